@@ -14,10 +14,21 @@ project = "sysid"
 copyright = "the sysid developers"
 release = version = __version__
 extensions = [
-    *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "sphinx.ext.mathjax"),
+    *(
+        "myst_parser",
+        "sphinx.ext.autodoc",
+        "sphinx.ext.autosummary",
+        "numpydoc",
+        "sphinx.ext.mathjax",
+    ),
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["build", "tutorials", "sg_execution_times.rst", "**/sg_execution_times.rst"]
+exclude_patterns = [
+    "build",
+    "tutorials",
+    "sg_execution_times.rst",
+    "**/sg_execution_times.rst",
+]
 templates_path: list[str] = []
 
 html_theme = "furo"

@@ -1,4 +1,6 @@
-"""Pages that the code writes: options and commands from conf/, public names from `__init__.pyi`, files from a run."""
+"""Pages that the code writes: options and commands from conf/, public names from `__init__.pyi`,
+files from a run.
+"""
 
 import ast
 import importlib
@@ -18,16 +20,46 @@ from simulators.system import describe_fields
 
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
-COMMANDS = ("identify", "validate", "compare", "generate", "collect", "report", "export", "reproduce", "benchmark")
+COMMANDS = (
+    "identify",
+    "validate",
+    "compare",
+    "generate",
+    "collect",
+    "report",
+    "export",
+    "reproduce",
+    "benchmark",
+)
 #: areas of the public names: title, and the modules that it takes them from
 AREAS = {
     "sysid": {
-        "Identify": ("sysid.identified", "sysid.identification", "sysid.stream", "sysid.lag_choice"),
-        "Models and files": ("sysid.model", "sysid.gp.mean", "sysid.gp.affine_map", "sysid.export", "sysid.store"),
+        "Identify": (
+            "sysid.identified",
+            "sysid.identification",
+            "sysid.stream",
+            "sysid.lag_choice",
+        ),
+        "Models and files": (
+            "sysid.model",
+            "sysid.gp.mean",
+            "sysid.gp.affine_map",
+            "sysid.export",
+            "sysid.store",
+        ),
         "Lags": ("sysid.narx",),
-        "Online Gaussian process": ("sysid.gp.online", "sysid.gp.rules", "sysid.gp.dictionary", "sysid.gp.selection"),
+        "Online Gaussian process": (
+            "sysid.gp.online",
+            "sysid.gp.rules",
+            "sysid.gp.dictionary",
+            "sysid.gp.selection",
+        ),
         "Kernels": ("sysid.gp.kernels",),
-        "Hyper-parameters": ("sysid.gp.training", "sysid.gp.adaptation", "sysid.gp.marginal_likelihood"),
+        "Hyper-parameters": (
+            "sysid.gp.training",
+            "sysid.gp.adaptation",
+            "sysid.gp.marginal_likelihood",
+        ),
         "Training for the free run": ("sysid.simulation_error",),
         "Prediction and validation": ("sysid.simulation",),
         "Records": ("sysid.data",),
@@ -36,16 +68,27 @@ AREAS = {
     },
     "sysid.estimators": {"scikit-learn and river": ("sysid.estimators",)},
     "simulators": {
-        "Simulation": ("simulators.simulation", "simulators.many", "simulators.record", "simulators.runge_kutta"),
+        "Simulation": (
+            "simulators.simulation",
+            "simulators.many",
+            "simulators.record",
+            "simulators.runge_kutta",
+        ),
         "Systems": ("simulators.system", "simulators.systems"),
         "Excitation": ("simulators.excitation", "simulators.interpolation"),
         "Controllers and weather": ("simulators.controllers", "simulators.weather"),
         "Grey-box fits": ("simulators.grey_box", "simulators.reference_solution"),
-        "Functions, sampling, noise": ("simulators.functions", "simulators.sampling", "simulators.noise"),
+        "Functions, sampling, noise": (
+            "simulators.functions",
+            "simulators.sampling",
+            "simulators.noise",
+        ),
         "Errors": ("simulators.errors",),
     },
 }
-KEY = re.compile(r"^(?P<indent> *)(?P<item>- )?(?P<key>[\w./@]+):(?: +(?P<value>.*?))??(?: +# (?P<note>.*))?$")
+KEY = re.compile(
+    r"^(?P<indent> *)(?P<item>- )?(?P<key>[\w./@]+):(?: +(?P<value>.*?))??(?: +# (?P<note>.*))?$"
+)
 
 
 def write(folder: Path) -> None:
@@ -57,7 +100,9 @@ def write(folder: Path) -> None:
     for name, text in pages.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.is_file() or path.read_text() != text:  # what has not changed is not built again
+        if (
+            not path.is_file() or path.read_text() != text
+        ):  # what has not changed is not built again
             path.write_text(text)
 
 
@@ -76,7 +121,10 @@ def _commands() -> str:
             _groups(path),
             _table(path),
         ]
-    parts += ["## The simulated plant\n", _header(CONF / "plant.yaml").capitalize() + "\n"]
+    parts += [
+        "## The simulated plant\n",
+        _header(CONF / "plant.yaml").capitalize() + "\n",
+    ]
     return "\n".join([*parts, _groups(CONF / "plant.yaml"), _table(CONF / "plant.yaml")])
 
 
@@ -84,7 +132,11 @@ def _groups(path: Path) -> str:
     """Tabulate the groups of a command and the options that it starts from."""
     text = path.read_text().partition("defaults:\n")[2]
     found = re.findall(r"^  - (?:override )?([\w/]+): (.*?)(?:  # .*)?$", text, flags=re.MULTILINE)
-    rows = [f"| [`{name}`](options/{_page(name)}) | `{value}` |" for name, value in found if _folder(name)]
+    rows = [
+        f"| [`{name}`](options/{_page(name)}) | `{value}` |"
+        for name, value in found
+        if _folder(name)
+    ]
     return "\n".join(["| group | option it starts from |", "|---|---|", *rows, ""]) if rows else ""
 
 
@@ -98,13 +150,20 @@ def _page(group: str) -> str:
 
 def _options() -> dict[str, str]:
     """Write a page for each group of conf/, and one that lists them."""
-    groups = sorted({path.parent.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml")} - {"."})
-    index = ["# Groups of options\n", "One folder of `conf/` is a group, one file an option.\n"]
+    groups = sorted(
+        {path.parent.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml")} - {"."}
+    )
+    index = [
+        "# Groups of options\n",
+        "One folder of `conf/` is a group, one file an option.\n",
+    ]
     index += ["| group | options |", "|---|---|"]
     pages = {}
     for group in groups:
         paths = sorted((CONF / group).glob("*.yaml"))
-        index.append(f"| [`{group}`]({_page(group)}) | {', '.join(f'`{path.stem}`' for path in paths)} |")
+        index.append(
+            f"| [`{group}`]({_page(group)}) | {', '.join(f'`{path.stem}`' for path in paths)} |"
+        )
         lines = [f"# {group}\n", "| option | what it is |", "|---|---|"]
         lines += [f"| `{group}={path.stem}` | {_cell(_header(path))} |" for path in paths]
         for path in paths:
@@ -125,9 +184,13 @@ def _header(path: Path) -> str:
             lines.append(line[1:].strip())
     if not lines and (name := _name(path)):
         package, _, public = name.partition(".")
-        lines.append(inspect.getdoc(getattr(importlib.import_module(package), public)).splitlines()[0])
+        lines.append(
+            inspect.getdoc(getattr(importlib.import_module(package), public)).splitlines()[0]
+        )
     return re.sub(
-        r"(?<![`\w])(sysid-[\w]+ [\w/=.]+|[\w.]+=[<\[\w][^ :;,)]*)", r"`\1`", " ".join(lines).replace("``", "`")
+        r"(?<![`\w])(sysid-[\w]+ [\w/=.]+|[\w.]+=[<\[\w][^ :;,)]*)",
+        r"`\1`",
+        " ".join(lines).replace("``", "`"),
     )
 
 
@@ -138,12 +201,21 @@ def _name(path: Path) -> str:
 
 def _target(path: Path) -> str:
     name = _name(path)
-    return f"{{py:obj}}`{name}`\n" if name.startswith(("sysid.", "simulators.")) else f"`{name}`\n" if name else ""
+    return (
+        f"{{py:obj}}`{name}`\n"
+        if name.startswith(("sysid.", "simulators."))
+        else f"`{name}`\n"
+        if name
+        else ""
+    )
 
 
 def _table(path: Path) -> str:
     """Keys of a file with their values and comments."""
-    rows = [f"| `{key}` | {f'`{value}`' if value else ''} | {_cell(note)} |" for key, value, note in _keys(path)]
+    rows = [
+        f"| `{key}` | {f'`{value}`' if value else ''} | {_cell(note)} |"
+        for key, value, note in _keys(path)
+    ]
     return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows, ""]) if rows else ""
 
 
@@ -160,7 +232,9 @@ def _keys(path: Path) -> Iterator[tuple[str, str, str]]:
     for line in path.read_text().splitlines():
         if not (found := KEY.match(line)):
             continue
-        indent, key, value = len(found["indent"]), found["key"], found["value"] or ""
+        indent = len(found["indent"])
+        key = found["key"]
+        value = found["value"] or ""
         if 0 <= hidden < indent or (hidden == 0 and found["item"]):
             continue
         hidden = -1
@@ -183,7 +257,9 @@ def _api() -> dict[str, str]:
     pages = {}
     for package, areas in AREAS.items():
         module = importlib.import_module(package)
-        public = {name: value for name in module.__all__ if callable(value := getattr(module, name))}
+        public = {
+            name: value for name in module.__all__ if callable(value := getattr(module, name))
+        }
         for title, modules in areas.items():
             names = [name for name, value in public.items() if value.__module__.startswith(modules)]
             for name in names:
@@ -200,7 +276,13 @@ def _api() -> dict[str, str]:
 def _area(package: str, title: str, names: list[str]) -> str:
     module = importlib.import_module(package)
     lines = [title, "=" * len(title), "", f".. currentmodule:: {package}", ""]
-    lines += [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in names), ""]
+    lines += [
+        ".. autosummary::",
+        "   :nosignatures:",
+        "",
+        *(f"   {name}" for name in names),
+        "",
+    ]
     for name in names:
         found = getattr(module, name)
         if not inspect.isclass(found):
@@ -209,23 +291,37 @@ def _area(package: str, title: str, names: list[str]) -> str:
         lines.append(f".. autoclass:: {name}")
         fields = [field for field in _fields(found) if field[0][0] != "_"]
         if any(note for *_, note in fields):
-            rows = [("field", "default", "meaning"), *((f"``{key}``", *rest) for key, *rest in fields)]
-            lines += [f"   :exclude-members: {', '.join(key for key, *_ in fields)}", ""]
+            rows = [
+                ("field", "default", "meaning"),
+                *((f"``{key}``", *rest) for key, *rest in fields),
+            ]
+            lines += [
+                f"   :exclude-members: {', '.join(key for key, *_ in fields)}",
+                "",
+            ]
             lines += ["   .. list-table::", "      :header-rows: 1", ""]
-            lines += [f"      {' ' if i else '*'} - {cell}" for row in rows for i, cell in enumerate(row)]
+            lines += [
+                f"      {' ' if i else '*'} - {cell}" for row in rows for i, cell in enumerate(row)
+            ]
         lines.append("")
     return "\n".join(lines) + "\n"
 
 
 def _fields(kind: type) -> Iterator[tuple[str, str, str]]:
-    """Name, default and comment of the fields of a dataclass or a named tuple, as they stand in its source.
+    """Name, default and comment of the fields of a dataclass or a named tuple, as they stand in its
+    source.
 
     What a field of a system says in its metadata counts as its comment.
     """
     if not (is_dataclass(kind) or hasattr(kind, "_fields")):
         return
     source = re.sub(r"field\(\n\s+(.*?)\n\s+\)", r"field(\1)", inspect.getsource(kind))
-    source = re.sub(r"parameter\(\n.*?\n    \)", lambda m: " ".join(m[0].split()), source, flags=re.DOTALL)
+    source = re.sub(
+        r"parameter\(\n.*?\n    \)",
+        lambda m: " ".join(m[0].split()),
+        source,
+        flags=re.DOTALL,
+    )
     source = re.sub(r"(?<!\w)\(\n\s+(.*?)(  # .*)?\n\s+\)", r"\1\2", source)
     factory = r"field\(default_factory=(?:lambda: (.*?)|(\w+))(?:, repr=False)?\)(?=$|  #)"
     source = re.sub(factory, lambda m: m[1] or f"{m[2]}()", source, flags=re.MULTILINE)
@@ -234,17 +330,27 @@ def _fields(kind: type) -> Iterator[tuple[str, str, str]]:
     for line in source.splitlines():
         if re.match(r"    (@|def )", line):
             return
-        above = f"{above} {line.strip()[2:].strip()}".strip() if line.startswith("    #:") else above
+        above = (
+            f"{above} {line.strip()[2:].strip()}".strip() if line.startswith("    #:") else above
+        )
         found = re.match(r"    (\w+): (?!ClassVar)[^=#]*?(?: = (.*?))?(?:  # (.*))?$", line)
         if found and found[1] in kind.__annotations__:
             default = _default(found[2] or "")
-            note = re.sub(r"([\\*|])", r"\\\1", found[3] or above or texts.get(found[1], "")).replace("`", "``")
-            yield found[1], f"``{default}``" if default else "", re.sub(r"_(?!\w)", r"\\_", note)
+            note = re.sub(
+                r"([\\*|])", r"\\\1", found[3] or above or texts.get(found[1], "")
+            ).replace("`", "``")
+            yield (
+                found[1],
+                f"``{default}``" if default else "",
+                re.sub(r"_(?!\w)", r"\\_", note),
+            )
             above = ""
 
 
 def _default(source: str) -> str:
-    """Source of a field's default: of ``parameter`` its first argument, of ``field(metadata=...)`` nothing."""
+    """Source of a field's default: of ``parameter`` its first argument, of ``field(metadata=...)``
+    nothing.
+    """
     if source.startswith("field(metadata="):
         return ""
     if source.startswith("parameter("):
@@ -257,10 +363,22 @@ def _default(source: str) -> str:
 RUNS = {
     "identify": ["duration=10d", "figures=false", "cache=null"],
     "generate": [
-        *("system=van_der_pol", "estimation=60", "validation=20", "test=40", "initialisation_window=5"),
+        *(
+            "system=van_der_pol",
+            "estimation=60",
+            "validation=20",
+            "test=40",
+            "initialisation_window=5",
+        ),
         *("baseline=[mean]", "figures=false", "output=made", "noise_paths=4"),
     ],
-    "validate": ["model=identify/model.nc", "system=building", "duration=2d", "propagation=mean_only", "figures=false"],
+    "validate": [
+        "model=identify/model.nc",
+        "system=building",
+        "duration=2d",
+        "propagation=mean_only",
+        "figures=false",
+    ],
 }
 
 
@@ -277,10 +395,23 @@ def _files() -> str:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for command, overrides in RUNS.items():
-            call = [sys.executable, "-m", f"experiments.{command}", *overrides, f"hydra.run.dir={command}"]
-            done = subprocess.run(call, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True)
+            call = [
+                sys.executable,
+                "-m",
+                f"experiments.{command}",
+                *overrides,
+                f"hydra.run.dir={command}",
+            ]
+            done = subprocess.run(
+                call,
+                cwd=folder,
+                env=os.environ | {"PYTHONPATH": str(ROOT)},
+                capture_output=True,
+            )
             if done.returncode:
-                raise RuntimeError(f"docs/generate.py: {' '.join(call)}\n{done.stdout.decode()}{done.stderr.decode()}")
+                raise RuntimeError(
+                    f"docs/generate.py: {' '.join(call)}\n{done.stdout.decode()}{done.stderr.decode()}"
+                )
         for path in sorted(folder.rglob("*.nc")):
             tree = xr.open_datatree(path)
             parts.append(f"## {path.name}\n\n{tree.attrs.get('title', '')}\n")

@@ -1,4 +1,5 @@
-"""Commands of the toolbox: each folder with a `run.py` is one, `sysid-identify` is ``experiments/identify/``.
+"""Commands of the toolbox: each folder with a `run.py` is one, `sysid-identify` is
+``experiments/identify/``.
 
 The matrices of an online GP are small: one BLAS thread is fastest for them and leaves the other
 cores to other jobs. The limit must be set before NumPy is imported; an explicit setting wins.

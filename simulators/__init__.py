@@ -1,7 +1,7 @@
 """Simulation of benchmark systems, in open loop and under a controller.
 
-The public names stand in `__init__.pyi`; each is imported when it is first used, so that importing the package
-compiles nothing.
+The public names stand in `__init__.pyi`; each is imported when it is first used, so that importing
+the package compiles nothing.
 """
 
 import lazy_loader

@@ -1,4 +1,5 @@
-# The public names of `simulators`, and the files they live in: `__init__.py` imports each when it is first used.
+# The public names of `simulators`, and the files they live in: `__init__.py` imports each when it
+# is first used.
 
 from .controllers import PI as PI
 from .controllers import ComfortSchedule as ComfortSchedule

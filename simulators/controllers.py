@@ -31,8 +31,8 @@ class Reference(NamedTuple):
 class Controller(ABC):
     """Sampled feedback law with explicit state.
 
-    A controller is a frozen dataclass of settings. It holds no state itself: `control` takes the state
-    and returns the next one.
+    A controller is a frozen dataclass of settings. It holds no state itself: `control` takes the
+    state and returns the next one.
 
     Parameters
     ----------
@@ -61,9 +61,11 @@ class Controller(ABC):
         """Names of the system inputs that `control` returns, in this order."""
 
     def references(self, time: Array) -> dict[str, Reference]:
-        """Return the set-points and bounds of the controller over times (n,) [s], by name; by default none.
+        """Return the set-points and bounds of the controller over times (n,) [s], by name; by
+        default none.
 
-        They are stored with a simulation, in the unit of the first output that the controller reads.
+        They are stored with a simulation, in the unit of the first output that the controller
+        reads.
         """
         return {}
 
@@ -93,7 +95,8 @@ class Controller(ABC):
 
 @dataclass(frozen=True)
 class OpenLoop(Controller):
-    """Controller that reads no output and drives no input, so that an open loop runs sample by sample.
+    """Controller that reads no output and drives no input, so that an open loop runs sample by
+    sample.
 
     Examples
     --------
@@ -149,8 +152,8 @@ class ComfortSchedule(SetPoint):
     Raises
     ------
     ValueError
-        If a lower bound is not below its upper bound, the hours are not ascending within 0 to 24, the
-        offset is negative or the first weekday is not 0 to 6.
+        If a lower bound is not below its upper bound, the hours are not ascending within 0 to 24,
+        the offset is negative or the first weekday is not 0 to 6.
 
     Notes
     -----
@@ -221,8 +224,8 @@ class PI(Controller):
         I_{k+1} = I_k                 if v_k > u_max and e_k > 0, or v_k < u_min and e_k < 0
         I_{k+1} = I_k + Ki dt e_k     otherwise
 
-    The first case is the anti-windup: while the input saturates, an error that would drive it further
-    into saturation is not integrated (conditional integration).
+    The first case is the anti-windup: while the input saturates, an error that would drive it
+    further into saturation is not integrated (conditional integration).
 
     Raises
     ------
@@ -231,8 +234,8 @@ class PI(Controller):
 
     Notes
     -----
-    A PI controller on the hot-water flow heats the building of Wietzke and Graichen, section 6; they give
-    no gains. The defaults are calibrated for `simulators.Building`.
+    A PI controller on the hot-water flow heats the building of Wietzke and Graichen, section 6;
+    they give no gains. The defaults are calibrated for `simulators.Building`.
 
     Examples
     --------
@@ -287,7 +290,8 @@ class PI(Controller):
 
 @dataclass(frozen=True)
 class Levels(SetPoint):
-    """Set-point that holds each of its levels for a time and then starts again; one level is a constant.
+    """Set-point that holds each of its levels for a time and then starts again; one level is a
+    constant.
 
     ::
 

@@ -1,4 +1,6 @@
-"""Static test functions of two inputs, which publish their analytic answers: minima and gradient."""
+"""Static test functions of two inputs, which publish their analytic answers: minima and
+gradient.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -15,15 +17,17 @@ from simulators.settings import Array, read_real
 class StaticFunction(ABC):
     """The role of a static function ``y = f(x1, x2)``; everything is dimensionless.
 
-    It may be evaluated outside its domain. Calls and `gradient` raise TypeError unless they are given real
-    numbers, ValueError unless the last axis has length 2 and all numbers are finite.
+    It may be evaluated outside its domain. Calls and `gradient` raise TypeError unless they are
+    given real numbers, ValueError unless the last axis has length 2 and all numbers are finite.
     """
 
     name: ClassVar[str]
     lower: ClassVar[tuple[float, float]]  # of the domain
     upper: ClassVar[tuple[float, float]]  # of the domain
     minimum: ClassVar[float]  # smallest value in the domain
-    minimisers: ClassVar[tuple[tuple[float, float], ...]]  # every place of the domain where it is taken
+    minimisers: ClassVar[
+        tuple[tuple[float, float], ...]
+    ]  # every place of the domain where it is taken
 
     @abstractmethod
     def value(self, x1: Array, x2: Array) -> Array:
@@ -64,14 +68,30 @@ class StaticFunction(ABC):
         """
         x = _read_places(self, x)
         if x.ndim != 2 or not len(x):
-            raise UserError(f"{type(self).__name__}: expected places of shape (n, 2), n >= 1, got {x.shape}")
+            raise UserError(
+                f"{type(self).__name__}: expected places of shape (n, 2), n >= 1, got {x.shape}"
+            )
         columns = dict(zip(("x1", "x2", "y"), (*np.ascontiguousarray(x.T), self(x)), strict=True))
-        meanings = {"x1": "first input", "x2": "second input", "y": f"{self.name} function"}
-        variables = {
-            key: ("time", column, {"units": "1", "long_name": meanings[key]}) for key, column in columns.items()
+        meanings = {
+            "x1": "first input",
+            "x2": "second input",
+            "y": f"{self.name} function",
         }
-        rows = ("time", np.arange(len(x), dtype=np.float64), {"units": "1", "long_name": "number of the row"})
-        attributes = {"name": self.name, "static": 1, "sampling_time": 1.0, "initialisation_window": 0}
+        variables = {
+            key: ("time", column, {"units": "1", "long_name": meanings[key]})
+            for key, column in columns.items()
+        }
+        rows = (
+            "time",
+            np.arange(len(x), dtype=np.float64),
+            {"units": "1", "long_name": "number of the row"},
+        )
+        attributes = {
+            "name": self.name,
+            "static": 1,
+            "sampling_time": 1.0,
+            "initialisation_window": 0,
+        }
         return xr.Dataset(variables, coords={"time": rows}, attrs=attributes)
 
 
@@ -104,7 +124,8 @@ class Himmelblau(StaticFunction):
 
     def slopes(self, x1: Array, x2: Array) -> tuple[Array, Array]:
         """``(4 x1 p + 2 q, 2 p + 4 x2 q)`` with p = x1^2 + x2 - 11 and q = x1 + x2^2 - 7."""
-        p, q = x1**2 + x2 - 11, x1 + x2**2 - 7
+        p = x1**2 + x2 - 11
+        q = x1 + x2**2 - 7
         return 4 * x1 * p + 2 * q, 2 * p + 4 * x2 * q
 
 
@@ -132,15 +153,18 @@ class Rastrigin(StaticFunction):
 
     def slopes(self, x1: Array, x2: Array) -> tuple[Array, Array]:
         """``2 xi + 20 pi sin(2 pi xi)``."""
-        return 2 * x1 + 20 * np.pi * np.sin(2 * np.pi * x1), 2 * x2 + 20 * np.pi * np.sin(2 * np.pi * x2)
+        return 2 * x1 + 20 * np.pi * np.sin(2 * np.pi * x1), 2 * x2 + 20 * np.pi * np.sin(
+            2 * np.pi * x2
+        )
 
 
 @dataclass(frozen=True)
 class SixHumpCamel(StaticFunction):
-    """Six minima, two of them global: ``f = (4 - 2.1 x1^2 + x1^4/3) x1^2 + x1 x2 + (-4 + 4 x2^2) x2^2`` on [-2, 2]^2.
+    """Six minima, two of them global: ``f = (4 - 2.1 x1^2 + x1^4/3) x1^2 + x1 x2 + (-4 + 4 x2^2)
+    x2^2`` on [-2, 2]^2.
 
-    Dixon and Szegoe, Towards Global Optimisation 2 (1978). Wietzke and Graichen print the last term as
-    ``(-4 + 4 x2) x2^2``, a misprint; this is the textbook function.
+    Dixon and Szegoe, Towards Global Optimisation 2 (1978). Wietzke and Graichen print the last term
+    as ``(-4 + 4 x2) x2^2``, a misprint; this is the textbook function.
 
     Examples
     --------
@@ -152,7 +176,10 @@ class SixHumpCamel(StaticFunction):
     lower: ClassVar = (-2.0, -2.0)
     upper: ClassVar = (2.0, 2.0)
     minimum: ClassVar = -1.0316284534898774
-    minimisers: ClassVar = ((0.08984201310031807, -0.7126564030207396), (-0.08984201310031807, 0.7126564030207396))
+    minimisers: ClassVar = (
+        (0.08984201310031807, -0.7126564030207396),
+        (-0.08984201310031807, 0.7126564030207396),
+    )
 
     def value(self, x1: Array, x2: Array) -> Array:
         """``(4 - 2.1 x1^2 + x1^4/3) x1^2 + x1 x2 + (-4 + 4 x2^2) x2^2``."""
@@ -165,7 +192,8 @@ class SixHumpCamel(StaticFunction):
 
 @dataclass(frozen=True)
 class Rosenbrock(StaticFunction):
-    """A curved valley: ``f = (1 - x1)^2 + 100 (x2 - x1^2)^2`` on [-1, 1]^2; the minimum lies in a corner.
+    """A curved valley: ``f = (1 - x1)^2 + 100 (x2 - x1^2)^2`` on [-1, 1]^2; the minimum lies in a
+    corner.
 
     Rosenbrock, The Computer Journal 3 (1960) 175.
 
@@ -194,8 +222,12 @@ def _read_places(function: StaticFunction, x: ArrayLike) -> Array:
     """Return checked places (..., 2) as floats."""
     x = read_real(x, type(function).__name__)
     if x.ndim < 1 or x.shape[-1] != 2:
-        raise UserError(f"{type(function).__name__}: expected places of shape (..., 2), got {x.shape}")
+        raise UserError(
+            f"{type(function).__name__}: expected places of shape (..., 2), got {x.shape}"
+        )
     if not np.isfinite(x).all():
         first = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
-        raise UserError(f"{type(function).__name__}: expected finite inputs, got {x[first]} at {first}; remove it")
+        raise UserError(
+            f"{type(function).__name__}: expected finite inputs, got {x[first]} at {first}; remove it"
+        )
     return x.astype(np.float64)

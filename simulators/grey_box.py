@@ -1,4 +1,6 @@
-"""Grey-box identification: physical parameters of a system from measured records, by output error."""
+"""Grey-box identification: physical parameters of a system from measured records, by output
+error.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -64,7 +66,9 @@ class FreeParameter:
 
 @dataclass(frozen=True, eq=False)
 class OutputError:
-    """Errors of the simulation as a function of the free parameters, each given as a share of its range."""
+    """Errors of the simulation as a function of the free parameters, each given as a share of its
+    range.
+    """
 
     system: System
     records: tuple[Measured, ...]
@@ -86,7 +90,9 @@ class OutputError:
 
     def values(self, shares: Array) -> Array:
         """Return the values (n_p,) of the columns."""
-        return np.array([p.value(share) for (p, _), share in zip(self.columns, shares, strict=True)])
+        return np.array(
+            [p.value(share) for (p, _), share in zip(self.columns, shares, strict=True)]
+        )
 
     def systems(self, shares: Array) -> tuple[System, ...]:
         """Return the system of each record; ValueError where it refuses its settings."""
@@ -118,12 +124,16 @@ class OutputError:
         return outputs
 
     def errors(self, shares: Array) -> Array:
-        """Return the scaled errors of all records behind each other; FAILED where the simulation fails."""
+        """Return the scaled errors of all records behind each other; FAILED where the simulation
+        fails.
+        """
         simulated = self.simulate(shares)
         if simulated is None:
             return np.full(sum(y[self.window :].size for _, y in self.records), FAILED)
         pairs = zip(simulated, self.records, strict=True)
-        return np.concatenate([((yhat - y)[self.window :] / self.scale).ravel() for yhat, (_, y) in pairs])
+        return np.concatenate(
+            [((yhat - y)[self.window :] / self.scale).ravel() for yhat, (_, y) in pairs]
+        )
 
 
 def output_error(
@@ -141,7 +151,9 @@ def output_error(
         As stated there.
     """
     _check_free(system, free)
-    measured = tuple(_read_record(system, *record, f"record {r}") for r, record in enumerate(records))
+    measured = tuple(
+        _read_record(system, *record, f"record {r}") for r, record in enumerate(records)
+    )
     problem = OutputError(system, measured, tuple(free), window, interpolation)
     lengths = [len(y) for _, y in measured]
     n_errors = sum(n - window for n in lengths) * len(system.outputs)
@@ -156,15 +168,25 @@ def output_error(
 def _check_free(system: System, free: Sequence[FreeParameter]) -> None:
     """Check that every free parameter is a field of its own and starts between its bounds."""
     names = [p.name for p in free]
-    values = {f.name: getattr(system, f.name) for f in fields(system) if f.name not in ("dt", "substeps")}
-    known = [name for name, value in values.items() if isinstance(value, float | int) and not isinstance(value, bool)]
+    values = {
+        f.name: getattr(system, f.name) for f in fields(system) if f.name not in ("dt", "substeps")
+    }
+    known = [
+        name
+        for name, value in values.items()
+        if isinstance(value, float | int) and not isinstance(value, bool)
+    ]
     if not names or len(set(names)) < len(names) or not set(names) <= set(known):
-        raise UserError(f"fit_output_error: expected parameters among {known}, each once, got {names}; change free")
+        raise UserError(
+            f"fit_output_error: expected parameters among {known}, each once, got {names}; change free"
+        )
     for p in free:
         value = values[p.name]
         if not p.lower <= value <= p.upper:
             start = f"{p.name} of {type(system).__name__} to start from {p.lower:g} to {p.upper:g}"
-            raise UserError(f"fit_output_error: expected {start}, got {value!r}; change it or its bounds")
+            raise UserError(
+                f"fit_output_error: expected {start}, got {value!r}; change it or its bounds"
+            )
 
 
 def _read_record(system: System, input: ArrayLike, output: ArrayLike, title: str) -> Measured:
@@ -197,8 +219,8 @@ UNDETERMINED = 1e-6  # relative singular value below which the records do not de
 class GreyBoxFit:
     """Estimated parameters and how well they are known.
 
-    The columns are the free parameters; one with an own value per record has as many columns as there are
-    records, named `initial_lower[0]`, `initial_lower[1]`, ...
+    The columns are the free parameters; one with an own value per record has as many columns as
+    there are records, named `initial_lower[0]`, `initial_lower[1]`, ...
     """
 
     systems: tuple[System, ...]  # one per record; they differ in the own parameters only
@@ -224,12 +246,14 @@ class GreyBoxFit:
         return np.sqrt(np.diag(self.covariance))
 
     def finite_covariance(self, free: Sequence[FreeParameter], record: int = 0) -> Array:
-        """Covariance (n_p, n_p) of parameters, with the own values of a record, without NaN and inf.
+        """Covariance (n_p, n_p) of parameters, with the own values of a record, without NaN and
+        inf.
 
         A parameter on a bound counts as known, an undetermined one as uniform between its bounds.
         """
         at = [self.names.index(f"{p.name}[{record}]" if p.own else p.name) for p in free]
-        found, uniform = self.covariance[np.ix_(at, at)], np.diag([(p.upper - p.lower) ** 2 / 12 for p in free])
+        found = self.covariance[np.ix_(at, at)]
+        uniform = np.diag([(p.upper - p.lower) ** 2 / 12 for p in free])
         return np.where(np.isinf(found), uniform, np.nan_to_num(found))
 
 
@@ -247,11 +271,12 @@ def fit_output_error(
 
     ::
 
-        minimise  sum over records r, samples k >= window, outputs i  ((y_rki - yhat_rki(theta)) / s_i)^2
+        minimise  sum over records r, samples k >= window, outputs i  ((y_rki - yhat_rki(theta)) /
+        s_i)^2
 
-    where yhat is the simulation without noise from the initial state that theta states (output error, free
-    run) and s_i the standard deviation of output i. Trust-region least squares, from the system's own values
-    and from random ones between the bounds; the best run counts.
+    where yhat is the simulation without noise from the initial state that theta states (output
+    error, free run) and s_i the standard deviation of output i. Trust-region least squares, from
+    the system's own values and from random ones between the bounds; the best run counts.
 
     Parameters
     ----------
@@ -273,16 +298,16 @@ def fit_output_error(
     Returns
     -------
     GreyBoxFit
-        Estimates, their covariance ``s^2 (J' J)^-1`` with the sensitivities J, and counts. The covariance holds
-        for white errors of equal variance after scaling; a model that is too simple leaves correlated errors
-        and is less certain than it says. The variance of a parameter that the records do not determine,
-        alone or together with others, is infinite.
+        Estimates, their covariance ``s^2 (J' J)^-1`` with the sensitivities J, and counts. The
+        covariance holds for white errors of equal variance after scaling; a model that is too
+        simple leaves correlated errors and is less certain than it says. The variance of a
+        parameter that the records do not determine, alone or together with others, is infinite.
 
     Raises
     ------
     ValueError
-        If a record does not fit the system or is not finite, a parameter is unknown, repeated or starts
-        outside its bounds, or there are fewer errors than parameters.
+        If a record does not fit the system or is not finite, a parameter is unknown, repeated or
+        starts outside its bounds, or there are fewer errors than parameters.
     ArithmeticError
         If no start could be simulated.
 
@@ -305,7 +330,11 @@ def fit_output_error(
     problem = output_error(system, records, free, window, interpolation)
     options = {"bounds": (0.0, 1.0), "x_scale": "jac", "diff_step": STEP}
     shares = _draw_starts(problem, starts, seed)
-    runs = [least_squares(problem.errors, share, **options) for share in shares if problem.simulate(share) is not None]
+    runs = [
+        least_squares(problem.errors, share, **options)
+        for share in shares
+        if problem.simulate(share) is not None
+    ]
     if not runs:
         raise SimulationError(
             f"fit_output_error: none of {starts} starts of {type(system).__name__} could be simulated; narrow the "
@@ -315,9 +344,13 @@ def fit_output_error(
 
 
 def output_sensitivities(
-    system: System, input: Array, free: Sequence[FreeParameter], interpolation: Interpolation = Interpolation.held
+    system: System,
+    input: Array,
+    free: Sequence[FreeParameter],
+    interpolation: Interpolation = Interpolation.held,
 ) -> Array:
-    """Return the derivatives (n, n_y, n_p) of the simulated outputs by parameters, by central differences.
+    """Return the derivatives (n, n_y, n_p) of the simulated outputs by parameters, by central
+    differences.
 
     Parameters
     ----------
@@ -333,12 +366,17 @@ def output_sensitivities(
         If the simulation fails beside the values of the system.
     """
     problem = OutputError(system, ((input, input),), tuple(free), 0, interpolation)
-    shares, found = np.array([p.share(getattr(system, p.name)) for p in free]), []
+    shares = np.array([p.share(getattr(system, p.name)) for p in free])
+    found = []
     for i, step in enumerate(LAST_STEP * np.eye(len(free))):
-        low, high = np.clip(shares - step, 0.0, 1.0), np.clip(shares + step, 0.0, 1.0)
-        below, above = problem.simulate(low), problem.simulate(high)
+        low = np.clip(shares - step, 0.0, 1.0)
+        high = np.clip(shares + step, 0.0, 1.0)
+        below = problem.simulate(low)
+        above = problem.simulate(high)
         if below is None or above is None:
-            raise UserError(f"output_sensitivities: no simulation beside this {free[i].name}; change its bounds")
+            raise UserError(
+                f"output_sensitivities: no simulation beside this {free[i].name}; change its bounds"
+            )
         found.append((above[0] - below[0]) / (free[i].value(high[i]) - free[i].value(low[i])))
     return np.stack(found, axis=2)
 
@@ -361,15 +399,20 @@ def output_variance(
     covariance : (n_p, n_p)
         Of all of them; with `start` of those that the records share.
     start : (GreyBoxFit, array), optional
-        The own parameters were estimated, with the shared ones held, from first outputs (k, n_y): with other shared
-        ones they would have been others. They move with these by least squares, and have the variance of their fit.
+        The own parameters were estimated, with the shared ones held, from first outputs (k, n_y):
+        with other shared ones they would have been others. They move with these by least squares,
+        and have the variance of their fit.
     """
     J = output_sensitivities(system, input, free, interpolation)
     if start is not None:
         (fit, y), n = start, len(covariance)
         spread = y.std(axis=0)
-        first = (J[: len(y)] / np.where(spread > 0, spread, 1.0)[:, np.newaxis]).reshape(-1, len(free))
-        moves = first[:, n:] * np.isfinite(np.diag(fit.covariance))  # not on a bound, and determined
+        first = (J[: len(y)] / np.where(spread > 0, spread, 1.0)[:, np.newaxis]).reshape(
+            -1, len(free)
+        )
+        moves = first[:, n:] * np.isfinite(
+            np.diag(fit.covariance)
+        )  # not on a bound, and determined
         gain = np.vstack([np.eye(n), -np.linalg.lstsq(moves, first[:, :n], rcond=UNDETERMINED)[0]])
         covariance = gain @ covariance @ gain.T
         covariance[n:, n:] += fit.finite_covariance(free[n:])
@@ -377,7 +420,9 @@ def output_variance(
 
 
 def _draw_starts(problem: OutputError, starts: int, seed: int) -> Array:
-    """Return the shares (starts, n_p) of the first runs: the system's own values, then random ones."""
+    """Return the shares (starts, n_p) of the first runs: the system's own values, then random
+    ones.
+    """
     check_count("starts", starts)
     own = [p.share(getattr(problem.system, p.name)) for p, _ in problem.columns]
     random = np.random.default_rng(seed).uniform(size=(starts - 1, len(own)))
@@ -405,11 +450,21 @@ def _summarise(problem: OutputError, best: Any, costs: list[float]) -> GreyBoxFi
 
 
 def _estimate_covariance(problem: OutputError, best: Any, inside: NDArray[np.bool_]) -> Array:
-    """Return s^2 (J' J)^-1 (n_p, n_p) of the parameters that are not on a bound, NaN for the others."""
+    """Return s^2 (J' J)^-1 (n_p, n_p) of the parameters that are not on a bound, NaN for the
+    others.
+    """
     from scipy.optimize import least_squares
 
-    options = {"bounds": (0.0, 1.0), "jac": "3-point", "diff_step": LAST_STEP, "max_nfev": 1, "method": "dogbox"}
-    slopes = np.array([p.slope(share) for (p, _), share in zip(problem.columns, best.x, strict=True)])
+    options = {
+        "bounds": (0.0, 1.0),
+        "jac": "3-point",
+        "diff_step": LAST_STEP,
+        "max_nfev": 1,
+        "method": "dogbox",
+    }
+    slopes = np.array(
+        [p.slope(share) for (p, _), share in zip(problem.columns, best.x, strict=True)]
+    )
     J = (least_squares(problem.errors, best.x, **options).jac / slopes)[:, inside]
     lengths = np.linalg.norm(J, axis=0)
     lengths[lengths == 0] = 1.0

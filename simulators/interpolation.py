@@ -21,7 +21,9 @@ class Piece(NamedTuple):
     rows: int  # rows per sample: 1 if held, else 2 substeps
 
     def split(self) -> Iterator[Array]:
-        """Yield the input from each sample to the next, (1, n_u) if held, else (2 substeps + 1, n_u)."""
+        """Yield the input from each sample to the next, (1, n_u) if held, else (2 substeps + 1,
+        n_u).
+        """
         ends = 0 if self.rows == 1 else 1
         for k in range(self.last - self.first):
             yield self.values[k * self.rows : (k + 1) * self.rows + ends]
@@ -30,10 +32,12 @@ class Piece(NamedTuple):
 class Interpolation(Enum):
     """Input between the samples u_k at t_k = k dt.
 
-    - `held`: ``u(t) = u_k`` for t_k <= t < t_k + dt (zero-order hold). It acts half a sample late on average.
+    - `held`: ``u(t) = u_k`` for t_k <= t < t_k + dt (zero-order hold). It acts half a sample late
+      on average.
     - `linear`: ``u(t) = u_k + (t - t_k)/dt (u_{k+1} - u_k)`` (first-order hold).
-    - `band_limited`: the trigonometric polynomial through all samples, for a record that holds whole periods
-      of a signal without power at or beyond the Nyquist frequency; exact for such a signal.
+    - `band_limited`: the trigonometric polynomial through all samples, for a record that holds
+      whole periods of a signal without power at or beyond the Nyquist frequency; exact for such a
+      signal.
     """
 
     held = "held"
@@ -59,27 +63,42 @@ class Interpolation(Enum):
         ------
         Piece
         """
-        n, per_sample = len(input), 2 * substeps
+        n = len(input)
+        per_sample = 2 * substeps
         if self is Interpolation.held:
             yield Piece(0, n - 1, input, 1)
         elif self is Interpolation.band_limited:
-            yield Piece(0, n - 1, upsample(input, per_sample)[: (n - 1) * per_sample + 1], per_sample)
+            yield Piece(
+                0,
+                n - 1,
+                upsample(input, per_sample)[: (n - 1) * per_sample + 1],
+                per_sample,
+            )
         else:
             length = max(PIECE_ROWS // per_sample, 1)
             for first in range(0, max(n - 1, 1), length):
                 last = min(first + length, n - 1)
-                yield Piece(first, last, interpolate(input[first : last + 1], per_sample), per_sample)
+                yield Piece(
+                    first,
+                    last,
+                    interpolate(input[first : last + 1], per_sample),
+                    per_sample,
+                )
 
 
 def interpolate(input: Array, factor: int) -> Array:
-    """Insert factor - 1 equidistant values between rows: (n, n_u) becomes ((n - 1) factor + 1, n_u)."""
+    """Insert factor - 1 equidistant values between rows: (n, n_u) becomes ((n - 1) factor + 1,
+    n_u).
+    """
     share = np.arange(factor)[:, np.newaxis] / factor
     rows = input[:-1, np.newaxis, :] + share * np.diff(input, axis=0)[:, np.newaxis, :]
     return np.concatenate([rows.reshape(len(rows) * factor, input.shape[1]), input[-1:]])
 
 
 def upsample(input: Array, factor: int) -> Array:
-    """Resample one period (n, n_u) at factor times the rate by its Fourier series: (n factor, n_u)."""
+    """Resample one period (n, n_u) at factor times the rate by its Fourier series: (n factor,
+    n_u).
+    """
     n = len(input)
     spectrum = np.fft.rfft(input, axis=0)
     if n % 2 == 0 and factor > 1:

@@ -15,14 +15,26 @@ from numpy.typing import ArrayLike, NDArray
 from simulators.errors import SimulationError, UserError, UserTypeError
 from simulators.interpolation import Interpolation
 from simulators.noise import draw_noise
-from simulators.record import MeasurementNoise, Trajectory, describe_simulation, label_signals, label_time, sample_times
+from simulators.record import (
+    MeasurementNoise,
+    Trajectory,
+    describe_simulation,
+    label_signals,
+    label_time,
+    sample_times,
+)
 from simulators.runge_kutta import check_drift, follow_pieces, problem_of
 from simulators.settings import Array, check_count, is_whole, read_real
 from simulators.simulation import NOISELESS, check_states, read_input, set_sampling
 from simulators.system import System, is_refusal, names_of, read_vector
 
 #: arrays (N, n, m) of an ensemble, with the signals of the system in their columns
-COMPUTED = {"state": "states", "output": "outputs", "noise_free_output": "outputs", "noise": "noises"}
+COMPUTED = {
+    "state": "states",
+    "output": "outputs",
+    "noise_free_output": "outputs",
+    "noise": "noises",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,30 +69,50 @@ class Ensemble:
         )
 
     def to_dataset(self) -> xr.Dataset:
-        """Return one variable per signal over (trajectory, time), with the seed and parameters of each.
+        """Return one variable per signal over (trajectory, time), with the seed and parameters of
+        each.
 
         Returns
         -------
         xarray.Dataset
-            As `Trajectory.to_dataset`, and over `trajectory`: `seed`, `clipped_substeps` and every parameter
-            that differs between the trajectories; a shared input has the dimension time only.
+            As `Trajectory.to_dataset`, and over `trajectory`: `seed`, `clipped_substeps` and every
+            parameter that differs between the trajectories; a shared input has the dimension time
+            only.
         """
         variables = label_signals(self.systems[0], ("trajectory", "time"), self)
         settings = [asdict(system) for system in self.systems]
-        shared = {name: value for name, value in settings[0].items() if all(s[name] == value for s in settings)}
+        shared = {
+            name: value
+            for name, value in settings[0].items()
+            if all(s[name] == value for s in settings)
+        }
         varied = {
-            name: ("trajectory", np.array([s[name] for s in settings]), {"long_name": f"parameter {name}"})
+            name: (
+                "trajectory",
+                np.array([s[name] for s in settings]),
+                {"long_name": f"parameter {name}"},
+            )
             for name in settings[0]
             if name not in shared
         }
         counts = {
             "seed": ("trajectory", self.seeds, {"long_name": "seed of the trajectory"}),
-            "clipped_substeps": ("trajectory", self.n_clipped, {"long_name": "substeps that met a limit of a state"}),
+            "clipped_substeps": (
+                "trajectory",
+                self.n_clipped,
+                {"long_name": "substeps that met a limit of a state"},
+            ),
         }
-        attributes = describe_simulation(self.systems[0], self.interpolation) | {"parameters": json.dumps(shared)}
+        attributes = describe_simulation(self.systems[0], self.interpolation) | {
+            "parameters": json.dumps(shared)
+        }
         coordinates = {
             "time": label_time(self.time),
-            "trajectory": ("trajectory", np.arange(len(self)), {"long_name": "number of the trajectory"}),
+            "trajectory": (
+                "trajectory",
+                np.arange(len(self)),
+                {"long_name": "number of the trajectory"},
+            ),
         }
         return xr.Dataset(variables | varied | counts, coords=coordinates, attrs=attributes)
 
@@ -107,9 +139,9 @@ def simulate_many(
 ) -> Ensemble:
     """Simulate many trajectories in open loop, in parallel.
 
-    Trajectory i is bit-identical to ``simulate`` with input i, initial state i, parameters i and seed i, however
-    many others there are and however many threads work. Beside the result there is memory for one trajectory
-    per thread.
+    Trajectory i is bit-identical to ``simulate`` with input i, initial state i, parameters i and
+    seed i, however many others there are and however many threads work. Beside the result there is
+    memory for one trajectory per thread.
 
     Parameters
     ----------
@@ -132,8 +164,8 @@ def simulate_many(
     dt, substeps, interpolation, noise, measurement
         As in `simulate`.
     workers : int, optional
-        Threads; by default one for each core that this process may use, or a single one for trajectories so short that
-        threads would wait for each other.
+        Threads; by default one for each core that this process may use, or a single one for
+        trajectories so short that threads would wait for each other.
 
     Returns
     -------
@@ -156,10 +188,15 @@ def simulate_many(
     >>> simulate_many(VanDerPol(), n_samples=52, initial_states=starts).output.shape
     (20, 52, 1)
     """
-    system, interpolation = set_sampling(system, dt, substeps), Interpolation(interpolation)
+    system = set_sampling(system, dt, substeps)
+    interpolation = Interpolation(interpolation)
     measurement.check(names_of(system.outputs))
     fields = _read_fields(system, parameters)
-    states = None if initial_states is None else read_real(initial_states, "initial_states").astype(np.float64)
+    states = (
+        None
+        if initial_states is None
+        else read_real(initial_states, "initial_states").astype(np.float64)
+    )
     given = np.empty(0) if input is None else read_real(input, f"{type(system).__name__}: input")
     rows = given if given.ndim == 3 else None  # one input for each trajectory
     N = _count_trajectories(system, n_trajectories, fields, states, seeds, rows)
@@ -175,7 +212,10 @@ def simulate_many(
         u if rows is None else np.empty((N, *u.shape)),
         interpolation=interpolation,
         n_clipped=np.zeros(N, dtype=np.int64),
-        **{name: np.empty((N, len(u), len(getattr(system, signals)))) for name, signals in COMPUTED.items()},
+        **{
+            name: np.empty((N, len(u), len(getattr(system, signals))))
+            for name, signals in COMPUTED.items()
+        },
     )
     if workers is None and len(u) * system.substeps < SHORT:
         workers = 1
@@ -183,16 +223,22 @@ def simulate_many(
     return ensemble
 
 
-def _read_fields(system: System, parameters: Mapping[str, ArrayLike] | None) -> dict[str, NDArray[Any]]:
+def _read_fields(
+    system: System, parameters: Mapping[str, ArrayLike] | None
+) -> dict[str, NDArray[Any]]:
     """Return the values of fields of the system as arrays."""
     if parameters is not None and not isinstance(parameters, Mapping):
         wanted = "parameters as a mapping of fields of the system to arrays (N,), say {'damping': [1.0, 2.0]}"
-        raise UserTypeError(f"simulate_many: expected {wanted}, got {type(parameters).__name__}; change parameters")
+        raise UserTypeError(
+            f"simulate_many: expected {wanted}, got {type(parameters).__name__}; change parameters"
+        )
     fields = {name: np.asarray(values) for name, values in (parameters or {}).items()}
     unknown = sorted(set(fields) - set(asdict(system)) | set(fields) & {"dt", "substeps"})
     if unknown:
         wanted = f"the fields of {type(system).__name__} other than dt and substeps"
-        raise UserError(f"simulate_many: expected parameters among {wanted}, got {unknown}; rename them")
+        raise UserError(
+            f"simulate_many: expected parameters among {wanted}, got {unknown}; rename them"
+        )
     return fields
 
 
@@ -200,7 +246,9 @@ def _read_seeds(seeds: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     """Return seeds as integers."""
     given = np.asarray(seeds)
     if given.dtype.kind not in "iu":
-        raise UserError(f"simulate_many: expected seeds of integers >= 0, got {given.dtype}; round them yourself")
+        raise UserError(
+            f"simulate_many: expected seeds of integers >= 0, got {given.dtype}; round them yourself"
+        )
     return given.astype(np.int64)
 
 
@@ -215,11 +263,16 @@ def _count_trajectories(
     """Return the number of trajectories on which all arguments agree."""
     if states is not None and states.shape[1:] != (len(system.states),):
         wanted = f"initial_states of shape (N, {len(system.states)}), one row per trajectory"
-        raise UserError(f"simulate_many: expected {wanted}, got {states.shape}; change initial_states")
+        raise UserError(
+            f"simulate_many: expected {wanted}, got {states.shape}; change initial_states"
+        )
     lengths = {"initial_states": states, "seeds": seeds, "input": rows}
     given = {} if n_trajectories is None else {"n_trajectories": n_trajectories}
     given |= {name: len(values) for name, values in lengths.items() if values is not None}
-    given |= {f"parameters[{name!r}]": len(values) if values.ndim == 1 else -1 for name, values in fields.items()}
+    given |= {
+        f"parameters[{name!r}]": len(values) if values.ndim == 1 else -1
+        for name, values in fields.items()
+    }
     numbers = set(given.values())
     if len(numbers) != 1 or not is_whole(min(numbers), 1):
         raise UserError(
@@ -230,13 +283,20 @@ def _count_trajectories(
 
 
 def _vary_system(system: System, fields: Mapping[str, NDArray[Any]], n: int) -> tuple[System, ...]:
-    """Return the system of each trajectory; the error of settings that it refuses names the trajectory."""
+    """Return the system of each trajectory; the error of settings that it refuses names the
+    trajectory.
+    """
     if not fields:
         return (system,) * n
     found = []
     for i in range(n):
         try:
-            found.append(replace(system, **{name: values[i].item() for name, values in fields.items()}))
+            found.append(
+                replace(
+                    system,
+                    **{name: values[i].item() for name, values in fields.items()},
+                )
+            )
         except ValueError as error:
             if not is_refusal(error, system):
                 raise
@@ -245,7 +305,9 @@ def _vary_system(system: System, fields: Mapping[str, NDArray[Any]], n: int) -> 
 
 
 def _read_starts(systems: tuple[System, ...], states: Array | None) -> Array:
-    """Return the initial states (N, n_x), given ones or those of the systems, each checked with its system."""
+    """Return the initial states (N, n_x), given ones or those of the systems, each checked with its
+    system.
+    """
     different = systems if any(system is not systems[0] for system in systems) else systems[:1]
     if states is None:
         own = np.array([read_vector(system, "initial_state") for system in different])
@@ -256,15 +318,29 @@ def _read_starts(systems: tuple[System, ...], states: Array | None) -> Array:
 
 
 def _prepare_fill(
-    ensemble: Ensemble, states: Array, rows: NDArray[Any] | None, noise: bool, measurement: MeasurementNoise
+    ensemble: Ensemble,
+    states: Array,
+    rows: NDArray[Any] | None,
+    noise: bool,
+    measurement: MeasurementNoise,
 ) -> Callable[[int], None]:
-    """Return the function that simulates trajectory i into its place; what all share is prepared once."""
-    systems, interpolation, n = ensemble.systems, ensemble.interpolation, len(ensemble.time)
-    shared = tuple(interpolation.pieces(ensemble.input, systems[0].substeps)) if rows is None else ()
-    prepare = functools.cache(lambda own: (problem_of(own), read_vector(own, "noise_std") * bool(noise)))
+    """Return the function that simulates trajectory i into its place; what all share is prepared
+    once.
+    """
+    systems = ensemble.systems
+    interpolation = ensemble.interpolation
+    n = len(ensemble.time)
+    shared = (
+        tuple(interpolation.pieces(ensemble.input, systems[0].substeps)) if rows is None else ()
+    )
+    prepare = functools.cache(
+        lambda own: (problem_of(own), read_vector(own, "noise_std") * bool(noise))
+    )
 
     def fill(i: int) -> None:
-        own, number, pieces = systems[i], int(ensemble.seeds[i]), shared
+        own = systems[i]
+        number = int(ensemble.seeds[i])
+        pieces = shared
         problem, std = prepare(own)
         ensemble.noise[i] = w = draw_noise(number, "process", n, std)
         if rows is not None:
@@ -298,7 +374,8 @@ def spread_seeds(seed: int, n: int) -> NDArray[np.int64]:
 
 
 def _n_cores() -> int:
-    """Cores that this process may use: those it is bound to, or fewer by the variable ``PYTHON_CPU_COUNT``.
+    """Cores that this process may use: those it is bound to, or fewer by the variable
+    ``PYTHON_CPU_COUNT``.
 
     The rule is that of `sysid.beside.n_cores`; neither package imports the other.
     """
@@ -311,7 +388,9 @@ def _n_cores() -> int:
 
 
 def _run_in_parallel(fill: Callable[[int], None], n: int, workers: int | None) -> None:
-    """Call ``fill(i)`` for every trajectory, in threads: the compiled loops release the interpreter."""
+    """Call ``fill(i)`` for every trajectory, in threads: the compiled loops release the
+    interpreter.
+    """
     if workers is not None:
         check_count("workers", workers)
     n_threads = min(workers or _n_cores(), n)  # no result depends on it

@@ -1,4 +1,6 @@
-"""Random numbers of a run: one seed, independent streams, noise paths drawn before the kernels run."""
+"""Random numbers of a run: one seed, independent streams, noise paths drawn before the kernels
+run.
+"""
 
 from typing import NamedTuple
 
@@ -33,7 +35,8 @@ def random_streams(seed: int) -> Streams:
     Returns
     -------
     Streams
-        Generators of ``SeedSequence(seed).spawn(5)``: process, weather, excitation, measurement, faults.
+        Generators of ``SeedSequence(seed).spawn(5)``: process, weather, excitation, measurement,
+        faults.
 
     Raises
     ------
@@ -72,7 +75,9 @@ def random_stream(seed: int, name: str) -> np.random.Generator:
     """
     check_count("seed", seed, lowest=0)
     if name not in Streams._fields:
-        raise UserError(f"expected a stream among {', '.join(Streams._fields)}, got {name!r}; change the name")
+        raise UserError(
+            f"expected a stream among {', '.join(Streams._fields)}, got {name!r}; change the name"
+        )
     key = (Streams._fields.index(name),)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
@@ -80,8 +85,8 @@ def random_stream(seed: int, name: str) -> np.random.Generator:
 def held_noise(generator: np.random.Generator, n_samples: int, std: ArrayLike) -> Array:
     """Draw white noise that is held over each sample.
 
-    ``w[k, i] ~ N(0, std[i]^2)``, independent. A longer path begins with the shorter one, and a channel
-    keeps its draws when the standard deviation of another changes.
+    ``w[k, i] ~ N(0, std[i]^2)``, independent. A longer path begins with the shorter one, and a
+    channel keeps its draws when the standard deviation of another changes.
 
     Parameters
     ----------
@@ -102,5 +107,11 @@ def held_noise(generator: np.random.Generator, n_samples: int, std: ArrayLike) -
 
 
 def draw_noise(seed: int, stream: str, n_samples: int, std: Array) -> Array:
-    """Draw the noise (n, m) of a run from one of its `Streams`; zeros where all standard deviations (m,) are zero."""
-    return held_noise(random_stream(seed, stream), n_samples, std) if std.any() else np.zeros((n_samples, len(std)))
+    """Draw the noise (n, m) of a run from one of its `Streams`; zeros where all standard deviations
+    (m,) are zero.
+    """
+    return (
+        held_noise(random_stream(seed, stream), n_samples, std)
+        if std.any()
+        else np.zeros((n_samples, len(std)))
+    )

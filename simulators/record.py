@@ -14,7 +14,14 @@ import simulators
 from simulators.errors import UserError
 from simulators.interpolation import Interpolation
 from simulators.noise import draw_noise, random_stream
-from simulators.settings import Array, check_finite, check_not_negative, check_whole, is_finite, refuse
+from simulators.settings import (
+    Array,
+    check_finite,
+    check_not_negative,
+    check_whole,
+    is_finite,
+    refuse,
+)
 from simulators.system import Signal, System
 
 
@@ -27,8 +34,8 @@ class MeasurementNoise:
         y[k, i] = y0[k, i] + e[k, i],   e[k, i] ~ N(0, s_i^2)
         s_i = std_i,   or   s_i = sqrt(mean_k (y0[k, i] - mean_k y0[k, i])^2) 10^(-snr_db_i / 20)
 
-    The ratio refers to the power of the noise-free output about its mean. Without `std` and `snr_db` there is
-    no noise.
+    The ratio refers to the power of the noise-free output about its mean. Without `std` and
+    `snr_db` there is no noise.
 
     Parameters
     ----------
@@ -40,7 +47,8 @@ class MeasurementNoise:
     Raises
     ------
     ValueError
-        If both are given, `std` is negative or `snr_db` is not finite; on use: if there are not as many as outputs.
+        If both are given, `std` is negative or `snr_db` is not finite; on use: if there are not as
+        many as outputs.
 
     Examples
     --------
@@ -57,10 +65,15 @@ class MeasurementNoise:
                 object.__setattr__(self, name, tuple(np.asarray(getattr(self, name)).tolist()))
         if self.std is not None and self.snr_db is not None:
             raise refuse(self, "std", f"only one of std and snr_db={self.snr_db!r}")
-        for name, lowest, expected in (("std", 0.0, "number >= 0"), ("snr_db", -math.inf, "finite number")):
+        for name, lowest, expected in (
+            ("std", 0.0, "number >= 0"),
+            ("snr_db", -math.inf, "finite number"),
+        ):
             value = getattr(self, name)
             values = value if isinstance(value, tuple) else (value,)
-            if value is not None and not (values and all(is_finite(one) and one >= lowest for one in values)):
+            if value is not None and not (
+                values and all(is_finite(one) and one >= lowest for one in values)
+            ):
                 raise refuse(self, name, f"a {expected}, or a list with one for each output")
 
     def faults(self, seed: int, n_samples: int, n_outputs: int) -> "Faults | None":
@@ -68,7 +81,9 @@ class MeasurementNoise:
         return None
 
     def measure(self, output: Array, seed: int) -> Array:
-        """Return what the sensors show (n, n_y) of the noise-free outputs (n, n_y) of a run, a new array."""
+        """Return what the sensors show (n, n_y) of the noise-free outputs (n, n_y) of a run, a new
+        array.
+        """
         found = output + draw_noise(seed, "measurement", len(output), self.std_of(output))
         faults = self.faults(seed, *output.shape)
         if faults is not None:
@@ -86,7 +101,11 @@ class MeasurementNoise:
         """
         for name, value in (("std", self.std), ("snr_db", self.snr_db)):
             if isinstance(value, tuple) and len(value) != len(outputs):
-                raise refuse(self, name, f"one number for all outputs, or one for each of {list(outputs)}")
+                raise refuse(
+                    self,
+                    name,
+                    f"one number for all outputs, or one for each of {list(outputs)}",
+                )
 
     def std_of(self, output: Array) -> Array:
         """Return the standard deviations (n_y,) for noise-free outputs (n, n_y).
@@ -94,7 +113,8 @@ class MeasurementNoise:
         Raises
         ------
         ValueError
-            For a ratio to an output that is constant, and so has no power; for a list of another length than n_y.
+            For a ratio to an output that is constant, and so has no power; for a list of another
+            length than n_y.
         """
         n_y = output.shape[-1]
         if self.std is None and self.snr_db is None:
@@ -105,7 +125,11 @@ class MeasurementNoise:
         power = output.reshape(-1, n_y).var(axis=0)
         if not np.all(power > 0):
             constant = f"output {int(np.argmin(power))} is constant and has no power to refer to"
-            raise refuse(self, "snr_db", f"outputs that vary, {constant}; excite the system, or give std")
+            raise refuse(
+                self,
+                "snr_db",
+                f"outputs that vary, {constant}; excite the system, or give std",
+            )
         return np.sqrt(power) * 10 ** (-np.asarray(self.snr_db) / 20)
 
 
@@ -117,7 +141,9 @@ class Faults(NamedTuple):
     is_stuck: NDArray[np.bool_]  # (n,) whether the readings before are shown again
 
     def read(self, values: Array, last: Array, k: int) -> Array:
-        """Return what the sensors show (n_y,) of noisy outputs (n_y,) at sample k, after what they showed last."""
+        """Return what the sensors show (n_y,) of noisy outputs (n_y,) at sample k, after what they
+        showed last.
+        """
         if self.is_stuck[k]:
             return last
         return np.where(np.isnan(self.reading[k]), values + self.error[k], self.reading[k])
@@ -127,8 +153,9 @@ class Faults(NamedTuple):
 class OutlierNoise(MeasurementNoise):
     """White Gaussian noise, and sensors that fail: gross errors, dropouts, readings that are stuck.
 
-    A share of the samples of each output has an error of ``+size`` or ``-size``, drawn by a fair coin; another share
-    drops out and reads `dropout_value`; from `stuck_from` on, all outputs show the reading before for some samples.
+    A share of the samples of each output has an error of ``+size`` or ``-size``, drawn by a fair
+    coin; another share drops out and reads `dropout_value`; from `stuck_from` on, all outputs show
+    the reading before for some samples.
 
     Raises
     ------
@@ -143,7 +170,9 @@ class OutlierNoise(MeasurementNoise):
     """
 
     share: float = 0.02  # of the samples with a gross error
-    size: float | Sequence[float] = 1.0  # of a gross error, unit of the outputs; one for all, or one for each
+    size: float | Sequence[float] = (
+        1.0  # of a gross error, unit of the outputs; one for all, or one for each
+    )
     dropouts: float = 0.0  # share of the samples that drop out
     dropout_value: float = 0.0  # what the sensor reads then, unit of the output
     stuck_from: int = 0  # first sample of the readings that are stuck; 0: none are
@@ -158,7 +187,11 @@ class OutlierNoise(MeasurementNoise):
             object.__setattr__(self, "size", sizes)
         check_not_negative(self, "share", "dropouts")
         if self.share + self.dropouts > 1:
-            raise refuse(self, "dropouts", f"a share that leaves at most 1 with share={self.share:g}")
+            raise refuse(
+                self,
+                "dropouts",
+                f"a share that leaves at most 1 with share={self.share:g}",
+            )
         check_finite(self, "dropout_value")
         check_whole(self, "stuck_from", 0)
         check_whole(self, "stuck_samples", 0)
@@ -166,13 +199,25 @@ class OutlierNoise(MeasurementNoise):
     def faults(self, seed: int, n_samples: int, n_outputs: int) -> Faults:
         """Draw what fails in a run, from its own stream of the seed."""
         if isinstance(self.size, tuple) and len(self.size) != n_outputs:
-            raise refuse(self, "size", f"one number for all outputs, or one for each of the {n_outputs}")
+            raise refuse(
+                self,
+                "size",
+                f"one number for all outputs, or one for each of the {n_outputs}",
+            )
         draws = random_stream(seed, "faults").random((n_samples, n_outputs, 2))
         sign = np.where(draws[..., 1] < 0.5, -1.0, 1.0)
-        error = np.where(draws[..., 0] < self.share, sign * np.asarray(self.size, dtype=np.float64), 0.0)
+        error = np.where(
+            draws[..., 0] < self.share,
+            sign * np.asarray(self.size, dtype=np.float64),
+            0.0,
+        )
         is_dropped = draws[..., 0] >= 1.0 - self.dropouts
         sample = np.arange(n_samples)
-        is_stuck = (sample >= self.stuck_from) & (sample < self.stuck_from + self.stuck_samples) & (self.stuck_from > 0)
+        is_stuck = (
+            (sample >= self.stuck_from)
+            & (sample < self.stuck_from + self.stuck_samples)
+            & (self.stuck_from > 0)
+        )
         return Faults(error, np.where(is_dropped, self.dropout_value, np.nan), is_stuck)
 
 
@@ -190,7 +235,9 @@ def signal_to_noise(output: Array, measured: Array) -> Array:
     """
     noise = np.mean((measured - output) ** 2, axis=0)
     powers = zip(output.var(axis=0), noise, strict=True)
-    return np.array([10 * math.log10(signal / e) if e > 0 and signal > 0 else math.inf for signal, e in powers])
+    return np.array(
+        [10 * math.log10(signal / e) if e > 0 and signal > 0 else math.inf for signal, e in powers]
+    )
 
 
 class Sample(NamedTuple):
@@ -227,10 +274,10 @@ class Trajectory:
         -------
         xarray.Dataset
             Outputs as measured; with measurement noise also the noise-free ones, named
-            ``<output>_noise_free``, and parameters that change, ``parameter_<name>``. Variables carry `units`
-            and `long_name`; the attributes are text and numbers that NetCDF can hold: system, parameters (JSON),
-            inputs and outputs (JSON lists of names), dt, substeps, seed, integrator, interpolation,
-            clipped_substeps.
+            ``<output>_noise_free``, and parameters that change, ``parameter_<name>``. Variables
+            carry `units` and `long_name`; the attributes are text and numbers that NetCDF can hold:
+            system, parameters (JSON), inputs and outputs (JSON lists of names), dt, substeps, seed,
+            integrator, interpolation, clipped_substeps.
         """
         attributes = describe_simulation(self.system, self.interpolation) | {
             "parameters": json.dumps(asdict(self.system)),
@@ -239,7 +286,11 @@ class Trajectory:
         }
         variables = label_signals(self.system, ("time",), self)
         for name, values in self.system.values_over(self.time).items():
-            variables[f"parameter_{name}"] = ("time", values, {"long_name": f"parameter {name} of the system"})
+            variables[f"parameter_{name}"] = (
+                "time",
+                values,
+                {"long_name": f"parameter {name} of the system"},
+            )
         return xr.Dataset(variables, coords={"time": label_time(self.time)}, attrs=attributes)
 
 
@@ -276,24 +327,35 @@ def label_signals(system: System, dims: tuple[str, ...], record: Any) -> dict[st
 
 def noise_free(signals: Sequence[Signal]) -> tuple[Signal, ...]:
     """Return outputs under the names of their noise-free twins."""
-    return tuple(Signal(f"{name}_noise_free", unit, f"{meaning}, without noise") for name, unit, meaning in signals)
+    return tuple(
+        Signal(f"{name}_noise_free", unit, f"{meaning}, without noise")
+        for name, unit, meaning in signals
+    )
 
 
 def label_time(time: Array) -> tuple[str, Array, dict[str, str]]:
     """Return times [s] as the coordinate of a data set."""
-    return "time", time, {"units": "s", "long_name": "time since the start of the simulation"}
+    return (
+        "time",
+        time,
+        {"units": "s", "long_name": "time since the start of the simulation"},
+    )
 
 
-def describe_simulation(system: System, interpolation: Interpolation) -> dict[str, str | int | float]:
+def describe_simulation(
+    system: System, interpolation: Interpolation
+) -> dict[str, str | int | float]:
     """Return the attributes that trajectories of one system share.
 
-    The attribute `system` is the public name of a system of this package, say ``simulators.VanDerPol``, and module
-    and name of any other class.
+    The attribute `system` is the public name of a system of this package, say
+    ``simulators.VanDerPol``, and module and name of any other class.
     """
     kind = type(system)
     is_public = getattr(simulators, kind.__name__, None) is kind
     return {
-        "system": f"simulators.{kind.__name__}" if is_public else f"{kind.__module__}.{kind.__qualname__}",
+        "system": f"simulators.{kind.__name__}"
+        if is_public
+        else f"{kind.__module__}.{kind.__qualname__}",
         "inputs": json.dumps([signal.name for signal in system.inputs]),
         "outputs": json.dumps([signal.name for signal in system.outputs]),
         "dt": float(system.dt),
@@ -309,7 +371,11 @@ def sample_times(system: System, n: int) -> Array:
 
 
 def collect(
-    samples: Iterable[Sample], system: System, *, seed: int, interpolation: Interpolation = Interpolation.held
+    samples: Iterable[Sample],
+    system: System,
+    *,
+    seed: int,
+    interpolation: Interpolation = Interpolation.held,
 ) -> Trajectory:
     """Turn the samples of a closed loop, all or those computed so far, into a record.
 
@@ -327,7 +393,8 @@ def collect(
     Returns
     -------
     Trajectory
-        With held inputs bit-identical to `simulate` with the recorded input, the same seed and initial state.
+        With held inputs bit-identical to `simulate` with the recorded input, the same seed and
+        initial state.
 
     Raises
     ------
@@ -336,7 +403,9 @@ def collect(
     """
     rows = list(samples)
     if not rows:
-        raise UserError("collect: expected at least one sample, got none; iterate the closed loop first")
+        raise UserError(
+            "collect: expected at least one sample, got none; iterate the closed loop first"
+        )
     time, y, u, x, w, y0, clipped = (np.array(column) for column in zip(*rows, strict=True))
     if not np.array_equal(time, sample_times(system, len(time))):
         found = f"{time[:3].tolist()} ...; pass all samples from the first on, and the system that was simulated"

@@ -26,7 +26,8 @@ def solve_reference(
     relative_tolerance: float = 1e-10,
     absolute_tolerance: float = 1e-12,
 ) -> Array:
-    """Integrate a system over a record, slowly, with the adaptive DOP853 method restarted at each sample.
+    """Integrate a system over a record, slowly, with the adaptive DOP853 method restarted at each
+    sample.
 
     Limits of the states are not applied.
 
@@ -48,7 +49,11 @@ def solve_reference(
         If the solver gives up.
     """
     states = [np.asarray(initial_state, dtype=np.float64)]
-    options = {"method": "DOP853", "rtol": relative_tolerance, "atol": absolute_tolerance}
+    options = {
+        "method": "DOP853",
+        "rtol": relative_tolerance,
+        "atol": absolute_tolerance,
+    }
     at = interpolate_input(input, system.dt, interpolation)
     for k in range(len(input) - 1):
 
@@ -57,7 +62,9 @@ def solve_reference(
 
         solution = solve_ivp(drift, (k * system.dt, (k + 1) * system.dt), states[-1], **options)
         if not solution.success:
-            raise SimulationError(f"{type(system).__name__}, sample {k}: DOP853 failed: {solution.message}")
+            raise SimulationError(
+                f"{type(system).__name__}, sample {k}: DOP853 failed: {solution.message}"
+            )
         states.append(solution.y[:, -1])
     return np.array(states)
 
@@ -91,7 +98,9 @@ def interpolate_input(input: Array, dt: float, interpolation: Interpolation) -> 
     n = len(input)
     angles = 2.0 * np.pi / n * np.arange(n // 2 + 1)  # of each line over a sample
     lines = np.exp(-1j * np.outer(angles, np.arange(n))) @ input / n
-    lines[1 : (n + 1) // 2] *= 2.0  # with their conjugates; a line at the Nyquist frequency counts once
+    lines[1 : (n + 1) // 2] *= (
+        2.0  # with their conjugates; a line at the Nyquist frequency counts once
+    )
 
     def sum_lines(k: int, t: float) -> Array:
         phases = angles * (t / dt)
@@ -101,15 +110,16 @@ def interpolate_input(input: Array, dt: float, interpolation: Interpolation) -> 
 
 
 def substep_error(trajectory: Trajectory, *, n_samples: int = 200) -> float:
-    """Return the error of one sample of the simulation, estimated by twice as many Runge-Kutta steps.
+    """Return the error of one sample of the simulation, estimated by twice as many Runge-Kutta
+    steps.
 
     ::
 
         max over k, i of |y_i(x_k, S steps) - y_i(x_k, 2 S steps)| / std_k(y_i[k+1] - y_i[k])
 
-    with y_i(x_k, S steps) the output one sample after x_k, at up to `n_samples` samples spread over the record,
-    with the recorded input held and the recorded noise. For a method of order four the error is 16/15 of that
-    difference.
+    with y_i(x_k, S steps) the output one sample after x_k, at up to `n_samples` samples spread over
+    the record, with the recorded input held and the recorded noise. For a method of order four the
+    error is 16/15 of that difference.
 
     Parameters
     ----------
@@ -121,8 +131,8 @@ def substep_error(trajectory: Trajectory, *, n_samples: int = 200) -> float:
     Returns
     -------
     float
-        Relative to the standard deviation of the change of the output over one sample; 0 if no output changes, infinite
-        if a sample diverges.
+        Relative to the standard deviation of the change of the output over one sample; 0 if no
+        output changes, infinite if a sample diverges.
 
     Examples
     --------
@@ -134,14 +144,20 @@ def substep_error(trajectory: Trajectory, *, n_samples: int = 200) -> float:
     """
     system = trajectory.system
     spread = np.diff(trajectory.noise_free_output, axis=0).std(axis=0)
-    coarse, fine = stepper(system), stepper(replace(system, substeps=2 * system.substeps))
+    coarse = stepper(system)
+    fine = stepper(replace(system, substeps=2 * system.substeps))
     worst = np.zeros(len(spread))
     for k in np.unique(np.linspace(0, len(trajectory.time) - 2, n_samples).astype(int)):
         ends = []
         for advance in (coarse, fine):
             x = trajectory.state[k].copy()
             try:
-                advance(trajectory.time[k], x, trajectory.input[k : k + 1], trajectory.noise[k])
+                advance(
+                    trajectory.time[k],
+                    x,
+                    trajectory.input[k : k + 1],
+                    trajectory.noise[k],
+                )
             except DivergenceError:
                 return float("inf")
             ends.append(system.output(x))

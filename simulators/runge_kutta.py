@@ -2,8 +2,8 @@
 
 The kernels call the drift through its address. So they do not depend on the system: numba compiles
 them once and keeps them on disk, and a new system costs only the compilation of its drift. All
-kernels that call each other are in this file, because numba renews its disk cache only when the file
-of a kernel changes. With ``NUMBA_DISABLE_JIT=1`` the same kernels run as plain Python.
+kernels that call each other are in this file, because numba renews its disk cache only when the
+file of a kernel changes. With ``NUMBA_DISABLE_JIT=1`` the same kernels run as plain Python.
 """
 
 import functools
@@ -29,7 +29,8 @@ Drift = Callable[..., None]
 PLAIN = bool(vars(config)["DISABLE_JIT"])  # NUMBA_DISABLE_JIT=1: the kernels run as plain Python
 
 
-LARGEST = 1e100  # a state beyond this magnitude counts as diverged: no physical quantity is as large
+# a state beyond this magnitude counts as diverged: no physical quantity is as large
+LARGEST = 1e100
 
 
 WORK_ROWS = 6  # four slopes, the state of a stage, the candidate
@@ -46,9 +47,11 @@ kernel = np.errstate(all="ignore") if PLAIN else njit(cache=True, error_model="n
 
 @functools.cache
 def compile_drift(drift: Drift) -> Any:
-    """Compile a drift, once per function and process; a shipped one once, and numba keeps it on disk.
+    """Compile a drift, once per function and process; a shipped one once, and numba keeps it on
+    disk.
 
-    numba's disk cache notices only changes of the drift's own file: what the drift of a user calls may be elsewhere.
+    numba's disk cache notices only changes of the drift's own file: what the drift of a user calls
+    may be elsewhere.
 
     Parameters
     ----------
@@ -80,15 +83,26 @@ def compile_drift(drift: Drift) -> Any:
 def _summarise_error(error: Exception) -> str:
     """Return what numba complains about, and where, without the history of its compilation."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith(("Failed in", "During:"))] or [type(error).__name__]
-    end = next((i for i, line in enumerate(said) if line.startswith(("File ", "There ", "- "))), len(said))
-    places = [place for place in re.findall(r'File "(.*)", line (\d+)', str(error)) if "runge_kutta" not in place[0]]
+    said = [line for line in lines if not line.startswith(("Failed in", "During:"))] or [
+        type(error).__name__
+    ]
+    end = next(
+        (i for i, line in enumerate(said) if line.startswith(("File ", "There ", "- "))),
+        len(said),
+    )
+    places = [
+        place
+        for place in re.findall(r'File "(.*)", line (\d+)', str(error))
+        if "runge_kutta" not in place[0]
+    ]
     where = f" (line {places[0][1]} of {places[0][0]})" if places else ""
     return " ".join(said[: max(end, 1)]) + where
 
 
 def drift_address(drift: Drift) -> Any:
-    """Return what the kernels call: the address of the compiled drift, or the drift itself without the compiler."""
+    """Return what the kernels call: the address of the compiled drift, or the drift itself without
+    the compiler.
+    """
     if PLAIN:
         return drift
     compiled = compile_drift(drift)
@@ -122,7 +136,9 @@ _call: Any = _call_plain if PLAIN else _call_compiled
 
 @kernel
 def call_drift(address, time, state, input, noise, parameters, derivative):  # type: ignore[no-untyped-def]
-    """Write the derivative; a component that the drift does not write is NaN, never a value of an earlier call."""
+    """Write the derivative; a component that the drift does not write is NaN, never a value of an
+    earlier call.
+    """
     for i in range(derivative.size):
         derivative[i] = np.nan
     _call(address, time, state, input, noise, parameters, derivative)
@@ -134,8 +150,9 @@ def step(address, time, dt, substeps, state, inputs, noise, parameters, limits, 
 
     With h = dt / substeps and the noise w held::
 
-        k1 = f(t, x, u(t)),  k2 = f(t + h/2, x + h/2 k1, u(t + h/2)),  k3 = f(t + h/2, x + h/2 k2, u(t + h/2))
-        k4 = f(t + h, x + h k3, u(t + h)),   x <- min(max(x + h/6 (k1 + 2 k2 + 2 k3 + k4), lower), upper)
+        k1 = f(t, x, u(t)),  k2 = f(t + h/2, x + h/2 k1, u(t + h/2)),  k3 = f(t + h/2, x + h/2 k2,
+        u(t + h/2)) k4 = f(t + h, x + h k3, u(t + h)),   x <- min(max(x + h/6 (k1 + 2 k2 + 2 k3 +
+        k4), lower), upper)
 
     Parameters
     ----------
@@ -159,18 +176,26 @@ def step(address, time, dt, substeps, state, inputs, noise, parameters, limits, 
     Returns
     -------
     tuple of int
-        Finished substeps, and those among them that ended with a state set to a limit. With fewer than
-        `substeps` finished the state diverged in the next one: `state` then holds the last good values
-        and row CANDIDATE of `work` the first bad component.
+        Finished substeps, and those among them that ended with a state set to a limit. With fewer
+        than `substeps` finished the state diverged in the next one: `state` then holds the last
+        good values and row CANDIDATE of `work` the first bad component.
     """
     h = dt / substeps
-    k1, k2, k3, k4, x, candidate = work[0], work[1], work[2], work[3], work[4], work[5]
-    lower, upper = limits[0], limits[1]
+    k1 = work[0]
+    k2 = work[1]
+    k3 = work[2]
+    k4 = work[3]
+    x = work[4]
+    candidate = work[5]
+    lower = limits[0]
+    upper = limits[1]
     stride = 1 if inputs.shape[0] > 1 else 0
     n_clipped = 0
     for j in range(substeps):
         t = time + j * h
-        now, half, end = inputs[2 * j * stride], inputs[(2 * j + 1) * stride], inputs[(2 * j + 2) * stride]
+        now = inputs[2 * j * stride]
+        half = inputs[(2 * j + 1) * stride]
+        end = inputs[(2 * j + 2) * stride]
         call_drift(address, t, state, now, noise, parameters, k1)
         for i in range(state.size):
             x[i] = state[i] + 0.5 * h * k1[i]
@@ -197,17 +222,19 @@ def step(address, time, dt, substeps, state, inputs, noise, parameters, limits, 
 
 @kernel
 def follow(address, first, dt, substeps, states, inputs, rows, noises, parameters, limits, work):  # type: ignore[no-untyped-def]
-    """Fill rows 1.. of `states` (n, n_x) from row 0, which belongs to sample `first` at time first dt.
+    """Fill rows 1.. of `states` (n, n_x) from row 0, which belongs to sample `first` at time first
+    dt.
 
     Sample k uses row k of `parameters` (m, n_p), the last row from m - 1 on, and the rows k rows to
-    k rows + rows of `inputs`: `rows` is 1 for an input that is held (then without the row at the end) and 2 substeps
-    for one that varies.
+    k rows + rows of `inputs`: `rows` is 1 for an input that is held (then without the row at the
+    end) and 2 substeps for one that varies.
 
     Returns
     -------
     tuple of int
-        Last good row, the substeps finished after it and those that met a limit: (n - 1, 0, ...) without
-        divergence. On divergence the row after the last good one holds the last finite values.
+        Last good row, the substeps finished after it and those that met a limit: (n - 1, 0, ...)
+        without divergence. On divergence the row after the last good one holds the last finite
+        values.
     """
     n_clipped = 0
     last = 0 if rows == 1 else 1
@@ -217,7 +244,18 @@ def follow(address, first, dt, substeps, states, inputs, rows, noises, parameter
             state[i] = states[k, i]
         between = inputs[k * rows : (k + 1) * rows + last]
         held = parameters[min(first + k, parameters.shape[0] - 1)]
-        done, clipped = step(address, (first + k) * dt, dt, substeps, state, between, noises[k], held, limits, work)
+        done, clipped = step(
+            address,
+            (first + k) * dt,
+            dt,
+            substeps,
+            state,
+            between,
+            noises[k],
+            held,
+            limits,
+            work,
+        )
         n_clipped += clipped
         if done < substeps:
             return k, done, n_clipped
@@ -228,7 +266,9 @@ Stepper = Callable[[float, Array, Array, Array], int]
 
 
 class DivergenceError(SimulationError):
-    """A state left the finite numbers; the message names system, time, state and the last finite values."""
+    """A state left the finite numbers; the message names system, time, state and the last finite
+    values.
+    """
 
 
 class Path(NamedTuple):
@@ -238,7 +278,9 @@ class Path(NamedTuple):
     n_clipped: int  # substeps that ended with a state set to one of its limits
 
 
-def _describe_divergence(system: System, time: float, state: Array, candidate: Array) -> DivergenceError:
+def _describe_divergence(
+    system: System, time: float, state: Array, candidate: Array
+) -> DivergenceError:
     """Describe a substep at `time` [s] that led from `state` to the bad `candidate`."""
     names = names_of(system.states)
     bad = next(i for i in range(len(names)) if not abs(candidate[i]) <= LARGEST)
@@ -252,21 +294,28 @@ def _describe_divergence(system: System, time: float, state: Array, candidate: A
 
 
 def check_drift(system: System, state: Array, input: Array) -> None:
-    """Evaluate the drift once in plain Python, where a wrong index raises, and check that it is complete.
+    """Evaluate the drift once in plain Python, where a wrong index raises, and check that it is
+    complete.
 
     Raises
     ------
     ValueError
-        If the drift raises, or a component of x' at the start of the run is not finite, for example never written.
+        If the drift raises, or a component of x' at the start of the run is not finite, for example
+        never written.
     """
-    noise, parameters = np.zeros(len(system.noises)), read_vector(system, "parameters")
+    noise = np.zeros(len(system.noises))
+    parameters = read_vector(system, "parameters")
     derivative = np.full(len(system.states), np.nan)
     try:
         with np.errstate(all="ignore"):
             system.drift(0.0, state, input, noise, parameters, derivative)
     except Exception as error:  # whatever a user's drift raises
         frames = traceback.extract_tb(error.__traceback__)[1:]
-        line = f" (line {frames[-1].lineno} of {frames[-1].filename}: {frames[-1].line})" if frames else ""
+        line = (
+            f" (line {frames[-1].lineno} of {frames[-1].filename}: {frames[-1].line})"
+            if frames
+            else ""
+        )
         raise UserError(
             f"{type(system).__name__}.drift raised {type(error).__name__}: {error}{line}. It was called with "
             f"{state.size} states, {input.size} inputs, {noise.size} noises and {parameters.size} parameters at time "
@@ -291,16 +340,19 @@ def stepper(system: System) -> Stepper:
     Returns
     -------
     callable
-        ``advance(time, state, inputs, noise) -> n_clipped``: moves `state`, a C-contiguous float64 array like
-        the others, in place from `time` [s] to `time + dt`; `inputs` is (1, n_u), held, or (2 substeps + 1,
-        n_u), its values at every half substep. Raises DivergenceError.
+        ``advance(time, state, inputs, noise) -> n_clipped``: moves `state`, a C-contiguous float64
+        array like the others, in place from `time` [s] to `time + dt`; `inputs` is (1, n_u), held,
+        or (2 substeps + 1, n_u), its values at every half substep. Raises DivergenceError.
     """
     _, address, parameters, limits, dt, substeps = problem_of(system)
-    work, last = np.empty((WORK_ROWS, len(system.states))), len(parameters) - 1
+    work = np.empty((WORK_ROWS, len(system.states)))
+    last = len(parameters) - 1
 
     def advance(time: float, state: Array, inputs: Array, noise: Array) -> int:
         held = parameters[min(round(time / dt), last)]
-        done, n_clipped = step(address, time, dt, substeps, state, inputs, noise, held, limits, work)
+        done, n_clipped = step(
+            address, time, dt, substeps, state, inputs, noise, held, limits, work
+        )
         if done < substeps:
             raise _describe_divergence(system, time + done * dt / substeps, state, work[CANDIDATE])
         return int(n_clipped)
@@ -329,8 +381,16 @@ def problem_of(system: System) -> Problem:
     TypeError
         If its drift cannot be compiled.
     """
-    address, parameters = drift_address(system.drift), system.parameter_rows()
-    return Problem(system, address, parameters, limits_of(system), float(system.dt), int(system.substeps))
+    address = drift_address(system.drift)
+    parameters = system.parameter_rows()
+    return Problem(
+        system,
+        address,
+        parameters,
+        limits_of(system),
+        float(system.dt),
+        int(system.substeps),
+    )
 
 
 def integrate(
@@ -356,8 +416,8 @@ def integrate(
     Returns
     -------
     Path
-        States (n, n_x) at the times k dt. The last row of the noise has no effect, nor has that of an input
-        that is held.
+        States (n, n_x) at the times k dt. The last row of the noise has no effect, nor has that of
+        an input that is held.
 
     Raises
     ------
@@ -368,16 +428,29 @@ def integrate(
     return follow_pieces(problem_of(system), initial_state, pieces, noise)
 
 
-def follow_pieces(problem: Problem, initial_state: Array, pieces: Iterable[Piece], noise: Array) -> Path:
+def follow_pieces(
+    problem: Problem, initial_state: Array, pieces: Iterable[Piece], noise: Array
+) -> Path:
     """Do what `integrate` does, with a prepared system and a prepared input."""
     system, address, parameters, limits, dt, substeps = problem
     states = np.empty((len(noise), len(initial_state)))
     states[0] = initial_state
-    work, n_clipped = np.empty((WORK_ROWS, states.shape[1])), 0
+    work = np.empty((WORK_ROWS, states.shape[1]))
+    n_clipped = 0
     for first, last, values, rows in pieces:
         part = states[first : last + 1]
         k, done, clipped = follow(
-            address, first, dt, substeps, part, values, rows, noise[first : last + 1], parameters, limits, work
+            address,
+            first,
+            dt,
+            substeps,
+            part,
+            values,
+            rows,
+            noise[first : last + 1],
+            parameters,
+            limits,
+            work,
         )
         n_clipped += clipped
         if k < last - first:

@@ -69,8 +69,8 @@ class Uniform(Sampling):
 class LatinHypercube(Sampling):
     """Every input is stratified: each of its n equal intervals holds exactly one place.
 
-    McKay, Beckman and Conover, Technometrics 21 (1979) 239; scipy.stats.qmc. The places of a longer sample
-    are others.
+    McKay, Beckman and Conover, Technometrics 21 (1979) 239; scipy.stats.qmc. The places of a longer
+    sample are others.
 
     Examples
     --------
@@ -80,7 +80,9 @@ class LatinHypercube(Sampling):
     """
 
     def unit(self, n: int, d: int, generator: np.random.Generator) -> Array:
-        """One place per interval of each input, in an order and at a position drawn from the generator."""
+        """One place per interval of each input, in an order and at a position drawn from the
+        generator.
+        """
         from scipy.stats import qmc  # slow to import
 
         return np.asarray(qmc.LatinHypercube(d, seed=generator).random(n))
@@ -88,10 +90,11 @@ class LatinHypercube(Sampling):
 
 @dataclass(frozen=True)
 class Sobol(Sampling):
-    """Sobol's sequence of low discrepancy, randomly scrambled; a longer sample begins with the shorter one.
+    """Sobol's sequence of low discrepancy, randomly scrambled; a longer sample begins with the
+    shorter one.
 
-    The first n of 2^m places, the next power of two, for which the sequence is balanced. Owen, Journal of
-    Complexity 14 (1998) 466, for the scrambling; scipy.stats.qmc.
+    The first n of 2^m places, the next power of two, for which the sequence is balanced. Owen,
+    Journal of Complexity 14 (1998) 466, for the scrambling; scipy.stats.qmc.
 
     Examples
     --------
@@ -109,7 +112,8 @@ class Sobol(Sampling):
 
 @dataclass(frozen=True)
 class Grid(Sampling):
-    """Equidistant places with the bounds among them, the last input varies fastest; the seed does nothing.
+    """Equidistant places with the bounds among them, the last input varies fastest; the seed does
+    nothing.
 
     Examples
     --------
@@ -122,15 +126,25 @@ class Grid(Sampling):
         m = round(n ** (1 / d))
         if m < 2 or m**d != n:
             low = max(m - (m**d > n), 2)
-            raise UserError(f"Grid: expected m^{d} places with m >= 2, got n={n}; use {low**d} or {(low + 1) ** d}")
+            raise UserError(
+                f"Grid: expected m^{d} places with m >= 2, got n={n}; use {low**d} or {(low + 1) ** d}"
+            )
         axes = np.meshgrid(*[np.linspace(0, 1, m)] * d, indexing="ij")
         return np.stack([axis.ravel() for axis in axes], axis=1)
 
 
 def _check_box(lower: ArrayLike, upper: ArrayLike) -> tuple[Array, Array]:
-    low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
-    good = low.ndim == 1 and low.size > 0 and low.shape == high.shape and bool(np.isfinite([low, high]).all())
+    low = np.asarray(lower, dtype=np.float64)
+    high = np.asarray(upper, dtype=np.float64)
+    good = (
+        low.ndim == 1
+        and low.size > 0
+        and low.shape == high.shape
+        and bool(np.isfinite([low, high]).all())
+    )
     if not good or not (low < high).all():
         found = f"lower={low.tolist()} and upper={high.tolist()}"
-        raise UserError(f"a box needs finite bounds lower < upper of one shape (d,), got {found}; change them")
+        raise UserError(
+            f"a box needs finite bounds lower < upper of one shape (d,), got {found}; change them"
+        )
     return low, high

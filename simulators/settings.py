@@ -33,7 +33,9 @@ def refuse(owner: Any, name: str, expected: str) -> UserError:
         For example ``Building(dt=-1): expected a number > 0; change dt``.
     """
     value = getattr(owner, name)
-    return UserError(f"{type(owner).__name__}({name}={value!r}): expected {expected}; change {name}")
+    return UserError(
+        f"{type(owner).__name__}({name}={value!r}): expected {expected}; change {name}"
+    )
 
 
 def is_finite(value: object) -> bool:
@@ -42,8 +44,14 @@ def is_finite(value: object) -> bool:
 
 
 def is_whole(value: object, lowest: int, highest: float = math.inf) -> bool:
-    """Whether a value is an integer, also one of numpy, from `lowest` to `highest`; True and False do not count."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(lowest <= value <= highest)
+    """Whether a value is an integer, also one of numpy, from `lowest` to `highest`; True and False
+    do not count.
+    """
+    return (
+        isinstance(value, int | np.integer)
+        and not isinstance(value, bool)
+        and bool(lowest <= value <= highest)
+    )
 
 
 def list_given(owner: Any, *names: str) -> list[str]:
@@ -73,7 +81,9 @@ def check_not_negative(owner: Any, *names: str) -> None:
 
 
 def check_whole(owner: Any, name: str, lowest: int, highest: float = math.inf) -> None:
-    """Raise ValueError unless the field is a plain integer from `lowest` to `highest`, both included."""
+    """Raise ValueError unless the field is a plain integer from `lowest` to `highest`, both
+    included.
+    """
     value = getattr(owner, name)
     if not isinstance(value, int) or not is_whole(value, lowest, highest):
         raise refuse(owner, name, f"an integer from {lowest} to {highest}")
@@ -118,7 +128,9 @@ def read_real(values: ArrayLike, title: str) -> NDArray[Any]:
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise UserError(f"{title}: expected rows of one length, got {error}; cut or fill the rows") from error
+        raise UserError(
+            f"{title}: expected rows of one length, got {error}; cut or fill the rows"
+        ) from error
     if array.dtype.kind not in "biuf":
         raise UserTypeError(
             f"{title}: expected real numbers, got {type(values).__name__} of type {array.dtype}; convert it to an "
@@ -156,7 +168,8 @@ def find_file(owner: Any) -> Path:
 def read_lines(
     path: Path, encoding: str = "utf-8-sig", n_raw: int = 0, most: int | None = None
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the first lines of a CSV file as they are, and the cells of the others, without empty lines at its end.
+    """Return the first lines of a CSV file as they are, and the cells of the others, without empty
+    lines at its end.
 
     Raises
     ------
@@ -187,5 +200,7 @@ def read_csv(path: Path, most: int | None = None) -> tuple[list[str], list[list[
     """
     _, lines = read_lines(path, most=most)
     if len(lines) < 2:
-        raise UserError(f"{path}: expected a header line and rows, got {len(lines)} lines; check path")
+        raise UserError(
+            f"{path}: expected a header line and rows, got {len(lines)} lines; check path"
+        )
     return [name.strip() for name in lines[0]], lines[1:]

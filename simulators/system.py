@@ -36,7 +36,8 @@ class Signal(NamedTuple):
 
 
 def parameter(default: T, unit: str = "", *, symbol: str = "", meaning: str = "") -> T:
-    """Declare a field of a system together with its unit; the page that describes the system shows it.
+    """Declare a field of a system together with its unit; the page that describes the system shows
+    it.
 
     Parameters
     ----------
@@ -67,9 +68,11 @@ def parameter(default: T, unit: str = "", *, symbol: str = "", meaning: str = ""
 
 
 def describe_fields(kind: type) -> dict[str, str]:
-    """Return symbol, meaning and unit of the fields of a dataclass as one text each, by the name of the field.
+    """Return symbol, meaning and unit of the fields of a dataclass as one text each, by the name of
+    the field.
 
-    A field that says nothing about itself has the text that a base says about it; without one it is left out.
+    A field that says nothing about itself has the text that a base says about it; without one it is
+    left out.
     """
     texts: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
@@ -84,7 +87,8 @@ def describe_fields(kind: type) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Change:
-    """A parameter of a plant that goes linearly from its value at `start` to another one at `end`, and stays there.
+    """A parameter of a plant that goes linearly from its value at `start` to another one at `end`,
+    and stays there.
 
     Raises
     ------
@@ -108,7 +112,9 @@ class Change:
         length = 0.0 if self.end is None else self.end - self.start
         if length:
             return np.clip((time - self.start) / length, 0.0, 1.0)
-        return (time >= self.start * (1 - 1e-12)).astype(np.float64)  # k dt may be a rounding below the start
+        return (time >= self.start * (1 - 1e-12)).astype(
+            np.float64
+        )  # k dt may be a rounding below the start
 
 
 @dataclass(frozen=True)
@@ -117,14 +123,16 @@ class System(ABC):
 
     ::
 
-        x'(t) = f(t, x, u(t), w_k; p),   y(t) = h(x),   t_k <= t < t_k + dt,   w_k ~ N(0, diag(noise_std^2))
+        x'(t) = f(t, x, u(t), w_k; p),   y(t) = h(x),   t_k <= t < t_k + dt,   w_k ~ N(0,
+        diag(noise_std^2))
 
     with the input u(t) held at u_k, unless a simulation interpolates it.
 
     A system is a frozen dataclass: its fields are the physical parameters, the noise standard
-    deviations, the initial state, `dt`, `substeps` and `changes`, for a plant whose parameters vary. It
-    declares its signals as class attributes (`states`, `inputs`, `outputs`, and `noises` if it has any), every
-    name once, and implements `drift`, `parameters` and `output`; the other methods have defaults.
+    deviations, the initial state, `dt`, `substeps` and `changes`, for a plant whose parameters
+    vary. It declares its signals as class attributes (`states`, `inputs`, `outputs`, and `noises`
+    if it has any), every name once, and implements `drift`, `parameters` and `output`; the other
+    methods have defaults.
 
     Parameters
     ----------
@@ -138,11 +146,11 @@ class System(ABC):
     Raises
     ------
     ValueError
-        If `dt` or `substeps` is not positive, or a change is impossible; on definition of a class whose signal names
-        repeat, or that states outputs and defines no `output`.
+        If `dt` or `substeps` is not positive, or a change is impossible; on definition of a class
+        whose signal names repeat, or that states outputs and defines no `output`.
     TypeError
-        On definition of a class whose drift is no static method; on use of one that declares fields and is
-        no dataclass.
+        On definition of a class whose drift is no static method; on use of one that declares fields
+        and is no dataclass.
     """
 
     states: ClassVar[tuple[Signal, ...]]
@@ -167,13 +175,19 @@ class System(ABC):
         for name, count in names.items():
             if count > 1 or name == "time" or not name.isidentifier():
                 wanted = f"an identifier other than 'time', used once among {', '.join(roles)}, not {count} times"
-                raise UserError(f"{cls.__name__}: signal name {name!r}: expected {wanted}; rename the signal")
+                raise UserError(
+                    f"{cls.__name__}: signal name {name!r}: expected {wanted}; rename the signal"
+                )
         if cls.output is System.output and (outputs := names_of(getattr(cls, "outputs", ()))):
             advice = f"define output(self, state), return state[..., :{len(outputs)}] if these are the first states"
-            raise UserError(f"{cls.__name__}: expected how the outputs {outputs} follow from the states; {advice}")
+            raise UserError(
+                f"{cls.__name__}: expected how the outputs {outputs} follow from the states; {advice}"
+            )
 
     def __new__(cls, *values: Any, **settings: Any) -> Self:
-        """Refuse a class whose settings are not declared as fields, before its constructor refuses their names."""
+        """Refuse a class whose settings are not declared as fields, before its constructor refuses
+        their names.
+        """
         _check_fields(cls)
         return super().__new__(cls)
 
@@ -184,7 +198,14 @@ class System(ABC):
 
     @staticmethod
     @abstractmethod
-    def drift(time: float, state: Array, input: Array, noise: Array, parameters: Array, derivative: Array) -> None:
+    def drift(
+        time: float,
+        state: Array,
+        input: Array,
+        noise: Array,
+        parameters: Array,
+        derivative: Array,
+    ) -> None:
         """Write x' = f(t, x, u, w; p) into `derivative`.
 
         Plain scalar Python that numba can compile: indexed arrays, floats, `math` functions.
@@ -218,7 +239,9 @@ class System(ABC):
             If one is no number of this system that can change.
         """
         fixed = {"dt", "substeps", "changes"}
-        known = [f.name for f in fields(self) if f.name not in fixed and is_finite(getattr(self, f.name))]
+        known = [
+            f.name for f in fields(self) if f.name not in fixed and is_finite(getattr(self, f.name))
+        ]
         found: dict[str, Array] = {}
         for change in _read_changes(self):
             if change.parameter not in known:
@@ -226,37 +249,52 @@ class System(ABC):
                     f"{type(self).__name__}: changes: expected a parameter among {', '.join(known)}, got "
                     f"{change.parameter!r}; rename it"
                 )
-            before = found.get(change.parameter, np.full(len(time), float(getattr(self, change.parameter))))
+            before = found.get(
+                change.parameter,
+                np.full(len(time), float(getattr(self, change.parameter))),
+            )
             found[change.parameter] = before + change.share(time) * (change.to - before)
         return found
 
     def parameter_rows(self) -> Array:
-        """Return the parameters (m, n_p) of the samples 0 to m - 1, held over each; the last ones stay.
+        """Return the parameters (m, n_p) of the samples 0 to m - 1, held over each; the last ones
+        stay.
 
         Raises
         ------
         ValueError
-            If a change is not one of a parameter that acts, on the drift alone, or the system refuses a value on the
-            way.
+            If a change is not one of a parameter that acts, on the drift alone, or the system
+            refuses a value on the way.
         """
         own = read_vector(self, "parameters")
         if not self.changes:
             return own[np.newaxis]
-        ends = [change.start if change.end is None else change.end for change in _read_changes(self)]
-        values = self.values_over(self.dt * np.arange(math.ceil(max(ends) / self.dt) + 1, dtype=np.float64))
+        ends = [
+            change.start if change.end is None else change.end for change in _read_changes(self)
+        ]
+        values = self.values_over(
+            self.dt * np.arange(math.ceil(max(ends) / self.dt) + 1, dtype=np.float64)
+        )
         table = np.stack([*values.values()], axis=1)
         rows = np.empty((len(table), len(own)))
         for k, row in enumerate(table):
             is_same = k > 0 and np.array_equal(row, table[k - 1])
             changed = dict(zip(values, row.tolist(), strict=True))
-            rows[k] = rows[k - 1] if is_same else read_vector(replace(self, changes=(), **changed), "parameters")
+            rows[k] = (
+                rows[k - 1]
+                if is_same
+                else read_vector(replace(self, changes=(), **changed), "parameters")
+            )
         if (rows == own).all():
             raise UserError(
                 f"{type(self).__name__}: changes: {list(values)} change nothing in the drift; name other ones"
             )
-        last, state = replace(self, changes=(), **changed), self.initial_state()
+        last = replace(self, changes=(), **changed)
+        state = self.initial_state()
         stays = np.array_equal(last.output(state), self.output(state))
-        if not (stays and np.array_equal(read_vector(last, "noise_std"), read_vector(self, "noise_std"))):
+        if not (
+            stays and np.array_equal(read_vector(last, "noise_std"), read_vector(self, "noise_std"))
+        ):
             raise UserError(
                 f"{type(self).__name__}: changes: {list(values)} change the output or the process noise, too, which "
                 "are the same all the time; name parameters of the drift alone"
@@ -270,14 +308,15 @@ class System(ABC):
     def state_limits(self) -> tuple[Array, Array]:
         """Return the lower and upper limits (n_x,) of the states; by default there are none.
 
-        A state is set to its limit after every Runge-Kutta step that crosses it, for example where a tank
-        overflows; these steps are counted. An initial state must lie within the limits.
+        A state is set to its limit after every Runge-Kutta step that crosses it, for example where
+        a tank overflows; these steps are counted. An initial state must lie within the limits.
         """
         infinite = np.full(len(self.states), np.inf)
         return -infinite, infinite
 
     def input_limits(self) -> tuple[Array, Array]:
-        """Return the physical lower and upper limits (n_u,) of the inputs; by default there are none.
+        """Return the physical lower and upper limits (n_u,) of the inputs; by default there are
+        none.
 
         `simulate` takes any input; the commands refuse excitations beyond the limits.
         """
@@ -285,14 +324,16 @@ class System(ABC):
         return -infinite, infinite
 
     def jacobian(self, state: Array, input: Array) -> tuple[Array, Array] | None:
-        """Return df/dx (n_x, n_x) and df/du (n_x, n_u) without noise at time zero, where they are known.
+        """Return df/dx (n_x, n_x) and df/du (n_x, n_u) without noise at time zero, where they are
+        known.
 
         None, the default, stands for unknown: callers then take differences of the drift.
         """
         return None
 
     def noise_std(self) -> Array:
-        """Return the (n_w,) standard deviations of the held process noise; a system with noises defines them.
+        """Return the (n_w,) standard deviations of the held process noise; a system with noises
+        defines them.
 
         Raises
         ------
@@ -301,7 +342,9 @@ class System(ABC):
         """
         if self.noises:
             names = [signal.name for signal in self.noises]
-            raise NotImplementedError(f"{type(self).__name__} has the noises {names}: define noise_std for them")
+            raise NotImplementedError(
+                f"{type(self).__name__} has the noises {names}: define noise_std for them"
+            )
         return np.empty(0)
 
     @abstractmethod
@@ -324,22 +367,34 @@ class System(ABC):
             x' = f(t, x, u, w; p); components that the drift does not write are NaN.
         """
         derivative = np.full(len(self.states), np.nan)
-        self.drift(time, state, input, noise, np.asarray(self.parameters(), dtype=np.float64), derivative)
+        self.drift(
+            time,
+            state,
+            input,
+            noise,
+            np.asarray(self.parameters(), dtype=np.float64),
+            derivative,
+        )
         return derivative
 
 
 @functools.cache
 def _check_fields(system: type[System]) -> None:
-    """Refuse fields without ``@dataclass``, and defaults of inherited fields without a type: both are ignored.
+    """Refuse fields without ``@dataclass``, and defaults of inherited fields without a type: both
+    are ignored.
 
     Raises
     ------
     TypeError
         With their names.
     """
-    for part in (part for part in system.__mro__ if issubclass(part, System) and part is not System):
+    for part in (
+        part for part in system.__mro__ if issubclass(part, System) and part is not System
+    ):
         own = inspect.get_annotations(part)
-        inherited = {field.name for base in part.__mro__[1:] if is_dataclass(base) for field in fields(base)}
+        inherited = {
+            field.name for base in part.__mro__[1:] if is_dataclass(base) for field in fields(base)
+        }
         ignored = [name for name in vars(part) if name in inherited and name not in own]
         if "__dataclass_fields__" not in vars(part):
             ignored += [name for name, kind in own.items() if "ClassVar" not in str(kind)]
@@ -359,7 +414,9 @@ def _read_changes(system: System) -> tuple[Change, ...]:
         If they are anything else.
     """
     try:
-        return tuple(change if isinstance(change, Change) else Change(**change) for change in system.changes)
+        return tuple(
+            change if isinstance(change, Change) else Change(**change) for change in system.changes
+        )
     except TypeError as error:
         wanted = "a list of {parameter: name, to: value, start: s, end: s or None}"
         raise refuse(system, "changes", f"{wanted} ({error})") from None
@@ -368,7 +425,8 @@ def _read_changes(system: System) -> tuple[Change, ...]:
 def is_refusal(error: Exception, system: System) -> bool:
     """Whether a system refuses its settings by an error that its constructor has raised.
 
-    A class of the user's own may refuse with any ``ValueError``; one of this package only with a `UserError`.
+    A class of the user's own may refuse with any ``ValueError``; one of this package only with a
+    `UserError`.
     """
     is_ours = type(system).__module__.partition(".")[0] == __name__.partition(".")[0]
     return isinstance(error, UserError) or not is_ours
@@ -400,14 +458,24 @@ def read_vector(system: System, method: str) -> Array:
         If the method returns no vector of finite numbers, or not one number per state or noise.
     """
     values = getattr(system, method)()
-    n = None if method == "parameters" else len(system.states if method == "initial_state" else system.noises)
+    n = (
+        None
+        if method == "parameters"
+        else len(system.states if method == "initial_state" else system.noises)
+    )
     try:
         vector = read_real(values, method)
     except (TypeError, ValueError):
         vector = np.empty(())
-    if vector.ndim != 1 or n not in (None, len(vector)) or not all(map(math.isfinite, vector.tolist())):
+    if (
+        vector.ndim != 1
+        or n not in (None, len(vector))
+        or not all(map(math.isfinite, vector.tolist()))
+    ):
         wanted = f"a vector of {'' if n is None else f'{n} '}finite numbers; return np.array([...])"
-        raise UserError(f"{type(system).__name__}.{method}() returned {values!r}: expected {wanted}")
+        raise UserError(
+            f"{type(system).__name__}.{method}() returned {values!r}: expected {wanted}"
+        )
     return np.ascontiguousarray(vector, dtype=np.float64)
 
 

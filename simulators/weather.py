@@ -1,4 +1,6 @@
-"""Sources of the ambient temperature: a synthetic climate, measured hourly records, EnergyPlus weather files."""
+"""Sources of the ambient temperature: a synthetic climate, measured hourly records, EnergyPlus
+weather files.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -52,7 +54,9 @@ def check_times(time: ArrayLike) -> Array:
     """Return times [s] as an array; raise ValueError unless they are finite and not negative."""
     t = np.asarray(time, dtype=np.float64)
     if not np.all(np.isfinite(t)) or np.any(t < 0):
-        raise UserError(f"weather: expected finite times >= 0 s, got {t}; measure time from the start")
+        raise UserError(
+            f"weather: expected finite times >= 0 s, got {t}; measure time from the start"
+        )
     return t
 
 
@@ -71,22 +75,25 @@ class SyntheticWeather(Weather):
 
     ::
 
-        Ta(t) = mean - A_year cos(2 pi (t - t_cold) / year) + A_day cos(2 pi (t - t_warm) / day) + z(t)
-        z_{i+1} = a z_i + sqrt(1 - a^2) std xi_i,   a = exp(-1 h / tau),   xi_i ~ N(0, 1),   z_0 ~ N(0, std^2)
+        Ta(t) = mean - A_year cos(2 pi (t - t_cold) / year) + A_day cos(2 pi (t - t_warm) / day) +
+        z(t) z_{i+1} = a z_i + sqrt(1 - a^2) std xi_i,   a = exp(-1 h / tau),   xi_i ~ N(0, 1),
+        z_0 ~ N(0, std^2)
 
-    z is a stationary Ornstein-Uhlenbeck process, discretised exactly at full hours and linear between:
-    the weather of a seed depends neither on the sampling nor on the duration of a simulation.
+    z is a stationary Ornstein-Uhlenbeck process, discretised exactly at full hours and linear
+    between: the weather of a seed depends neither on the sampling nor on the duration of a
+    simulation.
 
     Raises
     ------
     ValueError
-        If an amplitude or the standard deviation is negative, the correlation time is not positive or
-        another field is not finite.
+        If an amplitude or the standard deviation is negative, the correlation time is not positive
+        or another field is not finite.
 
     Notes
     -----
-    The defaults follow measured years of Potsdam: mean 8.3 to 9.5 degC, annual amplitude 9 to 12 K, daily
-    amplitude 3 K, the rest with standard deviation 4.2 K and correlation 0.38 to 0.5 after two days.
+    The defaults follow measured years of Potsdam: mean 8.3 to 9.5 degC, annual amplitude 9 to 12 K,
+    daily amplitude 3 K, the rest with standard deviation 4.2 K and correlation 0.38 to 0.5 after
+    two days.
     """
 
     mean: float = 9.0  # degC
@@ -121,7 +128,9 @@ class SyntheticWeather(Weather):
 LEAP_YEAR = 2000  # any leap year followed by an ordinary one
 
 
-LOWEST, HIGHEST = -90.0, 60.0  # degC, wider than any weather on earth
+# degC, wider than any weather on earth
+LOWEST = -90.0
+HIGHEST = 60.0
 
 
 MOST_ROWS = 500_000  # hours of a record, 57 years
@@ -148,7 +157,9 @@ class HourlyWeather(Weather):
 
     @abstractmethod
     def read_rows(self, path: Path) -> tuple[list[Row], Sequence[float], int]:
-        """Return the rows of the file, their hours since any start, and the column with the temperature [degC]."""
+        """Return the rows of the file, their hours since any start, and the column with the
+        temperature [degC].
+        """
 
     def temperature(self, time: ArrayLike, *, seed: int = 0) -> Array:
         """Interpolate the record; raise ValueError if it ends before the last time."""
@@ -158,19 +169,27 @@ class HourlyWeather(Weather):
         t = check_times(time)
         end = np.max(t, initial=0.0)
         if end > HOUR * len(rows):
-            covered, needed = f"covers {len(rows) / 24:.6g} days", f"{end / DAY:.6g} days or a shorter simulation"
+            covered = f"covers {len(rows) / 24:.6g} days"
+            needed = f"{end / DAY:.6g} days or a shorter simulation"
             raise refuse(self, "path", f"a record of {needed}, it {covered}")
         return np.interp(t, HOUR * np.arange(len(rows)), temperature)
 
 
 def parse_temperature(row: Row, column: int) -> float:
-    """Return the temperature [degC] in a cell; raise ValueError, naming the place, if there is none."""
-    cell, value = row.cells[column], parse_number(row.cells[column])
+    """Return the temperature [degC] in a cell; raise ValueError, naming the place, if there is
+    none.
+    """
+    cell = row.cells[column]
+    value = parse_number(row.cells[column])
     if not math.isfinite(value):
-        raise UserError(f"{row.place}: the temperature is missing, got {cell!r:.60}; repair it or change column")
+        raise UserError(
+            f"{row.place}: the temperature is missing, got {cell!r:.60}; repair it or change column"
+        )
     if not LOWEST <= value <= HIGHEST:
         wanted = f"a temperature from {LOWEST:g} to {HIGHEST:g} degC"
-        raise UserError(f"{row.place}: expected {wanted}, got {cell:.60}; convert the record to degC")
+        raise UserError(
+            f"{row.place}: expected {wanted}, got {cell:.60}; convert the record to degC"
+        )
     return value
 
 
@@ -178,12 +197,15 @@ def parse_whole(row: Row, column: int) -> int:
     """Return the whole number in a cell; raise ValueError, naming the place, if there is none."""
     number = parse_number(row.cells[column])
     if not (number.is_integer() and abs(number) <= LARGEST):
-        raise UserError(f"{row.place}: expected a whole number, got {row.cells[column]!r:.60}; repair the row")
+        raise UserError(
+            f"{row.place}: expected a whole number, got {row.cells[column]!r:.60}; repair the row"
+        )
     return int(number)
 
 
 def count_hours(rows: Sequence[Row], columns: Sequence[int]) -> list[int]:
-    """Count the hours of month, day and hour on a calendar with a leap day only if the record has one.
+    """Count the hours of month, day and hour on a calendar with a leap day only if the record has
+    one.
 
     Parameters
     ----------
@@ -195,8 +217,8 @@ def count_hours(rows: Sequence[Row], columns: Sequence[int]) -> list[int]:
     Returns
     -------
     list of int
-        Hours since the start of the first year. The turn of the year is found by taking each step as
-        the one nearest to one hour.
+        Hours since the start of the first year. The turn of the year is found by taking each step
+        as the one nearest to one hour.
 
     Raises
     ------
@@ -212,9 +234,13 @@ def count_hours(rows: Sequence[Row], columns: Sequence[int]) -> list[int]:
         try:
             day_of_year = date(year, month, day).timetuple().tm_yday
         except ValueError:
-            raise UserError(f"{row.place}: month {month}, day {day} is no date; repair the row") from None
+            raise UserError(
+                f"{row.place}: month {month}, day {day} is no date; repair the row"
+            ) from None
         if not 0 <= hour <= 24:
-            raise UserError(f"{row.place}: expected an hour from 0 to 24, got {hour}; repair the row")
+            raise UserError(
+                f"{row.place}: expected an hour from 0 to 24, got {hour}; repair the row"
+            )
         count = 24 * (day_of_year - 1) + hour
         turns = round((hours[-1] + 1 - count) / period) if hours else 0
         hours.append(count + turns * period)
@@ -226,11 +252,19 @@ def check_hourly(rows: Sequence[Row], hours: Sequence[float]) -> None:
     for row, (before, after) in zip(rows[1:], pairwise(hours), strict=True):
         if after - before != 1:
             found = f"{after - before:g} hours: a gap, a repeated hour or another sampling"
-            raise UserError(f"{row.place}: expected one hour after the row before, got {found}; repair the record")
+            raise UserError(
+                f"{row.place}: expected one hour after the row before, got {found}; repair the record"
+            )
 
 
 TEMPERATURE_COLUMNS = (
-    *("temp_air", "temp_air_c", "air_temperature", "ambient_temperature", "outdoor_temperature"),
+    *(
+        "temp_air",
+        "temp_air_c",
+        "air_temperature",
+        "ambient_temperature",
+        "outdoor_temperature",
+    ),
     *("dry_bulb", "dry_bulb_temperature", "drybulb", "tdb"),
     *("temperature", "temperature_c", "temp", "temp_c", "t2m"),
 )
@@ -243,20 +277,23 @@ TIME_COLUMNS = ("time", "datetime", "date_time", "timestamp")
 class MeasuredWeather(HourlyWeather):
     """Ambient temperature of an hourly CSV file with one header line, linear between the rows.
 
-    Row i is at i hours, the last row holds for one more hour. Columns of time are not used to place the
-    rows but to find gaps: ISO times (``time``, ``datetime``, ``date_time``, ``timestamp``), else
-    ``month``, ``day`` and ``hour`` (or ``hour_...``; a year is not used), else a running ``hour``.
+    Row i is at i hours, the last row holds for one more hour. Columns of time are not used to place
+    the rows but to find gaps: ISO times (``time``, ``datetime``, ``date_time``, ``timestamp``),
+    else ``month``, ``day`` and ``hour`` (or ``hour_...``; a year is not used), else a running
+    ``hour``.
 
     Raises
     ------
     ValueError
-        On use: if the path is not given, the column is missing or ambiguous, a cell is empty, text or
-        not physical, hours are missing or repeated, or the record is too short.
+        On use: if the path is not given, the column is missing or ambiguous, a cell is empty, text
+        or not physical, hours are missing or repeated, or the record is too short.
     FileNotFoundError
         On use: if there is no such file.
     """
 
-    column: str | None = None  # column with the temperature in degC; None: the one with a known name
+    column: str | None = (
+        None  # column with the temperature in degC; None: the one with a known name
+    )
 
     def read_rows(self, path: Path) -> tuple[list[Row], Sequence[float], int]:
         """Read a CSV file."""
@@ -264,7 +301,9 @@ class MeasuredWeather(HourlyWeather):
         rows = [Row(f"{path}, line {i}", cells) for i, cells in enumerate(lines, start=2)]
         for place, cells in rows:
             if len(cells) != len(header):
-                raise UserError(f"{place}: expected {len(header)} cells, got {len(cells)}; repair the row")
+                raise UserError(
+                    f"{place}: expected {len(header)} cells, got {len(cells)}; repair the row"
+                )
         column = self._find_column(header)
         return rows, _read_hours(header, rows), column
 
@@ -276,11 +315,17 @@ class MeasuredWeather(HourlyWeather):
             found = [i for i, name in enumerate(header) if name.lower() in TEMPERATURE_COLUMNS]
         if len(found) == 1:
             return found[0]
-        raise refuse(self, "column", f"one column, found it {len(found)} times; set column to one of {header!s:.500}")
+        raise refuse(
+            self,
+            "column",
+            f"one column, found it {len(found)} times; set column to one of {header!s:.500}",
+        )
 
 
 def _read_hours(header: list[str], rows: list[Row]) -> Sequence[float]:
-    """Return the hours of the rows from the columns of time that there are; without any, count the rows."""
+    """Return the hours of the rows from the columns of time that there are; without any, count the
+    rows.
+    """
     names = ["hour" if name.lower().startswith("hour_") else name.lower() for name in header]
     instants = [i for i, name in enumerate(names) if name in TIME_COLUMNS]
     if instants:
@@ -304,13 +349,19 @@ def _read_instants(rows: list[Row], column: int) -> list[float]:
     try:
         return [(instant - instants[0]).total_seconds() / HOUR for instant in instants]
     except TypeError:
-        raise UserError(f"{rows[0].place}: expected all times with or all without a time zone; unify them") from None
+        raise UserError(
+            f"{rows[0].place}: expected all times with or all without a time zone; unify them"
+        ) from None
 
 
 HEADER_LINES = 8
 
 
-MONTH_COLUMN, DAY_COLUMN, HOUR_COLUMN, DRY_BULB = 1, 2, 3, 6  # columns of a data row
+# columns of a data row
+MONTH_COLUMN = 1
+DAY_COLUMN = 2
+HOUR_COLUMN = 3
+DRY_BULB = 6
 
 
 MISSING = ("99.9", "99.90")  # the format's mark of a missing dry-bulb temperature
@@ -318,7 +369,8 @@ MISSING = ("99.9", "99.90")  # the format's mark of a missing dry-bulb temperatu
 
 @dataclass(frozen=True)
 class EpwWeather(HourlyWeather):
-    """Dry-bulb temperature of an EPW file: eight header lines, then one row per hour, linear between.
+    """Dry-bulb temperature of an EPW file: eight header lines, then one row per hour, linear
+    between.
 
     Raises
     ------
@@ -336,13 +388,27 @@ class EpwWeather(HourlyWeather):
     def read_rows(self, path: Path) -> tuple[list[Row], Sequence[float], int]:
         """Read an EPW file."""
         header, lines = read_lines(path, "latin-1", HEADER_LINES, MOST_ROWS)
-        rows = [Row(f"{path}, line {i}", cells) for i, cells in enumerate(lines, start=HEADER_LINES + 1) if cells]
+        rows = [
+            Row(f"{path}, line {i}", cells)
+            for i, cells in enumerate(lines, start=HEADER_LINES + 1)
+            if cells
+        ]
         if not rows or not header[0].upper().startswith("LOCATION"):
-            wanted = f"an EPW file: LOCATION, {HEADER_LINES - 1} more header lines, then hourly rows"
+            wanted = (
+                f"an EPW file: LOCATION, {HEADER_LINES - 1} more header lines, then hourly rows"
+            )
             raise UserError(f"{path}: expected {wanted}; for other files use MeasuredWeather")
         for place, cells in rows:
             if len(cells) <= DRY_BULB:
-                raise UserError(f"{place}: expected more than {DRY_BULB} cells, got {len(cells)}; repair the row")
+                raise UserError(
+                    f"{place}: expected more than {DRY_BULB} cells, got {len(cells)}; repair the row"
+                )
             if cells[DRY_BULB].strip() in MISSING:
-                raise UserError(f"{place}: the dry-bulb temperature is missing ({MISSING[0]}); fill the gap")
-        return rows, count_hours(rows, (MONTH_COLUMN, DAY_COLUMN, HOUR_COLUMN)), DRY_BULB
+                raise UserError(
+                    f"{place}: the dry-bulb temperature is missing ({MISSING[0]}); fill the gap"
+                )
+        return (
+            rows,
+            count_hours(rows, (MONTH_COLUMN, DAY_COLUMN, HOUR_COLUMN)),
+            DRY_BULB,
+        )

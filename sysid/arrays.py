@@ -1,7 +1,7 @@
 """Checks at the boundary.
 
-Arrays that come in are finite, float64, contiguous and of the right shape; counts are whole numbers, names are members
-of their enumeration.
+Arrays that come in are finite, float64, contiguous and of the right shape; counts are whole
+numbers, names are members of their enumeration.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,9 @@ def _floats(values: ArrayLike, name: str) -> np.ndarray:
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise UserTypeError(f"{name}: expected real numbers, got dtype {array.dtype}")
-    return np.require(array, np.float64, ["C", "W"])  # for arrays that may not be written all would be compiled again
+    return np.require(
+        array, np.float64, ["C", "W"]
+    )  # for arrays that may not be written all would be compiled again
 
 
 def _check_finite(array: np.ndarray, name: str) -> None:
@@ -55,33 +57,46 @@ def matrix(values: ArrayLike, n_columns: int, name: str) -> np.ndarray:
     array = _floats(values, name)
     if array.ndim != 2 or array.shape[1] != n_columns:
         hint = "; write x[None, :] for a single point" if array.shape == (n_columns,) else ""
-        raise UserError(f"{name}: expected shape (n, {n_columns}), one row per sample, got {array.shape}{hint}")
+        raise UserError(
+            f"{name}: expected shape (n, {n_columns}), one row per sample, got {array.shape}{hint}"
+        )
     _check_finite(array, name)
     return array
 
 
 def vector(values: ArrayLike, size: int | None, name: str, *, finite: bool = True) -> np.ndarray:
-    """Float64 vector (size,), C-contiguous; any length if size is None. It is finite unless that is not asked for.
+    """Float64 vector (size,), C-contiguous; any length if size is None. It is finite unless that is
+    not asked for.
 
     >>> vector([1, 2], 2, "targets")
     array([1., 2.])
     """
     array = _floats(values, name)
     if array.ndim != 1 or (size is not None and array.size != size):
-        raise UserError(f"{name}: expected shape ({'n' if size is None else size},), got {array.shape}")
+        raise UserError(
+            f"{name}: expected shape ({'n' if size is None else size},), got {array.shape}"
+        )
     if finite:
         _check_finite(array, name)
     return array
 
 
-def rows(inputs: ArrayLike, targets: ArrayLike, n_columns: int, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Float64 inputs (n, n_columns) and targets (n,), C-contiguous; that they are finite is checked by who learns.
+def rows(
+    inputs: ArrayLike, targets: ArrayLike, n_columns: int, name: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Float64 inputs (n, n_columns) and targets (n,), C-contiguous; that they are finite is checked
+    by who learns.
 
-    What fits already is passed on: a closed loop asks for one row at a time, where each call counts.
+    What fits already is passed on: a closed loop asks for one row at a time, where each call
+    counts.
     """
-    x, y = np.asanyarray(inputs), np.asanyarray(targets)
+    x = np.asanyarray(inputs)
+    y = np.asanyarray(targets)
     is_plain = (
-        type(x) is type(y) is np.ndarray and x.dtype == y.dtype == np.float64 and x.flags.carray and y.flags.carray
+        type(x) is type(y) is np.ndarray
+        and x.dtype == y.dtype == np.float64
+        and x.flags.carray
+        and y.flags.carray
     )
     if is_plain and x.ndim == 2 and x.shape == (*y.shape, n_columns):
         return x, y
@@ -90,13 +105,20 @@ def rows(inputs: ArrayLike, targets: ArrayLike, n_columns: int, name: str) -> tu
 
 
 def check_whole(value: Any, least: int, name: str, *, below: float = 2**63) -> None:
-    """Raise ValueError, naming the setting, unless a value is an integer from `least` to less than `below`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < below:
+    """Raise ValueError, naming the setting, unless a value is an integer from `least` to less than
+    `below`.
+    """
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, Integral)
+        or not least <= int(value) < below
+    ):
         raise UserError(f"{name} must be a whole number of at least {least}, got {value!r}")
 
 
 def listed(values: Any, setting: str, kind: str) -> tuple[Any, ...]:
-    """Items of a list of things of this kind; `UserTypeError`, naming the setting, for anything else, as for a text.
+    """Items of a list of things of this kind; `UserTypeError`, naming the setting, for anything
+    else, as for a text.
 
     >>> listed([1, 2], "FreeRun: blocks", "numbers")
     (1, 2)

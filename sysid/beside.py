@@ -1,4 +1,6 @@
-"""Work that other processes do beside this one, each in a copy of it (fork), so that threads need not share Python."""
+"""Work that other processes do beside this one, each in a copy of it (fork), so that threads need
+not share Python.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def one_blas_thread(function: F) -> F:
-    """Let a function use one thread of BLAS: many small products wait for each other's, many times as long.
+    """Let a function use one thread of BLAS: many small products wait for each other's, many times
+    as long.
 
     Commands do so from their start. With another number of threads the last digits differ.
     """
@@ -29,7 +32,9 @@ def one_blas_thread(function: F) -> F:
 
 
 def n_cores() -> int:
-    """Cores that this process may use: those it is bound to, or fewer by the variable ``PYTHON_CPU_COUNT``."""
+    """Cores that this process may use: those it is bound to, or fewer by the variable
+    ``PYTHON_CPU_COUNT``.
+    """
     given = os.environ.get("PYTHON_CPU_COUNT", "")
     if given.isdigit():
         return max(1, int(given))
@@ -49,7 +54,8 @@ def n_processes() -> int:
 class Beside(Generic[T]):
     """Work that begins in a process of its own, a copy of this one, which never sees Ctrl-C.
 
-    With one core, or where processes cannot be copied, nothing begins before the result is asked for.
+    With one core, or where processes cannot be copied, nothing begins before the result is asked
+    for.
 
     Parameters
     ----------
@@ -68,7 +74,9 @@ class Beside(Generic[T]):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: threads, as of BLAS, are not copied
+                warnings.simplefilter(
+                    "ignore", DeprecationWarning
+                )  # Python 3.12: threads, as of BLAS, are not copied
                 self._process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -88,7 +96,8 @@ class Beside(Generic[T]):
         try:
             if self._answer is not None and self._answer.poll(patience):
                 return self._answer.recv()
-        except Exception:  # it failed, was killed, or has a result that cannot be sent: here the reason is seen
+        # it failed, was killed, or has a result that cannot be sent: here the reason is seen
+        except Exception:
             pass
         finally:
             self.drop()
@@ -109,7 +118,9 @@ def wait_for_any(several: Iterable[Beside[T]]) -> None:
 
 
 def together(works: Sequence[Callable[[], T]]) -> list[T]:
-    """Results of several works, in their order, each of a process of its own; one for each core at a time."""
+    """Results of several works, in their order, each of a process of its own; one for each core at
+    a time.
+    """
     begun: list[Beside[T]] = []
     try:
         for work in works:

@@ -2,10 +2,11 @@
 
 
 class UserError(ValueError):
-    """The user gave something that cannot be meant: the message says what was expected, what came, what to do.
+    """The user gave something that cannot be meant: the message says what was expected, what came,
+    what to do.
 
-    Every other ``ValueError`` is a fault of the code that raised it. Commands tell a `UserError` in one line, and show
-    the traceback of a fault.
+    Every other ``ValueError`` is a fault of the code that raised it. Commands tell a `UserError` in
+    one line, and show the traceback of a fault.
     """
 
 

@@ -1,4 +1,5 @@
-"""An identification: its settings, the initial samples, their training, then learning sample by sample.
+"""An identification: its settings, the initial samples, their training, then learning sample by
+sample.
 
 `Identification` is what a caller holds. It begins with a `Collector`, which gathers the initial
 samples; the training makes a model of them, and from then on a `Learner` predicts and learns.
@@ -33,14 +34,22 @@ from sysid.gp.rules import (
     at_least,
 )
 from sysid.gp.selection import Backward, Selection
-from sysid.gp.training import Follower, Hyperparameters, InitialSamples, MaximumAPosteriori, Start, Training
+from sysid.gp.training import (
+    Follower,
+    Hyperparameters,
+    InitialSamples,
+    MaximumAPosteriori,
+    Start,
+    Training,
+)
 from sysid.initial_training import Trained, train
 from sysid.model.model import NO_LIMITS, Model
 from sysid.narx.lags import Narx, consecutive
 from sysid.outliers import OutlierHandling, reach_of
 from sysid.simulation.bands import MIN_ROWS_FOR_BANDS, measure_bands_by_folds
 
-MAX_PIECE_ROWS = 1000  # rows that are handed to the online GP at once, which starts anew after each outlier
+# rows that are handed to the online GP at once, which starts anew after each outlier
+MAX_PIECE_ROWS = 1000
 
 #: settings that the online GP takes as they are
 PASSED_ON = ("budget", "insertion", "acceptance", "reduction", "scale", "forgetting")
@@ -59,8 +68,12 @@ class Settings:
     scale: bool = True  # whether all variances follow the errors, if every sample is learned
     #: memory in samples, for a plant that changes; None or "none": nothing is forgotten
     forgetting: float | str | None = None
-    gate: float | str | None = 4.0  # largest standardised error of a sample that is learned, if the target has lags
-    selection: Selection = field(default_factory=Backward)  # of the initial samples, if they exceed the budget
+    gate: float | str | None = (
+        4.0  # largest standardised error of a sample that is learned, if the target has lags
+    )
+    selection: Selection = field(
+        default_factory=Backward
+    )  # of the initial samples, if they exceed the budget
     budget: int = 100  # points
     seed: int = 0  # of the training's random starts
 
@@ -73,7 +86,9 @@ class Settings:
             )
         object.__setattr__(self, "learning", member(Learning, self.learning, "Settings: learning"))
         for name, least in (("forgetting", 2.0), ("gate", 1.0)):
-            object.__setattr__(self, name, at_least(least, getattr(self, name), f"Settings: {name}"))
+            object.__setattr__(
+                self, name, at_least(least, getattr(self, name), f"Settings: {name}")
+            )
 
 
 class Collector:
@@ -102,7 +117,9 @@ class Collector:
         return self._n_initial is None and self.n_collected > 0
 
     def take(self, x: np.ndarray, y: np.ndarray, follows: np.ndarray) -> int:
-        """Copy samples until there are enough; returns how many were taken, at least one of them."""
+        """Copy samples until there are enough; returns how many were taken, at least one of
+        them.
+        """
         n = len(y)
         if self._n_initial is not None:
             n = min(n, max(1, self._n_initial - self.n_collected))
@@ -114,8 +131,14 @@ class Collector:
 
     def samples(self) -> InitialSamples:
         """All samples so far."""
-        nothing = np.zeros((0, self._narx.n_features)), np.zeros(0), np.zeros(0, dtype=bool)
-        return InitialSamples(self._narx, *map(np.concatenate, zip(nothing, *self._blocks, strict=True)))
+        nothing = (
+            np.zeros((0, self._narx.n_features)),
+            np.zeros(0),
+            np.zeros(0, dtype=bool),
+        )
+        return InitialSamples(
+            self._narx, *map(np.concatenate, zip(nothing, *self._blocks, strict=True))
+        )
 
 
 class Learner:
@@ -144,13 +167,16 @@ class Learner:
         self.model = model
         self.initial = replace(model, gp=model.gp.copy(), pending={}, follower=None)
         self.adaptation: Follower | None = None
-        self.outliers = OutlierHandling(model.narx, model.scaling, has_gate=gate is not None, n_mended=n_mended)
+        self.outliers = OutlierHandling(
+            model.narx, model.scaling, has_gate=gate is not None, n_mended=n_mended
+        )
         self._has_gate = gate is not None
 
     def learn(
         self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None
     ) -> tuple[list[np.ndarray], UpdateReport | None]:
-        """Learn in pieces: up to each outlier, and to where the adaptation wants to look at the errors.
+        """Learn in pieces: up to each outlier, and to where the adaptation wants to look at the
+        errors.
 
         Returns
         -------
@@ -159,7 +185,9 @@ class Learner:
         UpdateReport or None
             Of the sample before the first row, if it was held back and has been learned now.
         """
-        outliers, mended, adaptation = self.outliers, self.outliers.mended, self.adaptation
+        outliers = self.outliers
+        mended = self.outliers.mended
+        adaptation = self.adaptation
         outliers.begin(x, y, follows)
         records: list[np.ndarray] = []
         correction: UpdateReport | None = None
@@ -172,8 +200,15 @@ class Learner:
                     records[-1][-1] = report
                 elif report is not None:
                     correction = report
-            piece, is_held_back = outliers.next_piece(done, longest, gate_is_open=self.model.gp.gate_is_open)
-            record = self.model.update_many(mended.x[piece], mended.y[piece], until_outlier=True, withhold=is_held_back)
+            piece, is_held_back = outliers.next_piece(
+                done, longest, gate_is_open=self.model.gp.gate_is_open
+            )
+            record = self.model.update_many(
+                mended.x[piece],
+                mended.y[piece],
+                until_outlier=True,
+                withhold=is_held_back,
+            )
             piece = slice(done, done + len(record))
             done = piece.stop
             if adaptation is not None:
@@ -191,7 +226,9 @@ class Learner:
         return records, correction
 
     def finish(self) -> UpdateReport | None:
-        """No sample will follow: decide about one that is held back; return its report if it is learned now."""
+        """No sample will follow: decide about one that is held back; return its report if it is
+        learned now.
+        """
         if self.outliers.suspect is None:
             return None
         report = self._reconsider(None)
@@ -215,17 +252,19 @@ class Learner:
 class Identification:
     """A model in the making: collects the initial samples, trains, then learns online.
 
-    A sample beyond the gate is passed over, and its measurement, which is among the lags of the next samples too, is
-    replaced there by its prediction. If the next sample is likelier after the measurement than after its replacement,
-    it was the plant that jumped, not the sensor: the sample is learned, one later, its measurement comes back, and the
-    gate is open until a sample is within it. So it is after ``2 (n_y + 1)`` outliers in a row, n_y the largest lag of
-    the target, or if more than one sample in six is one. Where the target has no lags, no sample tells of the one
+    A sample beyond the gate is passed over, and its measurement, which is among the lags of the
+    next samples too, is replaced there by its prediction. If the next sample is likelier after the
+    measurement than after its replacement, it was the plant that jumped, not the sensor: the sample
+    is learned, one later, its measurement comes back, and the gate is open until a sample is within
+    it. So it is after ``2 (n_y + 1)`` outliers in a row, n_y the largest lag of the target, or if
+    more than one sample in six is one. Where the target has no lags, no sample tells of the one
     before: there is no gate.
 
-    Inputs and other outputs are measured, too. Where the newest value of one jumps by three standard deviations, or
-    the sample is beyond the gate, the sample waits for the next one. If the jump is taken back by then, and both
-    samples are likelier with the value before it, that takes its place among the lags, and the sample is learned.
-    Initial samples are mended so if the Gaussian process trained with them predicts each from the others better.
+    Inputs and other outputs are measured, too. Where the newest value of one jumps by three
+    standard deviations, or the sample is beyond the gate, the sample waits for the next one. If the
+    jump is taken back by then, and both samples are likelier with the value before it, that takes
+    its place among the lags, and the sample is learned. Initial samples are mended so if the
+    Gaussian process trained with them predicts each from the others better.
 
     Parameters
     ----------
@@ -237,13 +276,15 @@ class Identification:
     Attributes
     ----------
     model : Model or None
-        None until the initial samples are there; another object after each estimate of an adaptation.
+        None until the initial samples are there; another object after each estimate of an
+        adaptation.
     initial : Model or None
         A copy of the model before it learned from the stream.
     hyperparameters : Hyperparameters or None
         Of the initial model.
     adaptation : Follower or None
-        What re-estimates the hyper-parameters while the stream goes on; None if the training does not, or they stay.
+        What re-estimates the hyper-parameters while the stream goes on; None if the training does
+        not, or they stay.
     report : dict or None
         What the training tried, if it says so.
     training_seconds : float
@@ -253,9 +294,10 @@ class Identification:
     n_mended : dict
         How many values of each signal but the target were replaced.
     correction : UpdateReport or None
-        Set by each call of `observe`, `observe_many` and `finish`: the report anew of the last sample
-        before that call, if it was held back and has been learned now; it takes the place of the last
-        row that was returned. None: that row stands. Its prediction is the same, and nan after `resume`.
+        Set by each call of `observe`, `observe_many` and `finish`: the report anew of the last
+        sample before that call, if it was held back and has been learned now; it takes the place of
+        the last row that was returned. None: that row stands. Its prediction is the same, and nan
+        after `resume`.
     """
 
     def __init__(self, narx: Narx, settings: Settings, *, start: Start | None = None) -> None:
@@ -274,7 +316,9 @@ class Identification:
 
     @property
     def gate(self) -> float | None:
-        """The gate of the settings; None where no row tells whether the one before was an outlier, for want of lags."""
+        """The gate of the settings; None where no row tells whether the one before was an outlier,
+        for want of lags.
+        """
         return self.settings.gate if reach_of(self.narx) else None  # type: ignore[return-value]  # Settings reads texts
 
     @property
@@ -285,7 +329,9 @@ class Identification:
     @model.setter
     def model(self, model: Model) -> None:
         if not isinstance(self._phase, Learner):
-            raise AttributeError("Identification: there is no model yet that another could replace; see `resume`")
+            raise AttributeError(
+                "Identification: there is no model yet that another could replace; see `resume`"
+            )
         self._phase.model = model
 
     def require_model(self) -> Model:
@@ -297,8 +343,11 @@ class Identification:
             The initial samples are not there yet.
         """
         if not isinstance(self._phase, Learner):
-            n, needed = self._phase.n_collected, self.settings.training.n_initial
-            raise UserError(f"Identification: there is no model yet, {n} of {needed} initial samples are there")
+            n = self._phase.n_collected
+            needed = self.settings.training.n_initial
+            raise UserError(
+                f"Identification: there is no model yet, {n} of {needed} initial samples are there"
+            )
         return self._phase.model
 
     @property
@@ -316,20 +365,27 @@ class Identification:
         """How many values of each signal but the target were replaced."""
         return dict(self._phase.outliers.n_mended) if isinstance(self._phase, Learner) else {}
 
-    def observe(self, regressor: ArrayLike, target: float, *, follows: bool = True) -> UpdateReport | None:
+    def observe(
+        self, regressor: ArrayLike, target: float, *, follows: bool = True
+    ) -> UpdateReport | None:
         """Predict and learn from one sample; None while it is still one of the initial samples.
 
-        `follows` says whether it comes right after the sample before it, in the same record: a training that
-        simulates needs to know where a record begins.
+        `follows` says whether it comes right after the sample before it, in the same record: a
+        training that simulates needs to know where a record begins.
         """
         is_collected = isinstance(self._phase, Collector)
         record = self.observe_many(np.asanyarray(regressor)[None], [target], follows=[follows])
         return None if is_collected else UpdateReport(*record[0].item())
 
     def observe_many(
-        self, regressors: ArrayLike, targets: ArrayLike, *, follows: ArrayLike | None = None
+        self,
+        regressors: ArrayLike,
+        targets: ArrayLike,
+        *,
+        follows: ArrayLike | None = None,
     ) -> np.ndarray:
-        """Predict and learn from consecutive samples, compiled; the same bits for every division into blocks.
+        """Predict and learn from consecutive samples, compiled; the same bits for every division
+        into blocks.
 
         Parameters
         ----------
@@ -341,18 +397,19 @@ class Identification:
         Returns
         -------
         structured array (n,)
-            One row per sample, with the fields of `sysid.UpdateReport`. Of the initial samples, which are copied and
-            collected, nothing is predicted: their mean is nan. If the last row is an outlier, or one at which another
-            signal jumps, the sample is held back until the next call. What was returned stays as it is: if the sample
-            is learned then, its report anew stands in `correction`.
+            One row per sample, with the fields of `sysid.UpdateReport`. Of the initial samples,
+            which are copied and collected, nothing is predicted: their mean is nan. If the last row
+            is an outlier, or one at which another signal jumps, the sample is held back until the
+            next call. What was returned stays as it is: if the sample is learned then, its report
+            anew stands in `correction`.
 
         Raises
         ------
         ValueError
             Wrong shape, or a value that is not finite. Nothing has been learned or collected then.
         other errors
-            Of the training. The samples up to the last one that it saw stay collected; with each further one the
-            training is tried again.
+            Of the training. The samples up to the last one that it saw stay collected; with each
+            further one the training is tried again.
         """
         self.correction = None
         collected = NOT_PREDICTED[:0]
@@ -360,24 +417,32 @@ class Identification:
         if isinstance(phase, Collector):
             x = matrix(regressors, self.narx.n_features, "regressors")
             y = vector(targets, len(x), "targets")
-            after = np.ones(len(y), dtype=bool) if follows is None else np.asarray(follows, dtype=bool)
+            after = (
+                np.ones(len(y), dtype=bool) if follows is None else np.asarray(follows, dtype=bool)
+            )
             done = phase.take(x, y, after)
             collected = np.repeat(NOT_PREDICTED, done)
             if not phase.is_complete:
                 return collected
             phase = self._phase = self._train(phase)
             collected["n_points"][-1:] = phase.model.gp.n_points
-            regressors, targets, follows = x[done:], y[done:], after[done:]
+            regressors = x[done:]
+            targets = y[done:]
+            follows = after[done:]
         x, y = rows(regressors, targets, self.narx.n_features, "regressors")
         if len(y) > 1:  # all of them are checked before the first is learned
-            x, y = matrix(x, self.narx.n_features, "regressors"), vector(y, len(x), "targets")
+            x, y = (
+                matrix(x, self.narx.n_features, "regressors"),
+                vector(y, len(x), "targets"),
+            )
         records, self.correction = phase.learn(x, y, follows)
         if len(records) == 1 and not len(collected):
             return records[0]
         return np.concatenate([collected, *records])
 
     def finish(self) -> None:
-        """No sample will follow: learn one that waits for it; train now if the training takes all that there are.
+        """No sample will follow: learn one that waits for it; train now if the training takes all
+        that there are.
 
         If the last sample was held back and is learned now, its report stands in `correction`.
         """
@@ -390,7 +455,12 @@ class Identification:
     @classmethod
     @one_blas_thread
     def of_records(
-        cls, records: xr.Dataset | Sequence[xr.Dataset], narx: Narx, settings: Settings, *, start: Start | None = None
+        cls,
+        records: xr.Dataset | Sequence[xr.Dataset],
+        narx: Narx,
+        settings: Settings,
+        *,
+        start: Start | None = None,
     ) -> Identification:
         """Learn records as a whole.
 
@@ -401,8 +471,9 @@ class Identification:
         narx : Narx
         settings : Settings
         start : Start, optional
-            What is known beforehand; None: what ``settings.training.know`` says of all records. ``Start()``: nothing,
-            the first samples give the hyper-parameters as they do of a stream.
+            What is known beforehand; None: what ``settings.training.know`` says of all records.
+            ``Start()``: nothing, the first samples give the hyper-parameters as they do of a
+            stream.
 
         Returns
         -------
@@ -423,7 +494,8 @@ class Identification:
         20
         """
         rows = narx.dataset(records)
-        x, t = rows["regressor"].values, rows["target"].values
+        x = rows["regressor"].values
+        t = rows["target"].values
         if start is None:
             start = settings.training.know(x, t, mean=settings.mean, seed=settings.seed)
         identification = cls(narx, settings, start=start)
@@ -441,8 +513,8 @@ class Identification:
     def resume(cls, model: Model) -> Identification:
         """Go on with a model, of a file say, where its identification stood, bit for bit.
 
-        Samples that the model learned by `Model.update_many` in between are not known: then nothing is pending, and its
-        hyper-parameters stay.
+        Samples that the model learned by `Model.update_many` in between are not known: then nothing
+        is pending, and its hyper-parameters stay.
 
         Examples
         --------
@@ -454,7 +526,8 @@ class Identification:
         >>> resumed.observe(rows.regressor[110], rows.target[110]).n_points
         20
         """
-        gp, pending = model.gp, model.pending
+        gp = model.gp
+        pending = model.pending
         own = {name: getattr(gp, name) for name in (*PASSED_ON, "learning", "gate")}
         found = cls(model.narx, Settings(training=MaximumAPosteriori(), mean=model.mean, **own))
         learner = found._phase = Learner(model, found.gate, n_mended={})
@@ -464,30 +537,38 @@ class Identification:
             try:
                 learner.outliers.recall(pending)
             except (KeyError, TypeError, ValueError) as error:
-                raise UserError(f"what the model says to be pending does not fit it: {error}; save it anew") from error
+                raise UserError(
+                    f"what the model says to be pending does not fit it: {error}; save it anew"
+                ) from error
         return found
 
-    def calibrate(self, rows: xr.Dataset, judged: xr.Dataset | None = None, added: ArrayLike = 0.0) -> None:
-        """Measure how wide the bands of the model must be (`sysid.Model.bands`), by the rows that it has learned.
+    def calibrate(
+        self, rows: xr.Dataset, judged: xr.Dataset | None = None, added: ArrayLike = 0.0
+    ) -> None:
+        """Measure how wide the bands of the model must be (`sysid.Model.bands`), by the rows that
+        it has learned.
 
-        Each fifth of them is predicted by a model with the same hyper-parameters that learns from the
-        others; of more than `PLENTIFUL_ROWS_PER_POINT` rows for each point by the model itself, whose
-        errors do not differ from these any more (`sysid.simulation.bands`). Nothing is measured for a
-        training that has done so, for a plant that changes (`forgetting`), and of fewer than
-        `MIN_ROWS_FOR_BANDS` rows.
+        Each fifth of them is predicted by a model with the same hyper-parameters that learns from
+        the others; of more than `PLENTIFUL_ROWS_PER_POINT` rows for each point by the model itself,
+        whose errors do not differ from these any more (`sysid.simulation.bands`). Nothing is
+        measured for a training that has done so, for a plant that changes (`forgetting`), and of
+        fewer than `MIN_ROWS_FOR_BANDS` rows.
 
         Parameters
         ----------
         rows
             Lag data set of the records.
         judged
-            The same where some regressors are estimates that know the rows: every fifth as it is for who has not seen
-            it. The bands lie between what both say (`sysid.simulation.bands.between`).
+            The same where some regressors are estimates that know the rows: every fifth as it is
+            for who has not seen it. The bands lie between what both say
+            (`sysid.simulation.bands.between`).
         added : (n,), optional
             Variance that the prediction of each row has beside that of the model, in one step.
         """
-        model, s = self.model, self.settings
-        x, t = rows["regressor"].values, rows["target"].values
+        model = self.model
+        s = self.settings
+        x = rows["regressor"].values
+        t = rows["target"].values
         if model is None or model.bands or s.forgetting or len(t) < MIN_ROWS_FOR_BANDS:
             return
         known = Hyperparameters(model.gp.kernel, model.gp.noise_variance, np.nan)
@@ -503,23 +584,36 @@ class Identification:
 
         samples = InitialSamples(self.narx, x, t, consecutive(rows))
         estimates = None if judged is None else judged["regressor"].values
-        bands = measure_bands_by_folds(model, samples, learn, s.seed, estimates=estimates, added=added)
+        bands = measure_bands_by_folds(
+            model, samples, learn, s.seed, estimates=estimates, added=added
+        )
         self.model = replace(model, bands=bands)
 
     def _train(self, collector: Collector) -> Learner:
-        """Train on what is collected; the model starts from the points of the training, or from selected samples."""
+        """Train on what is collected; the model starts from the points of the training, or from
+        selected samples.
+        """
         s = self.settings
         prepare = partial(s.training.prepare, mean=s.mean, budget=s.budget, seed=s.seed)
         trained = train(collector.samples(), self.start, prepare, self.gate)
         model = self._initial_model(trained)
         learner = Learner(model, self.gate, trained.n_mended)
         self.training_seconds = trained.seconds
-        self.hyperparameters, self.report = trained.start.hyperparameters, trained.start.report
+        self.hyperparameters = trained.start.hyperparameters
+        self.report = trained.start.report
         self.n_initial_outliers = trained.n_outliers
         if self._follower is not None and not self.start.stays:
-            x, y = trained.samples.regressors, trained.samples.targets
+            x = trained.samples.regressors
+            y = trained.samples.targets
             n_left_out = collector.n_collected - len(y)
-            self._follower.start(model.scaling, model.mean, x, y, model.gp.learning, n_left_out=n_left_out)
+            self._follower.start(
+                model.scaling,
+                model.mean,
+                x,
+                y,
+                model.gp.learning,
+                n_left_out=n_left_out,
+            )
             learner.adaptation = self._follower
             learner.model = replace(model, follower=self._follower)
         return learner
@@ -540,7 +634,8 @@ class Identification:
             **{name: getattr(s, name) for name in PASSED_ON},
         )
         if points is None:
-            x, y = trained.samples.regressors, trained.samples.targets
+            x = trained.samples.regressors
+            y = trained.samples.targets
             gp = s.selection.fill(gp, scaling.transform(x), y - mean(x))
         else:
             gp.fit(*points)

@@ -1,4 +1,6 @@
-"""The training on the initial samples: outliers are left out, and errors of other signals replaced, if that helps."""
+"""The training on the initial samples: outliers are left out, and errors of other signals replaced,
+if that helps.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +59,12 @@ def train(samples: InitialSamples, known: Start, prepare: Prepare, gate: float |
         without, n_spikes = without_spikes(samples)
         if n_spikes and (measured := leave_one_out(start, samples)):
             other = prepare(without, known)
-            if (mended := leave_one_out(other, without)) and mended.log_density > measured.log_density:
-                samples, start, n_mended = without, other, n_spikes
+            if (
+                mended := leave_one_out(other, without)
+            ) and mended.log_density > measured.log_density:
+                samples = without
+                start = other
+                n_mended = n_spikes
         for _ in range(MAX_SCREENINGS):
             outliers = find_outliers(start, samples, gate)
             if not outliers.any():
@@ -78,13 +84,18 @@ def leave_one_out(start: Start, samples: InitialSamples) -> LeaveOneOut | None:
         None if there are too many samples or too few, or the training brings points of its own.
     """
     n = len(samples.targets)
-    scaling, mean, found = start.scaling, start.mean, start.hyperparameters
+    scaling = start.scaling
+    mean = start.mean
+    found = start.hyperparameters
     if scaling is None or mean is None or found is None:
         return None
     if start.points is not None or not 2 <= n <= MAX_SCREENED_SAMPLES:
         return None
     gp = OnlineGP(found.kernel, noise_variance=found.noise_variance, budget=n)
-    gp.fit(scaling.transform(samples.regressors), samples.targets - mean(samples.regressors))
+    gp.fit(
+        scaling.transform(samples.regressors),
+        samples.targets - mean(samples.regressors),
+    )
     return gp.leave_one_out()
 
 

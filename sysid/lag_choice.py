@@ -1,7 +1,7 @@
 """Lags of a record chosen by held-out error.
 
-One step ahead that of linear models for all candidates, of the model itself for the best. In free run that of quick
-versions of the estimators of the training, for a coarse grid.
+One step ahead that of linear models for all candidates, of the model itself for the best. In free
+run that of quick versions of the estimators of the training, for a coarse grid.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,12 +21,20 @@ from sysid.simulation.baselines import LinearArx
 from sysid.simulation_error.linear_model import LinearModel
 from sysid.simulation_error.training import FreeRun
 
-ORDERS, LONG = (1, 2, 3, 4, 6), (10, 20, 41)  # lags of the output and of the inputs that are tried in free run
+# lags of the output and of the inputs that are tried in free run
+ORDERS = (1, 2, 3, 4, 6)
+LONG = (10, 20, 41)
 LONG_FROM = 10  # the latter unless fewer lags than these are the most that may be tried
-PIECE, MOST_COMPARED = 2000, 10_000  # samples of a piece, and of all that are simulated of longer records
+# samples of a piece, and of all that are simulated of longer records
+PIECE = 2000
+MOST_COMPARED = 10_000
 BLOCKS = 5  # parts of the record that are held out in turn from a linear model
 HELD_OUT = (1, 3)  # of these, not the last: the parts that are held out from the model
-WITHIN = (2, 4, 6)  # numbers of lags; up to each, and among all, the best linear model is judged by the model too
+WITHIN = (
+    2,
+    4,
+    6,
+)  # numbers of lags; up to each, and among all, the best linear model is judged by the model too
 AS_GOOD = 1.01  # largest ratio of two errors that count as equal: then the fewest lags are taken
 EXACT = 1e-7  # standard deviations of the output: errors below are rounding, and equal
 ROWS_PER_COEFFICIENT = 4  # fewer rows: a candidate is not tried
@@ -48,20 +56,30 @@ class LagChoice(NamedTuple):
 
     def __str__(self) -> str:
         what = "in free run" if self.criterion == "free_run" else "one step ahead"
-        lines = [f"{_shorten(self.narx)}; RMSE {what} on held-out parts, unit of {self.narx.target}:"]
+        lines = [
+            f"{_shorten(self.narx)}; RMSE {what} on held-out parts, unit of {self.narx.target}:"
+        ]
         judged = [row for row in self.tried if "model" in row] or self.tried
         for row in judged[:MOST_TOLD]:
             errors = [
-                f"{name} {row[name]:.4g}{_how(row, name)}" for name in ("linear", "model") if row.get(name) is not None
+                f"{name} {row[name]:.4g}{_how(row, name)}"
+                for name in ("linear", "model")
+                if row.get(name) is not None
             ]
             chosen = ", chosen" if "chosen" in row else ""
-            lines.append(f"  na={row['na']} nb={row['nb']} nk={row['nk']}: {', '.join(errors)}{chosen}")
+            lines.append(
+                f"  na={row['na']} nb={row['nb']} nk={row['nk']}: {', '.join(errors)}{chosen}"
+            )
         return "\n".join([*lines, *self.notes])
 
 
 def _how(row: dict[str, Any], name: str) -> str:
     """How an error in free run was found; empty one step ahead."""
-    return f" ({row[f'{name}_parts']} parts{', quick' * row[f'{name}_quick']})" if f"{name}_parts" in row else ""
+    return (
+        f" ({row[f'{name}_parts']} parts{', quick' * row[f'{name}_quick']})"
+        if f"{name}_parts" in row
+        else ""
+    )
 
 
 def rank_lags(
@@ -72,9 +90,11 @@ def rank_lags(
     max_order: int = 10,
     on_missing: OnMissing = OnMissing.error,
 ) -> list[dict[str, Any]]:
-    """Held-out errors of linear models with na lags of the output and nb lags from nk on of each input, the best first.
+    """Held-out errors of linear models with na lags of the output and nb lags from nk on of each
+    input, the best first.
 
-    Each is fitted by least squares to four fifths of the rows and judged on the fifth one step ahead, in turns.
+    Each is fitted by least squares to four fifths of the rows and judged on the fifth one step
+    ahead, in turns.
 
     Parameters
     ----------
@@ -99,13 +119,21 @@ def rank_lags(
     orders = range(1, max_order + 1)
     every = product(orders, orders if inputs else [0], (1, 0) if inputs else [1])
     candidates = _affordable(every, several, target, inputs)
-    most = max(na for na, _, _ in candidates), max(nb + nk - 1 for _, nb, nk in candidates)
+    most = (
+        max(na for na, _, _ in candidates),
+        max(nb + nk - 1 for _, nb, nk in candidates),
+    )
     lags = {name: range(most[1] + 1) for name in inputs}
-    rows = Narx({target: most[0]}, lags, target, predict=Target.value, on_missing=on_missing).dataset(several)
+    rows = Narx(
+        {target: most[0]}, lags, target, predict=Target.value, on_missing=on_missing
+    ).dataset(several)
     if not np.ptp(rows["target"].values) > 0:
         raise UserError(f"{target!r} is constant: there is nothing to learn")
     models = _LinearModels(rows, most, len(inputs))
-    tried = [{"na": na, "nb": nb, "nk": nk, "linear": models.error(na, nb, nk)} for na, nb, nk in candidates]
+    tried = [
+        {"na": na, "nb": nb, "nk": nk, "linear": models.error(na, nb, nk)}
+        for na, nb, nk in candidates
+    ]
     return sorted(tried, key=lambda row: row["linear"])
 
 
@@ -117,10 +145,15 @@ def best_arx(
     predict: Target = Target.change,
     on_missing: OnMissing = OnMissing.error,
 ) -> LinearArx:
-    """Linear model with the lags of the smallest held-out error, the first of `rank_lags`, fitted to all rows."""
+    """Linear model with the lags of the smallest held-out error, the first of `rank_lags`, fitted
+    to all rows.
+    """
     best = rank_lags(records, target, inputs, on_missing=on_missing)[0]
     lags = {name: range(best["nk"], best["nk"] + best["nb"]) for name in inputs}
-    return LinearArx.fit(Narx({target: best["na"]}, lags, target, predict=predict, on_missing=on_missing), records)
+    return LinearArx.fit(
+        Narx({target: best["na"]}, lags, target, predict=predict, on_missing=on_missing),
+        records,
+    )
 
 
 def choose_lags(
@@ -135,13 +168,15 @@ def choose_lags(
 ) -> LagChoice:
     """Choose lags of the output and of the inputs by held-out error.
 
-    The best linear models of few lags and of many (see `rank_lags`) are learned by the model itself, with these
-    settings, and judged one step ahead on two of five parts that were left out. Of errors within 1 %, or of the size of
-    rounding, the fewest lags win. An input that never moves gets no lags.
+    The best linear models of few lags and of many (see `rank_lags`) are learned by the model
+    itself, with these settings, and judged one step ahead on two of five parts that were left out.
+    Of errors within 1 %, or of the size of rounding, the fewest lags win. An input that never moves
+    gets no lags.
 
-    If the training is `FreeRun`, the error is that of the simulation of held-out parts, for 1, 2, 3, 4 and 6 lags of
-    the output, as many of the inputs, or 10, 20 and 41 of them (`FreeRun.compare_lags`). Again the fewest within 1 %
-    win. Long records are judged by pieces spread over them.
+    If the training is `FreeRun`, the error is that of the simulation of held-out parts, for 1, 2,
+    3, 4 and 6 lags of the output, as many of the inputs, or 10, 20 and 41 of them
+    (`FreeRun.compare_lags`). Again the fewest within 1 % win. Long records are judged by pieces
+    spread over them.
 
     Parameters and errors are those of `rank_lags`; `settings` are those of the identification.
 
@@ -156,7 +191,9 @@ def choose_lags(
     ('y[k-1]', 'y[k-2]', 'u[k-1]')
     """
     several = [records] if isinstance(records, xr.Dataset) else list(records)
-    moving = [name for name in inputs if any(np.ptp(record[name].values) != 0 for record in several)]
+    moving = [
+        name for name in inputs if any(np.ptp(record[name].values) != 0 for record in several)
+    ]
     notes = [f"{name} never moves and gets no lags" for name in inputs if name not in moving]
     settings = Settings() if settings is None else settings
 
@@ -172,23 +209,43 @@ def choose_lags(
     if isinstance(settings.training, FreeRun):
         candidates = [(na, na, nk) for na in ORDERS for nk in (0, 1)]
         candidates += [(na, nb, 0) for na in ORDERS for nb in LONG if max_order >= LONG_FROM]
-        grid = [lags for lags in candidates if lags[0] <= max_order] if moving else [(na, 0, 1) for na in ORDERS]
+        grid = (
+            [lags for lags in candidates if lags[0] <= max_order]
+            if moving
+            else [(na, 0, 1) for na in ORDERS]
+        )
         narxes = {narx_of(*lags): lags for lags in _affordable(grid, several, target, moving)}
         tried = _simulate(narxes, several, settings, settings.training)
-        best, name = tried[0], min(("model", "linear"), key=lambda name: tried[0].get(name) or inf)
+        best = tried[0]
+        name = min(("model", "linear"), key=lambda name: tried[0].get(name) or inf)
         how = [f"{name}_parts", f"{name}_quick"]
-        alike = [row for row in tried if [row.get(key) for key in how] == [best[key] for key in how]]
-        narx = take_fewest([row for row in alike if (row[name] or inf) <= AS_GOOD * (best[name] or inf)])
+        alike = [
+            row for row in tried if [row.get(key) for key in how] == [best[key] for key in how]
+        ]
+        narx = take_fewest(
+            [row for row in alike if (row[name] or inf) <= AS_GOOD * (best[name] or inf)]
+        )
         return LagChoice(narx, "free_run", tried, notes)
     tried = rank_lags(several, target, moving, max_order=max_order, on_missing=on_missing)
-    judged, error = tried, "linear"
+    judged = tried
+    error = "linear"
     if isinstance(settings.training, MaximumLikelihood):
-        few = [next((row for row in tried if max(row["na"], row["nb"]) <= n), None) for n in (*WITHIN, inf)]
-        judged, error = [row for row in tried if any(row is one for one in few)], "model"
+        few = [
+            next((row for row in tried if max(row["na"], row["nb"]) <= n), None)
+            for n in (*WITHIN, inf)
+        ]
+        judged = [row for row in tried if any(row is one for one in few)]
+        error = "model"
         for row in judged:
-            row["model"] = _held_out_error(narx_of(row["na"], row["nb"], row["nk"]), several, settings)
+            row["model"] = _held_out_error(
+                narx_of(row["na"], row["nb"], row["nk"]), several, settings
+            )
     least = EXACT * float(np.nanstd(np.concatenate([record[target].values for record in several])))
-    good = [row for row in judged if row[error] <= max(AS_GOOD * min(row[error] for row in judged), least)]
+    good = [
+        row
+        for row in judged
+        if row[error] <= max(AS_GOOD * min(row[error] for row in judged), least)
+    ]
     return LagChoice(take_fewest(good), "one_step", tried, notes)
 
 
@@ -197,50 +254,82 @@ def _shorten(narx: Narx) -> str:
 
 
 def _affordable(
-    candidates: Iterable[tuple[int, int, int]], records: Sequence[xr.Dataset], target: str, inputs: Sequence[str]
+    candidates: Iterable[tuple[int, int, int]],
+    records: Sequence[xr.Dataset],
+    target: str,
+    inputs: Sequence[str],
 ) -> list[tuple[int, int, int]]:
     """Numbers na, nb, nk for which the records are long enough."""
     sizes = [record.sizes["time"] for record in records]
     found = [
         (na, nb, nk)
         for na, nb, nk in candidates
-        if max(na, nb + nk - 1) < min(sizes) and (na + len(inputs) * nb + 1) * ROWS_PER_COEFFICIENT <= sum(sizes)
+        if max(na, nb + nk - 1) < min(sizes)
+        and (na + len(inputs) * nb + 1) * ROWS_PER_COEFFICIENT <= sum(sizes)
     ]
     if not found:
-        raise UserError(f"{sum(sizes)} samples are too few to choose lags of {target!r}: name them with narx=orders")
+        raise UserError(
+            f"{sum(sizes)} samples are too few to choose lags of {target!r}: name them with narx=orders"
+        )
     return found
 
 
 def _simulate(
-    narxes: dict[Narx, tuple[int, int, int]], records: Sequence[xr.Dataset], settings: Settings, training: FreeRun
+    narxes: dict[Narx, tuple[int, int, int]],
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+    training: FreeRun,
 ) -> list[dict[str, Any]]:
-    """Held-out errors of simulations with several lags, the best first; a model that refuses has none."""
-    share, pieces = MOST_COMPARED / sum(record.sizes["time"] for record in records), list(records)
+    """Held-out errors of simulations with several lags, the best first; a model that refuses has
+    none.
+    """
+    share = MOST_COMPARED / sum(record.sizes["time"] for record in records)
+    pieces = list(records)
     if share < 1.0:
-        cuts = [np.linspace(0, n, max(1, n // PIECE) + 1).astype(int) for n in (one.sizes["time"] for one in records)]
-        pieces = [
-            one.isel(time=slice(*ends)) for one, all_ in zip(records, cuts, strict=True) for ends in pairwise(all_)
+        cuts = [
+            np.linspace(0, n, max(1, n // PIECE) + 1).astype(int)
+            for n in (one.sizes["time"] for one in records)
         ]
-        pieces = [pieces[i] for i in np.linspace(0, len(pieces) - 1, max(2, int(share * len(pieces)))).astype(int)]
-    samples, labels = [], list[str]()
+        pieces = [
+            one.isel(time=slice(*ends))
+            for one, all_ in zip(records, cuts, strict=True)
+            for ends in pairwise(all_)
+        ]
+        pieces = [
+            pieces[i]
+            for i in np.linspace(0, len(pieces) - 1, max(2, int(share * len(pieces)))).astype(int)
+        ]
+    samples = []
+    labels = list[str]()
     for narx in narxes:
         rows = narx.dataset(pieces)
-        samples.append(InitialSamples(narx, rows["regressor"].values, rows["target"].values, consecutive(rows)))
+        samples.append(
+            InitialSamples(narx, rows["regressor"].values, rows["target"].values, consecutive(rows))
+        )
         labels.append(f"{_shorten(narx)} ({len(labels) + 1} of {len(narxes)})")
     found: dict[Narx, dict[str, Any]] = {}
     for trial in training.compare_lags(samples, labels, budget=settings.budget, seed=settings.seed):
-        row = found.setdefault(trial.narx, dict(zip(("na", "nb", "nk"), narxes[trial.narx], strict=True)))
+        row = found.setdefault(
+            trial.narx, dict(zip(("na", "nb", "nk"), narxes[trial.narx], strict=True))
+        )
         name = "linear" if isinstance(trial.estimator, LinearModel) else "model"
         if name not in row:
-            row |= {name: trial.rmse, f"{name}_parts": len(trial.fits), f"{name}_quick": trial.is_quick}
+            row |= {
+                name: trial.rmse,
+                f"{name}_parts": len(trial.fits),
+                f"{name}_quick": trial.is_quick,
+            }
     return list(found.values())
 
 
 class _LinearModels:
-    """Held-out errors of linear models that differ in their lags, from the moments of all lags, part by part."""
+    """Held-out errors of linear models that differ in their lags, from the moments of all lags,
+    part by part.
+    """
 
     def __init__(self, rows: xr.Dataset, most: tuple[int, int], n_inputs: int) -> None:
-        x, y = rows["regressor"].values, rows["target"].values
+        x = rows["regressor"].values
+        y = rows["target"].values
         self._most, self._n_inputs, self._scale = most, n_inputs, y.std()
         centred = x - x.mean(axis=0)
         spread = centred.std(axis=0)
@@ -254,13 +343,21 @@ class _LinearModels:
         """Root mean square of the held-out errors of all parts."""
         most_na, most_lag = self._most
         own = [1 + lag for lag in range(na)]
-        applied = [1 + most_na + i * (most_lag + 1) + lag for i in range(self._n_inputs) for lag in range(nk, nk + nb)]
+        applied = [
+            1 + most_na + i * (most_lag + 1) + lag
+            for i in range(self._n_inputs)
+            for lag in range(nk, nk + nb)
+        ]
         columns = np.array([0, *own, *applied])
-        total, squares = sum(self._moments), 0.0
+        total = sum(self._moments)
+        squares = 0.0
         for moments in self._moments:
             rest = total - moments
-            theta = np.linalg.lstsq(rest[np.ix_(columns, columns)], rest[columns, -1], rcond=1e-13)[0]
-            both, chosen = np.append(-theta, 1.0), np.append(columns, len(moments) - 1)
+            theta = np.linalg.lstsq(rest[np.ix_(columns, columns)], rest[columns, -1], rcond=1e-13)[
+                0
+            ]
+            both = np.append(-theta, 1.0)
+            chosen = np.append(columns, len(moments) - 1)
             squares += max(0.0, float(both @ moments[np.ix_(chosen, chosen)] @ both))
         return float(self._scale * np.sqrt(squares / self._n))
 
@@ -268,20 +365,30 @@ class _LinearModels:
 def _held_out_error(narx: Narx, records: Sequence[xr.Dataset], settings: Settings) -> float:
     """One-step error of the model on parts of the records that it has not learned from."""
     rows = narx.dataset(records)
-    x, t, follows = rows["regressor"].values, rows["target"].values, consecutive(rows)
+    x = rows["regressor"].values
+    t = rows["target"].values
+    follows = consecutive(rows)
     learned = np.ones(len(t), dtype=bool)
     ends = np.linspace(0, len(t), BLOCKS + 1).astype(int)
     for block in HELD_OUT:
         learned[ends[block] : ends[block + 1]] = False
         follows[ends[block + 1]] = False
-    if (step := len(t) // MOST_JUDGED + 1) > 1:  # long records are thinned, then no row follows another
+    if (
+        step := len(t) // MOST_JUDGED + 1
+    ) > 1:  # long records are thinned, then no row follows another
         thinned = np.arange(len(t)) % step == 0
-        held_out, learned, follows = ~learned & thinned, learned & thinned, np.zeros(len(t), dtype=bool)
+        held_out = ~learned & thinned
+        learned = learned & thinned
+        follows = np.zeros(len(t), dtype=bool)
     else:
         held_out = ~learned
     training: Any = settings.training
     n = min(training.n_initial, int(learned.sum()))
-    quick = replace(training, record_samples=min(training.record_samples, SEARCH_SAMPLES), n_initial=n)
+    quick = replace(
+        training,
+        record_samples=min(training.record_samples, SEARCH_SAMPLES),
+        n_initial=n,
+    )
     start = quick.know(x[learned], t[learned], mean=settings.mean, seed=settings.seed)
     identification = Identification(narx, replace(settings, training=quick), start=start)
     identification.observe_many(x[learned], t[learned], follows=follows[learned])

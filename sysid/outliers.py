@@ -32,7 +32,9 @@ Errors = dict[tuple[str, int], float]
 
 
 class Suspect(NamedTuple):
-    """A sample that was held back as a possible outlier, until the next one tells what was wrong."""
+    """A sample that was held back as a possible outlier, until the next one tells what was
+    wrong.
+    """
 
     regressor: np.ndarray  # (1, n_features)
     target: np.ndarray  # (1,)
@@ -45,23 +47,29 @@ class Accepted(NamedTuple):
     """A sample that was held back and has been learned after all."""
 
     report: UpdateReport  # with the prediction that was reported, and what is decided now
-    plant_jumped: bool  # it had been taken for an outlier, but nothing was wrong with its measurement
+    # it had been taken for an outlier, but nothing was wrong with its measurement
+    plant_jumped: bool
 
 
 class MendedRows:
     """Rows of consecutive samples with replacements of measurements that are not believed.
 
-    A measurement is the target of one row, and a lag of others. What is replaced is remembered from one block of
-    rows to the next, as long as a row may have it among its lags.
+    A measurement is the target of one row, and a lag of others. What is replaced is remembered from
+    one block of rows to the next, as long as a row may have it among its lags.
     """
 
     def __init__(self, narx: Narx) -> None:
         self.columns = {feature: column for column, feature in enumerate(narx.features)}
-        self.target, self._is_change = narx.target, narx.predict is Target.change
+        self.target = narx.target
+        self._is_change = narx.predict is Target.change
         self.reach = reach_of(narx)
         self._longest = max(self.reach, narx.max_lag)
         #: column of the newest value of each other signal
-        self.newest = {name: self.columns[name, min(lags)] for name, lags in narx.lags.items() if name != narx.target}
+        self.newest = {
+            name: self.columns[name, min(lags)]
+            for name, lags in narx.lags.items()
+            if name != narx.target
+        }
         self.errors: Errors = {}  # times are counted from the first row of `begin`
         self.last = np.zeros(narx.n_features)  # measured row before it
 
@@ -76,9 +84,15 @@ class MendedRows:
         return self.y is not self._measured[1]
 
     def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
-        """Take the next rows (n, n_features), (n,); `follows` (n,): whether each comes right after the one before."""
-        self.x, self.y, self._measured = x, y, (x, y)
-        self.follows = np.ones(len(y), dtype=bool) if follows is None else np.asarray(follows, dtype=bool)
+        """Take the next rows (n, n_features), (n,); `follows` (n,): whether each comes right after
+        the one before.
+        """
+        self.x = x
+        self.y = y
+        self._measured = (x, y)
+        self.follows = (
+            np.ones(len(y), dtype=bool) if follows is None else np.asarray(follows, dtype=bool)
+        )
         if self.errors:
             self._mend(0)
 
@@ -101,7 +115,9 @@ class MendedRows:
         """Rows at which a column of one of these limits changes by more, from the row before."""
         x = self._measured[0]
         if len(x) == 1:
-            is_beyond = (abs(x[0, column] - self.last[column]) > limit for column, limit in limits.items())
+            is_beyond = (
+                abs(x[0, column] - self.last[column]) > limit for column, limit in limits.items()
+            )
             return [0] if self.follows[0] and any(is_beyond) else []
         columns = list(limits)
         change = abs(np.diff(x[:, columns], axis=0, prepend=self.last[None, columns]))
@@ -145,7 +161,8 @@ class MendedRows:
 
 
 class OutlierHandling:
-    """Holds back samples that may be outliers, decides about them, and mends the lags of those after them.
+    """Holds back samples that may be outliers, decides about them, and mends the lags of those
+    after them.
 
     The rows of a block are taken with `begin`. The caller predicts them in the pieces that
     `next_piece` gives, and reports each with `look_at`. Before the next piece it calls `reconsider`
@@ -155,7 +172,8 @@ class OutlierHandling:
     ----------
     narx : Narx
     scaling : AffineMap
-        Of the model: where another signal jumps by three of its standard deviations, a sample is held back.
+        Of the model: where another signal jumps by three of its standard deviations, a sample is
+        held back.
     has_gate : bool
         Whether any sample is held back.
     n_mended : dict
@@ -171,16 +189,27 @@ class OutlierHandling:
         How many values of each signal but the target were replaced.
     """
 
-    def __init__(self, narx: Narx, scaling: AffineMap, *, has_gate: bool, n_mended: dict[str, int]) -> None:
+    def __init__(
+        self,
+        narx: Narx,
+        scaling: AffineMap,
+        *,
+        has_gate: bool,
+        n_mended: dict[str, int],
+    ) -> None:
         self.mended = MendedRows(narx)
         self.suspect: Suspect | None = None
         self.n_mended = n_mended
         self._features = narx.features
         self._jumps: list[int] = []
-        self._limits: dict[int, float] = {}  # of the change of a column, beyond which a sample is held back
+        self._limits: dict[
+            int, float
+        ] = {}  # of the change of a column, beyond which a sample is held back
         if has_gate and scaling.matrix is None:
             columns = [c for c in self.mended.newest.values() if c not in scaling.constant]
-            self._limits = {column: OUTLIER_JUMP_STDS * float(scaling.scale[column]) for column in columns}
+            self._limits = {
+                column: OUTLIER_JUMP_STDS * float(scaling.scale[column]) for column in columns
+            }
 
     def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
         """Take the next rows, as `MendedRows.begin`."""
@@ -188,19 +217,28 @@ class OutlierHandling:
         self._jumps = [*self.mended.find_jumps(self._limits), len(y)]
 
     def next_piece(self, begin: int, longest: int, *, gate_is_open: bool) -> tuple[slice, bool]:
-        """Rows from `begin` on that are predicted at once, and whether the only one of them is held back."""
+        """Rows from `begin` on that are predicted at once, and whether the only one of them is held
+        back.
+        """
         jump = self._jumps[bisect_left(self._jumps, begin + gate_is_open)]
         if jump == begin:
             return slice(begin, begin + 1), True
         return slice(begin, min(begin + longest, jump)), False
 
-    def look_at(self, piece: slice, record: np.ndarray, *, is_held_back: bool, gate_is_open: bool) -> None:
+    def look_at(
+        self,
+        piece: slice,
+        record: np.ndarray,
+        *,
+        is_held_back: bool,
+        gate_is_open: bool,
+    ) -> None:
         """Look at what became of the rows of a piece, which ends with the first outlier.
 
         The last row becomes the suspect if it was held back or is an outlier. The measurement of an
-        outlier is replaced by its prediction among the lags of the rows after it, unless the gate is
-        open: then the plant has changed. Where rows were mended, the record is made to report the
-        change from the measured value before, not from the mended one.
+        outlier is replaced by its prediction among the lags of the rows after it, unless the gate
+        is open: then the plant has changed. Where rows were mended, the record is made to report
+        the change from the measured value before, not from the mended one.
         """
         mended = self.mended
         row = piece.stop - 1
@@ -209,7 +247,8 @@ class OutlierHandling:
         if is_suspect:
             own = slice(row, row + 1)
             before = mended.row(row - 1, mended.errors)[0] if mended.follows[row] else None
-            regressor, target = mended.x[own].copy(), mended.y[own].copy()
+            regressor = mended.x[own].copy()
+            target = mended.y[own].copy()
         if is_outlier and gate_is_open:
             mended.believe(piece.stop, {})
         elif is_outlier:
@@ -224,10 +263,12 @@ class OutlierHandling:
         self.mended.end()
 
     def reconsider(self, model: Model, row: int | None) -> Accepted | None:
-        """Decide about the suspect, now that the row after it is known; None: no row comes after it.
+        """Decide about the suspect, now that the row after it is known; None: no row comes after
+        it.
 
-        The model learns the suspect unless "its target was wrong" explains the next row best. Nothing
-        may be wrong, or the newest value of another signal: then the value before takes its place.
+        The model learns the suspect unless "its target was wrong" explains the next row best.
+        Nothing may be wrong, or the newest value of another signal: then the value before takes its
+        place.
 
         Returns
         -------
@@ -238,7 +279,8 @@ class OutlierHandling:
         self.suspect = None
         if suspect is None:
             return None
-        mended, was_outlier = self.mended, suspect.was_outlier
+        mended = self.mended
+        was_outlier = suspect.was_outlier
         causes: dict[tuple[str, int], tuple[float, float]] = {}
         likeliest = 0
         if row is not None and mended.follows[row]:
@@ -247,46 +289,69 @@ class OutlierHandling:
                 return None
             believed = {key: error for key, error in mended.errors.items() if key != own}
             causes = self._find_causes(suspect, model, row)
-            errors = [*(believed | {key: error} for key, (error, _) in causes.items()), mended.errors, believed]
-            costs = _costs(model, *map(np.stack, zip(*(mended.row(row, each) for each in errors), strict=True)))
+            errors = [
+                *(believed | {key: error} for key, (error, _) in causes.items()),
+                mended.errors,
+                believed,
+            ]
+            costs = _costs(
+                model,
+                *map(
+                    np.stack,
+                    zip(*(mended.row(row, each) for each in errors), strict=True),
+                ),
+            )
             for i, (_, gain) in enumerate(causes.values()):
-                costs[i] = costs[i] - gain if costs[-1] - costs[i] + gain > MIN_BLAME_GAIN else np.inf
+                costs[i] = (
+                    costs[i] - gain if costs[-1] - costs[i] + gain > MIN_BLAME_GAIN else np.inf
+                )
             likeliest = int(np.argmin(costs))
             if was_outlier and likeliest == len(causes):
                 return None
             mended.believe(row, errors[likeliest])
         elif was_outlier:
             return None
-        x, y = suspect.regressor, suspect.target
+        x = suspect.regressor
+        y = suspect.target
         is_cause = likeliest < len(causes)
         if is_cause:
             (name, _), (error, _) = list(causes.items())[likeliest]
             x[0, mended.newest[name]] -= error
             self.n_mended[name] = self.n_mended.get(name, 0) + 1
         plant_jumped = was_outlier and not is_cause
-        z, prior = model.scaling.transform(x), model.mean(x)
+        z = model.scaling.transform(x)
+        prior = model.mean(x)
         became = model.gp.believe(z, y, prior, was_outlier=was_outlier, opens=plant_jumped)
         for name in DECISIONS:
             suspect.row[name] = became[name]
         return Accepted(UpdateReport(*suspect.row[0].item()), plant_jumped)
 
-    def _find_causes(self, suspect: Suspect, model: Model, row: int) -> dict[tuple[str, int], tuple[float, float]]:
-        """Errors of the newest values of other signals that explain the suspect, the sample before a row, and the gain.
+    def _find_causes(
+        self, suspect: Suspect, model: Model, row: int
+    ) -> dict[tuple[str, int], tuple[float, float]]:
+        """Errors of the newest values of other signals that explain the suspect, the sample before
+        a row, and the gain.
 
-        With the value before in its place the suspect is within the gate; the value after is closer to that, too.
+        With the value before in its place the suspect is within the gate; the value after is closer
+        to that, too.
         """
         if suspect.before is None:
             return {}
         mended, found, (x,), y = self.mended, {}, suspect.regressor, suspect.target
         for name, column in mended.newest.items():
-            value, before, after = x[column], suspect.before[column], mended.x[row, column]
+            value = x[column]
+            before = suspect.before[column]
+            after = mended.x[row, column]
             if abs(after - before) < abs(after - value):
                 both = np.stack([x, x])
                 both[1, column] = before
                 mean, variance = model.predict(both[1:])
                 if not model.gp.is_beyond_gate(y[0] - mean[0], variance[0]):
                     as_measured, as_before = _costs(model, both, y)
-                    found[name, row - 1 - self._features[column][1]] = value - before, as_measured - as_before
+                    found[name, row - 1 - self._features[column][1]] = (
+                        value - before,
+                        as_measured - as_before,
+                    )
         return found
 
     def pending(self) -> dict[str, Any]:
@@ -294,7 +359,8 @@ class OutlierHandling:
 
         This is the last row, what is replaced, and the suspect.
         """
-        mended, suspect = self.mended, self.suspect
+        mended = self.mended
+        suspect = self.suspect
         return {
             "last": mended.last.tolist(),
             "errors": [[*key, error] for key, error in mended.errors.items()],
@@ -318,17 +384,22 @@ class OutlierHandling:
         """
         n = len(self._features)
         self.mended.last = vector(pending["last"], n, "last")
-        self.mended.errors = {(str(name), int(time)): float(error) for name, time, error in pending["errors"]}
+        self.mended.errors = {
+            (str(name), int(time)): float(error) for name, time, error in pending["errors"]
+        }
         if (suspect := pending["suspect"]) is not None:
             before = None if suspect["before"] is None else vector(suspect["before"], n, "before")
             row = NOT_PREDICTED.copy()
             row["outlier"] = suspect["outlier"]
-            regressor, target = matrix(suspect["regressor"], n, "regressor"), vector(suspect["target"], 1, "target")
+            regressor = matrix(suspect["regressor"], n, "regressor")
+            target = vector(suspect["target"], 1, "target")
             self.suspect = Suspect(regressor, target, before, bool(row["outlier"][0]), row)
 
 
 def _costs(model: Model, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Minus twice the log density (m,) of targets (m,), or of one, at regressors (m, n_features), less a constant."""
+    """Minus twice the log density (m,) of targets (m,), or of one, at regressors (m, n_features),
+    less a constant.
+    """
     mean, variance = model.predict(x)
     noisy = variance + model.gp.noise_variance
     costs: np.ndarray = (y - mean) ** 2 / noisy + np.log(noisy)

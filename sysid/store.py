@@ -5,15 +5,17 @@ Every file carries its schema in global attributes: ``schema`` (the kind), ``sch
 ``source_commit`` when the package lies in a git checkout, and what the caller adds
 (``configuration``, ``seed``, ``history``, timings), so that ``ncdump -h`` alone explains the file.
 
-A file holds one data set (`write`, `read`) or several in named groups (`write_groups`, `read_groups`).
+A file holds one data set (`write`, `read`) or several in named groups (`write_groups`,
+`read_groups`).
 
 A file appears under its final name complete or not at all: the bytes are made in memory, written
-to a hidden file ``.<name>.<random>.tmp`` next to it, flushed to the disk and then renamed. It ends with a seal, a
-digest of all bytes before it, where HDF5 does not look: damage is found before the library, which may crash of it,
-opens the file. A file that another program wrote has none. It is no signature: who edits a file can seal it.
+to a hidden file ``.<name>.<random>.tmp`` next to it, flushed to the disk and then renamed. It ends
+with a seal, a digest of all bytes before it, where HDF5 does not look: damage is found before the
+library, which may crash of it, opens the file. A file that another program wrote has none. It is no
+signature: who edits a file can seal it.
 
-A file may come from a stranger. Before anything is read, what its variables claim is compared with its size, and with
-`MOST_BYTES`, which the environment variable SYSID_MOST_BYTES replaces.
+A file may come from a stranger. Before anything is read, what its variables claim is compared with
+its size, and with `MOST_BYTES`, which the environment variable SYSID_MOST_BYTES replaces.
 """
 
 from __future__ import annotations
@@ -57,23 +59,44 @@ TITLES = {
 }
 
 #: attributes that describe the file itself
-OWN_ATTRIBUTES = {"schema", "schema_version", "Conventions", "group_names", "content_sha256"}
+OWN_ATTRIBUTES = {
+    "schema",
+    "schema_version",
+    "Conventions",
+    "group_names",
+    "content_sha256",
+}
 OWN_ATTRIBUTES |= {"creation_time", "package_versions", "source_commit"}
 
 PACKAGES = ("numpy", "scipy", "xarray", "netCDF4", "numba")
-SOURCES = ("sysid/*.py", "simulators/*.py", "experiments/*.py", "hydra_plugins/*.py")  # patterns of git
+SOURCES = (
+    "sysid/*.py",
+    "simulators/*.py",
+    "experiments/*.py",
+    "hydra_plugins/*.py",
+)  # patterns of git
 GIT_TIMEOUT = 2.0  # s
 
 CHUNK_VALUES = 2**17  # largest number of values in one chunk (1 MiB of float64)
 COMPRESSED_BYTES = 4096  # arrays from this size on are compressed [byte]
-MOST_BYTES = int(os.environ.get("SYSID_MOST_BYTES", 8 * 2**30))  # that the content of one file may take in memory
-MOST_RATIO = 1100  # bytes in memory per byte of a file: zlib packs 1030 zeros into one, and nothing more than that
+MOST_BYTES = int(
+    os.environ.get("SYSID_MOST_BYTES", 8 * 2**30)
+)  # that the content of one file may take in memory
+# bytes in memory per byte of a file: zlib packs 1030 zeros into one, and nothing more than that
+MOST_RATIO = 1100
 SMALL = 2**24  # bytes that any file may claim
 SEAL = b"\nsha256 "  # before the digest at the end of a file
 SEALED = len(SEAL) + 64  # bytes of both
 BLOCK = 2**20  # bytes that are read at a time for a digest
-HDF5, HEAD = b"\x89HDF\r\n\x1a\n", 52  # how a file begins; bytes up to the last of those below
-FILE_LENGTH = {0: 40, 1: 44, 2: 28, 3: 28}  # version of HDF5's superblock -> where it states the length of the file
+# how a file begins; bytes up to the last of those below
+HDF5 = b"\x89HDF\r\n\x1a\n"
+HEAD = 52
+FILE_LENGTH = {
+    0: 40,
+    1: 44,
+    2: 28,
+    3: 28,
+}  # version of HDF5's superblock -> where it states the length of the file
 
 
 class StoreError(OSError):
@@ -84,12 +107,17 @@ class StoreError(OSError):
 
 
 def write(
-    dataset: xr.Dataset, path: str | os.PathLike[str], *, kind: str, attributes: Mapping[str, Any] | None = None
+    dataset: xr.Dataset,
+    path: str | os.PathLike[str],
+    *,
+    kind: str,
+    attributes: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a data set to a NetCDF 4 file that appears complete or not at all, and return its path.
 
-    Arrays of numbers are stored with a checksum (fletcher32); those of 4 kB and more are also compressed
-    (zlib 1 with shuffle: readable everywhere). The file ends with a digest of all its bytes (`seal`).
+    Arrays of numbers are stored with a checksum (fletcher32); those of 4 kB and more are also
+    compressed (zlib 1 with shuffle: readable everywhere). The file ends with a digest of all its
+    bytes (`seal`).
 
     Parameters
     ----------
@@ -108,7 +136,8 @@ def write(
     ValueError, TypeError
         Unknown kind; an attribute or a variable that NetCDF cannot give back as it was.
     StoreError
-        Missing or read-only folder, full disk. A file under the final name is untouched, nothing is left.
+        Missing or read-only folder, full disk. A file under the final name is untouched, nothing is
+        left.
     """
     chosen = _gather_attributes(dataset.attrs, kind, attributes or {}, provenance())
     return write_bytes(seal(to_bytes(dataset.drop_attrs(deep=False).assign_attrs(chosen))), path)
@@ -127,13 +156,14 @@ def write_groups(
     Parameters
     ----------
     groups
-        Name of each group to its data set; ``estimation/record_0`` is a group within a group. A group
-        holds a data set or other groups, not both.
+        Name of each group to its data set; ``estimation/record_0`` is a group within a group. A
+        group holds a data set or other groups, not both.
     path, kind, attributes
         As in `write`; the attributes are those of the file.
     reproducible
-        True writes the attribute ``content_sha256``, a digest of all groups, in place of creation time and source
-        commit. Two files of the same content have the same attributes, but not the same bytes: HDF5 notes times.
+        True writes the attribute ``content_sha256``, a digest of all groups, in place of creation
+        time and source commit. Two files of the same content have the same attributes, but not the
+        same bytes: HDF5 notes times.
 
     Raises
     ------
@@ -141,13 +171,18 @@ def write_groups(
         As `write`; no groups, or names of groups that cannot be stored.
     """
     _check_groups(groups)
-    own = {name: part.drop_attrs(deep=False).assign_attrs(_inherit(part.attrs)) for name, part in groups.items()}
+    own = {
+        name: part.drop_attrs(deep=False).assign_attrs(_inherit(part.attrs))
+        for name, part in groups.items()
+    }
     origin = provenance()
     if reproducible:
         digests = "".join(f"{name} {digest(part, part.attrs)}\n" for name, part in own.items())
         content = hashlib.sha256(digests.encode()).hexdigest()
         origin = {"package_versions": package_versions(), "content_sha256": content}
-    chosen = _gather_attributes({}, kind, attributes or {}, origin | {"group_names": json.dumps(list(groups))})
+    chosen = _gather_attributes(
+        {}, kind, attributes or {}, origin | {"group_names": json.dumps(list(groups))}
+    )
     return write_bytes(seal(to_bytes(xr.Dataset(attrs=chosen), own)), path)
 
 
@@ -157,7 +192,8 @@ def write_bytes(content: bytes, path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     StoreError
-        Missing or read-only folder, full disk. A file under the final name is untouched, nothing is left.
+        Missing or read-only folder, full disk. A file under the final name is untouched, nothing is
+        left.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -203,8 +239,9 @@ def _describe_failure(path: Path, size: int, error: OSError) -> str:
 def to_bytes(dataset: xr.Dataset, groups: Mapping[str, xr.Dataset] | None = None) -> bytes:
     """Content of the NetCDF 4 file that holds a data set, and others in groups, made in memory.
 
-    HDF5 reports a full disk as "HDF error" and then keeps the failed file open, and with it the disk
-    occupied, until the process ends; plain bytes leave writing and its errors to the operating system.
+    HDF5 reports a full disk as "HDF error" and then keeps the failed file open, and with it the
+    disk occupied, until the process ends; plain bytes leave writing and its errors to the operating
+    system.
 
     Raises
     ------
@@ -218,7 +255,11 @@ def to_bytes(dataset: xr.Dataset, groups: Mapping[str, xr.Dataset] | None = None
     try:
         for name, part in parts.items():
             place = xr.backends.NetCDF4DataStore(file.createGroup(name) if name else file)
-            encoding = {owner: options for owner, v in part.variables.items() if (options := _choose_encoding(v))}
+            encoding = {
+                owner: options
+                for owner, v in part.variables.items()
+                if (options := _choose_encoding(v))
+            }
             part.dump_to_store(place, encoding=encoding)
     except BaseException:
         file.close()
@@ -254,7 +295,8 @@ def is_sealed(path: str | os.PathLike[str]) -> bool:
         The file cannot be read, or was cut or changed.
     """
     with open(path, "rb") as file:
-        head, size = file.read(HEAD), os.fstat(file.fileno()).st_size
+        head = file.read(HEAD)
+        size = os.fstat(file.fileno()).st_size
         end = size - SEALED
         file.seek(max(end, 0))
         if not (found := file.read()).startswith(SEAL):
@@ -262,7 +304,8 @@ def is_sealed(path: str | os.PathLike[str]) -> bool:
                 raise UserError("it is not as long as it states")
             return False
         file.seek(0)
-        content, left = hashlib.sha256(), end
+        content = hashlib.sha256()
+        left = end
         while block := file.read(min(BLOCK, left)):
             content.update(block)
             left -= len(block)
@@ -272,7 +315,8 @@ def is_sealed(path: str | os.PathLike[str]) -> bool:
 
 
 def digest(dataset: xr.Dataset, attributes: Iterable[str] = ()) -> str:
-    """SHA-256 of the content of a data set: names, shapes and values of all variables, and these attributes.
+    """SHA-256 of the content of a data set: names, shapes and values of all variables, and these
+    attributes.
 
     Equal data sets have the same digest, whatever file they were read from.
     """
@@ -294,7 +338,8 @@ def digest(dataset: xr.Dataset, attributes: Iterable[str] = ()) -> str:
 
 
 def provenance() -> dict[str, str]:
-    """Return the creation time (ISO, UTC), package versions (JSON) and source commit, if there is one.
+    """Return the creation time (ISO, UTC), package versions (JSON) and source commit, if there is
+    one.
 
     >>> sorted(provenance().keys() - {"source_commit"})
     ['creation_time', 'package_versions']
@@ -309,17 +354,21 @@ def provenance() -> dict[str, str]:
 
 @cache
 def package_versions() -> str:
-    """Return the versions of Python and of the packages that decide the numbers, as a JSON object."""
+    """Return the versions of Python and of the packages that decide the numbers, as a JSON
+    object.
+    """
     own = {"python": platform.python_version(), "sysid": __version__}
     return json.dumps(own | {name: _find_version(name) for name in PACKAGES})
 
 
 @cache
 def source_commit(folder: Path = Path(__file__).parent) -> str | None:
-    """Commit of the git checkout whose top level holds the package folder; None without such a checkout.
+    """Commit of the git checkout whose top level holds the package folder; None without such a
+    checkout.
 
-    It ends in ``-modified`` if a tracked file differs from the commit, or git does not know a Python file of the
-    packages. A checkout further up (say, the user's project around a virtual environment) does not count.
+    It ends in ``-modified`` if a tracked file differs from the commit, or git does not know a
+    Python file of the packages. A checkout further up (say, the user's project around a virtual
+    environment) does not count.
     """
     top = folder.resolve().parent
     answer = _git(top, "rev-parse", "--show-toplevel", "HEAD").split("\n")
@@ -334,7 +383,9 @@ def _git(folder: Path, *arguments: str) -> str:
     """Run git and return what it prints; nothing where it is missing, slow, or refuses."""
     command = ["git", "-C", str(folder), *arguments]
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=GIT_TIMEOUT, check=True).stdout
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=GIT_TIMEOUT, check=True
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return ""
 
@@ -347,13 +398,22 @@ def _find_version(package: str) -> str:
 
 
 def _gather_attributes(
-    inherited: Mapping[str, Any], kind: str, attributes: Mapping[str, Any], origin: Mapping[str, Any]
+    inherited: Mapping[str, Any],
+    kind: str,
+    attributes: Mapping[str, Any],
+    origin: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Global attributes of the file; those that describe the file itself cannot be chosen by the caller."""
+    """Global attributes of the file; those that describe the file itself cannot be chosen by the
+    caller.
+    """
     _check_kind(kind)
     if taken := sorted(OWN_ATTRIBUTES & attributes.keys()):
         raise UserError(f"attributes {taken} are set by sysid.store.write itself: leave them out")
-    own = {"schema": kind, "schema_version": SCHEMA_VERSION, "Conventions": CONVENTIONS} | dict(origin)
+    own = {
+        "schema": kind,
+        "schema_version": SCHEMA_VERSION,
+        "Conventions": CONVENTIONS,
+    } | dict(origin)
     return {"title": TITLES[kind], "source": "sysid"} | _inherit(inherited) | dict(attributes) | own
 
 
@@ -413,7 +473,9 @@ def _check_attribute(owner: str, name: object, value: object) -> None:
 
 def _check_name(owner: str, name: object) -> None:
     if not isinstance(name, str) or not name or "/" in name:
-        raise UserError(f"{owner} {name!r} cannot be stored: a name is text, not empty, without '/'")
+        raise UserError(
+            f"{owner} {name!r} cannot be stored: a name is text, not empty, without '/'"
+        )
 
 
 def _is_number(dtype: np.dtype) -> bool:
@@ -427,15 +489,23 @@ def _is_scalar(value: object) -> bool:
 
 
 def _is_plain_list(value: object) -> bool:
-    """Flat, of one type, and longer than one (NetCDF gives a list of one back as its only entry)."""
+    """Flat, of one type, and longer than one (NetCDF gives a list of one back as its only
+    entry).
+    """
     if not isinstance(value, list | tuple | np.ndarray) or np.ndim(value) != 1:
         return False
     entries = list(value)
-    return len(entries) > 1 and all(map(_is_scalar, entries)) and len({isinstance(e, str) for e in entries}) == 1
+    return (
+        len(entries) > 1
+        and all(map(_is_scalar, entries))
+        and len({isinstance(e, str) for e in entries}) == 1
+    )
 
 
 def _choose_encoding(variable: xr.Variable) -> dict[str, Any]:
-    """Checksum, chunks and compression of one variable; none for text, single numbers, empty arrays."""
+    """Checksum, chunks and compression of one variable; none for text, single numbers, empty
+    arrays.
+    """
     if variable.dtype.kind not in "biuf":
         return {}
     if variable.ndim == 0 or variable.size == 0:
@@ -475,18 +545,23 @@ def read(path: str | os.PathLike[str], *, kind: str) -> xr.Dataset:
     ValueError
         Unknown kind.
     StoreError
-        Missing, truncated or damaged file (a flipped byte in an array of numbers included), a NetCDF
-        file of another origin, another kind, another schema version.
+        Missing, truncated or damaged file (a flipped byte in an array of numbers included), a
+        NetCDF file of another origin, another kind, another schema version.
     """
     with _open(path, kind) as (file, attributes):
         if "group_names" in attributes:
             names = attributes["group_names"]
-            raise StoreError(f"{path} holds the groups {names}: read it with sysid.store.read_groups")
+            raise StoreError(
+                f"{path} holds the groups {names}: read it with sysid.store.read_groups"
+            )
         return _load(file)
 
 
-def read_groups(path: str | os.PathLike[str], *, kind: str, under: str = "") -> dict[str, xr.Dataset]:
-    """Read the groups of a file of `write_groups` into memory, in the order in which they were given.
+def read_groups(
+    path: str | os.PathLike[str], *, kind: str, under: str = ""
+) -> dict[str, xr.Dataset]:
+    """Read the groups of a file of `write_groups` into memory, in the order in which they were
+    given.
 
     Parameters
     ----------
@@ -498,7 +573,8 @@ def read_groups(path: str | os.PathLike[str], *, kind: str, under: str = "") -> 
     Returns
     -------
     dict of str to xarray.Dataset
-        Name of each group to its data set as written, bit for bit, with the attributes of the group.
+        Name of each group to its data set as written, bit for bit, with the attributes of the
+        group.
 
     Raises
     ------
@@ -509,8 +585,11 @@ def read_groups(path: str | os.PathLike[str], *, kind: str, under: str = "") -> 
         return {name: _load(file, name) for name in _read_group_names(attributes, path, under)}
 
 
-def read_attributes(path: str | os.PathLike[str], *, kind: str, under: str = "") -> dict[str, dict[str, Any]]:
-    """Read the attributes of groups, and of the file (under the name ""), without any data: a millisecond.
+def read_attributes(
+    path: str | os.PathLike[str], *, kind: str, under: str = ""
+) -> dict[str, dict[str, Any]]:
+    """Read the attributes of groups, and of the file (under the name ""), without any data: a
+    millisecond.
 
     Parameters
     ----------
@@ -565,7 +644,9 @@ def parse_json(text: object, path: str | os.PathLike[str]) -> Any:
 
 
 def header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Attributes of a NetCDF 4 file of any kind; empty where it cannot be read, which `read` and others explain."""
+    """Attributes of a NetCDF 4 file of any kind; empty where it cannot be read, which `read` and
+    others explain.
+    """
     try:
         with _report_damage(path):
             if not Path(path).is_file():
@@ -578,7 +659,9 @@ def header(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def _open(path: str | os.PathLike[str], kind: str) -> Iterator[tuple[netCDF4.Dataset, dict[str, Any]]]:
+def _open(
+    path: str | os.PathLike[str], kind: str
+) -> Iterator[tuple[netCDF4.Dataset, dict[str, Any]]]:
     """Open file of the expected kind, and its attributes."""
     _check_kind(kind)
     if not Path(path).is_file():
@@ -604,7 +687,15 @@ def _report_damage(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except StoreError:
         raise
-    except (OSError, RuntimeError, ValueError, AttributeError, LookupError, TypeError, MemoryError) as error:
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        MemoryError,
+    ) as error:
         raise StoreError(
             f"cannot read {path} as NetCDF 4 ({error}): the file is truncated, damaged or of another "
             "format; restore it from a copy or write it anew"
@@ -621,25 +712,43 @@ def _load(file: netCDF4.Dataset, group: str = "") -> xr.Dataset:
     path = file.filepath()
     with _report_damage(path):
         place = file[group] if group else file
-        _check_claim(sum(math.prod(v.shape) * _bytes_of_one(v) for v in place.variables.values()), path)
-        read = [np.asarray(v[...], dtype=object) for v in place.variables.values() if v.dtype is str]
-        _check_claim(sum(4 * texts.size * max(map(len, texts.flat), default=0) for texts in read), path)  # as an array
+        _check_claim(
+            sum(math.prod(v.shape) * _bytes_of_one(v) for v in place.variables.values()),
+            path,
+        )
+        read = [
+            np.asarray(v[...], dtype=object) for v in place.variables.values() if v.dtype is str
+        ]
+        _check_claim(
+            sum(4 * texts.size * max(map(len, texts.flat), default=0) for texts in read),
+            path,
+        )  # as an array
         data = xr.backends.NetCDF4DataStore(place)
-        found = xr.open_dataset(data, decode_times=False, mask_and_scale=False).load().drop_encoding()
+        found = (
+            xr.open_dataset(data, decode_times=False, mask_and_scale=False).load().drop_encoding()
+        )
         texts = {name: v for name, v in found.variables.items() if v.dtype.kind == "O"}
-        return found.assign({name: (v.dims, v.values.astype(str), v.attrs) for name, v in texts.items()})
+        return found.assign(
+            {name: (v.dims, v.values.astype(str), v.attrs) for name, v in texts.items()}
+        )
 
 
 def _bytes_of_one(variable: netCDF4.Variable) -> int:
-    """Bytes of one value in memory; of a text, whose length only its reading tells, those of an empty one."""
+    """Bytes of one value in memory; of a text, whose length only its reading tells, those of an
+    empty one.
+    """
     return 64 if variable.dtype is str else int(np.dtype(variable.dtype).itemsize)
 
 
 def _check_claim(claimed: int, path: str) -> None:
-    """Refuse content that would take more memory than a file of this size can hold, or than is allowed."""
+    """Refuse content that would take more memory than a file of this size can hold, or than is
+    allowed.
+    """
     size = os.path.getsize(path)
     if claimed > max(SMALL, MOST_RATIO * size):
-        raise StoreError(f"{path} claims {claimed} bytes, more than its {size} bytes can hold: it is damaged or forged")
+        raise StoreError(
+            f"{path} claims {claimed} bytes, more than its {size} bytes can hold: it is damaged or forged"
+        )
     if claimed > MOST_BYTES:
         raise StoreError(
             f"{path} takes {claimed} bytes of memory, at most {MOST_BYTES} are allowed: if you trust it, set the "
@@ -653,14 +762,17 @@ def _check_kind(kind: str) -> None:
 
 
 def _check_schema(attributes: Mapping[str, Any], path: str | os.PathLike[str], kind: str) -> None:
-    found, version = attributes.get("schema"), attributes.get("schema_version")
+    found = attributes.get("schema")
+    version = attributes.get("schema_version")
     if found is None or not isinstance(version, int | np.integer):
         raise StoreError(
             f"{path} is a NetCDF file of another origin: it has no attributes 'schema' and 'schema_version'; "
             "build an xarray.Dataset from it and write that with sysid.store.write"
         )
     if found != kind:
-        raise StoreError(f"{path} holds schema {found!r}, expected {kind!r}: read it with kind={found!r}")
+        raise StoreError(
+            f"{path} holds schema {found!r}, expected {kind!r}: read it with kind={found!r}"
+        )
     if version > SCHEMA_VERSION:
         raise StoreError(
             f"{path} has schema_version {version}, newer than this sysid reads ({SCHEMA_VERSION}): "
@@ -673,7 +785,9 @@ def _check_schema(attributes: Mapping[str, Any], path: str | os.PathLike[str], k
         )
 
 
-def _read_group_names(attributes: Mapping[str, Any], path: str | os.PathLike[str], under: str) -> list[str]:
+def _read_group_names(
+    attributes: Mapping[str, Any], path: str | os.PathLike[str], under: str
+) -> list[str]:
     if "group_names" not in attributes:
         raise StoreError(f"{path} holds one data set and no groups: read it with sysid.store.read")
     with _report_damage(path):

@@ -1,4 +1,6 @@
-"""The loop over a stream of samples: what is measured becomes rows, which are predicted and learned."""
+"""The loop over a stream of samples: what is measured becomes rows, which are predicted and
+learned.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from sysid.narx.window import LagWindow
 
 
 class Measurement(Protocol):
-    """One sample of a stream, or consecutive ones: outputs measured at a time, inputs applied from then on."""
+    """One sample of a stream, or consecutive ones: outputs measured at a time, inputs applied from
+    then on.
+    """
 
     @property
     def output(self) -> np.ndarray:
@@ -30,7 +34,8 @@ class Block(NamedTuple):
     """What the loop did with consecutive samples of one record."""
 
     rows: LagRows
-    record: np.ndarray  # (n_rows,) one `UpdateReport` a row; its mean is nan while the initial samples are collected
+    # (n_rows,) one `UpdateReport` a row; its mean is nan while the initial samples are collected
+    record: np.ndarray
     #: in the place of the last row of the block before, whose sample was held back and has been learned now
     correction: UpdateReport | None = None
 
@@ -43,12 +48,14 @@ def learn_from(
     outputs: Sequence[str],
     inputs: Sequence[str],
 ) -> Iterator[Block]:
-    """Feed a stream to an identification: the one loop, for live samples and for blocks of a record.
+    """Feed a stream to an identification: the one loop, for live samples and for blocks of a
+    record.
 
-    Each sample is predicted before its target is used. The loop is lazy: it asks for the next samples when
-    the next block is asked for, so a live closed loop advances with it and can be stopped at any time.
-    The last sample of a block may be held back as a possible outlier. What became of it then is the
-    `correction` of the next block, or, after the last one, of `Identification.finish`.
+    Each sample is predicted before its target is used. The loop is lazy: it asks for the next
+    samples when the next block is asked for, so a live closed loop advances with it and can be
+    stopped at any time. The last sample of a block may be held back as a possible outlier. What
+    became of it then is the `correction` of the next block, or, after the last one, of
+    `Identification.finish`.
 
     Parameters
     ----------
@@ -81,6 +88,8 @@ def learn_from(
 
 def _columns(needed: Sequence[str], present: Sequence[str], kind: str) -> np.ndarray | slice:
     if missing := [name for name in needed if name not in present]:
-        raise UserError(f"narx needs {kind} {missing}, the samples have {list(present)}; change narx or their source")
+        raise UserError(
+            f"narx needs {kind} {missing}, the samples have {list(present)}; change narx or their source"
+        )
     columns = [list(present).index(name) for name in needed]
     return slice(None) if columns == list(range(len(present))) else np.array(columns, dtype=int)

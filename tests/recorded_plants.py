@@ -1,4 +1,5 @@
-"""Six simulated plants of different kinds, with noise: a record to identify and one to judge by, for each seed.
+"""Six simulated plants of different kinds, with noise: a record to identify and one to judge by,
+for each seed.
 
 Written apart from `simulators`, so that a test of the identification does not depend on it.
 """
@@ -8,16 +9,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-N_SAMPLES, N_BEFORE = 3000, 300  # of a record; simulated before it begins
+# of a record; simulated before it begins
+N_SAMPLES = 3000
+N_BEFORE = 300
 NOISE = 0.015  # standard deviation of the output
 
 
 class PlantModel(NamedTuple):
     """Equations of a plant, in plain arrays with one column for each realisation."""
 
-    drift: Callable[[np.ndarray, np.ndarray], list[np.ndarray]]  # states (n_x, m), inputs (n_u, m) -> derivatives
+    drift: Callable[
+        [np.ndarray, np.ndarray], list[np.ndarray]
+    ]  # states (n_x, m), inputs (n_u, m) -> derivatives
     initial: tuple[float, ...]
-    inputs: tuple[tuple[float, float, float], ...]  # lowest and highest level, mean samples between two steps
+    inputs: tuple[
+        tuple[float, float, float], ...
+    ]  # lowest and highest level, mean samples between two steps
     dt: float  # s
     output: int  # state that is measured
     substeps: int = 4
@@ -41,13 +48,20 @@ def motor(x, u):
     """Voltage with a dead zone, load; current, speed with Coulomb and quadratic friction."""
     current, speed = x
     friction = 0.25 * np.tanh(speed / 0.1) + 0.05 * speed * np.abs(speed)
-    return [4.0 * (dead_zone(u[0], 0.4) - current - 0.5 * speed), 1.5 * (current - friction - u[1]) - 0.2 * speed]
+    return [
+        4.0 * (dead_zone(u[0], 0.4) - current - 0.5 * speed),
+        1.5 * (current - friction - u[1]) - 0.2 * speed,
+    ]
 
 
 def bouc_wen(x, u):
     position, velocity, z = x
     nonlinear = 0.8 * np.abs(velocity) * z - 1.1 * velocity * np.abs(z)
-    return [velocity, (u[0] - 10.0 * velocity - 5e4 * position - z) / 2.0, 5e4 * velocity - 1e3 * nonlinear]
+    return [
+        velocity,
+        (u[0] - 10.0 * velocity - 5e4 * position - z) / 2.0,
+        5e4 * velocity - 1e3 * nonlinear,
+    ]
 
 
 def tanks(x, u):
@@ -61,14 +75,24 @@ def duffing(x, u):
 
 
 def two_masses(x, u):
-    """Motor and load, coupled by a spring with backlash; twist, speed of the motor, speed of the load."""
+    """Motor and load, coupled by a spring with backlash; twist, speed of the motor, speed of the
+    load.
+    """
     twist, motor_speed, load_speed = x
-    torque = 40.0 * dead_zone(twist, 0.03) + 0.5 * (motor_speed - load_speed) * (np.abs(twist) > 0.03)
-    return [motor_speed - load_speed, (u[0] - torque - 0.3 * motor_speed) / 0.4, (torque - 0.5 * load_speed) / 0.8]
+    torque = 40.0 * dead_zone(twist, 0.03) + 0.5 * (motor_speed - load_speed) * (
+        np.abs(twist) > 0.03
+    )
+    return [
+        motor_speed - load_speed,
+        (u[0] - torque - 0.3 * motor_speed) / 0.4,
+        (torque - 0.5 * load_speed) / 0.8,
+    ]
 
 
 PLANTS = {
-    "heat_exchanger": PlantModel(heat_exchanger, (40.0, 35.0, 30.0), ((0.0, 1.0, 25), (50.0, 80.0, 60)), 1.0, 2),
+    "heat_exchanger": PlantModel(
+        heat_exchanger, (40.0, 35.0, 30.0), ((0.0, 1.0, 25), (50.0, 80.0, 60)), 1.0, 2
+    ),
     "motor": PlantModel(motor, (0.0, 0.0), ((-3.0, 3.0, 10), (-0.3, 0.3, 40)), 0.1, 1),
     "bouc_wen": PlantModel(bouc_wen, (0.0, 0.0, 0.0), ((-120.0, 120.0, 6),), 1 / 750, 0, 8),
     "tanks": PlantModel(tanks, (4.0, 4.0), ((0.5, 4.5, 15),), 4.0, 1),
@@ -77,27 +101,42 @@ PLANTS = {
 }
 
 
-def steps(generator: np.random.Generator, n: int, low: float, high: float, mean_hold: float) -> np.ndarray:
+def steps(
+    generator: np.random.Generator, n: int, low: float, high: float, mean_hold: float
+) -> np.ndarray:
     """Levels drawn anew at random times, (n,)."""
     changes = generator.random(n) < 1.0 / mean_hold
     levels = generator.uniform(low, high, size=n)
     return levels[np.maximum.accumulate(np.where(changes, np.arange(n), 0))]
 
 
-def records(name: str, seeds: int = 1, n: int = N_SAMPLES) -> list[dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """For each seed the measured records ``estimation`` and ``test``: inputs (n, n_u), output (n,)."""
-    plant, total = PLANTS[name], n + N_BEFORE
-    generators = [np.random.default_rng([seed, part, len(name)]) for seed in range(seeds) for part in (0, 1)]
-    u = np.stack([[steps(g, total, *level) for level in plant.inputs] for g in generators], axis=-1)  # (n_u, total, m)
+def records(
+    name: str, seeds: int = 1, n: int = N_SAMPLES
+) -> list[dict[str, tuple[np.ndarray, np.ndarray]]]:
+    """For each seed the measured records ``estimation`` and ``test``: inputs (n, n_u), output
+    (n,).
+    """
+    plant = PLANTS[name]
+    total = n + N_BEFORE
+    generators = [
+        np.random.default_rng([seed, part, len(name)]) for seed in range(seeds) for part in (0, 1)
+    ]
+    u = np.stack(
+        [[steps(g, total, *level) for level in plant.inputs] for g in generators],
+        axis=-1,
+    )  # (n_u, total, m)
     x = np.tile(np.array(plant.initial)[:, None], (1, len(generators)))
-    y, h = np.empty((total, len(generators))), plant.dt / plant.substeps
+    y = np.empty((total, len(generators)))
+    h = plant.dt / plant.substeps
     for k in range(total):
         y[k] = x[plant.output]
         for _ in range(plant.substeps):
             k1 = np.array(plant.drift(x, u[:, k]))
             k2 = np.array(plant.drift(x + 0.5 * h * k1, u[:, k]))
             k3 = np.array(plant.drift(x + 0.5 * h * k2, u[:, k]))
-            x = x + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + np.array(plant.drift(x + h * k3, u[:, k])))
+            x = x + h / 6.0 * (
+                k1 + 2.0 * k2 + 2.0 * k3 + np.array(plant.drift(x + h * k3, u[:, k]))
+            )
             if name == "tanks":
                 x = np.clip(x, 0.0, 10.0)
     noise = np.stack([g.normal(size=total) for g in generators], axis=1)

@@ -13,24 +13,65 @@ import pytest
 from numba import config
 
 if config.DISABLE_JIT:
-    pytest.skip("the shape of the tree is the same without the compiler", allow_module_level=True)
+    pytest.skip(
+        "the shape of the tree is the same without the compiler",
+        allow_module_level=True,
+    )
 
 ROOT = Path(__file__).parents[1]
 #: folders of each package, lowest first: a file imports from its own folder and from those before it. A file beside the
 #: folders stands as itself
 LAYERS = {
     "simulators": (
-        *("errors", "settings", "interpolation", "system", "runge_kutta", "noise", "sampling", "functions"),
-        *("excitation", "weather", "controllers", "record", "simulation", "many", "reference_solution"),
+        *(
+            "errors",
+            "settings",
+            "interpolation",
+            "system",
+            "runge_kutta",
+            "noise",
+            "sampling",
+            "functions",
+        ),
+        *(
+            "excitation",
+            "weather",
+            "controllers",
+            "record",
+            "simulation",
+            "many",
+            "reference_solution",
+        ),
         *("systems", "grey_box"),
     ),
     "sysid": (
-        *("errors", "beside", "arrays", "store", "narx", "gp", "model", "data", "simulation", "simulation_error"),
+        *(
+            "errors",
+            "beside",
+            "arrays",
+            "store",
+            "narx",
+            "gp",
+            "model",
+            "data",
+            "simulation",
+            "simulation_error",
+        ),
         *("outliers", "initial_training", "identification", "stream"),
         *("lag_choice", "identified", "estimators", "export"),
     ),
     "experiments": (
-        *("cli", "drawing", "plant", "files", "sweeps", "collect", "report", "export", "generate"),
+        *(
+            "cli",
+            "drawing",
+            "plant",
+            "files",
+            "sweeps",
+            "collect",
+            "report",
+            "export",
+            "generate",
+        ),
         *("validate", "compare", "identify", "benchmark", "reproduce"),
     ),
 }
@@ -52,7 +93,16 @@ EXTRAS = {
     "markupsafe": "experiments/drawing/",
 }
 LIBRARIES = {"numpy", "scipy", "xarray", "pandas", "numba", "netCDF4", "lazy_loader"}
-APPLICATION = {"hydra", "omegaconf", "matplotlib", "tqdm", "yaml", "filelock", "threadpoolctl", "tabulate"}
+APPLICATION = {
+    "hydra",
+    "omegaconf",
+    "matplotlib",
+    "tqdm",
+    "yaml",
+    "filelock",
+    "threadpoolctl",
+    "tabulate",
+}
 ALLOWED = {
     "sysid": LIBRARIES | {"sysid", "pooch", "filelock", "threadpoolctl"},
     "simulators": LIBRARIES | {"simulators"},
@@ -72,9 +122,23 @@ EXPORTED_TEXT = {
 CAUGHT_BY_NAME = {("experiments/files/cache.py", kind) for kind in KINDS_OF_MISTAKES}  # UNUSABLE
 PICKLE = {"pickle", "cPickle", "cloudpickle", "dill", "shelve", "marshal"}
 CODE = {
-    path.relative_to(ROOT).as_posix(): path for package in ALLOWED for path in sorted((ROOT / package).rglob("*.py"))
+    path.relative_to(ROOT).as_posix(): path
+    for package in ALLOWED
+    for path in sorted((ROOT / package).rglob("*.py"))
 }
-TEXT = {".py", ".pyi", ".yaml", ".yml", ".toml", ".md", ".txt", ".cfg", ".ini", ".sh", ""}
+TEXT = {
+    ".py",
+    ".pyi",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".md",
+    ".txt",
+    ".cfg",
+    ".ini",
+    ".sh",
+    "",
+}
 
 
 @cache
@@ -83,7 +147,9 @@ def tree_of(path):
 
 
 def imported(node, *, early=False):
-    """Dotted names of all imports below a node; early: of those that run when the module is imported."""
+    """Dotted names of all imports below a node; early: of those that run when the module is
+    imported.
+    """
     for child in ast.iter_child_nodes(node):
         if early and isinstance(child, ast.If) and getattr(child.test, "id", "") == "TYPE_CHECKING":
             continue
@@ -104,12 +170,28 @@ def module_of(name):
 
 
 def tracked():
-    """Files of the project, as git would add them; without git all of the packages and the tests."""
-    command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"]
+    """Files of the project, as git would add them; without git all of the packages and the
+    tests.
+    """
+    command = [
+        "git",
+        "-C",
+        str(ROOT),
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]
     try:
-        names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        names = subprocess.run(
+            command, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
-        names = [str(path.relative_to(ROOT)) for folder in (*ALLOWED, "tests") for path in (ROOT / folder).rglob("*")]
+        names = [
+            str(path.relative_to(ROOT))
+            for folder in (*ALLOWED, "tests")
+            for path in (ROOT / folder).rglob("*")
+        ]
     return [name for name in names if (ROOT / name).is_file()]
 
 
@@ -117,7 +199,12 @@ def test_imports_point_one_way():
     found = {}
     for name, path in CODE.items():
         extras = {extra for extra, place in EXTRAS.items() if name.startswith(place)}
-        if others := packages(tree_of(path)) - ALLOWED[name.partition("/")[0]] - extras - sys.stdlib_module_names:
+        if (
+            others := packages(tree_of(path))
+            - ALLOWED[name.partition("/")[0]]
+            - extras
+            - sys.stdlib_module_names
+        ):
             found[name] = others
     assert len(CODE) > 40
     assert not found
@@ -138,7 +225,9 @@ def import_graph(package):
     own = {module_of(name): path for name, path in CODE.items() if name.startswith(f"{package}/")}
     graph = {}
     for module, path in own.items():
-        names = {name if name in own else name.rpartition(".")[0] for name in imported(tree_of(path))}
+        names = {
+            name if name in own else name.rpartition(".")[0] for name in imported(tree_of(path))
+        }
         graph[module] = {name for name in names if name in own and name != module}
     return graph
 
@@ -156,7 +245,9 @@ def test_no_folder_imports_one_above_it(package):
     heights = {folder: height for height, folder in enumerate(LAYERS[package])}
     upwards = {}
     for module, names in import_graph(package).items():
-        if module == package:  # the package itself imports its public names when they are first used
+        if (
+            module == package
+        ):  # the package itself imports its public names when they are first used
             continue
         own = module.split(".")[1]
         assert own in heights, f"{package}/{own} has no place in LAYERS"
@@ -183,13 +274,18 @@ def test_a_configuration_is_read_once():
 
 
 def own_names(node):
-    """Nodes below one that name a built-in kind of error, but where errors are caught, told apart or derived."""
+    """Nodes below one that name a built-in kind of error, but where errors are caught, told apart
+    or derived.
+    """
     if isinstance(node, ast.Name) and node.id in KINDS_OF_MISTAKES:
         yield node
     for field, value in ast.iter_fields(node):
         is_caught = isinstance(node, ast.ExceptHandler) and field == "type"
         is_derived = isinstance(node, ast.ClassDef) and field == "bases"
-        is_told_apart = isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "suppress")
+        is_told_apart = isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+            "isinstance",
+            "suppress",
+        )
         if is_caught or is_derived or is_told_apart:
             continue
         for child in value if isinstance(value, list) else [value]:
@@ -202,7 +298,9 @@ def test_what_is_refused_is_no_error_that_a_fault_could_raise():
     for name, path in CODE.items():
         for node in own_names(tree_of(path)):
             if name not in EXPORTED_TEXT and (name, node.id) not in CAUGHT_BY_NAME:
-                places.add(f"{name}:{node.lineno}: {node.id}, but the toolbox refuses with UserError or UserTypeError")
+                places.add(
+                    f"{name}:{node.lineno}: {node.id}, but the toolbox refuses with UserError or UserTypeError"
+                )
     assert not places
 
 
@@ -227,7 +325,9 @@ def test_only_declared_dependencies_are_imported():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = {re.split(r"[<>=!~\[ ]", entry)[0].lower() for entry in project["dependencies"]}
     distribution = {"hydra": "hydra-core", "yaml": "omegaconf"}
-    used = {name for path in CODE.values() for name in packages(tree_of(path))} - sys.stdlib_module_names
+    used = {
+        name for path in CODE.values() for name in packages(tree_of(path))
+    } - sys.stdlib_module_names
     used -= {*ALLOWED, *EXTRAS}
     assert {distribution.get(name, name).lower() for name in used} == declared
 
@@ -255,13 +355,31 @@ def test_no_machine_paths_and_no_package_hosts():
         r"(?:pypi\.org|pythonhosted\.org|anaconda\.org|index[-_]url\s*[=:]|[\w.]+/simple/)",
         r"(?:ghp_|github_pat_|hf_)[A-Za-z0-9]{20,}",
     )
-    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in tracked() if Path(name).suffix in TEXT}
+    texts = {
+        name: (ROOT / name).read_text(encoding="utf-8")
+        for name in tracked()
+        if Path(name).suffix in TEXT
+    }
     del texts[Path(__file__).relative_to(ROOT).as_posix()]
-    assert not [(name, match[0]) for name, text in texts.items() for p in patterns for match in re.finditer(p, text)]
+    assert not [
+        (name, match[0])
+        for name, text in texts.items()
+        for p in patterns
+        for match in re.finditer(p, text)
+    ]
 
 
 def test_what_is_tracked_is_small_and_where_it_was_agreed():
-    folders = {"sysid", "simulators", "experiments", "conf", "tests", "docs", "hydra_plugins", ".ci"}
+    folders = {
+        "sysid",
+        "simulators",
+        "experiments",
+        "conf",
+        "tests",
+        "docs",
+        "hydra_plugins",
+        ".ci",
+    }
     assert {name.split("/")[0] for name in tracked() if "/" in name} <= folders
     texts = [ROOT / name for name in tracked() if Path(name).suffix in TEXT]
     assert texts
@@ -308,5 +426,7 @@ print(*(name for name in before if before[name] != after[name]))
 def test_importing_a_package_changes_nothing_in_the_process(package):
     script = f"PACKAGE = {package!r}\n{WATCH_IMPORTS}"
     command = [sys.executable, "-c", script]
-    found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=120)
+    found = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=120
+    )
     assert found.stdout.strip() == ""

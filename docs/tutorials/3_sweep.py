@@ -2,18 +2,20 @@
 A sweep, from the first look to the figure
 ==========================================
 
-A sample asks for a place among the stored points where its prediction is wrong by the error threshold or more. How
-large may the threshold be, and which criterion should decide which point leaves? That is the question of the paper,
-whose model learns from the stored samples alone (``learning=stored``) and holds no outlier back (``gate=none``). Two
-criteria, four thresholds and three seeds are 24 runs of the building. You will start them with one command, collect
-them into one data set with named dimensions, and draw the figure that answers the question.
+A sample asks for a place among the stored points where its prediction is wrong by the error
+threshold or more. How large may the threshold be, and which criterion should decide which point
+leaves? That is the question of the paper, whose model learns from the stored samples alone
+(``learning=stored``) and holds no outlier back (``gate=none``). Two criteria, four thresholds and
+three seeds are 24 runs of the building. You will start them with one command, collect them into one
+data set with named dimensions, and draw the figure that answers the question.
 """
 
 # %%
 # A first look
 # ------------
 #
-# Always run one job by itself before a hundred. It says in seconds whether the settings are what you meant.
+# Always run one job by itself before a hundred. It says in seconds whether the settings are what
+# you meant.
 #
 # (``run`` calls a command as you would on the terminal; the folder is a temporary one.)
 
@@ -45,8 +47,9 @@ run("identify duration=60d learning=stored gate=none figures=false")
 # All of them
 # -----------
 #
-# ``-m`` runs all combinations of the values that are separated by commas. The simulation is shared: it is done once for
-# each seed. Say the same command again after an interruption, and only what is missing is run.
+# ``-m`` runs all combinations of the values that are separated by commas. The simulation is shared:
+# it is done once for each seed. Say the same command again after an interruption, and only what is
+# missing is run.
 
 run(
     "identify -m duration=60d learning=stored gate=none insertion.error_threshold=0.05,0.1,0.15,0.2 "
@@ -57,7 +60,8 @@ run(
 # Collect
 # -------
 #
-# One data set, a dimension for each swept parameter. A job that failed would be a gap, counted and named.
+# One data set, a dimension for each swept parameter. A job that failed would be a gap, counted and
+# named.
 
 run("collect sweep figures=false")
 results = xr.open_dataset(folder / "sweep" / "sweep.nc")
@@ -68,8 +72,9 @@ print(results["smse"].median("seed").to_pandas().round(3))
 # The figure
 # ----------
 #
-# Error and revised points against the threshold: what accuracy costs. Revised points are the samples that entered while
-# another point left (``n_revised``). Lines are medians over the seeds, bands their range.
+# Error and revised points against the threshold: what accuracy costs. Revised points are the
+# samples that entered while another point left (``n_revised``). Lines are medians over the seeds,
+# bands their range.
 
 fig, axes = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
 threshold = results["error_threshold"]
@@ -85,19 +90,19 @@ axes[0].legend(frameon=False)
 plt.show()
 
 # %%
-# A larger threshold saves nearly all replacements. Up to about 0.15 K it costs little accuracy; beyond, the model
-# learns too little. With a small threshold mean relevance is the safer criterion: its results differ less from seed to
-# seed.
+# A larger threshold saves nearly all replacements. Up to about 0.15 K it costs little accuracy;
+# beyond, the model learns too little. With a small threshold mean relevance is the safer criterion:
+# its results differ less from seed to seed.
 #
-# ``sysid-collect`` draws such figures by itself, and writes tables (``sweep.csv``, ``sweep.md``). The record of a job,
-# sample by sample, is in its own file:
+# ``sysid-collect`` draws such figures by itself, and writes tables (``sweep.csv``, ``sweep.md``).
+# The record of a job, sample by sample, is in its own file:
 
 record = xr.open_dataset(folder / "sweep" / "0" / "job.nc", group="record")
 print(list(record.data_vars)[:8])
 
 # %%
-# With ``learning=every_sample``, the default of the toolbox, repeat the sweep: the threshold hardly matters any more,
-# since every sample is learned, whether it gets a place or not.
+# With ``learning=every_sample``, the default of the toolbox, repeat the sweep: the threshold hardly
+# matters any more, since every sample is learned, whether it gets a place or not.
 #
-# On more processors, add ``hydra/launcher=joblib``, ``dask`` or ``slurm``; to search instead of trying all
-# combinations, ``hydra/sweeper=optuna``.
+# On more processors, add ``hydra/launcher=joblib``, ``dask`` or ``slurm``; to search instead of
+# trying all combinations, ``hydra/sweeper=optuna``.

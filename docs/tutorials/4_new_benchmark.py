@@ -2,17 +2,17 @@
 A new benchmark of your own equation
 ====================================
 
-A benchmark is more than a file with two signals: it needs records to learn from and to judge by, the best that any
-model could do, and a way to score that nobody can misread. You will write down an equation, make a benchmark folder of
-it with one command, and take part in it with a model.
+A benchmark is more than a file with two signals: it needs records to learn from and to judge by,
+the best that any model could do, and a way to score that nobody can misread. You will write down an
+equation, make a benchmark folder of it with one command, and take part in it with a model.
 """
 
 # %%
 # The equation
 # ------------
 #
-# A pendulum with friction, driven by a torque. A system states its signals, its parameters and its drift; one yaml file
-# names the class.
+# A pendulum with friction, driven by a torque. A system states its signals, its parameters and its
+# drift; one yaml file names the class.
 
 import json
 import os
@@ -85,8 +85,8 @@ plt.show()
 # The folder
 # ----------
 #
-# One record of each kind, measured with noise at a signal-to-noise ratio of 40 dB, and a few baselines. ``narx=orders``
-# gives the baselines two lags of each signal.
+# One record of each kind, measured with noise at a signal-to-noise ratio of 40 dB, and a few
+# baselines. ``narx=orders`` gives the baselines two lags of each signal.
 
 command = (
     "--config-dir mine/conf system=pendulum excitation.rms=2 excitation.band=[0.05,1] noise.snr_db=40 "
@@ -97,12 +97,15 @@ done = subprocess.run(call, cwd=folder, env=os.environ, capture_output=True, tex
 print(f"$ sysid-generate {command}\n" + (done.stdout + done.stderr).strip())
 done.check_returncode()
 benchmark = folder / "pendulum_benchmark"
-print(*sorted(str(path.relative_to(benchmark)) for path in benchmark.rglob("*") if path.is_file()), sep="\n")
+print(
+    *sorted(str(path.relative_to(benchmark)) for path in benchmark.rglob("*") if path.is_file()),
+    sep="\n",
+)
 
 # %%
-# ``CARD.md`` tells a stranger what there is to know, in words; ``scores.json`` has its numbers: the noise floor, which
-# is the best that any model can do, and the baselines. These were identified one step ahead, which is why they simulate
-# badly (``free_run``).
+# ``CARD.md`` tells a stranger what there is to know, in words; ``scores.json`` has its numbers: the
+# noise floor, which is the best that any model can do, and the baselines. These were identified one
+# step ahead, which is why they simulate badly (``free_run``).
 
 scores = json.loads((benchmark / "scores.json").read_text())
 for task in ("one_step", "free_run"):
@@ -113,12 +116,21 @@ for task in ("one_step", "free_run"):
 # Take part
 # ---------
 #
-# Another group has ``benchmark.nc`` or the CSV files, and ``score.py``, which needs NumPy only. Learn from the
-# estimation record, simulate the test, write the prediction, score it. The model is trained for the simulation, by one
-# quick way of several (see the tutorial on your own record). In the score NRMSE is the RMSE over the standard deviation
-# of the output, and the fit what is left of 100 %.
+# Another group has ``benchmark.nc`` or the CSV files, and ``score.py``, which needs NumPy only.
+# Learn from the estimation record, simulate the test, write the prediction, score it. The model is
+# trained for the simulation, by one quick way of several (see the tutorial on your own record). In
+# the score NRMSE is the RMSE over the standard deviation of the output, and the fit what is left of
+# 100 %.
 
-from sysid import FreeRun, Narx, OutputErrorRefinement, Settings, StoredRecordings, free_run, identify
+from sysid import (
+    FreeRun,
+    Narx,
+    OutputErrorRefinement,
+    Settings,
+    StoredRecordings,
+    free_run,
+    identify,
+)
 
 recordings = StoredRecordings(path=str(benchmark / "benchmark.nc")).load()
 (estimation,), (test,) = recordings.estimation, recordings.test
@@ -127,7 +139,8 @@ training = FreeRun(routes=(OutputErrorRefinement(stages=2),), folds=2)
 model = identify(estimation, narx, Settings(training=training), identified=1).model
 
 given = int(test.attrs["initialisation_window"])
-y, u = test["measured_angle"].values[:, None], test["torque"].values[:, None]
+y = test["measured_angle"].values[:, None]
+u = test["torque"].values[:, None]
 simulated = free_run(model, u, y[:given]).mean
 np.save(folder / "prediction.npy", np.concatenate([y[:given], simulated])[:, 0])
 score = [sys.executable, str(benchmark / "score.py"), "prediction.npy"]

@@ -2,17 +2,17 @@
 A model inside your own control loop
 ====================================
 
-A model is identified with the toolbox and used without it: exported as one Python file that needs NumPy only, it runs
-inside a predictive controller of your own. You will also see the gradient of its mean, from which every linearisation
-for control follows.
+A model is identified with the toolbox and used without it: exported as one Python file that needs
+NumPy only, it runs inside a predictive controller of your own. You will also see the gradient of
+its mean, from which every linearisation for control follows.
 """
 
 # %%
 # Identify the plant
 # ------------------
 #
-# A mass on a spring that hardens: a force moves it, its position is measured every 50 ms. The equation serves as the
-# plant only; the model sees signals.
+# A mass on a spring that hardens: a force moves it, its position is measured every 50 ms. The
+# equation serves as the plant only; the model sees signals.
 
 import importlib.util
 import tempfile
@@ -31,7 +31,10 @@ from sysid import Narx, export_python, identify
 class Spring(System):
     """y'' + 0.8 y' + 4 y + 20 y^3 = u."""
 
-    states: ClassVar = (Signal("position", "m", "position"), Signal("velocity", "m/s", "velocity"))
+    states: ClassVar = (
+        Signal("position", "m", "position"),
+        Signal("velocity", "m/s", "velocity"),
+    )
     inputs: ClassVar = (Signal("force", "N/kg", "force per mass"),)
     outputs: ClassVar = (Signal("displacement", "m", "measured position"),)
     dt: float = 0.05  # s
@@ -61,8 +64,9 @@ print(narx.feature_names)
 # The gradient of the mean
 # ------------------------
 #
-# ``Dynamics.gradient`` returns the derivative of the predicted target with respect to all features, in their own units.
-# The sum of the first two is minus the stiffness that the model sees: it is the harder, the farther out the mass is.
+# ``Dynamics.gradient`` returns the derivative of the predicted target with respect to all features,
+# in their own units. The sum of the first two is minus the stiffness that the model sees: it is the
+# harder, the farther out the mass is.
 
 from sysid.simulation.dynamics import Dynamics
 
@@ -91,8 +95,8 @@ print(f"difference quotient {(ahead - behind) / 2e-3:.6f}, gradient {slopes[0, 0
 # Export
 # ------
 #
-# One readable file. It states lags and units, and checks itself when it is run. On the machine of the controller only
-# NumPy is needed.
+# One readable file. It states lags and units, and checks itself when it is run. On the machine of
+# the controller only NumPy is needed.
 
 folder = Path(tempfile.mkdtemp())
 path = export_python(model, folder / "spring_model.py")
@@ -105,12 +109,13 @@ print(len(path.read_text().splitlines()), "lines;", spring_model.__doc__.splitli
 # The loop
 # --------
 #
-# The force that holds the mass at a target is where the predicted change is zero: a few steps of Newton, with the
-# gradient. The controller tries some forces for three samples, then that holding force; the model simulates the next 30
-# samples from the last measured ones, and the best force is applied for one sample. The plant is simulated; put your
-# own in its place.
+# The force that holds the mass at a target is where the predicted change is zero: a few steps of
+# Newton, with the gradient. The controller tries some forces for three samples, then that holding
+# force; the model simulates the next 30 samples from the last measured ones, and the best force is
+# applied for one sample. The plant is simulated; put your own in its place.
 
-HORIZON, FORCES = 30, np.linspace(-15.0, 15.0, 31)
+HORIZON = 30
+FORCES = np.linspace(-15.0, 15.0, 31)
 
 
 def hold(target):
@@ -122,7 +127,9 @@ def hold(target):
 
 
 def best_force(past_y, past_u, target, holding):
-    """Force of the next three samples, the holding one after them, whose simulation comes nearest to the target."""
+    """Force of the next three samples, the holding one after them, whose simulation comes nearest
+    to the target.
+    """
     costs = []
     for candidate in FORCES:
         u = np.concatenate([past_u, np.full(3, candidate), np.full(HORIZON - 3, holding)])
@@ -131,10 +138,12 @@ def best_force(past_y, past_u, target, holding):
     return FORCES[int(np.argmin(costs))]
 
 
-n, state = 200, np.zeros(2)
+n = 200
+state = np.zeros(2)
 target = np.where(np.arange(n) * plant.dt % 5.0 < 2.5, 0.5, -0.2)
 holding = {value: hold(value) for value in (0.5, -0.2)}
-y, u = np.zeros(n), np.zeros(n)
+y = np.zeros(n)
+u = np.zeros(n)
 for k in range(n):
     y[k] = state[0]  # your sensor
     if k >= 2:
@@ -153,11 +162,11 @@ axes[1].set(xlabel="time [s]", ylabel="force [N/kg]")
 plt.show()
 
 # %%
-# The model knows that the spring hardens: it holds the mass at 0.5 m with more than twice the force of a spring of
-# constant stiffness, 2 N/kg.
+# The model knows that the spring hardens: it holds the mass at 0.5 m with more than twice the force
+# of a spring of constant stiffness, 2 N/kg.
 
 print({target: round(float(force), 2) for target, force in holding.items()})
 
 # %%
-# For gradients in a solver of your own the exported file has all points and weights as plain arrays;
-# ``Dynamics.gradient`` shows their formula.
+# For gradients in a solver of your own the exported file has all points and weights as plain
+# arrays; ``Dynamics.gradient`` shows their formula.

@@ -1,4 +1,6 @@
-"""The online GP: cost of a sample in matrix-vector products, memory, rounding errors, and scores of its points."""
+"""The online GP: cost of a sample in matrix-vector products, memory, rounding errors, and scores of
+its points.
+"""
 
 import gc
 import math
@@ -15,7 +17,16 @@ from scipy.linalg import lapack
 
 import simulators
 import sysid
-from experiments.benchmark.harness import Job, Plan, Row, interleave, ratio, resident_memory, row, timed
+from experiments.benchmark.harness import (
+    Job,
+    Plan,
+    Row,
+    interleave,
+    ratio,
+    resident_memory,
+    row,
+    timed,
+)
 from sysid.gp import online
 from sysid.gp.dictionary import PROBE_INTERVAL, RECORD
 from sysid.gp.rules import COMPARED_CRITERIA, CRITERIA
@@ -33,7 +44,9 @@ NOISE_VARIANCE = 1e-2  # signal variance
 ITERATIONS = 20  # of the fast ways in one run, up to 100 points
 CANDIDATES = 2  # replacements of one run of the textbook way
 OURS = 500  # and of ours
-PARTS, BLOCK = 5, 1000  # parts of a long stream that are reported, and samples of a block of it
+# parts of a long stream that are reported, and samples of a block of it
+PARTS = 5
+BLOCK = 1000
 MEMORY = 1000  # samples, of what learns a plant that drifts
 
 
@@ -57,17 +70,30 @@ def narx_samples(n: int, *, noise_variance: float = 1e-2, seed: int) -> Samples:
     """
     rng = np.random.default_rng(seed)
     length = n + 200
-    u1, u2 = (np.convolve(rng.normal(size=length), np.ones(width) / np.sqrt(width), "same") for width in (5, 20))
+    u1, u2 = (
+        np.convolve(rng.normal(size=length), np.ones(width) / np.sqrt(width), "same")
+        for width in (5, 20)
+    )
     y = [0.0, 0.0]
     for one, two in zip(u1[1:-1].tolist(), u2[1:-1].tolist(), strict=True):
         slow = 0.2 * two * math.tanh(y[-2])
         y.append(0.6 * math.tanh(y[-1]) + 0.25 * y[-2] + 0.5 * one + slow)
-    inputs = np.stack([np.roll(signal, lag) for signal in (y, u1, u2) for lag in (1, 2, 3)], axis=1)[-n:]
-    targets = (np.array(y[-n:]) - np.mean(y)) / np.std(y) + np.sqrt(noise_variance) * rng.normal(size=n)
+    inputs = np.stack(
+        [np.roll(signal, lag) for signal in (y, u1, u2) for lag in (1, 2, 3)], axis=1
+    )[-n:]
+    targets = (np.array(y[-n:]) - np.mean(y)) / np.std(y) + np.sqrt(noise_variance) * rng.normal(
+        size=n
+    )
     return Samples(np.ascontiguousarray((inputs - inputs.mean(0)) / inputs.std(0)), targets)
 
 
-def online_gp(budget: int, *, noise_variance: float = 1e-2, length_scale: float = 3.0, **rules: Any) -> sysid.OnlineGP:
+def online_gp(
+    budget: int,
+    *,
+    noise_variance: float = 1e-2,
+    length_scale: float = 3.0,
+    **rules: Any,
+) -> sysid.OnlineGP:
     """GP of signal variance 1 for that stream."""
     kernel = sysid.SquaredExponential(1.0, [length_scale] * N_FEATURES)
     return sysid.OnlineGP(kernel, noise_variance=noise_variance, budget=budget, **rules)
@@ -98,52 +124,88 @@ class OldestLeaves(sysid.Criterion):
 def replacement(plan: Plan) -> Iterator[Row]:
     """One accepted replacement in a full dictionary against one product ``A @ b`` of its size.
 
-    The same samples are learned again and again from the same dictionary by `update_many`, every one of
-    them replaces a point (``accepted`` in the details is the fraction that did), and their number is a
-    multiple of the interval of the drift probe, which is thereby included. With an acceptance rule, the
-    refused samples of the stream are left out: they leave no trace in the dictionary.
+    The same samples are learned again and again from the same dictionary by `update_many`, every
+    one of them replaces a point (``accepted`` in the details is the fraction that did), and their
+    number is a multiple of the interval of the drift probe, which is thereby included. With an
+    acceptance rule, the refused samples of the stream are left out: they leave no trace in the
+    dictionary.
     """
     rules: dict[str, tuple[sysid.Criterion, sysid.Acceptance]] = {}
     for name in COMPARED_CRITERIA:
         criterion = CRITERIA[name]()
         rules[name] = criterion, sysid.AcceptAll()
-        rules[f"{name}, matched acceptance"] = criterion, sysid.ExceedsMinimum(criterion)
+        rules[f"{name}, matched acceptance"] = (
+            criterion,
+            sysid.ExceedsMinimum(criterion),
+        )
     rules["oldest leaves (worst case)"] = OldestLeaves(), sysid.AcceptAll()
     for size in plan.sizes:
         samples = narx_samples(size + SEARCH * _block(size), seed=plan.seed)
         for name, (reduction, acceptance) in rules.items():
-            gp = online_gp(size, reduction=reduction, acceptance=acceptance).fit(*samples.part(0, size))
+            gp = online_gp(size, reduction=reduction, acceptance=acceptance).fit(
+                *samples.part(0, size)
+            )
             rewind = rewinder(gp)
             chosen = _accepted(gp, samples.part(size), _block(size))
-            seconds = _against_product(Job(partial(gp.update_many, *chosen), len(chosen.targets), rewind), size, plan)
+            seconds = _against_product(
+                Job(partial(gp.update_many, *chosen), len(chosen.targets), rewind),
+                size,
+                plan,
+            )
             rewind()
             fraction = float((gp.update_many(*chosen)["removed"] >= 0).mean())
             details = {"samples": len(chosen.targets), "accepted": fraction}
             target = f"<= {6 if size < 500 else 4.5}"
-            yield ratio(f"N={size} {name}", seconds, ("ours", UNIT), UNIT, target=target, **details)
+            yield ratio(
+                f"N={size} {name}",
+                seconds,
+                ("ours", UNIT),
+                UNIT,
+                target=target,
+                **details,
+            )
 
 
 def not_inserted(plan: Plan) -> Iterator[Row]:
-    """One sample predicted (mean and variance) and not inserted, against one product ``A @ b``; the same, learned.
+    """One sample predicted (mean and variance) and not inserted, against one product ``A @ b``; the
+    same, learned.
 
     Predicted together: one of 512 samples for which `predict` is called.
     """
     for size in plan.sizes:
         samples = narx_samples(size + max(_block(size), online.BLOCK), seed=plan.seed)
-        new, block = samples.part(size, size + _block(size)), samples.part(size, size + online.BLOCK)
-        for learning, name, most in (("stored", f"N={size}", 2), ("every_sample", f"N={size} learned", 8)):
-            gp = online_gp(size, insertion=NEVER, learning=learning, scale=False).fit(*samples.part(0, size))
-            seconds = _against_product(Job(partial(gp.update_many, *new), len(new.targets)), size, plan)
+        new = samples.part(size, size + _block(size))
+        block = samples.part(size, size + online.BLOCK)
+        for learning, name, most in (
+            ("stored", f"N={size}", 2),
+            ("every_sample", f"N={size} learned", 8),
+        ):
+            gp = online_gp(size, insertion=NEVER, learning=learning, scale=False).fit(
+                *samples.part(0, size)
+            )
+            seconds = _against_product(
+                Job(partial(gp.update_many, *new), len(new.targets)), size, plan
+            )
             yield ratio(name, seconds, ("ours", UNIT), UNIT, target=f"<= {most}")
         seconds = _against_product(Job(partial(gp.predict, block.inputs), online.BLOCK), size, plan)
-        yield ratio(f"N={size} predicted together, every sample learned", seconds, ("ours", UNIT), UNIT, target="<= 2")
+        yield ratio(
+            f"N={size} predicted together, every sample learned",
+            seconds,
+            ("ours", UNIT),
+            UNIT,
+            target="<= 2",
+        )
 
 
 def _against_product(ours: Job, size: int, plan: Plan) -> dict[str, np.ndarray]:
-    """Seconds per sample of ours, and per product of a square matrix by `numpy.dot` without allocation."""
+    """Seconds per sample of ours, and per product of a square matrix by `numpy.dot` without
+    allocation.
+    """
     products = 3 * _block(size)
     rng = np.random.default_rng(size)
-    matrix, vector, out = rng.normal(size=(size, size)), rng.normal(size=size), np.empty(size)
+    matrix = rng.normal(size=(size, size))
+    vector = rng.normal(size=size)
+    out = np.empty(size)
 
     def multiply() -> None:
         for _ in range(products):
@@ -182,13 +244,18 @@ def update(plan: Plan) -> Iterator[Row]:
         gp.fit(*samples.part(0, plan.budget))
         return Job(lambda: [gp.update(x, y) for x, y in pairs], len(pairs), rewinder(gp))
 
-    jobs = {"replaced": job(online_gp(plan.budget)), "not inserted": job(online_gp(plan.budget, insertion=NEVER))}
+    jobs = {
+        "replaced": job(online_gp(plan.budget)),
+        "not inserted": job(online_gp(plan.budget, insertion=NEVER)),
+    }
     for name, seconds in interleave(jobs, plan.rounds(plan.budget)).items():
         yield timed(f"N={plan.budget} {name}", 1e6 * seconds, "us", target="<= 20")
 
 
 def memory(plan: Plan) -> Iterator[Row]:
-    """Bytes that a full `OnlineGP` holds, traced allocations, in matrices of N^2 numbers of 8 bytes."""
+    """Bytes that a full `OnlineGP` holds, traced allocations, in matrices of N^2 numbers of 8
+    bytes.
+    """
     samples = narx_samples(max(plan.sizes), seed=plan.seed)
     online_gp(min(plan.sizes)).fit(*samples.part(0, min(plan.sizes)))  # compiles and fills caches
     for size, learning in product(plan.sizes, ("every_sample", "stored")):
@@ -197,7 +264,12 @@ def memory(plan: Plan) -> Iterator[Row]:
         gc.collect()
         held = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
-        yield row(f"N={gp.budget} {learning}", held / (8 * size**2), "N^2 x 8 bytes", MB=held / 1e6)
+        yield row(
+            f"N={gp.budget} {learning}",
+            held / (8 * size**2),
+            "N^2 x 8 bytes",
+            MB=held / 1e6,
+        )
 
 
 # --- rounding errors ------------------------------------------------------------------------------
@@ -214,27 +286,52 @@ class Posterior(NamedTuple):
 def accuracy(plan: Plan) -> Iterator[Row]:
     """Errors of a dictionary after many replacements, beside those of a double precision Cholesky.
 
-    Reference: a Cholesky factorisation of the same covariance in extended precision. Largest error over the
-    points, or over test points of the stream: of ``diag(Ky^-1)`` relative to itself, of the mean
-    relative to the largest mean, of the variance relative to the noisy variance. Length scales of ten
-    standard deviations make the covariance as ill-conditioned as the noise allows.
+    Reference: a Cholesky factorisation of the same covariance in extended precision. Largest error
+    over the points, or over test points of the stream: of ``diag(Ky^-1)`` relative to itself, of
+    the mean relative to the largest mean, of the variance relative to the noisy variance. Length
+    scales of ten standard deviations make the covariance as ill-conditioned as the noise allows.
     """
     name = "marginal_log_likelihood"
-    rules: dict[str, sysid.Criterion] = {name: CRITERIA[name](), "oldest leaves": OldestLeaves()}
+    rules: dict[str, sysid.Criterion] = {
+        name: CRITERIA[name](),
+        "oldest leaves": OldestLeaves(),
+    }
     for noise_variance in NOISE_VARIANCES:
-        samples = narx_samples(plan.budget + plan.replacements, noise_variance=noise_variance, seed=plan.seed)
+        samples = narx_samples(
+            plan.budget + plan.replacements,
+            noise_variance=noise_variance,
+            seed=plan.seed,
+        )
         tests = np.random.default_rng(plan.seed).choice(samples.inputs, TEST_POINTS)
         for name, reduction in rules.items():
-            gp = online_gp(plan.budget, noise_variance=noise_variance, reduction=reduction, length_scale=10.0)
+            gp = online_gp(
+                plan.budget,
+                noise_variance=noise_variance,
+                reduction=reduction,
+                length_scale=10.0,
+            )
             replaced = int((gp.update_many(*samples)["removed"] >= 0).sum())
-            inputs, targets = gp.inputs[gp.age_order], gp.targets[gp.age_order]
+            inputs = gp.inputs[gp.age_order]
+            targets = gp.targets[gp.age_order]
             covariance = gp.kernel(inputs, inputs) + noise_variance * np.eye(len(targets))
-            problem = (covariance, targets, gp.kernel(tests, inputs), gp.kernel.diagonal(tests))
+            problem = (
+                covariance,
+                targets,
+                gp.kernel(tests, inputs),
+                gp.kernel.diagonal(tests),
+            )
 
             exact = extended_posterior(*problem)
-            ours = _errors(Posterior(gp.state()["precision"], *gp.predict(tests)), exact, noise_variance)
+            ours = _errors(
+                Posterior(gp.state()["precision"], *gp.predict(tests)),
+                exact,
+                noise_variance,
+            )
             cholesky = _errors(double_posterior(*problem), exact, noise_variance)
-            counts: dict[str, Any] = {"replacements": replaced, "refactorisations": gp.n_refactorisations}
+            counts: dict[str, Any] = {
+                "replacements": replaced,
+                "refactorisations": gp.n_refactorisations,
+            }
             for quantity, error in ours.items():
                 case = f"noise {noise_variance:g}, {name}: {quantity}"
                 yield row(case, error, "relative error", Cholesky=cholesky[quantity], **counts)
@@ -249,7 +346,9 @@ def _errors(found: Posterior, exact: Posterior, noise_variance: float) -> dict[s
     }
 
 
-def extended_posterior(covariance: np.ndarray, targets: np.ndarray, cross: np.ndarray, prior: np.ndarray) -> Posterior:
+def extended_posterior(
+    covariance: np.ndarray, targets: np.ndarray, cross: np.ndarray, prior: np.ndarray
+) -> Posterior:
     """Posterior from a Cholesky factor in `numpy.longdouble`.
 
     Parameters
@@ -263,18 +362,25 @@ def extended_posterior(covariance: np.ndarray, targets: np.ndarray, cross: np.nd
         Prior variances of the test points.
     """
     matrix = covariance.astype(np.longdouble)
-    factor, inverse = np.zeros_like(matrix), np.eye(len(matrix), dtype=matrix.dtype)
+    factor = np.zeros_like(matrix)
+    inverse = np.eye(len(matrix), dtype=matrix.dtype)
     for j in range(len(matrix)):  # column j of L, then row j of L^-1
         factor[j, j] = np.sqrt(matrix[j, j] - factor[j, :j] @ factor[j, :j])
-        factor[j + 1 :, j] = (matrix[j + 1 :, j] - factor[j + 1 :, :j] @ factor[j, :j]) / factor[j, j]
+        factor[j + 1 :, j] = (matrix[j + 1 :, j] - factor[j + 1 :, :j] @ factor[j, :j]) / factor[
+            j, j
+        ]
         inverse[j] = (inverse[j] - factor[j, :j] @ inverse[:j]) / factor[j, j]
     projected = cross.astype(np.longdouble) @ inverse.T
     mean = projected @ (inverse @ targets.astype(np.longdouble))
     return Posterior((inverse**2).sum(axis=0), mean, prior - (projected**2).sum(axis=1))
 
 
-def double_posterior(covariance: np.ndarray, targets: np.ndarray, cross: np.ndarray, prior: np.ndarray) -> Posterior:
-    """Posterior from a Cholesky factor in double precision, from scratch by LAPACK; see `extended_posterior`."""
+def double_posterior(
+    covariance: np.ndarray, targets: np.ndarray, cross: np.ndarray, prior: np.ndarray
+) -> Posterior:
+    """Posterior from a Cholesky factor in double precision, from scratch by LAPACK; see
+    `extended_posterior`.
+    """
     factor, _ = lapack.dpotrf(covariance, lower=1, clean=1)
     projected, _ = lapack.dtrtrs(factor, cross.T, lower=1)
     whitened, _ = lapack.dtrtrs(factor, targets, lower=1)
@@ -283,23 +389,41 @@ def double_posterior(covariance: np.ndarray, targets: np.ndarray, cross: np.ndar
 
 
 def soak(plan: Plan) -> Iterator[Row]:
-    """A long stream of a plant that drifts, through the loop: errors of each fifth, memory, counters, rounding errors.
+    """A long stream of a plant that drifts, through the loop: errors of each fifth, memory,
+    counters, rounding errors.
 
-    A Van der Pol oscillator, its damping a sine from 1 to 3 1/s with a period of 630 000 samples. Both ways to learn
-    forget; `every_sample` adapts its hyper-parameters, `stored` keeps them; else by default. Errors: mean squares over
-    those of the linear model that least squares fit to the thousand samples before. Memory: resident memory of the
-    process after the last fifth, less that after the second. Counters: samples sent, and places given, that are not
-    counted. Rounding: how far means and variances are, at the ends of the fifths, from those of the same state with
-    its factors computed from scratch, in standard deviations or variances of the noise.
+    A Van der Pol oscillator, its damping a sine from 1 to 3 1/s with a period of 630 000 samples.
+    Both ways to learn forget; `every_sample` adapts its hyper-parameters, `stored` keeps them; else
+    by default. Errors: mean squares over those of the linear model that least squares fit to the
+    thousand samples before. Memory: resident memory of the process after the last fifth, less that
+    after the second. Counters: samples sent, and places given, that are not counted. Rounding: how
+    far means and variances are, at the ends of the fifths, from those of the same state with its
+    factors computed from scratch, in standard deviations or variances of the noise.
     """  # noqa: D401  # its first line stands in benchmark.md
-    narx, n_blocks = sysid.Narx({"displacement": 2}), max(1, plan.soak_samples // (PARTS * BLOCK))
-    trainings: dict[str, sysid.Training] = {"every_sample": sysid.Adaptive(), "stored": sysid.MaximumAPosteriori()}
+    narx = sysid.Narx({"displacement": 2})
+    n_blocks = max(1, plan.soak_samples // (PARTS * BLOCK))
+    trainings: dict[str, sysid.Training] = {
+        "every_sample": sysid.Adaptive(),
+        "stored": sysid.MaximumAPosteriori(),
+    }
     for learning, training in trainings.items():
-        rules = sysid.Settings(training, learning=learning, forgetting=MEMORY, budget=plan.budget, seed=plan.seed)
-        identification, window = sysid.Identification(narx, rules), sysid.LagWindow(narx)
-        blocks = sysid.learn_from(_drifting(plan), identification, window, outputs=["displacement"], inputs=[])
+        rules = sysid.Settings(
+            training,
+            learning=learning,
+            forgetting=MEMORY,
+            budget=plan.budget,
+            seed=plan.seed,
+        )
+        identification = sysid.Identification(narx, rules)
+        window = sysid.LagWindow(narx)
+        blocks = sysid.learn_from(
+            _drifting(plan), identification, window, outputs=["displacement"], inputs=[]
+        )
         weights: np.ndarray = np.zeros(3)
-        record, entered, resident, rounding = np.zeros(0, RECORD), 0, [], []
+        record = np.zeros(0, RECORD)
+        entered = 0
+        resident = []
+        rounding = []
         for part in range(PARTS):
             squares = np.zeros(3)  # of the errors, of those of least squares, of the targets
             for block in islice(blocks, n_blocks):
@@ -311,20 +435,50 @@ def soak(plan: Plan) -> Iterator[Row]:
                 squares += np.nansum((y - [record["mean"], lags @ weights, 0.0 * y]) ** 2, axis=1)
                 weights, *_ = np.linalg.lstsq(lags, y)
             model = identification.require_model()
-            gp, tests = model.gp, model.scaling.transform(x)
+            gp = model.gp
+            tests = model.scaling.transform(x)
             fresh = gp.copy()
             fresh.reduce_to(gp.n_points)
-            (mean, variance), noise = np.abs(np.subtract(gp.predict(tests), fresh.predict(tests))), gp.noise_variance
+            (mean, variance), noise = (
+                np.abs(np.subtract(gp.predict(tests), fresh.predict(tests))),
+                gp.noise_variance,
+            )
             rounding.append(max(mean.max() / math.sqrt(noise), variance.max() / noise))
             resident.append(resident_memory())
-            details = {"SMSE": squares[0] / squares[2], "MiB": resident[-1], "rounding": rounding[-1]}
-            case, sent = f"{learning}: errors of fifth {part + 1}", (part + 1) * n_blocks * BLOCK
-            yield row(case, squares[0] / squares[1], "of least squares", target="<= 0.1", samples=sent, **details)
+            details = {
+                "SMSE": squares[0] / squares[2],
+                "MiB": resident[-1],
+                "rounding": rounding[-1],
+            }
+            case = f"{learning}: errors of fifth {part + 1}"
+            sent = (part + 1) * n_blocks * BLOCK
+            yield row(
+                case,
+                squares[0] / squares[1],
+                "of least squares",
+                target="<= 0.1",
+                samples=sent,
+                **details,
+            )
         yield row(f"{learning}: memory", resident[-1] - resident[1], "MiB more", target="<= 1")
-        counts, entered = gp.counts(), entered + int((record["slot"] >= 0).sum())
+        counts = gp.counts()
+        entered = entered + int((record["slot"] >= 0).sum())
         missed = abs(sent - narx.max_lag - counts["seen"]) + abs(entered - counts["entries"])
-        yield row(f"{learning}: counters", missed, "not counted", target="<= 0", samples=sent, places=entered)
-        yield row(f"{learning}: rounding", max(rounding), "of the noise", target="<= 0.01", **gp.repairs)
+        yield row(
+            f"{learning}: counters",
+            missed,
+            "not counted",
+            target="<= 0",
+            samples=sent,
+            places=entered,
+        )
+        yield row(
+            f"{learning}: rounding",
+            max(rounding),
+            "of the noise",
+            target="<= 0.01",
+            **gp.repairs,
+        )
 
 
 def _drifting(plan: Plan) -> Iterator[SimpleNamespace]:
@@ -332,7 +486,9 @@ def _drifting(plan: Plan) -> Iterator[SimpleNamespace]:
     state = None
     for k in count():
         plant = simulators.VanDerPol(damping=2.0 + np.sin(0.01 * k))
-        made = simulators.simulate(plant, n_samples=BLOCK + 1, initial_state=state, seed=plan.seed + k)
+        made = simulators.simulate(
+            plant, n_samples=BLOCK + 1, initial_state=state, seed=plan.seed + k
+        )
         state = made.state[-1]
         yield SimpleNamespace(output=made.output[:-1], input=made.input[:-1])
 
@@ -341,7 +497,9 @@ def _drifting(plan: Plan) -> Iterator[SimpleNamespace]:
 
 
 class LeftOut(NamedTuple):
-    """A point and the set without it, as covariances; everything the formulas need but the factor."""
+    """A point and the set without it, as covariances; everything the formulas need but the
+    factor.
+    """
 
     covariance: np.ndarray  # (n, n) Ky of the others, Fortran order
     targets: np.ndarray  # (n,) of the others
@@ -352,26 +510,45 @@ class LeftOut(NamedTuple):
     noise_variance: float
 
 
-def leave_out(covariance: np.ndarray, targets: np.ndarray, mean: np.ndarray, i: int, noise_variance: float) -> LeftOut:
-    """Leave a point out of a set with the symmetric Ky (n, n), its targets (n,) and their means by the whole set."""
+def leave_out(
+    covariance: np.ndarray,
+    targets: np.ndarray,
+    mean: np.ndarray,
+    i: int,
+    noise_variance: float,
+) -> LeftOut:
+    """Leave a point out of a set with the symmetric Ky (n, n), its targets (n,) and their means by
+    the whole set.
+    """
     without = np.delete(np.delete(covariance, i, 0), i, 1).T  # in the order of Fortran
     prior = covariance[i, i] - noise_variance
     return LeftOut(
-        without, np.delete(targets, i), np.delete(covariance[i], i), prior, targets[i], mean[i], noise_variance
+        without,
+        np.delete(targets, i),
+        np.delete(covariance[i], i),
+        prior,
+        targets[i],
+        mean[i],
+        noise_variance,
     )
 
 
-# The published way to score a point: the set without it is factorised anew (section 3.2 of the paper).
+# The published way to score a point: the set without it is factorised anew (section 3.2 of the
+# paper).
 
 
 def prior_entropy(point: LeftOut) -> float:
     """``-H(y_/i) = -(n/2) (1 + log 2 pi) - 0.5 log|Ky_/i|``."""
-    return -0.5 * len(point.targets) * (1.0 + LOG_2PI) - _half_log_determinant(_factor(point.covariance))
+    return -0.5 * len(point.targets) * (1.0 + LOG_2PI) - _half_log_determinant(
+        _factor(point.covariance)
+    )
 
 
 def predictive_entropy(point: LeftOut) -> float:
     """``0.5 (1 + log 2 pi) + 0.5 log(latent variance)``."""
-    return 0.5 * (1.0 + LOG_2PI) + 0.5 * math.log(_latent_variance(_factor(point.covariance), point))
+    return 0.5 * (1.0 + LOG_2PI) + 0.5 * math.log(
+        _latent_variance(_factor(point.covariance), point)
+    )
 
 
 def mean_relevance(point: LeftOut) -> float:
@@ -390,7 +567,8 @@ def log_predictive_density(point: LeftOut) -> float:
 
 def marginal_log_likelihood(point: LeftOut) -> float:
     """``log p(y_/i)``."""
-    factor, n = _factor(point.covariance), len(point.targets)
+    factor = _factor(point.covariance)
+    n = len(point.targets)
     whitened, _ = lapack.dtrtrs(factor, point.targets, lower=1)
     return float(-0.5 * whitened @ whitened) - _half_log_determinant(factor) - 0.5 * n * LOG_2PI
 
@@ -414,8 +592,16 @@ def _latent_variance(factor: np.ndarray, point: LeftOut) -> float:
     return float(point.prior - whitened @ whitened)
 
 
-FORMULAS = (prior_entropy, predictive_entropy, mean_relevance, marginal_log_likelihood, log_predictive_density)
-PUBLISHED_SCORES = {formula.__name__: formula for formula in FORMULAS}  # by the name of their criterion
+FORMULAS = (
+    prior_entropy,
+    predictive_entropy,
+    mean_relevance,
+    marginal_log_likelihood,
+    log_predictive_density,
+)
+PUBLISHED_SCORES = {
+    formula.__name__: formula for formula in FORMULAS
+}  # by the name of their criterion
 
 
 class Scored(NamedTuple):
@@ -431,11 +617,14 @@ class Scored(NamedTuple):
         y = np.concatenate([self.points.targets, self.candidate.targets])
         noise_variance = self.gp.noise_variance
         covariance = np.asfortranarray(self.gp.kernel(x, x) + noise_variance * np.eye(len(y)))
-        return leave_out(covariance, y, y - noise_variance * solve(covariance, y), i, noise_variance)
+        return leave_out(
+            covariance, y, y - noise_variance * solve(covariance, y), i, noise_variance
+        )
 
     def compiled_scores(self, criterion: sysid.Criterion, times: int) -> Callable[[], np.ndarray]:
         """Call that scores all points so many times, compiled (times, N)."""
-        x, y = np.repeat(self.candidate.inputs, times, axis=0), np.repeat(self.candidate.targets, times)
+        x = np.repeat(self.candidate.inputs, times, axis=0)
+        y = np.repeat(self.candidate.targets, times)
         return lambda: self.gp.candidate_scores(x, y, criterion)
 
 
@@ -450,11 +639,12 @@ def scored(size: int, seed: int) -> Scored:
 def score_seconds(size: int, rounds: int, seed: int) -> dict[tuple[str, str], np.ndarray]:
     """Seconds (rounds,) by way and criterion, measured in turns; the published way for ONE point.
 
-    The published way is given the covariance without the point, the sums that it shares with other points, and
-    calls LAPACK directly; only the factorisation and the criterion are timed. Ours includes the covariances of the
-    candidate.
+    The published way is given the covariance without the point, the sums that it shares with other
+    points, and calls LAPACK directly; only the factorisation and the criterion are timed. Ours
+    includes the covariances of the candidate.
     """
-    case, times = scored(size, seed), max(1, ITERATIONS * 100 // max(size, 100))
+    case = scored(size, seed)
+    times = max(1, ITERATIONS * 100 // max(size, 100))
     point = case.published(0)
 
     jobs: dict[tuple[str, str], Job] = {}
@@ -472,24 +662,34 @@ def rounds_for(size: int, repetitions: int) -> int:
     return min(repetitions, max(5, round(repetitions * min(1.0, (100 / size) ** 2))))
 
 
-def replace_by_textbook(gp: sysid.OnlineGP, start: Samples, samples: Samples) -> Iterator[np.ndarray]:
-    """Targets (N,) of the points after each replacement; every point is scored by a Cholesky factorisation of its own.
+def replace_by_textbook(
+    gp: sysid.OnlineGP, start: Samples, samples: Samples
+) -> Iterator[np.ndarray]:
+    """Targets (N,) of the points after each replacement; every point is scored by a Cholesky
+    factorisation of its own.
 
-    Mean relevance, ``(mu_i - mu_/i)^2`` with the candidate in the set. LAPACK is called directly, and the covariance
-    is kept.
+    Mean relevance, ``(mu_i - mu_/i)^2`` with the candidate in the set. LAPACK is called directly,
+    and the covariance is kept.
     """
-    inputs, targets, noise_variance = start.inputs, start.targets, gp.noise_variance
+    inputs = start.inputs
+    targets = start.targets
+    noise_variance = gp.noise_variance
     covariance = gp.kernel(inputs, inputs) + noise_variance * np.eye(len(targets))
     for x, y in zip(*samples, strict=True):
-        inputs, targets = np.vstack([inputs, x]), np.append(targets, y)
+        inputs = np.vstack([inputs, x])
+        targets = np.append(targets, y)
         covariance = np.asfortranarray(np.pad(covariance, (0, 1)))
         covariance[-1, :] = covariance[:, -1] = gp.kernel(x[None, :], inputs)[0]
         covariance[-1, -1] += noise_variance
         mean = targets - noise_variance * solve(covariance, targets)
-        points = (leave_out(covariance, targets, mean, i, noise_variance) for i in range(len(targets) - 1))
+        points = (
+            leave_out(covariance, targets, mean, i, noise_variance) for i in range(len(targets) - 1)
+        )
         changes = [mean_relevance(point) for point in points]
         kept = np.arange(len(targets)) != np.argmin(changes)
-        inputs, targets, covariance = inputs[kept], targets[kept], np.asfortranarray(covariance[kept][:, kept])
+        inputs = inputs[kept]
+        targets = targets[kept]
+        covariance = np.asfortranarray(covariance[kept][:, kept])
         solve(covariance, targets)  # the model that predicts the next sample
         yield targets
 
@@ -500,9 +700,12 @@ def textbook(plan: Plan) -> Iterator[Row]:
     ``same points`` in the details: fraction of the points that both dictionaries share afterwards.
     """
     samples = narx_samples(plan.budget + OURS, noise_variance=NOISE_VARIANCE, seed=plan.seed)
-    start, rest = samples.part(0, plan.budget), samples.part(plan.budget)
+    start = samples.part(0, plan.budget)
+    rest = samples.part(plan.budget)
     few = rest.part(0, CANDIDATES)
-    gp = online_gp(plan.budget, reduction=sysid.MeanRelevance(), acceptance=sysid.AcceptAll()).fit(*start)
+    gp = online_gp(plan.budget, reduction=sysid.MeanRelevance(), acceptance=sysid.AcceptAll()).fit(
+        *start
+    )
     rewind = rewinder(gp)
     jobs = {
         "textbook": Job(lambda: list(replace_by_textbook(gp, start, few)), CANDIDATES),
@@ -513,4 +716,11 @@ def textbook(plan: Plan) -> Iterator[Row]:
     gp.update_many(*few)
     *_, targets = replace_by_textbook(gp, start, few)
     shared = {"same points": np.isin(targets, gp.targets).mean()}
-    yield ratio(f"N={plan.budget}", seconds, ("textbook", "ours"), "times faster", target=">= 300", **shared)
+    yield ratio(
+        f"N={plan.budget}",
+        seconds,
+        ("textbook", "ours"),
+        "times faster",
+        target=">= 300",
+        **shared,
+    )

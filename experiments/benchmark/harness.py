@@ -1,4 +1,6 @@
-"""How a benchmark measures and reports: the settings, competitors that take turns, rows of the table, the machine."""
+"""How a benchmark measures and reports: the settings, competitors that take turns, rows of the
+table, the machine.
+"""
 
 import json
 import os
@@ -21,7 +23,14 @@ Name = TypeVar("Name", bound=Hashable)
 Row: TypeAlias = dict[str, Any]  # of the table, as `row` makes it
 #: sizes with which the times mean nothing, but everything runs
 QUICK: dict[str, Any] = {
-    **{"sizes": (20, 40), "budget": 20, "repetitions": 2, "replacements": 2000, "stretch": 20, "trajectories": 50},
+    **{
+        "sizes": (20, 40),
+        "budget": 20,
+        "repetitions": 2,
+        "replacements": 2000,
+        "stretch": 20,
+        "trajectories": 50,
+    },
     **{"soak_samples": 10_000, "jobs": 8},
     **{"duration": "10d", "sweep_thresholds": (0.1, 0.2), "sweep_seeds": 1},
 }
@@ -91,7 +100,14 @@ def resident_memory() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
 
 
-def row(case: str, value: float, unit: str, median: float | None = None, target: str = "", **details: float) -> Row:
+def row(
+    case: str,
+    value: float,
+    unit: str,
+    median: float | None = None,
+    target: str = "",
+    **details: float,
+) -> Row:
     """One measured number as it stands in ``benchmark.json``.
 
     Parameters
@@ -115,7 +131,9 @@ def row(case: str, value: float, unit: str, median: float | None = None, target:
         "unit": unit,
         "median": None if median is None else float(median),
         "target": target or None,
-        "met": bool(value <= float(bound) if sign == "<=" else value >= float(bound)) if target else None,
+        "met": bool(value <= float(bound) if sign == "<=" else value >= float(bound))
+        if target
+        else None,
         "details": {name: float(number) for name, number in details.items()},
     }
 
@@ -125,19 +143,38 @@ def timed(case: str, rounds: np.ndarray, unit: str, **options: Any) -> Row:
     return row(case, rounds.min(), unit, median=np.median(rounds), **options)
 
 
-def ratio(case: str, seconds: Mapping[str, np.ndarray], over: tuple[str, str], unit: str, **options: Any) -> Row:
-    """Row of the ratio of two competitors: minimum over minimum, and the median of the rounds' ratios."""
+def ratio(
+    case: str,
+    seconds: Mapping[str, np.ndarray],
+    over: tuple[str, str],
+    unit: str,
+    **options: Any,
+) -> Row:
+    """Row of the ratio of two competitors: minimum over minimum, and the median of the rounds'
+    ratios.
+    """
     first, second = (seconds[name] for name in over)
     times = {f"{name} us": 1e6 * seconds[name].min() for name in over}
-    return row(case, first.min() / second.min(), unit, median=np.median(first / second), **times, **options)
+    return row(
+        case,
+        first.min() / second.min(),
+        unit,
+        median=np.median(first / second),
+        **times,
+        **options,
+    )
 
 
 def to_frame(rows: list[Row]) -> pd.DataFrame:
-    """Rows of ``benchmark.json`` as texts for a table: numbers to three digits, all details in one cell."""
+    """Rows of ``benchmark.json`` as texts for a table: numbers to three digits, all details in one
+    cell.
+    """
     frame = pd.DataFrame(rows).rename(columns={"value": "measured"})
     frame[["measured", "median"]] = frame[["measured", "median"]].astype(float).map(significant)
     frame["met"] = frame["met"].map({True: "yes", False: "NO"})
-    frame["details"] = [", ".join(f"{name} {significant(x)}" for name, x in of.items()) for of in frame["details"]]
+    frame["details"] = [
+        ", ".join(f"{name} {significant(x)}" for name, x in of.items()) for of in frame["details"]
+    ]
     return frame.fillna("")
 
 
@@ -145,7 +182,11 @@ def machine() -> dict[str, Any]:
     """CPU, cores, load, versions and BLAS threads."""
     made = provenance()
     information = Path("/proc/cpuinfo")
-    names = re.findall(r"^model name\s*:\s*(.*?)\s*$", information.read_text(), re.M) if information.is_file() else []
+    names = (
+        re.findall(r"^model name\s*:\s*(.*?)\s*$", information.read_text(), re.M)
+        if information.is_file()
+        else []
+    )
     return {
         "cpu": names[0] if names else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
@@ -159,6 +200,8 @@ def machine() -> dict[str, Any]:
 
 def describe(facts: dict[str, Any]) -> str:
     """Facts of `machine` in one line."""
-    versions = ", ".join(f"{name} {facts['versions'][name]}" for name in ("python", "numpy", "scipy", "numba"))
+    versions = ", ".join(
+        f"{name} {facts['versions'][name]}" for name in ("python", "numpy", "scipy", "numba")
+    )
     threads = ", ".join(f"{name}={value}" for name, value in facts["blas_threads"].items())
     return f"{facts['cpu']}, {facts['cores']} cores, load {facts['load']}; {versions}; BLAS threads: {threads}"

@@ -12,8 +12,23 @@ import pandas as pd
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from experiments.benchmark.command import free_run, jobs, loop, startup, sweep, thresholds
-from experiments.benchmark.dictionary import accuracy, memory, not_inserted, replacement, soak, textbook, update
+from experiments.benchmark.command import (
+    free_run,
+    jobs,
+    loop,
+    startup,
+    sweep,
+    thresholds,
+)
+from experiments.benchmark.dictionary import (
+    accuracy,
+    memory,
+    not_inserted,
+    replacement,
+    soak,
+    textbook,
+    update,
+)
 from experiments.benchmark.harness import QUICK, Plan, Row, describe, machine, to_frame
 from experiments.benchmark.simulation import monte_carlo, propagation, simulation, store
 from experiments.cli.options import choose, flag, seconds, whole
@@ -26,12 +41,30 @@ from sysid.store import write_bytes
 log = logging.getLogger(__name__)
 
 MODELS = (replacement, not_inserted, update, textbook, memory, accuracy)
-RUNS = (simulation, monte_carlo, propagation, store, loop, startup, sweep, thresholds, free_run, soak, jobs)
+RUNS = (
+    simulation,
+    monte_carlo,
+    propagation,
+    store,
+    loop,
+    startup,
+    sweep,
+    thresholds,
+    free_run,
+    soak,
+    jobs,
+)
 #: in the order of the table; the first line of each docstring is its line in ``benchmark.md``
-BENCHMARKS: dict[str, Callable[[Plan], Iterator[Row]]] = {function.__name__: function for function in (*MODELS, *RUNS)}
+BENCHMARKS: dict[str, Callable[[Plan], Iterator[Row]]] = {
+    function.__name__: function for function in (*MODELS, *RUNS)
+}
 
 
-LEAST = {"budget": 2, "jobs": 8, "seed": 0}  # of settings that are whole numbers; others: 1
+LEAST = {
+    "budget": 2,
+    "jobs": 8,
+    "seed": 0,
+}  # of settings that are whole numbers; others: 1
 
 
 @dataclass(frozen=True)
@@ -61,7 +94,11 @@ def run(config: DictConfig, folder: Path) -> None:
     if settings.is_quick:
         log.info("quick=true: sizes too small and rounds too few for the times to mean anything")
     table = to_frame(rows)
-    log.info("Results\n\n%s\n\nMachine: %s", to_text(table, ["case", "unit", "details"]), describe(facts))
+    log.info(
+        "Results\n\n%s\n\nMachine: %s",
+        to_text(table, ["case", "unit", "details"]),
+        describe(facts),
+    )
     log.info("Took %.0f s. Results: %s", sum(took.values()), folder)
     content = {
         "machine": facts,
@@ -70,7 +107,10 @@ def run(config: DictConfig, folder: Path) -> None:
         "seconds": took,
         "rows": rows,
     }
-    write_bytes(json.dumps(content, indent=2, allow_nan=False).encode(), folder / "benchmark.json")
+    write_bytes(
+        json.dumps(content, indent=2, allow_nan=False).encode(),
+        folder / "benchmark.json",
+    )
     write_bytes(write_markdown(settings.names, table, facts).encode(), folder / "benchmark.md")
 
 
@@ -94,20 +134,32 @@ def read_plan(config: DictConfig) -> Plan:
     ValueError
         Numbers that leave nothing to measure.
     """
-    sizes = tuple(whole("sizes", size, 2) for size in listed(config.sizes, "sizes", "numbers of points"))
+    sizes = tuple(
+        whole("sizes", size, 2) for size in listed(config.sizes, "sizes", "numbers of points")
+    )
     if len(set(sizes)) < 2:
-        raise UserError(f"sizes must be at least two different numbers of points, got {list(sizes)}")
+        raise UserError(
+            f"sizes must be at least two different numbers of points, got {list(sizes)}"
+        )
     seconds(config.duration)
     numbers = [one.name for one in fields(Plan) if one.type is int]
-    given: dict[str, Any] = {name: whole(name, config[name], LEAST.get(name, 1)) for name in numbers}
-    given |= {"sizes": sizes, "duration": str(config.duration), "cold": not flag("quick", config.quick)}
+    given: dict[str, Any] = {
+        name: whole(name, config[name], LEAST.get(name, 1)) for name in numbers
+    }
+    given |= {
+        "sizes": sizes,
+        "duration": str(config.duration),
+        "cold": not flag("quick", config.quick),
+    }
     given["sweep_thresholds"] = listed_numbers(config.sweep_thresholds, "sweep_thresholds")
     plan = Plan(**given)
     return replace(plan, **QUICK) if config.quick else plan
 
 
 def measure(settings: BenchmarkSettings) -> tuple[list[Row], dict[str, float]]:
-    """Run the benchmarks one after the other; returns the rows of the table and the time of each benchmark [s]."""
+    """Run the benchmarks one after the other; returns the rows of the table and the time of each
+    benchmark [s].
+    """
     rows = []
     took = {}
     for name in (bar := tqdm(settings.names, disable=None, unit="benchmark")):
@@ -121,7 +173,9 @@ def measure(settings: BenchmarkSettings) -> tuple[list[Row], dict[str, float]]:
 
 def write_markdown(names: Sequence[str], table: pd.DataFrame, facts: dict[str, Any]) -> str:
     """Write what each benchmark is for, and a table of each."""
-    purposes = "\n".join(f"- {name}: {str(BENCHMARKS[name].__doc__).splitlines()[0]}" for name in names)
+    purposes = "\n".join(
+        f"- {name}: {str(BENCHMARKS[name].__doc__).splitlines()[0]}" for name in names
+    )
     blocks = [f"# Benchmark\n\n{describe(facts)}; {facts['time']}", purposes]
     for name, part in table.groupby("benchmark", sort=False):
         blocks.append(f"## {name}\n\n{to_markdown(part.drop(columns='benchmark'))}")

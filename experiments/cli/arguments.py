@@ -1,4 +1,6 @@
-"""What stands on a command line: names of folders that become overrides, and overrides without effect."""
+"""What stands on a command line: names of folders that become overrides, and overrides without
+effect.
+"""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -6,18 +8,26 @@ from pathlib import Path
 
 
 def mark_folder(arguments: Sequence[str]) -> list[str]:
-    """Turn the name of a folder among the arguments into an override, quoted so that any name is one text.
+    """Turn the name of a folder among the arguments into an override, quoted so that any name is
+    one text.
 
     >>> mark_folder(["multirun/my sweep, 2", "figures=false"])
     ["folder='multirun/my sweep, 2'", 'figures=false']
     """
     pairs = zip(["", *arguments], arguments, strict=False)
-    return [f"folder={quote(argument)}" if is_path(before, argument) else argument for before, argument in pairs]
+    return [
+        f"folder={quote(argument)}" if is_path(before, argument) else argument
+        for before, argument in pairs
+    ]
 
 
 def is_path(before: str, argument: str) -> bool:
-    """Whether an argument after another is a path: no option takes it, and it exists or holds no ``=``."""
-    is_name = "=" not in argument or (Path(argument).exists() and not argument.startswith("folder="))
+    """Whether an argument after another is a path: no option takes it, and it exists or holds no
+    ``=``.
+    """
+    is_name = "=" not in argument or (
+        Path(argument).exists() and not argument.startswith("folder=")
+    )
     return is_name and not argument.startswith("-") and not before.startswith("-")
 
 
@@ -34,11 +44,16 @@ def quote(text: str) -> str:
 
 
 def mark_runs(arguments: Sequence[str]) -> list[str]:
-    """Turn the names of folders among the arguments, those that no option takes, into one override."""
+    """Turn the names of folders among the arguments, those that no option takes, into one
+    override.
+    """
     pairs = list(zip(["", *arguments], arguments, strict=False))
     runs = [argument for before, argument in pairs if is_path(before, argument)]
     named = [f"runs=[{','.join(map(quote, runs))}]"] if runs else []
-    return [*(argument for before, argument in pairs if not is_path(before, argument)), *named]
+    return [
+        *(argument for before, argument in pairs if not is_path(before, argument)),
+        *named,
+    ]
 
 
 def without_effect(unused: Collection[str], overrides: Iterable[str]) -> list[str]:

@@ -67,7 +67,9 @@ def check_map(config: DictConfig, group: str) -> None:
         With the name of the group.
     """
     if not isinstance(config[group], DictConfig):
-        raise UserError(f"{group} must map names to settings with a _target_, or be {{}}, got {config[group]!r}")
+        raise UserError(
+            f"{group} must map names to settings with a _target_, or be {{}}, got {config[group]!r}"
+        )
 
 
 def build_one(description: Any, option: str) -> Any:
@@ -81,7 +83,9 @@ def build_one(description: Any, option: str) -> Any:
     description = with_present_names(description)
     for target in targets_of(description).values():
         if (name := _name_now(target)) not in (None, target):
-            raise UserError(f"{option}: _target_ must be {name}, the public name of that class, got {target}")
+            raise UserError(
+                f"{option}: _target_ must be {name}, the public name of that class, got {target}"
+            )
     _check_scalars(description, option)
     try:
         return instantiate(description, _convert_="all")
@@ -95,7 +99,9 @@ def build_one(description: Any, option: str) -> Any:
 
 
 def _arose_in_ours(error: BaseException) -> bool:
-    """Whether code of the toolbox raised an error, not the call of a class with settings that it does not know."""
+    """Whether code of the toolbox raised an error, not the call of a class with settings that it
+    does not know.
+    """
     module = ""
     trace = error.__traceback__
     while trace is not None:
@@ -105,7 +111,9 @@ def _arose_in_ours(error: BaseException) -> bool:
 
 
 def _check_scalars(description: Any, option: str) -> None:
-    """Refuse lists and maps where a class takes a number, a text or a flag, and other values where it takes a text."""
+    """Refuse lists and maps where a class takes a number, a text or a flag, and other values where
+    it takes a text.
+    """
     if isinstance(description, list | ListConfig):
         for number, entry in enumerate(description):
             _check_scalars(entry, f"{option}.{number}")
@@ -116,13 +124,21 @@ def _check_scalars(description: Any, option: str) -> None:
     types = {one.name: one.type for one in fields(kind)} if is_dataclass(kind) else {}
     for key, value in description.items():
         declared = types.get(str(key), "")
-        wanted = declared.__name__ if isinstance(declared, type) else str(declared).removesuffix(" | None")
+        wanted = (
+            declared.__name__
+            if isinstance(declared, type)
+            else str(declared).removesuffix(" | None")
+        )
         if wanted == "str" and not isinstance(value, str) and value is not None:
             raise UserError(f"{option}.{key} must be a text, got {value!r}")
         is_missing = value is None and "None" not in str(declared)
-        if wanted in ("float", "int", "bool") and (is_missing or isinstance(value, str | Mapping | list | ListConfig)):
+        if wanted in ("float", "int", "bool") and (
+            is_missing or isinstance(value, str | Mapping | list | ListConfig)
+        ):
             got = "null" if value is None else repr(value)
-            raise UserError(f"{option}.{key} must be a {'flag' if wanted == 'bool' else 'number'}, got {got}")
+            raise UserError(
+                f"{option}.{key} must be a {'flag' if wanted == 'bool' else 'number'}, got {got}"
+            )
         _check_scalars(value, f"{option}.{key}")
 
 
@@ -135,12 +151,16 @@ def model_of(config: DictConfig) -> Path:
         No name, or the folder of a run, with the name to type.
     """
     if not isinstance(config.model, str) or not config.model:
-        raise UserError(f"name the file of the model, model=outputs/identify/.../model.nc, got model={config.model!r}")
+        raise UserError(
+            f"name the file of the model, model=outputs/identify/.../model.nc, got model={config.model!r}"
+        )
     path = Path(config.model)
     if path.is_dir():
         found = sorted(path.rglob("model.nc"))
         lacking = "there is no model.nc in it; name the folder of an identification"
-        raise UserError(f"model={path} is a folder: {f'write model={found[0]}' if found else lacking}")
+        raise UserError(
+            f"model={path} is a folder: {f'write model={found[0]}' if found else lacking}"
+        )
     return path
 
 
@@ -154,7 +174,9 @@ def trusted_names(config: DictConfig) -> list[str]:
     """
     names = config.trusted
     if not isinstance(names, ListConfig | list) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"trusted must be a list of modules and classes, such as [mine.mean], got {names!r}")
+        raise UserError(
+            f"trusted must be a list of modules and classes, such as [mine.mean], got {names!r}"
+        )
     return list(names)
 
 
@@ -175,7 +197,9 @@ def targets_of(settings: Any, key: str = "") -> dict[str, str]:
 
 
 def _present_name(target: str) -> str:
-    """Dotted name of a class of this package today, by the one it has or had; any other name as it is."""
+    """Dotted name of a class of this package today, by the one it has or had; any other name as it
+    is.
+    """
     module, _, name = target.rpartition(".")
     return f"{FORMER_MODULES[module]}.{name}" if module in FORMER_MODULES else target
 
@@ -188,14 +212,20 @@ def with_present_names(description: Any) -> Any:
         description = OmegaConf.to_container(description, resolve=True)
     if isinstance(description, Mapping):
         renamed = {key: with_present_names(value) for key, value in description.items()}
-        return renamed | {"_target_": _present_name(str(description["_target_"]))} if "_target_" in renamed else renamed
+        return (
+            renamed | {"_target_": _present_name(str(description["_target_"]))}
+            if "_target_" in renamed
+            else renamed
+        )
     if isinstance(description, Sequence) and not isinstance(description, str):
         return [with_present_names(value) for value in description]
     return description
 
 
 def _name_now(target: str) -> str | None:
-    """Name that a class of ours has now, by a name that it has or had; None: it is no class of ours."""
+    """Name that a class of ours has now, by a name that it has or had; None: it is no class of
+    ours.
+    """
     target = _present_name(target)
     if target.startswith(FORMER_BASELINES):
         target = f"experiments.generate.baselines.{target.rpartition('.')[2]}"
@@ -223,4 +253,6 @@ def check_trusted(settings: Any, trusted: Sequence[str]) -> None:
         module = target.rpartition(".")[0]
         if _name_now(target) is None and not {target, module} & set(trusted):
             refused = f"{key}: {target!r} is no class of the toolbox, and the configuration alone does not make it run"
-            raise UserError(f"{refused}: trust it with +trusted=[{module}], if you know what it does")
+            raise UserError(
+                f"{refused}: trust it with +trusted=[{module}], if you know what it does"
+            )

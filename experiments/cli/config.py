@@ -14,7 +14,8 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 def check_keys(config: DictConfig, name: str) -> None:
-    """Refuse keys that a command of the package does not know, which ``+key=value`` would add silently.
+    """Refuse keys that a command of the package does not know, which ``+key=value`` would add
+    silently.
 
     Raises
     ------

@@ -17,7 +17,11 @@ REFUSALS = (sysid.errors.UserError, simulators.errors.UserError)
 #: errors that end a command in one line; whatever else is raised keeps its traceback
 MISTAKES = (
     *(sysid.errors.UserError, sysid.errors.UserTypeError),
-    *(simulators.errors.UserError, simulators.errors.UserTypeError, simulators.errors.SimulationError),
+    *(
+        simulators.errors.UserError,
+        simulators.errors.UserTypeError,
+        simulators.errors.SimulationError,
+    ),
     *(OSError, OmegaConfBaseException),
 )
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -38,15 +42,17 @@ class Stopped(Exception):
 def is_mistake(error: BaseException) -> bool:
     """Whether an error tells of a mistake of the user, not of ours.
 
-    A mistake is what the toolbox refuses, what the operating system refuses, and what the configuration cannot hold.
-    Any other ``ValueError`` or ``TypeError`` is a bug.
+    A mistake is what the toolbox refuses, what the operating system refuses, and what the
+    configuration cannot hold. Any other ``ValueError`` or ``TypeError`` is a bug.
     """
     return isinstance(error, MISTAKES)
 
 
 @contextmanager
 def deferred_interrupt() -> Iterator[None]:
-    """Hold back Ctrl-C, and SIGTERM where it is handled, until the block is done; then handle it."""
+    """Hold back Ctrl-C, and SIGTERM where it is handled, until the block is done; then handle
+    it.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -56,7 +62,9 @@ def deferred_interrupt() -> Iterator[None]:
         arrived.append(number)
 
     handlers = {one: signal.getsignal(one) for one in SIGNALS}
-    before = {one: signal.signal(one, remember) for one, handler in handlers.items() if callable(handler)}
+    before = {
+        one: signal.signal(one, remember) for one, handler in handlers.items() if callable(handler)
+    }
     try:
         yield
     finally:
@@ -71,8 +79,9 @@ def deferred_interrupt() -> Iterator[None]:
 def interruptible() -> Iterator[Callable[[], None]]:
     """Raise KeyboardInterrupt at either signal; what is yielded raises it again, if it was lost.
 
-    Python cannot raise anything inside a finaliser or a callback of the interpreter: it prints the exception there and
-    goes on. A signal that the process ignores, as background jobs of a shell ignore Ctrl-C, is still ignored.
+    Python cannot raise anything inside a finaliser or a callback of the interpreter: it prints the
+    exception there and goes on. A signal that the process ignores, as background jobs of a shell
+    ignore Ctrl-C, is still ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
@@ -92,7 +101,8 @@ def interruptible() -> Iterator[Callable[[], None]]:
             hook(event)
 
     numbers = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
-    before, hook = {one: signal.signal(one, interrupt) for one in numbers}, sys.unraisablehook
+    before = {one: signal.signal(one, interrupt) for one in numbers}
+    hook = sys.unraisablehook
     sys.unraisablehook = unraisable
     try:
         yield check

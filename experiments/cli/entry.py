@@ -1,7 +1,7 @@
 """What every command does first: set its process up, answer `--help`, then hand over to Hydra.
 
-Until the process is set up nothing heavy is imported: Ctrl-C ends it quietly, and the line that says what is being done
-is there from the first moment.
+Until the process is set up nothing heavy is imported: Ctrl-C ends it quietly, and the line that
+says what is being done is there from the first moment.
 """
 
 import os
@@ -13,15 +13,19 @@ from typing import Any
 from experiments.cli.process import owns_process, set_up_process
 
 
-def entry(name: str, module: str, read: Callable[[list[str]], list[str]] | None = None) -> Callable[[], Any]:
-    """Command `name`, in ``experiments/<name>/``: it runs ``module.run(config, folder)``; returns what that returns.
+def entry(
+    name: str, module: str, read: Callable[[list[str]], list[str]] | None = None
+) -> Callable[[], Any]:
+    """Command `name`, in ``experiments/<name>/``: it runs ``module.run(config, folder)``; returns
+    what that returns.
 
-    What stands on the command line besides overrides and flags is made an override by `read`. Modules in the current
-    folder can be named in a configuration; the toolbox's own packages come before them. A name that is misspelt is
-    answered with the nearest one.
+    What stands on the command line besides overrides and flags is made an override by `read`.
+    Modules in the current folder can be named in a configuration; the toolbox's own packages come
+    before them. A name that is misspelt is answered with the nearest one.
 
-    A job of a sweep names its command as ``experiments.<name>:main`` (`experiments.sweeps.store.Job.task`): a worker
-    imports `main` from there, and calls what it wraps, ``main.__wrapped__``, with the configuration of the job.
+    A job of a sweep names its command as ``experiments.<name>:main``
+    (`experiments.sweeps.store.Job.task`): a worker imports `main` from there, and calls what it
+    wraps, ``main.__wrapped__``, with the configuration of the job.
     """
 
     def job(config: Any) -> Any:
@@ -29,7 +33,9 @@ def entry(name: str, module: str, read: Callable[[list[str]], list[str]] | None 
 
         return launch(module, config)
 
-    job.__module__, job.__qualname__ = f"experiments.{name}", "main"  # where Hydra and the workers of a sweep find it
+    # where Hydra and the workers of a sweep find it
+    job.__module__ = f"experiments.{name}"
+    job.__qualname__ = "main"
 
     @wraps(job)
     def main() -> Any:

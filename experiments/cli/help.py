@@ -10,11 +10,14 @@ from omegaconf import OmegaConf
 
 from experiments.cli.config import CONF
 
-ENTRY = re.compile(r"\s+- (?!_self_|override )([\w/]+)(?:@\S+)?: (\[.*\]|\S+)(?:  # (.*))?$")  # of a list of defaults
+ENTRY = re.compile(
+    r"\s+- (?!_self_|override )([\w/]+)(?:@\S+)?: (\[.*\]|\S+)(?:  # (.*))?$"
+)  # of a list of defaults
 
 
 def print_help(name: str, wanted: str | None = None) -> None:
-    """Print the help of a command: an overview, the options of a group, its own values, or one option.
+    """Print the help of a command: an overview, the options of a group, its own values, or one
+    option.
 
     Parameters
     ----------
@@ -41,7 +44,8 @@ def print_help(name: str, wanted: str | None = None) -> None:
 
 def _overview(name: str) -> str:
     shown = OmegaConf.select(OmegaConf.load(CONF / f"{name}.yaml"), "hydra.help") or {}
-    groups, values = _groups(name), _values(name)
+    groups = _groups(name)
+    values = _values(name)
     parts = [str(shown.get("header", "")).strip()]
     if groups:
         names = ", ".join(line.partition(":")[0] for line in values if re.match(r"\w", line))
@@ -72,7 +76,10 @@ def _groups(name: str) -> list[tuple[str, str]]:
 def _values(name: str) -> list[str]:
     """Lines of the configuration of a command between its defaults and what is for Hydra."""
     lines = (CONF / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
-    first = next((i for i, line in enumerate(lines) if re.match(r"(?!defaults:)\w", line)), len(lines))
+    first = next(
+        (i for i, line in enumerate(lines) if re.match(r"(?!defaults:)\w", line)),
+        len(lines),
+    )
     last = next((i for i, line in enumerate(lines) if line.startswith("hydra:")), len(lines))
     return [line for line in lines[first:last] if line.strip()]
 

@@ -35,14 +35,18 @@ NOISY_PACKAGES = ("numba", "matplotlib", "fontTools")
 
 
 def compose_and_run(name: str, job: Callable[[DictConfig], Any]) -> Any:
-    """Let Hydra compose the configuration of command `name` from the command line and call `job` with it.
+    """Let Hydra compose the configuration of command `name` from the command line and call `job`
+    with it.
 
     Raises
     ------
     Refused
         After one line that says what is wrong with the arguments, or with the folder of the run.
     """
-    if sys.version_info >= (3, 14):  # argparse checks help texts when they are added; one of Hydra 1.3 is no text yet
+    if sys.version_info >= (
+        3,
+        14,
+    ):  # argparse checks help texts when they are added; one of Hydra 1.3 is no text yet
         setattr(argparse.ArgumentParser, "_check_help", lambda self, action: None)  # noqa: B010
     main = hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(job)
     check_arguments(name, sys.argv[1:])
@@ -64,23 +68,31 @@ def compose_and_run(name: str, job: Callable[[DictConfig], Any]) -> Any:
 def _explain_composing(name: str, error: Exception) -> str:
     """Explain an error that came before the job began."""
     if isinstance(error, OSError) and not isinstance(error, HydraException):
-        reason = f"({error.strerror}): set hydra.run.dir, or output, if the command has it, to another"
+        reason = (
+            f"({error.strerror}): set hydra.run.dir, or output, if the command has it, to another"
+        )
         return f"cannot write to the folder of the run, {error.filename} {reason}"
     return explain_overrides(name, sys.argv[1:]) or " ".join(str(error).split())
 
 
 def _end_composing() -> None:
-    """Restore the environment: later errors are Hydra's, and child processes do not inherit our variables."""
+    """Restore the environment: later errors are Hydra's, and child processes do not inherit our
+    variables.
+    """
     if os.environ.pop(COMPOSING, ""):
         del os.environ[FULL_ERROR]
 
 
 def launch(module: str, config: DictConfig) -> float | None:
-    """Run ``module.run(config, folder)``; in a single run a mistake ends in one line and exit code 1."""
+    """Run ``module.run(config, folder)``; in a single run a mistake ends in one line and exit code
+    1.
+    """
     stop_ending_at_once()  # from here on there is something to keep
     _end_composing()
     logging.captureWarnings(True)
-    logging.raiseExceptions = False  # who reads the terminal may stop reading (| head): the run goes on
+    logging.raiseExceptions = (
+        False  # who reads the terminal may stop reading (| head): the run goes on
+    )
     for package in NOISY_PACKAGES:
         logging.getLogger(package).setLevel(logging.WARNING)
     settings = HydraConfig.get()
@@ -95,11 +107,16 @@ def launch(module: str, config: DictConfig) -> float | None:
         log.error("%s", stop)
         if single:
             raise SystemExit(stop.exit_code) from None
-        raise (KeyboardInterrupt if stop.exit_code == 130 else stop) from None  # Ctrl-C ends the whole sweep
+        raise (
+            KeyboardInterrupt if stop.exit_code == 130 else stop
+        ) from None  # Ctrl-C ends the whole sweep
     except KeyboardInterrupt:
         if not single:
             raise
-        log.error("Interrupted before all results were written to %s", settings.runtime.output_dir)
+        log.error(
+            "Interrupted before all results were written to %s",
+            settings.runtime.output_dir,
+        )
         raise SystemExit(130) from None
     except Exception as error:
         if not single or not is_mistake(error):
@@ -111,6 +128,11 @@ def launch(module: str, config: DictConfig) -> float | None:
 
 
 def remove_unused(folder: Path, log_file: str) -> None:
-    """Remove the folder of a run that was refused, unless it is the working folder or holds more than Hydra writes."""
-    if folder.resolve() != Path.cwd() and {path.name for path in folder.iterdir()} <= {".hydra", log_file}:
+    """Remove the folder of a run that was refused, unless it is the working folder or holds more
+    than Hydra writes.
+    """
+    if folder.resolve() != Path.cwd() and {path.name for path in folder.iterdir()} <= {
+        ".hydra",
+        log_file,
+    }:
         shutil.rmtree(folder, ignore_errors=True)

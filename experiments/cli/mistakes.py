@@ -42,19 +42,31 @@ def _find_mistake(name: str, arguments: Sequence[str]) -> str:
         return f"{unknown[0]}: write flags, such as -m, before all settings"
     if unknown:
         key, _, value = unknown[0].lstrip("-").partition("=")
-        value = value or next((text for text in [*unknown[1:], *flags.overrides] if "=" not in text), "...")
+        value = value or next(
+            (text for text in [*unknown[1:], *flags.overrides] if "=" not in text),
+            "...",
+        )
         return f"{unknown[0]}: settings are written without dashes, {key}={value}"
     for number, text in enumerate(flags.overrides):
         try:
             one = OverridesParser.create().parse_override(text)
         except HydraException as error:
             rest = flags.overrides[number:]  # the shell has split a list at its blanks
-            end = next((k for k, one in enumerate(rest) if one.endswith("]")), 0) if "=[" in text else 0
+            end = (
+                next((k for k, one in enumerate(rest) if one.endswith("]")), 0)
+                if "=[" in text
+                else 0
+            )
             return _explain_argument(name, " ".join(rest[: end + 1]), error)
-        group, values = one.key_or_group, getattr(one._value, "list", one._value)
+        group = one.key_or_group
+        values = getattr(one._value, "list", one._value)
         names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
         given = values if isinstance(values, list) else [values]
-        wrong = [value for value in given if value is None or isinstance(value, bool | int | float | list)]
+        wrong = [
+            value
+            for value in given
+            if value is None or isinstance(value, bool | int | float | list)
+        ]
         if wrong and names and not one.is_delete():
             return f"{one.input_line}: {group} must be one of {', '.join(names)}"
     return ""
@@ -87,12 +99,19 @@ def explain_overrides(name: str, arguments: Sequence[str]) -> str:
     from hydra.core.global_hydra import GlobalHydra
 
     try:
-        parsed = OverridesParser.create().parse_overrides([text for text in arguments if text[0] != "-"])
+        parsed = OverridesParser.create().parse_overrides(
+            [text for text in arguments if text[0] != "-"]
+        )
         overrides = [one for one in parsed if not one.key_or_group.startswith("hydra")]
         GlobalHydra.instance().clear()
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            config, loader = compose(name), GlobalHydra.instance().config_loader()
-            chosen = [str(one.input_line) for one in overrides if loader.get_group_options(one.key_or_group)]
+            config = compose(name)
+            loader = GlobalHydra.instance().config_loader()
+            chosen = [
+                str(one.input_line)
+                for one in overrides
+                if loader.get_group_options(one.key_or_group)
+            ]
             with suppress(HydraException, OmegaConfBaseException):
                 config = compose(name, overrides=chosen)
             return explain(Exception(""), overrides, config, loader)
@@ -100,7 +119,12 @@ def explain_overrides(name: str, arguments: Sequence[str]) -> str:
         return ""
 
 
-def explain(error: Exception, overrides: Sequence[Override], config: DictConfig, loader: ConfigLoader) -> str:
+def explain(
+    error: Exception,
+    overrides: Sequence[Override],
+    config: DictConfig,
+    loader: ConfigLoader,
+) -> str:
     """Why a job cannot be composed, in one line with the nearest valid name if a name is wrong.
 
     Parameters
@@ -110,15 +134,25 @@ def explain(error: Exception, overrides: Sequence[Override], config: DictConfig,
     overrides : sequence of Override
         Of the job.
     config : DictConfig
-        A configuration that can be composed: without the values, and if need be without the options.
+        A configuration that can be composed: without the values, and if need be without the
+        options.
     loader : ConfigLoader
     """
     for one in overrides:
         options = loader.get_group_options(one.key_or_group)
-        if options and isinstance(one._value, str) and not one.is_delete() and one._value not in options:
+        if (
+            options
+            and isinstance(one._value, str)
+            and not one.is_delete()
+            and one._value not in options
+        ):
             if one.key_or_group == "data" and Path(one._value).suffix:
-                return f"data={one._value}: to read a file write data=csv data.estimation={one._value}"
-            return f"unknown option {one._value!r} of {one.key_or_group}{meant(one._value, options)}"
+                return (
+                    f"data={one._value}: to read a file write data=csv data.estimation={one._value}"
+                )
+            return (
+                f"unknown option {one._value!r} of {one.key_or_group}{meant(one._value, options)}"
+            )
     known = {*_keys(config), *loader.list_groups("")}
     for one in overrides:
         key = one.key_or_group
@@ -131,9 +165,15 @@ def _find_elsewhere(key: str) -> str:
     """Which other options of its group, or else which commands, have a key; empty if none has."""
     group, _, rest = key.partition(".")
     options = sorted((CONF / group).glob("*.yaml")) if rest else []
-    if having := [path.stem for path in options if OmegaConf.select(OmegaConf.load(path), rest, default=key) != key]:
+    if having := [
+        path.stem
+        for path in options
+        if OmegaConf.select(OmegaConf.load(path), rest, default=key) != key
+    ]:
         return f" of the option that is chosen: write {group}={having[0]} as well (those with it: {', '.join(having)})"
-    commands = [path.stem for path in sorted(CONF.glob("*.yaml")) if not rest and path.stem != "plant"]
+    commands = [
+        path.stem for path in sorted(CONF.glob("*.yaml")) if not rest and path.stem != "plant"
+    ]
     others = [f"sysid-{name}" for name in commands if key in known_keys(name)]
     return f": it belongs to {', '.join(others)}" if others else ""
 
@@ -148,15 +188,26 @@ def check_added(overrides: Sequence[Override], config: DictConfig) -> None:
     """
     for one in overrides:
         group, _, name = one.key_or_group.rpartition(".")
-        node = OmegaConf.select(config, group) if group and (one.is_add() or one.is_force_add()) else None
+        node = (
+            OmegaConf.select(config, group)
+            if group and (one.is_add() or one.is_force_add())
+            else None
+        )
         if not isinstance(node, DictConfig) or "_target_" not in node or name.startswith("_"):
             continue
         module, _, target = str(node["_target_"]).rpartition(".")
         try:
             taken = inspect.signature(getattr(importlib.import_module(module), target)).parameters
-        except (ImportError, AttributeError, TypeError, ValueError):  # who makes the object will say so
+        except (
+            ImportError,
+            AttributeError,
+            TypeError,
+            ValueError,
+        ):  # who makes the object will say so
             continue
-        if name not in taken and not any(argument.kind is argument.VAR_KEYWORD for argument in taken.values()):
+        if name not in taken and not any(
+            argument.kind is argument.VAR_KEYWORD for argument in taken.values()
+        ):
             known = [f"{group}.{argument}" for argument in taken]
             raise UserError(f"unknown key {one.key_or_group!r}{meant(one.key_or_group, known)}")
 

@@ -77,7 +77,9 @@ def choose(key: str, value: Any, known: Sequence[str]) -> list[str]:
         return list(known)
     unknown = next((name for name in names if name not in known), None if names else "none")
     if unknown is not None:
-        raise UserError(f"{key} must be all, or some of {', '.join(known)}, got {unknown}{meant(unknown, known)}")
+        raise UserError(
+            f"{key} must be all, or some of {', '.join(known)}, got {unknown}{meant(unknown, known)}"
+        )
     return [name for name in known if name in names]
 
 
@@ -92,7 +94,8 @@ def seconds(duration: float | str, option: str = "duration", example: str = EXAM
     >>> seconds("1.5h"), seconds("365d"), seconds(900)
     (5400.0, 31536000.0, 900.0)
     """
-    match, value = re.fullmatch(r"\s*([0-9.eE+-]+?)\s*(s|min|h|d|w)?\s*", str(duration)), math.nan
+    match = re.fullmatch(r"\s*([0-9.eE+-]+?)\s*(s|min|h|d|w)?\s*", str(duration))
+    value = math.nan
     with suppress(ValueError):
         value = float(match[1]) * UNITS[match[2] or "s"] if match else math.nan
     if not 0 < value < math.inf:
@@ -117,7 +120,9 @@ def samples_of(duration: float | str, dt: float) -> int:
     match = re.fullmatch(r"\s*([0-9]+)\s*samples\s*", str(duration))
     number = float(match[1]) if match else math.floor(seconds(duration) / dt * (1 + 1e-12)) + 1
     if not 1 <= number <= MOST_SAMPLES:
-        advice = f"write another one, such as {seconds_text(35040 * dt)} (35040 samples) or 5000samples"
+        advice = (
+            f"write another one, such as {seconds_text(35040 * dt)} (35040 samples) or 5000samples"
+        )
         many = f"{number:.3g} samples of {dt:g} s, expected 1 to {MOST_SAMPLES}"
         raise UserError(f"duration {duration} is {many}; {advice}")
     return int(number)
@@ -142,5 +147,8 @@ def seconds_text(value: float) -> str:
     >>> seconds_text(35040 * 900.0), seconds_text(46.72)
     ('365d', '46.72s')
     """
-    unit = next((unit for unit in reversed(UNITS) if unit != "w" and value >= 2 * UNITS[unit]), "s")
+    unit = next(
+        (unit for unit in reversed(UNITS) if unit != "w" and value >= 2 * UNITS[unit]),
+        "s",
+    )
     return f"{value / UNITS[unit]:.4g}{unit}"

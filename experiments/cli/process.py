@@ -1,4 +1,6 @@
-"""The process of a command, from its first moment: garbage collection, Ctrl-C while it starts, progress."""
+"""The process of a command, from its first moment: garbage collection, Ctrl-C while it starts,
+progress.
+"""
 
 import gc
 import os
@@ -12,7 +14,9 @@ from experiments.cli import progress
 EXIT_CODE_INTERRUPTED = 130
 #: of Python's garbage collector: imports make many objects and no garbage, and to look for it took a third of them
 COLLECTOR_THRESHOLDS = (100_000, 50, 100)
-COMMANDS = Path(__file__).parents[1]  # folder of the commands: `python -m experiments.identify` runs a file in there
+COMMANDS = Path(__file__).parents[
+    1
+]  # folder of the commands: `python -m experiments.identify` runs a file in there
 
 
 def owns_process() -> bool:
@@ -32,7 +36,9 @@ def set_up_process() -> None:
 
 
 def _end_quietly(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """Say in one line that a command was interrupted while it started or ended, with exit code 130."""
+    """Say in one line that a command was interrupted while it started or ended, with exit code
+    130.
+    """
     if not issubclass(kind, KeyboardInterrupt):
         return sys.__excepthook__(kind, error, trace)
     print("Interrupted", file=sys.stderr)
@@ -40,7 +46,9 @@ def _end_quietly(kind: type[BaseException], error: BaseException, trace: Any) ->
 
 
 def end_at_once(number: int, frame: Any) -> None:
-    """Handle Ctrl-C while a command is loaded and composed: nothing is open yet, libraries may swallow an error."""
+    """Handle Ctrl-C while a command is loaded and composed: nothing is open yet, libraries may
+    swallow an error.
+    """
     print("Interrupted", file=sys.stderr, flush=True)
     os._exit(EXIT_CODE_INTERRUPTED)
 

@@ -1,4 +1,5 @@
-"""What a command shows while it works: one line below what it has said, a bar or words; off a terminal nothing.
+"""What a command shows while it works: one line below what it has said, a bar or words; off a
+terminal nothing.
 
 The line is there from the first moment: nothing heavy is imported here.
 """
@@ -23,7 +24,9 @@ COMPILING = "compiling, once per machine"
 
 
 class Terminal:
-    """A standard stream that erases the line before other output, and one thread that keeps the line alive."""
+    """A standard stream that erases the line before other output, and one thread that keeps the
+    line alive.
+    """
 
     work: ClassVar = ["loading"]  # what is being done, the innermost last
     lock = threading.RLock()
@@ -61,7 +64,8 @@ def start() -> None:
     if not sys.stderr or not sys.stderr.isatty():
         return
     sys.stdout, sys.stderr = Terminal(sys.stdout), Terminal(sys.stderr)
-    end, Terminal.since = threading.Event(), time.monotonic()
+    end = threading.Event()
+    Terminal.since = time.monotonic()
     show()
     threading.Thread(target=_keep_alive, args=(end,), daemon=True, name="progress").start()
     atexit.register(_close, end)
@@ -102,7 +106,8 @@ def _forget() -> None:
 
     It has no thread that keeps the line, nor one that would release the lock that it inherits.
     """
-    Terminal.lock, Terminal.line = threading.RLock(), ""
+    Terminal.lock = threading.RLock()
+    Terminal.line = ""
 
 
 @contextmanager
@@ -122,7 +127,8 @@ def doing(words: str) -> Iterator[None]:
 def use_own_lock() -> None:
     """Give the bars of this process a lock of its own.
 
-    The lock that tqdm makes is shared by processes, and would be left in the system when one of them is killed.
+    The lock that tqdm makes is shared by processes, and would be left in the system when one of
+    them is killed.
     """
     from tqdm import tqdm
 
@@ -130,7 +136,9 @@ def use_own_lock() -> None:
 
 
 def _watch_compiler() -> bool:
-    """Say that functions are compiled while they are, once numba is there; returns whether it is."""
+    """Say that functions are compiled while they are, once numba is there; returns whether it
+    is.
+    """
     if not hasattr(sys.modules.get("numba.core.dispatcher"), "Dispatcher"):
         return False
     from numba.core import event

@@ -1,4 +1,6 @@
-"""One run of `sysid-collect`: read every job of a sweep, then write data set, tables and figures, and report."""
+"""One run of `sysid-collect`: read every job of a sweep, then write data set, tables and figures,
+and report.
+"""
 
 import logging
 from dataclasses import dataclass
@@ -43,7 +45,10 @@ def run(config: DictConfig, folder: Path) -> None:
         No sweep, none of its jobs is done, or a file that cannot be written (the others are).
     """
     settings = read_settings(config)
-    log.info("Collect the jobs of %s: one data set, tables, figures; takes seconds", settings.folder)
+    log.info(
+        "Collect the jobs of %s: one data set, tables, figures; takes seconds",
+        settings.folder,
+    )
     found = read_results(settings.folder)
     check_done(found, settings.folder)
     if settings.metrics is not None:
@@ -71,9 +76,13 @@ def read_settings(config: DictConfig) -> CollectSettings:
     has_figures = flag("figures", config.figures)
     page = has_page(config.report)
     if config.folder is None:
-        raise UserError("folder: expected the folder of a sweep, sysid-collect multirun/identify/...")
+        raise UserError(
+            "folder: expected the folder of a sweep, sysid-collect multirun/identify/..."
+        )
     if config.output is not None and (not isinstance(config.output, str) or not config.output):
-        raise UserError(f"output must be the name of a folder, or null for that of the sweep, got {config.output!r}")
+        raise UserError(
+            f"output must be the name of a folder, or null for that of the sweep, got {config.output!r}"
+        )
     source = Path(str(config.folder))
     output = source if config.output is None else Path(config.output)
     return CollectSettings(source, output, read_metrics(config), has_figures, page)
@@ -107,7 +116,8 @@ def check_done(found: Results, source: Path) -> None:
     sysid.StoreError
         With the reason of the first job that has one.
     """
-    jobs, reasons = found.jobs, reasons_of(found)
+    jobs = found.jobs
+    reasons = reasons_of(found)
     if not (jobs["status"] == "done").any():
         why = f" ({reasons.iloc[0]})" if len(reasons) else ""
         raise store.StoreError(f"none of the {len(jobs)} jobs in {source} is done{why}: {AGAIN}")
@@ -127,7 +137,10 @@ def choose_metrics(found: Results, metrics: tuple[str, ...]) -> Results:
         A metric that no job has.
     """
     if unknown := [name for name in metrics if name not in found.metrics]:
-        advice = meant(unknown[0], found.metrics) or "; collect without metrics: the header of sweep.csv names all"
+        advice = (
+            meant(unknown[0], found.metrics)
+            or "; collect without metrics: the header of sweep.csv names all"
+        )
         raise UserError(f"metrics: no job has {unknown[0]!r}{advice}")
     return found._replace(metrics={name: found.metrics[name] for name in metrics}, asked=metrics)
 
@@ -143,7 +156,9 @@ def make_folder(output: Path) -> None:
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise store.StoreError(f"cannot make the folder {output} ({error.strerror}): set output to another") from error
+        raise store.StoreError(
+            f"cannot make the folder {output} ({error.strerror}): set output to another"
+        ) from error
 
 
 def write_files(found: Results, dataset: xr.Dataset, output: Path) -> None:
@@ -155,7 +170,9 @@ def write_files(found: Results, dataset: xr.Dataset, output: Path) -> None:
         If a file could not be written; the others are there.
     """
     texts = {"sweep.csv": write_csv(found), "sweep.md": write_markdown(found, dataset)}
-    files = [partial(store.write_bytes, text.encode(), output / name) for name, text in texts.items()]
+    files = [
+        partial(store.write_bytes, text.encode(), output / name) for name, text in texts.items()
+    ]
     write_every([*files, partial(store.write, dataset, output / "sweep.nc", kind="sweep")])
 
 
@@ -177,4 +194,8 @@ def tell(found: Results, dataset: xr.Dataset, settings: CollectSettings) -> None
     if not (found.jobs["status"] == "done").all():
         log.warning("Jobs without result stand in sweep.md. To fill the gaps, %s", AGAIN)
     figures = " and figures" if settings.has_figures else ""
-    log.info("Results: %s, sweep.csv, sweep.md%s; next: read sweep.md", settings.output / "sweep.nc", figures)
+    log.info(
+        "Results: %s, sweep.csv, sweep.md%s; next: read sweep.md",
+        settings.output / "sweep.nc",
+        figures,
+    )

@@ -15,7 +15,12 @@ from experiments.validate.report import warn
 from sysid import store
 from sysid.store import header
 
-LEARNING = ("record", "loop", "training", "bands")  # times of a run in which its model came about
+LEARNING = (
+    "record",
+    "loop",
+    "training",
+    "bands",
+)  # times of a run in which its model came about
 
 
 def tabulate(found: Mapping[str, Assessment], paths: Mapping[str, Path]) -> pd.DataFrame:
@@ -25,13 +30,29 @@ def tabulate(found: Mapping[str, Assessment], paths: Mapping[str, Path]) -> pd.D
         times = json.loads(str(header(paths[name]).get("timings", "{}")))
         for output, model in zip(assessment.outputs, assessment.joint.models, strict=True):
             near, far = (assessment.scores[case][output] for case in assessment.main.values())
-            row = {"run": name, "output": output, "unit": assessment.error_unit(output), "rmse_one_step": near.rmse}
+            row = {
+                "run": name,
+                "output": output,
+                "unit": assessment.error_unit(output),
+                "rmse_one_step": near.rmse,
+            }
             row |= {"rmse_free_run": far.rmse, "fit_percent_free_run": far.fit_percent}
             row |= {"nlpd_one_step": near.nlpd, "nlpd_free_run": far.nlpd}
-            row |= {"coverage_95_one_step": near.coverage_95, "coverage_95_free_run": far.coverage_95}
-            row |= {"lags": ", ".join(f"{signal} {_span(lags)}" for signal, lags in model.narx.lags.items() if lags)}
+            row |= {
+                "coverage_95_one_step": near.coverage_95,
+                "coverage_95_free_run": far.coverage_95,
+            }
+            row |= {
+                "lags": ", ".join(
+                    f"{signal} {_span(lags)}" for signal, lags in model.narx.lags.items() if lags
+                )
+            }
             row |= {"points": model.gp.n_points}
-            row |= {"seconds": sum(times[part] for part in LEARNING if part in times) if times else np.nan}
+            row |= {
+                "seconds": sum(times[part] for part in LEARNING if part in times)
+                if times
+                else np.nan
+            }
             rows.append(row)
     return pd.DataFrame(rows)
 
@@ -61,20 +82,29 @@ def write_text(table: pd.DataFrame) -> str:
     return to_text(text, words=("output", "lags"))
 
 
-def longest_free_run(found: Mapping[str, Assessment], output: str) -> tuple[xr.DataArray, Any, dict[str, Any]]:
+def longest_free_run(
+    found: Mapping[str, Assessment], output: str
+) -> tuple[xr.DataArray, Any, dict[str, Any]]:
     """Clock and measurement of the longest record, and the mean of the free run of every model."""
     from experiments.drawing.style import with_clock
 
     one = next(iter(found.values()))
-    runs, i = one.forecasts[one.main[FREE_RUN]].records, one.outputs.index(output)
+    runs = one.forecasts[one.main[FREE_RUN]].records
+    i = one.outputs.index(output)
     number = max(range(len(runs)), key=lambda k: len(runs[k].sample))
-    clock = with_clock(one.material.records[runs[number].record], "time")["shown"].isel(time=runs[number].sample)
-    means = {name: a.forecasts[a.main[FREE_RUN]].records[number].mean[:, i] for name, a in found.items()}
+    clock = with_clock(one.material.records[runs[number].record], "time")["shown"].isel(
+        time=runs[number].sample
+    )
+    means = {
+        name: a.forecasts[a.main[FREE_RUN]].records[number].mean[:, i] for name, a in found.items()
+    }
     return clock, runs[number].measured[:, i], means
 
 
 def draw(found: Mapping[str, Assessment]) -> bytes:
-    """Draw the free runs of all models over the measurement, and their errors below, output by output."""
+    """Draw the free runs of all models over the measurement, and their errors below, output by
+    output.
+    """
     from experiments.drawing.style import PALETTE, png, screen, show_from_to
 
     one = next(iter(found.values()))
@@ -109,18 +139,29 @@ def write_page(
     figures = {}
     for output in one.outputs:
         clock, measured, means = longest_free_run(found, output)
-        labels = clock.attrs["label"], f"{output} [{one.unit(output) or '1'}]", f"error [{one.error_unit(output)}]"
+        labels = (
+            clock.attrs["label"],
+            f"{output} [{one.unit(output) or '1'}]",
+            f"error [{one.error_unit(output)}]",
+        )
         curves = {name: page.Curve(mean) for name, mean in means.items()}
         most = page.MOST_DRAWN // (len(curves) * len(one.outputs))
         figures[output] = page.draw_series(clock.values, measured, curves, labels=labels, most=most)
-    about = {"package_versions": store.package_versions(), "configuration": configuration, "seed": seed}
+    about = {
+        "package_versions": store.package_versions(),
+        "configuration": configuration,
+        "seed": seed,
+    }
     page.write(
         folder / page.FILE,
         Path(__file__).with_name("comparison.html"),
         figures,
         title=f"{len(found)} models compared",
         name=one.material.source.name,
-        warnings=[*notes, *(f"{name}: {text}" for name, assessment in found.items() for text in warn(assessment))],
+        warnings=[
+            *notes,
+            *(f"{name}: {text}" for name, assessment in found.items() for text in warn(assessment)),
+        ],
         rows=table.astype(object).where(table.notna(), None).to_dict("records"),
         part=one.material.part,
         n_samples=one.material.n_samples,

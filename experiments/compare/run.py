@@ -28,7 +28,17 @@ from sysid.store import header
 
 #: settings of a run that say what its model learned from
 LEARNED = (
-    *("seed", "data", "identified", "system", "controller", "weather", "excitation", "excitations", "noise"),
+    *(
+        "seed",
+        "data",
+        "identified",
+        "system",
+        "controller",
+        "weather",
+        "excitation",
+        "excitations",
+        "noise",
+    ),
     *("interpolation", "duration"),
 )
 
@@ -40,7 +50,9 @@ class CompareSettings:
     """Which models are compared, how, and what is written of it."""
 
     runs: tuple[str, ...]  # folders of runs, or files of models
-    trusted: tuple[str, ...]  # modules and classes that the files of the models may name besides ours
+    trusted: tuple[
+        str, ...
+    ]  # modules and classes that the files of the models may name besides ours
     part: str | None  # of the records; None: test, or validation where there is no test
     duration: float | str  # of a simulation, in seconds or with its unit
     window: int | None  # measured samples given to each model; None: the most a run had or needs
@@ -58,8 +70,8 @@ def run(config: DictConfig, folder: Path) -> None:
     Raises
     ------
     ValueError, TypeError, OSError, ArithmeticError
-        Fewer than two runs, one without a model, models of other outputs, runs whose test records differ where no
-        record is named, records that do not fit. Nothing is written then.
+        Fewer than two runs, one without a model, models of other outputs, runs whose test records
+        differ where no record is named, records that do not fit. Nothing is written then.
     """
     settings = read_settings(config)
     paths = find_models(settings.runs)
@@ -67,14 +79,24 @@ def run(config: DictConfig, folder: Path) -> None:
     check_outputs(joints)
     if settings.is_named:
         given = records_or_plant(config)
-        material = find_material(given, part=settings.part, duration=settings.duration, seed=settings.seed)
+        material = find_material(
+            given, part=settings.part, duration=settings.duration, seed=settings.seed
+        )
     else:
         material = read_own_record(paths, settings.part)
-    fitted = {name: fit_material(material, joints[name], path, settings.trusted) for name, path in paths.items()}
+    fitted = {
+        name: fit_material(material, joints[name], path, settings.trusted)
+        for name, path in paths.items()
+    }
     window = choose_window(settings, paths, joints, fitted)
     about = f"{material.source.name}, {material.part}: {material.n_samples} samples"
     names = ", ".join(paths)
-    log.info("Compare %s on %s; all are shown the first %s of each record", names, about, window)
+    log.info(
+        "Compare %s on %s; all are shown the first %s of each record",
+        names,
+        about,
+        window,
+    )
     found = assess_all(settings, joints, fitted, window)
     table = tabulate(found, paths)
     notes = note_differences(paths)
@@ -96,7 +118,9 @@ def read_settings(config: DictConfig) -> CompareSettings:
         seed=whole("seed", config.seed, 0),
         window=None if config.window is None else whole("window", config.window, 1),
         has_page=has_page(config.report),
-        runs=tuple(str(name) for name in listed(config.runs, "runs", "folders or files of models, [a,b]")),
+        runs=tuple(
+            str(name) for name in listed(config.runs, "runs", "folders or files of models, [a,b]")
+        ),
         trusted=tuple(trusted_names(config)),
         part=config.part,
         duration=config.duration,
@@ -117,16 +141,24 @@ def find_models(runs: Sequence[str]) -> dict[str, Path]:
         A folder without a model.
     """
     if len(runs) < 2 or len({Path(run).resolve() for run in runs}) < len(runs):
-        raise UserError(f"runs: expected two or more different folders, sysid-compare RUN RUN ..., got {list(runs)}")
+        raise UserError(
+            f"runs: expected two or more different folders, sysid-compare RUN RUN ..., got {list(runs)}"
+        )
     found = {}
     for run in runs:
-        candidates = [Path(run)] if Path(run).is_file() else [Path(run) / name for name in ("model.nc", FILE)]
+        candidates = (
+            [Path(run)]
+            if Path(run).is_file()
+            else [Path(run) / name for name in ("model.nc", FILE)]
+        )
         path = next((path for path in candidates if path.is_file()), None)
         if path is None:
             what = "the folder of a run of sysid-identify, outputs/identify/..., or of a job of a sweep, multirun/.../0"
             raise StoreError(f"no model in {run}: expected {what}, or model.nc itself")
         short = Path(run).resolve().name
-        found[run if [Path(other).resolve().name for other in runs].count(short) > 1 else short] = path
+        found[run if [Path(other).resolve().name for other in runs].count(short) > 1 else short] = (
+            path
+        )
     return found
 
 
@@ -151,7 +183,9 @@ def choose_window(
     joints: Mapping[str, JointModel],
     given: Mapping[str, Material],
 ) -> int:
-    """Choose how many samples all models are shown: as configured, or the most a run had or needs."""
+    """Choose how many samples all models are shown: as configured, or the most a run had or
+    needs.
+    """
     if settings.window is not None:
         return settings.window
     needed = [one.default_window(joints[name].models[0].narx) for name, one in given.items()]
@@ -175,11 +209,13 @@ def assess_all(
 
 
 def note_differences(paths: Mapping[str, Path]) -> list[str]:
-    """Say what the runs learned from, where it is not the same for all: their options alone do not explain the rest.
+    """Say what the runs learned from, where it is not the same for all: their options alone do not
+    explain the rest.
 
     A model that states no configuration is left out; one that cannot be read counts as different.
     """
-    found, unknown = dict[str, dict[str, str]](), []
+    found = dict[str, dict[str, str]]()
+    unknown = []
     for name, path in paths.items():
         if text := str(header(path).get("configuration", "")):
             if (settings := read_configuration(text)) is None:
@@ -194,9 +230,14 @@ def note_differences(paths: Mapping[str, Path]) -> list[str]:
         values = {name: one[key] for name, one in found.items()}
         if len({*values.values()}) > 1:
             is_short = not any("\n" in value for value in values.values())
-            told = f" ({', '.join(f'{name} {value}' for name, value in values.items())})" if is_short else ""
+            told = (
+                f" ({', '.join(f'{name} {value}' for name, value in values.items())})"
+                if is_short
+                else ""
+            )
             differing.append(key + told)
-    what, notes = "in what their models learned from", []
+    what = "in what their models learned from"
+    notes = []
     if differing:
         notes.append(f"the runs differ {what}: {', '.join(differing)}")
     if unknown:
@@ -222,7 +263,9 @@ def write_files(
     files = {"comparison.csv": to_csv(table).encode()}
     if settings.has_figures:
         files["comparison.png"] = draw(found)
-    write_every(partial(store.write_bytes, content, folder / name) for name, content in files.items())
+    write_every(
+        partial(store.write_bytes, content, folder / name) for name, content in files.items()
+    )
     if settings.has_page:
         write_page(
             found,

@@ -8,13 +8,22 @@ import numpy as np
 import pandas as pd
 from tabulate import tabulate
 
-SUPERSCRIPTS = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
-LEAST, MOST = 1e-4, 1e6  # numbers between them are written without a power of ten
-TEXTS: dict[str, Any] = {"headers": "keys", "showindex": False, "disable_numparse": True}  # of a frame, as they are
+SUPERSCRIPTS = str.maketrans(
+    "-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
+)
+# numbers between them are written without a power of ten
+LEAST = 1e-4
+MOST = 1e6
+TEXTS: dict[str, Any] = {
+    "headers": "keys",
+    "showindex": False,
+    "disable_numparse": True,
+}  # of a frame, as they are
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Write a measured number with exactly so many significant digits; whole numbers keep all; empty for nan.
+    """Write a measured number with exactly so many significant digits; whole numbers keep all;
+    empty for nan.
 
     >>> significant(0.01), significant(2890.4), significant(0.0), significant(1.0, 2)
     ('0.0100', '2890', '0', '1.0')
@@ -46,7 +55,8 @@ def with_unit(value: float, unit: str, digits: int = 4) -> str:
 
 
 def to_csv(frame: pd.DataFrame) -> str:
-    """Write one header line and one line per row; every number is the shortest text that gives back its bits.
+    """Write one header line and one line per row; every number is the shortest text that gives back
+    its bits.
 
     >>> print(to_csv(pd.DataFrame({"u": [0.1, 1 / 3]})), end="")
     u
@@ -71,7 +81,8 @@ def to_markdown(frame: pd.DataFrame) -> str:
 
 
 def to_text(frame: pd.DataFrame, words: Collection[str] = ()) -> str:
-    """Write a table for the terminal: the first column and those of words to the left, the others to the right.
+    """Write a table for the terminal: the first column and those of words to the left, the others
+    to the right.
 
     >>> print(to_text(pd.DataFrame({"a": ["long"], "b": ["1.5"]})))
     a       b
@@ -82,13 +93,16 @@ def to_text(frame: pd.DataFrame, words: Collection[str] = ()) -> str:
 
 
 def quantiles(values: np.ndarray, levels: tuple[float, ...] = (0.25, 0.5, 0.75)) -> np.ndarray:
-    """Quantiles (level, ...) of values (..., n) over the last axis, nan left out; nan where nothing is known.
+    """Quantiles (level, ...) of values (..., n) over the last axis, nan left out; nan where nothing
+    is known.
 
-    Linear between the order statistics. Infinite values are the largest ones: a quantile between a finite and an
-    infinite one is infinite, where `numpy.nanquantile` gives nan.
+    Linear between the order statistics. Infinite values are the largest ones: a quantile between a
+    finite and an infinite one is infinite, where `numpy.nanquantile` gives nan.
     """
     series = pd.DataFrame(values.reshape(-1, values.shape[-1]).T)
-    below, above = (series.quantile([*levels], interpolation=end).to_numpy() for end in ("lower", "higher"))
+    below, above = (
+        series.quantile([*levels], interpolation=end).to_numpy() for end in ("lower", "higher")
+    )
     position = np.multiply.outer(levels, series.count().to_numpy() - 1)
     with np.errstate(invalid="ignore"):
         found = np.where(below == above, below, below + position % 1 * (above - below))
@@ -96,7 +110,8 @@ def quantiles(values: np.ndarray, levels: tuple[float, ...] = (0.25, 0.5, 0.75))
 
 
 def pool(table: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
-    """Pool the rows that agree in the columns ``by``, which become the index; without any all rows are pooled.
+    """Pool the rows that agree in the columns ``by``, which become the index; without any all rows
+    are pooled.
 
     Returns
     -------

@@ -24,7 +24,9 @@ class ExportSettings:
 
     model: Path  # file of the model
     output: Path  # Python file to write
-    trusted: tuple[str, ...]  # modules and classes of the user's own that the file of the model may name
+    trusted: tuple[
+        str, ...
+    ]  # modules and classes of the user's own that the file of the model may name
 
 
 def run(config: DictConfig, folder: Path) -> None:
@@ -39,10 +41,16 @@ def run(config: DictConfig, folder: Path) -> None:
     """
     settings = read_settings(config, folder)
     log.info("Export %s as one Python file that needs NumPy only", settings.model)
-    kind = Model if "" in read_models(settings.model) else JointModel  # one model, or those of all outputs
+    kind = (
+        Model if "" in read_models(settings.model) else JointModel
+    )  # one model, or those of all outputs
     model = kind.load(settings.model, trusted=settings.trusted)
     stated = header(settings.model)
-    more = physics_text(read_physics(str(stated["physics"]), list(settings.trusted))) if "physics" in stated else {}
+    more = (
+        physics_text(read_physics(str(stated["physics"]), list(settings.trusted)))
+        if "physics" in stated
+        else {}
+    )
     written = export_python(model, settings.output, **more)
     log.info("Exported: %s; next: python %s checks it", written, settings.output)
 

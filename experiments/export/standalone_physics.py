@@ -1,4 +1,5 @@
-"""What an exported model computes of its physics, with NumPy alone: the classes, which are copied into its file.
+"""What an exported model computes of its physics, with NumPy alone: the classes, which are copied
+into its file.
 
 They stand there behind `sysid.export.standalone`, whose names it uses.
 """
@@ -28,7 +29,9 @@ N_CHECKED = 20  # samples of the physics that an exported file simulates to chec
 class ExportedPhysics(NamedTuple):
     """System of n_x states whose signals ``C x + c`` are inputs of the model."""
 
-    drift: Callable[..., None]  # (time, state, input, noise, parameters, derivative) -> None, writes the derivative
+    drift: Callable[
+        ..., None
+    ]  # (time, state, input, noise, parameters, derivative) -> None, writes the derivative
     parameters: np.ndarray
     limits: np.ndarray  # (2, n_x) of the states
     noise: np.ndarray  # (n_w,) zeros
@@ -47,7 +50,8 @@ class ExportedPhysics(NamedTuple):
 
     def simulate(self, u: Any, state: Any = None) -> np.ndarray:
         """Signals (n, n_s) from inputs (n, n_u) and an initial state (n_x,)."""
-        inputs, x = columns(u, self.inputs, "u"), np.array(self.state(self.shares) if state is None else state)
+        inputs = columns(u, self.inputs, "u")
+        x = np.array(self.state(self.shares) if state is None else state)
         states = np.empty((len(inputs), len(x)))
         for k, rows in enumerate(self.between(inputs)):
             states[k] = x
@@ -55,11 +59,15 @@ class ExportedPhysics(NamedTuple):
         return states @ self.matrix.T + self.offset
 
     def between(self, inputs: np.ndarray) -> np.ndarray:
-        """Inputs (n, 2 s + 1, n_u) at every half of the s steps from a sample to the next; the last one is held."""
+        """Inputs (n, 2 s + 1, n_u) at every half of the s steps from a sample to the next; the last
+        one is held.
+        """
         per_sample = 2 * self.substeps
         if self.interpolation == "held":
             return np.repeat(inputs[:, None], per_sample + 1, axis=1)
-        dense = (upsample if self.interpolation == "band_limited" else interpolate)(inputs, per_sample)
+        dense = (upsample if self.interpolation == "band_limited" else interpolate)(
+            inputs, per_sample
+        )
         dense = np.concatenate([dense, np.repeat(dense[-1:], 2 * per_sample, axis=0)])
         rows = np.lib.stride_tricks.sliding_window_view(dense, per_sample + 1, axis=0)
         return rows[: len(inputs) * per_sample : per_sample].transpose(0, 2, 1)
@@ -69,43 +77,69 @@ class ExportedPhysics(NamedTuple):
         return np.asarray(self.lowest + self.directions @ shares)
 
     def step(self, time: float, state: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """State (n_x,) one sample later, by the classical Runge-Kutta method of order four; rows as of `between`."""
-        h, x = self.dt / self.substeps, np.array(state, dtype=float)
+        """State (n_x,) one sample later, by the classical Runge-Kutta method of order four; rows as
+        of `between`.
+        """
+        h = self.dt / self.substeps
+        x = np.array(state, dtype=float)
         for j in range(self.substeps):
             t = time + j * h
             slopes: list[np.ndarray] = []
             for share in (0.0, 0.5, 0.5, 1.0):
                 rate = np.full(len(x), np.nan)
                 there = x + share * h * slopes[-1] if slopes else x
-                self.drift(t + share * h, there, rows[round(2 * (j + share))], self.noise, self.parameters, rate)
+                self.drift(
+                    t + share * h,
+                    there,
+                    rows[round(2 * (j + share))],
+                    self.noise,
+                    self.parameters,
+                    rate,
+                )
                 slopes.append(rate)
             k1, k2, k3, k4 = slopes
-            x = np.clip(x + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4), self.limits[0], self.limits[1])
+            x = np.clip(
+                x + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4),
+                self.limits[0],
+                self.limits[1],
+            )
         return x
 
     def first_state(self, u: Any, y: Any) -> np.ndarray:
-        """Initial state (n_x,) with which the simulation is nearest to outputs y (n, n_y): Levenberg-Marquardt."""
-        inputs, outputs = columns(u, self.inputs, "u"), columns(y, self.outputs, "y")
+        """Initial state (n_x,) with which the simulation is nearest to outputs y (n, n_y):
+        Levenberg-Marquardt.
+        """
+        inputs = columns(u, self.inputs, "u")
+        outputs = columns(y, self.outputs, "y")
         spread = outputs.std(axis=0)
         scale = np.where(spread > 0, spread, 1.0)
 
         def errors(shares: np.ndarray) -> np.ndarray:
             simulated = self.simulate(inputs[: len(outputs)], self.state(shares))
-            return np.nan_to_num((simulated[:, : len(self.outputs)] - outputs) / scale, nan=1e3).ravel()
+            return np.nan_to_num(
+                (simulated[:, : len(self.outputs)] - outputs) / scale, nan=1e3
+            ).ravel()
 
-        shares, damping, iterations = self.shares, 1e-3, 100 if len(self.shares) and outputs.size else 0
+        shares = self.shares
+        damping = 1e-3
+        iterations = 100 if len(self.shares) and outputs.size else 0
         e = errors(shares)
         for _ in range(iterations):
             steps = np.where(shares < 0.5, 1e-6, -1e-6)
-            jacobian = np.stack([(errors(shares + step) - e) / step.sum() for step in np.diag(steps)], axis=1)
-            curvature, descent = jacobian.T @ jacobian, jacobian.T @ e
+            jacobian = np.stack(
+                [(errors(shares + step) - e) / step.sum() for step in np.diag(steps)],
+                axis=1,
+            )
+            curvature = jacobian.T @ jacobian
+            descent = jacobian.T @ e
             damped = curvature + damping * np.diag(np.diag(curvature) + 1e-12)
             trial = np.clip(shares - np.linalg.solve(damped, descent), 0.0, 1.0)
             found = errors(trial)
             better = found @ found < e @ e
             damping = damping / 10.0 if better else damping * 10.0
             if better:
-                shares, e = trial, found
+                shares = trial
+                e = found
             if damping > 1e6:
                 break
         return self.state(shares)
@@ -128,10 +162,15 @@ class ModelWithPhysics(NamedTuple):
         return self.inputs + [name for name in self.physics.inputs if name not in self.inputs]
 
     def split(self, u: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Inputs that are given (n, number of names), those of the physics, and its initial state by first outputs."""
-        inputs, outputs = columns(u, self.names, "u"), columns(y, self.model.outputs, "y")
+        """Inputs that are given (n, number of names), those of the physics, and its initial state
+        by first outputs.
+        """
+        inputs = columns(u, self.names, "u")
+        outputs = columns(y, self.model.outputs, "y")
         own = inputs[:, [self.names.index(name) for name in self.physics.inputs]]
-        measured = outputs[:, [list(self.model.outputs).index(name) for name in self.physics.outputs]]
+        measured = outputs[
+            :, [list(self.model.outputs).index(name) for name in self.physics.outputs]
+        ]
         return inputs, own, self.physics.first_state(own[: len(measured)], measured)
 
     def combine(self, inputs: np.ndarray, signals: np.ndarray) -> np.ndarray:
@@ -141,17 +180,23 @@ class ModelWithPhysics(NamedTuple):
         return np.stack([everything[name] for name in self.model.inputs], axis=1)
 
     def join(self, u: Any, y_init: Any) -> np.ndarray:
-        """Inputs of the model from those of the plant, and from the first outputs, which say the initial state."""
+        """Inputs of the model from those of the plant, and from the first outputs, which say the
+        initial state.
+        """
         inputs, own, state = self.split(u, y_init)
         return self.combine(inputs, self.physics.simulate(own, state))
 
     def regressors(self, u: Any, y: Any) -> np.ndarray:
-        """Regressors (n - L, p) of samples L, ..., n - 1 of inputs u and outputs y; the first say the initial state."""
+        """Regressors (n - L, p) of samples L, ..., n - 1 of inputs u and outputs y; the first say
+        the initial state.
+        """
         outputs = columns(y, self.model.outputs, "y")
         return self.model.regressors(self.join(u, outputs[: self.physics.n_first]), outputs)
 
     def simulate(self, u: Any, y_init: Any) -> np.ndarray:
-        """Outputs in free run from inputs u and the first outputs y_init, which say the initial state."""
+        """Outputs in free run from inputs u and the first outputs y_init, which say the initial
+        state.
+        """
         return self.model.simulate(self.join(u, y_init), y_init)
 
     def start(self, u: Any, y: Any) -> LoopWithPhysics:
@@ -166,10 +211,15 @@ class LoopWithPhysics:
         """Begin behind these first samples."""
         if both.physics.interpolation != "held":
             known = "a loop knows no input before its time; use simulate"
-            raise ValueError(f"start: expected inputs that are held, these are {both.physics.interpolation}: {known}")
-        self.both, self.k = both, 0
+            raise ValueError(
+                f"start: expected inputs that are held, these are {both.physics.interpolation}: {known}"
+            )
+        self.both = both
+        self.k = 0
         inputs, own, self.state = both.split(u, y)
-        self.loop = both.model.start(both.combine(inputs, both.physics.simulate(own, self.state)), y)
+        self.loop = both.model.start(
+            both.combine(inputs, both.physics.simulate(own, self.state)), y
+        )
         for row in own:
             self.advance(row)
 
@@ -181,7 +231,8 @@ class LoopWithPhysics:
 
     def step(self, u: Any, y: Any = None) -> tuple[Any, Any]:
         """As `Loop.step`; u are the inputs of the plant."""
-        both, physics = self.both, self.both.physics
+        both = self.both
+        physics = self.both.physics
         inputs = columns(np.reshape(u, (1, -1)), both.names, "u")
         row = both.combine(inputs, self.state[None] @ physics.matrix.T + physics.offset)[0]
         self.advance(inputs[0, [both.names.index(name) for name in physics.inputs]])
@@ -192,32 +243,49 @@ class LoopWithPhysics:
 
 
 def physics_text(fitted: FittedPhysics) -> dict[str, str]:
-    """The equations beside a model as Python text, for `sysid.export_python`: the source of the drift, and numbers.
+    """The equations beside a model as Python text, for `sysid.export_python`: the source of the
+    drift, and numbers.
 
     Raises
     ------
     ValueError
-        A drift that needs more than NumPy, math and numbers; outputs, or an initial state, that are not affine;
-        parameters that change over time.
+        A drift that needs more than NumPy, math and numbers; outputs, or an initial state, that are
+        not affine; parameters that change over time.
     """
-    physics, system = fitted.physics, fitted.physics.system
+    physics = fitted.physics
+    system = fitted.physics.system
     title = f"the physics of the model, {type(system).__name__}, cannot be exported"
     known = inspect.getclosurevars(type(system).drift)
     needed = {**known.globals, **known.nonlocals}
     constants = {name: value for name, value in needed.items() if isinstance(value, float | int)}
-    modules = {name: value.__name__ for name, value in needed.items() if isinstance(value, ModuleType)}
-    foreign = needed.keys() - constants.keys() - modules.keys() or {*modules.values()} - {"math", "numpy"}
+    modules = {
+        name: value.__name__ for name, value in needed.items() if isinstance(value, ModuleType)
+    }
+    foreign = needed.keys() - constants.keys() - modules.keys() or {*modules.values()} - {
+        "math",
+        "numpy",
+    }
     if foreign:
-        raise UserError(f"{title}: its drift needs {sorted(foreign)}; write it with numpy, math and numbers alone")
+        raise UserError(
+            f"{title}: its drift needs {sorted(foreign)}; write it with numpy, math and numbers alone"
+        )
     if fitted.covariance is not None:
-        raise UserError(f"{title}: a file has no covariance of parameters; identify with physics.covariance=false")
+        raise UserError(
+            f"{title}: a file has no covariance of parameters; identify with physics.covariance=false"
+        )
     if system.changes:
         raise UserError(f"{title}: its parameters change over time; leave out its changes")
 
-    def affine(function: Callable[[np.ndarray], np.ndarray], n: int, what: str) -> tuple[np.ndarray, np.ndarray]:
+    def affine(
+        function: Callable[[np.ndarray], np.ndarray], n: int, what: str
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Matrix and offset of a function of n numbers."""
         offset = function(np.zeros(n))
-        matrix = np.stack([function(row) - offset for row in np.eye(n)], axis=1) if n else np.zeros((len(offset), 0))
+        matrix = (
+            np.stack([function(row) - offset for row in np.eye(n)], axis=1)
+            if n
+            else np.zeros((len(offset), 0))
+        )
         probe = np.random.default_rng(0).uniform(size=n)
         if not np.allclose(function(probe), offset + matrix @ probe, rtol=1e-9, atol=1e-9):
             raise UserError(f"{title}: {what} is not affine")
@@ -228,7 +296,9 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
 
     def initial_state(shares: np.ndarray) -> np.ndarray:
         values = (low + shares * (high - low)).tolist()
-        return replace(system, **dict(zip([one.name for one in own], values, strict=True))).initial_state()
+        return replace(
+            system, **dict(zip([one.name for one in own], values, strict=True))
+        ).initial_state()
 
     matrix, offset = affine(lambda x: fitted.values(x[None])[0], len(system.states), "an output")
     directions, lowest = affine(initial_state, len(own), "the initial state")
@@ -251,12 +321,20 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
         "shares": shares,
         "n_first": START,
     }
-    u = np.clip(np.random.default_rng(0).normal(size=(N_CHECKED, len(system.inputs))), *system.input_limits())
-    between, silent = Interpolation(physics.interpolation), np.zeros((N_CHECKED, len(system.noises)))
+    u = np.clip(
+        np.random.default_rng(0).normal(size=(N_CHECKED, len(system.inputs))),
+        *system.input_limits(),
+    )
+    between = Interpolation(physics.interpolation)
+    silent = np.zeros((N_CHECKED, len(system.noises)))
     states = integrate(system, system.initial_state(), u, silent, between)
     lines = [
         "from math import inf  # limits that there are not",
-        *(f"import {module} as {name}" for name, module in modules.items() if name not in ("math", "np")),
+        *(
+            f"import {module} as {name}"
+            for name, module in modules.items()
+            if name not in ("math", "np")
+        ),
         *(f"{name} = {value!r}" for name, value in constants.items()),
         "Array = np.ndarray",
         inspect.getsource(interpolate),
@@ -282,4 +360,8 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
 
 def _literal(value: object) -> str:
     """Python text of numbers, names or an array."""
-    return f"np.array({value.tolist()!r}).reshape({value.shape})" if isinstance(value, np.ndarray) else repr(value)
+    return (
+        f"np.array({value.tolist()!r}).reshape({value.shape})"
+        if isinstance(value, np.ndarray)
+        else repr(value)
+    )

@@ -1,4 +1,5 @@
-"""Work that many jobs share, done once: simulated trajectories and trained hyper-parameters on disk, by content.
+"""Work that many jobs share, done once: simulated trajectories and trained hyper-parameters on
+disk, by content.
 
 A result lies under the digest of what it depends on; one process computes it while the others wait.
 """
@@ -23,7 +24,15 @@ from experiments.plant.measured import Measured
 from experiments.plant.plant import Plant
 from experiments.plant.source import SAMPLES_PER_BLOCK
 from simulators import Sample, Trajectory
-from sysid import Hyperparameters, InitialSamples, MeanFunction, Start, Training, describe, store
+from sysid import (
+    Hyperparameters,
+    InitialSamples,
+    MeanFunction,
+    Start,
+    Training,
+    describe,
+    store,
+)
 from sysid.errors import UserError
 from sysid.gp.training import Follower
 from sysid.model.model_file import start_from_dataset, start_to_dataset
@@ -31,7 +40,15 @@ from sysid.model.model_file import start_from_dataset, start_to_dataset
 PATIENCE = 900.0  # s that another process may take to compute the same; after that both do
 SHOWN = 12  # digits of a key in the log
 #: what making content into a file and back may raise
-UNUSABLE = (OSError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
+UNUSABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RuntimeError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +67,8 @@ class Kind(NamedTuple):
 class Cache:
     """Shared results of one folder, as one job sees them.
 
-    Nothing that is wrong with the folder stops a job or changes its result: what cannot be read is computed anew,
-    what cannot be written is computed by every job, and both are said.
+    Nothing that is wrong with the folder stops a job or changes its result: what cannot be read is
+    computed anew, what cannot be written is computed by every job, and both are said.
 
     Parameters
     ----------
@@ -67,7 +84,8 @@ class Cache:
     """
 
     def __init__(self, folder: Path, *, patience: float = PATIENCE) -> None:
-        self.folder, self.patience = folder, patience
+        self.folder = folder
+        self.patience = patience
         self._warned = False  # that the folder cannot be written to
         self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
@@ -99,7 +117,11 @@ class Cache:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except UNUSABLE as reason:
-            log.warning("Note: cache file %s is damaged (%s), its content is computed anew", path, reason)
+            log.warning(
+                "Note: cache file %s is damaged (%s), its content is computed anew",
+                path,
+                reason,
+            )
             self.counts[kind.name]["damaged"] += 1
             return None
         self.counts[kind.name]["hits"] += 1
@@ -107,12 +129,19 @@ class Cache:
         return content
 
     def _keep(self, kind: Kind, key: str, path: Path, content: Any) -> None:
-        """Write a NetCDF 4 file, with a digest of all its bytes behind what ncdump and xarray read."""
+        """Write a NetCDF 4 file, with a digest of all its bytes behind what ncdump and xarray
+        read.
+        """
         try:
             dataset = kind.to_dataset(content)
             kind.from_dataset(dataset)  # only what can be read back is kept
             path.parent.mkdir(parents=True, exist_ok=True)
-            attributes = dataset.attrs | {"title": kind.title, "source": "sysid", "key": key, **store.provenance()}
+            attributes = dataset.attrs | {
+                "title": kind.title,
+                "source": "sysid",
+                "key": key,
+                **store.provenance(),
+            }
             body = store.to_bytes(dataset.drop_attrs(deep=False).assign_attrs(attributes))
             store.write_bytes(store.seal(body), path)
             log.info("Cache: %s computed and kept (%s)", kind.name, key[:SHOWN])
@@ -124,13 +153,20 @@ class Cache:
 
     @contextmanager
     def _alone(self, path: Path) -> Iterator[None]:
-        """Wait for another process that computes the same; where nothing can be locked, or too long, do not."""
-        lock, patience = FileLock(path.with_suffix(".lock"), timeout=self.patience), self.patience
+        """Wait for another process that computes the same; where nothing can be locked, or too
+        long, do not.
+        """
+        lock = FileLock(path.with_suffix(".lock"), timeout=self.patience)
+        patience = self.patience
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         except Timeout:
-            log.warning("Note: another process computes for %s since %g s: computed here as well", path, patience)
+            log.warning(
+                "Note: another process computes for %s since %g s: computed here as well",
+                path,
+                patience,
+            )
         except (OSError, NotImplementedError) as reason:
             self._cannot_write(reason)
         try:
@@ -146,7 +182,8 @@ class Cache:
 
 
 def cache_of(folder: object, *, in_sweep: bool) -> Cache | None:
-    """Return the cache in a folder: of a job of a sweep, or any whose folder is named absolutely; else None.
+    """Return the cache in a folder: of a job of a sweep, or any whose folder is named absolutely;
+    else None.
 
     Raises
     ------
@@ -164,7 +201,11 @@ def counts_of(cache: Cache | None) -> dict[str, Any]:
     """Return what the cache did, to stand among the times of a job."""
     if cache is None:
         return {}
-    return {"cache": {name: dict(sorted(counts.items())) for name, counts in sorted(cache.counts.items())}}
+    return {
+        "cache": {
+            name: dict(sorted(counts.items())) for name, counts in sorted(cache.counts.items())
+        }
+    }
 
 
 # --- trajectories
@@ -175,14 +216,21 @@ Samples = dict[str, np.ndarray]  # of a simulation: the fields of a sample, one 
 
 def _samples_to_dataset(samples: Samples) -> xr.Dataset:
     """One variable per field of a sample."""
-    return xr.Dataset({name: (("sample", f"of_{name}")[: values.ndim], values) for name, values in samples.items()})
+    return xr.Dataset(
+        {
+            name: (("sample", f"of_{name}")[: values.ndim], values)
+            for name, values in samples.items()
+        }
+    )
 
 
 def _samples_from_dataset(dataset: xr.Dataset) -> Samples:
     return {name: np.array(dataset[name].values, order="C") for name in Sample._fields}
 
 
-TRAJECTORY = Kind("trajectory", "Samples of a simulation", _samples_to_dataset, _samples_from_dataset)
+TRAJECTORY = Kind(
+    "trajectory", "Samples of a simulation", _samples_to_dataset, _samples_from_dataset
+)
 
 
 class CachedSimulation(Simulation):
@@ -198,17 +246,26 @@ class CachedSimulation(Simulation):
     """
 
     def __init__(self, plant: Plant, n_samples: int, seed: int, *, cache: Cache, key: str) -> None:
-        self._plant, self._n_samples, self._seed = plant, n_samples, seed
-        self._cache, self._key = cache, key
+        self._plant = plant
+        self._n_samples = n_samples
+        self._seed = seed
+        self._cache = cache
+        self._key = key
         self.n_seen = 0
         self._reason: Exception | None = None  # why the simulation broke off
 
     def until(self, n_samples: int) -> Iterator[Measured]:
-        """Deliver the next samples; where the simulation broke off, its error follows its last sample."""
-        samples, n_there = self._samples, len(self._samples["time"])
+        """Deliver the next samples; where the simulation broke off, its error follows its last
+        sample.
+        """
+        samples = self._samples
+        n_there = len(self._samples["time"])
         for begin in range(self.n_seen, min(n_samples, n_there), SAMPLES_PER_BLOCK):
             self.n_seen = min(begin + SAMPLES_PER_BLOCK, n_samples, n_there)
-            yield Measured(samples["output"][begin : self.n_seen], samples["input"][begin : self.n_seen])
+            yield Measured(
+                samples["output"][begin : self.n_seen],
+                samples["input"][begin : self.n_seen],
+            )
         if self.n_seen < n_samples and self._reason is not None:
             raise self._reason
 
@@ -235,22 +292,43 @@ class CachedSimulation(Simulation):
     def record(self) -> Trajectory:
         plant = self._plant
         time, y, u, x, w, y0, clipped = (values[: self.n_seen] for values in self._samples.values())
-        return Trajectory(plant.system, self._seed, time, u, x, y, y0, w, plant.interpolation, int(clipped.sum()))
+        return Trajectory(
+            plant.system,
+            self._seed,
+            time,
+            u,
+            x,
+            y,
+            y0,
+            w,
+            plant.interpolation,
+            int(clipped.sum()),
+        )
 
 
-def simulate_once(configuration: Mapping[str, Any], cache: Cache) -> Callable[[Plant, int, int], CachedSimulation]:
-    """Return what simulates a plant, from its number of samples and the seed, only if no job has done so before.
+def simulate_once(
+    configuration: Mapping[str, Any], cache: Cache
+) -> Callable[[Plant, int, int], CachedSimulation]:
+    """Return what simulates a plant, from its number of samples and the seed, only if no job has
+    done so before.
 
     Parameters
     ----------
     configuration
-        Of `sysid-identify`, resolved, as plain data: what of it decides the trajectory is part of its key.
+        Of `sysid-identify`, resolved, as plain data: what of it decides the trajectory is part of
+        its key.
     cache
         Where trajectories are kept.
     """
 
     def simulation(plant: Plant, n_samples: int, seed: int) -> CachedSimulation:
-        return CachedSimulation(plant, n_samples, seed, cache=cache, key=trajectory_key(configuration, n_samples))
+        return CachedSimulation(
+            plant,
+            n_samples,
+            seed,
+            cache=cache,
+            key=trajectory_key(configuration, n_samples),
+        )
 
     return simulation
 
@@ -261,9 +339,11 @@ START = Kind("start", "What a model starts from", start_to_dataset, start_from_d
 
 
 class CachedTraining(Training):
-    """Another training, whose result is kept by the bytes of the samples, its settings and the code.
+    """Another training, whose result is kept by the bytes of the samples, its settings and the
+    code.
 
-    A training, a mean or something known that cannot be described is not looked up: it trains every time.
+    A training, a mean or something known that cannot be described is not looked up: it trains every
+    time.
 
     Parameters
     ----------
@@ -274,7 +354,9 @@ class CachedTraining(Training):
     """
 
     def __init__(self, training: Training, cache: Cache, code: str) -> None:
-        self.training, self._cache, self._code = training, cache, code
+        self.training = training
+        self._cache = cache
+        self._code = code
         self.n_initial = training.n_initial
 
     @property
@@ -292,21 +374,53 @@ class CachedTraining(Training):
     def follow(self, seed: int) -> Follower | None:
         return self.training.follow(seed)
 
-    def prepare(self, samples: InitialSamples, known: Start, *, mean: MeanFunction, budget: int, seed: int) -> Start:
-        compute = partial(self.training.prepare, samples, known, mean=mean, budget=budget, seed=seed)
+    def prepare(
+        self,
+        samples: InitialSamples,
+        known: Start,
+        *,
+        mean: MeanFunction,
+        budget: int,
+        seed: int,
+    ) -> Start:
+        compute = partial(
+            self.training.prepare, samples, known, mean=mean, budget=budget, seed=seed
+        )
         arrays = samples.regressors, samples.targets, samples.follows
         return self._obtain(compute, arrays, known, mean, samples.narx.to_dict(), budget, seed)
 
-    def know(self, regressors: np.ndarray, targets: np.ndarray, *, mean: MeanFunction, seed: int) -> Start:
+    def know(
+        self,
+        regressors: np.ndarray,
+        targets: np.ndarray,
+        *,
+        mean: MeanFunction,
+        seed: int,
+    ) -> Start:
         compute = partial(self.training.know, regressors, targets, mean=mean, seed=seed)
         return self._obtain(compute, (regressors, targets), Start(), mean, "record", seed)
 
-    def _obtain(self, compute: Callable[[], Start], arrays: Any, known: Start, mean: MeanFunction, *more: Any) -> Start:
+    def _obtain(
+        self,
+        compute: Callable[[], Start],
+        arrays: Any,
+        known: Start,
+        mean: MeanFunction,
+        *more: Any,
+    ) -> Start:
         try:
             before = start_to_dataset(known)
             numbers = {name: array_digest(v.values) for name, v in before.data_vars.items()}
-            content = {"samples": array_digest(*arrays), "known": [before.attrs, numbers], "others": json.dumps(more)}
-            content |= {"training": describe(self.training), "mean": describe(mean), "code": self._code}
+            content = {
+                "samples": array_digest(*arrays),
+                "known": [before.attrs, numbers],
+                "others": json.dumps(more),
+            }
+            content |= {
+                "training": describe(self.training),
+                "mean": describe(mean),
+                "code": self._code,
+            }
             key = key_of(content)
         except TypeError as reason:
             self._cache.counts[START.name]["left_out"] += 1

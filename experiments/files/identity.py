@@ -1,4 +1,6 @@
-"""What decides the result of a job: its settings, the code that computes, and the files that it reads, as digests."""
+"""What decides the result of a job: its settings, the code that computes, and the files that it
+reads, as digests.
+"""
 
 import ast
 import hashlib
@@ -25,15 +27,38 @@ VERSIONED = frozenset({*PACKAGES, "sysid", "simulators", "experiments", *sys.std
 WITHOUT_EFFECT = frozenset({"hydra", "cache", "report"})
 #: keys of `sysid-identify` that decide what becomes of a simulated trajectory, not its samples; all others decide it
 AFTER_THE_TRAJECTORY = WITHOUT_EFFECT | {
-    *("figures", "outputs", "validate", "on_missing", "duration", "identified", "budget", "propagation"),
-    *("narx", "kernel", "training", "mean", "insertion", "acceptance", "reduction", "selection"),
+    *(
+        "figures",
+        "outputs",
+        "validate",
+        "on_missing",
+        "duration",
+        "identified",
+        "budget",
+        "propagation",
+    ),
+    *(
+        "narx",
+        "kernel",
+        "training",
+        "mean",
+        "insertion",
+        "acceptance",
+        "reduction",
+        "selection",
+    ),
     *("learning", "scale", "forgetting", "gate", "physics"),
 }
-LARGE = 2**26  # bytes; a file in a folder that is larger counts by its size and time, not by its content
+LARGE = (
+    2**26
+)  # bytes; a file in a folder that is larger counts by its size and time, not by its content
 
 
-def identity_of(task: str, configuration: Mapping[str, Any], files: Mapping[str, str] | None = None) -> str:
-    """Digest of the command, its resolved configuration, the code, and the files that the configuration names.
+def identity_of(
+    task: str, configuration: Mapping[str, Any], files: Mapping[str, str] | None = None
+) -> str:
+    """Digest of the command, its resolved configuration, the code, and the files that the
+    configuration names.
 
     Parameters
     ----------
@@ -45,15 +70,24 @@ def identity_of(task: str, configuration: Mapping[str, Any], files: Mapping[str,
         Its `file_digests`, if they are known.
     """
     settings = {name: value for name, value in configuration.items() if name not in WITHOUT_EFFECT}
-    if "outputs" in settings and settings["outputs"] in (None, "lean"):  # in a sweep null means lean
+    if "outputs" in settings and settings["outputs"] in (
+        None,
+        "lean",
+    ):  # in a sweep null means lean
         settings |= {"outputs": "lean", "figures": None}
     found = file_digests(settings) if files is None else files
-    content = {"task": task, "settings": settings, "code": code_digest(settings), "files": dict(found)}
+    content = {
+        "task": task,
+        "settings": settings,
+        "code": code_digest(settings),
+        "files": dict(found),
+    }
     return key_of(content)[:32]
 
 
 def trajectory_key(configuration: Mapping[str, Any], n_samples: int) -> str:
-    """Key of a simulated trajectory: the settings that decide it, the content of its files, the code, the samples.
+    """Key of a simulated trajectory: the settings that decide it, the content of its files, the
+    code, the samples.
 
     Parameters
     ----------
@@ -62,8 +96,11 @@ def trajectory_key(configuration: Mapping[str, Any], n_samples: int) -> str:
     n_samples
         Of the simulation.
     """
-    settings = {name: value for name, value in configuration.items() if name not in AFTER_THE_TRAJECTORY}
-    code, files = code_digest(settings), file_digests(settings)
+    settings = {
+        name: value for name, value in configuration.items() if name not in AFTER_THE_TRAJECTORY
+    }
+    code = code_digest(settings)
+    files = file_digests(settings)
     return key_of({"settings": settings, "n_samples": n_samples, "files": files, "code": code})
 
 
@@ -73,19 +110,24 @@ def key_of(content: Mapping[str, Any]) -> str:
 
 
 def code_digest(configuration: Mapping[str, Any] | None = None) -> str:
-    """SHA-256 of everything that computes: equal digests compute the same numbers from the same settings.
+    """SHA-256 of everything that computes: equal digests compute the same numbers from the same
+    settings.
 
-    These are all modules of the toolbox, the versions of Python and of the packages that decide the numbers, and the
-    modules of others that a configuration names in a ``_target_``: the whole package that such a module lies
-    in, or the one file of a module that lies in none (not what this file imports).
+    These are all modules of the toolbox, the versions of Python and of the packages that decide the
+    numbers, and the modules of others that a configuration names in a ``_target_``: the whole
+    package that such a module lies in, or the one file of a module that lies in none (not what this
+    file imports).
 
     Parameters
     ----------
     configuration
-        Plain data, resolved. Its node ``hydra`` does not count: it says how a job is run, not what it computes.
+        Plain data, resolved. Its node ``hydra`` does not count: it says how a job is run, not what
+        it computes.
     """
     found = {"toolbox": _own_digest(), "packages": package_versions()}
-    targets = {str(value) for key, value in _leaves(_without_hydra(configuration)) if key == "_target_"}
+    targets = {
+        str(value) for key, value in _leaves(_without_hydra(configuration)) if key == "_target_"
+    }
     foreign = {target.partition(".")[0] for target in targets} - VERSIONED
     found |= {f"module {name}": _module_digest(name) for name in sorted(foreign)}
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
@@ -93,7 +135,9 @@ def code_digest(configuration: Mapping[str, Any] | None = None) -> str:
 
 @cache
 def _own_digest() -> str:
-    """SHA-256 of all modules of the toolbox: their names within their package and what they compute."""
+    """SHA-256 of all modules of the toolbox: their names within their package and what they
+    compute.
+    """
     digest = hashlib.sha256()
     for folder in OWN_FOLDERS:
         _add_modules(digest, folder)
@@ -102,7 +146,9 @@ def _own_digest() -> str:
 
 @cache
 def text_digest() -> str:
-    """SHA-256 of the text of the toolbox and of the versions: where it is equal, so is `code_digest`; it is faster."""
+    """SHA-256 of the text of the toolbox and of the versions: where it is equal, so is
+    `code_digest`; it is faster.
+    """
     digest = hashlib.sha256(package_versions().encode())
     for path in (path for folder in OWN_FOLDERS for path in sorted(folder.rglob("*.py"))):
         digest.update(path.read_bytes())
@@ -129,50 +175,73 @@ def _parsed(path: Path) -> bytes:
 
 @cache
 def _module_digest(name: str) -> str:
-    """Digest of a top-level package, or of a module that is a file of its own; nothing is imported."""
-    digest, spec = hashlib.sha256(), None
+    """Digest of a top-level package, or of a module that is a file of its own; nothing is
+    imported.
+    """
+    digest = hashlib.sha256()
+    spec = None
     with suppress(ImportError, ValueError):
         spec = find_spec(name)
     if spec is None:
         return "not found"
     for folder in sorted(spec.submodule_search_locations or []):
         _add_modules(digest, Path(folder))
-    if not spec.submodule_search_locations and spec.origin is not None and os.path.isfile(spec.origin):
+    if (
+        not spec.submodule_search_locations
+        and spec.origin is not None
+        and os.path.isfile(spec.origin)
+    ):
         digest.update(_parsed(Path(spec.origin)))
     return digest.hexdigest()
 
 
 def file_digests(configuration: Any) -> dict[str, str]:
-    """SHA-256 of the content of every file and folder that a text in a configuration names, by that text.
+    """SHA-256 of the content of every file and folder that a text in a configuration names, by that
+    text.
 
-    A folder counts if its name has a slash, or its key is `path` or `folder`: any text may be the name of some folder.
-    A file that cannot be read counts as that: who needs it will say so. Where a path is null, data come from the
-    folder that `SYSID_DATA` names, which counts by that name.
+    A folder counts if its name has a slash, or its key is `path` or `folder`: any text may be the
+    name of some folder. A file that cannot be read counts as that: who needs it will say so. Where
+    a path is null, data come from the folder that `SYSID_DATA` names, which counts by that name.
 
     Parameters
     ----------
     configuration
-        Plain data, resolved. Its keys that have no effect do not count, nor does `output`, the folder that a command
-        makes.
+        Plain data, resolved. Its keys that have no effect do not count, nor does `output`, the
+        folder that a command makes.
     """
     content = configuration
     if isinstance(content, Mapping):
-        content = {name: value for name, value in content.items() if name not in (*WITHOUT_EFFECT, "output")}
+        content = {
+            name: value
+            for name, value in content.items()
+            if name not in (*WITHOUT_EFFECT, "output")
+        }
     leaves = list(_leaves(content))
     texts = [(key, value) for key, value in leaves if isinstance(value, str) and value]
     found = {text: _file_digest(text) for _, text in texts if os.path.isfile(text)}
     folders = {text: text for key, text in texts if key in ("path", "folder") or "/" in text}
     if ("path", None) in leaves:
         folders[DATA_VARIABLE] = os.environ.get(DATA_VARIABLE, "")
-    found |= {name: _folder_digest(Path(folder)) for name, folder in folders.items() if os.path.isdir(folder)}
+    found |= {
+        name: _folder_digest(Path(folder))
+        for name, folder in folders.items()
+        if os.path.isdir(folder)
+    }
     return dict(sorted(found.items()))
 
 
 def _folder_digest(folder: Path) -> str:
-    """Digest of all files in a folder; of one around the working folder, where results lie too, without subfolders."""
+    """Digest of all files in a folder; of one around the working folder, where results lie too,
+    without subfolders.
+    """
     pattern = "*" if Path.cwd().is_relative_to(folder.absolute()) else "**/*"
     paths = sorted(path for path in folder.glob(pattern) if path.is_file())
-    return key_of({path.relative_to(folder).as_posix(): _file_digest(path, read_up_to=LARGE) for path in paths})
+    return key_of(
+        {
+            path.relative_to(folder).as_posix(): _file_digest(path, read_up_to=LARGE)
+            for path in paths
+        }
+    )
 
 
 def _file_digest(path: str | Path, read_up_to: float = float("inf")) -> str:
@@ -181,7 +250,13 @@ def _file_digest(path: str | Path, read_up_to: float = float("inf")) -> str:
         state = os.stat(path)
         if state.st_size > read_up_to:
             return f"{state.st_size} bytes of {state.st_mtime_ns}"
-        return _content_digest(os.path.abspath(path), state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+        return _content_digest(
+            os.path.abspath(path),
+            state.st_ino,
+            state.st_size,
+            state.st_mtime_ns,
+            state.st_ctime_ns,
+        )
     except OSError:
         return "unreadable"
 
@@ -198,7 +273,9 @@ def _without_hydra(configuration: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value that is no dict and no list, with the key that it, or the list that it stands in, belongs to."""
+    """Every value that is no dict and no list, with the key that it, or the list that it stands in,
+    belongs to.
+    """
     if isinstance(value, dict):
         for name, entry in value.items():
             yield from _leaves(entry, str(name))

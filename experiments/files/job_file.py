@@ -1,4 +1,6 @@
-"""The file of a job: summary, record and model of an identification, of one output or of several."""
+"""The file of a job: summary, record and model of an identification, of one output or of
+several.
+"""
 
 import hashlib
 import json
@@ -14,18 +16,38 @@ from sysid.model.model_file import GROUP, JOB
 from sysid.model.result import squared_unit
 
 FILE = "job.nc"
-SUMMARY, RECORD, MODEL = "summary", "record", GROUP  # groups, of several outputs with a group for each inside
-ONE, UNIT, SQUARED = "1", "target", "target squared"
+# groups, of several outputs with a group for each inside
+SUMMARY = "summary"
+RECORD = "record"
+MODEL = GROUP
+ONE = "1"
+UNIT = "target"
+SQUARED = "target squared"
 #: main numbers of a summary: unit and meaning
 NUMBERS = {
-    "smse": (ONE, "mean squared error of the final model on the validation part over the variance of the target"),
+    "smse": (
+        ONE,
+        "mean squared error of the final model on the validation part over the variance of the target",
+    ),
     "smse_initial": (ONE, "the same for the model before the stream"),
     "smse_no_change": (ONE, "the same for the prediction that nothing changes"),
-    "smse_stream": (ONE, "mean squared error in the stream over the variance of the target"),
+    "smse_stream": (
+        ONE,
+        "mean squared error in the stream over the variance of the target",
+    ),
     "rmse": (UNIT, "root mean squared error on the validation part"),
-    "mean_variance": (SQUARED, "mean latent predictive variance on the validation part"),
-    "coverage_95": (ONE, "fraction of the validation part within the 95 % band of a measurement"),
-    "nlpd": (ONE, "mean negative log predictive density of a measurement in nats, on the validation part"),
+    "mean_variance": (
+        SQUARED,
+        "mean latent predictive variance on the validation part",
+    ),
+    "coverage_95": (
+        ONE,
+        "fraction of the validation part within the 95 % band of a measurement",
+    ),
+    "nlpd": (
+        ONE,
+        "mean negative log predictive density of a measurement in nats, on the validation part",
+    ),
     "n_validation": (ONE, "samples of the validation part"),
     "n_initial": (ONE, "samples that gave the hyper-parameters"),
     "n_seen": (ONE, "samples of the stream"),
@@ -45,7 +67,16 @@ TIMES = {
 }
 #: numbers that are variables, too; every one makes each reader of the file slower by 0.05 ms
 VARIABLES = (
-    *("smse", "smse_initial", "smse_no_change", "smse_stream", "rmse", "mean_variance", "coverage_95", "nlpd"),
+    *(
+        "smse",
+        "smse_initial",
+        "smse_no_change",
+        "smse_stream",
+        "rmse",
+        "mean_variance",
+        "coverage_95",
+        "nlpd",
+    ),
     *("n_seen", "n_inserted", "n_revised", "n_points"),
 )
 
@@ -100,7 +131,11 @@ def read_summary(path: str | Path) -> dict[str, Any]:
     found = {name: _checked(attributes, path) for name, attributes in groups.items() if name}
     if not found:
         raise store.StoreError(f"{path} holds no summary: run its job again")
-    return found[SUMMARY] if SUMMARY in found else {name.partition("/")[2]: one for name, one in found.items()}
+    return (
+        found[SUMMARY]
+        if SUMMARY in found
+        else {name.partition("/")[2]: one for name, one in found.items()}
+    )
 
 
 def _name(group: str, output: str) -> str:
@@ -108,7 +143,9 @@ def _name(group: str, output: str) -> str:
 
 
 def _summary_dataset(summary: dict[str, Any]) -> xr.Dataset:
-    """Text of a summary as an attribute, and its main numbers as variables; nan where there is none."""
+    """Text of a summary as an attribute, and its main numbers as variables; nan where there is
+    none.
+    """
     unit = str(summary["target_unit"])
     units = {ONE: ONE, UNIT: unit, SQUARED: squared_unit(unit)}
     variables = {}
@@ -127,5 +164,7 @@ def _digest(text: str) -> str:
 def _checked(attributes: dict[str, Any], path: str | Path) -> dict[str, Any]:
     text = str(attributes.get("summary"))
     if attributes.get("summary_sha256") != _digest(text):
-        raise store.StoreError(f"{path} has a summary that is damaged or was edited: run its job again")
+        raise store.StoreError(
+            f"{path} has a summary that is damaged or was edited: run its job again"
+        )
     return dict(store.parse_json(text, path))

@@ -58,7 +58,8 @@ def state_alike(one: object, other: object, key: str) -> bool:
 
     They do not if one of them cannot be read, or does not state it.
     """
-    first, second = read_configuration(one), read_configuration(other)
+    first = read_configuration(one)
+    second = read_configuration(other)
     if first is None or second is None or key not in first or key not in second:
         return False
     return text_of(first[key]) == text_of(second[key])

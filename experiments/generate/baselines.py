@@ -1,4 +1,6 @@
-"""What models reach on a benchmark: its baselines, the lags that they take, their scores beside the noise floor."""
+"""What models reach on a benchmark: its baselines, the lags that they take, their scores beside the
+noise floor.
+"""
 
 import logging
 from abc import ABC, abstractmethod
@@ -74,7 +76,8 @@ class Arx(BaselineSettings):
     Parameters
     ----------
     ridge : float
-        Penalty on the coefficients of the standardised features, see `sysid.simulation.baselines.LinearArx.fit`.
+        Penalty on the coefficients of the standardised features, see
+        `sysid.simulation.baselines.LinearArx.fit`.
     """
 
     label: ClassVar = "ARX"
@@ -87,7 +90,8 @@ class Arx(BaselineSettings):
 
 @dataclass(frozen=True)
 class OnlineGp(BaselineSettings):
-    """The online Gaussian process of the toolbox: a fixed number of points, one pass over the estimation records.
+    """The online Gaussian process of the toolbox: a fixed number of points, one pass over the
+    estimation records.
 
     Parameters
     ----------
@@ -109,7 +113,9 @@ class OnlineGp(BaselineSettings):
 
     def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> Baseline:
         settings = Settings(**vars(self), seed=seed)
-        identification = sysid.Identification.of_records(records, narx, settings, start=sysid.Start())
+        identification = sysid.Identification.of_records(
+            records, narx, settings, start=sysid.Start()
+        )
         return IdentifiedBaseline(narx, identification.require_model())
 
 
@@ -125,7 +131,9 @@ class IdentifiedBaseline(Baseline):
 
 
 def label_baselines(settings: Mapping[str, BaselineSettings]) -> dict[str, str]:
-    """Names for people, by key in the scores; with the key in brackets where two baselines share a label."""
+    """Names for people, by key in the scores; with the key in brackets where two baselines share a
+    label.
+    """
     given = [baseline.label for baseline in settings.values()]
     labels = {key: key.replace("_", " ") for key in ("measurement_noise", "noise_floor", *settings)}
     for key, label in zip(settings, given, strict=True):
@@ -136,7 +144,8 @@ def label_baselines(settings: Mapping[str, BaselineSettings]) -> dict[str, str]:
 def choose_lags(
     given: Narx | Orders | AutomaticNarx, plant: Plant, n_samples: int, seed: int
 ) -> tuple[dict[str, Narx], list[str]]:
-    """Lags of every output that has any, that of the target first, and sentences on what cannot be computed with them.
+    """Lags of every output that has any, that of the target first, and sentences on what cannot be
+    computed with them.
 
     They are the given ones, or those of the dynamics along a simulation of so many samples.
 
@@ -150,7 +159,10 @@ def choose_lags(
 
     lags: dict[str, Narx] = {}
     notes = []
-    for output in (given.target, *plant.outputs):  # the target may be None: the first output
+    for output in (
+        given.target,
+        *plant.outputs,
+    ):  # the target may be None: the first output
         try:
             if output in lags:
                 continue
@@ -184,25 +196,37 @@ def score_models(
 ) -> dict[str, Any]:
     """RMSE on the test records, without their windows, by task, model and output.
 
-    ``scores["free_run"]["noise_floor"]["displacement"]["rmse"]``; None stands for a run that leaves the finite
-    numbers. The floor has every output, baselines those that have lags, and a free run where the lags need no
-    other output.
+    ``scores["free_run"]["noise_floor"]["displacement"]["rmse"]``; None stands for a run that leaves
+    the finite numbers. The floor has every output, baselines those that have lags, and a free run
+    where the lags need no other output.
     """
     test = [record for record in records if record.role == "test"]
     estimation = [record.measured for record in records if record.role == "estimation"]
-    units, window = {name: unit for name, unit, _ in plant.system.outputs}, test[0].window
-    models = {(key, o): one.fit(lags[o], estimation, seed) for o in units if o in lags for key, one in settings.items()}
-    errors: dict[tuple[str, ...], list[Array]] = defaultdict(list)  # by task, model, output: of every record
+    units = {name: unit for name, unit, _ in plant.system.outputs}
+    window = test[0].window
+    models = {
+        (key, o): one.fit(lags[o], estimation, seed)
+        for o in units
+        if o in lags
+        for key, one in settings.items()
+    }
+    errors: dict[tuple[str, ...], list[Array]] = defaultdict(
+        list
+    )  # by task, model, output: of every record
     for record in test:
-        trajectory, first = record.trajectory, record.transient + window
+        trajectory = record.trajectory
+        first = record.transient + window
         floor = find_floor(trajectory, plant.controller.inputs_driven, first - 1, noise_paths)
         noise = trajectory.noise_free_output - trajectory.output
         for i, name in enumerate(units):
             for task in TASKS:
                 errors[task, "measurement_noise", name].append(noise[first:, i])
-                errors[task, "noise_floor", name].append((getattr(floor, task) - trajectory.output)[first:, i])
+                errors[task, "noise_floor", name].append(
+                    (getattr(floor, task) - trajectory.output)[first:, i]
+                )
         for (key, name), model in models.items():
-            narx, measured = model.narx, record.measured[[*model.narx.signals]]
+            narx = model.narx
+            measured = record.measured[[*model.narx.signals]]
             rows = narx.dataset(measured)
             error = rows["target"].values - model.one_step(rows)
             errors["one_step", key, name].append(error[window - narx.max_lag :])
@@ -214,5 +238,8 @@ def score_models(
     for (task, key, name), found in errors.items():
         with np.errstate(over="ignore"):
             rms = float(np.sqrt(np.mean(np.concatenate(found) ** 2)))
-        scores[task][key][name] = {"unit": units[name], "rmse": rms if isfinite(rms) else None}
+        scores[task][key][name] = {
+            "unit": units[name],
+            "rmse": rms if isfinite(rms) else None,
+        }
     return {"initialisation_window": window, **scores}

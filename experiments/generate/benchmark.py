@@ -1,4 +1,6 @@
-"""A simulated benchmark: the records it plans, where they start, what is simulated, and all that is known of it."""
+"""A simulated benchmark: the records it plans, where they start, what is simulated, and all that is
+known of it.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +20,9 @@ from sysid.arrays import Array
 from sysid.data.source import ROLES
 from sysid.errors import UserError
 
-Ranges = Mapping[str, tuple[float, float]]  # of initial states, by the name of the state, in its unit
+Ranges = Mapping[
+    str, tuple[float, float]
+]  # of initial states, by the name of the state, in its unit
 
 
 class Split(NamedTuple):
@@ -59,42 +63,57 @@ def split_seed(seed: int, role: str, number: int) -> int:
 
 
 def count_samples(key: str, value: Any, dt: float) -> int:
-    """Count samples: a whole number of them, or a duration T with its unit, which is T / dt samples.
+    """Count samples: a whole number of them, or a duration T with its unit, which is T / dt
+    samples.
 
     >>> count_samples("test", 500, 0.1), count_samples("test", "500samples", 0.1), count_samples("test", "1min", 0.5)
     (500, 500, 120)
     """
     if isinstance(value, str):
         try:
-            value = samples_of(value, dt) - ("samples" not in value)  # n intervals reach over n + 1 samples
+            value = samples_of(value, dt) - (
+                "samples" not in value
+            )  # n intervals reach over n + 1 samples
         except UserError as error:
             raise UserError(f"{key}={value!r}: {error}") from error
     return whole(key, value, 2)
 
 
 def read_ranges(given: Any, system: System) -> Ranges:
-    """Read the ranges of random initial states; a state without a range keeps the system's own value.
+    """Read the ranges of random initial states; a state without a range keeps the system's own
+    value.
 
     Raises
     ------
     ValueError
-        No mapping of names to pairs of numbers; a state that does not exist; a range that descends, or one beyond the
-        limits of its state.
+        No mapping of names to pairs of numbers; a state that does not exist; a range that descends,
+        or one beyond the limits of its state.
     """
-    limits = {s.name: (s.unit, *pair) for s, *pair in zip(system.states, *system.state_limits(), strict=True)}
+    limits = {
+        s.name: (s.unit, *pair)
+        for s, *pair in zip(system.states, *system.state_limits(), strict=True)
+    }
     if not isinstance(given, Mapping | None):
         example = ", ".join(f"{name}: [-1, 1]" for name in limits)
-        raise UserError(f"initial_states must map names of states to ranges, such as {{{example}}}, got {given!r}")
+        raise UserError(
+            f"initial_states must map names of states to ranges, such as {{{example}}}, got {given!r}"
+        )
     ranges = {}
     for name, pair in (given or {}).items():
         if name not in limits:
-            raise UserError(f"initial_states names {name!r}, {type(system).__name__} has the states {[*limits]}")
+            raise UserError(
+                f"initial_states names {name!r}, {type(system).__name__} has the states {[*limits]}"
+            )
         unit, lower, upper = limits[name]
         values = pair if isinstance(pair, Sequence) else ()
-        numbers = [float(value) for value in values if type(value) in (int, float) and isfinite(value)]
+        numbers = [
+            float(value) for value in values if type(value) in (int, float) and isfinite(value)
+        ]
         if not len(numbers) == len(values) == 2 or not lower <= numbers[0] <= numbers[1] <= upper:
             within = f"within the limits {lower:g} to {upper:g} {unit} of the state; change it"
-            raise UserError(f"initial_states.{name}={pair} must be two numbers, lowest and highest value, {within}")
+            raise UserError(
+                f"initial_states.{name}={pair} must be two numbers, lowest and highest value, {within}"
+            )
         ranges[str(name)] = (numbers[0], numbers[1])
     return ranges
 
@@ -104,15 +123,17 @@ def draw_initial_state(system: System, ranges: Ranges, seed: int) -> Array | Non
 
     Without ranges it is None, the system's own.
 
-    A draw has a generator of its own, split off the seed by the name of the state: it is independent of all noise and
-    stays when other states get or lose a range.
+    A draw has a generator of its own, split off the seed by the name of the state: it is
+    independent of all noise and stays when other states get or lose a range.
     """
     if not ranges:
         return None
     state = np.array(system.initial_state(), dtype=np.float64)
     for i, signal in enumerate(system.states):
         if signal.name in ranges:
-            sequence = np.random.SeedSequence(seed, spawn_key=(*b"initial state ", *signal.name.encode()))
+            sequence = np.random.SeedSequence(
+                seed, spawn_key=(*b"initial state ", *signal.name.encode())
+            )
             state[i] = np.random.default_rng(sequence).uniform(*ranges[signal.name])
     return state
 
@@ -142,12 +163,26 @@ class SimulatedRecord:
 
     @property
     def truth(self) -> xr.Dataset:
-        """Noise-free outputs, measurement noise, states and process noise; the seed and what came before."""
-        simulated, system = self.trajectory, self.trajectory.system
-        signals = (*noise_free(system.outputs), *noises_of(system), *system.states, *system.noises)
+        """Noise-free outputs, measurement noise, states and process noise; the seed and what came
+        before.
+        """
+        simulated = self.trajectory
+        system = self.trajectory.system
+        signals = (
+            *noise_free(system.outputs),
+            *noises_of(system),
+            *system.states,
+            *system.noises,
+        )
         clean = simulated.noise_free_output
-        record = self._label(signals, clean, simulated.output - clean, simulated.state, simulated.noise)
-        facts = {"seed": int(simulated.seed), "transient": self.transient, "clipped_substeps": int(simulated.n_clipped)}
+        record = self._label(
+            signals, clean, simulated.output - clean, simulated.state, simulated.noise
+        )
+        facts = {
+            "seed": int(simulated.seed),
+            "transient": self.transient,
+            "clipped_substeps": int(simulated.n_clipped),
+        }
         return record.assign_attrs(facts)
 
     def _label(self, signals: tuple[Signal, ...], *columns: Array) -> xr.Dataset:
@@ -162,7 +197,9 @@ class SimulatedRecord:
         )
 
 
-def simulate_record(plan: Plan, plant: Plant, ranges: Ranges, *, transient: int, window: int) -> SimulatedRecord:
+def simulate_record(
+    plan: Plan, plant: Plant, ranges: Ranges, *, transient: int, window: int
+) -> SimulatedRecord:
     """Simulate a record, from a random initial state within the ranges.
 
     Parameters
@@ -177,9 +214,12 @@ def simulate_record(plan: Plan, plant: Plant, ranges: Ranges, *, transient: int,
     ValueError, ArithmeticError
         What the simulation raises, with the name of the record.
     """
-    start, window = draw_initial_state(plant.system, ranges, plan.seed), 0 if plan.role == "estimation" else window
+    start = draw_initial_state(plant.system, ranges, plan.seed)
+    window = 0 if plan.role == "estimation" else window
     try:
-        trajectory = plant.trajectory(plan.n_samples, plan.seed, transient=transient, initial_state=start)
+        trajectory = plant.trajectory(
+            plan.n_samples, plan.seed, transient=transient, initial_state=start
+        )
     except (*REFUSALS, SimulationError) as error:
         raise type(error)(f"record {plan.name}: {error}") from error
     return SimulatedRecord(plan.name, plan.role, trajectory, transient, window)
@@ -187,7 +227,9 @@ def simulate_record(plan: Plan, plant: Plant, ranges: Ranges, *, transient: int,
 
 def noises_of(system: System) -> tuple[Signal, ...]:
     """Measurement noise of every output as a signal."""
-    return tuple(Signal(f"{s.name}_noise", s.unit, f"noise on the {s.description}") for s in system.outputs)
+    return tuple(
+        Signal(f"{s.name}_noise", s.unit, f"noise on the {s.description}") for s in system.outputs
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +242,9 @@ class Benchmark:
     ranges: Ranges  # of the initial states
     records: list[SimulatedRecord]  # estimation, validation, test
     lags: Mapping[str, Narx]  # of the models of each output; the first are those of narx.nc
-    baselines: Mapping[str, Any]  # settings by key in the scores, of `experiments.generate.baselines`
+    baselines: Mapping[
+        str, Any
+    ]  # settings by key in the scores, of `experiments.generate.baselines`
     scores: Mapping[str, Any]  # of noise floor and baselines
     notes: list[str]  # on the scores
 
@@ -211,4 +255,6 @@ class Benchmark:
     def count(self) -> str:
         """How many records of how many samples."""
         parts = {role: self.select(role) for role in ROLES}
-        return ", ".join(f"{len(part)} x {part[0].n_samples} {role}" for role, part in parts.items())
+        return ", ".join(
+            f"{len(part)} x {part[0].n_samples} {role}" for role, part in parts.items()
+        )

@@ -1,4 +1,6 @@
-"""The data card: the page `card.md` filled with the facts of a benchmark, for those who do not have this toolbox."""
+"""The data card: the page `card.md` filled with the facts of a benchmark, for those who do not have
+this toolbox.
+"""
 
 import dataclasses
 import inspect
@@ -20,14 +22,28 @@ from simulators import Interpolation, System, noise_free, signal_to_noise, subst
 from simulators.system import describe_fields
 
 TEMPLATE = Path(__file__).with_name("card.md")
-REACHED = ("record", "input", "mean", "rms about the mean", "min", "max", "crest factor")  # by the excitation
+REACHED = (
+    "record",
+    "input",
+    "mean",
+    "rms about the mean",
+    "min",
+    "max",
+    "crest factor",
+)  # by the excitation
 
 
-def fill_card(benchmark: Benchmark, origin: Mapping[str, str], checksums: Mapping[str, str], *, figures: bool) -> str:
+def fill_card(
+    benchmark: Benchmark,
+    origin: Mapping[str, str],
+    checksums: Mapping[str, str],
+    *,
+    figures: bool,
+) -> str:
     """Fill the template of the card.
 
-    A paragraph of the template that begins with ``[fact]`` stands in the card only where that fact is not empty, one
-    with ``[!fact]`` only where it is; a paragraph that turns out empty never.
+    A paragraph of the template that begins with ``[fact]`` stands in the card only where that fact
+    is not empty, one with ``[!fact]`` only where it is; a paragraph that turns out empty never.
 
     Parameters
     ----------
@@ -39,7 +55,11 @@ def fill_card(benchmark: Benchmark, origin: Mapping[str, str], checksums: Mappin
         Whether there are any.
     """
     sums = [(f"`{name}`", f"`{digest}`") for name, digest in checksums.items()]
-    facts = collect_facts(benchmark) | {**origin, "figures": figures, "checksums": table(("data", "SHA-256"), sums)}
+    facts = collect_facts(benchmark) | {
+        **origin,
+        "figures": figures,
+        "checksums": table(("data", "SHA-256"), sums),
+    }
     paragraphs = []
     for paragraph in TEMPLATE.read_text(encoding="utf-8").strip().split("\n\n"):
         absent, fact, text = re.findall(r"\A(?:\[(!?)(\w+)\] )?(.*)\Z", paragraph, re.DOTALL)[0]
@@ -58,8 +78,12 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
 
     An empty one is a fact that is not so.
     """
-    plant, system, given, test = benchmark.plant, benchmark.plant.system, benchmark.settings, benchmark.select("test")
-    data, answer = "`benchmark.nc`, `csv/`", "`truth.nc`"
+    plant = benchmark.plant
+    system = benchmark.plant.system
+    given = benchmark.settings
+    test = benchmark.select("test")
+    data = "`benchmark.nc`, `csv/`"
+    answer = "`truth.nc`"
     groups = (
         (system.inputs, "input", data),
         (system.outputs, "output, measured", data),
@@ -68,49 +92,108 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
         (system.states, "state", answer),
         (system.noises, "process noise", answer),
     )
-    signals = [(f"`{s.name}`", role, s.unit, s.description, place) for group, role, place in groups for s in group]
+    signals = [
+        (f"`{s.name}`", role, s.unit, s.description, place)
+        for group, role, place in groups
+        for s in group
+    ]
     texts = describe_fields(type(system))
     fields = [one.name for one in dataclasses.fields(system)]
     parameters = [(f"`{name}`", getattr(system, name), texts.get(name, "")) for name in fields]
     stds = system.noise_std().tolist()
-    process = [(f"`{s.name}`", std, s.unit, s.description) for s, std in zip(system.noises, stds, strict=True)]
+    process = [
+        (f"`{s.name}`", std, s.unit, s.description)
+        for s, std in zip(system.noises, stds, strict=True)
+    ]
 
     sources = dict.fromkeys(plant.inputs, "nothing: it is 0")
-    sources |= {name: f"excitation `{type(source).__name__}`" for name, source in plant.excitations.items()}
-    sources |= {name: f"weather `{type(source).__name__}`" for name, source in plant.weather.items()}
-    sources |= dict.fromkeys(plant.controller.inputs_driven, f"controller `{type(plant.controller).__name__}`")
+    sources |= {
+        name: f"excitation `{type(source).__name__}`" for name, source in plant.excitations.items()
+    }
+    sources |= {
+        name: f"weather `{type(source).__name__}`" for name, source in plant.weather.items()
+    }
+    sources |= dict.fromkeys(
+        plant.controller.inputs_driven,
+        f"controller `{type(plant.controller).__name__}`",
+    )
     acting = {name: given[name] for name in ("controller", "weather") if given.get(name)}
     if plant.excitations:
         own = given.get("excitations") or {}
-        acting["excitations"] = {name: own.get(name, given["excitation"]) for name in plant.excitations}
+        acting["excitations"] = {
+            name: own.get(name, given["excitation"]) for name in plant.excitations
+        }
 
-    inputs, noises = [], []  # what came out, by record
+    # what came out, by record
+    inputs = []
+    noises = []
     for record in benchmark.records:
         for name, unit, _ in system.inputs:
             u = record.measured[name].values
-            mean, rms = u.mean(), u.std()
+            mean = u.mean()
+            rms = u.std()
             numbers = (mean if abs(mean) > 1e-12 * rms else 0.0, rms, u.min(), u.max())
             crest = f"{np.abs(u - mean).max() / rms:.4g}" if rms > 0 else "constant"
-            inputs.append((record.name, f"`{name}` [{unit}]", *(f"{x:.4g}" for x in numbers), crest))
-        y0, y = (of[record.transient :] for of in (record.trajectory.noise_free_output, record.trajectory.output))
-        for name, ratio, error in zip(plant.outputs, signal_to_noise(y0, y), (y - y0).T, strict=True):
+            inputs.append(
+                (
+                    record.name,
+                    f"`{name}` [{unit}]",
+                    *(f"{x:.4g}" for x in numbers),
+                    crest,
+                )
+            )
+        y0, y = (
+            of[record.transient :]
+            for of in (record.trajectory.noise_free_output, record.trajectory.output)
+        )
+        for name, ratio, error in zip(
+            plant.outputs, signal_to_noise(y0, y), (y - y0).T, strict=True
+        ):
             decibels = "no noise" if np.isinf(ratio) else f"{ratio:.2f}"
-            noises.append((record.name, f"`{name}`", f"{np.sqrt(np.mean(error**2)):.4g}", decibels))
+            noises.append(
+                (
+                    record.name,
+                    f"`{name}`",
+                    f"{np.sqrt(np.mean(error**2)):.4g}",
+                    decibels,
+                )
+            )
 
     units = {signal.name: signal.unit for signal in system.states}
-    drawn = [f"`{name}` from {low:g} to {high:g} {units[name]}" for name, (low, high) in benchmark.ranges.items()]
+    drawn = [
+        f"`{name}` from {low:g} to {high:g} {units[name]}"
+        for name, (low, high) in benchmark.ranges.items()
+    ]
     others = ", the other states as in the parameters" if len(drawn) < len(units) else ""
     starts = f"a random initial state of its own (uniform, {', '.join(drawn)}{others}; `truth.nc` holds the states)"
     splits = [(r.name, r.role, r.n_samples, r.transient, r.window) for r in benchmark.records]
 
-    labels, scores = label_baselines(benchmark.baselines), []
+    labels = label_baselines(benchmark.baselines)
+    scores = []
     for name, unit, _ in system.outputs:
-        rows, best = [], (benchmark.scores["free_run"]["noise_floor"].get(name) or {}).get("rmse")
+        rows = []
+        best = (benchmark.scores["free_run"]["noise_floor"].get(name) or {}).get("rmse")
         for key, label in labels.items():
             found = [benchmark.scores[task][key].get(name) for task in TASKS]
             reached = (found[-1] or {}).get("rmse")
-            rows.append((label, *map(_show, found), f"{reached / best:.3g}" if reached is not None and best else "-"))
-        scores.append(table((f"RMSE of `{name}` [{unit}]", "one step ahead", "free run", "over the floor"), rows))
+            rows.append(
+                (
+                    label,
+                    *map(_show, found),
+                    f"{reached / best:.3g}" if reached is not None and best else "-",
+                )
+            )
+        scores.append(
+            table(
+                (
+                    f"RMSE of `{name}` [{unit}]",
+                    "one step ahead",
+                    "free run",
+                    "over the floor",
+                ),
+                rows,
+            )
+        )
     lags = [
         f"Lags of the models of `{narx.target}`{'' if number else ' and of `narx.nc`'}: "
         f"{', '.join(f'`{name}`' for name in narx.feature_names)}."
@@ -129,7 +212,10 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
         "signals": table(("name", "role", "unit", "meaning", "in"), signals),
         "inputs": plant.inputs,
         **{member.name: plant.inputs and plant.interpolation is member for member in Interpolation},
-        "sources": table(("input", "driven by"), [(f"`{name}`", source) for name, source in sources.items()]),
+        "sources": table(
+            ("input", "driven by"),
+            [(f"`{name}`", source) for name, source in sources.items()],
+        ),
         "excitation_settings": to_yaml(acting) if plant.inputs and acting else "",
         "excitation_reached": table(REACHED, inputs),
         "noise_reached": table(("record", "output", "rms", "signal-to-noise ratio [dB]"), noises),
@@ -138,12 +224,19 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
         "noisy": any(stds),
         "counts": benchmark.count(),
         "starts": f"from {starts}" if drawn else "from the initial state of the parameters",
-        "splits": table(("record", "split", "samples", "discarded before", "initialisation window"), splits),
+        "splits": table(
+            ("record", "split", "samples", "discarded before", "initialisation window"),
+            splits,
+        ),
         "window": test[0].window,
-        "prediction_files": "predictions_0.csv predictions_1.csv ..." if len(test) > 1 else "predictions.csv",
+        "prediction_files": "predictions_0.csv predictions_1.csv ..."
+        if len(test) > 1
+        else "predictions.csv",
         "scores": "\n\n".join(scores),
         "notes": "\n".join(f"- {note}." for note in benchmark.notes),
-        "baselines": "\n".join(f"- *{labels[key]}*: {read_summary(one)}" for key, one in benchmark.baselines.items()),
+        "baselines": "\n".join(
+            f"- *{labels[key]}*: {read_summary(one)}" for key, one in benchmark.baselines.items()
+        ),
         "closed_loop": not plant.is_open_loop,
         "lags": "\n".join(lags),
     }
@@ -162,7 +255,8 @@ def _show(score: Mapping[str, Any] | None) -> str:
 def read_equations(system: System) -> str:
     """Docstring of the class up to its first section, in Markdown: blocks after ``::`` become code.
 
-    A class without a docstring of its own has no equations here; `read_code` shows what is computed.
+    A class without a docstring of its own has no equations here; `read_code` shows what is
+    computed.
     """
     text = re.split(r"^.+\n-{3,}\s*$", _docstring(system), maxsplit=1, flags=re.MULTILINE)[0]
     paragraphs = []
@@ -186,7 +280,9 @@ def read_summary(thing: object) -> str:
 
 
 def read_code(system: System) -> str:
-    """Python text of drift and output, which is what is computed; empty where it cannot be found."""
+    """Python text of drift and output, which is what is computed; empty where it cannot be
+    found.
+    """
     texts = [_source(getattr(type(system), name)) for name in ("drift", "output", "parameters")]
     return "\n".join(dedent(text) for text in texts if text).rstrip()
 

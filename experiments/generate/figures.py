@@ -2,7 +2,17 @@
 
 from textwrap import fill
 
-from experiments.drawing.style import BLUE, GREEN, GREY, ORANGE, png, screen, show_from_to, unit_of, with_clock
+from experiments.drawing.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    png,
+    screen,
+    show_from_to,
+    unit_of,
+    with_clock,
+)
 from experiments.generate.benchmark import Benchmark
 from sysid.data.source import ROLES
 
@@ -10,13 +20,17 @@ COLORS = {"estimation": BLUE, "validation": GREEN, "test": ORANGE}
 
 
 def draw_time_series(benchmark: Benchmark) -> bytes:
-    """Every input and output of the first record of each role, the initialisation window shaded, as PNG."""
+    """Every input and output of the first record of each role, the initialisation window shaded, as
+    PNG.
+    """
     records = {role: benchmark.select(role)[0] for role in ROLES}
     measured = {role: with_clock(record.measured, "time") for role, record in records.items()}
-    names, panels = list(map(str, measured["test"].data_vars)), {"ncols": len(ROLES), "squeeze": False}
+    names = list(map(str, measured["test"].data_vars))
+    panels = {"ncols": len(ROLES), "squeeze": False}
     figure, axes = screen(len(names), 0.8 + 2.0 * len(names), sharey="row", sharex="col", **panels)
     for column, (role, record) in enumerate(measured.items()):
-        x, window = record["shown"].values, records[role].window
+        x = record["shown"].values
+        window = records[role].window
         for ax, name in zip(axes[:, column], names, strict=True):
             ax.plot(x, record[name].values, color=COLORS[role], linewidth=0.7)
             if window:
@@ -25,5 +39,11 @@ def draw_time_series(benchmark: Benchmark) -> bytes:
         axes[0, column].set_title(f"{records[role].name}: {len(x)} samples")
         axes[-1, column].set_xlabel(record["shown"].attrs["label"])
     for ax, name in zip(axes[:, 0], names, strict=True):
-        ax.set_ylabel(fill(f"{name} [{unit_of(measured['test'][name])}]", 22, break_long_words=False))
+        ax.set_ylabel(
+            fill(
+                f"{name} [{unit_of(measured['test'][name])}]",
+                22,
+                break_long_words=False,
+            )
+        )
     return png(figure)

@@ -1,4 +1,6 @@
-"""What no model can be expected to beat: the true system, told everything but the noise that is still to come."""
+"""What no model can be expected to beat: the true system, told everything but the noise that is
+still to come.
+"""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,18 +26,20 @@ class Floor(NamedTuple):
 
 
 def find_floor(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths: int) -> Floor:
-    """Predict every sample of a trajectory by the system that made it, with the mean over the process noise.
+    """Predict every sample of a trajectory by the system that made it, with the mean over the
+    process noise.
 
     ::
 
         one step:  y[k] = E_w h(f(x[k-1], u, w))
         free run:  y[k] = E_w h(z[k]),  z[start] = x[start],  z[k] = f(z[k-1], u, w[k-1])
 
-    with the true states x and the recorded inputs u. These means have the smallest expected squared error of all
-    predictions that know x, u and the system, but not the noise to come. The mean over one step is a sum over
-    2 n_w + 1 values of the noise, 0 and +-sqrt(3) standard deviations of each channel, exact for polynomials in
-    one channel up to degree five. That of the free run is over simulated noise paths, in pairs w and -w, for which a
-    linear system needs only one. Without process noise one simulation is both.
+    with the true states x and the recorded inputs u. These means have the smallest expected squared
+    error of all predictions that know x, u and the system, but not the noise to come. The mean over
+    one step is a sum over 2 n_w + 1 values of the noise, 0 and +-sqrt(3) standard deviations of
+    each channel, exact for polynomials in one channel up to degree five. That of the free run is
+    over simulated noise paths, in pairs w and -w, for which a linear system needs only one. Without
+    process noise one simulation is both.
 
     Parameters
     ----------
@@ -53,10 +57,18 @@ def find_floor(trajectory: Trajectory, driven: Sequence[str], start: int, n_path
 
 def _one_step(trajectory: Trajectory, driven: Sequence[str]) -> Array:
     """Mean of every output (n, n_y), given the state one sample earlier."""
-    system, state = trajectory.system, trajectory.state
-    advance, dt = stepper(system), trajectory.system.dt
+    system = trajectory.system
+    state = trajectory.state
+    advance = stepper(system)
+    dt = trajectory.system.dt
     channels = np.diag(system.noise_std())[system.noise_std() > 0]
-    points = np.concatenate([np.zeros((1, len(system.noises))), np.sqrt(3) * channels, -np.sqrt(3) * channels])
+    points = np.concatenate(
+        [
+            np.zeros((1, len(system.noises))),
+            np.sqrt(3) * channels,
+            -np.sqrt(3) * channels,
+        ]
+    )
     weights = np.array([1 - len(channels) / 3] + 2 * len(channels) * [1 / 6])
     reached = np.repeat(state[np.newaxis], len(points), axis=0)
     for k, inputs in enumerate(_inputs_between(trajectory, driven)):
@@ -71,7 +83,8 @@ def _one_step(trajectory: Trajectory, driven: Sequence[str]) -> Array:
 
 def _free_run(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths: int) -> Array:
     """Mean of every output (n, n_y) over the noise paths."""
-    system, pieces = trajectory.system, _pieces(trajectory, driven, start)
+    system = trajectory.system
+    pieces = _pieces(trajectory, driven, start)
     _, address, parameters, limits, dt, substeps = problem_of(system)
 
     def follow_path(noise: Array) -> Array:
@@ -79,10 +92,24 @@ def _free_run(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths
 
         The path is (n, n_w); the outputs are nan once they diverge.
         """
-        states, work = trajectory.state.copy(), np.empty((WORK_ROWS, trajectory.state.shape[1]))
+        states = trajectory.state.copy()
+        work = np.empty((WORK_ROWS, trajectory.state.shape[1]))
         for first, last, values, rows in pieces:
-            part, shown = states[first : last + 1], noise[first : last + 1]
-            done, _, _ = follow(address, first, dt, substeps, part, values, rows, shown, parameters, limits, work)
+            part = states[first : last + 1]
+            shown = noise[first : last + 1]
+            done, _, _ = follow(
+                address,
+                first,
+                dt,
+                substeps,
+                part,
+                values,
+                rows,
+                shown,
+                parameters,
+                limits,
+                work,
+            )
             if done < last - first:
                 states[first + done + 1 :] = np.nan
                 break
@@ -91,13 +118,18 @@ def _free_run(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths
     def run(number: int) -> Array:
         """Mean of the outputs under a noise path and under its negative."""
         sequence = np.random.SeedSequence(trajectory.seed, spawn_key=(*b"noise floor", number))
-        noise = held_noise(np.random.default_rng(sequence), len(trajectory.time), system.noise_std())
+        noise = held_noise(
+            np.random.default_rng(sequence), len(trajectory.time), system.noise_std()
+        )
         return (follow_path(noise) + follow_path(-noise)) / 2 if noise.any() else follow_path(noise)
 
-    mean, n_pairs = run(0), -(-n_paths // 2) if system.noise_std().any() else 1
+    mean = run(0)
+    n_pairs = -(-n_paths // 2) if system.noise_std().any() else 1
     with ThreadPoolExecutor(n_cores()) as pool:
         for first in range(1, n_pairs, BATCH):
-            for number, value in enumerate(pool.map(run, range(first, min(first + BATCH, n_pairs))), first):
+            for number, value in enumerate(
+                pool.map(run, range(first, min(first + BATCH, n_pairs))), first
+            ):
                 mean = mean + (value - mean) / (number + 1)
     return mean
 
@@ -120,9 +152,14 @@ def _pieces(trajectory: Trajectory, driven: Sequence[str], start: int) -> tuple[
 
 def _inputs_between(trajectory: Trajectory, driven: Sequence[str]) -> Iterator[Array]:
     """Yield the inputs from each sample to the next as the stepper takes them."""
-    system, u = trajectory.system, trajectory.input
+    system = trajectory.system
+    u = trajectory.input
     columns = [index for index, signal in enumerate(system.inputs) if signal.name in driven]
-    between = (inputs for piece in trajectory.interpolation.pieces(u, system.substeps) for inputs in piece.split())
+    between = (
+        inputs
+        for piece in trajectory.interpolation.pieces(u, system.substeps)
+        for inputs in piece.split()
+    )
     for k, inputs in enumerate(between):
         inputs = inputs.copy()
         inputs[:, columns] = u[k, columns]

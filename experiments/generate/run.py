@@ -1,4 +1,6 @@
-"""One benchmark folder from end to end: simulate every record, bound what can be reached, score baselines, write."""
+"""One benchmark folder from end to end: simulate every record, bound what can be reached, score
+baselines, write.
+"""
 
 import json
 import logging
@@ -13,7 +15,13 @@ from typing import Any, cast
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.cli.build import build, build_all, check_trusted, targets_of, trusted_names
+from experiments.cli.build import (
+    build,
+    build_all,
+    check_trusted,
+    targets_of,
+    trusted_names,
+)
 from experiments.cli.config import CONF
 from experiments.cli.invocation import is_multirun
 from experiments.cli.options import flag, whole
@@ -39,8 +47,17 @@ from sysid.store import provenance
 
 WINDOW = 50  # samples that are not judged, in records that are long enough
 GUESSABLE = 2**32  # seeds below it can be tried one by one
-NOT_STORED = ("output", "figures", "trusted")  # keys that are no part of what makes the data
-HIDDEN = ("seed=", "output=", "trusted=", "hydra.")  # overrides that tell the answer, or folders of this machine
+NOT_STORED = (
+    "output",
+    "figures",
+    "trusted",
+)  # keys that are no part of what makes the data
+HIDDEN = (
+    "seed=",
+    "output=",
+    "trusted=",
+    "hydra.",
+)  # overrides that tell the answer, or folders of this machine
 OWN = {"simulators", "sysid", "experiments"}
 
 log = logging.getLogger(__name__)
@@ -57,7 +74,9 @@ class GenerateSettings:
     splits: tuple[Split, ...]  # estimation, validation and test
     transient: int  # samples simulated before each record and discarded
     ranges: Ranges  # of the initial states; without one a state starts from the system's own value
-    initialisation_window: int | None  # samples of a test that are not judged; None: `choose_window`
+    initialisation_window: (
+        int | None
+    )  # samples of a test that are not judged; None: `choose_window`
     noise_paths: int  # simulated to find what no model can beat in free run
     narx: Narx | Orders | AutomaticNarx  # lags of the models, or how they are found
     baselines: Mapping[str, BaselineSettings]  # models that are scored, by key
@@ -75,19 +94,22 @@ def run(config: DictConfig, folder: Path, *, trusted: Sequence[str] = ()) -> flo
     folder
         Where the benchmark goes, under its name, if the configuration has no `output`.
     trusted
-        Modules and classes that the configuration may name besides those of the toolbox. Not needed on the command
-        line, unless it starts from a file that somebody else may have written.
+        Modules and classes that the configuration may name besides those of the toolbox. Not needed
+        on the command line, unless it starts from a file that somebody else may have written.
 
     Raises
     ------
     ValueError, ArithmeticError, sysid.StoreError
-        Bad settings, a simulation that diverges, a folder that is there already or cannot be written to. No
-        folder is left behind.
+        Bad settings, a simulation that diverges, a folder that is there already or cannot be
+        written to. No folder is left behind.
     """
     settings = read_settings(config, folder, trusted)
     if not is_multirun():
         name = settings.name
-        log.info("Generate a benchmark of %s: records, noise floor, baselines; takes seconds to some minutes", name)
+        log.info(
+            "Generate a benchmark of %s: records, noise floor, baselines; takes seconds to some minutes",
+            name,
+        )
     with new_folder(settings.folder) as place:
         benchmark = make_benchmark(settings)
         with doing("writing files and figures"):
@@ -106,11 +128,15 @@ def read_settings(config: DictConfig, folder: Path, trusted: Sequence[str]) -> G
     ValueError
         With the name of the key.
     """
-    config = cast(DictConfig, OmegaConf.merge({"output": None, "figures": True}, config))  # a kept one lacks them
+    config = cast(
+        DictConfig, OmegaConf.merge({"output": None, "figures": True}, config)
+    )  # a kept one lacks them
     everything = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     if not starts_from_package():
         given = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-        by_command = any(item.lstrip("+").startswith("trusted=") for item in given)  # a file cannot trust itself
+        by_command = any(
+            item.lstrip("+").startswith("trusted=") for item in given
+        )  # a file cannot trust itself
         check_trusted(everything, [*trusted, *(trusted_names(config) if by_command else [])])
     plant = plant_of(config)
     name = type(plant.system).__name__ if config.name is None else config.name
@@ -133,10 +159,16 @@ def read_settings(config: DictConfig, folder: Path, trusted: Sequence[str]) -> G
 
 
 def starts_from_package() -> bool:
-    """Whether the command composes its configuration from ours: what else it names stands on its command line."""
+    """Whether the command composes its configuration from ours: what else it names stands on its
+    command line.
+    """
     if not HydraConfig.initialized() or HydraConfig.get().job.config_name != "generate":
         return False
-    main = [source.path for source in HydraConfig.get().runtime.config_sources if source.provider == "main"]
+    main = [
+        source.path
+        for source in HydraConfig.get().runtime.config_sources
+        if source.provider == "main"
+    ]
     return main == [str(CONF)]
 
 
@@ -148,12 +180,16 @@ def check_options(config: DictConfig, name: Any) -> None:
     ValueError
         With the name of the key.
     """
-    texts = {"name": name, "licence": config.licence} | ({} if config.output is None else {"output": config.output})
+    texts = {"name": name, "licence": config.licence} | (
+        {} if config.output is None else {"output": config.output}
+    )
     for key, text in texts.items():
         if not isinstance(text, str) or not text.strip():
             raise UserError(f"{key} must be a text that is not empty, got {text!r}; change {key}")
     if "/" in name or name.startswith("."):
-        raise UserError(f"name must be fit for a folder: no '/' and no '.' in front, got {name!r}; change name")
+        raise UserError(
+            f"name must be fit for a folder: no '/' and no '.' in front, got {name!r}; change name"
+        )
     flag("figures", config.figures)
     whole("transient", config.transient, 0)
     whole("noise_paths", config.noise_paths, 4)
@@ -168,7 +204,9 @@ def read_splits(config: DictConfig, dt: float) -> tuple[Split, ...]:
         A length or a number of realisations that is not possible, with the name of its key.
     """
     if not isinstance(config.realisations, DictConfig):
-        raise UserError(f"realisations must map {', '.join(ROLES)} to numbers, got {config.realisations!r}")
+        raise UserError(
+            f"realisations must map {', '.join(ROLES)} to numbers, got {config.realisations!r}"
+        )
     splits = []
     for role in ROLES:
         n_samples = count_samples(role, config[role], dt)
@@ -215,8 +253,8 @@ def make_benchmark(settings: GenerateSettings) -> Benchmark:
 def choose_window(given: int | None, shortest: int, largest_lag: int) -> int:
     """Choose how many samples at the start of validation and test records are not judged.
 
-    Without a number of the configuration `WINDOW`, in records of less than ten times as many a tenth of the
-    shortest, but never less than the largest lag.
+    Without a number of the configuration `WINDOW`, in records of less than ten times as many a
+    tenth of the shortest, but never less than the largest lag.
 
     Raises
     ------
@@ -233,16 +271,26 @@ def choose_window(given: int | None, shortest: int, largest_lag: int) -> int:
 
 
 def describe_origin(settings: dict[str, Any]) -> dict[str, Any]:
-    """Facts of the card on how a folder was made: command line without seed and folders, time, versions, commit."""
+    """Facts of the card on how a folder was made: command line without seed and folders, time,
+    versions, commit.
+    """
     stamp = provenance()
-    versions = ", ".join(f"{name} {version}" for name, version in json.loads(stamp["package_versions"]).items())
+    versions = ", ".join(
+        f"{name} {version}" for name, version in json.loads(stamp["package_versions"]).items()
+    )
     made = [("made", stamp["creation_time"]), ("versions", versions)]
     made.append(("source commit", stamp.get("source_commit", "unknown")))
     facts = {"made": table(("", ""), made), "command": "", "needs": ""}
     if HydraConfig.initialized():
-        overrides = [item for item in HydraConfig.get().overrides.task if not item.lstrip("+~").startswith(HIDDEN)]
+        overrides = [
+            item
+            for item in HydraConfig.get().overrides.task
+            if not item.lstrip("+~").startswith(HIDDEN)
+        ]
         for source in HydraConfig.get().runtime.config_sources:
-            if source.provider == "command-line":  # the user's own files, relative to where the command ran
+            if (
+                source.provider == "command-line"
+            ):  # the user's own files, relative to where the command ran
                 below = Path(os.path.relpath(source.path))
                 place = f"path/to/{below.name}" if ".." in below.parts else below.as_posix()
                 overrides = ["--config-dir", place, *overrides]
@@ -261,5 +309,12 @@ def tell(benchmark: Benchmark, target: Path) -> None:
         log.info("Note: %s", note.replace("`", ""))
     seed = benchmark.settings["seed"]
     if seed < GUESSABLE:
-        log.info("Note: seed %s can be guessed; to publish without the answer take a secret one of 63 bits", seed)
-    log.info("Benchmark: %s; next: read CARD.md; python %s/score.py predictions.csv scores a model", target, target)
+        log.info(
+            "Note: seed %s can be guessed; to publish without the answer take a secret one of 63 bits",
+            seed,
+        )
+    log.info(
+        "Benchmark: %s; next: read CARD.md; python %s/score.py predictions.csv scores a model",
+        target,
+        target,
+    )

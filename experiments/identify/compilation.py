@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 def compile_together() -> None:
     """Compile what every live identification calls, if nothing of it is kept yet.
 
-    The second process compiles the learning, this one the rest. numba keeps what each compiled in files, and makes the
-    same machine code whoever compiles.
+    The second process compiles the learning, this one the rest. numba keeps what each compiled in
+    files, and makes the same machine code whoever compiles.
     """
     if PLAIN or learn.signatures:
         return
@@ -25,7 +25,8 @@ def compile_together() -> None:
     if not covariance_matrix.stats.cache_misses:
         return
     log.info("The first run compiles for some seconds")
-    own, learning = gp.copy(), Beside(lambda: gp.update([0.0], 0.0))
+    own = gp.copy()
+    learning = Beside(lambda: gp.update([0.0], 0.0))
     delete(own._state, 0, 0)  # first: the learning needs it in a moment, and takes it from the file
     own.fit([[0.0]], [0.0])
     own.predict(np.zeros((1, 1)))

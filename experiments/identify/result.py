@@ -21,8 +21,18 @@ from sysid.beside import PATIENCE, Beside
 from sysid.model.result import result_dataset, with_estimates
 
 #: files of the full outputs that a run may leave out
-FIGURES = ("signals", "temperatures", "prediction", "dictionary", "error", "comparison", "validation")
-EVEN, ODD = slice(0, None, 2), slice(1, None, 2)  # of the figures: a second process draws the former
+FIGURES = (
+    "signals",
+    "temperatures",
+    "prediction",
+    "dictionary",
+    "error",
+    "comparison",
+    "validation",
+)
+# of the figures: a second process draws the former
+EVEN = slice(0, None, 2)
+ODD = slice(1, None, 2)
 
 
 @dataclass(eq=False)
@@ -32,13 +42,16 @@ class Result:
     source: Source
     identification: Identification
     window: LagWindow
-    record: np.ndarray  # what became of each row of the identified part, as of `Identification.observe_many`
+    # what became of each row of the identified part, as of `Identification.observe_many`
+    record: np.ndarray
     rows: xr.Dataset | None  # lag data set of the whole trajectory
     validation: xr.Dataset | None  # its rows after the identified part
     predicted: Prediction  # of the final model for the validation rows
     predicted_initial: Prediction  # of the model before the stream
     stopped: BaseException | None  # what ended the run early
-    interrupted: BaseException | None = None  # what ended the validation early; the identification is complete
+    interrupted: BaseException | None = (
+        None  # what ended the validation early; the identification is complete
+    )
     report: Report | None = None  # of the free run on the test records
     notes: list[str] = field(default_factory=list)  # on it
     linear: dict[str, Any] | None = None  # errors of linear models of the same record
@@ -51,7 +64,9 @@ class Result:
 
     @property
     def has_no_feedback(self) -> bool:
-        """Whether a simulation beside the model takes the place of the past of its output: one step is a free run."""
+        """Whether a simulation beside the model takes the place of the past of its output: one step
+        is a free run.
+        """
         narx = self.identification.narx
         return self.source.physics is not None and not narx.lags[narx.target]
 
@@ -69,7 +84,9 @@ class Result:
     @cached_property
     def content(self) -> Content:
         """Summary, record and model as data sets, as far as there are any."""
-        model, rows, identified = self.identification.model, self.rows, self.identified
+        model = self.identification.model
+        rows = self.rows
+        identified = self.identified
         if rows is None or identified is None or self.validation is None:
             return Content(self.summary, None, None)
         target = self.identification.narx.predict
@@ -79,12 +96,16 @@ class Result:
         if self.identification.adaptation is not None:
             record = with_estimates(record, self.estimates, model)
         feature_units = json.dumps([str(unit) for unit in rows["unit"].values])
-        units = {"target_unit": str(rows["target"].attrs.get("units", "")), "feature_units": feature_units}
+        units = {
+            "target_unit": str(rows["target"].attrs.get("units", "")),
+            "feature_units": feature_units,
+        }
         return Content(self.summary, record, model.to_dataset().assign_attrs(units))
 
 
 def write(files: RunFiles, folder: Path, result: Result) -> None:
-    """Write every file that can be written, the most valuable first; then report those that could not.
+    """Write every file that can be written, the most valuable first; then report those that could
+    not.
 
     Raises
     ------
@@ -99,12 +120,27 @@ def write(files: RunFiles, folder: Path, result: Result) -> None:
         jobs.append(lambda: job_file.write({"": content}, folder / job_file.FILE, attributes))
     if files.lean:
         return write_every(jobs)
-    jobs.append(lambda: store.write_bytes(text_of(content.summary).encode(), folder / "summary.json"))
+    jobs.append(
+        lambda: store.write_bytes(text_of(content.summary).encode(), folder / "summary.json")
+    )
     trajectory = trajectory_of(result.source)
-    datasets = {"model": content.model, "trajectory": trajectory, "result": content.record, "narx": result.rows}
+    datasets = {
+        "model": content.model,
+        "trajectory": trajectory,
+        "result": content.record,
+        "narx": result.rows,
+    }
     for kind, dataset in datasets.items():
         if dataset is not None:
-            jobs.append(partial(store.write, dataset, folder / f"{kind}.nc", kind=kind, attributes=attributes))
+            jobs.append(
+                partial(
+                    store.write,
+                    dataset,
+                    folder / f"{kind}.nc",
+                    kind=kind,
+                    attributes=attributes,
+                )
+            )
     if result.report is not None:
         jobs += writers(result.report, folder, attributes, figures=files.figures)
     for name in FIGURES:  # of an earlier run in the same folder
@@ -114,21 +150,28 @@ def write(files: RunFiles, folder: Path, result: Result) -> None:
 
     def draw(chosen: slice) -> Iterator[Callable[[], object]]:
         from experiments.drawing.style import png
-        from experiments.identify.figures import comparison, drawings  # imports matplotlib
+        from experiments.identify.figures import (
+            comparison,
+            drawings,
+        )  # imports matplotlib
 
         model = result.identification.model
         drawn = drawings(trajectory, record, 0.0 if model is None else model.gp.noise_variance)
         if result.linear is not None:
             drawn["comparison"] = partial(comparison, result.summary)
         for name, make in [*drawn.items()][chosen]:
-            yield lambda name=name, make=make: store.write_bytes(png(make()), folder / f"{name}.png")  # type: ignore[misc]
+            yield lambda name=name, make=make: store.write_bytes(
+                png(make()), folder / f"{name}.png"
+            )  # type: ignore[misc]
 
     half = Beside(lambda: write_every(draw(EVEN)))
     write_every(chain(jobs, draw(ODD), [partial(half.result, PATIENCE)]))
 
 
 def write_again(folder: Path, result: Result, *, figures: bool) -> None:
-    """Write summary.json and comparison.png once more, after the free run of several outputs together."""
+    """Write summary.json and comparison.png once more, after the free run of several outputs
+    together.
+    """
     store.write_bytes(text_of(result.summary).encode(), folder / "summary.json")
     if figures and result.linear is not None:
         from experiments.drawing.style import png

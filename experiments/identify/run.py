@@ -21,7 +21,13 @@ from experiments.cli.invocation import given_overrides, is_multirun
 from experiments.cli.options import flag, whole
 from experiments.cli.progress import doing
 from experiments.files import job_file
-from experiments.files.cache import Cache, CachedTraining, cache_of, counts_of, simulate_once
+from experiments.files.cache import (
+    Cache,
+    CachedTraining,
+    cache_of,
+    counts_of,
+    simulate_once,
+)
 from experiments.files.identity import code_digest
 from experiments.files.outputs import RunFiles, has_page, is_lean, write_every
 from experiments.identify import result as results
@@ -253,7 +259,9 @@ def identify(
         stopped = stream(source, identification, window, records, shows_progress=is_watched)
     result: Result | None = None
     try:
-        with deferred_interrupt():  # whatever arrives while the bands are measured: there is a result to keep
+        with (
+            deferred_interrupt()
+        ):  # whatever arrives while the bands are measured: there is a result to keep
             with timed(seconds, "bands"):
                 if stopped is None:
                     source.calibrate(identification)
@@ -265,7 +273,10 @@ def identify(
         if stopped is None:
             with timed(seconds, "linear"):
                 result.linear = compare_linear(result, simulates=settings.validates)
-    except (KeyboardInterrupt, Exception) as reason:  # the identification is complete, and is kept
+    except (
+        KeyboardInterrupt,
+        Exception,
+    ) as reason:  # the identification is complete, and is kept
         if result is None:
             raise
         result.interrupted = reason
@@ -282,7 +293,8 @@ def prepare(
     """Begin what learns, with all that a record says; a cache may know what the training finds."""
     learner = settings.learner
     if not settings.in_sweep:
-        rest, how_long = source.n_samples - source.n_identified, "seconds to a minute"
+        rest = source.n_samples - source.n_identified
+        how_long = "seconds to a minute"
         if "kernel" in learner.training.replaces:
             how_long = "some minutes, most of them to train for the free run"
         counted = f"{source.n_identified} samples are learned, {rest} judge the model"
@@ -326,7 +338,13 @@ def stream(
     """
     names = {"outputs": source.outputs, "inputs": source.inputs}
     silent = None if shows_progress else True  # None: unless it is a terminal
-    bar = tqdm(total=source.n_samples, unit=" samples", disable=silent, desc="identifying", mininterval=0.2)
+    bar = tqdm(
+        total=source.n_samples,
+        unit=" samples",
+        disable=silent,
+        desc="identifying",
+        mininterval=0.2,
+    )
 
     def count(samples: Any) -> Iterator[Any]:
         for sample in samples:
@@ -360,11 +378,14 @@ def judge(
     records: list[np.ndarray],
     stopped: BaseException | None,
 ) -> Result:
-    """Predict what was not identified, by the final and by the initial model, and label everything."""
+    """Predict what was not identified, by the final and by the initial model, and label
+    everything.
+    """
     narx = identification.narx
     rows = narx.dataset(source.records()) if source.n_seen > narx.max_lag else None
     after = np.zeros(0, dtype=int)
-    model, first = identification.model, identification.initial
+    model = identification.model
+    first = identification.initial
     if rows is not None and model is not None:
         place = rows["record"].values, rows["time"].values
         origin = Origin.of(rows.isel(sample=np.flatnonzero(~source.is_validation(*place))))
@@ -373,14 +394,26 @@ def judge(
     validation = None if rows is None else rows.isel(sample=after)
     predicted = initial = Prediction(np.zeros(0), np.zeros(0))
     if validation is not None and len(after) and model is not None and first is not None:
-        limits = [narx.predict.of(limit, validation["previous"].values) for limit in model.limits]  # of the target
+        limits = [
+            narx.predict.of(limit, validation["previous"].values) for limit in model.limits
+        ]  # of the target
         mean, variance = model.predict(validation["regressor"].values)
         added = variance_at(validation, source.records(), narx.target)
         predicted = Prediction(np.clip(mean, *limits), model.calibrated(variance + added))
         initial = first.predict(validation["regressor"].values)
         initial = initial._replace(mean=np.clip(initial.mean, *limits))
     record = np.concatenate([NOT_PREDICTED[:0], *records])
-    return Result(source, identification, window, record, rows, validation, predicted, initial, stopped)
+    return Result(
+        source,
+        identification,
+        window,
+        record,
+        rows,
+        validation,
+        predicted,
+        initial,
+        stopped,
+    )
 
 
 def _run_freely(
@@ -407,7 +440,8 @@ def _keep(settings: RunSettings, folder: Path, result: Result) -> None:
             results.write(settings.files, folder, result)
             _write_page(settings.files, folder)
         tell(result, folder, advises=not settings.in_sweep)
-    reason, where = result.stopped or result.interrupted, f"Partial results are in {folder}"
+    reason = result.stopped or result.interrupted
+    where = f"Partial results are in {folder}"
     if isinstance(reason, KeyboardInterrupt):
         raise Stopped(f"Run interrupted. {where}", 130)
     if reason is not None and (isinstance(reason, DivergenceError) or is_mistake(reason)):
@@ -458,7 +492,9 @@ def _run_joint(
     return max(map(_score, found.values()))
 
 
-def _conclude(settings: RunSettings, source: Source, folder: Path, found: dict[str, Result]) -> None:
+def _conclude(
+    settings: RunSettings, source: Source, folder: Path, found: dict[str, Result]
+) -> None:
     """Join the models, validate them in free run, write both and report them."""
     models = [result.identification.model for result in found.values()]
     joint = JointModel(tuple(model for model in models if model is not None))
@@ -498,7 +534,9 @@ def _conclude(settings: RunSettings, source: Source, folder: Path, found: dict[s
     log.info("Joint model of %s: %s", ", ".join(found), written)
 
 
-def _write_job(files: RunFiles, folder: Path, found: dict[str, Result], attributes: dict[str, Any]) -> None:
+def _write_job(
+    files: RunFiles, folder: Path, found: dict[str, Result], attributes: dict[str, Any]
+) -> None:
     """Write what was found to the file of the job, if there is to be one."""
     if found and files.job:
         contents = {target: result.content for target, result in found.items()}

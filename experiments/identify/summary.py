@@ -22,7 +22,8 @@ from sysid import Always, standardised_mean_squared_error, validate
 log = logging.getLogger(__name__)
 #: settings of a training that act on streams alone, and on records alone
 PRIOR_OF_STREAMS, PRIOR_OF_RECORDS = (
-    {f"training.{kind}_prior_{value}" for value in ("median", "std")} for kind in ("length_scale", "record_length")
+    {f"training.{kind}_prior_{value}" for value in ("median", "std")}
+    for kind in ("length_scale", "record_length")
 )
 OF_STREAMS = PRIOR_OF_STREAMS | {
     f"training.{name}"
@@ -35,7 +36,9 @@ OF_RECORDS = PRIOR_OF_RECORDS | {"training.record_samples", "training.on_records
 #: settings of what is learned online; a training for the free run may leave nothing to be
 OF_ONLINE = {"insertion", "acceptance", "reduction", "gate", "scale", "forgetting"}
 LEAST_STREAM = 1000  # samples in which a drift can be told from chance
-DRIFT, WORST_LATE = 3.0, 0.02  # SMSE at the end of a stream: over that at its start, and at least
+# SMSE at the end of a stream: over that at its start, and at least
+DRIFT = 3.0
+WORST_LATE = 0.02
 #: by the kind of repair: what to say of so many
 REPAIRS = {
     "near_duplicates": "{} points that entered equal a stored one",
@@ -51,19 +54,27 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
 
     Whatever differs from one run to the next of the same code and settings stands in its `times`.
     """
-    identification, rows = result.identification, result.rows
-    model, narx = identification.model, identification.narx
+    identification = result.identification
+    rows = result.rows
+    model = identification.model
+    narx = identification.narx
     training = identification.training_seconds
     times = {**times, "loop": times["loop"] - training, "training": training}
     if identification.adaptation is not None:
-        times["adaptation"] = sum(estimate.seconds for estimate in result.estimates)  # part of the loop
-    repairs = {"missing_samples": result.window.n_missing, "skipped_rows": result.window.n_skipped}
+        times["adaptation"] = sum(
+            estimate.seconds for estimate in result.estimates
+        )  # part of the loop
+    repairs = {
+        "missing_samples": result.window.n_missing,
+        "skipped_rows": result.window.n_skipped,
+    }
     constant = [] if model is None else [narx.feature_names[i] for i in model.constant_features]
     repairs["initial_outliers"] = identification.n_initial_outliers
     repairs["mended_lags"] = sum(identification.n_mended.values())
     if model is not None:
         repairs = {**model.gp.repairs, **repairs, "constant_features": len(constant)}
-    online, choice = result.record[result.is_online], result.source.lag_choice
+    online = result.record[result.is_online]
+    choice = result.source.lag_choice
     summary = {
         "system": result.source.title,
         "target": narx.predict.describe(narx.target),
@@ -90,23 +101,43 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         "physics": None if result.source.physics is None else result.source.physics.estimates(),
         "times": times,
     }
-    notes = [*_warnings(settings, summary, result), *result.notes, *note_linear(summary, result)]
+    notes = [
+        *_warnings(settings, summary, result),
+        *result.notes,
+        *note_linear(summary, result),
+    ]
     return plain({**summary, "warnings": notes})
 
 
 def _validation_scores(result: Result) -> dict[str, Any]:
-    model, validation = result.identification.model, result.validation
+    model = result.identification.model
+    validation = result.validation
     names = ("target", "previous")
-    target, previous = (np.zeros(0) if validation is None else validation[name].values for name in names)
+    target, previous = (
+        np.zeros(0) if validation is None else validation[name].values for name in names
+    )
     mean, variance = result.predicted
-    final = validate(target, mean, variance, model.gp.noise_variance if model is not None else math.nan)
-    unchanged = np.broadcast_to(result.identification.narx.predict.of(previous, previous), target.shape)
-    seen = np.zeros(0) if result.identified is None else result.identified["target"].values[result.is_online]
+    final = validate(
+        target,
+        mean,
+        variance,
+        model.gp.noise_variance if model is not None else math.nan,
+    )
+    unchanged = np.broadcast_to(
+        result.identification.narx.predict.of(previous, previous), target.shape
+    )
+    seen = (
+        np.zeros(0)
+        if result.identified is None
+        else result.identified["target"].values[result.is_online]
+    )
     return {
         "smse": final.smse,
         "smse_initial": standardised_mean_squared_error(target, result.predicted_initial.mean),
         "smse_no_change": standardised_mean_squared_error(target, unchanged),
-        "smse_stream": standardised_mean_squared_error(seen, result.record["mean"][result.is_online]),
+        "smse_stream": standardised_mean_squared_error(
+            seen, result.record["mean"][result.is_online]
+        ),
         "rmse": final.rmse,
         "mean_variance": float(np.mean(variance)) if len(variance) else math.nan,
         "coverage_95": final.coverage_95,
@@ -116,11 +147,19 @@ def _validation_scores(result: Result) -> dict[str, Any]:
 
 
 def _warnings(asked: RunSettings, summary: dict[str, Any], result: Result) -> list[str]:
-    identification, repairs = result.identification, summary["repairs"]
-    settings, training = identification.settings, identification.settings.training
-    inserted, away, found = summary["n_inserted"], summary["n_turned_away"], []
-    needs_a_place = identification.model is None or not identification.model.gp.learns_every_sample  # to be learned
-    is_asked = needs_a_place and not isinstance(settings.insertion, Always)  # there to turn away is the idea
+    identification = result.identification
+    repairs = summary["repairs"]
+    settings = identification.settings
+    training = identification.settings.training
+    inserted = summary["n_inserted"]
+    away = summary["n_turned_away"]
+    found = []
+    needs_a_place = (
+        identification.model is None or not identification.model.gp.learns_every_sample
+    )  # to be learned
+    is_asked = needs_a_place and not isinstance(
+        settings.insertion, Always
+    )  # there to turn away is the idea
     if is_asked and inserted and away > 0.5 * inserted:
         why = f"cannot be met with this acceptance and a budget of {settings.budget} points"
         advice = "raise the threshold or the budget, or try acceptance=none or acceptance.reference=in_sample"
@@ -132,21 +171,34 @@ def _warnings(asked: RunSettings, summary: dict[str, Any], result: Result) -> li
         found.append(f"{outliers}: {why}")
     found += result.source.warnings()
     no_gate = {"gate"} if identification.gate != settings.gate else set()  # for want of lags
-    is_stream = result.source.recordings() is None or identification.adaptation is not None  # first samples count
-    unused = result.source.unused | training.replaces | no_gate | (set() if is_stream else OF_STREAMS)
+    is_stream = (
+        result.source.recordings() is None or identification.adaptation is not None
+    )  # first samples count
+    unused = (
+        result.source.unused | training.replaces | no_gate | (set() if is_stream else OF_STREAMS)
+    )
     unused |= OF_ONLINE if summary["training"] is not None and not summary["n_seen"] else set()
     unused |= {"scale"} if needs_a_place else set()
-    if asked.lags.predicts_residual:  # the simulated output is the mean; the prior is that of a stream
+    if (
+        asked.lags.predicts_residual
+    ):  # the simulated output is the mean; the prior is that of a stream
         unused = unused.union({"mean"}, PRIOR_OF_RECORDS) - PRIOR_OF_STREAMS
     unused |= set() if result.source.recordings() is not None else OF_RECORDS
     if idle := without_effect(unused, asked.overrides):
         found.append(f"without effect on {summary['system']}: {' '.join(idle)}")
-    narx, physics = identification.narx, result.source.physics
-    if physics is not None and not any(name in physics.physics.signals for name, _ in narx.features):
+    narx = identification.narx
+    physics = result.source.physics
+    if physics is not None and not any(
+        name in physics.physics.signals for name, _ in narx.features
+    ):
         advice = f"take narx=residual, or add {PREFIX}{narx.target}: [0] to narx.inputs"
-        found.append(f"the model does not use the physics, none of whose signals is among its regressors: {advice}")
+        found.append(
+            f"the model does not use the physics, none of whose signals is among its regressors: {advice}"
+        )
     if needs_a_place and summary["n_seen"] and not inserted:
-        found.append("no sample asked for a place, the model did not learn from the stream; lower the threshold")
+        found.append(
+            "no sample asked for a place, the model did not learn from the stream; lower the threshold"
+        )
     if identification.settings.forgetting is None and (told := _tell_drift(result)):
         found.append(told)
     if summary["n_validation"]:
@@ -159,21 +211,28 @@ def _warnings(asked: RunSettings, summary: dict[str, Any], result: Result) -> li
         key = f"physics.{'initial' if '[' in name else 'free'}.{name.split('[')[0]}"
         found.append(f"physics: {ended}: widen {key}, or the equations do not fit")
     if summary["constant_features"]:
-        found.append(f"constant in the initial samples, not scaled: {', '.join(summary['constant_features'])}")
+        found.append(
+            f"constant in the initial samples, not scaled: {', '.join(summary['constant_features'])}"
+        )
     if missing := repairs["missing_samples"]:
-        found.append(f"{missing} samples were not finite; {repairs['skipped_rows']} rows were left out")
-    return found + [text.format(repairs[name]) for name, text in REPAIRS.items() if repairs.get(name)]
+        found.append(
+            f"{missing} samples were not finite; {repairs['skipped_rows']} rows were left out"
+        )
+    return found + [
+        text.format(repairs[name]) for name, text in REPAIRS.items() if repairs.get(name)
+    ]
 
 
 def _tell_drift(result: Result) -> str:
     """Warn of predictions that get worse and worse while the model learns; empty if they do not.
 
-    Every criterion but the entropies keeps points that surprise: those of a plant that was, too. With an acceptance,
-    the entropies keep them all the more.
+    Every criterion but the entropies keeps points that surprise: those of a plant that was, too.
+    With an acceptance, the entropies keep them all the more.
     """
     if result.identified is None or (n := int(result.is_online.sum())) < LEAST_STREAM:
         return ""
-    target, mean = result.identified["target"].values[result.is_online], result.record["mean"][result.is_online]
+    target = result.identified["target"].values[result.is_online]
+    mean = result.record["mean"][result.is_online]
     parts = slice(n // 10), slice(-(n // 4), None)
     early, late = (standardised_mean_squared_error(target[part], mean[part]) for part in parts)
     if not late > max(DRIFT * early, WORST_LATE):
@@ -187,10 +246,14 @@ def _tell_drift(result: Result) -> str:
 
 def _quality_warnings(summary: dict[str, Any], *, is_stream: bool = True) -> list[str]:
     found = []
-    smse, unchanged, coverage = summary["smse"], summary["smse_no_change"], summary["coverage_95"]
+    smse = summary["smse"]
+    unchanged = summary["smse_no_change"]
+    coverage = summary["coverage_95"]
     if not math.isfinite(smse):
         return ["the target is constant in the validation part: its SMSE is not defined"]
-    reference, value = ("no change", unchanged) if math.isfinite(unchanged) else ("the mean", 1.0)  # static: no past
+    reference, value = (
+        ("no change", unchanged) if math.isfinite(unchanged) else ("the mean", 1.0)
+    )  # static: no past
     if not smse < 0.95 * value:
         advice = "; the initial samples may not represent the rest: raise training.n_initial or the duration"
         worse = f"no better than {reference} (SMSE {smse:.3g} against {value:.3g})"
@@ -203,7 +266,8 @@ def _quality_warnings(summary: dict[str, Any], *, is_stream: bool = True) -> lis
 
 def tell(result: Result, folder: Path, *, advises: bool) -> None:
     """Log the summary of a result in a few lines, and with `advises` what to do next."""
-    summary, unit = result.summary, result.summary["target_unit"]
+    summary = result.summary
+    unit = result.summary["target_unit"]
     for line in _describe_stream(summary, result):
         log.info("%s", line)
     if result.report is not None:
@@ -211,7 +275,8 @@ def tell(result: Result, folder: Path, *, advises: bool) -> None:
     if (fitted := result.source.physics) is not None and summary["physics"]:
         log.info("%s", _describe_physics(summary["physics"], fitted.physics.system.outputs))
     for name, one in (summary["linear"] or {}).items():
-        simulated, fit = one["free_run_rmse"], one["free_run_fit_percent"]
+        simulated = one["free_run_rmse"]
+        fit = one["free_run_fit_percent"]
         free = ", diverges in free run" if one["free_run_diverges"] else ""
         free += "" if simulated is None else f", in free run {with_unit(simulated, unit)}"
         free += "" if fit is None or not math.isfinite(fit) else f", fit {fit:.1f} %"
@@ -226,8 +291,15 @@ def tell(result: Result, folder: Path, *, advises: bool) -> None:
     if advises and model.is_file():
         shown = model.relative_to(Path.cwd()) if model.is_relative_to(Path.cwd()) else model
         look = "look at its figures; " if any(folder.glob("*.png")) else ""
-        log.info("Next: %ssysid-export model=%s writes the model as one Python file", look, shown)
-        log.info("and sysid-validate model=%s, with data=... or system=..., judges it on other data", shown)
+        log.info(
+            "Next: %ssysid-export model=%s writes the model as one Python file",
+            look,
+            shown,
+        )
+        log.info(
+            "and sysid-validate model=%s, with data=... or system=..., judges it on other data",
+            shown,
+        )
 
 
 def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
@@ -238,26 +310,36 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
         online += "{n_outliers} outliers passed over; "
     if summary["training"] is not None and not summary["n_seen"]:
         online = "{target}: trained on all samples at once, "
-    lines, stream, n = [online.format(**summary) + kept], summary["smse_stream"], summary["n_validation"]
+    lines = [online.format(**summary) + kept]
+    stream = summary["smse_stream"]
+    n = summary["n_validation"]
     unit = summary["target_unit"]
     if summary["smse"] is not None:
         unchanged = summary["smse_no_change"]
         compared = "" if unchanged is None else f", no change {unchanged:.3g}"
-        before = f"model before the stream {summary['smse_initial']:.3g}" if summary["n_seen"] else ""
+        before = (
+            f"model before the stream {summary['smse_initial']:.3g}" if summary["n_seen"] else ""
+        )
         told = f"{before}{compared}".removeprefix(", ")
-        lines.append(f"One-step SMSE on the {n} samples after: {summary['smse']:.3g}{told and f' ({told})'}")
+        lines.append(
+            f"One-step SMSE on the {n} samples after: {summary['smse']:.3g}{told and f' ({told})'}"
+        )
         covered = f"95 % band covers {100 * summary['coverage_95']:.1f} %"
         learned = "" if stream is None else f", SMSE in the stream {stream:.3g}"
         lines.append(f"RMSE {with_unit(summary['rmse'], unit)}, {covered}{learned}")
     elif n:
         lines.append(f"RMSE {with_unit(summary['rmse'], unit)} on a constant target")
     elif stream is not None:
-        lines.append(f"SMSE in the stream {stream:.3g}; no samples after it to judge the final model by")
+        lines.append(
+            f"SMSE in the stream {stream:.3g}; no samples after it to judge the final model by"
+        )
     return lines
 
 
 def _describe_physics(physics: dict[str, Any], outputs: Sequence[Signal]) -> str:
-    """How wrong the equations are without the model, and what was estimated of them; initial states are left out."""
+    """How wrong the equations are without the model, and what was estimated of them; initial states
+    are left out.
+    """
     wrong = ", ".join(f"{y.name} {with_unit(physics['rmse'][y.name], y.unit)}" for y in outputs)
     found = []
     for name, one in physics["parameters"].items():
@@ -270,8 +352,12 @@ def _describe_physics(physics: dict[str, Any], outputs: Sequence[Signal]) -> str
 
 def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
     """How the hyper-parameters were found, and how long everything took."""
-    identification, times, unit, lines = result.identification, summary["times"], summary["target_unit"], []
-    initial, final = identification.initial, identification.model
+    identification = result.identification
+    times = summary["times"]
+    unit = summary["target_unit"]
+    lines = []
+    initial = identification.initial
+    final = identification.model
     if "adaptation" in times and initial is not None and final is not None:
         before, after = (math.sqrt(model.gp.noise_variance) for model in (initial, final))
         longest = max((estimate.seconds for estimate in result.estimates), default=0.0)
@@ -279,12 +365,19 @@ def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
         noise = f"noise std {before:.3g} before and {with_unit(after, unit, 3)} after"
         lines.append(f"Hyper-parameters estimated anew {count}; {noise}")
     for tried in (summary["training"] or {}).get("tried", []):
-        error, route, n_parts = tried["held_out_rmse"], tried["route"], len(tried.get("folds", ()))
+        error = tried["held_out_rmse"]
+        route = tried["route"]
+        n_parts = len(tried.get("folds", ()))
         shown = "diverges" if error is None else with_unit(error, unit)
-        parts = f"{n_parts} held-out part{'s' * (n_parts > 1)}"  # fewer where it could not win any more
+        # fewer where it could not win any more
+        parts = f"{n_parts} held-out part{'s' * (n_parts > 1)}"
         found = f"RMSE {shown} in free run on {parts}"
         reason = tried["refusal"].removeprefix(f"{route}: ")
         lines.append(f"Tried {route}: {found if n_parts else 'not taken'}; {reason}".rstrip("; "))
-    n, rate = result.source.n_seen, result.source.n_seen / times["loop"] if times["loop"] > 0 else math.nan
+    n = result.source.n_seen
+    rate = result.source.n_seen / times["loop"] if times["loop"] > 0 else math.nan
     loop = f"{result.source.activity} and identification of {n} samples {times['loop']:.2f} s ({rate:.0f} samples/s)"
-    return [*lines, f"Training {times['training'] + times.get('record', 0.0):.2f} s; {loop}"]
+    return [
+        *lines,
+        f"Training {times['training'] + times.get('record', 0.0):.2f} s; {loop}",
+    ]

@@ -18,11 +18,13 @@ class FunctionData(DataSource):
     Raises
     ------
     ValueError
-        If there is no row to learn from, the grid has fewer than two places per axis, or the noise is negative.
+        If there is no row to learn from, the grid has fewer than two places per axis, or the noise
+        is negative.
 
     Notes
     -----
-    Wietzke and Graichen, section 6, learn from 100 and then 500 uniform points, and validate on a grid.
+    Wietzke and Graichen, section 6, learn from 100 and then 500 uniform points, and validate on a
+    grid.
     """
 
     function: StaticFunction
@@ -39,7 +41,8 @@ class FunctionData(DataSource):
 
     def load(self) -> Recordings:
         """Evaluate the function."""
-        function, box = self.function, (self.function.lower, self.function.upper)
+        function = self.function
+        box = (self.function.lower, self.function.upper)
         rows = function.to_dataset(self.sampling.sample(self.n_estimation, *box, seed=self.seed))
         noise = random_stream(self.seed, "measurement").standard_normal(self.n_estimation)
         rows = rows.assign(y=rows["y"].copy(data=rows["y"].values + self.noise_std * noise))

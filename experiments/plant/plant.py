@@ -15,7 +15,8 @@ from simulators import Interpolation, NoExcitation, OpenLoop, Sample, System, Tr
 from sysid.errors import UserError
 from sysid.narx.record import check_name
 
-WORST_STEP = 1e-3  # error of one sample by its Runge-Kutta steps, in standard deviations of the change of the output
+# error of one sample by its Runge-Kutta steps, in standard deviations of the change of the output
+WORST_STEP = 1e-3
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,14 @@ class Plant:
         """
         for name in (*self.inputs, *self.outputs):
             check_name(name)
-        title, advice = type(self.system).__name__, "take another option (controller=, weather=, excitation=none)"
+        title = type(self.system).__name__
+        advice = "take another option (controller=, weather=, excitation=none)"
         taken: dict[str, str] = {}
         sources = {"weather": [*self.weather], "excitation": [*self.excitations]}
-        for source, names in {"the controller": self.controller.inputs_driven, **sources}.items():
+        for source, names in {
+            "the controller": self.controller.inputs_driven,
+            **sources,
+        }.items():
             for name in names:
                 if name not in self.inputs:
                     has = f"{title} has {sorted(self.inputs) or 'no inputs'}"
@@ -71,8 +76,14 @@ class Plant:
 
     @property
     def unused(self) -> frozenset[str]:
-        """Keys of the configuration without effect: those of excitations, where no input is excited."""
-        return frozenset() if self.excitations else frozenset({"excitation", "excited", "operating_point"})
+        """Keys of the configuration without effect: those of excitations, where no input is
+        excited.
+        """
+        return (
+            frozenset()
+            if self.excitations
+            else frozenset({"excitation", "excited", "operating_point"})
+        )
 
     @property
     def is_open_loop(self) -> bool:
@@ -83,23 +94,28 @@ class Plant:
         """Count the samples of a duration, that at time zero included."""
         return samples_of(duration, self.system.dt)
 
-    def exogenous(self, n_samples: int, seed: int, *, transient: int = 0) -> dict[str, NDArray[np.float64]]:
+    def exogenous(
+        self, n_samples: int, seed: int, *, transient: int = 0
+    ) -> dict[str, NDArray[np.float64]]:
         """Make the inputs (transient + n,) that do not depend on the outputs.
 
         They are weather, excitation, or zero.
 
-        A periodic excitation is that of n samples, continued backwards over the transient: the last n samples hold
-        the same periods as without a transient.
+        A periodic excitation is that of n samples, continued backwards over the transient: the last
+        n samples hold the same periods as without a transient.
 
         Raises
         ------
         ValueError
-            An excitation beyond the physical limits of its input; a band-limited input without whole periods.
+            An excitation beyond the physical limits of its input; a band-limited input without
+            whole periods.
         """
         n = transient + n_samples
         time = self.system.dt * np.arange(n)
         signals = {name: np.zeros(n) for name in self.idle}
-        signals |= {name: weather.temperature(time, seed=seed) for name, weather in self.weather.items()}
+        signals |= {
+            name: weather.temperature(time, seed=seed) for name, weather in self.weather.items()
+        }
         signals |= self._excited(n_samples, transient, seed)
         self._check_limits(signals)
         if self.interpolation is Interpolation.band_limited:
@@ -109,8 +125,14 @@ class Plant:
     def _excited(self, n_samples: int, transient: int, seed: int) -> dict[str, NDArray[np.float64]]:
         """Excitations (transient + n,) by input."""
         dt = self.system.dt
-        periods = {name: e.period_samples(n_samples, dt) or 0 for name, e in self.excitations.items()}
-        short = {name: self.excitations[name] for name, period in periods.items() if 0 < period <= n_samples}
+        periods = {
+            name: e.period_samples(n_samples, dt) or 0 for name, e in self.excitations.items()
+        }
+        short = {
+            name: self.excitations[name]
+            for name, period in periods.items()
+            if 0 < period <= n_samples
+        }
         lasting = {name: e for name, e in self.excitations.items() if name not in short}
         signals = dict(simulators.excite(lasting, transient + n_samples, dt, seed))
         for name, values in simulators.excite(short, n_samples, dt, seed).items():
@@ -119,12 +141,20 @@ class Plant:
 
     def _check_limits(self, signals: Mapping[str, NDArray[np.float64]]) -> None:
         """Refuse excitations that the plant cannot have."""
-        for (name, unit, _), low, high in zip(self.system.inputs, *self.system.input_limits(), strict=True):
-            if name in self.excitations and (signals[name].min() < low or signals[name].max() > high):
+        for (name, unit, _), low, high in zip(
+            self.system.inputs, *self.system.input_limits(), strict=True
+        ):
+            if name in self.excitations and (
+                signals[name].min() < low or signals[name].max() > high
+            ):
                 goes = f"goes from {signals[name].min():.4g} to {signals[name].max():.4g} {unit}"
                 takes = f"{type(self.system).__name__} takes {low:g} to {high:g} {unit}"
-                advice = "choose its offset and amplitude (excitation.offset, .rms, .amplitude, ...)"
-                raise UserError(f"the excitation of {name!r} {goes}, {takes}: {advice} so that it stays inside")
+                advice = (
+                    "choose its offset and amplitude (excitation.offset, .rms, .amplitude, ...)"
+                )
+                raise UserError(
+                    f"the excitation of {name!r} {goes}, {takes}: {advice} so that it stays inside"
+                )
 
     def _check_periods(self, n_samples: int, transient: int) -> None:
         """Refuse inputs whose end does not join their start."""
@@ -136,28 +166,51 @@ class Plant:
         for name, excitation in self.excitations.items():
             period = excitation.period_samples(n_samples, self.system.dt)
             if period is None and not isinstance(excitation, NoExcitation):
-                raise UserError(f"interpolation=band_limited needs periodic inputs, {name!r} is not; {advice}")
+                raise UserError(
+                    f"interpolation=band_limited needs periodic inputs, {name!r} is not; {advice}"
+                )
             if period is not None and n % period:
-                raise UserError(f"interpolation=band_limited: the period of {name!r} is {period} samples; {advice}")
+                raise UserError(
+                    f"interpolation=band_limited: the period of {name!r} is {period} samples; {advice}"
+                )
 
     def samples(self, n_samples: int, seed: int) -> Iterator[Sample]:
         """Simulate sample by sample."""
         return self._loop(self.exogenous(n_samples, seed), n_samples=n_samples, seed=seed)
 
     def _loop(self, signals: dict[str, NDArray[np.float64]], **settings: Any) -> Iterator[Sample]:
-        settings |= {"interpolation": self.interpolation, "measurement": self.measurement}
+        settings |= {
+            "interpolation": self.interpolation,
+            "measurement": self.measurement,
+        }
         return simulators.closed_loop(self.system, self.controller, signals, **settings)
 
     def trajectory(
-        self, n_samples: int, seed: int, *, transient: int = 0, initial_state: NDArray[np.float64] | None = None
+        self,
+        n_samples: int,
+        seed: int,
+        *,
+        transient: int = 0,
+        initial_state: NDArray[np.float64] | None = None,
     ) -> Trajectory:
-        """Simulate as a whole, transient first: without one the same numbers as `samples`, faster in open loop."""
+        """Simulate as a whole, transient first: without one the same numbers as `samples`, faster
+        in open loop.
+        """
         signals = self.exogenous(n_samples, seed, transient=transient)
-        settings: dict[str, Any] = {"n_samples": transient + n_samples, "seed": seed, "initial_state": initial_state}
+        settings: dict[str, Any] = {
+            "n_samples": transient + n_samples,
+            "seed": seed,
+            "initial_state": initial_state,
+        }
         if not self.is_open_loop:
             samples = self._loop(signals, **settings)
-            return simulators.collect(samples, self.system, seed=seed, interpolation=self.interpolation)
-        settings |= {"interpolation": self.interpolation, "measurement": self.measurement}
+            return simulators.collect(
+                samples, self.system, seed=seed, interpolation=self.interpolation
+            )
+        settings |= {
+            "interpolation": self.interpolation,
+            "measurement": self.measurement,
+        }
         u = np.stack([signals[name] for name in self.inputs], axis=1) if signals else None
         return simulators.simulate(self.system, u, **settings)
 
@@ -171,14 +224,23 @@ def plant_of(config: DictConfig) -> Plant:
         Whatever the parts refuse, and inputs with two sources.
     """
     if "_target_" not in config.system:
-        raise UserError("no system to simulate (system=none): choose one, such as system=building, or a data=...")
+        raise UserError(
+            "no system to simulate (system=none): choose one, such as system=building, or a data=..."
+        )
     system: System = build(config, "system")
     closed = "_target_" in config.controller
-    controller: simulators.Controller = build(config, "controller") if closed else OpenLoop(system.dt)
-    weather = {} if "_target_" not in config.weather else {config.weather_input: build(config, "weather")}
+    controller: simulators.Controller = (
+        build(config, "controller") if closed else OpenLoop(system.dt)
+    )
+    weather = (
+        {} if "_target_" not in config.weather else {config.weather_input: build(config, "weather")}
+    )
     own = build_all(config, "excitations")
     taken = {*controller.inputs_driven, *weather, *own}
-    excited = _check_excited(config.excited, [signal.name for signal in system.inputs if signal.name not in taken])
+    excited = _check_excited(
+        config.excited,
+        [signal.name for signal in system.inputs if signal.name not in taken],
+    )
     return Plant(
         system=system,
         controller=controller,
@@ -195,7 +257,9 @@ def _check_excited(excited: Any, free: list[str]) -> list[str]:
     These are the inputs that ``excited`` lists, or all that are free if it is null.
     """
     chosen = free if excited is None else excited
-    if not isinstance(chosen, list | ListConfig) or not all(isinstance(name, str) for name in chosen):
+    if not isinstance(chosen, list | ListConfig) or not all(
+        isinstance(name, str) for name in chosen
+    ):
         names = f"names of inputs, such as [{', '.join(free)}], or null for all that are free"
         raise UserError(f"excited must be a list of {names}, got {chosen!r}")
     return list(chosen)
@@ -203,8 +267,11 @@ def _check_excited(excited: Any, free: list[str]) -> list[str]:
 
 def warn_of_integration(trajectories: Sequence[Trajectory]) -> list[str]:
     """Warn if the Runge-Kutta steps of simulations are too long for them; else say nothing."""
-    error, substeps = max(map(simulators.substep_error, trajectories)), trajectories[0].system.substeps
+    error = max(map(simulators.substep_error, trajectories))
+    substeps = trajectories[0].system.substeps
     if error <= WORST_STEP:
         return []
     change = f"{error:.2g} standard deviations of its change over a sample; raise system.substeps"
-    return [f"{substeps} substeps per sample are inaccurate: twice as many change an output by {change}"]
+    return [
+        f"{substeps} substeps per sample are inaccurate: twice as many change an output by {change}"
+    ]

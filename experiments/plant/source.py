@@ -1,7 +1,8 @@
 """What an identification asks of a source of samples, be it a live simulation or records.
 
-Here is the role (`Source`), all records of a source as one data set (`trajectory_of`), and what both sources share:
-how many samples they deliver at a time, and how much of them is identified (`identified_share`).
+Here is the role (`Source`), all records of a source as one data set (`trajectory_of`), and what
+both sources share: how many samples they deliver at a time, and how much of them is identified
+(`identified_share`).
 """
 
 import json
@@ -13,13 +14,30 @@ import xarray as xr
 
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.physics import FittedPhysics
-from sysid import Identification, LagChoice, Measurement, Narx, Recordings, Settings, Start
+from sysid import (
+    Identification,
+    LagChoice,
+    Measurement,
+    Narx,
+    Recordings,
+    Settings,
+    Start,
+)
 from sysid.errors import UserError
 
 SAMPLES_PER_BLOCK = 1000  # samples that are delivered at a time; no result depends on it
 #: keys of the configuration that belong to a simulation
 SIMULATION = frozenset(
-    {"system", "controller", "weather", "weather_input", "excitation", "excitations", "excited", "operating_point"}
+    {
+        "system",
+        "controller",
+        "weather",
+        "weather_input",
+        "excitation",
+        "excitations",
+        "excited",
+        "operating_point",
+    }
     | {"noise", "interpolation", "duration", "identified"}
 )
 
@@ -109,16 +127,28 @@ class Source(Protocol):
 
 
 def trajectory_of(source: Source) -> xr.Dataset:
-    """All records behind each other along `time`, each sample with the number of its record and its part."""
+    """All records behind each other along `time`, each sample with the number of its record and its
+    part.
+    """
     records = source.records()
-    dataset, facts = records[0], {"inputs": json.dumps(source.inputs), "outputs": json.dumps(source.outputs)}
+    dataset = records[0]
+    facts = {"inputs": json.dumps(source.inputs), "outputs": json.dumps(source.outputs)}
     if "name" in dataset.attrs:
         facts["record_names"] = json.dumps([str(one.attrs["name"]) for one in records])
     number = np.repeat(np.arange(len(records)), [record.sizes["time"] for record in records])
     if len(records) > 1:
-        dataset = xr.concat(records, "time", data_vars="all", coords="minimal", combine_attrs="drop_conflicts")
+        dataset = xr.concat(
+            records,
+            "time",
+            data_vars="all",
+            coords="minimal",
+            combine_attrs="drop_conflicts",
+        )
     part = source.is_validation(number, dataset["time"].values).astype(np.int8)
-    flags = {"flag_values": np.array([0, 1], dtype=np.int8), "flag_meanings": "identified validation"}
+    flags = {
+        "flag_values": np.array([0, 1], dtype=np.int8),
+        "flag_meanings": "identified validation",
+    }
     return dataset.assign_attrs(facts).assign_coords(
         record=("time", number, {"long_name": "number of the record"}),
         part=("time", part, {"long_name": "part of the run", **flags}),

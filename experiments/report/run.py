@@ -48,7 +48,9 @@ def read_settings(config: DictConfig) -> ReportSettings:
         No folder is named, or Bokeh is not installed.
     """
     if not isinstance(config.folder, str) or not config.folder:
-        raise UserError("folder: expected the folder of a run or of a sweep, sysid-report outputs/identify/...")
+        raise UserError(
+            "folder: expected the folder of a run or of a sweep, sysid-report outputs/identify/..."
+        )
     has_page(True)  # refuses without Bokeh
     return ReportSettings(Path(config.folder))
 

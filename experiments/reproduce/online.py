@@ -21,15 +21,25 @@ from experiments.reproduce.study import Plan, Study, Unit, part_of
 from experiments.reproduce.tasks import TASKS, Rows, draw_rows
 
 N_PARTS = 12  # of a stream, whose errors stand apart
-PARTS = tuple(f"error_{k + 1}" for k in range(N_PARTS))  # mean squared, over the variance of the target in the stream
+PARTS = tuple(
+    f"error_{k + 1}" for k in range(N_PARTS)
+)  # mean squared, over the variance of the target in the stream
 COUNTS = ("n_numbers", "n_revised", "n_outliers")
 QUANTITIES = ("smse", "smse_stream", "nlpd", "coverage_95", "per_sample", *COUNTS)
 FULL_ROWS = 2000  # of the full GP, the last ones of the stream and some of the others
 COLUMNS = 4  # of panels in a figure
 #: methods whose error over the stream is drawn
-DRAWN = dict(zip(("RLS", "stored, mean relevance", "every_sample", "every_sample, adaptive"), PALETTE, strict=False))
+DRAWN = dict(
+    zip(
+        ("RLS", "stored, mean relevance", "every_sample", "every_sample, adaptive"),
+        PALETTE,
+        strict=False,
+    )
+)
 #: lags of the tasks whose rows have an order
-LAGS: dict[str, sysid.Narx] = {name: task.narx for name, task in TASKS.items() if task.narx is not None}
+LAGS: dict[str, sysid.Narx] = {
+    name: task.narx for name, task in TASKS.items() if task.narx is not None
+}
 SLOW_ROWS = 5000  # rows up to which methods that cost O(N^3) a sample are run
 #: mean in the stream (n,); mean and variance of a measurement on the test rows (m,); what is counted
 Outcome = tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, float]]
@@ -64,10 +74,17 @@ class Case(NamedTuple):
 
 
 def run_ours(case: Case, *, adaptive: bool = False, **settings: Any) -> Outcome:
-    """Run an online GP of this toolbox; by default the paper's, without insertion rule, acceptance and gate."""
-    chosen: dict[str, Any] = {"acceptance": sysid.AcceptAll(), "insertion": sysid.Always(), "gate": None}
+    """Run an online GP of this toolbox; by default the paper's, without insertion rule, acceptance
+    and gate.
+    """
+    chosen: dict[str, Any] = {
+        "acceptance": sysid.AcceptAll(),
+        "insertion": sysid.Always(),
+        "gate": None,
+    }
     chosen["reduction"] = sysid.MarginalLogLikelihood()
-    n, budget = len(case.initial.targets), min(case.budget, len(case.stream.targets))
+    n = len(case.initial.targets)
+    budget = min(case.budget, len(case.stream.targets))
     training: Any = (sysid.Adaptive if adaptive else sysid.MaximumAPosteriori)(n_initial=n)
     options = sysid.Settings(training=training, budget=budget, seed=case.seed, **chosen | settings)
     start = sysid.Start(case.scaling, case.mean, case.found)
@@ -77,8 +94,16 @@ def run_ours(case: Case, *, adaptive: bool = False, **settings: Any) -> Outcome:
     model = identification.require_model()
     mean, variance = model.predict(case.test.inputs)
     numbers = sum(array.size for array in model.gp.state().values())
-    counts = {"n_revised": float((record["removed"] >= 0).sum()), "n_outliers": float(record["outlier"].sum())}
-    return record["mean"], mean, variance + model.gp.noise_variance, {"n_numbers": float(numbers), **counts}
+    counts = {
+        "n_revised": float((record["removed"] >= 0).sum()),
+        "n_outliers": float(record["outlier"].sum()),
+    }
+    return (
+        record["mean"],
+        mean,
+        variance + model.gp.noise_variance,
+        {"n_numbers": float(numbers), **counts},
+    )
 
 
 def run_published(
@@ -87,7 +112,9 @@ def run_published(
     insert: Callable[[float], sysid.Insertion],
     accept: bool = False,
 ) -> Outcome:
-    """Run another author's rules: a criterion, and an insertion rule made from the noise's standard deviation."""
+    """Run another author's rules: a criterion, and an insertion rule made from the noise's standard
+    deviation.
+    """
     acceptance: Any = sysid.ExceedsMinimum(criterion) if accept else sysid.AcceptAll()
     insertion = insert(float(np.sqrt(case.found.noise_variance)))
     return run_ours(case, **STORED, insertion=insertion, acceptance=acceptance, reduction=criterion)
@@ -97,30 +124,50 @@ def run_other(case: Case, make: Callable[[Case, Rows], other.Method]) -> Outcome
     """Run a method of `online_methods` on the scaled rows, the initial ones first."""
     rows = case.learned()
     method = make(case, rows)
-    found = np.array([method.learn(x, float(y))[0] for x, y in zip(*rows, strict=True)])[len(case.initial.targets) :]
+    found = np.array([method.learn(x, float(y))[0] for x, y in zip(*rows, strict=True)])[
+        len(case.initial.targets) :
+    ]
     mean, variance = method.predict(case.scaled(case.test).inputs)
-    counts = {"n_numbers": float(method.n_numbers), "n_revised": float(method.n_revised)}
-    return found + case.mean(case.stream.inputs), mean + case.mean(case.test.inputs), variance, counts
+    counts = {
+        "n_numbers": float(method.n_numbers),
+        "n_revised": float(method.n_revised),
+    }
+    return (
+        found + case.mean(case.stream.inputs),
+        mean + case.mean(case.test.inputs),
+        variance,
+        counts,
+    )
 
 
 def run_subset(case: Case, place: Callable[[int, int, np.random.Generator], int]) -> Outcome:
-    """Run an exact GP on `budget` of the rows seen so far: row k takes the place ``place(k, budget, generator)``.
+    """Run an exact GP on `budget` of the rows seen so far: row k takes the place ``place(k, budget,
+    generator)``.
 
     A place that does not exist leaves the rows as they are.
     """
     (x, y), n, first = case.learned(), case.budget, len(case.initial.targets)
-    generator, found = np.random.default_rng(case.seed), np.full(len(case.stream.targets), np.nan)
-    kept, fitted, n_revised = np.arange(max(0, first - n), first), None, 0
+    generator = np.random.default_rng(case.seed)
+    found = np.full(len(case.stream.targets), np.nan)
+    kept = np.arange(max(0, first - n), first)
+    fitted = None
+    n_revised = 0
     for k in range(first, len(y)):
         if len(found) <= SLOW_ROWS:
             fitted = fitted or condition(case.found, x[kept], y[kept])
             found[k - first] = fitted.predict(x[k : k + 1])[0][0]
         if len(kept) < n:
-            kept, fitted = np.append(kept, k), None
+            kept = np.append(kept, k)
+            fitted = None
         elif (i := place(k, n, generator)) < n:
             kept[i], fitted, n_revised = k, None, n_revised + 1
     mean, variance = _predict(case, condition(case.found, x[kept], y[kept]))
-    return found, mean, variance, {"n_numbers": float(x[kept].size + n * n), "n_revised": float(n_revised)}
+    return (
+        found,
+        mean,
+        variance,
+        {"n_numbers": float(x[kept].size + n * n), "n_revised": float(n_revised)},
+    )
 
 
 def run_batch(case: Case, fit: Callable[[Case, np.ndarray, np.ndarray], Fitted]) -> Outcome:
@@ -145,13 +192,29 @@ def _predict(case: Case, fitted: Fitted) -> tuple[np.ndarray, np.ndarray]:
 def _basis(name: str, case: Case, rows: Rows) -> other.Method:
     kernel, noise_variance, budget = case.basis
     budget = min(budget, len(case.stream.targets))
-    best = rows.inputs[other.pivoted_cholesky(kernel, rows.inputs, budget)] if name == "RGP, best points" else None
-    return other.BasisPosterior(kernel, noise_variance, budget, initial=best, **other.PRESETS[BASES[name]])
+    best = (
+        rows.inputs[other.pivoted_cholesky(kernel, rows.inputs, budget)]
+        if name == "RGP, best points"
+        else None
+    )
+    return other.BasisPosterior(
+        kernel, noise_variance, budget, initial=best, **other.PRESETS[BASES[name]]
+    )
 
 
-OURS: dict[str, Any] = {"insertion": sysid.Novelty(), "learning": "every_sample", "gate": 4.0}
+OURS: dict[str, Any] = {
+    "insertion": sysid.Novelty(),
+    "learning": "every_sample",
+    "gate": 4.0,
+}
 STORED: dict[str, Any] = {"learning": "stored"}
-BASES = {"KRLS-T": "krls_t", "SOGP": "sogp", "ALD-KRLS": "ald_krls", "RGP": "rgp", "RGP, best points": "rgp"}
+BASES = {
+    "KRLS-T": "krls_t",
+    "SOGP": "sogp",
+    "ALD-KRLS": "ald_krls",
+    "RGP": "rgp",
+    "RGP, best points": "rgp",
+}
 ENTROPY = sysid.PredictiveEntropy()
 RELEVANCE = sysid.MeanRelevance()
 LIKELIHOOD = sysid.MarginalLogLikelihood()
@@ -179,18 +242,32 @@ METHODS: dict[str, Callable[[Case], Outcome]] = {
     "reservoir": partial(run_subset, place=lambda k, n, generator: int(generator.integers(k + 1))),
     **{name: partial(run_other, make=partial(_basis, name)) for name in BASES},
     "VFE, streaming": partial(run_other, make=lambda case, _: other.StreamingVFE(*case.basis)),
-    "random_features": partial(run_other, make=lambda case, _: other.RandomFeatures(*case.basis, seed=case.seed)),
-    "RLS": partial(run_other, make=lambda _, rows: other.RecursiveLeastSquares(rows.inputs.shape[1])),
-    "RLS, forgetting": partial(run_other, make=lambda _, rows: other.RecursiveLeastSquares(rows.inputs.shape[1], 300)),
+    "random_features": partial(
+        run_other,
+        make=lambda case, _: other.RandomFeatures(*case.basis, seed=case.seed),
+    ),
+    "RLS": partial(
+        run_other,
+        make=lambda _, rows: other.RecursiveLeastSquares(rows.inputs.shape[1]),
+    ),
+    "RLS, forgetting": partial(
+        run_other,
+        make=lambda _, rows: other.RecursiveLeastSquares(rows.inputs.shape[1], 300),
+    ),
     "linear": partial(run_batch, fit=lambda _, x, y: solve_linear(x, y)),
     "full_gp": partial(run_batch, fit=fit_some),
 }
 
 
 def errors_of(targets: np.ndarray, means: np.ndarray) -> dict[str, float]:
-    """Mean squared error in each of the `PARTS` of a stream (n,), over the variance of its targets."""
+    """Mean squared error in each of the `PARTS` of a stream (n,), over the variance of its
+    targets.
+    """
     squares = np.array_split((targets - means) ** 2, N_PARTS)
-    return {name: float(np.mean(part) / np.var(targets)) for name, part in zip(PARTS, squares, strict=True)}
+    return {
+        name: float(np.mean(part) / np.var(targets))
+        for name, part in zip(PARTS, squares, strict=True)
+    }
 
 
 def matrix_vector_seconds(n: int) -> float:
@@ -203,15 +280,30 @@ def case_of(unit: Unit, plan: Plan) -> Case:
     """Rows of a task and seed, and what is found on the first ones."""
     narx = LAGS[unit.task]
     training, test = draw_rows(unit.task, unit.seed, plan.building_samples)
-    n, most = plan.n_initial, plan.most_rows
-    initial, stream = (Rows(*(part[rows] for part in training)) for rows in (slice(n), slice(n, n + most)))
-    settings = sysid.Settings(training=sysid.MaximumAPosteriori(n_initial=n), budget=plan.budget, seed=unit.seed)
+    n = plan.n_initial
+    most = plan.most_rows
+    initial, stream = (
+        Rows(*(part[rows] for part in training)) for rows in (slice(n), slice(n, n + most))
+    )
+    settings = sysid.Settings(
+        training=sysid.MaximumAPosteriori(n_initial=n),
+        budget=plan.budget,
+        seed=unit.seed,
+    )
     found = sysid.Identification(narx, settings)
     found.observe_many(*initial)
     model = found.require_model()
     assert found.hyperparameters is not None
     known = model.scaling, model.mean, found.hyperparameters
-    return Case(narx, initial, stream, Rows(*(part[:most] for part in test)), *known, plan.budget, unit.seed)
+    return Case(
+        narx,
+        initial,
+        stream,
+        Rows(*(part[:most] for part in test)),
+        *known,
+        plan.budget,
+        unit.seed,
+    )
 
 
 class OnlineStudy(Study):
@@ -225,15 +317,29 @@ class OnlineStudy(Study):
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
         """One row per method."""
-        case, product, rows = case_of(unit, plan), matrix_vector_seconds(plan.budget), []
-        run_ours(case._replace(stream=Rows(*(part[:50] for part in case.stream))), **OURS)  # compiles
+        case = case_of(unit, plan)
+        product = matrix_vector_seconds(plan.budget)
+        rows = []
+        run_ours(
+            case._replace(stream=Rows(*(part[:50] for part in case.stream))), **OURS
+        )  # compiles
         for name, method in METHODS.items():
             begin = time.perf_counter()
             stream, mean, variance, counts = method(case)
             seconds = time.perf_counter() - begin
-            after, targets = sysid.validate(case.test.targets, mean, variance, 0.0), case.stream.targets
-            row = {"model": name, "smse": after.smse, "nlpd": after.nlpd, "coverage_95": after.coverage_95}
-            row |= dict.fromkeys(("smse_stream", "per_sample", *COUNTS), np.nan) | counts | errors_of(targets, stream)
+            after = sysid.validate(case.test.targets, mean, variance, 0.0)
+            targets = case.stream.targets
+            row = {
+                "model": name,
+                "smse": after.smse,
+                "nlpd": after.nlpd,
+                "coverage_95": after.coverage_95,
+            }
+            row |= (
+                dict.fromkeys(("smse_stream", "per_sample", *COUNTS), np.nan)
+                | counts
+                | errors_of(targets, stream)
+            )
             if np.isfinite(stream).all():
                 row["smse_stream"] = sysid.standardised_mean_squared_error(targets, stream)
                 row["per_sample"] = seconds / len(targets) / product
@@ -245,31 +351,65 @@ class OnlineStudy(Study):
         return {**super().axes(plan), "model": [*METHODS]}
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
-        """One table for each task, and one of the errors after the streams, as ratios to those of linear ARX."""
+        """One table for each task, and one of the errors after the streams, as ratios to those of
+        linear ARX.
+        """
         rows = self.rows(store)
-        shown = rows[["model", *QUANTITIES]].map(lambda x: significant(x) if isinstance(x, float) else x)
+        shown = rows[["model", *QUANTITIES]].map(
+            lambda x: significant(x) if isinstance(x, float) else x
+        )
         parts = rows.groupby("dataset", sort=False)
         sections = [f"## {name}\n\n{to_markdown(shown.loc[part.index])}" for name, part in parts]
-        ratios = (store["smse"] / store["smse"].sel(model="linear")).median("seed").transpose("model", "dataset")
-        table = ratios.dropna("dataset", how="all").to_pandas().map(lambda x: "" if np.isnan(x) else f"{x:.3f}")
-        return {"rows": "\n\n".join(sections), "ratios": to_markdown(table.reset_index())}
+        ratios = (
+            (store["smse"] / store["smse"].sel(model="linear"))
+            .median("seed")
+            .transpose("model", "dataset")
+        )
+        table = (
+            ratios.dropna("dataset", how="all")
+            .to_pandas()
+            .map(lambda x: "" if np.isnan(x) else f"{x:.3f}")
+        )
+        return {
+            "rows": "\n\n".join(sections),
+            "ratios": to_markdown(table.reset_index()),
+        }
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
-        """Error after the stream against the time of a sample, and error over the stream, a panel for each task."""
+        """Error after the stream against the time of a sample, and error over the stream, a panel
+        for each task.
+        """
         found = store.median("seed")
         found = found.sel(dataset=found["smse"].notnull().any("model"))
-        return {"online": partial(draw_costs, found), "online_over_time": partial(draw_errors, found)}
+        return {
+            "online": partial(draw_costs, found),
+            "online_over_time": partial(draw_errors, found),
+        }
 
 
 def draw_costs(found: xr.Dataset) -> Figure:
     """SMSE against the time of a sample, medians over seeds; a number for each method."""
-    names = [name for name in found["model"].values if np.isfinite(found["per_sample"].sel(model=name)).any()]
-    figure, panels = make_panels(found, 2.0, "time of a sample [matrix-vector products]", "SMSE [1]")
+    names = [
+        name
+        for name in found["model"].values
+        if np.isfinite(found["per_sample"].sel(model=name)).any()
+    ]
+    figure, panels = make_panels(
+        found, 2.0, "time of a sample [matrix-vector products]", "SMSE [1]"
+    )
     for task, ax in panels.items():
         values = found.sel(dataset=task, model=names)
-        for i, (x, y) in enumerate(zip(values["per_sample"].values, values["smse"].values, strict=True)):
+        for i, (x, y) in enumerate(
+            zip(values["per_sample"].values, values["smse"].values, strict=True)
+        ):
             ax.plot(x, y, ".", color=PALETTE[0] if i < N_OURS else GREY, markersize=3)
-            ax.annotate(str(i + 1), (x, y), textcoords="offset points", xytext=(2, 1), fontsize=5)
+            ax.annotate(
+                str(i + 1),
+                (x, y),
+                textcoords="offset points",
+                xytext=(2, 1),
+                fontsize=5,
+            )
         scale_axis(ax.xaxis, values["per_sample"].values, ratio=1.0)
         scale_axis(ax.yaxis, values["smse"].values, ratio=1.0)
     text = ",  ".join(f"{i + 1} {name}" for i, name in enumerate(names))
@@ -279,14 +419,27 @@ def draw_costs(found: xr.Dataset) -> Figure:
 
 def draw_errors(found: xr.Dataset) -> Figure:
     """Squared error in each part of the stream, as a ratio to that of recursive least squares."""
-    figure, panels = make_panels(found, 1.7, "part of the stream [1]", "squared error over that of RLS [1]")
+    figure, panels = make_panels(
+        found, 1.7, "part of the stream [1]", "squared error over that of RLS [1]"
+    )
     for task, ax in panels.items():
         errors = found[[*PARTS]].to_array("part").sel(dataset=task)
         errors = errors / errors.sel(model="RLS")
         for name, color in DRAWN.items():
-            ax.plot((np.arange(N_PARTS) + 0.5) / N_PARTS, errors.sel(model=name), color=color, label=name, linewidth=1)
+            ax.plot(
+                (np.arange(N_PARTS) + 0.5) / N_PARTS,
+                errors.sel(model=name),
+                color=color,
+                label=name,
+                linewidth=1,
+            )
         scale_axis(ax.yaxis, errors.sel(model=[*DRAWN]).values)
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
+    figure.legend(
+        *figure.axes[0].get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=4,
+        frameon=False,
+    )
     return figure
 
 

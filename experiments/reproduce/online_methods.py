@@ -1,12 +1,14 @@
-"""Online regression methods that an online GP is compared with: basis posteriors, streaming VFE, linear models.
+"""Online regression methods that an online GP is compared with: basis posteriors, streaming VFE,
+linear models.
 
-Every method predicts a sample before it learns the target of that sample, and needs a bounded memory. Features are of
-the order of one, targets are centred. A variance is that of a measurement: it contains the noise.
+Every method predicts a sample before it learns the target of that sample, and needs a bounded
+memory. Features are of the order of one, targets are centred. A variance is that of a measurement:
+it contains the noise.
 
-Symbols: n samples, p features, M points of the basis Z (M, p), ``k = k(Z, x)``, noise variance s2, jitter
-``j = s2 / 100``. A GP is known by the values ``u = f(Z) + e'``, ``e' ~ N(0, j I)``, whose prior covariance
-``K = k(Z, Z) + j I`` has a sound factor. A jitter that follows the prior variance instead is too large for the small
-noise and the long length scales of trained NARX models.
+Symbols: n samples, p features, M points of the basis Z (M, p), ``k = k(Z, x)``, noise variance s2,
+jitter ``j = s2 / 100``. A GP is known by the values ``u = f(Z) + e'``, ``e' ~ N(0, j I)``, whose
+prior covariance ``K = k(Z, Z) + j I`` has a sound factor. A jitter that follows the prior variance
+instead is too large for the small noise and the long length scales of trained NARX models.
 """
 
 from abc import ABC, abstractmethod
@@ -23,10 +25,13 @@ from scipy.linalg import cho_solve, lapack, solve_triangular
 from sysid.gp.kernels import Kernel
 
 JITTER = 0.01  # of the noise variance
-NOVEL = 0.1  # of the noise variance: what the basis leaves open of a sample that deserves a point of its own
-LEAST_PIVOT = 1e-12  # of the largest prior variance: below that a row is a copy of rows already picked
+# of the noise variance: what the basis leaves open of a sample that deserves a point of its own
+NOVEL = 0.1
+# of the largest prior variance: below that a row is a copy of rows already picked
+LEAST_PIVOT = 1e-12
 #: recursive least squares: variance of every weight at the start, in noise variances; rate at which the noise is found
-FIRST_VARIANCE, NOISE_RATE = 1e3, 0.005
+FIRST_VARIANCE = 1e3
+NOISE_RATE = 0.005
 
 Prediction = tuple[np.ndarray, np.ndarray]
 #: scores (M,) of points, by the mean (M,) and covariance (M, M) of u and by ``K^-1``; the lowest leaves
@@ -35,7 +40,9 @@ cholesky = partial(linalg.cholesky, lower=True, check_finite=False)
 
 
 class Method(ABC):
-    """Regression that learns sample by sample. Arguments are not checked: the study is the only caller."""
+    """Regression that learns sample by sample. Arguments are not checked: the study is the only
+    caller.
+    """
 
     n_revised = 0  # how often a stored point gave its place to another
 
@@ -46,7 +53,9 @@ class Method(ABC):
 
     @abstractmethod
     def learn(self, x: ArrayLike, y: float) -> tuple[float, float]:
-        """Predict the sample x (p,), then learn its target y. Returns the mean and the variance of the prediction."""
+        """Predict the sample x (p,), then learn its target y. Returns the mean and the variance of
+        the prediction.
+        """
 
     @abstractmethod
     def predict(self, inputs: ArrayLike) -> Prediction:
@@ -54,12 +63,19 @@ class Method(ABC):
 
 
 def pivoted_cholesky(
-    kernel: Kernel, inputs: ArrayLike, n: int, *, explained: np.ndarray | None = None, least: float = 0.0
+    kernel: Kernel,
+    inputs: ArrayLike,
+    n: int,
+    *,
+    explained: np.ndarray | None = None,
+    least: float = 0.0,
 ) -> np.ndarray:
-    """Rows that together say most about all rows: each next one is that of largest variance given those before.
+    """Rows that together say most about all rows: each next one is that of largest variance given
+    those before.
 
-    With d the variances that are left, ``i = argmax d``, ``l = (k(x_i, X) - L'L_i) / sqrt(d_i)``, ``d <- d - l o l``
-    (Fine and Scheinberg, Efficient SVM training using low-rank kernel representations, JMLR 2001). Cost O(n^2 N).
+    With d the variances that are left, ``i = argmax d``, ``l = (k(x_i, X) - L'L_i) / sqrt(d_i)``,
+    ``d <- d - l o l`` (Fine and Scheinberg, Efficient SVM training using low-rank kernel
+    representations, JMLR 2001). Cost O(n^2 N).
 
     Parameters
     ----------
@@ -80,7 +96,8 @@ def pivoted_cholesky(
     x = np.asarray(inputs, dtype=float)
     prior = kernel.diagonal(x)
     known = np.zeros((0, len(x))) if explained is None else explained
-    left, rows = prior - (known**2).sum(axis=0), np.vstack([known, np.zeros((min(n, len(x)), len(x)))])
+    left = prior - (known**2).sum(axis=0)
+    rows = np.vstack([known, np.zeros((min(n, len(x)), len(x)))])
     least = max(least, LEAST_PIVOT * float(prior.max(initial=0.0)))
     picked: list[int] = []
     for t in range(len(known), len(rows)):
@@ -97,7 +114,9 @@ def pivoted_cholesky(
 
 
 def change_of_mean(mean: np.ndarray, spread: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-    """``|a_r| / Q_rr``, ``a = K^-1 m``, ``Q = K^-1``: how far the mean at z_r moves when z_r leaves (KRLS-T)."""
+    """``|a_r| / Q_rr``, ``a = K^-1 m``, ``Q = K^-1``: how far the mean at z_r moves when z_r leaves
+    (KRLS-T).
+    """
     return np.asarray(abs(inverse @ mean) / np.diag(inverse))
 
 
@@ -128,7 +147,9 @@ class BasisMethod(Method):
 
     def __post_init__(self, initial: ArrayLike | None) -> None:
         self.jitter = JITTER * self.noise_variance
-        self.points = np.array(np.zeros((0, self.kernel.n_features)) if initial is None else initial)
+        self.points = np.array(
+            np.zeros((0, self.kernel.n_features)) if initial is None else initial
+        )
         self.factor = cholesky(self._prior(self.points))  # L L' = K
 
     def _prior(self, points: np.ndarray) -> np.ndarray:
@@ -146,38 +167,44 @@ class BasisPosterior(BasisMethod):
         q = K^-1 k,   gamma = k(x, x) - k'q,   h = S q,   s = gamma + q'h + s2,   e = y - q'm
         mean = q'm,   variance = s
 
-    gamma is what the basis leaves open. The sample becomes a basis point if ``gamma + j > growth s2`` and there is
-    room, or a point may leave; its value u* has the variance ``v = gamma + j + q'h``, and j is a part of its noise::
+    gamma is what the basis leaves open. The sample becomes a basis point if ``gamma + j > growth
+    s2`` and there is room, or a point may leave; its value u* has the variance ``v = gamma + j +
+    q'h``, and j is a part of its noise::
 
         grow:     g = (h, v),   S <- [[S, h], [h', v]] - g g'/s,   m <- (m, q'm) + g e/s
         project:  P = s2 + alpha gamma + q'h,   S <- S - h h'/P,   m <- m + h e/P
         drop r:   remove row and column r of m, S, K, Z, which marginalises u_r
 
-    While nothing is dropped or projected it is the exact GP. For a basis that stays it is FITC (``alpha = 1``) or
-    VFE (``alpha = 0``).
+    While nothing is dropped or projected it is the exact GP. For a basis that stays it is FITC
+    (``alpha = 1``) or VFE (``alpha = 0``).
 
     Cost O(M^2) per sample; a point that leaves costs O(M^3) on top.
 
     `PRESETS` has the settings of the published methods:
 
-    - ``krls_t``: Van Vaerenbergh, Lazaro-Gredilla and Santamaria, Kernel recursive least-squares tracker for
-      time-varying regression, IEEE TNNLS 2012, without forgetting. Every sample enters; the newest may leave.
+    - ``krls_t``: Van Vaerenbergh, Lazaro-Gredilla and Santamaria, Kernel recursive least-squares
+      tracker for time-varying regression, IEEE TNNLS 2012, without forgetting. Every sample enters;
+      the newest may leave.
     - ``sogp``: Csato and Opper, Sparse on-line Gaussian processes, Neural Computation 2002.
-    - ``ald_krls``: Engel, Mannor and Meir, The kernel recursive least-squares algorithm, IEEE TSP 2004.
-    - ``rgp``: Huber, Recursive Gaussian process: on-line regression and learning, Pattern Recognition Letters 2014;
-      also online FITC (Bijl and others 2015). The basis is `initial`, or the first M samples.
+    - ``ald_krls``: Engel, Mannor and Meir, The kernel recursive least-squares algorithm, IEEE TSP
+      2004.
+    - ``rgp``: Huber, Recursive Gaussian process: on-line regression and learning, Pattern
+      Recognition Letters 2014; also online FITC (Bijl and others 2015). The basis is `initial`, or
+      the first M samples.
 
     Parameters
     ----------
     kernel : Kernel
     noise_variance : float
-        s2 > 0, target unit squared; below 1e-8 of the prior variance double precision cannot hold the factor.
+        s2 > 0, target unit squared; below 1e-8 of the prior variance double precision cannot hold
+        the factor.
     budget : int
         Largest M >= 1.
     growth : float
         Least gamma of a new basis point, in noise variances; 0: every sample is novel.
     full : Score or None
-        Score by which a point leaves when there are M + 1; None: nobody leaves, the sample is projected.
+        Score by which a point leaves when there are M + 1; None: nobody leaves, the sample is
+        projected.
     alpha : float
         Share of gamma, from 0 to 1, that counts as noise of a sample that is projected.
     initial : (m, p), optional
@@ -204,8 +231,9 @@ class BasisPosterior(BasisMethod):
     def _project(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """``k`` (M, m), ``L^-1 k`` (M, m) with ``L L' = K``, ``q = K^-1 k`` (M, m), gamma (m,).
 
-        K may have the condition 1e12. Substitution with its factor is backward stable, which a product with an inverse
-        that is updated point by point is not; a refinement of q gains nothing.
+        K may have the condition 1e12. Substitution with its factor is backward stable, which a
+        product with an inverse that is updated point by point is not; a refinement of q gains
+        nothing.
         """
         k = self.kernel(self.points, inputs)
         whitened = solve_triangular(self.factor, k, lower=True, check_finite=False)
@@ -214,21 +242,33 @@ class BasisPosterior(BasisMethod):
 
     def predict(self, inputs: ArrayLike) -> Prediction:
         _, _, q, gamma = self._project(np.asarray(inputs))
-        return q.T @ self.mean, self.noise_variance + gamma + np.einsum("ij,ij->j", q, self.spread @ q)
+        return q.T @ self.mean, self.noise_variance + gamma + np.einsum(
+            "ij,ij->j", q, self.spread @ q
+        )
 
     def learn(self, x: ArrayLike, y: float) -> tuple[float, float]:
         row = np.asarray(x)[None]
         k, whitened, q, gamma = (part[..., 0] for part in self._project(row))
         h = self.spread @ q
-        mean, explained = float(q @ self.mean), float(q @ h)
+        mean = float(q @ self.mean)
+        explained = float(q @ h)
         variance = float(gamma + explained + self.noise_variance)
         pivot = float(gamma + self.jitter)  # variance of u* given u
-        if pivot > self.growth * self.noise_variance and (self.full or len(self.mean) < self.budget):
+        if pivot > self.growth * self.noise_variance and (
+            self.full or len(self.mean) < self.budget
+        ):
             prior = float(self.kernel.diagonal(row)[0]) + self.jitter
-            self.points, self.covariance = np.vstack([self.points, row]), bordered(self.covariance, k, prior)
+            self.points, self.covariance = (
+                np.vstack([self.points, row]),
+                bordered(self.covariance, k, prior),
+            )
             self.factor = np.tril(bordered(self.factor, whitened, np.sqrt(pivot)))
-            self.mean, self.spread = np.append(self.mean, mean), bordered(self.spread, h, pivot + explained)
-            h, divisor = np.append(h, pivot + explained), variance
+            self.mean, self.spread = (
+                np.append(self.mean, mean),
+                bordered(self.spread, h, pivot + explained),
+            )
+            h = np.append(h, pivot + explained)
+            divisor = variance
         else:
             divisor = float(self.noise_variance + self.alpha * gamma + explained)
         self.mean += h * ((y - mean) / divisor)
@@ -241,32 +281,39 @@ class BasisPosterior(BasisMethod):
         others = np.arange(len(self.mean)) != r
         newest_leaves = r == len(self.mean) - 1
         self.points, self.mean = self.points[others], self.mean[others]
-        self.covariance, self.spread = self.covariance[others][:, others], self.spread[others][:, others]
+        self.covariance, self.spread = (
+            self.covariance[others][:, others],
+            self.spread[others][:, others],
+        )
         self.factor = self.factor[:-1, :-1].copy() if newest_leaves else cholesky(self.covariance)
         self.n_revised += not newest_leaves
 
 
 @dataclass(eq=False, kw_only=True)
 class StreamingVFE(BasisMethod):
-    """Variational sparse GP that learns in batches and moves a few of its M inducing points with each.
+    """Variational sparse GP that learns in batches and moves a few of its M inducing points with
+    each.
 
-    What the samples say of u is kept as data sites, a likelihood ``exp(b'w - w'A w / 2)`` of the whitened values
-    ``w = L^-1 u``, ``L L' = K``. A batch (X, y) and new points Z', with L' of K' and ``V = L'^-1 k(Z', X)``::
+    What the samples say of u is kept as data sites, a likelihood ``exp(b'w - w'A w / 2)`` of the
+    whitened values ``w = L^-1 u``, ``L L' = K``. A batch (X, y) and new points Z', with L' of K'
+    and ``V = L'^-1 k(Z', X)``::
 
         G = L^-1 k(Z, Z') L'^-T,   A <- G'A G + V V'/s2,   b <- G'b + V y/s2,   C C' = I + A
         mean = v'(I + A)^-1 b,   variance = s2 + k(x, x) - v'v + |C^-1 v|^2,   v = L'^-1 k(Z', x)
 
-    These are the sites of Bui, Nguyen and Turner, Streaming sparse Gaussian process approximations, NeurIPS 2017, with
-    hyper-parameters that stay; whitened, no difference of two inverses is needed. Points that stay give batch VFE.
-    Every move loses information. A row enters if the points leave open more than `growth` noise variances of it, and
-    the point leaves whose absence changes the mean least (`change_of_mean`). Cost O(M^3) per batch. Samples that do not
-    fill a batch wait; until then they are not learned.
+    These are the sites of Bui, Nguyen and Turner, Streaming sparse Gaussian process approximations,
+    NeurIPS 2017, with hyper-parameters that stay; whitened, no difference of two inverses is
+    needed. Points that stay give batch VFE. Every move loses information. A row enters if the
+    points leave open more than `growth` noise variances of it, and the point leaves whose absence
+    changes the mean least (`change_of_mean`). Cost O(M^3) per batch. Samples that do not fill a
+    batch wait; until then they are not learned.
 
     Parameters
     ----------
     kernel : Kernel
     noise_variance : float
-        s2 > 0, target unit squared; below 1e-8 of the prior variance double precision cannot hold the factor.
+        s2 > 0, target unit squared; below 1e-8 of the prior variance double precision cannot hold
+        the factor.
     budget : int
         M >= 1.
     batch : int
@@ -287,12 +334,20 @@ class StreamingVFE(BasisMethod):
         n = len(self.points)
         self.information, self.shift = np.zeros((n, n)), np.zeros(n)  # A, b
         self.root, self.weights = np.eye(n), np.zeros(n)  # C, (I + A)^-1 b
-        self.waiting_inputs, self.waiting_targets = np.zeros((self.batch, self.kernel.n_features)), np.zeros(self.batch)
+        self.waiting_inputs, self.waiting_targets = (
+            np.zeros((self.batch, self.kernel.n_features)),
+            np.zeros(self.batch),
+        )
         self.n_waiting = 0
 
     def _whiten(self, inputs: np.ndarray) -> np.ndarray:
         """``L^-1 k(Z, X)`` (M, m)."""
-        return solve_triangular(self.factor, self.kernel(self.points, inputs), lower=True, check_finite=False)
+        return solve_triangular(
+            self.factor,
+            self.kernel(self.points, inputs),
+            lower=True,
+            check_finite=False,
+        )
 
     def predict(self, inputs: ArrayLike) -> Prediction:
         x = np.asarray(inputs)
@@ -311,7 +366,8 @@ class StreamingVFE(BasisMethod):
         return float(mean[0]), float(variance[0])
 
     def _learn_batch(self, x: np.ndarray, y: np.ndarray) -> None:
-        most, least = max(self.budget - len(self.points), self.moves), self.growth * self.noise_variance
+        most = max(self.budget - len(self.points), self.moves)
+        least = self.growth * self.noise_variance
         new = x[pivoted_cholesky(self.kernel, x, most, explained=self._whiten(x), least=least)]
         if len(new):
             self._move(new)
@@ -322,12 +378,20 @@ class StreamingVFE(BasisMethod):
         self.weights = cho_solve((self.root, True), self.shift)
 
     def _move(self, new: np.ndarray) -> None:
-        """Take in new points (m, p), let others go, and say what the sites say in terms of the new basis."""
-        old, factor, mean = self.points, self.factor, self.factor @ self.weights
-        covariance, kept = self._prior(old), np.arange(len(old))
+        """Take in new points (m, p), let others go, and say what the sites say in terms of the new
+        basis.
+        """
+        old = self.points
+        factor = self.factor
+        mean = self.factor @ self.weights
+        covariance = self._prior(old)
+        kept = np.arange(len(old))
         while len(kept) + len(new) > self.budget:
             of_kept = covariance[np.ix_(kept, kept)]
-            kept = np.delete(kept, np.argmin(change_of_mean(mean[kept], of_kept, inverse_of(cholesky(of_kept)))))
+            kept = np.delete(
+                kept,
+                np.argmin(change_of_mean(mean[kept], of_kept, inverse_of(cholesky(of_kept)))),
+            )
         self.n_revised += len(old) - len(kept)
         self.points = np.vstack([old[kept], new])
         self.factor = cholesky(self._prior(self.points))
@@ -335,25 +399,30 @@ class StreamingVFE(BasisMethod):
         cross[kept, np.arange(len(kept))] += self.jitter  # the same values u
         half = solve_triangular(factor, cross, lower=True)
         change = solve_triangular(self.factor, half.T, lower=True).T  # G
-        self.information, self.shift = change.T @ self.information @ change, change.T @ self.shift
+        self.information = change.T @ self.information @ change
+        self.shift = change.T @ self.shift
 
 
 # --- linear models --------------------------------------------------------------------------------
 
 
 class LinearModel(Method):
-    """Bayesian linear regression ``y = phi(x)'w + e`` with exponential forgetting, in units of the noise variance s2.
+    """Bayesian linear regression ``y = phi(x)'w + e`` with exponential forgetting, in units of the
+    noise variance s2.
 
     ::
 
         h = P phi,   g = h / (l + phi'h),   w += g (y - phi'w),   P <- (P - g h') / l
         mean = phi'w,   variance = s2 (1 + phi'h)
 
-    From ``w = 0``, ``P = P0`` on, w minimises ``sum_t l^(n - t) (y_t - phi_t'w)^2 + l^n w'P0^-1 w``.
+    From ``w = 0``, ``P = P0`` on, w minimises ``sum_t l^(n - t) (y_t - phi_t'w)^2 + l^n w'P0^-1
+    w``.
     """
 
     kept = 1.0  # l
-    rate, least_rate = 0.0, 0.0  # of the running mean s2 of (y - phi'w)^2 / (1 + phi'h); 0: s2 is known
+    # of the running mean s2 of (y - phi'w)^2 / (1 + phi'h); 0: s2 is known
+    rate = 0.0
+    least_rate = 0.0
     noise_variance: float
     weights: np.ndarray  # (D,)
     spread: np.ndarray  # (D, D) P
@@ -364,13 +433,17 @@ class LinearModel(Method):
 
     def predict(self, inputs: ArrayLike) -> Prediction:
         phi = self.features(np.asarray(inputs))
-        return phi @ self.weights, self.noise_variance * (1.0 + np.einsum("ij,ij->i", phi, phi @ self.spread))
+        return phi @ self.weights, self.noise_variance * (
+            1.0 + np.einsum("ij,ij->i", phi, phi @ self.spread)
+        )
 
     def learn(self, x: ArrayLike, y: float) -> tuple[float, float]:
         phi = self.features(np.asarray(x)[None])[0]
         h = self.spread @ phi
-        mean, growth = float(phi @ self.weights), float(phi @ h)
-        variance, error = self.noise_variance * (1.0 + growth), y - mean
+        mean = float(phi @ self.weights)
+        growth = float(phi @ h)
+        variance = self.noise_variance * (1.0 + growth)
+        error = y - mean
         self.weights += h * (error / (self.kept + growth))
         self.spread = (self.spread - np.outer(h, h) / (self.kept + growth)) / self.kept
         self.noise_variance += self.rate * (error**2 / (1.0 + growth) - self.noise_variance)
@@ -379,17 +452,22 @@ class LinearModel(Method):
 
 
 class RandomFeatures(LinearModel):
-    """Bayesian linear regression on D random features whose products approximate a squared-exponential kernel.
+    """Bayesian linear regression on D random features whose products approximate a
+    squared-exponential kernel.
 
-    The D/2 frequencies W are Gaussian, orthogonal in blocks of p, in units of the inverse length scales::
+    The D/2 frequencies W are Gaussian, orthogonal in blocks of p, in units of the inverse length
+    scales::
 
-        phi(x) = sqrt(2 variance / D) (cos W x, sin W x),   E[phi(x)'phi(x')] = k(x, x'),   w ~ N(0, I)
+        phi(x) = sqrt(2 variance / D) (cos W x, sin W x),   E[phi(x)'phi(x')] = k(x, x'),   w ~ N(0,
+        I)
 
-    The mean is ridge regression with the penalty s2, so ``P0 = I / s2``. Cost O(D^2). Far from all samples the variance
-    is too small: the features have no part that the samples leave open. The seed matters.
+    The mean is ridge regression with the penalty s2, so ``P0 = I / s2``. Cost O(D^2). Far from all
+    samples the variance is too small: the features have no part that the samples leave open. The
+    seed matters.
 
-    Source: Gijsberts and Metta, Real-time model learning using incremental sparse spectrum Gaussian process regression,
-    Neural Networks 2013; orthogonal frequencies: Yu and others, Orthogonal random features, NIPS 2016.
+    Source: Gijsberts and Metta, Real-time model learning using incremental sparse spectrum Gaussian
+    process regression, Neural Networks 2013; orthogonal frequencies: Yu and others, Orthogonal
+    random features, NIPS 2016.
 
     Parameters
     ----------
@@ -404,8 +482,12 @@ class RandomFeatures(LinearModel):
 
     def __init__(self, kernel: Any, noise_variance: float, n_weights: int, *, seed: int) -> None:
         self.noise_variance = noise_variance
-        generator, n, p = np.random.default_rng(seed), n_weights // 2, kernel.n_features
-        directions = np.linalg.qr(generator.standard_normal((-(-n // p), p, p)))[0].reshape(-1, p)[:n]
+        generator = np.random.default_rng(seed)
+        n = n_weights // 2
+        p = kernel.n_features
+        directions = np.linalg.qr(generator.standard_normal((-(-n // p), p, p)))[0].reshape(-1, p)[
+            :n
+        ]
         lengths = np.sqrt(generator.chisquare(p, (n, 1)))
         self.frequencies = directions * lengths / np.asarray(kernel.length_scales)
         self.amplitude = float(np.sqrt(kernel.variance / n))
@@ -417,11 +499,13 @@ class RandomFeatures(LinearModel):
 
 
 class RecursiveLeastSquares(LinearModel):
-    """Linear regression with an offset, ``phi = (x, 1)``; for lagged inputs and outputs an ARX model.
+    """Linear regression with an offset, ``phi = (x, 1)``; for lagged inputs and outputs an ARX
+    model.
 
-    ``P0 = 1000 I``. The noise variance is found: it starts at 1 and is the mean of the scaled squared errors, first of
-    all samples, then with the rate 0.005. Cost O(p^2). With forgetting, inputs that stay constant for longer than
-    ``1 / (1 - l)`` samples let P grow without bound along what they do not excite.
+    ``P0 = 1000 I``. The noise variance is found: it starts at 1 and is the mean of the scaled
+    squared errors, first of all samples, then with the rate 0.005. Cost O(p^2). With forgetting,
+    inputs that stay constant for longer than ``1 / (1 - l)`` samples let P grow without bound along
+    what they do not excite.
 
     Source: Ljung, System Identification, 1999, section 11.2.
 
@@ -433,11 +517,16 @@ class RecursiveLeastSquares(LinearModel):
         T > 1, samples: ``l = 1 - 1/T``.
     """
 
-    rate, least_rate = 0.5, NOISE_RATE
+    rate = 0.5
+    least_rate = NOISE_RATE
 
     def __init__(self, n_features: int, memory: float = np.inf) -> None:
-        self.kept, self.noise_variance = 1 - 1 / memory, 1.0
-        self.weights, self.spread = np.zeros(n_features + 1), FIRST_VARIANCE * np.eye(n_features + 1)
+        self.kept = 1 - 1 / memory
+        self.noise_variance = 1.0
+        self.weights, self.spread = (
+            np.zeros(n_features + 1),
+            FIRST_VARIANCE * np.eye(n_features + 1),
+        )
 
     def features(self, inputs: np.ndarray) -> np.ndarray:
         return np.hstack([inputs, np.ones((len(inputs), 1))])

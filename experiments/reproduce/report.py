@@ -22,7 +22,14 @@ TEXT = Path(__file__).parent / "text"
 QUICK_WARNING = "**Computed with `quick=true`: sizes too small for the numbers to mean anything.**"
 
 
-def write_study(study: Study, plan: Plan, gaps: Mapping[str, str], *, configuration: str, figures: bool) -> None:
+def write_study(
+    study: Study,
+    plan: Plan,
+    gaps: Mapping[str, str],
+    *,
+    configuration: str,
+    figures: bool,
+) -> None:
     """Combine the kept parts and write every file of a study, the store first.
 
     Parameters
@@ -42,14 +49,19 @@ def write_study(study: Study, plan: Plan, gaps: Mapping[str, str], *, configurat
         A damaged part, or a file that cannot be written.
     """
     reasons = json.dumps({TASKS[task].title: reason for task, reason in gaps.items()})
-    combined = study.combine(plan).assign_attrs(title=study.title, quick=int(plan.quick), gaps=reasons)
+    combined = study.combine(plan).assign_attrs(
+        title=study.title, quick=int(plan.quick), gaps=reasons
+    )
     attributes = {"configuration": configuration, "fingerprint": plan.fingerprint}
     attributes["records"] = json.dumps(dict(plan.records))
     store.write(combined, plan.folder / f"{study.name}.nc", kind="study", attributes=attributes)
-    store.write_bytes(to_short_csv(study.rows(combined)).encode(), plan.folder / f"{study.name}.csv")
+    store.write_bytes(
+        to_short_csv(study.rows(combined)).encode(), plan.folder / f"{study.name}.csv"
+    )
     drawings = study.figures(combined) if figures else {}
     pictures = "\n\n".join(f"![{name.replace('_', ' ')}]({name}.png)" for name in drawings)
-    head, places = f"# {study.title}\n\n{QUICK_WARNING if plan.quick else ''}", study.tables(combined)
+    head = f"# {study.title}\n\n{QUICK_WARNING if plan.quick else ''}"
+    places = study.tables(combined)
     numbers = {"n_seeds": str(plan.seeds), "budget": str(plan.budget)}
     text = fill_template(study.template or study.name, head, pictures, **numbers, **places)
     store.write_bytes(text.encode(), plan.folder / f"{study.name}.md")
@@ -59,7 +71,9 @@ def write_study(study: Study, plan: Plan, gaps: Mapping[str, str], *, configurat
 
 
 def fill_template(name: str, head: str = "", tail: str = "", **places: str) -> str:
-    """Text written by hand, with tables in its places; one empty line where an empty place left several."""
+    """Text written by hand, with tables in its places; one empty line where an empty place left
+    several.
+    """
     body = Template((TEXT / f"{name}.md").read_text(encoding="utf-8")).substitute(places)
     return re.sub(r"\n{3,}", "\n\n", f"{head}\n\n{body}\n\n{tail}").strip() + "\n"
 
@@ -75,7 +89,12 @@ def write_report(plan: Plan) -> None:
     parts = [(plan.folder / f"{name}.md").read_text(encoding="utf-8") for name in stores]
     sections = "\n".join(re.sub("^(?=#+ )", "#", part, flags=re.MULTILINE) for part in parts)
     warning = QUICK_WARNING if plan.quick else ""
-    head = fill_template("report", n_seeds=str(plan.seeds), warning=warning, short=summarise_stores(stores))
+    head = fill_template(
+        "report",
+        n_seeds=str(plan.seeds),
+        warning=warning,
+        short=summarise_stores(stores),
+    )
     store.write_bytes(f"{head}\n{sections}".encode(), plan.folder / "report.md")
 
 
@@ -84,13 +103,22 @@ def summarise_stores(stores: Mapping[str, xr.Dataset]) -> str:
 
     The text has counts of the tables, what the baselines reach, and verdicts on the guidelines.
     """
-    counts, tables = [], []
+    counts = []
+    tables = []
     for name in (name for name in RULES if name in stores):
-        cells, row = summarise_cells(stores[name], name), {"": name.replace("_", " ").capitalize()}
-        row |= {f"at or below the published SMSE, {s}": count_below(cells[cells["setting"] == s]) for s in Setting}
+        cells = summarise_cells(stores[name], name)
+        row = {"": name.replace("_", " ").capitalize()}
+        row |= {
+            f"at or below the published SMSE, {s}": count_below(cells[cells["setting"] == s])
+            for s in Setting
+        }
         counts.append(row)
     if "baselines" in stores:
-        rows = STUDIES["baselines"].rows(stores["baselines"]).query("dataset in ['Van der Pol', 'Building']")
+        rows = (
+            STUDIES["baselines"]
+            .rows(stores["baselines"])
+            .query("dataset in ['Van der Pol', 'Building']")
+        )
         numbers = rows[["smse", "smse_published"]].map(significant)
         tables.append(to_markdown(rows[["dataset", "model"]].join(numbers)))
     if "guidelines" in stores:

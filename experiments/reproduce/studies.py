@@ -4,7 +4,13 @@ from experiments.reproduce.baselines import BaselinesStudy
 from experiments.reproduce.claims import Guidelines
 from experiments.reproduce.online import OnlineStudy
 from experiments.reproduce.study import Study
-from experiments.reproduce.sweeps import BuildingSweep, Grid, RastriginMaps, Reduction, VanDerPolSweep
+from experiments.reproduce.sweeps import (
+    BuildingSweep,
+    Grid,
+    RastriginMaps,
+    Reduction,
+    VanDerPolSweep,
+)
 from experiments.reproduce.tables import ComplexityStudy, Table
 
 ALL: tuple[Study, ...] = (

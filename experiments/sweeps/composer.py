@@ -1,7 +1,7 @@
 """Configurations of many jobs, composed once for each combination of options.
 
-Hydra composes options first and sets values afterwards. Composing takes it a tenth of a second; so it is done once for
-each combination of options, and each job sets its values on a copy.
+Hydra composes options first and sets values afterwards. Composing takes it a tenth of a second; so
+it is done once for each combination of options, and each job sets its values on a copy.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,9 @@ class Composer:
         #: by the overrides that choose options: the configuration, and whether their files look up something of Hydra
         self._loaded: dict[tuple[str, ...], tuple[DictConfig, bool]] = {}
 
-    def job(self, overrides: Sequence[str], number: int = 0) -> tuple[dict[str, Any], dict[str, Any], bool]:
+    def job(
+        self, overrides: Sequence[str], number: int = 0
+    ) -> tuple[dict[str, Any], dict[str, Any], bool]:
         """Compose and check the configuration of the job with these overrides and this number.
 
         Returns
@@ -59,13 +61,15 @@ class Composer:
         Raises
         ------
         ValueError
-            Options and keys that do not exist, with the nearest that do; interpolations that lead nowhere.
+            Options and keys that do not exist, with the nearest that do; interpolations that lead
+            nowhere.
         """
         parsed = self.parser.parse_overrides(list(overrides))
         lines = self._options(parsed)
         try:
             config = self.compose(parsed)
-            hydra, folder = config.hydra, Path(str(self._master.hydra.sweep.dir)).absolute()
+            hydra = config.hydra
+            folder = Path(str(self._master.hydra.sweep.dir)).absolute()
             with open_dict(hydra):
                 hydra.job.num, hydra.job.id = number, str(number)
                 hydra.sweep.dir, hydra.sweep.subdir = str(folder), str(number)
@@ -91,12 +95,16 @@ class Composer:
             Options and keys that do not exist.
         """
         config = deepcopy(self._load(self._options(parsed))[0])
-        ConfigLoaderImpl._apply_overrides_to_config([one for one in parsed if not self._is_option(one)], config)
+        ConfigLoaderImpl._apply_overrides_to_config(
+            [one for one in parsed if not self._is_option(one)], config
+        )
         own = [one for one in parsed if not one.is_hydra_override()]
         form = config.hydra.job.config.override_dirname
         with open_dict(config.hydra):
             config.hydra.overrides.task = [one.input_line for one in own]
-            config.hydra.overrides.hydra = self._hydra + [one.input_line for one in parsed if one.is_hydra_override()]
+            config.hydra.overrides.hydra = self._hydra + [
+                one.input_line for one in parsed if one.is_hydra_override()
+            ]
             config.hydra.job.override_dirname = get_overrides_dirname(
                 own, list(form.exclude_keys), form.item_sep, form.kv_sep
             )
@@ -110,7 +118,9 @@ class Composer:
     def _is_option(self, override: Override) -> bool:
         """Whether an override chooses an option of a group, and does not set values."""
         repository = self._loader.repository  # type: ignore[attr-defined]
-        return not isinstance(override._value, dict) and repository.group_exists(override.key_or_group)
+        return not isinstance(override._value, dict) and repository.group_exists(
+            override.key_or_group
+        )
 
     def _load(self, lines: tuple[str, ...]) -> tuple[DictConfig, bool]:
         if lines not in self._loaded:
@@ -140,7 +150,9 @@ def resolve(config: DictConfig) -> dict[str, Any]:
         content = {str(name): config[name] for name in config}
         for name, value in content.items():
             if OmegaConf.is_config(value):
-                content[name] = OmegaConf.to_container(value, resolve=name != "hydra", enum_to_str=True)
+                content[name] = OmegaConf.to_container(
+                    value, resolve=name != "hydra", enum_to_str=True
+                )
         return content
     finally:
         HydraConfig.instance().cfg = before

@@ -1,4 +1,6 @@
-"""Where the jobs of a sweep run: the role of an engine, and the two engines of this machine alone."""
+"""Where the jobs of a sweep run: the role of an engine, and the two engines of this machine
+alone.
+"""
 
 import os
 import threading
@@ -32,11 +34,14 @@ class Engine(ABC):
 
     @property
     def limits(self) -> Limits:
-        """Limits of a job that its worker enforces; only engines that survive the end of a worker have some."""
+        """Limits of a job that its worker enforces; only engines that survive the end of a worker
+        have some.
+        """
         return Limits(None, None)
 
     def taken_over(self, folder: Path) -> frozenset[int]:
-        """Numbers of jobs that workers of an earlier sweep in this folder may still be at: nobody else touches them.
+        """Numbers of jobs that workers of an earlier sweep in this folder may still be at: nobody
+        else touches them.
 
         Raises
         ------
@@ -44,18 +49,17 @@ class Engine(ABC):
             If another engine has sent them.
         """
         if (folder / TASKS).exists():
-            advice = (
-                f"take hydra/launcher=slurm, which takes them over, or remove {(folder / TASKS).parent} if none does"
-            )
+            advice = f"take hydra/launcher=slurm, which takes them over, or remove {(folder / TASKS).parent} if none does"
             raise EngineStopped(f"tasks of an earlier sweep in {folder} may still run: {advice}")
         return frozenset()
 
     @abstractmethod
     def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
-        """Run all jobs and yield each outcome when it is known, in any order; without jobs, wait for what goes on.
+        """Run all jobs and yield each outcome when it is known, in any order; without jobs, wait
+        for what goes on.
 
-        A job whose worker was killed is tried once more, then reported as failed. Closed early, the generator ends
-        its workers; what they were at is lost.
+        A job whose worker was killed is tried once more, then reported as failed. Closed early, the
+        generator ends its workers; what they were at is lost.
 
         Raises
         ------
@@ -76,7 +80,9 @@ class InProcess(Engine):
 
 @dataclass(frozen=True)
 class JoblibPool(Engine):
-    """Processes of joblib's loky, each with one thread; a worker that is killed takes the others with it."""
+    """Processes of joblib's loky, each with one thread; a worker that is killed takes the others
+    with it.
+    """
 
     workers: int | None = None  # processes; None: all cores that this process may use
 
@@ -87,19 +93,29 @@ class JoblibPool(Engine):
         try:
             from joblib.externals import loky
         except ImportError:
-            raise ImportError('hydra/launcher=joblib needs joblib: pip install -e ".[joblib]"') from None
+            raise ImportError(
+                'hydra/launcher=joblib needs joblib: pip install -e ".[joblib]"'
+            ) from None
         workers = min(self.workers or n_cores(), len(jobs))
-        quiet = "ignore:resource_tracker"  # an interrupted start has removed what loky's tracker wants to remove
-        os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), quiet)))
-        pool = loky.ProcessPoolExecutor(workers, initializer=end_with, initargs=(os.getpid(),), env=ONE_THREAD)
-        waiting, over = iter(jobs), False
+        # an interrupted start has removed what loky's tracker wants to remove
+        quiet = "ignore:resource_tracker"
+        os.environ["PYTHONWARNINGS"] = ",".join(
+            filter(None, (os.environ.get("PYTHONWARNINGS"), quiet))
+        )
+        pool = loky.ProcessPoolExecutor(
+            workers, initializer=end_with, initargs=(os.getpid(),), env=ONE_THREAD
+        )
+        waiting = iter(jobs)
+        over = False
         try:
             with no_interrupt_for_children():  # the first job starts the workers
                 running: set[Future[Outcome]] = {pool.submit(execute, next(waiting))}
             running |= {pool.submit(execute, job) for job in islice(waiting, AHEAD * workers - 1)}
             while running:
                 ended, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in sorted(ended, key=lambda one: one.exception() is not None):  # what has ended well first
+                for future in sorted(
+                    ended, key=lambda one: one.exception() is not None
+                ):  # what has ended well first
                     yield future.result()
                 running |= {pool.submit(execute, job) for job in islice(waiting, len(ended))}
             over = True
@@ -112,7 +128,8 @@ class JoblibPool(Engine):
                 "the rest has not been run; the same command resumes, hydra/launcher=dask outlives its workers"
             ) from None
         finally:
-            tell, threading.excepthook = threading.excepthook, threading.excepthook if over else _say_nothing
+            tell = threading.excepthook
+            threading.excepthook = threading.excepthook if over else _say_nothing
             try:
                 pool.shutdown(kill_workers=not over)
             finally:

@@ -1,7 +1,9 @@
-"""Tasks of a Slurm cluster, through submitit: each runs a few jobs one after the other in a process of its own.
+"""Tasks of a Slurm cluster, through submitit: each runs a few jobs one after the other in a process
+of its own.
 
-A task outlives the sweep that has submitted it. How a job has ended is read from its folder, and which task has which
-jobs is noted in a file: so the same command takes over the tasks of a sweep that was killed.
+A task outlives the sweep that has submitted it. How a job has ended is read from its folder, and
+which task has which jobs is noted in a file: so the same command takes over the tasks of a sweep
+that was killed.
 """
 
 import hashlib
@@ -24,8 +26,23 @@ from typing import Any
 from experiments.cli.ends import deferred_interrupt, no_interrupt_for_children
 from experiments.cli.options import seconds, whole
 from experiments.sweeps.engines import TASKS, Engine, EngineStopped
-from experiments.sweeps.store import Job, Limits, Outcome, count_attempts, forget, outcome_in, read_outcome
-from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, GRACE, ONE_THREAD, execute, limits_of
+from experiments.sweeps.store import (
+    Job,
+    Limits,
+    Outcome,
+    count_attempts,
+    forget,
+    outcome_in,
+    read_outcome,
+)
+from experiments.sweeps.task import (
+    ATTEMPTS_ALLOWED,
+    DIED_TWICE,
+    GRACE,
+    ONE_THREAD,
+    execute,
+    limits_of,
+)
 from sysid import store
 from sysid.beside import n_cores
 from sysid.errors import UserError
@@ -37,14 +54,22 @@ WARNING_AHEAD = 30  # s that SIGUSR2 comes before the end of a task
 ENDLESS = 10 * 365 * 24 * 60  # min
 PATIENCE = 30.0  # s; cancelled tasks that last longer are left to Slurm
 MOST_SILENCE = 900.0  # s in which squeue does not answer
-WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+WAITING = {
+    "PENDING",
+    "CONFIGURING",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "SPECIAL_EXIT",
+    "RESV_DEL_HOLD",
+}
 
 
 @dataclass(frozen=True)
 class SlurmQueue(Engine):
     """Arrays of tasks."""
 
-    cluster: str = "slurm"  # or "local": processes of this machine, to try it; what is Slurm's has no effect there
+    # or "local": processes of this machine, to try it; what is Slurm's has no effect there
+    cluster: str = "slurm"
     workers: int | None = None  # tasks at a time; None: as many as Slurm starts (local: all cores)
     jobs_per_task: int = 1
     cpus_per_task: int = 1
@@ -55,13 +80,17 @@ class SlurmQueue(Engine):
     qos: str | None = None
     constraint: str | None = None
     setup: Sequence[str] = field(default_factory=list)  # lines of shell before the jobs
-    additional_parameters: Mapping[str, Any] = field(default_factory=dict)  # of sbatch, name -> value
+    additional_parameters: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # of sbatch, name -> value
     array_size: int = 1000  # tasks
     poll: float | str | None = None  # s between two looks at the queue; None: 5 (local: 0.1)
 
     def __post_init__(self) -> None:
         if self.cluster not in CLUSTERS:
-            raise UserError(f"hydra.launcher.cluster must be one of {', '.join(CLUSTERS)}, got {self.cluster!r}")
+            raise UserError(
+                f"hydra.launcher.cluster must be one of {', '.join(CLUSTERS)}, got {self.cluster!r}"
+            )
         for name in ("workers", "jobs_per_task", "cpus_per_task", "array_size"):
             if name != "workers" or self.workers is not None:
                 whole(f"hydra.launcher.{name}", getattr(self, name), 1)
@@ -70,7 +99,9 @@ class SlurmQueue(Engine):
             raise UserError(f"{why}: set hydra.sweep.dir to another one than {self.folder}")
         seconds(1 if self.poll is None else self.poll, "hydra.launcher.poll", "5s")
         if isinstance(self.setup, str) or not isinstance(self.additional_parameters, Mapping):
-            raise UserError("hydra.launcher.setup is a list of lines, additional_parameters a map of sbatch's options")
+            raise UserError(
+                "hydra.launcher.setup is a list of lines, additional_parameters a map of sbatch's options"
+            )
         _ = self.limits
 
     @property
@@ -83,14 +114,16 @@ class SlurmQueue(Engine):
         return frozenset(number for jobs in tasks.values() for number, _ in jobs)
 
     def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
-        """Run the jobs; tasks that an earlier sweep in this folder has left are waited for, not started anew.
+        """Run the jobs; tasks that an earlier sweep in this folder has left are waited for, not
+        started anew.
 
         Raises
         ------
         ImportError
             If submitit is not installed.
         EngineStopped
-            If there is no Slurm, if it refuses the tasks, or does not answer; tasks that are there go on.
+            If there is no Slurm, if it refuses the tasks, or does not answer; tasks that are there
+            go on.
         """
         submission = (LocalSubmission if self.cluster == "local" else Submission)(self)
         book = TaskBook(self, submission)
@@ -129,16 +162,24 @@ class Submission:
     """
 
     poll = 5.0  # s between two looks, unless set
-    settle = 15.0  # s after the end of a task in which the files that it has written may still come into sight
+    # s after the end of a task in which the files that it has written may still come into sight
+    settle = 15.0
     executor: Any  # of submitit
 
     def __init__(self, settings: SlurmQueue) -> None:
-        if missing := [name for name in ("sbatch", "srun", "squeue", "scancel") if shutil.which(name) is None]:
+        if missing := [
+            name for name in ("sbatch", "srun", "squeue", "scancel") if shutil.which(name) is None
+        ]:
             start = "start the sweep on a login node of the cluster"
             advice = f"{start}, or try it on this machine with hydra.launcher.cluster=local"
-            raise EngineStopped(f"hydra/launcher=slurm needs Slurm's {', '.join(missing)}, not found on PATH: {advice}")
-        memory, cpus = settings.limits.memory, settings.cpus_per_task
-        environment = ONE_THREAD | {"PYTHON_CPU_COUNT": str(cpus)}  # the fits of a free run use all that were asked for
+            raise EngineStopped(
+                f"hydra/launcher=slurm needs Slurm's {', '.join(missing)}, not found on PATH: {advice}"
+            )
+        memory = settings.limits.memory
+        cpus = settings.cpus_per_task
+        environment = ONE_THREAD | {
+            "PYTHON_CPU_COUNT": str(cpus)
+        }  # the fits of a free run use all that were asked for
         name = f"sysid-{hashlib.sha256(os.fsencode(settings.folder)).hexdigest()[:8]}"
         self.executor = _submitit().SlurmExecutor((settings.folder / TASKS).parent)
         self.executor.update_parameters(
@@ -146,14 +187,28 @@ class Submission:
             cpus_per_task=cpus,
             time=settings.minutes,
             mem=None if memory is None else f"{math.ceil(1.1 * memory / 2**20) + 200}M",
-            additional_parameters={"no-requeue": True} | dict(settings.additional_parameters),  # retries are ours
+            additional_parameters={"no-requeue": True}
+            | dict(settings.additional_parameters),  # retries are ours
             srun_args=[f"--cpus-per-task={cpus}"],  # srun does not take it from sbatch
-            setup=[*(f"export {name}={value}" for name, value in environment.items()), *map(str, settings.setup)],
-            **{option: getattr(settings, option) for option in ("partition", "account", "qos", "constraint")},
+            setup=[
+                *(f"export {name}={value}" for name, value in environment.items()),
+                *map(str, settings.setup),
+            ],
+            **{
+                option: getattr(settings, option)
+                for option in ("partition", "account", "qos", "constraint")
+            },
             wckey=None,
             signal_delay_s=WARNING_AHEAD,
         )
-        self._squeue = ("squeue", f"--user={os.getuid()}", f"--name={name}", "--array", "--noheader", "--format=%i %T")
+        self._squeue = (
+            "squeue",
+            f"--user={os.getuid()}",
+            f"--name={name}",
+            "--array",
+            "--noheader",
+            "--format=%i %T",
+        )
 
     def send(self, batches: Sequence[Sequence[Job]], at_a_time: int) -> list[str]:
         """Submit a task for each batch of jobs; the names of the tasks.
@@ -168,7 +223,8 @@ class Submission:
             return [str(task.job_id) for task in self.executor.map_array(perform, batches)]
 
     def there(self, known: Collection[str]) -> dict[str, bool] | None:
-        """Tasks of this sweep that are not over, known or not: whether each has started; None: nobody can say now.
+        """Tasks of this sweep that are not over, known or not: whether each has started; None:
+        nobody can say now.
 
         squeue knows a task as soon as sbatch has answered.
         """
@@ -203,10 +259,16 @@ class Submission:
     def error(self, name: str) -> str:
         """Return what a task that is over has raised, in a line; empty if it has said nothing."""
         try:
-            error = self._job(name).exception() if self._job(name).paths.result_pickle.exists() else None
+            error = (
+                self._job(name).exception()
+                if self._job(name).paths.result_pickle.exists()
+                else None
+            )
         except Exception as broken:  # a file that was not written to its end may raise anything
             return f"what it returned cannot be read ({type(broken).__name__})"
-        lines = [line for line in str(error or "").splitlines() if line[:1].isalpha() and ": " in line]
+        lines = [
+            line for line in str(error or "").splitlines() if line[:1].isalpha() and ": " in line
+        ]
         return lines[-1] if lines else ""
 
     def log(self, name: str) -> Path:
@@ -232,14 +294,19 @@ class LocalSubmission(Submission):
 
     def __init__(self, settings: SlurmQueue) -> None:
         self.executor = _submitit().LocalExecutor((settings.folder / TASKS).parent)
-        self.executor.update_parameters(timeout_min=settings.minutes or ENDLESS, signal_delay_s=WARNING_AHEAD)
+        self.executor.update_parameters(
+            timeout_min=settings.minutes or ENDLESS, signal_delay_s=WARNING_AHEAD
+        )
         self._children: dict[str, Any] = {}
 
     def send(self, batches: Sequence[Sequence[Job]], at_a_time: int) -> list[str]:
         before = {name: os.environ.get(name) for name in ONE_THREAD}
         os.environ.update(ONE_THREAD)
         try:
-            tasks = {str(task.job_id): task for task in (self.executor.submit(perform, batch) for batch in batches)}
+            tasks = {
+                str(task.job_id): task
+                for task in (self.executor.submit(perform, batch) for batch in batches)
+            }
         finally:
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
@@ -263,7 +330,9 @@ class LocalSubmission(Submission):
                 os.kill(int(name), signal.SIGTERM)
 
     def _is_task(self, name: str) -> bool:
-        """Whether the process of this number is a task of this folder, and not a later one of the same number."""
+        """Whether the process of this number is a task of this folder, and not a later one of the
+        same number.
+        """
         try:
             words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
         except OSError:
@@ -280,14 +349,20 @@ def perform(batch: Sequence[Job]) -> None:
         If the outcome of a job could not be stored.
     """
     signal.signal(signal.SIGUSR2, _tell_that_time_is_over)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # cancelled tasks end at once; submitit has them wait for SIGKILL
+    signal.signal(
+        signal.SIGTERM, signal.SIG_DFL
+    )  # cancelled tasks end at once; submitit has them wait for SIGKILL
     for outcome in [execute(job) for job in batch]:
         if not outcome.stored:
-            raise OSError(f"the outcome of job {outcome.number} could not be stored ({outcome.error})")
+            raise OSError(
+                f"the outcome of job {outcome.number} could not be stored ({outcome.error})"
+            )
 
 
 def _tell_that_time_is_over(number: int, frame: FrameType | None) -> None:
-    raise TimeoutError("Slurm's time limit of the task is over: raise it, or limit jobs by hydra.launcher.time_limit")
+    raise TimeoutError(
+        "Slurm's time limit of the task is over: raise it, or limit jobs by hydra.launcher.time_limit"
+    )
 
 
 class Task:
@@ -304,10 +379,13 @@ class TaskBook:
 
     def __init__(self, settings: SlurmQueue, submission: Submission) -> None:
         self.tasks: dict[str, Task] = {}
-        self._settings, self._submission = settings, submission
+        self._settings = settings
+        self._submission = submission
         self._notes = settings.folder / TASKS
         self._waiting: deque[Job] = deque()
-        self._in_vain: Counter[int] = Counter()  # tasks that died before any of their jobs had started, by job
+        self._in_vain: Counter[int] = (
+            Counter()
+        )  # tasks that died before any of their jobs had started, by job
         self._refused = self._logs = False
         self._heard = time.monotonic()
 
@@ -316,7 +394,11 @@ class TaskBook:
         yield from self._resume(jobs)
         while self._waiting or self.tasks:
             self._submit()
-            time.sleep(self._submission.poll if self._settings.poll is None else seconds(self._settings.poll))
+            time.sleep(
+                self._submission.poll
+                if self._settings.poll is None
+                else seconds(self._settings.poll)
+            )
             there = self._submission.there(self.tasks)
             if there is not None:
                 self._heard = time.monotonic()
@@ -338,7 +420,9 @@ class TaskBook:
             path.unlink(missing_ok=True)
 
     def _resume(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
-        """Take over what is left of an earlier sweep, as far as it does what is asked for; cancel the rest."""
+        """Take over what is left of an earlier sweep, as far as it does what is asked for; cancel
+        the rest.
+        """
         left = {job.number: job for job in jobs}
         if self._notes.parent.exists():
             cluster, noted = _read_notes(self._notes)
@@ -348,15 +432,24 @@ class TaskBook:
                     f"{self._notes.parent} if none does"
                 )
             if (there := self._submission.there(noted)) is None:
-                raise EngineStopped("squeue does not answer, and tasks of this sweep may still run: try again later")
+                raise EngineStopped(
+                    "squeue does not answer, and tasks of this sweep may still run: try again later"
+                )
             for name in there:
-                known = [(left[number], identity) for number, identity in noted.get(name, []) if number in left]
-                if known and all(job.identity == identity for job, identity in known):  # it does what is asked for
+                known = [
+                    (left[number], identity)
+                    for number, identity in noted.get(name, [])
+                    if number in left
+                ]
+                if known and all(
+                    job.identity == identity for job, identity in known
+                ):  # it does what is asked for
                     self.tasks[name] = Task([left.pop(job.number) for job, _ in known])
             self._submission.cancel(noted, spared=self.tasks)
         for job in left.values():
             folder = Path(job.folder)
-            content, outcome = read_outcome(folder), outcome_in(folder)
+            content = read_outcome(folder)
+            outcome = outcome_in(folder)
             if content is not None and outcome is not None and content["identity"] == job.identity:
                 yield outcome  # a task has ended since the sweep looked
                 continue
@@ -366,15 +459,21 @@ class TaskBook:
 
     def _submit(self) -> None:
         """Send as many tasks as there is room for."""
-        most, size = self._settings.at_a_time, self._settings.jobs_per_task
+        most = self._settings.at_a_time
+        size = self._settings.jobs_per_task
         room = self._submission.room(len(self.tasks), most, self._settings.array_size)
         if not self._waiting or room < 1 or (self._refused and self.tasks):
             return
         chosen = [self._waiting.popleft() for _ in range(min(room * size, len(self._waiting)))]
         tasks = [Task(chosen[start : start + size]) for start in range(0, len(chosen), size)]
-        with deferred_interrupt(), no_interrupt_for_children():  # what is sent is noted, or nobody would find it
+        with (
+            deferred_interrupt(),
+            no_interrupt_for_children(),
+        ):  # what is sent is noted, or nobody would find it
             try:
-                names = self._submission.send([tuple(task.jobs) for task in tasks], most - len(self.tasks))
+                names = self._submission.send(
+                    [tuple(task.jobs) for task in tasks], most - len(self.tasks)
+                )
             except (RuntimeError, OSError, subprocess.SubprocessError) as error:
                 self._waiting.extendleft(reversed(chosen))
                 self._refused = True
@@ -384,8 +483,16 @@ class TaskBook:
                 return
             self._refused = False
             self.tasks |= dict(zip(names, tasks, strict=True))
-            noted = {name: [[job.number, job.identity] for job in task.jobs] for name, task in self.tasks.items()}
-            content = {"schema": "tasks", "schema_version": 1, "cluster": self._settings.cluster, "tasks": noted}
+            noted = {
+                name: [[job.number, job.identity] for job in task.jobs]
+                for name, task in self.tasks.items()
+            }
+            content = {
+                "schema": "tasks",
+                "schema_version": 1,
+                "cluster": self._settings.cluster,
+                "tasks": noted,
+            }
             with suppress(OSError):  # tasks that are not noted are cancelled by the next sweep
                 store.write_bytes(json.dumps(content).encode(), self._notes)
 
@@ -393,7 +500,8 @@ class TaskBook:
         """Outcomes that a task has stored since the last look; its end."""
         if not there.get(name, True):
             return
-        task, over = self.tasks[name], name not in there
+        task = self.tasks[name]
+        over = name not in there
         for job in list(task.jobs):
             if over:
                 with suppress(OSError):
@@ -411,7 +519,11 @@ class TaskBook:
         started = {job.number: count_attempts(job.folder) for job in task.jobs}
         if all(started[number] <= task.attempts[number] for number in started):
             self._in_vain.update(list(started))
-        hopeless = [job for job in task.jobs if started[job.number] + self._in_vain[job.number] >= ATTEMPTS_ALLOWED]
+        hopeless = [
+            job
+            for job in task.jobs
+            if started[job.number] + self._in_vain[job.number] >= ATTEMPTS_ALLOWED
+        ]
         self._waiting.extendleft(job for job in reversed(task.jobs) if job not in hopeless)
         self._logs |= bool(task.jobs)
         if hopeless:
@@ -422,7 +534,9 @@ class TaskBook:
 
 
 def _read_notes(path: Path) -> tuple[str, dict[str, Any]]:
-    """Cluster of an earlier sweep, and number and identity of the jobs of each task; empty if it left no notes."""
+    """Cluster of an earlier sweep, and number and identity of the jobs of each task; empty if it
+    left no notes.
+    """
     try:
         content = json.loads(path.read_bytes())
         return content["cluster"], content["tasks"]
@@ -436,14 +550,22 @@ def _submitit() -> Any:
     try:
         import submitit
     except ImportError:
-        raise ImportError('hydra/launcher=slurm needs submitit: pip install -e ".[slurm]"') from None
+        raise ImportError(
+            'hydra/launcher=slurm needs submitit: pip install -e ".[slurm]"'
+        ) from None
     return submitit
 
 
 def _answer(*command: str) -> list[str] | None:
     """Lines that a command of Slurm prints, away from Ctrl-C; None if it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, start_new_session=True)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, start_new_session=True
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return [line for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else None
+    return (
+        [line for line in done.stdout.splitlines() if line.strip()]
+        if done.returncode == 0
+        else None
+    )

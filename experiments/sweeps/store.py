@@ -1,8 +1,11 @@
-"""What a sweep keeps on disk: its manifest, how each job ended, finished results by content, and who holds the folder.
+"""What a sweep keeps on disk: its manifest, how each job ended, finished results by content, and
+who holds the folder.
 
 - `sweep.json` names the jobs: a folder number, an identity and the swept values of each.
-- `outcome.json` in the folder of a job says how it ended, with the digests of the files that it made.
-- The store of results holds a copy (hard links) of every finished job under its identity, whatever sweep has run it.
+- `outcome.json` in the folder of a job says how it ended, with the digests of the files that it
+  made.
+- The store of results holds a copy (hard links) of every finished job under its identity, whatever
+  sweep has run it.
 """
 
 import fcntl
@@ -24,8 +27,11 @@ from experiments.files.identity import code_digest
 from sysid import __version__, store
 from sysid.errors import UserError, UserTypeError
 
-OUTCOME, MANIFEST = "outcome.json", "sweep.json"
-SEARCH, TRIALS = "search.json", "search.csv"  # of a sweep that searches
+OUTCOME = "outcome.json"
+MANIFEST = "sweep.json"
+# of a sweep that searches
+SEARCH = "search.json"
+TRIALS = "search.csv"
 ATTEMPTS = "attempts"  # a line for each start of a job
 TRACE = ".trace"  # where a job stood when its timer ended it
 #: files of a job that are no results, a page can be written anew; logs and hidden ones are none either
@@ -56,8 +62,11 @@ class Job:
     configuration: str = field(repr=False)  # resolved, with the node hydra, as JSON
     code: str = ""  # digest of the code and packages that the sweep counts on; empty: any
     text: str = ""  # digest of its text
-    files: tuple[tuple[str, str], ...] | None = None  # digests of input files that the sweep counts on; None: any
-    cwd: str = ""  # working folder: relative paths mean what they mean to the sweep; empty: that of the worker
+    files: tuple[tuple[str, str], ...] | None = (
+        None  # digests of input files that the sweep counts on; None: any
+    )
+    # working folder: relative paths mean what they mean to the sweep; empty: that of the worker
+    cwd: str = ""
     search_path: tuple[str, ...] = ()  # folders of modules
     limits: Limits = NO_LIMITS
 
@@ -77,14 +86,16 @@ class Outcome(NamedTuple):
 def write_outcome(outcome: Outcome, job: Job) -> None:
     """Store the outcome of a job in its folder, complete or not at all.
 
-    The options that the job has chosen are stored with it, and its whole configuration if it has failed.
+    The options that the job has chosen are stored with it, and its whole configuration if it has
+    failed.
 
     Raises
     ------
     sysid.StoreError
         Full disk, read-only folder.
     """
-    folder, settings = Path(job.folder), json.loads(job.configuration)
+    folder = Path(job.folder)
+    settings = json.loads(job.configuration)
     settings.pop("hydra", None)
     content: dict[str, Any] = {
         "schema": "outcome",
@@ -99,20 +110,30 @@ def write_outcome(outcome: Outcome, job: Job) -> None:
         "pid": os.getpid(),
     }
     if outcome.done:
-        content["files"] = {path.relative_to(folder).as_posix(): _facts(path) for path in _results(folder)}
+        content["files"] = {
+            path.relative_to(folder).as_posix(): _facts(path) for path in _results(folder)
+        }
     else:
         readable = yaml.safe_dump(settings, sort_keys=False)
-        content |= {"error": outcome.error, "traceback": outcome.traceback, "configuration": readable}
+        content |= {
+            "error": outcome.error,
+            "traceback": outcome.traceback,
+            "configuration": readable,
+        }
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(content, folder / OUTCOME)
 
 
 def read_outcome(folder: Path) -> dict[str, Any] | None:
-    """Content of `outcome.json` in the folder of a job; None if there is nothing that can be read."""
+    """Content of `outcome.json` in the folder of a job; None if there is nothing that can be
+    read.
+    """
     try:
         content = json.loads((folder / OUTCOME).read_bytes())
         known = (content["schema"], content["schema_version"]) == ("outcome", VERSION)
-        ended = content["status"] == "failed" or (content["status"] == "done" and isinstance(content["files"], dict))
+        ended = content["status"] == "failed" or (
+            content["status"] == "done" and isinstance(content["files"], dict)
+        )
         return content if known and ended and {"identity", "number"} <= content.keys() else None
     except (OSError, ValueError, LookupError, TypeError):
         return None
@@ -123,7 +144,11 @@ def outcome_in(folder: Path) -> Outcome | None:
     content = read_outcome(folder)
     if content is None:
         return None
-    facts = {name: content[name] for name in ("number", "value", "error", "traceback", "seconds") if name in content}
+    facts = {
+        name: content[name]
+        for name in ("number", "value", "error", "traceback", "seconds")
+        if name in content
+    }
     return Outcome(**facts, done=content["status"] == "done", stored=True)
 
 
@@ -165,14 +190,21 @@ def count_attempts(folder: str | Path) -> int:
 
 def forget(folder: Path) -> None:
     """Remove what earlier attempts left, so that the job can be run anew."""
-    for path in [*(folder / name for name in LEFT_OUT), *folder.glob(".*.tmp")]:  # a kill leaves half a file
+    for path in [
+        *(folder / name for name in LEFT_OUT),
+        *folder.glob(".*.tmp"),
+    ]:  # a kill leaves half a file
         path.unlink(missing_ok=True)
 
 
 def _results(folder: Path) -> list[Path]:
     """Files that a job has made, without logs and hidden ones."""
     found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".log"]
-    seen = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    seen = [
+        path
+        for path in found
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
     return [path for path in seen if path.name not in LEFT_OUT]
 
 
@@ -190,8 +222,11 @@ def _write_json(content: Mapping[str, Any], path: Path, indent: int = 2) -> None
 
 
 def share(job: Job, results: Path) -> None:
-    """Add a job to the store of results, if it is finished; a store that cannot be written to stops nothing."""
-    folder, kept = Path(job.folder), results / job.identity
+    """Add a job to the store of results, if it is finished; a store that cannot be written to stops
+    nothing.
+    """
+    folder = Path(job.folder)
+    kept = results / job.identity
     content = None if kept.exists() else read_outcome(folder)
     if content is None or content["status"] != "done":
         return
@@ -205,10 +240,18 @@ def share(job: Job, results: Path) -> None:
 
 
 def fetch(job: Job, results: Path) -> Outcome | None:
-    """Give the folder of a job the finished result of its identity in a store, from whatever sweep; None if none."""
-    folder, kept = Path(job.folder), results / job.identity
+    """Give the folder of a job the finished result of its identity in a store, from whatever sweep;
+    None if none.
+    """
+    folder = Path(job.folder)
+    kept = results / job.identity
     content = read_outcome(kept)
-    if content is None or content["identity"] != job.identity or content["status"] != "done" or damage(content, kept):
+    if (
+        content is None
+        or content["identity"] != job.identity
+        or content["status"] != "done"
+        or damage(content, kept)
+    ):
         shutil.rmtree(kept, ignore_errors=True)
         return None
     try:
@@ -216,7 +259,10 @@ def fetch(job: Job, results: Path) -> Outcome | None:
         for name in content["files"]:
             _link(kept / name, folder / name)
         folder.mkdir(parents=True, exist_ok=True)
-        _write_json(content | {"number": job.number, "overrides": list(job.overrides)}, folder / OUTCOME)
+        _write_json(
+            content | {"number": job.number, "overrides": list(job.overrides)},
+            folder / OUTCOME,
+        )
     except OSError:  # the job is run, and says what is wrong with its folder
         return None
     return outcome_in(folder)
@@ -256,7 +302,9 @@ class Manifest:
     code: str = field(default_factory=code_digest)
 
     def __post_init__(self) -> None:
-        self._by_overrides = {tuple(sorted(entry.overrides)): entry.identity for entry in self.entries.values()}
+        self._by_overrides = {
+            tuple(sorted(entry.overrides)): entry.identity for entry in self.entries.values()
+        }
 
     @classmethod
     def open(cls, folder: Path, command: str) -> "Manifest":
@@ -271,15 +319,22 @@ class Manifest:
         if not (folder / MANIFEST).exists():
             if strangers := sorted(path.name for path in folder.glob("[!.]*")):
                 names = ", ".join(strangers[:3])
-                raise UserError(f"{folder} is not empty ({names}, ...) and holds no sweep of this sysid: {another}")
+                raise UserError(
+                    f"{folder} is not empty ({names}, ...) and holds no sweep of this sysid: {another}"
+                )
             return cls(folder, command)
-        theirs, ours = cls.read(folder), cls(folder, command)
+        theirs = cls.read(folder)
+        ours = cls(folder, command)
         if (theirs.version, theirs.code) != (ours.version, ours.code):
             codes = f"sysid {theirs.version}, {theirs.code[:8]}; this is {ours.version}, {ours.code[:8]}"
             why = "whose results would not be comparable"
-            raise UserError(f"{folder} holds a sweep of other code ({codes}), {why}: {another}, or move it away")
+            raise UserError(
+                f"{folder} holds a sweep of other code ({codes}), {why}: {another}, or move it away"
+            )
         if theirs.command != command:
-            raise UserError(f"{folder} holds a sweep of sysid-{theirs.command}, not of sysid-{command}: {another}")
+            raise UserError(
+                f"{folder} holds a sweep of sysid-{theirs.command}, not of sysid-{command}: {another}"
+            )
         return theirs
 
     @classmethod
@@ -298,22 +353,37 @@ class Manifest:
         except (OSError, ValueError, TypeError) as error:
             raise UserError(f"{damaged} ({error})") from None
         if (content.get("schema"), content.get("project")) != ("sweep", PROJECT):
-            raise UserError(f"{path} is not the manifest of a sweep of {PROJECT}: choose another folder")
+            raise UserError(
+                f"{path} is not the manifest of a sweep of {PROJECT}: choose another folder"
+            )
         if (schema := content.get("schema_version", 0)) > VERSION:
-            raise UserError(f"{path} has schema_version {schema}, this sysid reads {VERSION}: update")
+            raise UserError(
+                f"{path} has schema_version {schema}, this sysid reads {VERSION}: update"
+            )
         try:
-            entries = [Entry(**job | {"overrides": tuple(job["overrides"])}) for job in content["jobs"]]
+            entries = [
+                Entry(**job | {"overrides": tuple(job["overrides"])}) for job in content["jobs"]
+            ]
             if sorted(entry.number for entry in entries) != list(range(len(entries))):
                 raise UserTypeError("a number of a job twice, or missing")
-            command, swept, *code = (content[name] for name in ("command", "swept", "version", "code"))
-            return cls(folder, command, swept, {entry.identity: entry for entry in entries}, *code)
+            command, swept, *code = (
+                content[name] for name in ("command", "swept", "version", "code")
+            )
+            return cls(
+                folder,
+                command,
+                swept,
+                {entry.identity: entry for entry in entries},
+                *code,
+            )
         except (TypeError, LookupError) as error:
             raise UserError(f"{damaged} ({error!r})") from None
 
     def admit(self, identity: str, overrides: Iterable[str], values: Mapping[str, Any]) -> int:
         """Admit a job and return its number: that which it has, or the next free one.
 
-        A job with the same overrides as an earlier one takes its place: a file that it reads has changed.
+        A job with the same overrides as an earlier one takes its place: a file that it reads has
+        changed.
         """
         if identity not in self.entries:
             overrides = tuple(overrides)
@@ -325,7 +395,8 @@ class Manifest:
         return self.entries[identity].number
 
     def write(self, swept: Iterable[str] = ()) -> None:
-        """Write the manifest, complete or not at all; swept are the keys named, and all whose values differ.
+        """Write the manifest, complete or not at all; swept are the keys named, and all whose
+        values differ.
 
         Raises
         ------
@@ -357,7 +428,8 @@ class Manifest:
 
 @contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """Make the folder and hold it; the system lets go of it when this process ends, however it ends.
+    """Make the folder and hold it; the system lets go of it when this process ends, however it
+    ends.
 
     A folder that was found to hold no sweep, and in which none was begun, is left as it was.
 
@@ -391,7 +463,9 @@ def _lock(folder: Path) -> int:
         except OSError as error:
             if isinstance(error, FileNotFoundError | FileExistsError) and not folder.is_file():
                 continue  # another sweep has removed the folder that it had made
-            raise OSError(f"cannot write to {folder} ({error.strerror}): set hydra.sweep.dir to another") from None
+            raise OSError(
+                f"cannot write to {folder} ({error.strerror}): set hydra.sweep.dir to another"
+            ) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(lock), os.stat(folder / ".lock")):
@@ -403,4 +477,6 @@ def _lock(folder: Path) -> int:
             raise UserError(f"another sweep runs in {folder} ({holder}): {wait}") from None
         except FileNotFoundError:
             pass
-        os.close(lock)  # of a file that another sweep has removed meanwhile: nobody else would see the lock
+        os.close(
+            lock
+        )  # of a file that another sweep has removed meanwhile: nobody else would see the lock

@@ -24,11 +24,23 @@ from tqdm import tqdm
 from experiments.cli.ends import Refused, interruptible
 from experiments.cli.options import seconds_text
 from experiments.cli.progress import use_own_lock
-from experiments.files.identity import code_digest, file_digests, identity_of, text_digest
+from experiments.files.identity import (
+    code_digest,
+    file_digests,
+    identity_of,
+    text_digest,
+)
 from experiments.sweeps import store
 from experiments.sweeps.composer import Composer
 from experiments.sweeps.engines import TASKS, Engine, EngineStopped
-from experiments.sweeps.store import OUTCOME, Job, Manifest, Outcome, outcome_in, read_outcome
+from experiments.sweeps.store import (
+    OUTCOME,
+    Job,
+    Manifest,
+    Outcome,
+    outcome_in,
+    read_outcome,
+)
 from experiments.sweeps.task import keep
 from sysid.errors import UserError
 from sysid.store import write_bytes
@@ -43,7 +55,9 @@ UNSEEN = "its worker has stored a result that is not there: all machines need to
 
 @dataclass
 class Sweep:
-    """What a launcher is asked for, and how far it is: batches of jobs are run in its folder, one after the other."""
+    """What a launcher is asked for, and how far it is: batches of jobs are run in its folder, one
+    after the other.
+    """
 
     loader: ConfigLoader
     master: DictConfig  # configuration of the sweep
@@ -54,16 +68,19 @@ class Sweep:
     def __post_init__(self) -> None:
         self.folder = Path(str(self.master.hydra.sweep.dir)).absolute()
         self._ended: dict[int, Outcome] = {}  # of all batches
-        self._stores: dict[int, Path] = {}  # store of results of those jobs that other sweeps may share
+        self._stores: dict[
+            int, Path
+        ] = {}  # store of results of those jobs that other sweeps may share
 
     def conduct(self, batch: Sequence[Sequence[str]]) -> list[Outcome]:
-        """Run the jobs with these overrides that are not finished; the outcome of each, in their order.
+        """Run the jobs with these overrides that are not finished; the outcome of each, in their
+        order.
 
         Raises
         ------
         ValueError, OSError
-            Before the first job: keys and options that do not exist, a folder that belongs to something else, or to a
-            sweep that is running.
+            Before the first job: keys and options that do not exist, a folder that belongs to
+            something else, or to a sweep that is running.
         Refused
             After an interrupt, or when the engine cannot go on; what is finished is stored.
         """
@@ -72,7 +89,8 @@ class Sweep:
 
     @contextmanager
     def opened(self, planned: int | None = None) -> Iterator[None]:
-        """Hold the folder while batches of jobs are run in it, with one progress line and one report at the end.
+        """Hold the folder while batches of jobs are run in it, with one progress line and one
+        report at the end.
 
         Parameters
         ----------
@@ -92,12 +110,19 @@ class Sweep:
         self.composer = Composer(self.loader, self.master)
         try:
             report = Report(self.folder, planned)
-            with interruptible() as self._check, store.hold(self.folder), report as self.report:
+            with (
+                interruptible() as self._check,
+                store.hold(self.folder),
+                report as self.report,
+            ):
                 try:
-                    self._manifest = Manifest.open(self.folder, str(self.master.hydra.job.config_name))
+                    self._manifest = Manifest.open(
+                        self.folder, str(self.master.hydra.job.config_name)
+                    )
                     yield
                 except Exception:
-                    self._check()  # what an interrupt cuts off in a library may end in an error of that
+                    # what an interrupt cuts off in a library may end in an error of that
+                    self._check()
                     raise
         except KeyboardInterrupt:
             raise Refused(130) from None
@@ -105,7 +130,8 @@ class Sweep:
             raise Refused(1) from None
 
     def run(self, batch: Sequence[Sequence[str]]) -> list[Outcome]:
-        """Run the jobs with these overrides that are not finished, while the sweep is opened; as `conduct`.
+        """Run the jobs with these overrides that are not finished, while the sweep is opened; as
+        `conduct`.
 
         Raises
         ------
@@ -115,8 +141,13 @@ class Sweep:
             What is finished is stored.
         """
         use_own_lock()
-        is_shown = None if len(batch) > MANY else True  # on a terminal, where composing takes seconds
-        asked = [self._job(each) for each in tqdm(batch, "checking", unit="job", disable=is_shown, leave=False)]
+        is_shown = (
+            None if len(batch) > MANY else True
+        )  # on a terminal, where composing takes seconds
+        asked = [
+            self._job(each)
+            for each in tqdm(batch, "checking", unit="job", disable=is_shown, leave=False)
+        ]
         self._manifest.write(self.swept)
         if not self._ended:
             write_bytes(OmegaConf.to_yaml(self.master).encode(), self.folder / "multirun.yaml")
@@ -142,10 +173,16 @@ class Sweep:
         if numbered and number:
             configuration, _, _ = self.composer.job(overrides, number)
             files = file_digests(configuration)
-        elif not numbered and configuration.get("output") is None and isinstance(configuration.get("cache"), str):
+        elif (
+            not numbered
+            and configuration.get("output") is None
+            and isinstance(configuration.get("cache"), str)
+        ):
             self._stores[number] = Path(configuration["cache"], RESULTS).absolute()
         _place(configuration["hydra"], number)
-        if configuration.get("outputs", "full") != "full":  # the one file of the job says its configuration
+        if (
+            configuration.get("outputs", "full") != "full"
+        ):  # the one file of the job says its configuration
             configuration["hydra"]["output_subdir"] = None
         return Job(
             number=number,
@@ -163,13 +200,19 @@ class Sweep:
         )
 
     def _find(self, job: Job) -> Outcome | None:
-        """Outcome of a job that this or another sweep has finished, checked; None if it is to be run."""
+        """Outcome of a job that this or another sweep has finished, checked; None if it is to be
+        run.
+        """
         folder = Path(job.folder)
         content = read_outcome(folder)
         if content is None and (folder / OUTCOME).exists():
             self.report.damaged(job, f"{OUTCOME} is damaged")
         if content is not None and content["status"] == "done":
-            other = "" if content["identity"] == job.identity else "its result is that of other settings or files"
+            other = (
+                ""
+                if content["identity"] == job.identity
+                else "its result is that of other settings or files"
+            )
             if not (found := other or store.damage(content, folder)):
                 self._share(job)
                 return outcome_in(folder)
@@ -183,13 +226,17 @@ class Sweep:
             store.share(job, self._stores[job.number])
 
     def _outcomes(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
-        """Run jobs from a clean start, but for those that are still run, and store what the worker could not."""
+        """Run jobs from a clean start, but for those that are still run, and store what the worker
+        could not.
+        """
         by_number = {}
         taken_over = self._engine.taken_over(self.folder)
         for job in jobs:
             try:
                 content = read_outcome(Path(job.folder))
-                if job.number not in taken_over or (content is not None and content["status"] != "done"):
+                if job.number not in taken_over or (
+                    content is not None and content["status"] != "done"
+                ):
                     store.forget(Path(job.folder))
                 by_number[job.number] = job
             except OSError as error:  # what is there is old, and would be taken for the result
@@ -207,7 +254,9 @@ class Sweep:
                 yield outcome
 
 
-def open_sweep(command: str, folder: Path, task: str, make_engine: Callable[[Path], Engine]) -> Sweep:
+def open_sweep(
+    command: str, folder: Path, task: str, make_engine: Callable[[Path], Engine]
+) -> Sweep:
     """Open a sweep of a command in a folder, while another command runs.
 
     Parameters
@@ -217,7 +266,8 @@ def open_sweep(command: str, folder: Path, task: str, make_engine: Callable[[Pat
     folder : Path
         Folder of the sweep.
     task : str
-        Function that gets the configuration of each job, ``"experiments.identify:main"`` for example.
+        Function that gets the configuration of each job, ``"experiments.identify:main"`` for
+        example.
     make_engine : callable
         Makes the engine for the folder of the sweep.
     """
@@ -230,23 +280,32 @@ def open_sweep(command: str, folder: Path, task: str, make_engine: Callable[[Pat
 def _search_path() -> tuple[str, ...]:
     """Folders of modules that are no part of this Python, absolute."""
     folders = [os.path.abspath(folder) for folder in sys.path if os.path.isdir(folder or ".")]
-    return tuple(folder for folder in folders if not folder.startswith((sys.prefix, sys.base_prefix)))
+    return tuple(
+        folder for folder in folders if not folder.startswith((sys.prefix, sys.base_prefix))
+    )
 
 
 def _place(hydra: dict[str, Any], number: int) -> None:
-    """Give a job its number, keep its log off the terminal, and leave out what only a terminal needs."""
+    """Give a job its number, keep its log off the terminal, and leave out what only a terminal
+    needs.
+    """
     hydra |= {"help": {}, "hydra_help": {}}
     hydra["job"] |= {"num": number, "id": str(number)}
     hydra["sweep"]["subdir"] = str(number)
     logging = hydra.get("job_logging") or {}
-    root, handlers = logging.get("root"), logging.get("handlers") or {}
+    root = logging.get("root")
+    handlers = logging.get("handlers") or {}
     if root:
         names = root.get("handlers") or []
-        root["handlers"] = [name for name in names if handlers.get(name, {}).get("class") != "logging.StreamHandler"]
+        root["handlers"] = [
+            name for name in names if handlers.get(name, {}).get("class") != "logging.StreamHandler"
+        ]
 
 
 def _is_seen(job: Job) -> bool:
-    """Whether what a worker has stored is there for this process; a shared file system may take a moment."""
+    """Whether what a worker has stored is there for this process; a shared file system may take a
+    moment.
+    """
     for wait in (0.0, 0.1, 1.0, 10.0):
         time.sleep(wait)
         if (Path(job.folder) / OUTCOME).exists():
@@ -268,7 +327,8 @@ class Report(AbstractContextManager["Report"]):
     """
 
     def __init__(self, folder: Path, planned: int | None = None) -> None:
-        self._folder, self._planned = folder, planned
+        self._folder = folder
+        self._planned = planned
         self._name = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
         self._jobs: dict[int, Job] = {}
         self._failed: list[Outcome] = []
@@ -282,11 +342,14 @@ class Report(AbstractContextManager["Report"]):
         self.log(f"anew #{job.number}: {what}")
 
     def batch(self, jobs: Mapping[int, Job], n_reused: int, n_asked: int) -> None:
-        """Take jobs, some finished already; those asked for that are not among them are those of earlier batches."""
+        """Take jobs, some finished already; those asked for that are not among them are those of
+        earlier batches.
+        """
         self._jobs.update(jobs)
         self._reused += n_reused
         if self._bar is None:
-            n, line = len(jobs), f"Search with up to {self._planned} jobs"
+            n = len(jobs)
+            line = f"Search with up to {self._planned} jobs"
             if self._planned is None:
                 kept = f", {n_reused} finished already" if n_reused else ""
                 anew = f" ({self._damaged} anew, damaged or out of date)" if self._damaged else ""
@@ -320,7 +383,8 @@ class Report(AbstractContextManager["Report"]):
 
     def _finish(self, reason: BaseException | None) -> None:
         """Tell how the sweep ended."""
-        failed, done = len(self._failed), self._reused + self._done
+        failed = len(self._failed)
+        done = self._reused + self._done
         planned = len(self._jobs) if self._planned is None else self._planned
         missing = planned - done - failed
         counts = [f"{done} done" + (f" ({self._reused} before)" if self._reused else "")]
@@ -336,15 +400,25 @@ class Report(AbstractContextManager["Report"]):
         common = set.intersection(*(set(job.overrides) for job in self._jobs.values()))
         for outcome in sorted(self._failed)[:MOST_FAILURES]:
             job = self._jobs[outcome.number]
-            own = " ".join([f"#{outcome.number}", *(one for one in job.overrides if one not in common)])
+            own = " ".join(
+                [
+                    f"#{outcome.number}",
+                    *(one for one in job.overrides if one not in common),
+                ]
+            )
             unstored = "" if outcome.stored else f" (could not be stored in {job.folder})"
             say(f"  {own}: {one_line(outcome.error)}{unstored}", sys.stderr)
         if failed > MOST_FAILURES:
             say(f"  and {failed - MOST_FAILURES} more, see sweep.log", sys.stderr)
         if failed:
-            say(f"Error, configuration and traceback of a job: {self._name}/<number>/{OUTCOME}", sys.stderr)
+            say(
+                f"Error, configuration and traceback of a job: {self._name}/<number>/{OUTCOME}",
+                sys.stderr,
+            )
         if failed or missing:
-            say(f"The same command again runs only what is missing or failed. Log: {self._name}/sweep.log")
+            say(
+                f"The same command again runs only what is missing or failed. Log: {self._name}/sweep.log"
+            )
         say(f"Results: {self._name}; next: sysid-collect {self._name}")
 
     def _tell(self, line: str) -> None:
@@ -353,12 +427,17 @@ class Report(AbstractContextManager["Report"]):
 
     def log(self, line: str) -> None:
         """Add a line to `sweep.log`; a full disk does not end a sweep."""
-        with suppress(OSError), open(self._folder / "sweep.log", "a", encoding="utf-8") as file:
+        with (
+            suppress(OSError),
+            open(self._folder / "sweep.log", "a", encoding="utf-8") as file,
+        ):
             file.write(f"{datetime.now():%Y-%m-%d %H:%M:%S} {' '.join(line.split())}\n")
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Print to a stream, by default the output; who reads it may stop reading (| head): the sweep goes on."""
+    """Print to a stream, by default the output; who reads it may stop reading (| head): the sweep
+    goes on.
+    """
     stream = stream or sys.stdout
     try:
         print(text, file=stream, flush=True)

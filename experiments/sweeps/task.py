@@ -1,9 +1,10 @@
-"""One job of a sweep: how a worker runs it, and how a limit ends it. Whatever the job raises becomes its outcome.
+"""One job of a sweep: how a worker runs it, and how a limit ends it. Whatever the job raises
+becomes its outcome.
 
-A compiled loop cannot be interrupted, and memory cannot be taken back from a job that holds it: so a process over its
-limit stores why, and kills itself. While compiled code holds the interpreter no Python can store anything: then a timer
-that needs no Python writes where the process stood, and ends it; the next attempt tells. Only engines that outlive a
-worker set limits.
+A compiled loop cannot be interrupted, and memory cannot be taken back from a job that holds it: so
+a process over its limit stores why, and kills itself. While compiled code holds the interpreter no
+Python can store anything: then a timer that needs no Python writes where the process stood, and
+ends it; the next attempt tells. Only engines that outlive a worker set limits.
 """
 
 import ctypes
@@ -58,7 +59,10 @@ WELL_KNOWN_KINDS = {
 POLL = 0.1  # s between two looks at the limits
 GRACE = 2.0  # s; a process that cannot even say why it ends is ended by its timer that much later
 #: of a worker process, set before it imports NumPy and numba; one core (as Python 3.13 takes the last)
-ONE_THREAD = dict.fromkeys((*THREAD_VARIABLES, "BLIS_NUM_THREADS", "NUMBA_NUM_THREADS", "PYTHON_CPU_COUNT"), "1")
+ONE_THREAD = dict.fromkeys(
+    (*THREAD_VARIABLES, "BLIS_NUM_THREADS", "NUMBA_NUM_THREADS", "PYTHON_CPU_COUNT"),
+    "1",
+)
 PR_SET_PDEATHSIG = 1  # prctl(2)
 #: Hydra keeps its state in one place per process, so a worker with several threads runs one job at a time
 ONE_AT_A_TIME = threading.Lock()
@@ -67,25 +71,38 @@ ONE_AT_A_TIME = threading.Lock()
 def execute(job: Job) -> Outcome:
     """Run a job and store how it ended in its folder; only an interrupt by a person leaves it.
 
-    An outcome that is there already was stored by an attempt that had to end its process: it stands.
+    An outcome that is there already was stored by an attempt that had to end its process: it
+    stands.
     """
     use_own_lock()
     with ONE_AT_A_TIME:
-        folder, limits, start = Path(job.folder), job.limits, time.perf_counter()
+        folder = Path(job.folder)
+        limits = job.limits
+        start = time.perf_counter()
         if job.code and job.text != text_digest() and job.code != code_digest():
             other = f"the worker on {socket.gethostname()} runs other code or packages than the process that conducts"
             here = f"sysid of {Path(__file__).parents[2]}, {package_versions()}"
             advice = "install the same there, and start it anew"
-            return keep(Outcome(job.number, False, error=f"{other} the sweep ({here}): {advice}"), job)
+            return keep(
+                Outcome(job.number, False, error=f"{other} the sweep ({here}): {advice}"),
+                job,
+            )
 
         def fail(reason: str, **facts: Any) -> Outcome:
-            known: dict[str, Any] = {"error": reason, "seconds": time.perf_counter() - start}
+            known: dict[str, Any] = {
+                "error": reason,
+                "seconds": time.perf_counter() - start,
+            }
             return keep(Outcome(job.number, False, **known | facts), job)
 
         try:
             if (outcome := store.outcome_in(folder)) is not None:
                 return outcome
-            if limits.time is not None and (trace := folder / TRACE).exists() and (stood := trace.read_text()):
+            if (
+                limits.time is not None
+                and (trace := folder / TRACE).exists()
+                and (stood := trace.read_text())
+            ):
                 return fail(_time_exceeded(limits.time), traceback=stood, seconds=limits.time)
             if store.note_attempt(folder) > ATTEMPTS_ALLOWED:
                 return fail(DIED_TWICE)
@@ -102,7 +119,9 @@ def keep(outcome: Outcome, job: Job) -> Outcome:
     try:
         store.write_outcome(outcome, job)
     except OSError as error:
-        failed = outcome if not outcome.done else outcome._replace(done=False, error=_headline(error))
+        failed = (
+            outcome if not outcome.done else outcome._replace(done=False, error=_headline(error))
+        )
         return failed._replace(stored=False)
     return outcome._replace(stored=True)
 
@@ -119,9 +138,13 @@ def _headline(error: BaseException) -> str:
 
 
 def _run(job: Job) -> Outcome:
-    """Run the command's function as Hydra runs it, if the input files are those that the sweep has seen."""
+    """Run the command's function as Hydra runs it, if the input files are those that the sweep has
+    seen.
+    """
     try:
-        if job.files is not None and (found := {*file_digests(json.loads(job.configuration)).items()}) != {*job.files}:
+        if job.files is not None and (
+            found := {*file_digests(json.loads(job.configuration)).items()}
+        ) != {*job.files}:
             changed = min(name for name, _ in found ^ {*job.files})
             other = f"{socket.gethostname()} sees another one in {os.getcwd()}"
             was = f"{changed} is not what it was when the sweep was started, or {other}"
@@ -138,7 +161,9 @@ def _run(job: Job) -> Outcome:
 
 
 def _came_of_an_interrupt(error: BaseException) -> bool:
-    """Whether an error was raised while Ctrl-C unwound somebody's half-done work, which it then hides."""
+    """Whether an error was raised while Ctrl-C unwound somebody's half-done work, which it then
+    hides.
+    """
     found: BaseException | None = error
     while found is not None and not isinstance(found, KeyboardInterrupt):
         found = found.__cause__ or found.__context__
@@ -146,18 +171,24 @@ def _came_of_an_interrupt(error: BaseException) -> bool:
 
 
 def _call(job: Job) -> Any:
-    """Value that the command's function returns; logging and Hydra's state are as they were afterwards."""
+    """Value that the command's function returns; logging and Hydra's state are as they were
+    afterwards.
+    """
     config = hydra_config(job)
     setup_globals()
     version.setbase("1.3")  # as in every `hydra.main`: a worker has not been through one
     module, _, name = job.task.partition(":")
     root = logging.getLogger()
-    before, handlers, level = HydraConfig.instance().cfg, list(root.handlers), root.level
+    before = HydraConfig.instance().cfg
+    handlers = list(root.handlers)
+    level = root.level
     HydraConfig.instance().set_config(config)
     try:
         function = getattr(importlib.import_module(module), name)
         returned = run_job(
-            task_function=getattr(function, "__wrapped__", function),  # without what Hydra has wrapped around it
+            task_function=getattr(
+                function, "__wrapped__", function
+            ),  # without what Hydra has wrapped around it
             config=config,
             job_dir_key="hydra.sweep.dir",
             job_subdir_key="hydra.sweep.subdir",
@@ -189,7 +220,8 @@ def hydra_config(job: Job) -> DictConfig:
 
 @contextmanager
 def _as_in_the_sweep(job: Job) -> Iterator[None]:
-    """Work in the folder and with the modules of the sweep, with one thread: the same numbers wherever the job runs.
+    """Work in the folder and with the modules of the sweep, with one thread: the same numbers
+    wherever the job runs.
 
     Raises
     ------
@@ -198,8 +230,10 @@ def _as_in_the_sweep(job: Job) -> Iterator[None]:
     """
     missing = [folder for folder in job.search_path if folder not in sys.path]
     sys.path.extend(missing)
-    numba.config.reload_config()  # before it starts its threads: a worker's environment may be younger than its import
-    threads, before = numba.get_num_threads(), os.open(".", os.O_RDONLY)
+    # before it starts its threads: a worker's environment may be younger than its import
+    numba.config.reload_config()
+    threads = numba.get_num_threads()
+    before = os.open(".", os.O_RDONLY)
     numba.set_num_threads(1)
     try:
         os.chdir(job.cwd or ".")
@@ -215,7 +249,8 @@ def _as_in_the_sweep(job: Job) -> Iterator[None]:
 
 @cache
 def _spare_the_collector() -> None:
-    """Once, after the first job has imported everything: Python's collector need not walk all of that again and again.
+    """Once, after the first job has imported everything: Python's collector need not walk all of
+    that again and again.
 
     It takes 0.2 s of a job of 1.4 s otherwise.
     """
@@ -224,7 +259,9 @@ def _spare_the_collector() -> None:
 
 
 def end_with(parent: int) -> None:
-    """Have the system kill this process when its parent ends, even while compiled code holds the interpreter."""
+    """Have the system kill this process when its parent ends, even while compiled code holds the
+    interpreter.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -259,7 +296,10 @@ def bytes_of(size: float | str) -> int:
     >>> bytes_of("2GB"), bytes_of("1.5 GiB"), bytes_of(1000)
     (2000000000, 1610612736, 1000)
     """
-    match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?)\s*(?:([kKMGT])(i?)B|B)?\s*", str(size))
+    match = re.fullmatch(
+        r"\s*([0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?)\s*(?:([kKMGT])(i?)B|B)?\s*",
+        str(size),
+    )
     value = float(match[1]) if match else math.nan
     if match and match[2]:
         value *= (1024 if match[3] else 1000) ** ("KMGT".index(match[2].upper()) + 1)
@@ -275,7 +315,8 @@ def _time_exceeded(time_limit: float) -> str:
 
 @contextmanager
 def _limited(limits: Limits, folder: Path, fail: Callable[[str], object]) -> Iterator[None]:
-    """Kill this process when the block takes longer or more memory than it may, after `fail(reason)` has stored why.
+    """Kill this process when the block takes longer or more memory than it may, after
+    `fail(reason)` has stored why.
 
     Raises
     ------
@@ -285,11 +326,17 @@ def _limited(limits: Limits, folder: Path, fail: Callable[[str], object]) -> Ite
     if limits == Limits():
         yield
         return
-    over, start, page = threading.Event(), time.monotonic(), os.sysconf("SC_PAGE_SIZE")
+    over = threading.Event()
+    start = time.monotonic()
+    page = os.sysconf("SC_PAGE_SIZE")
 
     def watch() -> None:
         while not over.wait(POLL):
-            used = int(Path("/proc/self/statm").read_text().split()[1]) * page if limits.memory is not None else 0
+            used = (
+                int(Path("/proc/self/statm").read_text().split()[1]) * page
+                if limits.memory is not None
+                else 0
+            )
             if limits.time is not None and time.monotonic() - start > limits.time:
                 reason = _time_exceeded(limits.time)
             elif limits.memory is not None and used > limits.memory:

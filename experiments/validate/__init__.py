@@ -1,4 +1,6 @@
-"""`sysid-validate`: how good a stored model predicts and simulates records, or a simulated plant."""
+"""`sysid-validate`: how good a stored model predicts and simulates records, or a simulated
+plant.
+"""
 
 from experiments.cli.entry import entry
 

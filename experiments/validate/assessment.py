@@ -12,7 +12,15 @@ import xarray as xr
 from experiments.cli.progress import doing
 from experiments.plant.physics import widen
 from experiments.validate.material import Material
-from sysid import AboutPath, Divergence, Forecast, JointModel, Propagation, Target, Validation
+from sysid import (
+    AboutPath,
+    Divergence,
+    Forecast,
+    JointModel,
+    Propagation,
+    Target,
+    Validation,
+)
 from sysid.arrays import Array
 from sysid.errors import UserError
 from sysid.simulation.forecast import check_records, forecast
@@ -46,16 +54,20 @@ class Case(NamedTuple):
 
 
 def plan_cases(horizons: Any, windows: Any, default_window: int) -> list[Case]:
-    """All horizons, one step first and free run last, for every window; those of the main window first.
+    """All horizons, one step first and free run last, for every window; those of the main window
+    first.
 
     Raises
     ------
     ValueError
-        Horizons or windows that are no whole numbers of at least 1, or stand there twice; no window.
+        Horizons or windows that are no whole numbers of at least 1, or stand there twice; no
+        window.
     """
     chosen = read_whole("windows", [default_window] if windows is None else windows)
     if not chosen:
-        raise UserError("windows must name at least one number of samples, such as [5, 50], or be null")
+        raise UserError(
+            "windows must name at least one number of samples, such as [5, 50], or be null"
+        )
     ahead = sorted({1, *read_whole("horizons", horizons)})
     return [Case(horizon, window) for window in chosen for horizon in (*ahead, None)]
 
@@ -64,7 +76,11 @@ def read_whole(name: str, values: Any) -> list[int]:
     """Whole numbers of at least 1, each once, from one or a list of them."""
     given = [values] if isinstance(values, int) else values
     is_list = isinstance(given, Sequence) and not isinstance(given, str)
-    if not is_list or not all(type(value) is int and value >= 1 for value in given) or len(set(given)) < len(given):
+    if (
+        not is_list
+        or not all(type(value) is int and value >= 1 for value in given)
+        or len(set(given)) < len(given)
+    ):
         must = "whole numbers of samples of at least 1, each once, such as [1, 10]"
         raise UserError(f"{name} must be {must}, got {values!r}")
     return list(given)
@@ -81,7 +97,9 @@ class Assessment:
     material: Material
     propagation: Propagation
     forecasts: dict[Case, Forecast]
-    unbounded: dict[Case, tuple[Divergence, ...]]  # where the propagation diverges and the mean does not
+    unbounded: dict[
+        Case, tuple[Divergence, ...]
+    ]  # where the propagation diverges and the mean does not
     loop: xr.Dataset | None = None  # of `compare_loops`
 
     @property
@@ -101,7 +119,9 @@ class Assessment:
 
     def unit(self, signal: str) -> str:
         """Return the unit of a signal in the records, or in the model; empty if neither says it."""
-        return str(self.material.records[0][signal].attrs.get("units") or self.joint.origin.unit(signal))
+        return str(
+            self.material.records[0][signal].attrs.get("units") or self.joint.origin.unit(signal)
+        )
 
     def error_unit(self, signal: str) -> str:
         """Return the unit of an error of a signal, 1 if there is none.
@@ -110,9 +130,14 @@ class Assessment:
         """
         return Target.change.unit_of(self.unit(signal)) or "1"
 
-    def series(self, case: Case, output: str, record: int | None = None) -> tuple[Array, Array, Array, float]:
-        """Measured values, means, latent variances (n,) and noise variance of one output, of a record or of all."""
-        found, i = self.forecasts[case], self.outputs.index(output)
+    def series(
+        self, case: Case, output: str, record: int | None = None
+    ) -> tuple[Array, Array, Array, float]:
+        """Measured values, means, latent variances (n,) and noise variance of one output, of a
+        record or of all.
+        """
+        found = self.forecasts[case]
+        i = self.outputs.index(output)
         chosen = [one for one in found.records if record in (None, one.record)]
         y, mean, v = (np.concatenate([getattr(one, n)[:, i] for one in chosen]) for n in SERIES)
         return y, mean, v, float(found.noise_variance[i])
@@ -127,24 +152,40 @@ class Assessment:
     @cached_property
     def scores(self) -> dict[Case, dict[str, Validation]]:
         """All measures by case and output, of all records together."""
-        return {case: {name: self.score(case, name) for name in self.outputs} for case in self.forecasts}
+        return {
+            case: {name: self.score(case, name) for name in self.outputs} for case in self.forecasts
+        }
 
     @cached_property
     def of_each_record(self) -> list[tuple[xr.Dataset, Case, str, Validation]]:
         """Measures of each of several records, by output: one step ahead and in free run."""
         records = self.material.records
-        each = product(enumerate(records), self.outputs, self.main.values()) if len(records) > 1 else ()
+        each = (
+            product(enumerate(records), self.outputs, self.main.values())
+            if len(records) > 1
+            else ()
+        )
         return [(record, case, name, self.score(case, name, i)) for (i, record), name, case in each]
 
     def count(self, case: Case) -> dict[str, int]:
         """Count samples that the measures of a case leave out, and predictions that are special."""
-        found, n_scored = self.forecasts[case], self.scores[case][self.outputs[0]].n
-        special = {"n_filled": found.n_filled, "n_diverged": found.n_lost, "n_held": found.n_held}
+        found = self.forecasts[case]
+        n_scored = self.scores[case][self.outputs[0]].n
+        special = {
+            "n_filled": found.n_filled,
+            "n_diverged": found.n_lost,
+            "n_held": found.n_held,
+        }
         return {"left_out": self.material.n_samples - n_scored, **special}
 
 
 def assess(
-    joint: JointModel, material: Material, cases: Sequence[Case], propagation: Propagation, *, seed: int
+    joint: JointModel,
+    material: Material,
+    cases: Sequence[Case],
+    propagation: Propagation,
+    *,
+    seed: int,
 ) -> Assessment:
     """Predict the records of a material in every case.
 
@@ -155,7 +196,8 @@ def assess(
     """
     check_records(joint, material.records)
     for record, case in product(material.records, cases):
-        n, longest = record.sizes["time"], max(case.window, case.horizon or 0)
+        n = record.sizes["time"]
+        longest = max(case.window, case.horizon or 0)
         if n <= longest:
             limit = "window" if longest == case.window else "horizon"
             short = f"record {record.attrs['name']!r} of {material.source.name} has {n} samples"
@@ -167,34 +209,57 @@ def assess(
         shorter = next((before for before in forecasts if before.horizon == case.horizon), None)
         is_own = case.horizon is None or material.physics is not None  # depends on the window
         if is_own or shorter is None or unbounded[shorter] or forecasts[shorter].n_lost:
-            with doing(f"predicting, {case.words} after {case.window} samples, {number} of {len(cases)}"):
-                forecasts[case], unbounded[case] = _predict(joint, material, case, propagation, seed)
+            with doing(
+                f"predicting, {case.words} after {case.window} samples, {number} of {len(cases)}"
+            ):
+                forecasts[case], unbounded[case] = _predict(
+                    joint, material, case, propagation, seed
+                )
         else:  # of a few steps ahead predictions do not depend on the window
             records, unbounded[case] = [], ()
             for one in forecasts[shorter].records:
                 kept = one.sample >= case.window
-                part = {name: getattr(one, name)[kept] for name in (*SERIES, "sample", "time", "regressors")}
+                part = {
+                    name: getattr(one, name)[kept]
+                    for name in (*SERIES, "sample", "time", "regressors")
+                }
                 n_filled = int((part["sample"] < joint.models[0].narx.max_lag).sum())
                 records.append(replace(one, **part, n_filled=n_filled))
-            forecasts[case] = replace(forecasts[shorter], window=case.window, records=tuple(records))
+            forecasts[case] = replace(
+                forecasts[shorter], window=case.window, records=tuple(records)
+            )
     forecasts = {case: forecasts[case] for case in cases}
     return Assessment(joint, material, propagation, forecasts, unbounded)
 
 
 def _predict(
-    joint: JointModel, material: Material, case: Case, propagation: Propagation, seed: int
+    joint: JointModel,
+    material: Material,
+    case: Case,
+    propagation: Propagation,
+    seed: int,
 ) -> tuple[Forecast, tuple[Divergence, ...]]:
     """Predict the mean path of the model, and calibrated bands about it (`AboutPath`).
 
     Say also where these have no bounds any more.
     """
-    given, about = material.records_after(case.window), AboutPath(propagation)
-    found = forecast(joint, given, horizon=case.horizon, window=case.window, propagation=about, seed=seed)
-    found, unbounded = widen(found, joint, given), []
+    given = material.records_after(case.window)
+    about = AboutPath(propagation)
+    found = forecast(
+        joint,
+        given,
+        horizon=case.horizon,
+        window=case.window,
+        propagation=about,
+        seed=seed,
+    )
+    found = widen(found, joint, given)
+    unbounded = []
     for one in found.records:
         endless = np.isinf(one.variance).any(axis=1)
         if one.diverged is None and endless.any():
             row = int(endless.argmax())
-            k, output = int(one.sample[row]), joint.output_names[int(np.isinf(one.variance[row]).argmax())]
+            k = int(one.sample[row])
+            output = joint.output_names[int(np.isinf(one.variance[row]).argmax())]
             unbounded.append(Divergence(one.record, k, float(one.time[row]), output, np.inf))
     return found, tuple(unbounded)

@@ -1,4 +1,6 @@
-"""What a model is validated on: records of one part, or a simulation, and the physics beside the model."""
+"""What a model is validated on: records of one part, or a simulation, and the physics beside the
+model.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +62,9 @@ class Material:
         return None if self.plant is None or self.plant.is_open_loop else self.plant.controller
 
 
-def find_material(given: Recordings | Plant, *, part: str | None, duration: float | str, seed: int) -> Material:
+def find_material(
+    given: Recordings | Plant, *, part: str | None, duration: float | str, seed: int
+) -> Material:
     """Select one part of the records, or simulate the plant.
 
     Raises
@@ -83,9 +87,17 @@ def simulate_material(plant: Plant, duration: float | str, seed: int) -> Materia
     """
     name = type(plant.system).__name__
     record = plant.trajectory(plant.n_samples(duration), seed).to_dataset()
-    record = record.assign_attrs(name=name, sampling_time=float(plant.system.dt), initialisation_window=0)
+    record = record.assign_attrs(
+        name=name, sampling_time=float(plant.system.dt), initialisation_window=0
+    )
     recordings = Recordings(name, tuple(plant.inputs), tuple(plant.outputs), test=(record,))
-    return Material(recordings, "simulation", (record,), OF_THE_MODEL | {"part", "on_missing"} | plant.unused, plant)
+    return Material(
+        recordings,
+        "simulation",
+        (record,),
+        OF_THE_MODEL | {"part", "on_missing"} | plant.unused,
+        plant,
+    )
 
 
 def select_records(recordings: Recordings, part: str | None = None) -> Material:
@@ -101,7 +113,9 @@ def select_records(recordings: Recordings, part: str | None = None) -> Material:
     there = [role for role in ROLES if getattr(recordings, role)]
     wanted = part or next((role for role in ("test", "validation") if role in there), "test")
     if wanted not in there:
-        others = f"only {', '.join(there)}: name one (data.{wanted}=...), or choose with part={there[0]}"
+        others = (
+            f"only {', '.join(there)}: name one (data.{wanted}=...), or choose with part={there[0]}"
+        )
         raise UserError(f"{recordings.name} has no {wanted} record, {others}")
     return Material(recordings, wanted, getattr(recordings, wanted), SIMULATION | OF_THE_MODEL)
 
@@ -127,25 +141,35 @@ def check_signals(joint: JointModel, material: Material, left_out: Sequence[str]
     Raises
     ------
     ValueError
-        A model or a table without time; a signal that is missing, that the model does not know, or that is an input
-        on one side and an output on the other; a name in `left_out` that is no such signal.
+        A model or a table without time; a signal that is missing, that the model does not know, or
+        that is an input on one side and an output on the other; a name in `left_out` that is no
+        such signal.
     """
     source = material.source
     physics = () if material.physics is None else material.physics.physics.signals
     if joint.models[0].narx.max_lag == 0 and not physics:
-        raise UserError("the model has no lags, it is a static function: there is nothing to simulate")
+        raise UserError(
+            "the model has no lags, it is a static function: there is nothing to simulate"
+        )
     if source.is_static:
         raise UserError(f"{source.name} is a table without time: there is nothing to simulate")
     has = f"{source.name} has outputs {list(source.outputs)} and inputs {list(source.inputs)}"
     surplus: list[str] = []
-    roles = {"outputs": (joint.output_names, source.outputs), "inputs": (joint.input_names, (*source.inputs, *physics))}
+    roles = {
+        "outputs": (joint.output_names, source.outputs),
+        "inputs": (joint.input_names, (*source.inputs, *physics)),
+    }
     for role, (names, given) in roles.items():
         if missing := [name for name in names if name not in given]:
             advice = "give every signal the name and the role that it has in the model"
             raise UserError(f"the model needs the {role} {missing}, {has}: {advice}")
         surplus += [name for name in given if name not in names and name not in physics]
     if unknown := [name for name in left_out if name not in surplus]:
-        raise UserError(f"left_out: {unknown} is no signal that the model does without, these are {surplus}; {has}")
+        raise UserError(
+            f"left_out: {unknown} is no signal that the model does without, these are {surplus}; {has}"
+        )
     if unexpected := [name for name in surplus if name not in left_out]:
         advice = f"ignore them with left_out=[{','.join(surplus)}], or identify a model with them"
-        raise UserError(f"the model does not know the signals {unexpected} of {source.name}: {advice}")
+        raise UserError(
+            f"the model does not know the signals {unexpected} of {source.name}: {advice}"
+        )

@@ -17,9 +17,20 @@ from experiments.cli.progress import doing
 from experiments.files.outputs import has_page, write_every
 from experiments.files.stated import state_alike
 from experiments.plant.records_or_plant import records_or_plant
-from experiments.validate.assessment import FREE_RUN, Assessment, assess, plan_cases, read_whole
+from experiments.validate.assessment import (
+    FREE_RUN,
+    Assessment,
+    assess,
+    plan_cases,
+    read_whole,
+)
 from experiments.validate.loop import compare_loops
-from experiments.validate.material import Material, add_physics, check_signals, find_material
+from experiments.validate.material import (
+    Material,
+    add_physics,
+    check_signals,
+    find_material,
+)
 from experiments.validate.report import make_report, tell, writers
 from sysid import JointModel, Propagation
 from sysid.data.source import ROLES
@@ -68,11 +79,17 @@ def run(config: DictConfig, folder: Path) -> float:
     joint = JointModel.load(settings.model, trusted=settings.trusted)
     with doing("reading, or simulating, the records"):
         given = records_or_plant(config)
-        material = find_material(given, part=settings.part, duration=settings.duration, seed=settings.seed)
+        material = find_material(
+            given, part=settings.part, duration=settings.duration, seed=settings.seed
+        )
         material = add_physics(material, settings.model, settings.trusted)
     if not settings.in_sweep:
         counted = f"{material.n_samples} samples of {material.source.name}"
-        log.info("Validate %s on %s, up to the free run; takes seconds to a minute", settings.model, counted)
+        log.info(
+            "Validate %s on %s, up to the free run; takes seconds to a minute",
+            settings.model,
+            counted,
+        )
     check_signals(joint, material, settings.left_out)
     assessment = predict(joint, material, settings)
     notes = find_notes(material, settings)
@@ -90,7 +107,8 @@ def run(config: DictConfig, folder: Path) -> float:
 
 
 def read_settings(config: DictConfig) -> ValidationSettings:
-    """Return what a configuration asks for, checked; the rest of it are records, or a plant (`records_or_plant`).
+    """Return what a configuration asks for, checked; the rest of it are records, or a plant
+    (`records_or_plant`).
 
     Raises
     ------
@@ -123,12 +141,18 @@ def read_settings(config: DictConfig) -> ValidationSettings:
         in_sweep=is_multirun(),
         overrides=given_overrides(),
         system=OmegaConf.to_yaml({"system": OmegaConf.to_container(config.system, resolve=True)}),
-        attributes={"configuration": configuration, "seed": seed, "model": config.model},
+        attributes={
+            "configuration": configuration,
+            "seed": seed,
+            "model": config.model,
+        },
     )
 
 
 def predict(joint: JointModel, material: Material, settings: ValidationSettings) -> Assessment:
-    """Predict the records with every horizon and window, and in closed loop if the plant has one."""
+    """Predict the records with every horizon and window, and in closed loop if the plant has
+    one.
+    """
     default_window = material.default_window(joint.models[0].narx)
     cases = plan_cases(settings.horizons, settings.windows, default_window)
     window = cases[0].window
@@ -139,7 +163,8 @@ def predict(joint: JointModel, material: Material, settings: ValidationSettings)
     if controller is None or material.physics is not None:
         return assessment
     with doing("closing the loop around the model"):
-        record, propagation = material.records[0], settings.propagation
+        record = material.records[0]
+        propagation = settings.propagation
         loop = compare_loops(joint, record, controller, propagation, window=window, seed=seed)
     return replace(assessment, loop=loop)
 

@@ -1,4 +1,5 @@
-"""Launchers and sweepers: how the jobs of a multirun are run, and which, and what the folder of a sweep is called.
+"""Launchers and sweepers: how the jobs of a multirun are run, and which, and what the folder of a
+sweep is called.
 
 Hydra imports this file at every start.
 """
@@ -45,10 +46,20 @@ class SweepLauncher(Launcher):
         self.swept: Sequence[str] = ()  # keys that the sweeper sweeps
         self.failed = False  # whether a job of the last launch has
 
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self._context, self._task, self._config = hydra_context, task_function, config
+    def setup(
+        self,
+        *,
+        hydra_context: HydraContext,
+        task_function: TaskFunction,
+        config: DictConfig,
+    ) -> None:
+        self._context = hydra_context
+        self._task = task_function
+        self._config = config
 
-    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
         """Run jobs; those that fail come back as failed."""
         sweep = self.sweep()
         with in_one_line():
@@ -56,7 +67,9 @@ class SweepLauncher(Launcher):
         self.failed = not all(outcome.done for outcome in outcomes)
         returned = []
         for overrides, outcome in zip(job_overrides, outcomes, strict=True):
-            one = JobReturn(overrides=overrides, working_dir=str(sweep.folder / str(outcome.number)))
+            one = JobReturn(
+                overrides=overrides, working_dir=str(sweep.folder / str(outcome.number))
+            )
             one.status = JobStatus.COMPLETED if outcome.done else JobStatus.FAILED
             one.return_value = outcome.value if outcome.done else RuntimeError(outcome.error)
             returned.append(one)
@@ -67,9 +80,16 @@ class SweepLauncher(Launcher):
         with in_one_line():
             from experiments.sweeps.sweep import Sweep
 
-            module, main = self._task.__module__, sys.modules["__main__"]
-            if module == "__main__":  # where a worker finds the function of the command, which may be a script
-                module = main.__spec__.name if main.__spec__ is not None else Path(str(main.__file__)).stem
+            module = self._task.__module__
+            main = sys.modules["__main__"]
+            if (
+                module == "__main__"
+            ):  # where a worker finds the function of the command, which may be a script
+                module = (
+                    main.__spec__.name
+                    if main.__spec__ is not None
+                    else Path(str(main.__file__)).stem
+                )
             task = f"{module}:{self._task.__qualname__}"
             file, _, name = self.engine.rpartition(".")
 
@@ -120,7 +140,9 @@ def check_launcher(launcher: Launcher, config: DictConfig) -> None:
     if name in NAMES and module != SweepLauncher.__module__:
         theirs = f"{module}.{type(launcher).__qualname__}"
         ours = f"{SweepLauncher.__module__}.{name.title().replace('_', '')}Launcher"
-        lacks = f"{theirs} of another package, which neither resumes a sweep nor keeps its jobs apart"
+        lacks = (
+            f"{theirs} of another package, which neither resumes a sweep nor keeps its jobs apart"
+        )
         advice = f"uninstall that package, or give hydra.launcher._target_={ours}"
         end_with_error(f"hydra/launcher={name} is {lacks}: {advice}")
 
@@ -155,7 +177,9 @@ def end_with_error(message: str) -> NoReturn:
 
 
 class GridSweeper(BasicSweeper):
-    """Hydra's own sweeper for launchers of this package: nothing is composed twice, a failed job ends nothing."""
+    """Hydra's own sweeper for launchers of this package: nothing is composed twice, a failed job
+    ends nothing.
+    """
 
     def sweep(self, arguments: list[str]) -> Any:
         """Launch all combinations of the swept values; exit code 1 if a job has failed."""
@@ -172,8 +196,11 @@ class GridSweeper(BasicSweeper):
             batches = self.split_arguments(overrides, self.max_batch_size)
         except (HydraException, UserError) as error:
             end_with_error(str(error))
-        self.launcher.swept = [one.get_key_element() for one in overrides if one.is_sweep_override()]
-        returned, failed = list[Sequence[JobReturn]](), False
+        self.launcher.swept = [
+            one.get_key_element() for one in overrides if one.is_sweep_override()
+        ]
+        returned = list[Sequence[JobReturn]]()
+        failed = False
         for batch in batches:
             returned.append(self.launcher.launch(batch, sum(map(len, returned))))
             failed |= self.launcher.failed
@@ -189,14 +216,19 @@ def sweep_name(command: str, overrides: Sequence[str]) -> str:
     ----------
     command : str
     overrides : sequence of str
-        Of the command line, those of Hydra left out; their order does not count, the version of the code does.
+        Of the command line, those of Hydra left out; their order does not count, the version of the
+        code does.
     """
     from experiments.files.identity import code_digest
 
-    if isinstance(overrides, ListConfig):  # interpolations as they are: many can be looked up in a job only
+    if isinstance(
+        overrides, ListConfig
+    ):  # interpolations as they are: many can be looked up in a job only
         overrides = OmegaConf.to_container(overrides, resolve=False)  # type: ignore[assignment]
     lines = [str(line) for line in overrides]
-    named = [line.partition("=")[2] for line in lines if line.startswith(("experiment=", "+experiment="))]
+    named = [
+        line.partition("=")[2] for line in lines if line.startswith(("experiment=", "+experiment="))
+    ]
     content = json.dumps([command, sorted(lines), code_digest()])
     return f"{named[-1] if named else command}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
 
@@ -208,7 +240,9 @@ def _check(overrides: Sequence[Override]) -> None:
     """Refuse sweeps over nothing, and over what a grid cannot have."""
     for one in overrides:
         if one.is_interval_sweep():
-            raise UserError(f"{one.input_line} is an interval to search in: take hydra/sweeper=optuna, or list values")
+            raise UserError(
+                f"{one.input_line} is an interval to search in: take hydra/sweeper=optuna, or list values"
+            )
         if one.is_discrete_sweep() and not _list_values(one):
             raise UserError(f"{one.input_line} sweeps over nothing: the range is empty")
 
@@ -237,10 +271,19 @@ class OptunaSweeper(Sweeper):
         self._params: Mapping[Any, Any] = params or {}
         self._settings = plain(settings)
 
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self.hydra_context, self.config = hydra_context, config
+    def setup(
+        self,
+        *,
+        hydra_context: HydraContext,
+        task_function: TaskFunction,
+        config: DictConfig,
+    ) -> None:
+        self.hydra_context = hydra_context
+        self.config = config
         make = Plugins.instance().instantiate_launcher
-        self.launcher = make(hydra_context=hydra_context, task_function=task_function, config=config)
+        self.launcher = make(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
 
     def sweep(self, arguments: list[str]) -> Any:
         """Search with these overrides; exit code 1 if a trial has failed."""
@@ -253,7 +296,10 @@ class OptunaSweeper(Sweeper):
                 got = f"{type(self.launcher).__module__}.{type(self.launcher).__name__}"
                 raise UserError(f"hydra/sweeper=optuna needs {needed}; got {got}")
             settings = Settings(**self._settings)
-            lines = [*(f"{key}={value}" for key, value in self._params.items()), *arguments]
+            lines = [
+                *(f"{key}={value}" for key, value in self._params.items()),
+                *arguments,
+            ]
             space = space_of(lines, settings.average_over, self.hydra_context.config_loader)
             self.launcher.swept = space.swept
             found = search(self.launcher.sweep(), settings, space)

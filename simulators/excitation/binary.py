@@ -5,10 +5,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulators.excitation.role import WHOLE, Excitation, count_samples, find_first_sample
-from simulators.settings import Array, check_ascending, check_positive, check_whole, list_given, refuse
+from simulators.excitation.role import (
+    WHOLE,
+    Excitation,
+    count_samples,
+    find_first_sample,
+)
+from simulators.settings import (
+    Array,
+    check_ascending,
+    check_positive,
+    check_whole,
+    list_given,
+    refuse,
+)
 
-FEWEST, MOST = 2, 32  # stages with known feedback
+# stages with known feedback
+FEWEST = 2
+MOST = 32
 
 
 @dataclass(frozen=True)
@@ -19,12 +33,13 @@ class PRBS(Excitation):
 
         v_k = amplitude (2 b_i - 1),   i = floor(k dt / clock),   b_i in {0, 1} with period 2^n - 1
 
-    The feedback is a primitive polynomial: every non-zero content of the register occurs once per period, so
-    that the autocorrelation over a period has two values, amplitude^2 at zero and -amplitude^2 / (2^n - 1) at
-    other multiples of the clock. The register starts at random. The power is about flat up to 0.44 / clock.
+    The feedback is a primitive polynomial: every non-zero content of the register occurs once per
+    period, so that the autocorrelation over a period has two values, amplitude^2 at zero and
+    -amplitude^2 / (2^n - 1) at other multiples of the clock. The register starts at random. The
+    power is about flat up to 0.44 / clock.
 
-    With given stages a longer signal begins with the shorter one; with ``stages=None`` it does while both need
-    the same number.
+    With given stages a longer signal begins with the shorter one; with ``stages=None`` it does
+    while both need the same number.
 
     Parameters
     ----------
@@ -38,13 +53,15 @@ class PRBS(Excitation):
     Raises
     ------
     ValueError
-        On construction: if the amplitude or the clock is not positive or the stages are out of range. On use: if
-        the clock is shorter than a sample or no whole multiple of it, or no register covers the record.
+        On construction: if the amplitude or the clock is not positive or the stages are out of
+        range. On use: if the clock is shorter than a sample or no whole multiple of it, or no
+        register covers the record.
 
     Notes
     -----
-    L. Ljung, System Identification: Theory for the User (Prentice Hall, 1999), section 13.3. Registers of equal
-    stages on several inputs give one sequence with random shifts: use different stages where that matters.
+    L. Ljung, System Identification: Theory for the User (Prentice Hall, 1999), section 13.3.
+    Registers of equal stages on several inputs give one sequence with random shifts: use different
+    stages where that matters.
 
     Examples
     --------
@@ -66,7 +83,8 @@ class PRBS(Excitation):
         """Return v (n,) [unit of the input]; equation in the class."""
         from scipy.signal import max_len_seq  # takes most of a second to import
 
-        n, held = self._count_stages(n_samples, dt), self._count_clock(dt)
+        n = self._count_stages(n_samples, dt)
+        held = self._count_clock(dt)
         state = int(generator.integers(1, 2**n)) >> np.arange(n) & 1
         bits, _ = max_len_seq(n, state=state, length=-(-n_samples // held))
         return np.repeat(self.amplitude * (2.0 * bits - 1.0), held)[:n_samples]
@@ -85,7 +103,11 @@ class PRBS(Excitation):
             return self.stages
         fewest = max((-(-n_samples // self._count_clock(dt))).bit_length(), FEWEST)
         if fewest > MOST:
-            raise refuse(self, "stages", f"a record of fewer than 2^{MOST} clocks, got {n_samples} samples")
+            raise refuse(
+                self,
+                "stages",
+                f"a record of fewer than 2^{MOST} clocks, got {n_samples} samples",
+            )
         return fewest
 
 
@@ -98,12 +120,12 @@ class APRBS(Excitation):
 
     ::
 
-        v_k = level_i,   level_i ~ U(low, high),   held for a number of samples uniform over those with
-        shortest_hold <= samples dt <= longest_hold
+        v_k = level_i,   level_i ~ U(low, high),   held for a number of samples uniform over those
+        with shortest_hold <= samples dt <= longest_hold
 
-    It covers the operating range and the dynamics of a nonlinear system, where two levels would not. The
-    shortest hold decides how much of the range the output reaches: near the dominant time constant is usual.
-    A longer signal begins with the shorter one.
+    It covers the operating range and the dynamics of a nonlinear system, where two levels would
+    not. The shortest hold decides how much of the range the output reaches: near the dominant time
+    constant is usual. A longer signal begins with the shorter one.
 
     Parameters
     ----------
@@ -117,14 +139,16 @@ class APRBS(Excitation):
     Raises
     ------
     ValueError
-        On construction: if `low` is not below `high` or the holds are not positive and in order. On use: if the
-        shortest hold is shorter than a sample, or no whole number of samples lies between the holds.
+        On construction: if `low` is not below `high` or the holds are not positive and in order. On
+        use: if the shortest hold is shorter than a sample, or no whole number of samples lies
+        between the holds.
 
     Notes
     -----
-    O. Nelles, Nonlinear System Identification (Springer, 2001), section 17.7; R. Isermann and M. Muenchhof,
-    Identification of Dynamic Systems (Springer, 2011). There the holds are the run lengths of a PRBS, half of
-    which last one clock; here they are uniform between two limits, so that every level lasts long enough.
+    O. Nelles, Nonlinear System Identification (Springer, 2001), section 17.7; R. Isermann and M.
+    Muenchhof, Identification of Dynamic Systems (Springer, 2011). There the holds are the run
+    lengths of a PRBS, half of which last one clock; here they are uniform between two limits, so
+    that every level lasts long enough.
     """
 
     low: float = -1.0  # unit of the input
@@ -136,13 +160,23 @@ class APRBS(Excitation):
         super().__post_init__()
         check_ascending(self, "low", "high")
         check_positive(self, *list_given(self, "shortest_hold", "longest_hold"))
-        if self.shortest_hold is not None and self.longest_hold is not None and self.longest_hold < self.shortest_hold:
-            raise refuse(self, "longest_hold", f"a time of shortest_hold={self.shortest_hold!r} or more")
+        if (
+            self.shortest_hold is not None
+            and self.longest_hold is not None
+            and self.longest_hold < self.shortest_hold
+        ):
+            raise refuse(
+                self,
+                "longest_hold",
+                f"a time of shortest_hold={self.shortest_hold!r} or more",
+            )
 
     def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
         """Return v (n,) [unit of the input]; equation in the class."""
         shortest, longest = self.hold_samples(dt)
-        draws = generator.random((-(-n_samples // shortest), 2))  # row by row, so that longer signals agree
+        draws = generator.random(
+            (-(-n_samples // shortest), 2)
+        )  # row by row, so that longer signals agree
         holds = shortest + np.floor(draws[:, 0] * (longest - shortest + 1)).astype(np.int64)
         levels = self.low + draws[:, 1] * (self.high - self.low)
         needed = int(np.searchsorted(np.cumsum(holds), n_samples)) + 1
@@ -154,7 +188,8 @@ class APRBS(Excitation):
         Raises
         ------
         ValueError
-            If the shortest hold is shorter than a sample, or no whole number of samples lies between the holds.
+            If the shortest hold is shorter than a sample, or no whole number of samples lies
+            between the holds.
         """
         shortest = dt if self.shortest_hold is None else self.shortest_hold
         longest = SPREAD * shortest if self.longest_hold is None else self.longest_hold
@@ -163,5 +198,9 @@ class APRBS(Excitation):
         limits = find_first_sample(shortest, dt), math.floor(longest / dt + WHOLE)
         if limits[0] > limits[1]:
             samples = f"whole number of samples of dt={dt:.9g} s from shortest_hold on"
-            raise refuse(self, "longest_hold", f"{limits[0] * dt:.9g} s or more, the first {samples}")
+            raise refuse(
+                self,
+                "longest_hold",
+                f"{limits[0] * dt:.9g} s or more, the first {samples}",
+            )
         return limits

@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulators.errors import UserError
-from simulators.excitation.role import Band, Excitation, check_below_nyquist, check_sampling, read_band
+from simulators.excitation.role import (
+    Band,
+    Excitation,
+    check_below_nyquist,
+    check_sampling,
+    read_band,
+)
 from simulators.settings import Array, check_positive, check_whole, refuse
 
 
@@ -18,21 +24,24 @@ class Grid(Enum):
 
     - `full`: every harmonic.
     - `odd`: the odd ones; even nonlinearities answer only at even harmonics, which then show them.
-    - `random_odd`: the odd ones, without one drawn at random from every group of consecutive odd harmonics;
-      odd nonlinearities show up at these detection lines. An incomplete last group keeps all its harmonics.
+    - `random_odd`: the odd ones, without one drawn at random from every group of consecutive odd
+      harmonics; odd nonlinearities show up at these detection lines. An incomplete last group keeps
+      all its harmonics.
 
     Notes
     -----
-    R. Pintelon and J. Schoukens, System Identification: A Frequency Domain Approach (Wiley, 2012), chapter 4;
-    J. Schoukens and L. Ljung, Nonlinear System Identification: A User-Oriented Road Map, IEEE Control Systems
-    Magazine 39(6), 2019. Groups have three or four harmonics there.
+    R. Pintelon and J. Schoukens, System Identification: A Frequency Domain Approach (Wiley, 2012),
+    chapter 4; J. Schoukens and L. Ljung, Nonlinear System Identification: A User-Oriented Road Map,
+    IEEE Control Systems Magazine 39(6), 2019. Groups have three or four harmonics there.
     """
 
     full = "full"
     odd = "odd"
     random_odd = "random_odd"
 
-    def harmonics(self, lowest: int, highest: int, group: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    def harmonics(
+        self, lowest: int, highest: int, group: int, generator: np.random.Generator
+    ) -> NDArray[np.int64]:
         """Return the excited harmonics from `lowest` to `highest`, both included.
 
         Parameters
@@ -82,11 +91,13 @@ class Multisine(Excitation):
 
         v_k = rms sqrt(2 / m) sum_h cos(2 pi h k / P + phi_h),   phi_h ~ U(0, 2 pi)
 
-    over the m harmonics h of the grid with f_low <= h / (P dt) <= f_high and 0 < h < P / 2, where P is the
-    period in samples. The spectrum of a period is flat on these harmonics and zero elsewhere, its rms is exact,
-    and it repeats to the last bit; a record that is no multiple of the period ends within one.
+    over the m harmonics h of the grid with f_low <= h / (P dt) <= f_high and 0 < h < P / 2, where P
+    is the period in samples. The spectrum of a period is flat on these harmonics and zero
+    elsewhere, its rms is exact, and it repeats to the last bit; a record that is no multiple of the
+    period ends within one.
 
-    With a given period a longer signal begins with the shorter one; with ``period=None`` it does not.
+    With a given period a longer signal begins with the shorter one; with ``period=None`` it does
+    not.
 
     Parameters
     ----------
@@ -101,26 +112,27 @@ class Multisine(Excitation):
     period : int, optional
         Samples in a period P; None: the whole record.
     clippings : int
-        Iterations that lower the crest factor: clip a period at 85 % of its peak, keep the phases of the result,
-        restore the amplitudes; the best iterate is taken. The spectrum and the rms stay. 0: the phases are
-        independent, and the signal is near Gaussian for many harmonics, as theories of random-phase multisines
-        assume.
+        Iterations that lower the crest factor: clip a period at 85 % of its peak, keep the phases
+        of the result, restore the amplitudes; the best iterate is taken. The spectrum and the rms
+        stay. 0: the phases are independent, and the signal is near Gaussian for many harmonics, as
+        theories of random-phase multisines assume.
 
     Raises
     ------
     ValueError
-        On construction: if `rms`, `period`, `group` or `clippings` is too small, the band is not ascending or the grid
-        is unknown. On use: if the band reaches the Nyquist frequency, there is no harmonic in it (or no complete
-        group of ``random_odd``), or the period of an odd grid is odd, so that aliasing would mix odd and even.
+        On construction: if `rms`, `period`, `group` or `clippings` is too small, the band is not
+        ascending or the grid is unknown. On use: if the band reaches the Nyquist frequency, there
+        is no harmonic in it (or no complete group of ``random_odd``), or the period of an odd grid
+        is odd, so that aliasing would mix odd and even.
 
     Notes
     -----
-    R. Pintelon and J. Schoukens, System Identification: A Frequency Domain Approach (Wiley, 2012), chapters 4
-    and 5; clipping: E. Van der Ouderaa, J. Schoukens and J. Renneboog, Peak factor minimization using a
-    time-frequency domain swapping algorithm, IEEE Trans. Instrumentation and Measurement 37(1), 1988. The
-    estimation input of the Bouc-Wen benchmark of Noel and Schoukens (2016) is
-    ``Multisine(rms=50.0, band=(5.0, 150.0), period=8192)`` at 750 Hz; its published records also excite the
-    harmonics just outside, up to 1639, of 150.05 Hz.
+    R. Pintelon and J. Schoukens, System Identification: A Frequency Domain Approach (Wiley, 2012),
+    chapters 4 and 5; clipping: E. Van der Ouderaa, J. Schoukens and J. Renneboog, Peak factor
+    minimization using a time-frequency domain swapping algorithm, IEEE Trans. Instrumentation and
+    Measurement 37(1), 1988. The estimation input of the Bouc-Wen benchmark of Noel and Schoukens
+    (2016) is ``Multisine(rms=50.0, band=(5.0, 150.0), period=8192)`` at 750 Hz; its published
+    records also excite the harmonics just outside, up to 1639, of 150.05 Hz.
 
     Examples
     --------
@@ -159,7 +171,9 @@ class Multisine(Excitation):
         return n_samples if self.period is None else self.period
 
     def report(self, n_samples: int, dt: float, generator: np.random.Generator) -> MultisineReport:
-        """Describe the period that `signal` draws from a generator in the same state; arguments as there."""
+        """Describe the period that `signal` draws from a generator in the same state; arguments as
+        there.
+        """
         check_sampling(n_samples, dt)
         harmonics, v = self._draw(n_samples, dt, generator)
         resolution = 1.0 / (len(v) * dt)
@@ -167,14 +181,20 @@ class Multisine(Excitation):
         frequencies = np.multiply(harmonics, resolution, dtype=np.float64)
         return MultisineReport(harmonics, frequencies, resolution, rms, crest_factor(v))
 
-    def _draw(self, n_samples: int, dt: float, generator: np.random.Generator) -> tuple[NDArray[np.int64], Array]:
+    def _draw(
+        self, n_samples: int, dt: float, generator: np.random.Generator
+    ) -> tuple[NDArray[np.int64], Array]:
         """Return the excited harmonics (m,) and one period of v (P,)."""
         P = self.period_samples(n_samples)
         harmonics = self._choose_harmonics(P, dt, generator)
         best = v = self._compose(P, harmonics, generator.uniform(0.0, 2 * np.pi, len(harmonics)))
         for _ in range(self.clippings):
             limit = CLIPPED * np.max(np.abs(v))
-            v = self._compose(P, harmonics, np.angle(np.fft.rfft(np.clip(v, -limit, limit))[harmonics]))
+            v = self._compose(
+                P,
+                harmonics,
+                np.angle(np.fft.rfft(np.clip(v, -limit, limit))[harmonics]),
+            )
             best = min(best, v, key=crest_factor)
         return harmonics, best
 
@@ -184,23 +204,44 @@ class Multisine(Excitation):
         spectrum[harmonics] = self.rms * P / math.sqrt(2 * len(harmonics)) * np.exp(1j * phases)
         return np.fft.irfft(spectrum, P)
 
-    def _choose_harmonics(self, P: int, dt: float, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Return the excited harmonics, at least one; raise ValueError where the settings leave none."""
+    def _choose_harmonics(
+        self, P: int, dt: float, generator: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Return the excited harmonics, at least one; raise ValueError where the settings leave
+        none.
+        """
         assert isinstance(self.grid, Grid)
-        if self.grid is not Grid.full and P % 2:  # aliasing folds harmonic h to P - h and must keep its parity
-            raise refuse(self, "period", f"an even number on the grid {self.grid.value}, such as {P - 1} or {P + 1}")
-        lowest, highest = 1, (P - 1) // 2
+        if (
+            self.grid is not Grid.full and P % 2
+        ):  # aliasing folds harmonic h to P - h and must keep its parity
+            raise refuse(
+                self,
+                "period",
+                f"an even number on the grid {self.grid.value}, such as {P - 1} or {P + 1}",
+            )
+        lowest = 1
+        highest = (P - 1) // 2
         if self.band is not None:
             check_below_nyquist(self, "band", self.band[1], dt)
             lowest = max(math.ceil(self.band[0] * P * dt - LINE), lowest)
             highest = min(math.floor(self.band[1] * P * dt + LINE), highest)
         harmonics = self.grid.harmonics(lowest, highest, self.group, generator)
-        n, fewest = len(harmonics), 1
-        if self.grid is Grid.random_odd:  # a complete group, before one of its harmonics is left out
-            n, fewest = len(range(lowest + (lowest + 1) % 2, highest + 1, 2)), self.group
+        n = len(harmonics)
+        fewest = 1
+        if (
+            self.grid is Grid.random_odd
+        ):  # a complete group, before one of its harmonics is left out
+            n = len(range(lowest + (lowest + 1) % 2, highest + 1, 2))
+            fewest = self.group
         if n < fewest:
-            lines = f"harmonics of 1/(period dt) = {1 / (P * dt):.6g} Hz on the grid {self.grid.value}"
-            raise refuse(self, "band", f"{lines} in the band, at least {fewest}, or a period longer than {P} samples")
+            lines = (
+                f"harmonics of 1/(period dt) = {1 / (P * dt):.6g} Hz on the grid {self.grid.value}"
+            )
+            raise refuse(
+                self,
+                "band",
+                f"{lines} in the band, at least {fewest}, or a period longer than {P} samples",
+            )
         return harmonics
 
 
@@ -211,8 +252,8 @@ def crest_factor(signal: ArrayLike) -> float:
 
         max_k |u_k - mean(u)| / sqrt(mean((u - mean(u))^2))
 
-    1 for a square wave, sqrt(2) for a sine, 3 to 5 for a random-phase multisine. The peak between two samples
-    may be higher.
+    1 for a square wave, sqrt(2) for a sine, 3 to 5 for a random-phase multisine. The peak between
+    two samples may be higher.
 
     Parameters
     ----------
@@ -231,9 +272,13 @@ def crest_factor(signal: ArrayLike) -> float:
     """
     u = np.asarray(signal, dtype=np.float64)
     if u.ndim != 1 or u.size == 0 or not np.all(np.isfinite(u)):
-        raise UserError(f"crest_factor: expected a signal (n,) of finite numbers, got shape {u.shape}; check it")
+        raise UserError(
+            f"crest_factor: expected a signal (n,) of finite numbers, got shape {u.shape}; check it"
+        )
     v = u - u.mean()
     rms = math.sqrt(np.mean(v**2))
     if not rms > 1e-14 * np.max(np.abs(u), initial=0.0):
-        raise UserError("crest_factor: expected a signal that varies, got a constant one; excite it")
+        raise UserError(
+            "crest_factor: expected a signal that varies, got a constant one; excite it"
+        )
     return float(np.max(np.abs(v)) / rms)

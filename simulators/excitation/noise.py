@@ -8,7 +8,8 @@ import numpy as np
 from simulators.excitation.role import Band, Excitation, check_below_nyquist, read_band
 from simulators.settings import Array, check_positive, check_whole, refuse
 
-SLOWEST = 1e-5  # bandwidth and lower cut-off over the sampling frequency, below which the warm-up takes millions
+# bandwidth and lower cut-off over the sampling frequency, below which the warm-up takes millions
+SLOWEST = 1e-5
 
 
 FASTEST = 0.1  # radius of a pole, below which the warm-up of ten samples stays
@@ -25,25 +26,27 @@ class FilteredNoise(Excitation):
 
         v_k = c sum_i h_i e_{k-i},   e_k ~ N(0, 1),   c = std / sqrt(sum_i h_i^2)
 
-    with h the impulse response of the filter in second-order sections. The filter runs ahead of the signal until
-    its slowest mode has fallen to 1e-10, so every sample has the standard deviation of the settings (that of a
-    record scatters about it). A longer signal begins with the shorter one. For a spectrum that is exactly zero
-    outside the band take a multisine.
+    with h the impulse response of the filter in second-order sections. The filter runs ahead of the
+    signal until its slowest mode has fallen to 1e-10, so every sample has the standard deviation of
+    the settings (that of a record scatters about it). A longer signal begins with the shorter one.
+    For a spectrum that is exactly zero outside the band take a multisine.
 
     Parameters
     ----------
     std : float
         Standard deviation about the offset [unit of the input].
     band : (float, float), optional
-        Cut-off frequencies [Hz], where the power has fallen by half; [0, f] is a low-pass. None: white noise.
+        Cut-off frequencies [Hz], where the power has fallen by half; [0, f] is a low-pass. None:
+        white noise.
     order : int
         Order of the low-pass; a band-pass falls with it on both sides.
 
     Raises
     ------
     ValueError
-        On construction: if `std` is not positive, the band is not ascending or the order is not 1 to 8. On use: if
-        the band reaches the Nyquist frequency, or its width or a lower cut-off other than 0 is below 1e-5 / dt.
+        On construction: if `std` is not positive, the band is not ascending or the order is not 1
+        to 8. On use: if the band reaches the Nyquist frequency, or its width or a lower cut-off
+        other than 0 is below 1e-5 / dt.
     """
 
     std: float = 1.0  # about the offset, unit of the input
@@ -60,13 +63,21 @@ class FilteredNoise(Excitation):
         """Return v (n,) [unit of the input]; equation in the class."""
         if self.band is None:
             return self.std * generator.standard_normal(n_samples)
-        from scipy.signal import butter, sosfilt, zpk2sos  # takes most of a second to import
+        from scipy.signal import (
+            butter,
+            sosfilt,
+            zpk2sos,
+        )  # takes most of a second to import
 
         check_below_nyquist(self, "band", self.band[1], dt)
         low, high = self.band
         if high - low < SLOWEST / dt or 0 < low < SLOWEST / dt:
             found = f"{SLOWEST / dt:.6g} Hz, {SLOWEST:g} of the sampling frequency"
-            raise refuse(self, "band", f"a width, and a lower cut-off other than 0, of at least {found}")
+            raise refuse(
+                self,
+                "band",
+                f"a width, and a lower cut-off other than 0, of at least {found}",
+            )
         cut_off, kind = (high, "lowpass") if low == 0 else (self.band, "bandpass")
         zeros, poles, gain = butter(self.order, cut_off, kind, fs=1 / dt, output="zpk")
         sections = zpk2sos(zeros, poles, gain)

@@ -10,7 +10,14 @@ import numpy as np
 
 from simulators.errors import UserError
 from simulators.excitation.role import Excitation
-from simulators.settings import Array, check_flag, find_file, parse_number, read_csv, refuse
+from simulators.settings import (
+    Array,
+    check_flag,
+    find_file,
+    parse_number,
+    read_csv,
+    refuse,
+)
 
 JITTER = 0.05  # samples by which a row's time may miss its place
 
@@ -19,8 +26,8 @@ JITTER = 0.05  # samples by which a row's time may miss its place
 class Recorded(Excitation):
     """The samples of a list or of a column of a CSV file, plus the offset.
 
-    Row k is sample k; nothing is resampled. A file is UTF-8 with commas, decimal points and one header line. A
-    longer signal begins with the shorter one.
+    Row k is sample k; nothing is resampled. A file is UTF-8 with commas, decimal points and one
+    header line. A longer signal begins with the shorter one.
 
     Parameters
     ----------
@@ -29,7 +36,8 @@ class Recorded(Excitation):
     column : str, optional
         Column with the signal [unit of the input]; None: the only one besides the time.
     time_column : str, optional
-        Column with the time [s], checked against the sampling time; None: the one called ``time``, if any.
+        Column with the time [s], checked against the sampling time; None: the one called ``time``,
+        if any.
     values : sequence of float, optional
         The samples [unit of the input].
     repeat : bool
@@ -38,9 +46,9 @@ class Recorded(Excitation):
     Raises
     ------
     ValueError
-        On construction: if both `path` and `values` are given, the values are not finite numbers or `repeat` is no
-        bool. On use: if neither is given, the file does not fit, its times are not those of the samples, or the
-        record is too short.
+        On construction: if both `path` and `values` are given, the values are not finite numbers or
+        `repeat` is no bool. On use: if neither is given, the file does not fit, its times are not
+        those of the samples, or the record is too short.
     FileNotFoundError
         On use: if there is no such file.
 
@@ -64,19 +72,29 @@ class Recorded(Excitation):
         if self.path is not None:
             raise refuse(self, "path", "only one of path and values")
         values = tuple(self.values) if isinstance(self.values, Iterable) else ()
-        if not values or not all(isinstance(value, Real) and math.isfinite(value) for value in values):
-            raise UserError("Recorded(values=...): expected finite numbers, at least one; repair values")
+        if not values or not all(
+            isinstance(value, Real) and math.isfinite(value) for value in values
+        ):
+            raise UserError(
+                "Recorded(values=...): expected finite numbers, at least one; repair values"
+            )
         object.__setattr__(self, "values", tuple(map(float, values)))
 
     def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
         """Return the first n samples of the record (n,) [unit of the input]."""
         record = self._read_record(dt)
         if len(record) < n_samples and not self.repeat:
-            raise refuse(self, "repeat", f"true, or a record of at least {n_samples} samples, got {len(record)}")
+            raise refuse(
+                self,
+                "repeat",
+                f"true, or a record of at least {n_samples} samples, got {len(record)}",
+            )
         return np.resize(record, n_samples)
 
     def period_samples(self, n_samples: int, dt: float | None = None) -> int | None:
-        """Return the samples of the record if it repeats, else None; see `Excitation.period_samples`."""
+        """Return the samples of the record if it repeats, else None; see
+        `Excitation.period_samples`.
+        """
         return len(self._read_record(dt)) if self.repeat else None
 
     def _read_record(self, dt: float | None) -> Array:
@@ -118,7 +136,9 @@ class Recorded(Excitation):
 
 
 def _read_column(path: Path, rows: list[list[str]], index: int, header: list[str]) -> Array:
-    """Return one column as numbers; raise ValueError, naming row and column, for a cell without a number."""
+    """Return one column as numbers; raise ValueError, naming row and column, for a cell without a
+    number.
+    """
     values = np.empty(len(rows))
     for i, row in enumerate(rows):
         cell = row[index] if index < len(row) else "no cell"

@@ -16,7 +16,9 @@ WHOLE = 1e-6  # samples by which a time may miss a whole number, for rounding
 
 
 def check_sampling(n_samples: int, dt: float) -> None:
-    """Raise ValueError unless a number of samples is a positive integer and `dt` [s] is positive."""
+    """Raise ValueError unless a number of samples is a positive integer and `dt` [s] is
+    positive.
+    """
     check_count("n_samples", n_samples)
     if not (is_finite(dt) and dt > 0):
         raise UserError(f"dt={dt!r}: expected a sampling time > 0 s; change dt")
@@ -42,18 +44,24 @@ def count_samples(owner: Any, name: str, dt: float | None) -> int:
     Raises
     ------
     ValueError
-        If the sampling time is missing, or the time is shorter than a sample or no whole multiple of it; the error
-        names the multiples near it.
+        If the sampling time is missing, or the time is shorter than a sample or no whole multiple
+        of it; the error names the multiples near it.
     """
     if dt is None:
-        raise UserError(f"{type(owner).__name__}: expected dt, {name} is set in seconds; give period_samples a dt")
+        raise UserError(
+            f"{type(owner).__name__}: expected dt, {name} is set in seconds; give period_samples a dt"
+        )
     ratio = getattr(owner, name) / dt
     count = round(ratio)
     if count >= 1 and abs(ratio - count) <= WHOLE * max(1.0, 0.01 * count):
         return count
     near = sorted({max(math.floor(ratio), 1), max(math.ceil(ratio), 1)})
     multiples = " or ".join(f"{multiple * dt:.9g}" for multiple in near)
-    raise refuse(owner, name, f"a whole multiple of the sampling time dt={dt:.9g} s, such as {multiples} s")
+    raise refuse(
+        owner,
+        name,
+        f"a whole multiple of the sampling time dt={dt:.9g} s, such as {multiples} s",
+    )
 
 
 def find_first_sample(time: float, dt: float) -> int:
@@ -76,7 +84,11 @@ def read_band(owner: Any) -> Band | None:
     if band is None:
         return None
     if not is_pair(band) or not 0 <= band[0] < band[1]:
-        raise refuse(owner, "band", "two frequencies [f_low, f_high] in Hz with 0 <= f_low < f_high, or null")
+        raise refuse(
+            owner,
+            "band",
+            "two frequencies [f_low, f_high] in Hz with 0 <= f_low < f_high, or null",
+        )
     return float(band[0]), float(band[1])
 
 
@@ -90,7 +102,11 @@ def check_below_nyquist(owner: Any, name: str, frequency: float, dt: float) -> N
     nyquist = 0.5 / dt
     if not frequency < nyquist * (1 - 1e-12):
         found = f"{frequency:.9g} Hz at dt={dt:.9g} s"
-        raise refuse(owner, name, f"frequencies below the Nyquist frequency 1/(2 dt) = {nyquist:.9g} Hz, not {found}")
+        raise refuse(
+            owner,
+            name,
+            f"frequencies below the Nyquist frequency 1/(2 dt) = {nyquist:.9g} Hz, not {found}",
+        )
 
 
 @dataclass(frozen=True)
@@ -101,8 +117,9 @@ class Excitation(ABC):
 
         u_k = offset + v_k,   at the times t_k = k dt,   k = 0, ..., n - 1
 
-    An excitation is a frozen dataclass of settings: amplitudes and levels in the unit of the input, times in s,
-    frequencies in Hz. Settings that depend on the sampling time are checked when a signal is asked for.
+    An excitation is a frozen dataclass of settings: amplitudes and levels in the unit of the input,
+    times in s, frequencies in Hz. Settings that depend on the sampling time are checked when a
+    signal is asked for.
 
     Parameters
     ----------
@@ -143,11 +160,15 @@ class Excitation(ABC):
             If `n_samples` or `dt` is not positive, or the settings do not fit them.
         """
         check_sampling(n_samples, dt)
-        return np.ascontiguousarray(self.offset + self.deviation(n_samples, dt, generator), dtype=np.float64)
+        return np.ascontiguousarray(
+            self.offset + self.deviation(n_samples, dt, generator), dtype=np.float64
+        )
 
     @abstractmethod
     def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
-        """Return the deviation v (n,) from the operating point [unit of the input]; see `signal`."""
+        """Return the deviation v (n,) from the operating point [unit of the input]; see
+        `signal`.
+        """
 
     def period_samples(self, n_samples: int, dt: float | None = None) -> int | None:
         """Return the period of the signal in samples, None if it has none.
@@ -167,11 +188,13 @@ class Excitation(ABC):
         return None
 
 
-def excite(excitations: Mapping[str, Excitation], n_samples: int, dt: float, seed: int) -> dict[str, Array]:
+def excite(
+    excitations: Mapping[str, Excitation], n_samples: int, dt: float, seed: int
+) -> dict[str, Array]:
     """Draw the signals of several inputs, each with its own generator.
 
-    The generator of an input is a child of the excitation stream of the seed, split off by the name of the
-    input: its signal stays when other inputs come, go or change.
+    The generator of an input is a child of the excitation stream of the seed, split off by the name
+    of the input: its signal stays when other inputs come, go or change.
 
     Parameters
     ----------
@@ -205,13 +228,17 @@ def excite(excitations: Mapping[str, Excitation], n_samples: int, dt: float, see
     signals = {}
     for name, excitation in excitations.items():
         if not isinstance(excitation, Excitation):
-            raise UserTypeError(f"excite: expected an Excitation for input {name!r}, got {excitation!r}; give one")
+            raise UserTypeError(
+                f"excite: expected an Excitation for input {name!r}, got {excitation!r}; give one"
+            )
         signals[name] = excitation.signal(n_samples, dt, _split_stream(seed, name))
     return signals
 
 
 def _split_stream(seed: int, name: str) -> np.random.Generator:
-    """Return the generator of one input: the excitation stream, split by the letters of the name."""
+    """Return the generator of one input: the excitation stream, split by the letters of the
+    name.
+    """
     parent = random_stream(seed, "excitation").bit_generator.seed_seq
     assert isinstance(parent, np.random.SeedSequence)
     key = (*parent.spawn_key, *name.encode())

@@ -8,7 +8,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from simulators.excitation.role import Excitation, check_below_nyquist, count_samples, find_first_sample, is_pair
+from simulators.excitation.role import (
+    Excitation,
+    check_below_nyquist,
+    count_samples,
+    find_first_sample,
+    is_pair,
+)
 from simulators.settings import (
     Array,
     check_ascending,
@@ -44,19 +50,20 @@ class Steps(Excitation):
 
         v_k = 0 for t_k < time_1,   v_k = level_i for time_i <= t_k < time_{i+1}
 
-    A step between two samples takes effect at the later one. Steps after the end of a record do not occur: a
-    longer signal begins with the shorter one.
+    A step between two samples takes effect at the later one. Steps after the end of a record do not
+    occur: a longer signal begins with the shorter one.
 
     Parameters
     ----------
     steps : sequence of (float, float)
-        Times [s], ascending from 0 or later, with the level from then on about the offset [unit of the input].
+        Times [s], ascending from 0 or later, with the level from then on about the offset [unit of
+        the input].
 
     Raises
     ------
     ValueError
-        On construction: if there is no step, a step is no pair of finite numbers or the times do not ascend. On
-        use: if two steps fall on one sample, so that the first would vanish.
+        On construction: if there is no step, a step is no pair of finite numbers or the times do
+        not ascend. On use: if two steps fall on one sample, so that the first would vanish.
 
     Examples
     --------
@@ -71,8 +78,16 @@ class Steps(Excitation):
         are_pairs = isinstance(self.steps, Sequence) and all(map(is_pair, self.steps))
         times = [time for time, _ in self.steps] if are_pairs else []
         if not times or times[0] < 0 or any(later <= earlier for earlier, later in pairwise(times)):
-            raise refuse(self, "steps", "pairs [time in s, level], at least one, with ascending times from 0 on")
-        object.__setattr__(self, "steps", tuple((float(time), float(level)) for time, level in self.steps))
+            raise refuse(
+                self,
+                "steps",
+                "pairs [time in s, level], at least one, with ascending times from 0 on",
+            )
+        object.__setattr__(
+            self,
+            "steps",
+            tuple((float(time), float(level)) for time, level in self.steps),
+        )
 
     def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
         """Return v (n,) [unit of the input]; equation in the class."""
@@ -80,14 +95,19 @@ class Steps(Excitation):
         if np.any(np.diff(first) == 0):
             i = int(np.argmin(np.diff(first)))
             pair = f"{self.steps[i][0]:.9g} and {self.steps[i + 1][0]:.9g} s"
-            raise refuse(self, "steps", f"at most one step per sample of dt={dt:.9g} s, not those at {pair}")
+            raise refuse(
+                self,
+                "steps",
+                f"at most one step per sample of dt={dt:.9g} s, not those at {pair}",
+            )
         levels = np.array([0.0, *(level for _, level in self.steps)])
         return levels[np.searchsorted(first, np.arange(n_samples), side="right")]
 
 
 @dataclass(frozen=True)
 class Staircase(Excitation):
-    """Equidistant levels, each held for the same time: the static curve of a system, and its hysteresis.
+    """Equidistant levels, each held for the same time: the static curve of a system, and its
+    hysteresis.
 
     ::
 
@@ -104,15 +124,15 @@ class Staircase(Excitation):
     down : bool
         Whether the stairs lead down again; the highest level occurs once either way.
     hold : float, optional
-        Time at every level [s], a whole number of samples; a longer signal then begins with the shorter one. None:
-        the record is shared equally, the samples left over go to the last level.
+        Time at every level [s], a whole number of samples; a longer signal then begins with the
+        shorter one. None: the record is shared equally, the samples left over go to the last level.
 
     Raises
     ------
     ValueError
-        On construction: if `low` is not below `high`, there are fewer than two levels, `down` is no bool or the hold
-        is not positive. On use: if the hold is no whole number of samples, or without one the record has fewer
-        samples than stairs.
+        On construction: if `low` is not below `high`, there are fewer than two levels, `down` is no
+        bool or the hold is not positive. On use: if the hold is no whole number of samples, or
+        without one the record has fewer samples than stairs.
 
     Examples
     --------
@@ -156,19 +176,20 @@ class Chirp(Excitation):
     Parameters
     ----------
     f_start, f_end : float, optional
-        Frequency at the start and at the end of a sweep [Hz], ascending or not; None: 1/T, and half of the Nyquist
-        frequency, 1/(4 dt).
+        Frequency at the start and at the end of a sweep [Hz], ascending or not; None: 1/T, and half
+        of the Nyquist frequency, 1/(4 dt).
     amplitude : float
         Amplitude about the offset [unit of the input].
     duration : float, optional
-        Duration T of a sweep [s], a whole number of samples; sweeps then repeat, and a longer signal begins with
-        the shorter one. None: one sweep over the record.
+        Duration T of a sweep [s], a whole number of samples; sweeps then repeat, and a longer
+        signal begins with the shorter one. None: one sweep over the record.
 
     Raises
     ------
     ValueError
-        On construction: if a frequency is negative or the amplitude or the duration is not positive. On use: if a
-        frequency reaches the Nyquist frequency or the duration is no whole number of samples.
+        On construction: if a frequency is negative or the amplitude or the duration is not
+        positive. On use: if a frequency reaches the Nyquist frequency or the duration is no whole
+        number of samples.
     """
 
     f_start: float | None = None  # Hz; None: one cycle in a sweep
@@ -183,13 +204,17 @@ class Chirp(Excitation):
 
     @abstractmethod
     def phase(self, time: Array, duration: float, f_start: float, f_end: float) -> Array:
-        """Return phi [rad] at times (n,) [s] within a sweep of a duration T [s], for frequencies [Hz]."""
+        """Return phi [rad] at times (n,) [s] within a sweep of a duration T [s], for frequencies
+        [Hz].
+        """
 
     def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
         """Return v (n,) [unit of the input]; equation in the class."""
         f_start, f_end = self.frequencies(n_samples, dt)
         D = self.period_samples(n_samples, dt)
-        sweep = self.amplitude * np.sin(self.phase(dt * np.arange(D, dtype=np.float64), D * dt, f_start, f_end))
+        sweep = self.amplitude * np.sin(
+            self.phase(dt * np.arange(D, dtype=np.float64), D * dt, f_start, f_end)
+        )
         return np.resize(sweep, n_samples)
 
     def frequencies(self, n_samples: int, dt: float) -> tuple[float, float]:
@@ -220,7 +245,8 @@ class LinearChirp(Chirp):
 
     ::
 
-        f(t) = f_start + (f_end - f_start) t / T,   phi(t) = 2 pi (f_start t + (f_end - f_start) t^2 / (2 T))
+        f(t) = f_start + (f_end - f_start) t / T,   phi(t) = 2 pi (f_start t + (f_end - f_start) t^2
+        / (2 T))
 
     Its power is about flat between the two frequencies.
     """
@@ -236,7 +262,8 @@ class LogarithmicChirp(Chirp):
 
     ::
 
-        f(t) = f_start r^(t / T),   phi(t) = 2 pi f_start T (r^(t / T) - 1) / ln(r),   r = f_end / f_start
+        f(t) = f_start r^(t / T),   phi(t) = 2 pi f_start T (r^(t / T) - 1) / ln(r),   r = f_end /
+        f_start
 
     Its power falls with 1/f: equal power per octave. Both frequencies must be positive and differ.
     """
@@ -245,7 +272,11 @@ class LogarithmicChirp(Chirp):
         super().__post_init__()
         check_positive(self, *list_given(self, "f_start", "f_end"))
         if self.f_start is not None and self.f_start == self.f_end:
-            raise refuse(self, "f_end", f"a frequency other than f_start={self.f_start!r} (a sine is a linear chirp)")
+            raise refuse(
+                self,
+                "f_end",
+                f"a frequency other than f_start={self.f_start!r} (a sine is a linear chirp)",
+            )
 
     def phase(self, time: Array, duration: float, f_start: float, f_end: float) -> Array:
         """Return phi [rad]; equation in the class, arguments as in `Chirp.phase`.
@@ -257,7 +288,9 @@ class LogarithmicChirp(Chirp):
         """
         if f_start == f_end:
             raise refuse(
-                self, "f_end", f"another frequency than f_start, {f_start:.9g} Hz for a sweep of {duration:.9g} s"
+                self,
+                "f_end",
+                f"another frequency than f_start, {f_start:.9g} Hz for a sweep of {duration:.9g} s",
             )
         rate = math.log(f_end / f_start)
         return 2 * np.pi * f_start * duration * np.expm1(rate * time / duration) / rate

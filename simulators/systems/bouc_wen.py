@@ -5,7 +5,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulators.settings import Array, check_finite, check_not_negative, check_positive, refuse
+from simulators.settings import (
+    Array,
+    check_finite,
+    check_not_negative,
+    check_positive,
+    refuse,
+)
 from simulators.system import Signal, System, parameter
 
 
@@ -18,21 +24,21 @@ class BoucWen(System):
         m y'' + c y' + k y + z = u + w
         z' = alpha y' - beta (gamma |y'| |z|^(nu-1) z + delta y' |z|^nu)
 
-    with the force u as input and the displacement y as output. The noise w ~ N(0, force_noise_std^2) is a
-    force, held over a sample.
+    with the force u as input and the displacement y as output. The noise w ~ N(0,
+    force_noise_std^2) is a force, held over a sample.
 
     Raises
     ------
     ValueError
-        If mass, stiffness, `dt` or `substeps` is not positive, the damping, alpha, beta or the standard
-        deviation is negative, nu is below 1 or another field is not finite.
+        If mass, stiffness, `dt` or `substeps` is not positive, the damping, alpha, beta or the
+        standard deviation is negative, nu is below 1 or another field is not finite.
 
     Notes
     -----
-    J.-P. Noel and M. Schoukens, Hysteretic benchmark with a dynamic nonlinearity, Workshop on Nonlinear
-    System Identification Benchmarks (2016), with its parameters; that benchmark has no process noise. It is
-    integrated at 15 kHz and observed at 750 Hz: hence 20 substeps. Its force varies between the samples:
-    simulate with `Interpolation.band_limited` (or linearly at 15 kHz).
+    J.-P. Noel and M. Schoukens, Hysteretic benchmark with a dynamic nonlinearity, Workshop on
+    Nonlinear System Identification Benchmarks (2016), with its parameters; that benchmark has no
+    process noise. It is integrated at 15 kHz and observed at 750 Hz: hence 20 substeps. Its force
+    varies between the samples: simulate with `Interpolation.band_limited` (or linearly at 15 kHz).
     """
 
     states: ClassVar = (
@@ -69,11 +75,26 @@ class BoucWen(System):
             raise refuse(self, "nu", "a number >= 1")
 
     @staticmethod
-    def drift(time: float, state: Array, input: Array, noise: Array, parameters: Array, derivative: Array) -> None:
+    def drift(
+        time: float,
+        state: Array,
+        input: Array,
+        noise: Array,
+        parameters: Array,
+        derivative: Array,
+    ) -> None:
         """Write the rates of position, velocity and hysteretic force; equations in the class."""
-        y, v, z = state[0], state[1], state[2]
-        per_m, c, k = parameters[0], parameters[1], parameters[2]
-        alpha, beta, gamma, delta, nu = parameters[3], parameters[4], parameters[5], parameters[6], parameters[7]
+        y = state[0]
+        v = state[1]
+        z = state[2]
+        per_m = parameters[0]
+        c = parameters[1]
+        k = parameters[2]
+        alpha = parameters[3]
+        beta = parameters[4]
+        gamma = parameters[5]
+        delta = parameters[6]
+        nu = parameters[7]
         power = 1.0 if nu == 1.0 else abs(z) ** (nu - 1.0)
         derivative[0] = v
         derivative[1] = per_m * (input[0] + noise[0] - c * v - k * y - z)
@@ -86,13 +107,18 @@ class BoucWen(System):
 
     def initial_state(self) -> Array:
         """Return position [m], velocity [m/s] and hysteretic force [N] at time zero."""
-        return np.array([self.initial_position, self.initial_velocity, self.initial_restoring_force])
+        return np.array(
+            [self.initial_position, self.initial_velocity, self.initial_restoring_force]
+        )
 
     def jacobian(self, state: Array, input: Array) -> tuple[Array, Array]:
-        """Return df/dx and df/du, at v = 0 or z = 0 the mean of both sides; see `System.jacobian`."""
+        """Return df/dx and df/du, at v = 0 or z = 0 the mean of both sides; see
+        `System.jacobian`.
+        """
         per_m, c, k, alpha, beta, gamma, delta, nu = self.parameters()
         _, v, z = state
-        size, power = abs(z) ** nu, abs(z) ** (nu - 1.0)
+        size = abs(z) ** nu
+        power = abs(z) ** (nu - 1.0)
         of_v = alpha - beta * (gamma * np.sign(v) * power * z + delta * size)
         of_z = -beta * nu * power * (gamma * abs(v) + delta * v * np.sign(z))
         A = np.array([[0.0, 1.0, 0.0], [-k * per_m, -c * per_m, -per_m], [0.0, of_v, of_z]])

@@ -31,8 +31,8 @@ class Building(System):
 
     Notes
     -----
-    Equations: Wietzke and Graichen, section 6. They give no R and C: the defaults are calibrated, not
-    published; so is the initial state.
+    Equations: Wietzke and Graichen, section 6. They give no R and C: the defaults are calibrated,
+    not published; so is the initial state.
     """
 
     states: ClassVar = (
@@ -48,7 +48,11 @@ class Building(System):
     noises: ClassVar = (
         Signal("zone_noise", "K/s", "process noise on the rate of the zone temperature"),
         Signal("wall_noise", "K/s", "process noise on the rate of the wall temperature"),
-        Signal("radiator_noise", "K/s", "process noise on the rate of the radiator temperature"),
+        Signal(
+            "radiator_noise",
+            "K/s",
+            "process noise on the rate of the radiator temperature",
+        ),
     )
 
     dt: float = parameter(900.0, "s")
@@ -70,28 +74,62 @@ class Building(System):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "zone_capacity", "wall_capacity", "radiator_capacity", "water_heat_capacity")
+        check_positive(
+            self,
+            "zone_capacity",
+            "wall_capacity",
+            "radiator_capacity",
+            "water_heat_capacity",
+        )
         check_positive(self, "zone_resistance", "wall_resistance", "radiator_resistance")
         check_not_negative(self, "zone_noise_std", "wall_noise_std", "radiator_noise_std")
-        check_finite(self, "supply_temperature", "initial_zone", "initial_wall", "initial_radiator")
+        check_finite(
+            self,
+            "supply_temperature",
+            "initial_zone",
+            "initial_wall",
+            "initial_radiator",
+        )
 
     @staticmethod
-    def drift(time: float, state: Array, input: Array, noise: Array, parameters: Array, derivative: Array) -> None:
+    def drift(
+        time: float,
+        state: Array,
+        input: Array,
+        noise: Array,
+        parameters: Array,
+        derivative: Array,
+    ) -> None:
         """Write the rates [K/s] of zone, wall and radiator; equations in the class."""
-        Tz, Tw, Tr = state[0], state[1], state[2]
-        Ta, m = input[0], input[1]
-        per_Cz, per_Cw, per_Cr = parameters[0], parameters[1], parameters[2]
-        Gz, Gw, Gr = parameters[3], parameters[4], parameters[5]
-        cw, Ts = parameters[6], parameters[7]
-        from_wall, from_radiator = Gz * (Tw - Tz), Gr * (Tr - Tz)
+        Tz = state[0]
+        Tw = state[1]
+        Tr = state[2]
+        Ta = input[0]
+        m = input[1]
+        per_Cz = parameters[0]
+        per_Cw = parameters[1]
+        per_Cr = parameters[2]
+        Gz = parameters[3]
+        Gw = parameters[4]
+        Gr = parameters[5]
+        cw = parameters[6]
+        Ts = parameters[7]
+        from_wall = Gz * (Tw - Tz)
+        from_radiator = Gr * (Tr - Tz)
         derivative[0] = per_Cz * (from_wall + from_radiator) + noise[0]
         derivative[1] = per_Cw * (Gw * (Ta - Tw) - from_wall) + noise[1]
         derivative[2] = per_Cr * (cw * m * (Ts - Tr) - from_radiator) + noise[2]
 
     def parameters(self) -> Array:
-        """Return 1/Cz, 1/Cw, 1/Cr [K/J], 1/Rz, 1/Rw, 1/Rr [W/K], cw [J/(kg K)], Ts [degC]: products are fast."""
+        """Return 1/Cz, 1/Cw, 1/Cr [K/J], 1/Rz, 1/Rw, 1/Rr [W/K], cw [J/(kg K)], Ts [degC]: products
+        are fast.
+        """
         capacities = (self.zone_capacity, self.wall_capacity, self.radiator_capacity)
-        resistances = (self.zone_resistance, self.wall_resistance, self.radiator_resistance)
+        resistances = (
+            self.zone_resistance,
+            self.wall_resistance,
+            self.radiator_resistance,
+        )
         inverse = [1.0 / value for value in (*capacities, *resistances)]
         return np.array([*inverse, self.water_heat_capacity, self.supply_temperature])
 
@@ -100,7 +138,9 @@ class Building(System):
         return np.array([self.initial_zone, self.initial_wall, self.initial_radiator])
 
     def input_limits(self) -> tuple[Array, Array]:
-        """Return the limits of ambient temperature [degC] and flow [kg/s]: water flows one way only."""
+        """Return the limits of ambient temperature [degC] and flow [kg/s]: water flows one way
+        only.
+        """
         return np.array([-273.15, 0.0]), np.array([np.inf, np.inf])
 
     def jacobian(self, state: Array, input: Array) -> tuple[Array, Array]:

@@ -6,7 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulators.settings import Array, check_finite, check_not_negative, check_positive, refuse
+from simulators.settings import (
+    Array,
+    check_finite,
+    check_not_negative,
+    check_positive,
+    refuse,
+)
 from simulators.system import Signal, System, parameter
 
 
@@ -20,30 +26,32 @@ class CascadedTanks(System):
         x2' = k2 sqrt(x1) + (k2 / k1) c o - k3 sqrt(x2) + w2,     y = x2
         o   = max(q, 0) min(max((x1 - H1 + d) / d, 0), 1)
 
-    with the pump voltage u, the levels x1 from 0 to H1 and x2 from 0 to H2 and the overflow o of the upper
-    tank. It sets in at a depth d below the brim H1: a full tank passes all of its net inflow q on, and the
-    part c falls into the lower tank; k2 / k1 converts a rate of the upper level to one of the lower level.
-    What overflows the lower tank is lost: its level is clipped at H2, as both levels are at 0. There is no
-    square root of a negative level. The noise w_i ~ N(0, std^2) is a level rate, held over a sample.
+    with the pump voltage u, the levels x1 from 0 to H1 and x2 from 0 to H2 and the overflow o of
+    the upper tank. It sets in at a depth d below the brim H1: a full tank passes all of its net
+    inflow q on, and the part c falls into the lower tank; k2 / k1 converts a rate of the upper
+    level to one of the lower level. What overflows the lower tank is lost: its level is clipped at
+    H2, as both levels are at 0. There is no square root of a negative level. The noise w_i ~ N(0,
+    std^2) is a level rate, held over a sample.
 
-    Levels are in volts of the level sensor, which is not calibrated. The upper level is not measured; its
-    volt is defined by H1.
+    Levels are in volts of the level sensor, which is not calibrated. The upper level is not
+    measured; its volt is defined by H1.
 
     Raises
     ------
     ValueError
-        If one of k1 to k4, a height, the depth, `dt` or `substeps` is not positive, the depth exceeds the
-        height H1, the part c is not between 0 and 1, a standard deviation is negative, an initial level is
-        not between 0 and the height of its tank, or the threshold is not finite.
+        If one of k1 to k4, a height, the depth, `dt` or `substeps` is not positive, the depth
+        exceeds the height H1, the part c is not between 0 and 1, a standard deviation is negative,
+        an initial level is not between 0 and the height of its tank, or the threshold is not
+        finite.
 
     Notes
     -----
-    Benchmark: M. Schoukens and J.-P. Noel, Three benchmarks addressing open challenges in nonlinear system
-    identification, IFAC World Congress 2017, with the equations for o = 0 and u0 = 0. The defaults are not
-    published: `simulators.fit_output_error` fitted k1 to k4, u0, c and the initial levels on the
-    estimation record. The threshold u0 of the pump was chosen by eightfold cross-validation within that record
-    (0.30 V, without it 0.52 V); the free-run error on the test record is 0.34 V, without it 0.53 V.
-    The defaults have no process noise.
+    Benchmark: M. Schoukens and J.-P. Noel, Three benchmarks addressing open challenges in nonlinear
+    system identification, IFAC World Congress 2017, with the equations for o = 0 and u0 = 0. The
+    defaults are not published: `simulators.fit_output_error` fitted k1 to k4, u0, c and the initial
+    levels on the estimation record. The threshold u0 of the pump was chosen by eightfold
+    cross-validation within that record (0.30 V, without it 0.52 V); the free-run error on the test
+    record is 0.34 V, without it 0.53 V. The defaults have no process noise.
     """
 
     states: ClassVar = (
@@ -98,11 +106,25 @@ class CascadedTanks(System):
                 raise refuse(self, name, f"a number <= {highest:g}")
 
     @staticmethod
-    def drift(time: float, state: Array, input: Array, noise: Array, parameters: Array, derivative: Array) -> None:
+    def drift(
+        time: float,
+        state: Array,
+        input: Array,
+        noise: Array,
+        parameters: Array,
+        derivative: Array,
+    ) -> None:
         """Write the rates [V/s] of the upper and the lower level; equations in the class."""
-        k1, k2, k3, k4 = parameters[0], parameters[1], parameters[2], parameters[3]
-        u0, c, d, H1 = parameters[4], parameters[5], parameters[6], parameters[7]
-        root1, root2 = math.sqrt(max(state[0], 0.0)), math.sqrt(max(state[1], 0.0))
+        k1 = parameters[0]
+        k2 = parameters[1]
+        k3 = parameters[2]
+        k4 = parameters[3]
+        u0 = parameters[4]
+        c = parameters[5]
+        d = parameters[6]
+        H1 = parameters[7]
+        root1 = math.sqrt(max(state[0], 0.0))
+        root2 = math.sqrt(max(state[1], 0.0))
         q = k4 * max(input[0] - u0, 0.0) - k1 * root1 + noise[0]
         o = max(q, 0.0) * min(max((state[0] - H1 + d) / d, 0.0), 1.0)
         derivative[0] = q - o
@@ -110,7 +132,12 @@ class CascadedTanks(System):
 
     def parameters(self) -> Array:
         """Return k1, k2, k3 [V^0.5/s], k4 [1/s], u0 [V], c, d, H1 [V]."""
-        flows = (self.upper_outflow, self.lower_inflow, self.lower_outflow, self.pump_gain)
+        flows = (
+            self.upper_outflow,
+            self.lower_inflow,
+            self.lower_outflow,
+            self.pump_gain,
+        )
         overflow = (self.overflow_fraction, self.overflow_depth, self.upper_height)
         return np.array([*flows, self.pump_threshold, *overflow])
 
@@ -123,14 +150,16 @@ class CascadedTanks(System):
         return np.zeros(2), np.array([self.upper_height, self.lower_height])
 
     def input_limits(self) -> tuple[Array, Array]:
-        """Return the limits of the pump voltage [V]: the pump does not suck, and takes at most 10 V."""
+        """Return the limits of the pump voltage [V]: the pump does not suck, and takes at most 10
+        V.
+        """
         return np.array([0.0]), np.array([10.0])
 
     def jacobian(self, state: Array, input: Array) -> tuple[Array, Array] | None:
         """Return df/dx [1/s] and df/du; see `System.jacobian`.
 
-        None where they do not exist: at an empty tank, at the threshold of the pump, where the overflow sets
-        in, and outside the tanks. At a full tank they are those from below.
+        None where they do not exist: at an empty tank, at the threshold of the pump, where the
+        overflow sets in, and outside the tanks. At a full tank they are those from below.
         """
         k1, k2, k3, k4, u0, c, d, H1 = self.parameters()
         (x1, x2), u = state, input[0]
@@ -139,10 +168,14 @@ class CascadedTanks(System):
         inside = 0 < x1 <= H1 and 0 < x2 <= self.lower_height
         if not inside or u == u0 or (share == 0 and q > 0) or (share > 0 and q == 0):
             return None
-        slope, of_u = 0.5 / math.sqrt(x1), k4 if u > u0 else 0.0
+        slope = 0.5 / math.sqrt(x1)
+        of_u = k4 if u > u0 else 0.0
         over = share > 0 and q > 0
         o_x, o_u = (q / d - share * k1 * slope, share * of_u) if over else (0.0, 0.0)
-        A = [[-k1 * slope - o_x, 0.0], [k2 * slope + k2 / k1 * c * o_x, -0.5 * k3 / math.sqrt(x2)]]
+        A = [
+            [-k1 * slope - o_x, 0.0],
+            [k2 * slope + k2 / k1 * c * o_x, -0.5 * k3 / math.sqrt(x2)],
+        ]
         return np.array(A), np.array([[of_u - o_u], [k2 / k1 * c * o_u]])
 
     def noise_std(self) -> Array:

@@ -19,19 +19,21 @@ class Servo(System):
         q' = v
         m v' = u - d v - c tanh(v / s) + w
 
-    with the force u as input and the position q as output. Below the speed s the Coulomb friction c is viscous: the
-    slide creeps instead of sticking. The noise w ~ N(0, force_noise_std^2) is a force, held over a sample.
+    with the force u as input and the position q as output. Below the speed s the Coulomb friction c
+    is viscous: the slide creeps instead of sticking. The noise w ~ N(0, force_noise_std^2) is a
+    force, held over a sample.
 
     Raises
     ------
     ValueError
-        If mass, creep speed, `dt` or `substeps` is not positive, a friction or the standard deviation is negative, or
-        an initial value is not finite.
+        If mass, creep speed, `dt` or `substeps` is not positive, a friction or the standard
+        deviation is negative, or an initial value is not finite.
 
     Notes
     -----
-    H. Olsson et al., Friction models and friction compensation, European Journal of Control 4 (1998), 176-195. The
-    position has no rest of its own: excite it in a position loop (``controller=position_loop``).
+    H. Olsson et al., Friction models and friction compensation, European Journal of Control 4
+    (1998), 176-195. The position has no rest of its own: excite it in a position loop
+    (``controller=position_loop``).
     """
 
     states: ClassVar = (
@@ -59,9 +61,19 @@ class Servo(System):
         check_finite(self, "initial_position", "initial_velocity")
 
     @staticmethod
-    def drift(time: float, state: Array, input: Array, noise: Array, parameters: Array, derivative: Array) -> None:
+    def drift(
+        time: float,
+        state: Array,
+        input: Array,
+        noise: Array,
+        parameters: Array,
+        derivative: Array,
+    ) -> None:
         """Write velocity and acceleration; equation in the class."""
-        m, d, c, s = parameters[0], parameters[1], parameters[2], parameters[3]
+        m = parameters[0]
+        d = parameters[1]
+        c = parameters[2]
+        s = parameters[3]
         v = state[1]
         derivative[0] = v
         derivative[1] = (input[0] + noise[0] - d * v - c * tanh(v / s)) / m

@@ -20,22 +20,23 @@ class Silverbox(System):
         D = 1 + d y^2 + f |v| + c v^2
         K = 1 + b y + a y^2 + k |v| + l v^2
 
-    with the input voltage u and the output voltage y. The noise n ~ N(0, input_noise_std^2) is held over a sample. The
-    defaults are fitted to the measured record.
+    with the input voltage u and the output voltage y. The noise n ~ N(0, input_noise_std^2) is held
+    over a sample. The defaults are fitted to the measured record.
 
     Raises
     ------
     ValueError
-        If the frequency, `dt` or `substeps` is not positive, a standard deviation or the damping is negative, or
-        another value is not finite.
+        If the frequency, `dt` or `substeps` is not positive, a standard deviation or the damping is
+        negative, or another value is not finite.
 
     Notes
     -----
-    T. Wigren and J. Schoukens, Three free data sets for development and benchmarking in nonlinear system
-    identification, European Control Conference 2013, 2933-2938: w, z, a and g. The rest is small, what the record says
-    beyond: D and K make a restoring force that is a polynomial of displacement and velocity (S. F. Masri and T. K.
-    Caughey, A nonparametric identification technique for nonlinear dynamic problems, Journal of Applied Mechanics 46,
-    1979, 433-447), with the absolute velocity among its terms. The polynomial holds up to the 0.3 V of the record. The
+    T. Wigren and J. Schoukens, Three free data sets for development and benchmarking in nonlinear
+    system identification, European Control Conference 2013, 2933-2938: w, z, a and g. The rest is
+    small, what the record says beyond: D and K make a restoring force that is a polynomial of
+    displacement and velocity (S. F. Masri and T. K. Caughey, A nonparametric identification
+    technique for nonlinear dynamic problems, Journal of Applied Mechanics 46, 1979, 433-447), with
+    the absolute velocity among its terms. The polynomial holds up to the 0.3 V of the record. The
     input has no power near the Nyquist frequency: ``interpolation=band_limited``.
     """
 
@@ -78,13 +79,31 @@ class Silverbox(System):
         check_finite(self, "initial_displacement", "initial_velocity")
 
     @staticmethod
-    def drift(time: float, state: Array, input: Array, noise: Array, parameters: Array, derivative: Array) -> None:
+    def drift(
+        time: float,
+        state: Array,
+        input: Array,
+        noise: Array,
+        parameters: Array,
+        derivative: Array,
+    ) -> None:
         """Write velocity and acceleration; equation in the class."""
-        w, z, g, o = parameters[0], parameters[1], parameters[2], parameters[3]
-        a, b, k, l = parameters[4], parameters[5], parameters[6], parameters[7]
-        d, f, c = parameters[8], parameters[9], parameters[10]
-        p, m, q = parameters[11], parameters[12], parameters[13]
-        y, v = state[0], state[1] / w
+        w = parameters[0]
+        z = parameters[1]
+        g = parameters[2]
+        o = parameters[3]
+        a = parameters[4]
+        b = parameters[5]
+        k = parameters[6]
+        l = parameters[7]
+        d = parameters[8]
+        f = parameters[9]
+        c = parameters[10]
+        p = parameters[11]
+        m = parameters[12]
+        q = parameters[13]
+        y = state[0]
+        v = state[1] / w
         gain = g * (1.0 + p * y * y + m * y * v + q * v * v)
         damping = 2.0 * z * (1.0 + d * y * y + abs(v) * (f + c * abs(v)))
         stiffness = 1.0 + y * (b + y * a) + abs(v) * (k + l * abs(v))
@@ -92,9 +111,21 @@ class Silverbox(System):
         derivative[1] = w * w * (gain * (input[0] + noise[0] + o) - damping * v - stiffness * y)
 
     def parameters(self) -> Array:
-        """Return w [rad/s], z, g [-], o [V], a [1/V^2], b [1/V], k [1/V], l, d, f [1/V], c, p, m, q."""
-        linear = self.natural_frequency, self.damping_ratio, self.gain, self.input_offset
-        stiffness = self.cubic, self.quadratic, self.absolute_stiffness, self.velocity_stiffness
+        """Return w [rad/s], z, g [-], o [V], a [1/V^2], b [1/V], k [1/V], l, d, f [1/V], c, p, m,
+        q.
+        """
+        linear = (
+            self.natural_frequency,
+            self.damping_ratio,
+            self.gain,
+            self.input_offset,
+        )
+        stiffness = (
+            self.cubic,
+            self.quadratic,
+            self.absolute_stiffness,
+            self.velocity_stiffness,
+        )
         damping = self.cubic_damping, self.quadratic_damping, self.velocity_damping
         gain = self.displacement_gain, self.mixed_gain, self.velocity_gain
         return np.array([*linear, *stiffness, *damping, *gain])
@@ -106,7 +137,9 @@ class Silverbox(System):
     def jacobian(self, state: Array, input: Array) -> tuple[Array, Array]:
         """Return df/dx and df/du; see `System.jacobian`."""
         w, z, g, o, a, b, k, l, d, f, c, p, m, q = self.parameters()
-        u, y, v = g * (input[0] + o), state[0], state[1] / w
+        u = g * (input[0] + o)
+        y = state[0]
+        v = state[1] / w
         to_u = g * (1.0 + p * y**2 + m * y * v + q * v**2)
         to_y = u * (2.0 * p * y + m * v) - 4.0 * z * d * y * v
         to_y -= 1.0 + 2.0 * b * y + 3.0 * a * y**2 + k * abs(v) + l * v**2

@@ -17,20 +17,20 @@ class VanDerPol(System):
 
         x'' = mu (1 - x^2) x' - x + w
 
-    with the position x as output and no input. The noise w ~ N(0, acceleration_noise_std^2) is held over a
-    sample. Time is dimensionless in the equation; one unit is taken as a second.
+    with the position x as output and no input. The noise w ~ N(0, acceleration_noise_std^2) is held
+    over a sample. Time is dimensionless in the equation; one unit is taken as a second.
 
     Raises
     ------
     ValueError
-        If `damping` or the standard deviation is negative, `dt` or `substeps` is not positive or an initial
-        value is not finite.
+        If `damping` or the standard deviation is negative, `dt` or `substeps` is not positive or an
+        initial value is not finite.
 
     Notes
     -----
-    B. van der Pol, On relaxation-oscillations, Philosophical Magazine 2 (1926), 978-992. Wietzke and
-    Graichen, section 6, sample it every 0.1 s and state N(0, 0.1) for w: read as a variance, which with
-    mu = 2 gives their error of a full Gaussian process.
+    B. van der Pol, On relaxation-oscillations, Philosophical Magazine 2 (1926), 978-992. Wietzke
+    and Graichen, section 6, sample it every 0.1 s and state N(0, 0.1) for w: read as a variance,
+    which with mu = 2 gives their error of a full Gaussian process.
     """
 
     states: ClassVar = (
@@ -54,9 +54,18 @@ class VanDerPol(System):
         check_finite(self, "initial_position", "initial_velocity")
 
     @staticmethod
-    def drift(time: float, state: Array, input: Array, noise: Array, parameters: Array, derivative: Array) -> None:
+    def drift(
+        time: float,
+        state: Array,
+        input: Array,
+        noise: Array,
+        parameters: Array,
+        derivative: Array,
+    ) -> None:
         """Write velocity and acceleration; equation in the class."""
-        x, v, mu = state[0], state[1], parameters[0]
+        x = state[0]
+        v = state[1]
+        mu = parameters[0]
         derivative[0] = v
         derivative[1] = mu * (1.0 - x * x) * v - x + noise[0]
 
@@ -71,7 +80,12 @@ class VanDerPol(System):
     def jacobian(self, state: Array, input: Array) -> tuple[Array, Array]:
         """Return df/dx and the empty df/du; see `System.jacobian`."""
         x, v = state
-        A = np.array([[0.0, 1.0], [-2.0 * self.damping * x * v - 1.0, self.damping * (1.0 - x * x)]])
+        A = np.array(
+            [
+                [0.0, 1.0],
+                [-2.0 * self.damping * x * v - 1.0, self.damping * (1.0 - x * x)],
+            ]
+        )
         return A, np.empty((2, 0))
 
     def noise_std(self) -> Array:

@@ -21,19 +21,19 @@ class WienerHammerstein(System):
         z  = h tanh(a / h)                saturation at the level h
         b'' + 2 eta V b' + V^2 b = V^2 z      second filter, V = 2 pi f2,   y = b
 
-    with the voltage u as input and y as output. Time is in the unit of the sampling: one sample is 1 s. The noise
-    w ~ N(0, input_noise_std^2) is a voltage, held over a sample.
+    with the voltage u as input and y as output. Time is in the unit of the sampling: one sample is
+    1 s. The noise w ~ N(0, input_noise_std^2) is a voltage, held over a sample.
 
     Raises
     ------
     ValueError
-        If a frequency, a damping ratio, the level, `dt` or `substeps` is not positive, the standard deviation is
-        negative, or an initial value is not finite.
+        If a frequency, a damping ratio, the level, `dt` or `substeps` is not positive, the standard
+        deviation is negative, or an initial value is not finite.
 
     Notes
     -----
-    The structure is that of J. Schoukens, J. Suykens and L. Ljung, Wiener-Hammerstein benchmark, 15th IFAC Symposium on
-    System Identification (2009); filters and saturation are our own.
+    The structure is that of J. Schoukens, J. Suykens and L. Ljung, Wiener-Hammerstein benchmark,
+    15th IFAC Symposium on System Identification (2009); filters and saturation are our own.
     """
 
     states: ClassVar = (
@@ -71,11 +71,26 @@ class WienerHammerstein(System):
         check_finite(self, "initial_second", "initial_second_rate")
 
     @staticmethod
-    def drift(time: float, state: Array, input: Array, noise: Array, parameters: Array, derivative: Array) -> None:
+    def drift(
+        time: float,
+        state: Array,
+        input: Array,
+        noise: Array,
+        parameters: Array,
+        derivative: Array,
+    ) -> None:
         """Write the rates of both filters; equations in the class."""
-        pole, W, zeta = parameters[0], parameters[1], parameters[2]
-        V, eta, h = parameters[3], parameters[4], parameters[5]
-        x, a, a_rate, b, b_rate = state[0], state[1], state[2], state[3], state[4]
+        pole = parameters[0]
+        W = parameters[1]
+        zeta = parameters[2]
+        V = parameters[3]
+        eta = parameters[4]
+        h = parameters[5]
+        x = state[0]
+        a = state[1]
+        a_rate = state[2]
+        b = state[3]
+        b_rate = state[4]
         derivative[0] = pole * (input[0] + noise[0] - x)
         derivative[1] = a_rate
         derivative[2] = W * W * (x - a) - 2.0 * zeta * W * a_rate
@@ -84,8 +99,19 @@ class WienerHammerstein(System):
 
     def parameters(self) -> Array:
         """Return Omega, W [1/s], zeta [-], V [1/s], eta [-], h [V]."""
-        first = (2 * pi * self.first_pole, 2 * pi * self.first_frequency, self.first_damping)
-        return np.array([*first, 2 * pi * self.second_frequency, self.second_damping, self.saturation_level])
+        first = (
+            2 * pi * self.first_pole,
+            2 * pi * self.first_frequency,
+            self.first_damping,
+        )
+        return np.array(
+            [
+                *first,
+                2 * pi * self.second_frequency,
+                self.second_damping,
+                self.saturation_level,
+            ]
+        )
 
     def initial_state(self) -> Array:
         """Return the voltages [V] and rates [V/s] of both filters at time zero."""
@@ -99,7 +125,8 @@ class WienerHammerstein(System):
     def jacobian(self, state: Array, input: Array) -> tuple[Array, Array]:
         """Return df/dx and df/du; see `System.jacobian`."""
         pole, W, zeta, V, eta, h = self.parameters()
-        A, B = np.zeros((5, 5)), np.zeros((5, 1))
+        A = np.zeros((5, 5))
+        B = np.zeros((5, 1))
         A[0, 0], B[0, 0] = -pole, pole
         A[1, 2] = A[3, 4] = 1.0
         A[2, :3] = W * W, -W * W, -2.0 * zeta * W

@@ -17,12 +17,34 @@ import pandas as pd
 import xarray as xr
 
 from sysid.arrays import listed
-from sysid.data.source import ROLES, DataError, DataSource, Recordings, list_paths, make_record
+from sysid.data.source import (
+    ROLES,
+    DataError,
+    DataSource,
+    Recordings,
+    list_paths,
+    make_record,
+)
 from sysid.errors import UserError, UserTypeError
 from sysid.narx.record import TIME_TOLERANCE, Array
 
-TIME_NAMES = ("time", "t", "stamp", "timestamp", "datetime", "date")  # of a column of times that nobody named
-TIME_UNITS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0, "d": 86400.0}  # s
+TIME_NAMES = (
+    "time",
+    "t",
+    "stamp",
+    "timestamp",
+    "datetime",
+    "date",
+)  # of a column of times that nobody named
+TIME_UNITS = {
+    "s": 1.0,
+    "sec": 1.0,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}  # s
 LARGEST_JITTER = 0.1  # of the sampling time: steps that differ more are no equal steps [-]
 GAP = 1.5  # sampling times: a longer step is a gap [-]
 ON_MISSING = ("error", "skip", "keep")
@@ -33,20 +55,22 @@ SHORTEST = 50  # samples between two gaps
 class CsvFiles(DataSource):
     """One CSV file per record, with a first line that names the columns.
 
-    Every role takes one path or a list of paths; several files stay several records. A column named ``T_out [degC]``
-    or ``T_out (degC)`` is the signal ``T_out`` with that unit; its whole name finds it, too.
+    Every role takes one path or a list of paths; several files stay several records. A column named
+    ``T_out [degC]`` or ``T_out (degC)`` is the signal ``T_out`` with that unit; its whole name
+    finds it, too.
 
-    Times come from `dt`, row k standing for k dt, or from a column of times or time stamps, named by `time`, else
-    called time, t, stamp, timestamp, datetime or date. Its median step is the sampling time unless `dt` states it.
-    Steps may differ from that by 10 %, which a note of the record tells. A unit in its name is that of the times.
+    Times come from `dt`, row k standing for k dt, or from a column of times or time stamps, named
+    by `time`, else called time, t, stamp, timestamp, datetime or date. Its median step is the
+    sampling time unless `dt` states it. Steps may differ from that by 10 %, which a note of the
+    record tells. A unit in its name is that of the times.
 
     Cells are separated, and decimal signs written, as the file shows, unless stated.
 
     Raises
     ------
     ValueError
-        An impossible setting; on `load` also: no file or no outputs named, no sampling time, units of an unknown
-        signal, and what is wrong in a file.
+        An impossible setting; on `load` also: no file or no outputs named, no sampling time, units
+        of an unknown signal, and what is wrong in a file.
     """
 
     estimation: str | Sequence[str] = ()  # path or paths
@@ -55,13 +79,18 @@ class CsvFiles(DataSource):
     inputs: Sequence[str] = ()  # columns
     outputs: Sequence[str] = ()  # columns
     dt: float | None = None  # sampling time, s; None: the times say
-    time: str | None = None  # column with the times, s or time stamps; None: dt, or one called time, t, date, ...
-    time_format: str | None = None  # of time stamps, "%d/%m/%Y %H:%M"; None: ISO, dd.mm.yyyy or mm/dd/yyyy
+    time: str | None = (
+        None  # column with the times, s or time stamps; None: dt, or one called time, t, date, ...
+    )
+    time_format: str | None = (
+        None  # of time stamps, "%d/%m/%Y %H:%M"; None: ISO, dd.mm.yyyy or mm/dd/yyyy
+    )
     units: Mapping[str, str] | None = None  # unit of a signal, say {u: V}; before that in its name
     delimiter: str | None = None  # between two cells; None: as the header shows
     decimal: str | None = None  # sign in a number, "." or ","; None: as the numbers show
     encoding: str = "utf-8"  # of the text; cp1252 is that of older Windows programs
-    on_missing: str = "error"  # at a missing value or time: error, or skip (the record is split there)
+    # at a missing value or time: error, or skip (the record is split there)
+    on_missing: str = "error"
     shortest: int = SHORTEST  # samples between two gaps; fewer are left out, and told
     initialisation_window: int = 0  # samples at the start of every record that are not judged
 
@@ -78,7 +107,9 @@ class CsvFiles(DataSource):
                 f"{self.delimiter!r} and decimal {self.decimal!r}: change one of them, or leave both out"
             )
         if self.on_missing not in ON_MISSING[:2]:
-            raise UserError(f"on_missing must be one of {', '.join(ON_MISSING[:2])}, got {self.on_missing!r}")
+            raise UserError(
+                f"on_missing must be one of {', '.join(ON_MISSING[:2])}, got {self.on_missing!r}"
+            )
         for name in ("inputs", "outputs"):
             if isinstance(getattr(self, name), str):
                 raise UserError(
@@ -87,26 +118,44 @@ class CsvFiles(DataSource):
                 )
             names = listed(getattr(self, name), f"CsvFiles: {name}", "names of columns")
             if not all(isinstance(one, Hashable) for one in names):
-                raise UserTypeError(f"CsvFiles: {name} must be a list of names of columns, got {list(names)}")
+                raise UserTypeError(
+                    f"CsvFiles: {name} must be a list of names of columns, got {list(names)}"
+                )
 
     def load(self) -> Recordings:
         """Read all files; see `DataSource.load`."""
         self._check()
         paths = {role: list_paths(getattr(self, role), f"CsvFiles: {role}") for role in ROLES}
-        roles = {role: [record for path in paths[role] for record in self._records(Path(path))] for role in ROLES}
+        roles = {
+            role: [record for path in paths[role] for record in self._records(Path(path))]
+            for role in ROLES
+        }
         files = [Path(path).name for role in ROLES for path in paths[role]]
         title = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
-        return Recordings(title, tuple(self.inputs), tuple(self.outputs), **{k: tuple(v) for k, v in roles.items()})
+        return Recordings(
+            title,
+            tuple(self.inputs),
+            tuple(self.outputs),
+            **{k: tuple(v) for k, v in roles.items()},
+        )
 
     def _check(self) -> None:
         if not any(list_paths(getattr(self, role), f"CsvFiles: {role}") for role in ROLES):
-            raise UserError("CsvFiles needs a file: set data.estimation=<file>, and data.test=<file> to judge with")
+            raise UserError(
+                "CsvFiles needs a file: set data.estimation=<file>, and data.test=<file> to judge with"
+            )
         if not self.outputs:
-            raise UserError("CsvFiles needs the names of its columns: set data.outputs=[y], and data.inputs=[u]")
+            raise UserError(
+                "CsvFiles needs the names of its columns: set data.outputs=[y], and data.inputs=[u]"
+            )
         if self.units is not None and not isinstance(self.units, Mapping):
-            raise UserError(f"CsvFiles(units={self.units!r}) must be a mapping: write 'data.units={{u: V}}'")
+            raise UserError(
+                f"CsvFiles(units={self.units!r}) must be a mapping: write 'data.units={{u: V}}'"
+            )
         if unknown := sorted(set(self.units or {}) - {*self.inputs, *self.outputs}):
-            raise UserError(f"CsvFiles(units of {unknown}): expected units of {[*self.inputs, *self.outputs]} only")
+            raise UserError(
+                f"CsvFiles(units of {unknown}): expected units of {[*self.inputs, *self.outputs]} only"
+            )
 
     def _records(self, path: Path) -> list[xr.Dataset]:
         table = read_table(path, delimiter=self.delimiter, encoding=self.encoding)
@@ -125,11 +174,13 @@ class CsvFiles(DataSource):
         )
 
 
-def read_table(path: Path, *, delimiter: str | None = None, encoding: str = "utf-8") -> pd.DataFrame:
+def read_table(
+    path: Path, *, delimiter: str | None = None, encoding: str = "utf-8"
+) -> pd.DataFrame:
     """Cells of a CSV file as texts, missing ones as nan; its first line names its columns.
 
-    A line ``sep=;`` before it says the delimiter; else the header shows it. UTF-8 may begin with a byte-order mark;
-    cells may be quoted; empty lines at the end are left out.
+    A line ``sep=;`` before it says the delimiter; else the header shows it. UTF-8 may begin with a
+    byte-order mark; cells may be quoted; empty lines at the end are left out.
 
     Raises
     ------
@@ -141,15 +192,21 @@ def read_table(path: Path, *, delimiter: str | None = None, encoding: str = "utf
     if path.exists() and not path.is_file():
         raise DataError(f"cannot read {path}: it is no plain file; name a CSV file")
     if not isinstance(encoding, str):
-        raise UserError(f"encoding: expected one that Python knows, such as utf-8 or cp1252, got {encoding!r}")
+        raise UserError(
+            f"encoding: expected one that Python knows, such as utf-8 or cp1252, got {encoding!r}"
+        )
     try:
         text = path.read_bytes().decode("utf-8-sig" if encoding == "utf-8" else encoding)
         lines = text.splitlines()
         stated = re.fullmatch(r"sep=(.)", lines[0].strip()) if lines else None
         first = int(stated is not None)
         header = lines[first] if len(lines) > first else ""
-        sign = delimiter or (stated[1] if stated else next((sign for sign in "\t;|" if sign in header), ","))
-        names = [name.strip() for name in next(csv.reader([header], delimiter=sign, strict=True), [])]
+        sign = delimiter or (
+            stated[1] if stated else next((sign for sign in "\t;|" if sign in header), ",")
+        )
+        names = [
+            name.strip() for name in next(csv.reader([header], delimiter=sign, strict=True), [])
+        ]
         table = pd.read_csv(
             path,
             sep=sign,
@@ -162,7 +219,9 @@ def read_table(path: Path, *, delimiter: str | None = None, encoding: str = "utf
     except FileNotFoundError:
         raise DataError(f"no file {path} (seen from {Path.cwd()}): check the path") from None
     except OSError as error:
-        raise DataError(f"cannot read {path} ({error.strerror}): name a CSV file that you may read") from error
+        raise DataError(
+            f"cannot read {path} ({error.strerror}): name a CSV file that you may read"
+        ) from error
     except UnicodeError as error:
         raise UserError(
             f"{path}: its text is not in {encoding.upper()} ({error}): export it as CSV in UTF-8, or set "
@@ -184,7 +243,9 @@ def read_table(path: Path, *, delimiter: str | None = None, encoding: str = "utf
         )
     table = table[: int(np.max(np.flatnonzero(table.notna().any(axis=1)), initial=-1)) + 1]
     if not len(table):
-        raise UserError(f"{path}: expected rows of numbers after the header, the file ends there; export it again")
+        raise UserError(
+            f"{path}: expected rows of numbers after the header, the file ends there; export it again"
+        )
     table.columns = pd.Index(names)
     table.attrs = {"file": str(path), "line": first + 2}
     return table
@@ -206,14 +267,14 @@ def split_table(
 ) -> list[xr.Dataset]:
     """Split a table into records of the named columns; the parameters are those of `CsvFiles`.
 
-    An index of time stamps is the time if no column is named. With ``on_missing="skip"`` the parts between two gaps
-    are records of their own; what was left out stands in their attribute ``note``.
+    An index of time stamps is the time if no column is named. With ``on_missing="skip"`` the parts
+    between two gaps are records of their own; what was left out stands in their attribute ``note``.
 
     Raises
     ------
     ValueError
-        A column that is missing or there twice, a cell that is no number, a gap, times that do not increase in equal
-        steps; each with its place.
+        A column that is missing or there twice, a cell that is no number, a gap, times that do not
+        increase in equal steps; each with its place.
     """
     if dt is not None and not 0 < dt < math.inf:
         raise UserError(f"dt={dt!r} must be a finite number of seconds > 0")
@@ -221,7 +282,10 @@ def split_table(
     if len(set(found.values())) < len(found):
         raise UserError(f"{_place(table)}: {[*found]} name the same column twice")
     time = _find_time(table, signals) if time is None and dt is None else time
-    shown = [*found.values(), *_find_columns(table, [] if time is None else [time], "time").values()]
+    shown = [
+        *found.values(),
+        *_find_columns(table, [] if time is None else [time], "time").values(),
+    ]
     sign = decimal or ("," if any(_shows_comma(table.iloc[:, place]) for place in shown) else ".")
     values = {signal: _read_numbers(table, place, sign) for signal, place in found.items()}
     clock, start = _read_clock(table, dt, time, time_format, sign)
@@ -230,7 +294,10 @@ def split_table(
         is_there = np.isfinite(clock)
     if on_missing != "skip" and not is_there.all():
         row = int(np.argmin(is_there))
-        missing = next((s for s, column in values.items() if not np.isfinite(column[row])), time or "the time")
+        missing = next(
+            (s for s, column in values.items() if not np.isfinite(column[row])),
+            time or "the time",
+        )
         raise UserError(
             f"{_place(table, row)}, column {missing!r}: the value is missing, the first of {int((~is_there).sum())} "
             "such rows: fill the gap, or set on_missing=skip, which splits the record there"
@@ -241,15 +308,25 @@ def split_table(
     step, jumps, notes = _find_step(table, clock, rows, dt, on_missing)
     ends = np.flatnonzero((np.diff(rows) > 1) | jumps) + 1
     pieces = np.split(rows, ends)
-    kept = [piece for piece in pieces if len(pieces) == 1 or len(piece) >= max(shortest, initialisation_window + 1)]
+    kept = [
+        piece
+        for piece in pieces
+        if len(pieces) == 1 or len(piece) >= max(shortest, initialisation_window + 1)
+    ]
     if not kept:
         raise UserError(
             f"{_place(table)}: gaps split it into {len(pieces)} parts of at most {max(map(len, pieces))} samples, "
             f"expected one of at least {max(shortest, initialisation_window + 1)}: fill gaps, or set a smaller shortest"
         )
     if len(pieces) > 1:
-        short = [len(piece) for piece in pieces if len(piece) < max(shortest, initialisation_window + 1)]
-        left = f"; {len(short)} shorter than {shortest} left out ({sum(short)} samples)" if short else ""
+        short = [
+            len(piece) for piece in pieces if len(piece) < max(shortest, initialisation_window + 1)
+        ]
+        left = (
+            f"; {len(short)} shorter than {shortest} left out ({sum(short)} samples)"
+            if short
+            else ""
+        )
         skipped = f"{len(table) - len(rows)} rows without a value and {int(jumps.sum())} gaps of time skipped"
         notes.append(f"{skipped}, segments: {len(kept)}{left}")
     own = {"note": f"{_place(table)}: {'; '.join(notes)}"} if notes else {}
@@ -284,9 +361,12 @@ def _split_name(column: str) -> tuple[str, str]:
     return (found[1], unit) if found and unit and not unit.isdigit() else (column.strip(), "")
 
 
-def _find_columns(table: pd.DataFrame, names: Sequence[str], option: str = "inputs") -> dict[str, int]:
+def _find_columns(
+    table: pd.DataFrame, names: Sequence[str], option: str = "inputs"
+) -> dict[str, int]:
     """Places of columns by their whole names, or by their names without the unit."""
-    columns, found = [str(column).strip() for column in table.columns], {}
+    columns = [str(column).strip() for column in table.columns]
+    found = {}
     bare = [_split_name(column)[0] for column in columns]
     for name in names:
         places = [i for i, column in enumerate(columns) if column == name]
@@ -302,12 +382,16 @@ def _find_columns(table: pd.DataFrame, names: Sequence[str], option: str = "inpu
         advice = f"name columns of the file, as in {_type(table, option, [name for name in bare if name][-1:])}"
         if all(_to_number(column, ".") is not None for column in bare if column):
             advice = "it seems to have no header: write the names of the columns into a first line"
-        raise UserError(f"{_place(table)}: no columns {absent}, its first line names {columns}; {advice}")
+        raise UserError(
+            f"{_place(table)}: no columns {absent}, its first line names {columns}; {advice}"
+        )
     return found
 
 
 def _type(table: pd.DataFrame, option: str, names: Sequence[str]) -> str:
-    """Names as they are typed: on a shell and in the grammar of the commands for a file, else in Python."""
+    """Names as they are typed: on a shell and in the grammar of the commands for a file, else in
+    Python.
+    """
     if "file" not in table.attrs:
         return f"{option}={names[0]!r}" if option == "time" else f"{option}={[*names]!r}"
     return write_names(f"data.{option}", names, is_list=option != "time")
@@ -320,7 +404,8 @@ def write_names(key: str, names: Sequence[str], *, is_list: bool = True) -> str:
     'data.inputs=["u 1 [%]",v]'
     """
     quoted = [
-        name if re.fullmatch(r"[A-Za-z_][\w.-]*", name) else '"' + name.replace('"', r"\"") + '"' for name in names
+        name if re.fullmatch(r"[A-Za-z_][\w.-]*", name) else '"' + name.replace('"', r"\"") + '"'
+        for name in names
     ]
     return shlex.quote(f"{key}=[{','.join(quoted)}]" if is_list else f"{key}={quoted[0]}")
 
@@ -333,9 +418,15 @@ def _place(table: pd.DataFrame, row: int | None = None) -> str:
 
 
 def _to_number(text: str, decimal: str) -> float | None:
-    """Value of a cell; None if it is no number. With a decimal comma a point can only separate thousands."""
+    """Value of a cell; None if it is no number. With a decimal comma a point can only separate
+    thousands.
+    """
     try:
-        return None if "_" in text else float(text if decimal == "." else text.replace(".", "?").replace(",", "."))
+        return (
+            None
+            if "_" in text
+            else float(text if decimal == "." else text.replace(".", "?").replace(",", "."))
+        )
     except ValueError:
         return None
 
@@ -383,7 +474,11 @@ def _find_time(table: pd.DataFrame, signals: Sequence[str]) -> str | None:
 
 
 def _read_clock(
-    table: pd.DataFrame, dt: float | None, time: str | None, form: str | None, decimal: str
+    table: pd.DataFrame,
+    dt: float | None,
+    time: str | None,
+    form: str | None,
+    decimal: str,
 ) -> tuple[Any, str]:
     """Read times (n,) [s], nan where missing, and the time stamp that they start from, if any."""
     dated = isinstance(table.index, pd.DatetimeIndex | pd.TimedeltaIndex)
@@ -393,11 +488,16 @@ def _read_clock(
         stamps: Any = pd.Series(table.index)
     else:
         place = _find_columns(table, [time], "time")[time]
-        stamps, unit = table.iloc[:, place].reset_index(drop=True), _split_name(str(table.columns[place]))[1]
+        stamps = table.iloc[:, place].reset_index(drop=True)
+        unit = _split_name(str(table.columns[place]))[1]
         if unit and unit not in TIME_UNITS:
-            raise UserError(f"{_place(table)}: times in {unit!r}, expected one of {', '.join(TIME_UNITS)}, or stamps")
+            raise UserError(
+                f"{_place(table)}: times in {unit!r}, expected one of {', '.join(TIME_UNITS)}, or stamps"
+            )
         texts = [cell.strip() for cell in stamps if isinstance(cell, str) and cell.strip()]
-        if pd.api.types.is_numeric_dtype(stamps) or (texts and _to_number(texts[0], decimal) is not None):
+        if pd.api.types.is_numeric_dtype(stamps) or (
+            texts and _to_number(texts[0], decimal) is not None
+        ):
             scale = TIME_UNITS[unit or "s"]
             return np.multiply(_read_numbers(table, place, decimal), scale), ""
         if texts:
@@ -408,8 +508,12 @@ def _read_clock(
 
 
 def _read_stamps(table: pd.DataFrame, cells: pd.Series, first: str, form: str | None) -> pd.Series:
-    """Time stamps of texts: ISO, or day first where points separate the date, or as pandas guesses."""
-    options: dict[str, Any] = {"format": form} if form else {"dayfirst": re.match(r"\d{1,2}\.\d", first) is not None}
+    """Time stamps of texts: ISO, or day first where points separate the date, or as pandas
+    guesses.
+    """
+    options: dict[str, Any] = (
+        {"format": form} if form else {"dayfirst": re.match(r"\d{1,2}\.\d", first) is not None}
+    )
     if form is None and re.match(r"\d{4}-\d\d-\d\d", first):
         options = {"format": "ISO8601"}
     with warnings.catch_warnings():
@@ -425,15 +529,22 @@ def _read_stamps(table: pd.DataFrame, cells: pd.Series, first: str, form: str | 
 
 
 def _find_step(
-    table: pd.DataFrame, clock: Array, rows: np.ndarray, dt: float | None, on_missing: str
+    table: pd.DataFrame,
+    clock: Array,
+    rows: np.ndarray,
+    dt: float | None,
+    on_missing: str,
 ) -> tuple[float, np.ndarray, list[str]]:
     """Find the sampling time [s], which steps (n - 1,) are gaps, and what to tell of the steps."""
     times = clock[rows]
     steps = np.diff(times)
-    known, resolution = np.diff(rows) == 1, 4 * float(np.spacing(np.abs(times).max()))
+    known = np.diff(rows) == 1
+    resolution = 4 * float(np.spacing(np.abs(times).max()))
     if not len(steps[known]):
         if dt is None:
-            raise UserError(f"{_place(table, 0)}: expected at least two times that follow each other; or set dt")
+            raise UserError(
+                f"{_place(table, 0)}: expected at least two times that follow each other; or set dt"
+            )
         return dt, np.zeros(len(steps), dtype=bool), []
     if (steps <= 0).any():
         row = int(rows[np.argmax(steps <= 0) + 1])
@@ -466,4 +577,8 @@ def _shorten(step: float, resolution: float) -> float:
     0.1
     """
     tolerance = max(resolution, 1e-12 * step)
-    return next(short for digits in range(1, 18) if abs((short := float(f"{step:.{digits}g}")) - step) <= tolerance)
+    return next(
+        short
+        for digits in range(1, 18)
+        if abs((short := float(f"{step:.{digits}g}")) - step) <= tolerance
+    )

@@ -1,4 +1,6 @@
-"""Exchange of records with the package ``nonlinear_benchmarks``, the loader of nonlinearbenchmark.org, and its sets."""
+"""Exchange of records with the package ``nonlinear_benchmarks``, the loader of
+nonlinearbenchmark.org, and its sets.
+"""
 
 import difflib
 import hashlib
@@ -16,15 +18,27 @@ import numpy as np
 import xarray as xr
 
 from sysid.data.published import DATA_VARIABLE, cache_folder, fetch_alone
-from sysid.data.source import ROLES, DataError, DataSource, Recordings, make_record, optional_package
+from sysid.data.source import (
+    ROLES,
+    DataError,
+    DataSource,
+    Recordings,
+    make_record,
+    optional_package,
+)
 from sysid.errors import UserError
 from sysid.narx.record import Array
 
 PACKAGE = "nonlinear_benchmarks"
-NOWHERE = "file:///nowhere/"  # address that keeps the package from downloading into a folder of local copies
+# address that keeps the package from downloading into a folder of local copies
+NOWHERE = "file:///nowhere/"
 
 FOLDERS = {"WienerHammerstein_Process_Noise": "WienHammer"}  # of sets whose folder has another name
-OWN = {"Cascaded_Tanks": "cascaded_tanks", "Silverbox": "silverbox", "BoucWen": "bouc_wen"}  # sources with local copies
+OWN = {
+    "Cascaded_Tanks": "cascaded_tanks",
+    "Silverbox": "silverbox",
+    "BoucWen": "bouc_wen",
+}  # sources with local copies
 ARCHIVES = {  # of sets whose archive the package names by the end of its address
     "CED": "FULLTEXT01.zip",
     "WienerHammerBenchMark": "WienerHammerBenchMark.mat",
@@ -43,7 +57,9 @@ class InputOutput(Protocol):
 
 
 class Exchanged(NamedTuple):
-    """Records of the package by role, each a tuple of ``nonlinear_benchmarks.Input_output_data``."""
+    """Records of the package by role, each a tuple of
+    ``nonlinear_benchmarks.Input_output_data``.
+    """
 
     estimation: tuple[Any, ...]
     validation: tuple[Any, ...]
@@ -74,27 +90,34 @@ def from_nonlinear_benchmarks(
     sampling_time
         That of records which do not state it [s].
     initialisation_window
-        That of all validation and test records; None: what each record states, 0 where it states nothing.
+        That of all validation and test records; None: what each record states, 0 where it states
+        nothing.
     units, attributes
         Of the signals, by name, and of every record.
 
     Raises
     ------
     ValueError
-        No record; no sampling time, or two different ones; a wrong number of names; what `Recordings` refuses.
+        No record; no sampling time, or two different ones; a wrong number of names; what
+        `Recordings` refuses.
     """
     given = dict(zip(ROLES, (estimation, validation, test), strict=True))
     records = [record for role in given.values() for record in role]
     if not records:
-        raise UserError(f"from_nonlinear_benchmarks({name!r}): expected at least one record, got none")
-    u, y = _name_channels("u", inputs, records[0].u), _name_channels("y", outputs, records[0].y)
+        raise UserError(
+            f"from_nonlinear_benchmarks({name!r}): expected at least one record, got none"
+        )
+    u = _name_channels("u", inputs, records[0].u)
+    y = _name_channels("y", outputs, records[0].y)
     converted = {
         role: tuple(
             make_record(
                 _split_channels(u, record.u) | _split_channels(y, record.y),
                 name=record.name or f"{name}, {role} {number}",
                 sampling_time=_read_sampling_time(record, sampling_time),
-                initialisation_window=_read_window(record, None if role == "estimation" else initialisation_window),
+                initialisation_window=_read_window(
+                    record, None if role == "estimation" else initialisation_window
+                ),
                 units=units,
                 attributes=attributes,
             )
@@ -128,11 +151,15 @@ def to_nonlinear_benchmarks(recordings: Recordings) -> Exchanged:
 
     def convert(record: xr.Dataset) -> Any:
         u, y = (
-            record[names[0]].values if len(names) == 1 else np.column_stack([record[name].values for name in names])
+            record[names[0]].values
+            if len(names) == 1
+            else np.column_stack([record[name].values for name in names])
             for names in (recordings.inputs, recordings.outputs)
         )
         window = record.attrs["initialisation_window"]
-        return package.Input_output_data(u, y, recordings.sampling_time, record.attrs["name"], window)
+        return package.Input_output_data(
+            u, y, recordings.sampling_time, record.attrs["name"], window
+        )
 
     return Exchanged(*(tuple(map(convert, getattr(recordings, role))) for role in ROLES))
 
@@ -150,16 +177,22 @@ def _split_channels(names: Sequence[str], values: Any) -> dict[str, Array]:
     array = np.asarray(values, dtype=np.float64)
     columns = array[:, None] if array.ndim == 1 else array
     if columns.ndim != 2 or columns.shape[1] != len(names):
-        raise UserError(f"expected channels {list(names)} in every record, got an array of shape {array.shape}")
+        raise UserError(
+            f"expected channels {list(names)} in every record, got an array of shape {array.shape}"
+        )
     return {name: columns[:, i] for i, name in enumerate(names)}
 
 
 def _read_sampling_time(record: InputOutput, given: float | None) -> float:
     stated = None if record.sampling_time is None else float(np.squeeze(record.sampling_time))
     if stated is None and given is None:
-        raise UserError(f"record {record.name!r} does not state its sampling time: give it [s] (data.dt)")
+        raise UserError(
+            f"record {record.name!r} does not state its sampling time: give it [s] (data.dt)"
+        )
     if stated is not None and given is not None and abs(stated - given) > 1e-6 * stated:
-        raise UserError(f"record {record.name!r} has the sampling time {stated:g} s, not {given:g} s: leave it out")
+        raise UserError(
+            f"record {record.name!r} has the sampling time {stated:g} s, not {given:g} s: leave it out"
+        )
     return float(given if stated is None else stated)  # type: ignore[arg-type]
 
 
@@ -171,14 +204,16 @@ def _read_window(record: InputOutput, given: int | None) -> int:
 class NonlinearBenchmark(DataSource):
     """One of the sets of nonlinearbenchmark.org, split as its loader splits it.
 
-    ``CED``, ``EMPS``, ``Cascaded_Tanks``, ``Silverbox``, ``WienerHammerBenchMark``, ``ParWH``, ``F16``, and
-    ``BoucWen``, ``WienerHammerstein_Process_Noise``, ``Industrial_robot``, for which no split is official
-    (records without one all become test records). Signals are ``u`` and ``y``, or ``u1``, ``u2``, ...
+    ``CED``, ``EMPS``, ``Cascaded_Tanks``, ``Silverbox``, ``WienerHammerBenchMark``, ``ParWH``,
+    ``F16``, and ``BoucWen``, ``WienerHammerstein_Process_Noise``, ``Industrial_robot``, for which
+    no split is official (records without one all become test records). Signals are ``u`` and ``y``,
+    or ``u1``, ``u2``, ...
 
-    The package (``pip install -e ".[records]"``) fetches the files itself, from the addresses of their authors,
-    without checksums and, in 1.0.1, without verifying certificates: the records carry the SHA-256 of their numbers
-    (attribute ``sha256``), which `sha256` pins. Files enter the cache only after they were read completely. Local
-    copies lie as the package leaves them, in ``<folder>/<set>/`` or ``<folder>/nonlinear_benchmarks/<set>/``.
+    The package (``pip install -e ".[records]"``) fetches the files itself, from the addresses of
+    their authors, without checksums and, in 1.0.1, without verifying certificates: the records
+    carry the SHA-256 of their numbers (attribute ``sha256``), which `sha256` pins. Files enter the
+    cache only after they were read completely. Local copies lie as the package leaves them, in
+    ``<folder>/<set>/`` or ``<folder>/nonlinear_benchmarks/<set>/``.
 
     Licences and citations are those of each set: see its page on nonlinearbenchmark.org.
 
@@ -189,9 +224,13 @@ class NonlinearBenchmark(DataSource):
     """
 
     name: str | None = None  # set, by the name of its function in the package
-    path: str | None = None  # folder with local copies; None: that of SYSID_DATA, else the cache, else a download
+    path: str | None = (
+        None  # folder with local copies; None: that of SYSID_DATA, else the cache, else a download
+    )
     dt: float | None = None  # sampling time of sets that do not state it, s
-    initialisation_window: int | None = None  # samples of each test that are not judged; None: as the package says
+    initialisation_window: int | None = (
+        None  # samples of each test that are not judged; None: as the package says
+    )
     sha256: str | None = None  # expected checksum of the numbers; None: not compared
 
     def load(self) -> Recordings:
@@ -201,9 +240,13 @@ class NonlinearBenchmark(DataSource):
         if self.name not in known:
             near = difflib.get_close_matches(str(self.name), known, n=1, cutoff=0.5)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UserError(f"NonlinearBenchmark(name={self.name!r}): expected one of {', '.join(known)}{hint}")
+            raise UserError(
+                f"NonlinearBenchmark(name={self.name!r}): expected one of {', '.join(known)}{hint}"
+            )
         result = self._obtain(known[self.name])
-        parts = ([], result) if isinstance(result, list) else result  # a list has no split: all of it tests
+        parts = (
+            ([], result) if isinstance(result, list) else result
+        )  # a list has no split: all of it tests
         estimation, test = (list(_flatten(members)) for members in parts)
         found = _compute_checksum([*estimation, *test])
         if self.sha256 is not None and found != self.sha256:
@@ -227,7 +270,8 @@ class NonlinearBenchmark(DataSource):
         )
 
     def _obtain(self, function: Callable[..., Any]) -> Any:
-        place, name = cache_folder() / PACKAGE, str(self.name)
+        place = cache_folder() / PACKAGE
+        name = str(self.name)
         folder = self._local()
         if folder is None:
             folder = place / name
@@ -245,7 +289,9 @@ class NonlinearBenchmark(DataSource):
             if (folder / name).is_dir():
                 return folder
         if self.path:
-            raise DataError(f"data.path={self.path!r} holds neither {name}/ nor {PACKAGE}/{name}/: {_advise(name)}")
+            raise DataError(
+                f"data.path={self.path!r} holds neither {name}/ nor {PACKAGE}/{name}/: {_advise(name)}"
+            )
         return None
 
 
@@ -256,14 +302,25 @@ def _advise(name: str) -> str:
     )
 
 
-def _call(function: Callable[..., Any], folder: Path, final: Path | None = None, **options: Any) -> Any:
-    """Let the package read, and where it has to also fetch, the files of a set in this folder, to stay in `final`."""
+def _call(
+    function: Callable[..., Any],
+    folder: Path,
+    final: Path | None = None,
+    **options: Any,
+) -> Any:
+    """Let the package read, and where it has to also fetch, the files of a set in this folder, to
+    stay in `final`.
+    """
     try:
         return function(dir_placement=str(folder), **options)
     except Exception as error:  # the package raises plain exceptions
         said = str(error).replace(str(folder), str(final or folder))
         name = FOLDERS.get(function.__name__, function.__name__)
-        own = f"; data={OWN[name]} reads this set from local copies of single files too" if name in OWN else ""
+        own = (
+            f"; data={OWN[name]} reads this set from local copies of single files too"
+            if name in OWN
+            else ""
+        )
         raise DataError(
             f"{PACKAGE} could not provide {function.__name__} in {final or folder} ({type(error).__name__}: {said}); "
             f"connect to the network, or {_advise(name)}; complete copies hold the downloaded archive too{own}"
@@ -272,15 +329,21 @@ def _call(function: Callable[..., Any], folder: Path, final: Path | None = None,
 
 def _download(function: Callable[..., Any], place: Path, name: str) -> Any:
     """Fetch a set into the cache, where it appears after it was read completely, or not at all."""
-    with tempfile.TemporaryDirectory(dir=place, prefix=f".{name}.", suffix=".tmp", ignore_cleanup_errors=True) as own:
+    with tempfile.TemporaryDirectory(
+        dir=place, prefix=f".{name}.", suffix=".tmp", ignore_cleanup_errors=True
+    ) as own:
         temporary = Path(own, name)
         temporary.mkdir()
-        with redirect_stdout(io.StringIO()):  # the package prints every attempt, with the temporary folder
+        with redirect_stdout(
+            io.StringIO()
+        ):  # the package prints every attempt, with the temporary folder
             result = _call(function, temporary, place / name)
         try:
             os.replace(temporary, place / name)
         except OSError:
-            if not (place / name).is_dir():  # another computer with the same cache may have been faster
+            if not (
+                place / name
+            ).is_dir():  # another computer with the same cache may have been faster
                 raise
         return result
 
@@ -297,5 +360,8 @@ def _flatten(records: Any) -> Iterator[Any]:
 def _compute_checksum(records: list[Any]) -> str:
     digest = hashlib.sha256()
     for record in records:
-        digest.update(np.asarray(record.u, dtype="<f8").tobytes() + np.asarray(record.y, dtype="<f8").tobytes())
+        digest.update(
+            np.asarray(record.u, dtype="<f8").tobytes()
+            + np.asarray(record.y, dtype="<f8").tobytes()
+        )
     return digest.hexdigest()

@@ -1,4 +1,6 @@
-"""Published data sets, downloaded once and checked: every one is declared by a table of its files and columns."""
+"""Published data sets, downloaded once and checked: every one is declared by a table of its files
+and columns.
+"""
 
 import hashlib
 import os
@@ -15,7 +17,14 @@ import numpy as np
 import xarray as xr
 from filelock import FileLock
 
-from sysid.data.source import DataError, DataSource, Recordings, make_record, optional_package, part
+from sysid.data.source import (
+    DataError,
+    DataSource,
+    Recordings,
+    make_record,
+    optional_package,
+    part,
+)
 from sysid.errors import UserError
 from sysid.narx.record import Array
 
@@ -25,7 +34,9 @@ TIMEOUT = 30.0  # s, to connect and between two packets
 
 
 def cache_folder() -> Path:
-    """Folder of the cache: that of `CACHE_VARIABLE`, else the operating system's place for caches."""
+    """Folder of the cache: that of `CACHE_VARIABLE`, else the operating system's place for
+    caches.
+    """
     import pooch
 
     return Path(os.environ.get(CACHE_VARIABLE) or pooch.os_cache("sysid"))
@@ -33,7 +44,8 @@ def cache_folder() -> Path:
 
 @contextmanager
 def fetch_alone(folder: Path, name: str) -> Iterator[None]:
-    """Make a folder of the cache, and let no other process of this computer fetch the same into it meanwhile.
+    """Make a folder of the cache, and let no other process of this computer fetch the same into it
+    meanwhile.
 
     After an error inside, the folders that were made for it go again if empty.
 
@@ -63,12 +75,14 @@ def fetch_alone(folder: Path, name: str) -> Iterator[None]:
 
 
 def fetch(url: str, sha256: str, folder: str, name: str) -> Path:
-    """Return the cached file, downloaded once; it appears in the cache complete and checked, or not at all.
+    """Return the cached file, downloaded once; it appears in the cache complete and checked, or not
+    at all.
 
     Parameters
     ----------
     url, sha256
-        Where the file is and its SHA-256, in hexadecimal. A cached file with another one is fetched again.
+        Where the file is and its SHA-256, in hexadecimal. A cached file with another one is fetched
+        again.
     folder, name
         Place in the cache.
 
@@ -80,7 +94,8 @@ def fetch(url: str, sha256: str, folder: str, name: str) -> Path:
     import pooch
 
     place = cache_folder() / folder
-    path, temporary = place / name, place / f".{name}.{secrets.token_hex(4)}.tmp"
+    path = place / name
+    temporary = place / f".{name}.{secrets.token_hex(4)}.tmp"
     with fetch_alone(place, name):
         try:
             if path.is_file() and pooch.file_hash(str(path)) == sha256:
@@ -111,7 +126,8 @@ class Form:
 
     files: Mapping[str, str]  # name of every file to the SHA-256 of all of it, hexadecimal
     names: tuple[str, ...] | None = None  # of the columns in the files; None: those of the table
-    url: str = ""  # folder from which the files can be downloaded, ends in /; empty: only local copies are known
+    # folder from which the files can be downloaded, ends in /; empty: only local copies are known
+    url: str = ""
 
     def __str__(self) -> str:
         return " and ".join(self.files)
@@ -152,13 +168,14 @@ class PublishedTable:
     attributes: dict[str, Any]
 
     def load(self, path: str | None, *, initialisation_window: int = 0) -> xr.Dataset:
-        """Read the record from a local folder, else from that of `DATA_VARIABLE`, else from the cache.
+        """Read the record from a local folder, else from that of `DATA_VARIABLE`, else from the
+        cache.
 
         Parameters
         ----------
         path
-            Folder with the files, or with a sub-folder `folder`; it must hold them if it is given. The folder
-            of the environment variable may lack them.
+            Folder with the files, or with a sub-folder `folder`; it must hold them if it is given.
+            The folder of the environment variable may lack them.
         initialisation_window
             Samples at its start that are not judged.
 
@@ -176,7 +193,8 @@ class PublishedTable:
             initialisation_window=initialisation_window,
             units={name: column.unit for name, column in self.columns.items()},
             long_names={name: column.long_name for name, column in self.columns.items()},
-            attributes=self.attributes | {"file": str(form), "sha256": " ".join(form.files.values())},
+            attributes=self.attributes
+            | {"file": str(form), "sha256": " ".join(form.files.values())},
         )
 
     def _find(self, path: str | None) -> tuple[Form, list[Path]] | None:
@@ -184,9 +202,13 @@ class PublishedTable:
         folder = path or os.environ.get(DATA_VARIABLE)
         if not folder:
             return None
-        asked = f"path={folder!r}" if path else f"the environment variable {DATA_VARIABLE}={folder!r}"
+        asked = (
+            f"path={folder!r}" if path else f"the environment variable {DATA_VARIABLE}={folder!r}"
+        )
         if not Path(folder).is_dir():
-            raise DataError(f"{self.folder}: {asked} is no folder (seen from {Path.cwd()}); {self._advise()}")
+            raise DataError(
+                f"{self.folder}: {asked} is no folder (seen from {Path.cwd()}); {self._advise()}"
+            )
         for form in self.forms:
             for place in (Path(folder), Path(folder, self.folder)):
                 if all((place / name).is_file() for name in form.files):
@@ -198,7 +220,10 @@ class PublishedTable:
     def _fetch(self) -> tuple[Form, list[Path]]:
         form = next(form for form in self.forms if form.url)
         try:
-            return form, [fetch(form.url + name, sha256, self.folder, name) for name, sha256 in form.files.items()]
+            return form, [
+                fetch(form.url + name, sha256, self.folder, name)
+                for name, sha256 in form.files.items()
+            ]
         except DataError as error:
             raise DataError(
                 f"{self.folder}: no local copy (environment variable {DATA_VARIABLE}: "
@@ -221,7 +246,8 @@ def _check_copy(path: Path, form: Form) -> Path:
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"cannot read {path} ({error.strerror}): check its permissions") from error
-    expected, original = form.files[path.name], form.url + path.name if form.url else "an unchanged copy"
+    expected = form.files[path.name]
+    original = form.url + path.name if form.url else "an unchanged copy"
     if found != expected:
         raise DataError(
             f"{path} has sha256 {found}, expected {expected}: it was changed (cut short? other line ends?) or "
@@ -233,8 +259,8 @@ def _check_copy(path: Path, form: Form) -> Path:
 def read_columns(paths: list[Path], names: tuple[str, ...]) -> list[Array]:
     """Columns (n,) from the files of a form, which are known to be whole.
 
-    MATLAB files hold the names as variables, ``csv`` files in their header; ``data`` (white space between numbers) and
-    ``xls`` (one sheet, one header line) have these columns in this order.
+    MATLAB files hold the names as variables, ``csv`` files in their header; ``data`` (white space
+    between numbers) and ``xls`` (one sheet, one header line) have these columns in this order.
 
     Raises
     ------
@@ -243,20 +269,27 @@ def read_columns(paths: list[Path], names: tuple[str, ...]) -> list[Array]:
     """
     import pandas as pd
 
-    path, suffix = paths[0], paths[0].suffix
+    path = paths[0]
+    suffix = paths[0].suffix
     if suffix == ".mat":
         from scipy.io import loadmat
 
         variables = {name: values for path in paths for name, values in loadmat(path).items()}
         return [variables[name].ravel().astype(np.float64) for name in names]
     if suffix == ".xls":
-        sheet = optional_package("xlrd", f"reading {path.name}").open_workbook(path).sheet_by_index(0)
-        return [np.array(sheet.col_values(i, start_rowx=1), dtype=np.float64) for i in range(len(names))]
+        sheet = (
+            optional_package("xlrd", f"reading {path.name}").open_workbook(path).sheet_by_index(0)
+        )
+        return [
+            np.array(sheet.col_values(i, start_rowx=1), dtype=np.float64) for i in range(len(names))
+        ]
     if suffix == ".csv":
         frame = pd.read_csv(path, usecols=list(names), dtype=object)
     else:
         frame = pd.read_csv(path, sep=r"\s+", header=None, names=list(names), dtype=object)
-    return [frame[name].to_numpy().astype(np.float64) for name in names]  # as text first: to the last bit
+    return [
+        frame[name].to_numpy().astype(np.float64) for name in names
+    ]  # as text first: to the last bit
 
 
 TERMS = "CC BY-SA 4.0: attribution, and the same licence when passed on"
@@ -294,7 +327,11 @@ BOSTON = PublishedTable(
             {"housing.data": "e3e36f7b9e5435f9eb8320e106aebad00031fefa3064527da0c71dec59e49b76"},
             url="https://raw.githubusercontent.com/jbrownlee/Datasets/d20fcb6402ae34e653d4513b00f39257bb37ed7f/",
         ),
-        Form({"boston_housing.csv": "ebf8b4a9ceaf375f9591be7b862b3eafc6efc952251e77f09dd6c2df9e216ba0"}),
+        Form(
+            {
+                "boston_housing.csv": "ebf8b4a9ceaf375f9591be7b862b3eafc6efc952251e77f09dd6c2df9e216ba0"
+            }
+        ),
     ),
     attributes={
         "static": 1,
@@ -323,7 +360,9 @@ CONCRETE = PublishedTable(
     forms=(
         Form({"concrete.csv": "55cb74d00d9d0e8327a8f43fdc22fa9522f10d2651eb16d5080c6e8cb074bf78"}),
         Form(
-            {"Concrete_Data.xls": "0233dedd4c6f36b73ce7ffe2dd607eb5373ea74de1fe2a88c1b69fd69fabfad3"},
+            {
+                "Concrete_Data.xls": "0233dedd4c6f36b73ce7ffe2dd607eb5373ea74de1fe2a88c1b69fd69fabfad3"
+            },
             url="https://raw.githubusercontent.com/Daniel-RPS/Concrete-Repository-UCI/"
             "4a13f04cfa4728053f904162a5294aa77e437853/",
         ),
@@ -340,15 +379,28 @@ CONCRETE = PublishedTable(
 
 def _cascaded_tanks(role: str, names: tuple[str, str]) -> PublishedTable:
     url = AUGMENTATION + "cascaded_tanks/"
-    original = {"dataBenchmark.mat": "cb2f88d4388be4d3f2a24c6402fba804976aac5f2e1f26cda59ea0a38d016eab"}
-    converted = {"cascaded_tanks.csv": "0f68f71659be0e5719ccedd197097bd72a1117c0dc412acc919b55c1c597b924"}
-    short = {"dataBenchmark.csv": "ef2388ed822f3aef4aa80d6b0f2b466dd80b361786b3eafc7a2957c31ea323a7"}
+    original = {
+        "dataBenchmark.mat": "cb2f88d4388be4d3f2a24c6402fba804976aac5f2e1f26cda59ea0a38d016eab"
+    }
+    converted = {
+        "cascaded_tanks.csv": "0f68f71659be0e5719ccedd197097bd72a1117c0dc412acc919b55c1c597b924"
+    }
+    short = {
+        "dataBenchmark.csv": "ef2388ed822f3aef4aa80d6b0f2b466dd80b361786b3eafc7a2957c31ea323a7"
+    }
     return PublishedTable(
         name=f"cascaded tanks, {role}",
         folder="cascaded_tanks",
         sampling_time=4.0,
-        columns={"pump_voltage": Column("V", "pump voltage"), "level": Column("V", "level of the lower tank")},
-        forms=(Form(original, names, url), Form(converted, names), Form(short, names, url)),
+        columns={
+            "pump_voltage": Column("V", "pump voltage"),
+            "level": Column("V", "level of the lower tank"),
+        },
+        forms=(
+            Form(original, names, url),
+            Form(converted, names),
+            Form(short, names, url),
+        ),
         attributes={
             "licence": TERMS,
             "source": "4TU.ResearchData, https://doi.org/10.4121/12960104",
@@ -364,7 +416,10 @@ SILVERBOX = PublishedTable(
     name="Silverbox",
     folder="silverbox",
     sampling_time=1 / 610.35,
-    columns={"input_voltage": Column("V", "input voltage"), "output_voltage": Column("V", "output voltage")},
+    columns={
+        "input_voltage": Column("V", "input voltage"),
+        "output_voltage": Column("V", "output voltage"),
+    },
     forms=(
         Form(
             {"SNLS80mV.csv": "ae62d5a91230c10f76e6dd02c8a4fac3c9d4d8a95fbf50e87cb0c4885003e0f1"},
@@ -385,7 +440,10 @@ BOUC_WEN_TEST = PublishedTable(
     name="Bouc-Wen multisine, test",
     folder="bouc_wen",
     sampling_time=1 / 750,
-    columns={"force": Column("N", "force on the mass"), "displacement": Column("m", "displacement of the mass")},
+    columns={
+        "force": Column("N", "force on the mass"),
+        "displacement": Column("m", "displacement of the mass"),
+    },
     forms=(
         Form(
             {
@@ -395,7 +453,12 @@ BOUC_WEN_TEST = PublishedTable(
             names=("uval_multisine", "yval_multisine"),
             url=AUGMENTATION + "bouc_wen/",
         ),
-        Form({"test_multisine.csv": "975a53a5a4436178d153693fed41ea5ab2b07d94761c7f0e2490203b4835895b"}, ("u", "y")),
+        Form(
+            {
+                "test_multisine.csv": "975a53a5a4436178d153693fed41ea5ab2b07d94761c7f0e2490203b4835895b"
+            },
+            ("u", "y"),
+        ),
     ),
     attributes={
         "licence": TERMS,
@@ -419,7 +482,12 @@ BOUC_WEN_ESTIMATION = replace(
             names=("u", "y"),
             url=AUGMENTATION + "bouc_wen/",
         ),
-        Form({"est_multisine.csv": "6de509d23808fede53f90beea01c3cc7dffa37c588d2aec6707366264e735458"}, ("u", "y")),
+        Form(
+            {
+                "est_multisine.csv": "6de509d23808fede53f90beea01c3cc7dffa37c588d2aec6707366264e735458"
+            },
+            ("u", "y"),
+        ),
     ),
     attributes=BOUC_WEN_TEST.attributes
     | {
@@ -436,8 +504,9 @@ BOUC_WEN_ESTIMATION = replace(
 class StaticTable(DataSource):
     """Table of independent rows: the first `n_estimation` for estimation, the others for the test.
 
-    The output is the last column. ``time`` counts the rows in the order used (units ``1``), the variable ``row`` says
-    where each one stands in the file, the attribute ``split`` how they were ordered.
+    The output is the last column. ``time`` counts the rows in the order used (units ``1``), the
+    variable ``row`` says where each one stands in the file, the attribute ``split`` how they were
+    ordered.
 
     Raises
     ------
@@ -445,7 +514,9 @@ class StaticTable(DataSource):
         On `load`: `n_estimation` leaves no row on one side.
     """
 
-    path: str | None = None  # folder with a local copy; None: that of SYSID_DATA, else the cache, else a download
+    path: str | None = (
+        None  # folder with a local copy; None: that of SYSID_DATA, else the cache, else a download
+    )
     n_estimation: int = 1  # rows
     shuffle: bool = False  # order the rows at random before the split
     seed: int = 0  # of the order, used only with shuffle
@@ -457,16 +528,23 @@ class StaticTable(DataSource):
 
     def load(self) -> Recordings:
         """Read and split the table; see `DataSource.load`."""
-        whole, name = self.table.load(self.path), self.table.name
+        whole = self.table.load(self.path)
+        name = self.table.name
         n = whole.sizes["time"]
         if not 1 <= self.n_estimation < n:
-            raise UserError(f"{name}: expected n_estimation from 1 to {n - 1} of {n} rows, got {self.n_estimation}")
+            raise UserError(
+                f"{name}: expected n_estimation from 1 to {n - 1} of {n} rows, got {self.n_estimation}"
+            )
         order = np.random.default_rng(self.seed).permutation(n) if self.shuffle else np.arange(n)
         split = f"shuffled with seed {self.seed}" if self.shuffle else "file order"
         time = whole["time"].variable
         time.attrs |= {"units": "1", "long_name": "number of the row in the order used"}
         whole = whole.isel(time=order).assign_coords(time=time).assign_attrs(split=split)
-        whole["row"] = ("time", order, {"units": "1", "long_name": "number of the row in the file"})
+        whole["row"] = (
+            "time",
+            order,
+            {"units": "1", "long_name": "number of the row in the file"},
+        )
         *inputs, output = self.table.columns
         return Recordings(
             name,
@@ -479,14 +557,15 @@ class StaticTable(DataSource):
 
 @dataclass(frozen=True)
 class BostonData(StaticTable):
-    """Boston housing, 506 rows in the classical, uncorrected version: 13 inputs, output ``MEDV`` [1000 USD].
+    """Boston housing, 506 rows in the classical, uncorrected version: 13 inputs, output ``MEDV``
+    [1000 USD].
 
-    The rows are independent (attribute ``static``). The default split is by file order, 451 rows for estimation
-    and 55 for the test.
+    The rows are independent (attribute ``static``). The default split is by file order, 451 rows
+    for estimation and 55 for the test.
 
-    No licence is stated. Cite Harrison and Rubinfeld, *Hedonic prices and the demand for clean air*, 1978. The
-    column ``B`` is a transform based on race, for which several libraries have removed the set: here it serves
-    the comparison with published figures only.
+    No licence is stated. Cite Harrison and Rubinfeld, *Hedonic prices and the demand for clean
+    air*, 1978. The column ``B`` is a transform based on race, for which several libraries have
+    removed the set: here it serves the comparison with published figures only.
     """
 
     table = BOSTON
@@ -495,14 +574,15 @@ class BostonData(StaticTable):
 
 @dataclass(frozen=True)
 class ConcreteData(StaticTable):
-    """Concrete strength, 1030 rows: seven components [kg/m^3] and the age [d], output ``strength`` [MPa].
+    """Concrete strength, 1030 rows: seven components [kg/m^3] and the age [d], output ``strength``
+    [MPa].
 
-    The rows are independent (attribute ``static``); 25 of them are repeated in the original. The default split is
-    by file order, 927 rows for estimation and 103 for the test. The downloaded original is an Excel 97 file and
-    needs the package xlrd (``pip install -e ".[records]"``).
+    The rows are independent (attribute ``static``); 25 of them are repeated in the original. The
+    default split is by file order, 927 rows for estimation and 103 for the test. The downloaded
+    original is an Excel 97 file and needs the package xlrd (``pip install -e ".[records]"``).
 
-    Licence not stated with the file; UCI shows CC BY 4.0 as far as known. Cite Yeh, *Modeling of strength of
-    high-performance concrete using artificial neural networks*, 1998.
+    Licence not stated with the file; UCI shows CC BY 4.0 as far as known. Cite Yeh, *Modeling of
+    strength of high-performance concrete using artificial neural networks*, 1998.
     """
 
     table = CONCRETE
@@ -513,27 +593,39 @@ class ConcreteData(StaticTable):
 class CascadedTanksData(DataSource):
     """Measured record of two water tanks, one above the other, fed by a pump.
 
-    1024 samples for estimation and 1024 for the test, every 4 s. Input ``pump_voltage`` [V], a multisine up to
-    0.0144 Hz held between the samples; output ``level`` [V], the sensor of the lower tank, not calibrated, which
-    overflows at 10 V. The states at the start are unknown but the same in both records.
+    1024 samples for estimation and 1024 for the test, every 4 s. Input ``pump_voltage`` [V], a
+    multisine up to 0.0144 Hz held between the samples; output ``level`` [V], the sensor of the
+    lower tank, not calibrated, which overflows at 10 V. The states at the start are unknown but the
+    same in both records.
 
-    Licence CC BY-SA 4.0. Source: 4TU.ResearchData, DOI 10.4121/12960104. Cite Schoukens and Noel, *Three
-    Benchmarks Addressing Open Challenges in Nonlinear System Identification*, 2017.
+    Licence CC BY-SA 4.0. Source: 4TU.ResearchData, DOI 10.4121/12960104. Cite Schoukens and Noel,
+    *Three Benchmarks Addressing Open Challenges in Nonlinear System Identification*, 2017.
 
     Notes
     -----
-    The loader of the benchmark left the first 5 samples of the test unjudged up to its version 1.0.0 and leaves
-    50 since 1.0.1: published errors use either. ``dataBenchmark.csv`` has 5 digits, the other forms all of them.
+    The loader of the benchmark left the first 5 samples of the test unjudged up to its version
+    1.0.0 and leaves 50 since 1.0.1: published errors use either. ``dataBenchmark.csv`` has 5
+    digits, the other forms all of them.
     """
 
-    path: str | None = None  # folder with a local copy; None: that of SYSID_DATA, else the cache, else a download
-    initialisation_window: int = 50  # samples of the test that are not judged; older publications: 5
+    path: str | None = (
+        None  # folder with a local copy; None: that of SYSID_DATA, else the cache, else a download
+    )
+    initialisation_window: int = (
+        50  # samples of the test that are not judged; older publications: 5
+    )
 
     def load(self) -> Recordings:
         """Read both records; see `DataSource.load`."""
         estimation = CASCADED_TANKS_ESTIMATION.load(self.path)
         test = CASCADED_TANKS_TEST.load(self.path, initialisation_window=self.initialisation_window)
-        return Recordings("cascaded_tanks", ("pump_voltage",), ("level",), estimation=(estimation,), test=(test,))
+        return Recordings(
+            "cascaded_tanks",
+            ("pump_voltage",),
+            ("level",),
+            estimation=(estimation,),
+            test=(test,),
+        )
 
 
 MULTISINE = (40650, 127400)  # samples of the ten realisations, end excluded
@@ -546,15 +638,18 @@ WITHIN_TRAINING = 32000  # samples of the arrow up to which it stays in the rang
 class SilverboxData(DataSource):
     """Measured record of the Silverbox, 131072 samples at 610.35 Hz, in the usual split.
 
-    Input ``input_voltage`` [V], output ``output_voltage`` [V]. Estimation: the first three quarters of the
-    multisine. Test, three records: the last quarter of it, the whole arrow (noise whose amplitude grows beyond
-    that of the estimation record), and its first 32000 samples, where nothing is extrapolated.
+    Input ``input_voltage`` [V], output ``output_voltage`` [V]. Estimation: the first three quarters
+    of the multisine. Test, three records: the last quarter of it, the whole arrow (noise whose
+    amplitude grows beyond that of the estimation record), and its first 32000 samples, where
+    nothing is extrapolated.
 
-    No licence is stated for the data. Cite Wigren and Schoukens, *Three free data sets for development and
-    benchmarking in nonlinear system identification*, 2013. The file keeps 5 digits.
+    No licence is stated for the data. Cite Wigren and Schoukens, *Three free data sets for
+    development and benchmarking in nonlinear system identification*, 2013. The file keeps 5 digits.
     """
 
-    path: str | None = None  # folder with a local copy; None: that of SYSID_DATA, else the cache, else a download
+    path: str | None = (
+        None  # folder with a local copy; None: that of SYSID_DATA, else the cache, else a download
+    )
     initialisation_window: int = 50  # samples of each test that are not judged
 
     def load(self) -> Recordings:
@@ -564,34 +659,50 @@ class SilverboxData(DataSource):
         ranges = {
             "Silverbox multisine, test": (TRAINING_END, MULTISINE[1]),
             "Silverbox arrow, test": ARROW,
-            "Silverbox arrow without extrapolation, test": (ARROW[0], ARROW[0] + WITHIN_TRAINING),
+            "Silverbox arrow without extrapolation, test": (
+                ARROW[0],
+                ARROW[0] + WITHIN_TRAINING,
+            ),
         }
         test = tuple(
-            part(whole, *bounds, name=name, initialisation_window=self.initialisation_window)
+            part(
+                whole,
+                *bounds,
+                name=name,
+                initialisation_window=self.initialisation_window,
+            )
             for name, bounds in ranges.items()
         )
-        return Recordings("silverbox", ("input_voltage",), ("output_voltage",), estimation=(estimation,), test=test)
+        return Recordings(
+            "silverbox",
+            ("input_voltage",),
+            ("output_voltage",),
+            estimation=(estimation,),
+            test=test,
+        )
 
 
 @dataclass(frozen=True)
 class BoucWenData(DataSource):
     """Records of the Bouc-Wen oscillator, a mass on a hysteretic spring, at 750 Hz.
 
-    Input ``force`` [N], random-phase multisines from 5 to 150 Hz with 50 N rms and a period of 8192 samples
-    (attribute ``period``); output ``displacement`` [m]. Test: the official multisine, 8192 samples. Estimation:
-    32768 samples made by a user of the benchmark, because it has no estimation record of its own; attribute
-    ``official`` tells them apart (1 and 0).
+    Input ``force`` [N], random-phase multisines from 5 to 150 Hz with 50 N rms and a period of 8192
+    samples (attribute ``period``); output ``displacement`` [m]. Test: the official multisine, 8192
+    samples. Estimation: 32768 samples made by a user of the benchmark, because it has no estimation
+    record of its own; attribute ``official`` tells them apart (1 and 0).
 
-    Licence of the test CC BY-SA 4.0 (4TU.ResearchData, DOI 10.4121/12967592), of the estimation record
-    BSD-3-Clause. Cite Schoukens and Noel, 2017.
+    Licence of the test CC BY-SA 4.0 (4TU.ResearchData, DOI 10.4121/12967592), of the estimation
+    record BSD-3-Clause. Cite Schoukens and Noel, 2017.
 
     Notes
     -----
-    The benchmark names no initialisation window. Both records are in steady state, so that what came before
-    the first sample is the end of the period; the default judges every sample.
+    The benchmark names no initialisation window. Both records are in steady state, so that what
+    came before the first sample is the end of the period; the default judges every sample.
     """
 
-    path: str | None = None  # folder with a local copy; None: that of SYSID_DATA, else the cache, else a download
+    path: str | None = (
+        None  # folder with a local copy; None: that of SYSID_DATA, else the cache, else a download
+    )
     user_made_estimation: bool = True  # False: the official test alone
     initialisation_window: int = 0  # samples of the test that are not judged
 
@@ -599,4 +710,10 @@ class BoucWenData(DataSource):
         """Read the records; see `DataSource.load`."""
         test = BOUC_WEN_TEST.load(self.path, initialisation_window=self.initialisation_window)
         estimation = (BOUC_WEN_ESTIMATION.load(self.path),) if self.user_made_estimation else ()
-        return Recordings("bouc_wen", ("force",), ("displacement",), estimation=estimation, test=(test,))
+        return Recordings(
+            "bouc_wen",
+            ("force",),
+            ("displacement",),
+            estimation=estimation,
+            test=(test,),
+        )

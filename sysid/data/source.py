@@ -31,12 +31,13 @@ class Recordings:
 
     Every record stays by itself: no lag, no simulation and no score reaches from one into another.
 
-    Every record is a data set with dimension and coordinate ``time``, one variable (time,) per signal with
-    ``units`` and ``long_name``, and the attributes
+    Every record is a data set with dimension and coordinate ``time``, one variable (time,) per
+    signal with ``units`` and ``long_name``, and the attributes
 
     - ``name``;
     - ``sampling_time`` [s], or 1 where ``time`` counts samples (units ``1``);
-    - ``initialisation_window``: so many samples at the start only initialise a model and are not judged;
+    - ``initialisation_window``: so many samples at the start only initialise a model and are not
+      judged;
     - ``note``, if anything was left out or taken otherwise when it was read;
     - ``static`` = 1 where the rows are independent of each other (a table, not a signal over time).
 
@@ -52,9 +53,9 @@ class Recordings:
     Raises
     ------
     ValueError, TypeError
-        No output, a name given twice, no record at all; time missing or not uniform; a signal missing, not
-        (time,) or not finite; units or sampling times that differ between records; a missing or impossible
-        attribute.
+        No output, a name given twice, no record at all; time missing or not uniform; a signal
+        missing, not (time,) or not finite; units or sampling times that differ between records; a
+        missing or impossible attribute.
     """
 
     name: str
@@ -81,7 +82,9 @@ class Recordings:
                 _check_record(record, dataset)
         except (UserError, UserTypeError) as error:
             counts = ", ".join(f"{len(getattr(self, role))} {role}" for role in ROLES)
-            raise type(error)(f"Recordings({self.name!r}), records in the order {counts}: {error}") from None
+            raise type(error)(
+                f"Recordings({self.name!r}), records in the order {counts}: {error}"
+            ) from None
 
     @property
     def records(self) -> tuple[xr.Dataset, ...]:
@@ -102,12 +105,18 @@ class Recordings:
     def units(self) -> dict[str, str]:
         """Unit of every input and output that has one."""
         first = self.records[0]
-        return {n: first[n].attrs["units"] for n in self.inputs + self.outputs if "units" in first[n].attrs}
+        return {
+            n: first[n].attrs["units"]
+            for n in self.inputs + self.outputs
+            if "units" in first[n].attrs
+        }
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What is to be told of how the records were read, once each."""
-        return tuple(dict.fromkeys(str(one.attrs["note"]) for one in self.records if "note" in one.attrs))
+        return tuple(
+            dict.fromkeys(str(one.attrs["note"]) for one in self.records if "note" in one.attrs)
+        )
 
     def hold_out(self, fraction: float, *, initialisation_window: int = 0) -> Recordings:
         """Move the last part of every estimation record to validation.
@@ -122,17 +131,27 @@ class Recordings:
         Raises
         ------
         ValueError
-            Another fraction, nothing left on one side, or validation records that are there already.
+            Another fraction, nothing left on one side, or validation records that are there
+            already.
         """
         if not 0 < fraction < 1 or self.validation:
             raise UserError(
                 f"Recordings({self.name!r}).hold_out({fraction!r}) expects a fraction above 0 and below 1 and no "
                 f"validation records, there are {len(self.validation)}"
             )
-        ends = [record.sizes["time"] - round(fraction * record.sizes["time"]) for record in self.estimation]
+        ends = [
+            record.sizes["time"] - round(fraction * record.sizes["time"])
+            for record in self.estimation
+        ]
         pairs = list(zip(self.estimation, ends, strict=True))
-        held = tuple(part(record, end, initialisation_window=initialisation_window) for record, end in pairs)
-        return replace(self, estimation=tuple(part(record, 0, end) for record, end in pairs), validation=held)
+        held = tuple(
+            part(record, end, initialisation_window=initialisation_window) for record, end in pairs
+        )
+        return replace(
+            self,
+            estimation=tuple(part(record, 0, end) for record, end in pairs),
+            validation=held,
+        )
 
     def to_groups(self) -> dict[str, xr.Dataset]:
         """Return the records by the name of their group in a file.
@@ -142,10 +161,14 @@ class Recordings:
         Returns
         -------
         dict
-            ``estimation`` for one record, ``estimation/record_0``, ``estimation/record_1``, ... for several;
-            the same for validation and test.
+            ``estimation`` for one record, ``estimation/record_0``, ``estimation/record_1``, ... for
+            several; the same for validation and test.
         """
-        own = {"recordings": self.name, "inputs": json.dumps(self.inputs), "outputs": json.dumps(self.outputs)}
+        own = {
+            "recordings": self.name,
+            "inputs": json.dumps(self.inputs),
+            "outputs": json.dumps(self.outputs),
+        }
         groups = {}
         for role in ROLES:
             records = getattr(self, role)
@@ -161,10 +184,13 @@ class Recordings:
         Raises
         ------
         ValueError
-            No group, another name of a group, groups of different data splits, or what the class refuses.
+            No group, another name of a group, groups of different data splits, or what the class
+            refuses.
         """
         placed = sorted((_read_group_name(key), record) for key, record in groups.items())
-        headers = {tuple(str(record.attrs.get(name)) for name in OWN_ATTRIBUTES) for _, record in placed}
+        headers = {
+            tuple(str(record.attrs.get(name)) for name in OWN_ATTRIBUTES) for _, record in placed
+        }
         if len(headers) != 1 or "None" in (header := headers.pop()):
             raise UserError(
                 f"expected groups with equal attributes {', '.join(OWN_ATTRIBUTES)}, got groups {sorted(groups)}: "
@@ -173,10 +199,19 @@ class Recordings:
         name, inputs, outputs = header
         by_role: dict[str, list[xr.Dataset]] = {role: [] for role in ROLES}
         for (role, _), record in placed:
-            own = {name: value for name, value in record.attrs.items() if name not in OWN_ATTRIBUTES}
-            numbers = {name: value.item() for name, value in own.items() if isinstance(value, np.generic)}  # of a file
+            own = {
+                name: value for name, value in record.attrs.items() if name not in OWN_ATTRIBUTES
+            }
+            numbers = {
+                name: value.item() for name, value in own.items() if isinstance(value, np.generic)
+            }  # of a file
             by_role[ROLES[role]].append(record.drop_attrs(deep=False).assign_attrs(own | numbers))
-        return cls(name, read_names(inputs), read_names(outputs), **{k: tuple(v) for k, v in by_role.items()})
+        return cls(
+            name,
+            read_names(inputs),
+            read_names(outputs),
+            **{k: tuple(v) for k, v in by_role.items()},
+        )
 
 
 def read_names(text: object) -> tuple[str, ...]:
@@ -205,15 +240,29 @@ def make_record(
     long_names: Mapping[str, str] | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
-    """Record over ``time`` = k sampling_time [s] from plain arrays (n,), in the schema of `Recordings`."""
+    """Record over ``time`` = k sampling_time [s] from plain arrays (n,), in the schema of
+    `Recordings`.
+    """
     texts = {"units": units or {}, "long_name": long_names or {}}
     variables = {
-        signal: ("time", np.array(values, dtype=np.float64), {k: t[signal] for k, t in texts.items() if signal in t})
+        signal: (
+            "time",
+            np.array(values, dtype=np.float64),
+            {k: t[signal] for k, t in texts.items() if signal in t},
+        )
         for signal, values in signals.items()
     }
     n = len(next(iter(variables.values()))[1])
-    time = ("time", sampling_time * np.arange(n, dtype=np.float64), {"units": "s", "long_name": "time"})
-    own = {"name": name, "sampling_time": float(sampling_time), "initialisation_window": initialisation_window}
+    time = (
+        "time",
+        sampling_time * np.arange(n, dtype=np.float64),
+        {"units": "s", "long_name": "time"},
+    )
+    own = {
+        "name": name,
+        "sampling_time": float(sampling_time),
+        "initialisation_window": initialisation_window,
+    }
     return xr.Dataset(variables, coords={"time": time}, attrs=dict(attributes or {}) | own)
 
 
@@ -232,8 +281,8 @@ def part(
     start, stop
         As in a slice; negative numbers count from the end.
     initialisation_window
-        That of the part; None: what is left of the record's own, ``max(window - start, 0)``: samples cut off
-        at the front have served their purpose.
+        That of the part; None: what is left of the record's own, ``max(window - start, 0)``:
+        samples cut off at the front have served their purpose.
     name
         Name of the part; None: that of the record.
 
@@ -244,28 +293,45 @@ def part(
     """
     first, end, _ = slice(start, stop).indices(record.sizes["time"])
     if end <= first:
-        raise UserError(f"part({start}, {stop}) of a record of {record.sizes['time']} samples is empty")
+        raise UserError(
+            f"part({start}, {stop}) of a record of {record.sizes['time']} samples is empty"
+        )
     if initialisation_window is None:
         if "initialisation_window" not in record.attrs:
-            raise UserError("the record has no attribute initialisation_window: build it with make_record")
+            raise UserError(
+                "the record has no attribute initialisation_window: build it with make_record"
+            )
         initialisation_window = max(int(record.attrs["initialisation_window"]) - first, 0)
-    attributes = {"initialisation_window": initialisation_window} | ({} if name is None else {"name": name})
+    attributes = {"initialisation_window": initialisation_window} | (
+        {} if name is None else {"name": name}
+    )
     return record.isel(time=slice(first, end)).assign_attrs(attributes)
 
 
 def _check_record(record: Record, dataset: xr.Dataset) -> None:
     if found := record.first_missing():
         raise UserError(f"{found}: fill the gap, or split the record there into two")
-    if absent := [n for n in ("name", "sampling_time", "initialisation_window") if n not in dataset.attrs]:
-        raise UserError(f"record {record.number} has no attributes {absent}: build it with make_record")
-    stated, found_time = float(dataset.attrs["sampling_time"]), record.sampling_time
-    if not stated > 0 or abs(stated - found_time) > 2 * TIME_TOLERANCE * stated:  # not for NaN: one sample
+    if absent := [
+        n for n in ("name", "sampling_time", "initialisation_window") if n not in dataset.attrs
+    ]:
+        raise UserError(
+            f"record {record.number} has no attributes {absent}: build it with make_record"
+        )
+    stated = float(dataset.attrs["sampling_time"])
+    found_time = record.sampling_time
+    if (
+        not stated > 0 or abs(stated - found_time) > 2 * TIME_TOLERANCE * stated
+    ):  # not for NaN: one sample
         raise UserError(
             f"record {record.number} states sampling_time {stated:g} but its time has steps of {found_time:g}: "
             "correct one of them"
         )
     window = dataset.attrs["initialisation_window"]
-    if not isinstance(window, int | np.integer) or isinstance(window, bool) or not 0 <= window < record.n_samples:
+    if (
+        not isinstance(window, int | np.integer)
+        or isinstance(window, bool)
+        or not 0 <= window < record.n_samples
+    ):
         raise UserError(
             f"record {record.number} ({dataset.attrs['name']!r}) has initialisation_window {window!r}, expected a "
             f"whole number of samples from 0 to {record.n_samples - 1}: it must leave something to judge"
@@ -276,7 +342,9 @@ def _read_group_name(key: str) -> tuple[int, int]:
     """Role and number of the group with this name."""
     found = re.fullmatch(rf"/?({'|'.join(ROLES)})(?:/record_(\d+))?", key)
     if not found:
-        raise UserError(f"expected groups named {', '.join(ROLES)} or, say, {ROLES[0]}/record_0, got {key!r}")
+        raise UserError(
+            f"expected groups named {', '.join(ROLES)} or, say, {ROLES[0]}/record_0, got {key!r}"
+        )
     return ROLES.index(found[1]), int(found[2] or 0)
 
 

@@ -10,7 +10,14 @@ import xarray as xr
 
 from sysid import store
 from sysid.arrays import listed, listed_numbers
-from sysid.data.source import ROLES, DataSource, Recordings, list_paths, part, read_names
+from sysid.data.source import (
+    ROLES,
+    DataSource,
+    Recordings,
+    list_paths,
+    part,
+    read_names,
+)
 from sysid.errors import UserError
 from sysid.narx.record import read_records
 
@@ -21,21 +28,27 @@ NUMBER = "trajectory"  # dimension over the trajectories of an ensemble
 class StoredRecordings(DataSource):
     """A stored benchmark with its own split, or stored trajectories.
 
-    With `path`, a file of kind ``benchmark`` gives the records as they were written, and a file of kind
-    ``trajectory`` is cut, in its order, into the parts `split`; if it holds several trajectories, an ensemble over
-    (trajectory, time), these are shared out whole, at least one to every part above 0, and the records of a run over
-    several records keep the part that they had. Without it, `estimation`,
-    `validation` and `test` each name files; every trajectory in them is one record.
+    With `path`, a file of kind ``benchmark`` gives the records as they were written, and a file of
+    kind ``trajectory`` is cut, in its order, into the parts `split`; if it holds several
+    trajectories, an ensemble over (trajectory, time), these are shared out whole, at least one to
+    every part above 0, and the records of a run over several records keep the part that they had.
+    Without it, `estimation`, `validation` and `test` each name files; every trajectory in them is
+    one record.
 
     Raises
     ------
     ValueError
-        A split that is not three parts >= 0 with a sum of 1; on `load` also: no file or both ways of naming
-        files, fewer trajectories than parts, and a trajectory that does not say what its inputs and outputs are.
+        A split that is not three parts >= 0 with a sum of 1; on `load` also: no file or both ways
+        of naming files, fewer trajectories than parts, and a trajectory that does not say what its
+        inputs and outputs are.
     """
 
     path: str | None = None  # benchmark or trajectory
-    split: Sequence[float] = (0.5, 0.0, 0.5)  # parts of a trajectory: estimation, validation, test [-]
+    split: Sequence[float] = (
+        0.5,
+        0.0,
+        0.5,
+    )  # parts of a trajectory: estimation, validation, test [-]
     estimation: str | Sequence[str] = ()  # trajectory or trajectories
     validation: str | Sequence[str] = ()  # trajectory or trajectories
     test: str | Sequence[str] = ()  # trajectory or trajectories
@@ -52,7 +65,9 @@ class StoredRecordings(DataSource):
 
     def load(self) -> Recordings:
         """Read the files; see `DataSource.load`. Errors of `sysid.store` pass through."""
-        named = {role: list_paths(getattr(self, role), f"StoredRecordings: {role}") for role in ROLES}
+        named = {
+            role: list_paths(getattr(self, role), f"StoredRecordings: {role}") for role in ROLES
+        }
         if (self.path is not None) == any(named.values()):
             raise UserError(
                 f"StoredRecordings(path={self.path!r}) needs either data.path=<benchmark.nc or trajectory.nc> or "
@@ -65,8 +80,14 @@ class StoredRecordings(DataSource):
         return self._split(self.path)
 
     def _read_roles(self, named: dict[str, list[str]]) -> Recordings:
-        """Every trajectory of the files of a role is one record of it; the first file names inputs and outputs."""
-        files = [(role, path, store.read(path, kind="trajectory")) for role, paths in named.items() for path in paths]
+        """Every trajectory of the files of a role is one record of it; the first file names inputs
+        and outputs.
+        """
+        files = [
+            (role, path, store.read(path, kind="trajectory"))
+            for role, paths in named.items()
+            for path in paths
+        ]
         records: dict[str, list[xr.Dataset]] = {role: [] for role in ROLES}
         for role, path, dataset in files:
             records[role] += self._records(dataset, path)
@@ -74,23 +95,36 @@ class StoredRecordings(DataSource):
         return self._label(records, dataset, path)
 
     def _split(self, path: str) -> Recordings:
-        """Parts of a file of trajectories: those of a run as they were, an ensemble in whole ones, one in pieces."""
+        """Parts of a file of trajectories: those of a run as they were, an ensemble in whole ones,
+        one in pieces.
+        """
         dataset = store.read(path, kind="trajectory")
         records = self._records(dataset, path)
         parts: dict[str, list[xr.Dataset]] = {role: [] for role in ROLES}
         if _is_joined(dataset):
             for record in records:
-                parts["estimation" if record["part"][0] == 0 else "test"].append(record.drop_vars(["record", "part"]))
+                parts["estimation" if record["part"][0] == 0 else "test"].append(
+                    record.drop_vars(["record", "part"])
+                )
         elif NUMBER in dataset.dims:
             ends = np.cumsum([0, *_share_out(self.split, len(records), path)])
             parts = {role: records[ends[i] : ends[i + 1]] for i, role in enumerate(ROLES)}
         else:
             (whole,) = records
             ends = np.rint(np.cumsum([0.0, *self.split]) * whole.sizes["time"]).astype(int)
-            window, name = self.initialisation_window, whole.attrs["name"]
+            window = self.initialisation_window
+            name = whole.attrs["name"]
             for role, start, end in zip(ROLES, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
                 if end > start:
-                    parts[role] = [part(whole, start, end, name=f"{name}, {role}", initialisation_window=window)]
+                    parts[role] = [
+                        part(
+                            whole,
+                            start,
+                            end,
+                            name=f"{name}, {role}",
+                            initialisation_window=window,
+                        )
+                    ]
         return self._label(parts, dataset, path)
 
     def _records(self, dataset: xr.Dataset, path: str) -> list[xr.Dataset]:
@@ -99,10 +133,14 @@ class StoredRecordings(DataSource):
         for name, single in _take_apart(dataset, Path(path).stem).items():
             (read,) = read_records(single, ())
             own = {"name": name, "sampling_time": read.sampling_time}
-            found.append(single.assign_attrs(own | {"initialisation_window": self.initialisation_window}))
+            found.append(
+                single.assign_attrs(own | {"initialisation_window": self.initialisation_window})
+            )
         return found
 
-    def _label(self, records: dict[str, list[xr.Dataset]], dataset: xr.Dataset, path: str) -> Recordings:
+    def _label(
+        self, records: dict[str, list[xr.Dataset]], dataset: xr.Dataset, path: str
+    ) -> Recordings:
         """Name inputs and outputs of the records of each role, as given or as the file states."""
         names: dict[str, Any] = {}
         for role, given in (("inputs", self.inputs), ("outputs", self.outputs)):
@@ -118,27 +156,39 @@ class StoredRecordings(DataSource):
 
 
 def _take_apart(dataset: xr.Dataset, stem: str) -> dict[str, xr.Dataset]:
-    """Trajectories of a file by name, each over time only; what is one number of each becomes an attribute."""
+    """Trajectories of a file by name, each over time only; what is one number of each becomes an
+    attribute.
+    """
     if _is_joined(dataset):
         numbers = np.unique(dataset["record"].values).tolist()
-        return {f"{stem}, record {i}": dataset.isel(time=dataset["record"].values == i) for i in numbers}
+        return {
+            f"{stem}, record {i}": dataset.isel(time=dataset["record"].values == i) for i in numbers
+        }
     if NUMBER not in dataset.dims:
         return {stem: dataset}
     found = {}
     for i in range(dataset.sizes[NUMBER]):
         single = dataset.isel({NUMBER: i})
-        numbers = {str(name): values.values.item() for name, values in single.variables.items() if values.ndim == 0}
+        numbers = {
+            str(name): values.values.item()
+            for name, values in single.variables.items()
+            if values.ndim == 0
+        }
         found[f"{stem}, {NUMBER} {i}"] = single.drop_vars(numbers).assign_attrs(numbers)
     return found
 
 
 def _is_joined(dataset: xr.Dataset) -> bool:
     """Whether several records lie behind each other, as a run over records stores them."""
-    return {"record", "part"} <= set(dataset.coords) and len(np.unique(dataset["record"].values)) > 1
+    return {"record", "part"} <= set(dataset.coords) and len(
+        np.unique(dataset["record"].values)
+    ) > 1
 
 
 def _share_out(split: Sequence[float], n: int, path: str) -> list[int]:
-    """Numbers of n trajectories for the parts: the nearest to their sizes, at least one where a part is above 0."""
+    """Numbers of n trajectories for the parts: the nearest to their sizes, at least one where a
+    part is above 0.
+    """
     lowest = [1 if size > 0 else 0 for size in split]
     if sum(lowest) > n:
         raise UserError(
@@ -147,5 +197,7 @@ def _share_out(split: Sequence[float], n: int, path: str) -> list[int]:
         )
     shares = list(lowest)
     while sum(shares) < n:
-        shares[int(np.argmax([size * n - share for size, share in zip(split, shares, strict=True)]))] += 1
+        shares[
+            int(np.argmax([size * n - share for size, share in zip(split, shares, strict=True)]))
+        ] += 1
     return shares

@@ -31,7 +31,9 @@ LEAST_SAMPLES = 2  # that a batch is fitted to
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GPRegressor(RegressorMixin, BaseEstimator):
-    """What both estimators share: parameters that become the settings of one identification per output."""
+    """What both estimators share: parameters that become the settings of one identification per
+    output.
+    """
 
     budget: int = 100
     kernel: Kernel | None = None
@@ -48,7 +50,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     random_state: Any = 0
 
     def _identification(self, narx: Narx, n_samples: int | None = None) -> Identification:
-        """Identification with these parameters; a batch of fewer samples than the training wants trains on all of them.
+        """Identification with these parameters; a batch of fewer samples than the training wants
+        trains on all of them.
 
         Raises
         ------
@@ -61,11 +64,22 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         changes: dict[str, Any] = {}
         if self.kernel is not None:
             if "kernel" not in [field.name for field in fields(training)]:  # type: ignore[arg-type]
-                raise UserError(f"kernel: {type(training).__name__} chooses its kernel itself; leave kernel out")
+                raise UserError(
+                    f"kernel: {type(training).__name__} chooses its kernel itself; leave kernel out"
+                )
             changes["kernel"] = self.kernel
         if n_samples is not None and (training.n_initial is None or training.n_initial > n_samples):
             changes["n_initial"] = n_samples
-        rules = ("mean", "insertion", "acceptance", "reduction", "learning", "forgetting", "gate", "selection")
+        rules = (
+            "mean",
+            "insertion",
+            "acceptance",
+            "reduction",
+            "learning",
+            "forgetting",
+            "gate",
+            "selection",
+        )
         settings = Settings(
             training=replace(training, **changes) if changes else training,  # type: ignore[type-var]
             budget=self.budget,
@@ -100,14 +114,16 @@ Target = float | Mapping[Hashable, float]
 
 
 class OnlineGPRegressor(GPRegressor):
-    """Regression with a Gaussian process that learns from a stream and keeps at most `budget` points.
+    """Regression with a Gaussian process that learns from a stream and keeps at most `budget`
+    points.
 
-    The rows come in the order of time: the first ones (``training.n_initial``, or all of a smaller batch) give the
-    hyper-parameters, every later row is predicted and then learned from, by `sysid.Identification`. Several
-    outputs have one Gaussian process each over the same features.
+    The rows come in the order of time: the first ones (``training.n_initial``, or all of a smaller
+    batch) give the hyper-parameters, every later row is predicted and then learned from, by
+    `sysid.Identification`. Several outputs have one Gaussian process each over the same features.
 
-    `partial_fit` and `learn_one` go on where the calls before ended. Until they have seen ``training.n_initial``
-    rows there is no Gaussian process yet: mean and standard deviation of the targets so far are predicted.
+    `partial_fit` and `learn_one` go on where the calls before ended. Until they have seen
+    ``training.n_initial`` rows there is no Gaussian process yet: mean and standard deviation of the
+    targets so far are predicted.
 
     Parameters
     ----------
@@ -118,7 +134,8 @@ class OnlineGPRegressor(GPRegressor):
     training : Training, optional
         None: `sysid.Adaptive`.
     mean, insertion, acceptance, reduction, learning, forgetting, gate, selection : optional
-        As in `sysid.Settings`; None: its defaults (``gate="none"``: no gate). Thresholds are in the unit of the target.
+        As in `sysid.Settings`; None: its defaults (``gate="none"``: no gate). Thresholds are in the
+        unit of the target.
     standardise : bool
         Whether the training standardises the features; `sysid.Fixed` never does.
     random_state : int, RandomState or None
@@ -164,9 +181,11 @@ class OnlineGPRegressor(GPRegressor):
         return self._learn(x, targets)
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Mean (n,) or (n, m) of the targets at X (n, p); with `return_std` also the standard deviation.
+        """Mean (n,) or (n, m) of the targets at X (n, p); with `return_std` also the standard
+        deviation.
 
-        The standard deviation is that of a measurement: what the model does not know, and the noise.
+        The standard deviation is that of a measurement: what the model does not know, and the
+        noise.
         """
         check_is_fitted(self)
         x = validate_data(self, X, reset=False, dtype=np.float64)
@@ -179,19 +198,23 @@ class OnlineGPRegressor(GPRegressor):
         Parameters
         ----------
         x
-            Features by name; the same names in every call. After `fit` on an array they are ``x0``, ``x1``, ...
+            Features by name; the same names in every call. After `fit` on an array they are ``x0``,
+            ``x1``, ...
         y
             The target, or several by name.
 
         Raises
         ------
         ValueError, TypeError
-            A feature or target missing or new, a value that is not a finite number. Nothing has been learned then.
+            A feature or target missing or new, a value that is not a finite number. Nothing has
+            been learned then.
         """
         is_first = not self.__sklearn_is_fitted__()
         names = tuple(x) if is_first else self._names
         row = _values(x, names, "features")
-        target_names = (tuple(y) if isinstance(y, Mapping) else None) if is_first else self._target_names
+        target_names = (
+            (tuple(y) if isinstance(y, Mapping) else None) if is_first else self._target_names
+        )
         target = _targets(y, target_names)
         if is_first:
             self.n_features_in_ = len(names)
@@ -226,7 +249,9 @@ class OnlineGPRegressor(GPRegressor):
     def _begin(self, targets: np.ndarray, n_samples: int | None = None, names: Any = None) -> None:
         """Empty identifications for targets (n,) or (n, m) of features that are known."""
         numbered = [f"x{j}" for j in range(self.n_features_in_)]
-        self._names: tuple[Hashable, ...] = tuple(names or vars(self).get("feature_names_in_", numbered))
+        self._names: tuple[Hashable, ...] = tuple(
+            names or vars(self).get("feature_names_in_", numbered)
+        )
         self._target_names = None
         self._target_shape = targets.shape[1:]
         features: list[str] = []
@@ -248,7 +273,11 @@ class OnlineGPRegressor(GPRegressor):
             identification.observe_many(x, column)
         self.n_samples_seen_ += len(x)
         collects = len(self.models_) < self.n_outputs_
-        self._first_targets = np.vstack([self._first_targets, columns]) if collects else np.empty((0, columns.shape[1]))
+        self._first_targets = (
+            np.vstack([self._first_targets, columns])
+            if collects
+            else np.empty((0, columns.shape[1]))
+        )
         return self
 
     def _moments(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -256,7 +285,9 @@ class OnlineGPRegressor(GPRegressor):
         shape = (len(x), *self._target_shape)
         if len(self.models_) < self.n_outputs_:
             first = self._first_targets
-            moments = (np.tile(value, (len(x), 1)) for value in (first.mean(axis=0), first.std(axis=0)))
+            moments = (
+                np.tile(value, (len(x), 1)) for value in (first.mean(axis=0), first.std(axis=0))
+            )
             return tuple(moment.reshape(shape) for moment in moments)  # type: ignore[return-value]
         found = [(model.predict(x), model.gp.noise_variance) for model in self.models_]
         mean = np.stack([prediction.mean for prediction, _ in found], axis=1)
@@ -270,7 +301,8 @@ _CHECKS: dict[str, Any] = {"dtype": np.float64, "y_numeric": True, "multi_output
 def _values(given: Mapping[Hashable, float], names: tuple[Hashable, ...], kind: str) -> np.ndarray:
     """Values (p,) in the order of the names, which must be those given."""
     if given.keys() != set(names) or not names:
-        missing, new = [n for n in names if n not in given], [n for n in given if n not in names]
+        missing = [n for n in names if n not in given]
+        new = [n for n in given if n not in names]
         raise UserError(
             f"expected the {kind} {list(names)} in every sample, got {list(given)}: missing {missing}, new {new}"
         )

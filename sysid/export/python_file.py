@@ -17,7 +17,15 @@ import numpy as np
 from sysid import __version__, store
 from sysid.errors import UserError
 from sysid.export import standalone
-from sysid.gp.kernels import Kernel, Linear, Matern32, Matern52, Product, SquaredExponential, Sum
+from sysid.gp.kernels import (
+    Kernel,
+    Linear,
+    Matern32,
+    Matern52,
+    Product,
+    SquaredExponential,
+    Sum,
+)
 from sysid.model.description import name_of
 from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Target
@@ -36,7 +44,8 @@ FORMULAS: dict[type[Kernel], Callable[..., Any]] = {
 WIDTH = 118  # characters of a line
 N_CHECKED = 8  # regressors of the self-check
 N_STEPS = 20  # samples of its free run
-TOLERANCE = 1e-6  # of the self-check: rounding, also that of a badly conditioned model on another machine [-]
+# of the self-check: rounding, also that of a badly conditioned model on another machine [-]
+TOLERANCE = 1e-6
 
 HEAD = '''\
 """Identified Gaussian process model, exported from sysid {version}.
@@ -74,26 +83,31 @@ if __name__ == "__main__":
 
 
 def export_python(
-    model: Model | JointModel, path: str | os.PathLike[str], *, addition: str = "", usage: str = "", checks: str = ""
+    model: Model | JointModel,
+    path: str | os.PathLike[str],
+    *,
+    addition: str = "",
+    usage: str = "",
+    checks: str = "",
 ) -> Path:
     """Write a Python file that predicts as the model does, with NumPy alone; returns its path.
 
-    The file has ``regressors`` (from signals), ``predict`` (mean and variance one step ahead), ``simulate`` (the mean
-    in free run) and ``start`` (a loop of your own, with ``step`` for one sample). It states lags and units, holds
-    every number in full precision, and checks itself when it is run.
-    It appears under its name only after that check has passed.
+    The file has ``regressors`` (from signals), ``predict`` (mean and variance one step ahead),
+    ``simulate`` (the mean in free run) and ``start`` (a loop of your own, with ``step`` for one
+    sample). It states lags and units, holds every number in full precision, and checks itself when
+    it is run. It appears under its name only after that check has passed.
 
     Parameters
     ----------
     model : Model or JointModel
-        A single model that looks at other outputs can predict, not simulate: its file lacks ``simulate`` and
-        ``start``.
+        A single model that looks at other outputs can predict, not simulate: its file lacks
+        ``simulate`` and ``start``.
     path
         Ends in ``.py``; a file of that name is replaced.
     addition, usage, checks
-        Python text that makes more of the model, before the file checks itself: it knows `MODEL`, and may replace
-        ``regressors``, ``simulate`` and ``start``; lines about it for the head of the file; further pairs ``(found,
-        kept)``.
+        Python text that makes more of the model, before the file checks itself: it knows `MODEL`,
+        and may replace ``regressors``, ``simulate`` and ``start``; lines about it for the head of
+        the file; further pairs ``(found, kept)``.
 
     Raises
     ------
@@ -124,7 +138,10 @@ def export_python(
         f"TOLERANCE = {TOLERANCE!r}",
         "",
         "",
-        CHECK.format(free=("" if window is None else ", (MODEL.simulate(CHECK_U, CHECK_Y_INIT), CHECK_Y)") + checks),
+        CHECK.format(
+            free=("" if window is None else ", (MODEL.simulate(CHECK_U, CHECK_Y_INIT), CHECK_Y)")
+            + checks
+        ),
     ]
     text = "\n".join(lines)
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +158,8 @@ def export_python(
 
 def _head(models: Sequence[Model], name: str, window: int | None, usage: str) -> str:
     """Docstring."""
-    model, narx = models[0], models[0].narx
+    model = models[0]
+    narx = models[0].narx
     time = model.origin.sampling_time
     facts = [
         *([_safe(usage)] if usage else []),
@@ -157,13 +175,16 @@ def _head(models: Sequence[Model], name: str, window: int | None, usage: str) ->
         first=narx.max_lag,
         second=narx.max_lag + 1,
         free_run="\n" if window is None else FREE_RUN.format(name=name, window=window) + "\n\n",
-        facts="\n".join(line for fact in facts for line in textwrap.wrap(fact, WIDTH, subsequent_indent="    ")),
+        facts="\n".join(
+            line for fact in facts for line in textwrap.wrap(fact, WIDTH, subsequent_indent="    ")
+        ),
     )
 
 
 def _signal(model: Model, signal: str) -> str:
     kind = "Output" if signal in model.narx.output_names else "Input"
-    unit, lags = model.origin.unit(signal) or "unit not known", model.narx.lags[signal]
+    unit = model.origin.unit(signal) or "unit not known"
+    lags = model.narx.lags[signal]
     return f"{kind} {_safe(signal)} [{_safe(unit)}], lags {', '.join(map(str, lags)) or 'none'}."
 
 
@@ -174,7 +195,8 @@ def _safe(text: str) -> str:
 
 def _constants(models: Sequence[Model]) -> list[str]:
     """Write what the model states beside its numbers."""
-    model, narx = models[0], models[0].narx
+    model = models[0]
+    narx = models[0].narx
     pairs = "".join(f"    {pair!r},\n" for pair in narx.features)
     return [
         f"OUTPUTS = {narx.output_names!r}",
@@ -194,7 +216,9 @@ def _numbers(model: Model, i: int) -> list[str]:
         raise _no_formula(model.mean)
     vectors: dict[str, np.ndarray] = {}
     kernel = _kernel_text(model.gp.kernel, i, vectors)
-    state, origin, n = model.gp.exact_form(), np.zeros((1, model.narx.n_features)), model.gp.n_points
+    state = model.gp.exact_form()
+    origin = np.zeros((1, model.narx.n_features))
+    n = model.gp.n_points
     named = vectors | {
         f"SLOPES_{i}": model.mean.gradient(origin)[0],
         f"OFFSET_{i}": model.scaling.offset,
@@ -247,21 +271,33 @@ def _evidence(models: Sequence[Model], window: int | None) -> list[str]:
         "CHECK_VARIANCE": variance.ravel(),
         "CHECK_SCALE": np.maximum(prior, np.sqrt(prior)),
     }
-    if window is not None:  # a free run through typical inputs, as far as it stays within its bounds
+    if (
+        window is not None
+    ):  # a free run through typical inputs, as far as it stays within its bounds
         narx = models[0].narx
         x = _typical_regressors(models[0], narx.max_lag + N_STEPS)
         column = {name: j for j, (name, _) in reversed(list(enumerate(narx.features)))}
         u = x[:, [column[name] for name in narx.input_names]]
-        y = np.stack([x[:window, column[name]] for name in narx.output_names], axis=1) if window else np.empty((0, 1))
+        y = (
+            np.stack([x[:window, column[name]] for name in narx.output_names], axis=1)
+            if window
+            else np.empty((0, 1))
+        )
         run = free_run(JointModel(tuple(models)), u, y)
         inside = window + (len(run.mean) if run.left is None else run.left)
         path = np.concatenate([y, run.mean])[:inside]
-        named |= {"CHECK_U": u[: max(inside, window + 1)], "CHECK_Y_INIT": y, "CHECK_Y": path.ravel()}
+        named |= {
+            "CHECK_U": u[: max(inside, window + 1)],
+            "CHECK_Y_INIT": y,
+            "CHECK_Y": path.ravel(),
+        }
     return [_array(name, values) for name, values in named.items()]
 
 
 def _typical_regressors(model: Model, n: int) -> np.ndarray:
-    """Regressors (n, p) near the stored points, or about the offset of the features if there are none."""
+    """Regressors (n, p) near the stored points, or about the offset of the features if there are
+    none.
+    """
     generator = np.random.default_rng(0)
     z = generator.normal(size=(n, model.scaling.n_coordinates))
     if model.gp.n_points:

@@ -1,4 +1,5 @@
-"""What an exported model computes, with NumPy alone: everything below this docstring is copied into the exported files.
+"""What an exported model computes, with NumPy alone: everything below this docstring is copied into
+the exported files.
 
 It runs with Python 3.9 and NumPy 1.20, too.
 """
@@ -13,9 +14,13 @@ import numpy as np
 
 
 class Part(NamedTuple):
-    """Gaussian process of one output; N points from the oldest to the youngest, in q coordinates of p features."""
+    """Gaussian process of one output; N points from the oldest to the youngest, in q coordinates of
+    p features.
+    """
 
-    kernel: tuple[Callable[..., Any], Any]  # formula and its parameters; of a sum or product: and its parts
+    kernel: tuple[
+        Callable[..., Any], Any
+    ]  # formula and its parameters; of a sum or product: and its parts
     intercept: float  # of the mean function, unit of the target
     slopes: np.ndarray  # (p,) of the mean function
     offset: np.ndarray  # (p,) subtracted from the features
@@ -39,31 +44,46 @@ class ExportedModel(NamedTuple):
     window: int  # first outputs that a free run needs
 
     def predict(self, regressors: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and latent variance of the targets at regressors (n, p): (n,), or (n, number of targets) of several."""
-        x, p = np.asarray(regressors, dtype=float), len(self.features)
+        """Mean and latent variance of the targets at regressors (n, p): (n,), or (n, number of
+        targets) of several.
+        """
+        x = np.asarray(regressors, dtype=float)
+        p = len(self.features)
         if x.ndim != 2 or x.shape[1] != p or not np.isfinite(x).all():
             raise ValueError(f"regressors: expected finite numbers (n, {p}), got shape {x.shape}")
         found = [moments(part, x) for part in self.parts]
         return shaped([mean for mean, _ in found]), shaped([variance for _, variance in found])
 
     def regressors(self, u: Any, y: Any) -> np.ndarray:
-        """Regressors (n - L, p) of samples L, ..., n - 1 of inputs u and outputs y, L the largest lag."""
-        inputs, outputs = columns(u, self.inputs, "u"), columns(y, self.outputs, "y")
+        """Regressors (n - L, p) of samples L, ..., n - 1 of inputs u and outputs y, L the largest
+        lag.
+        """
+        inputs = columns(u, self.inputs, "u")
+        outputs = columns(y, self.outputs, "y")
         if len(inputs) != len(outputs):
-            raise ValueError(f"expected u and y of one length, got {len(inputs)} and {len(outputs)}")
+            raise ValueError(
+                f"expected u and y of one length, got {len(inputs)} and {len(outputs)}"
+            )
         first = max([lag for _, lag in self.features])
         return lagged(self.features, self.signals(inputs, outputs), np.arange(first, len(outputs)))
 
     def simulate(self, u: Any, y_init: Any) -> np.ndarray:
-        """Outputs in free run, (n,) or (n, number of outputs), from inputs u and the first outputs y_init.
+        """Outputs in free run, (n,) or (n, number of outputs), from inputs u and the first outputs
+        y_init.
 
         The first outputs are returned as they are; lags that reach before them hold the first.
         """
-        inputs, first = columns(u, self.inputs, "u"), columns(y_init, self.outputs, "y_init")
-        n, start = len(inputs), len(first)
+        inputs = columns(u, self.inputs, "u")
+        first = columns(y_init, self.outputs, "y_init")
+        n = len(inputs)
+        start = len(first)
         if not self.window <= start < n:
-            raise ValueError(f"y_init: expected {self.window} to {n - 1} first outputs, got {start}")
-        signals = self.signals(inputs, np.concatenate([first, np.zeros((n - start, len(self.outputs)))]))
+            raise ValueError(
+                f"y_init: expected {self.window} to {n - 1} first outputs, got {start}"
+            )
+        signals = self.signals(
+            inputs, np.concatenate([first, np.zeros((n - start, len(self.outputs)))])
+        )
         for k in range(start, n):
             x = lagged(self.features, signals, k)
             for i, name in enumerate(self.outputs):
@@ -72,7 +92,9 @@ class ExportedModel(NamedTuple):
         return shaped([signals[name] for name in self.outputs])
 
     def start(self, u: Any, y: Any) -> Loop:
-        """Loop of your own behind the first inputs u and outputs y, as many as a free run needs, or more."""
+        """Loop of your own behind the first inputs u and outputs y, as many as a free run needs, or
+        more.
+        """
         return Loop(self, u, y)
 
     def signals(self, inputs: np.ndarray, outputs: np.ndarray) -> dict[str, np.ndarray]:
@@ -83,17 +105,22 @@ class ExportedModel(NamedTuple):
 
 
 class Loop:
-    """The model beside a running plant: one sample in, its prediction out; the lags are kept here."""
+    """The model beside a running plant: one sample in, its prediction out; the lags are kept
+    here.
+    """
 
     def __init__(self, model: ExportedModel, u: Any, y: Any) -> None:
         """Begin behind these first samples."""
-        inputs, outputs = columns(u, model.inputs, "u"), columns(y, model.outputs, "y")
+        inputs = columns(u, model.inputs, "u")
+        outputs = columns(y, model.outputs, "y")
         if not model.window <= len(outputs) == len(inputs):
             raise ValueError(
                 f"expected u and y of the first {model.window} or more samples, got {len(inputs)} and {len(outputs)}"
             )
         self.model, self.last = model, max([lag for _, lag in model.features])
-        self.kept: dict[str, np.ndarray] = {}  # the last samples of every signal, the present one at the end
+        self.kept: dict[
+            str, np.ndarray
+        ] = {}  # the last samples of every signal, the present one at the end
         for k in range(len(inputs)):
             self.append(inputs[k], outputs[k])
 
@@ -104,10 +131,12 @@ class Loop:
             self.kept[name] = np.append(kept[1:], value)
 
     def step(self, u: Any, y: Any = None) -> tuple[Any, Any]:
-        """Mean and latent variance of the outputs of this sample, from its inputs and all before it.
+        """Mean and latent variance of the outputs of this sample, from its inputs and all before
+        it.
 
-        Then y is taken for what was measured at this sample; without it the mean is, within its bounds, as in a free
-        run: the variance remains that of one step. Numbers for a single output, else arrays (number of outputs,).
+        Then y is taken for what was measured at this sample; without it the mean is, within its
+        bounds, as in a free run: the variance remains that of one step. Numbers for a single
+        output, else arrays (number of outputs,).
         """
         model = self.model
         row = columns(np.reshape(u, (1, -1)), model.inputs, "u")[0]
@@ -164,7 +193,9 @@ def matern_32(parameters: np.ndarray, points: np.ndarray, x: np.ndarray) -> Any:
 
 
 def matern_52(parameters: np.ndarray, points: np.ndarray, x: np.ndarray) -> Any:
-    """``variance (1 + a + a^2 / 3) exp(-a)``, ``a = sqrt(5) r``; parameters: variance, length scales."""
+    """``variance (1 + a + a^2 / 3) exp(-a)``, ``a = sqrt(5) r``; parameters: variance, length
+    scales.
+    """
     a = np.sqrt(5.0 * squared_distances(points, x, parameters[1:]))
     return parameters[0] * (1.0 + a + a * a / 3.0) * np.exp(-a)
 
@@ -189,17 +220,23 @@ def squared_distances(points: np.ndarray, x: np.ndarray, length_scales: np.ndarr
     return sum(((points[d] - x[d]) / length_scales[d]) ** 2 for d in range(len(x)))
 
 
-def lagged(features: Sequence[tuple[str, int]], signals: Mapping[str, np.ndarray], k: Any) -> np.ndarray:
+def lagged(
+    features: Sequence[tuple[str, int]], signals: Mapping[str, np.ndarray], k: Any
+) -> np.ndarray:
     """Features of samples k: every signal (n,) at k - lag; lags before the first sample hold it."""
     return np.stack([signals[name][np.maximum(k - lag, 0)] for name, lag in features], axis=-1)
 
 
 def columns(values: Any, names: Sequence[str], kind: str) -> np.ndarray:
-    """Finite numbers (n, number of names) of values (n, number of names), or (n,) of a single name."""
+    """Finite numbers (n, number of names) of values (n, number of names), or (n,) of a single
+    name.
+    """
     array = np.asarray(values, dtype=float)
     array = array[:, None] if array.ndim == 1 and len(names) == 1 else array
     if array.ndim != 2 or array.shape[1] != len(names) or not np.isfinite(array).all():
-        raise ValueError(f"{kind}: expected finite numbers (n, {len(names)}) of {list(names)}, got {array.shape}")
+        raise ValueError(
+            f"{kind}: expected finite numbers (n, {len(names)}) of {list(names)}, got {array.shape}"
+        )
     return array
 
 

@@ -20,8 +20,9 @@ RELATIVE_CONSTANT = 1e-12  # a feature whose std is below this fraction of its m
 class AffineMap:
     """Map of features x (p,) in their own units to coordinates z (q,) of the kernel.
 
-    ``z = (x - offset) / scale`` with one scale per feature, or ``z = A (x - offset)`` with a matrix (`of_matrix`). A
-    row alone gives the same bits as the same row in a batch. Arrays are copied and read-only.
+    ``z = (x - offset) / scale`` with one scale per feature, or ``z = A (x - offset)`` with a matrix
+    (`of_matrix`). A row alone gives the same bits as the same row in a batch. Arrays are copied and
+    read-only.
 
     Parameters
     ----------
@@ -64,15 +65,20 @@ class AffineMap:
             getattr(self, name).setflags(write=False)
         object.__setattr__(self, "constant", tuple(int(i) for i in self.constant))
         if not np.all(self.scale > 0):
-            raise UserError(f"AffineMap(scale) must be positive, got {self.scale.tolist()}: use 1 for no scaling")
+            raise UserError(
+                f"AffineMap(scale) must be positive, got {self.scale.tolist()}: use 1 for no scaling"
+            )
         if not all(0 <= i < p for i in self.constant):
             raise UserError(f"AffineMap(constant={self.constant}) must be indices below {p}")
         if self.matrix is not None and not (len(self.matrix) and np.all(self.scale == 1)):
-            raise UserError("AffineMap(matrix) must have rows, and the scale be 1: divide the matrix by the scale")
+            raise UserError(
+                "AffineMap(matrix) must have rows, and the scale be 1: divide the matrix by the scale"
+            )
 
     @classmethod
     def fit(cls, x: ArrayLike) -> AffineMap:
-        """Offset = mean and scale = population standard deviation of each column of the training samples.
+        """Offset = mean and scale = population standard deviation of each column of the training
+        samples.
 
         A column counts as constant if its standard deviation is no larger than rounding,
         ``std <= 1e-12 * |mean|``; it gets scale 1 and is reported in `constant`.
@@ -85,14 +91,21 @@ class AffineMap:
         Raises
         ------
         ValueError
-            Not two-dimensional, no samples, or values that are not finite (how many, which is the first).
+            Not two-dimensional, no samples, or values that are not finite (how many, which is the
+            first).
         """
         x = np.asarray(x, dtype=np.float64)
         if x.ndim != 2 or x.shape[0] == 0:
-            raise UserError(f"AffineMap.fit: expected samples (n, p), n >= 1, got {x.shape}; one feature is x[:, None]")
+            raise UserError(
+                f"AffineMap.fit: expected samples (n, p), n >= 1, got {x.shape}; one feature is x[:, None]"
+            )
         mean, std = _moments(matrix(x, x.shape[1], "AffineMap.fit(x)"))
         is_constant = std <= RELATIVE_CONSTANT * np.abs(mean)
-        return cls(mean, np.where(is_constant, 1.0, std), tuple(np.flatnonzero(is_constant).tolist()))
+        return cls(
+            mean,
+            np.where(is_constant, 1.0, std),
+            tuple(np.flatnonzero(is_constant).tolist()),
+        )
 
     @classmethod
     def identity(cls, n_features: int) -> AffineMap:
@@ -101,10 +114,11 @@ class AffineMap:
 
     @classmethod
     def of_matrix(cls, offset: ArrayLike, matrix: ArrayLike) -> AffineMap:
-        """Map ``z = A (x - offset)`` with a matrix A (q, p): a squared exponential of z has the metric ``A'A``.
+        """Map ``z = A (x - offset)`` with a matrix A (q, p): a squared exponential of z has the
+        metric ``A'A``.
 
-        Lagged signals are nearly collinear. A length scale per lag cannot tell a level from a difference; a
-        combination of lags can.
+        Lagged signals are nearly collinear. A length scale per lag cannot tell a level from a
+        difference; a combination of lags can.
 
         Examples
         --------
@@ -130,13 +144,17 @@ class AffineMap:
 
     def transform(self, x: ArrayLike) -> Array:
         """Coordinates of a row (p,) or of rows (n, p)."""
-        if not (type(x) is np.ndarray and x.dtype == np.float64 and x.shape[1:] == self.offset.shape):
+        if not (
+            type(x) is np.ndarray and x.dtype == np.float64 and x.shape[1:] == self.offset.shape
+        ):
             x = self._rows(x)
         centred: Array = x - self.offset
         if self.matrix is None:
             return centred / self.scale
         z = np.zeros((*centred.shape[:-1], len(self.matrix)))
-        for d, column in enumerate(self.matrix.T):  # a matrix product of one row has other bits than that of a batch
+        for d, column in enumerate(
+            self.matrix.T
+        ):  # a matrix product of one row has other bits than that of a batch
             z += centred[..., d, None] * column
         return z
 
@@ -149,13 +167,18 @@ class AffineMap:
             The map has a matrix, or z another shape.
         """
         if self.matrix is not None:
-            raise UserError("AffineMap.inverse: a map with a matrix has none; solve linear_part() for the features")
+            raise UserError(
+                "AffineMap.inverse: a map with a matrix has none; solve linear_part() for the features"
+            )
         return self.offset + self.scale * self._rows(z)
 
     def _rows(self, x: ArrayLike) -> Array:
-        array, p = np.asarray(x, dtype=np.float64), self.n_features
+        array = np.asarray(x, dtype=np.float64)
+        p = self.n_features
         if array.ndim not in (1, 2) or array.shape[-1] != p:
-            raise UserError(f"AffineMap of {p} features: expected shape ({p},) or (n, {p}), got {array.shape}")
+            raise UserError(
+                f"AffineMap of {p} features: expected shape ({p},) or (n, {p}), got {array.shape}"
+            )
         return array
 
     def __eq__(self, other: object) -> bool:
@@ -166,7 +189,12 @@ class AffineMap:
 
     def _key(self) -> tuple[Any, ...]:
         matrix = None if self.matrix is None else tuple(map(tuple, self.matrix.tolist()))
-        return tuple(self.offset.tolist()), tuple(self.scale.tolist()), self.constant, matrix
+        return (
+            tuple(self.offset.tolist()),
+            tuple(self.scale.tolist()),
+            self.constant,
+            matrix,
+        )
 
 
 Scaling = AffineMap  #: earlier name of maps with a scale
@@ -176,11 +204,13 @@ Projection = AffineMap.of_matrix  #: earlier name of maps with a matrix
 def _moments(x: Array) -> tuple[Array, Array]:
     """Mean and population standard deviation per column, free of overflow and of cancellation.
 
-    Columns are first divided by a power of two near their largest magnitude, which costs no bit, and
-    counted from their first sample, so that a constant column has a standard deviation of exactly 0.
+    Columns are first divided by a power of two near their largest magnitude, which costs no bit,
+    and counted from their first sample, so that a constant column has a standard deviation of
+    exactly 0.
     """
     _, exponent = np.frexp(np.abs(x).max(axis=0))
     unit = np.ldexp(x, -exponent)
     deviation = unit - unit[0]
-    mean, std = unit[0] + deviation.mean(axis=0), deviation.std(axis=0)
+    mean = unit[0] + deviation.mean(axis=0)
+    std = deviation.std(axis=0)
     return np.ldexp(mean, exponent), np.ldexp(std, exponent)

@@ -1,16 +1,18 @@
 """The compiled covariance rows of the kernels.
 
-They are in one file because numba's disk cache, in which they are kept (`Kernel.address`), knows only the text of the
-file itself. A kernel of one's own has its row beside its class.
+They are in one file because numba's disk cache, in which they are kept (`Kernel.address`), knows
+only the text of the file itself. A kernel of one's own has its row beside its class.
 
-A row receives ``(points, stride, n, p, x, parameters, out)`` and sets ``out[j] = k(points[:, j], x)`` for j < n;
-``points[d, j]`` is ``points[d * stride + j]``. It only indexes ``points``, ``x``, ``parameters`` and ``out``.
+A row receives ``(points, stride, n, p, x, parameters, out)`` and sets ``out[j] = k(points[:, j],
+x)`` for j < n; ``points[d, j]`` is ``points[d * stride + j]``. It only indexes ``points``, ``x``,
+``parameters`` and ``out``.
 
-Sums and products have one row together, `composition`. Its parameters are a program: how many numbers it has, how many
-rows its stack needs, then instructions ``(code, how many numbers follow, these numbers)``. A code from 0 on is the
-place of a row among `SHIPPED`, followed by the parameters of that row, which is put on the stack. `ADD` and `MULTIPLY`
-join the two newest rows of the stack. So one compiled row serves every composition of shipped rows. Rows of one's own
-have the codes after those of `SHIPPED`; a composition that has some is compiled for them (`composition_with`).
+Sums and products have one row together, `composition`. Its parameters are a program: how many
+numbers it has, how many rows its stack needs, then instructions ``(code, how many numbers follow,
+these numbers)``. A code from 0 on is the place of a row among `SHIPPED`, followed by the parameters
+of that row, which is put on the stack. `ADD` and `MULTIPLY` join the two newest rows of the stack.
+So one compiled row serves every composition of shipped rows. Rows of one's own have the codes after
+those of `SHIPPED`; a composition that has some is compiled for them (`composition_with`).
 """
 
 from collections.abc import Callable
@@ -26,7 +28,9 @@ from numba.extending import intrinsic
 
 from sysid.gp.formula import FLOATS, PLAIN
 
-ADD, MULTIPLY = -1, -2  # codes of instructions that join the two newest rows
+# codes of instructions that join the two newest rows
+ADD = -1
+MULTIPLY = -2
 
 _inline = njit(error_model="numpy", inline="always")  # one function is compiled instead of ten
 
@@ -41,27 +45,36 @@ else:
 
     @intrinsic
     def _scale(_typing_context, value, shifted):  # type: ignore[no-untyped-def]
-        """``value 2^k`` of ``shifted = k + 1.5 2^52``, an integer k from -1022 to 1023: k goes into the exponent."""
+        """``value 2^k`` of ``shifted = k + 1.5 2^52``, an integer k from -1022 to 1023: k goes into
+        the exponent.
+        """
 
         def generate(_context, builder, _signature, arguments):  # type: ignore[no-untyped-def]
             value, shifted = arguments
             word = ir.IntType(64)
             exponent = builder.shl(builder.bitcast(shifted, word), ir.Constant(word, 52))
-            power = builder.bitcast(builder.add(exponent, ir.Constant(word, 1023 << 52)), ir.DoubleType())
+            power = builder.bitcast(
+                builder.add(exponent, ir.Constant(word, 1023 << 52)), ir.DoubleType()
+            )
             return builder.fmul(value, power)
 
         return types.float64(value, shifted), generate
 
     @njit(error_model="numpy", inline="always", fastmath={"contract"})
     def exp(x):  # type: ignore[no-untyped-def]
-        """Exponential of x <= 0 to 1.2 units in the last place, without a call: the loops around it are vectorised.
+        """Exponential of x <= 0 to 1.2 units in the last place, without a call: the loops around it
+        are vectorised.
 
-        ``exp(x) = 2^k exp(r)``, k the integer nearest to x / log 2, and exp(r) its Taylor polynomial of degree 13,
-        whose remainder is 4e-18 for |r| <= log(2) / 2. Below -708 it is 0.
+        ``exp(x) = 2^k exp(r)``, k the integer nearest to x / log 2, and exp(r) its Taylor
+        polynomial of degree 13, whose remainder is 4e-18 for |r| <= log(2) / 2. Below -708 it is 0.
         """
-        shifted = x * 1.4426950408889634 + 6755399441055744.0  # adding 1.5 2^52 rounds to an integer
+        shifted = (
+            x * 1.4426950408889634 + 6755399441055744.0
+        )  # adding 1.5 2^52 rounds to an integer
         k = shifted - 6755399441055744.0
-        r = (x - k * 6.93145751953125e-1) - k * 1.42860682030941723212e-6  # log 2 in two parts (Cody and Waite)
+        r = (
+            x - k * 6.93145751953125e-1
+        ) - k * 1.42860682030941723212e-6  # log 2 in two parts (Cody and Waite)
         p = r * (1.0 / 6227020800.0) + 1.0 / 479001600.0
         p = p * r + 1.0 / 39916800.0
         p = p * r + 1.0 / 3628800.0
@@ -110,7 +123,9 @@ def squared_exponential(points, stride, n, p, x, parameters, out):  # type: igno
 
 
 def matern_32(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
-    """``out[j] = variance (1 + a) exp(-a)``, ``a = sqrt(3) r_j``; parameters: variance, length scales."""
+    """``out[j] = variance (1 + a) exp(-a)``, ``a = sqrt(3) r_j``; parameters: variance, length
+    scales.
+    """
     _squared_distances(points, stride, n, p, x, parameters, out)
     for j in range(n):
         a = sqrt(3.0 * out[j])
@@ -118,7 +133,9 @@ def matern_32(points, stride, n, p, x, parameters, out):  # type: ignore[no-unty
 
 
 def matern_52(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
-    """``out[j] = variance (1 + a + a^2 / 3) exp(-a)``, ``a = sqrt(5) r_j``; parameters: variance, length scales."""
+    """``out[j] = variance (1 + a + a^2 / 3) exp(-a)``, ``a = sqrt(5) r_j``; parameters: variance,
+    length scales.
+    """
     _squared_distances(points, stride, n, p, x, parameters, out)
     for j in range(n):
         a = sqrt(5.0 * out[j])
@@ -126,7 +143,9 @@ def matern_52(points, stride, n, p, x, parameters, out):  # type: ignore[no-unty
 
 
 def linear(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
-    """``out[j] = offset_variance + sum_d weight_variance[d] x[d] points[d, j]``; parameters: those variances."""
+    """``out[j] = offset_variance + sum_d weight_variance[d] x[d] points[d, j]``; parameters: those
+    variances.
+    """
     for j in range(n):
         out[j] = parameters[0]
     for d in range(p):
@@ -165,12 +184,22 @@ def _interpreter(rows: tuple[Callable[..., None], ...]) -> Any:
     @_inline
     def run(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
         stack = np.empty(int(parameters[1]) * n)
-        top, at = -n, 2
+        top = -n
+        at = 2
         while at < parameters[0]:
             code = int(parameters[at])
             if code >= 0:
                 top += n
-                call(code, points, stride, n, p, x, _after(parameters, at + 2), _after(stack, top))
+                call(
+                    code,
+                    points,
+                    stride,
+                    n,
+                    p,
+                    x,
+                    _after(parameters, at + 2),
+                    _after(stack, top),
+                )
             else:
                 top -= n
                 for j in range(top, top + n):
@@ -186,13 +215,17 @@ _run_shipped = _interpreter(SHIPPED)
 
 
 def composition(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
-    """``out[j] = k(points[:, j], x)`` of a sum or product of shipped kernels; parameters: its program."""
+    """``out[j] = k(points[:, j], x)`` of a sum or product of shipped kernels; parameters: its
+    program.
+    """
     _run_shipped(points, stride, n, p, x, parameters, out)
 
 
 @cache
 def composition_with(own: tuple[Callable[..., None], ...]) -> Callable[..., None]:
-    """`composition` for programs that call these rows too; not kept in the disk cache, which cannot know them."""
+    """`composition` for programs that call these rows too; not kept in the disk cache, which cannot
+    know them.
+    """
     run = _interpreter(SHIPPED + own)
 
     def composition_with_own(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]

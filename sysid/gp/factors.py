@@ -38,19 +38,29 @@ def factorise(state: Dictionary) -> None:
 def put_factors(state: Dictionary, upper: np.ndarray, lower: np.ndarray) -> None:
     """Let U (n, n) and F (n, n) be the factors, each by its triangle."""
     n = len(upper)
-    state.triangles[:n, : n + 1] = np.pad(np.triu(upper), ((0, 0), (1, 0))) + np.pad(np.tril(lower), ((0, 0), (0, 1)))
+    state.triangles[:n, : n + 1] = np.pad(np.triu(upper), ((0, 0), (1, 0))) + np.pad(
+        np.tril(lower), ((0, 0), (0, 1))
+    )
 
 
 def no_wider_than_prior(root: np.ndarray) -> bool:
     """Whether M'M is the covariance of a posterior in coordinates whose prior covariance is I."""
-    return bool((np.diag(root) > 0).all() and np.linalg.norm(root, 2) <= 1 + 1e-9 and not np.tril(root, -1).any())
+    return bool(
+        (np.diag(root) > 0).all()
+        and np.linalg.norm(root, 2) <= 1 + 1e-9
+        and not np.tril(root, -1).any()
+    )
 
 
 def scale_state(state: Dictionary, factor: float) -> None:
-    """Multiply the covariance of the points by a factor, and give everything that follows from it."""
+    """Multiply the covariance of the points by a factor, and give everything that follows from
+    it.
+    """
     root = np.sqrt(factor)
     state.covariance[:] *= factor
-    state.triangles[:] *= np.where(np.tri(len(state.triangles), len(state.triangles) + 1), 1.0 / root, root)  # F, U
+    state.triangles[:] *= np.where(
+        np.tri(len(state.triangles), len(state.triangles) + 1), 1.0 / root, root
+    )  # F, U
     state.precision[:] /= factor
     for array in (state.pivots, state.whitened):
         array[:] /= root
@@ -58,16 +68,20 @@ def scale_state(state: Dictionary, factor: float) -> None:
 
 
 def carry_over(old: Dictionary, new: Dictionary) -> None:
-    """Posterior of the places under a new prior, from that under the old one; both have the same points and ages.
+    """Posterior of the places under a new prior, from that under the old one; both have the same
+    points and ages.
 
-    With ``z = U'w`` and the old posterior ``w ~ N(b, P)``, the samples said ``exp(-z'A z/2 + h'z)`` with
-    ``A = U^-1 (P^-1 - I) U'^-1`` and ``h = U^-1 P^-1 b``. In the whitened coordinates of the new prior the precision is
-    ``I + V A V'``, V its factor, and the precision times the mean is ``V h``.
+    With ``z = U'w`` and the old posterior ``w ~ N(b, P)``, the samples said ``exp(-z'A z/2 + h'z)``
+    with ``A = U^-1 (P^-1 - I) U'^-1`` and ``h = U^-1 P^-1 b``. In the whitened coordinates of the
+    new prior the precision is ``I + V A V'``, V its factor, and the precision times the mean is ``V
+    h``.
     """
     n = int(old.counts[dictionary.N_POINTS])
     inverse = solve_triangular(np.triu(old.root[:n, :n]), np.eye(n))
     precision = inverse @ inverse.T
-    change = solve_triangular(np.triu(old.cholesky[:n, :n]), np.triu(new.cholesky[:n, :n]).T, trans="T").T  # V U^-1
+    change = solve_triangular(
+        np.triu(old.cholesky[:n, :n]), np.triu(new.cholesky[:n, :n]).T, trans="T"
+    ).T  # V U^-1
     weight = change @ (precision @ old.whitened[:n])
     precision = np.eye(n) + change @ (precision - np.eye(n)) @ change.T
     values, vectors = np.linalg.eigh(0.5 * (precision + precision.T))
@@ -80,18 +94,23 @@ def carry_over(old: Dictionary, new: Dictionary) -> None:
 def contradiction(state: Dictionary) -> float:
     """How far a state is from one computed from scratch: 0 if exact, infinite if it is nonsense.
 
-    The drift of the factors, and the largest relative residual of ``Ky a = y``, ``Fy = b`` and ``q``. If every sample
-    is learned, the targets do not say what b is: then that of ``Ua = b``.
+    The drift of the factors, and the largest relative residual of ``Ky a = y``, ``Fy = b`` and
+    ``q``. If every sample is learned, the targets do not say what b is: then that of ``Ua = b``.
     """
     n = int(state.counts[dictionary.N_POINTS])
     if n == 0:
         return 0.0
     order = state.order[:n]
-    ky, y, upper = state.covariance[np.ix_(order, order)], state.targets[order], np.triu(state.cholesky[:n, :n])
+    ky = state.covariance[np.ix_(order, order)]
+    y = state.targets[order]
+    upper = np.triu(state.cholesky[:n, :n])
     of_stored = ((ky @ state.weights[:n], y), (upper.T @ state.whitened[:n], y))
     pairs = (
         *(((upper @ state.weights[:n], state.whitened[:n]),) if state.root.size else of_stored),
-        ((np.tril(state.factor[:n, :n]) ** 2).sum(axis=0) / state.precision[:n], np.ones(n)),
+        (
+            (np.tril(state.factor[:n, :n]) ** 2).sum(axis=0) / state.precision[:n],
+            np.ones(n),
+        ),
         (np.diag(state.cholesky)[:n] * state.pivots[:n], np.ones(n)),
     )
     residuals = [np.max(np.abs(a - b)) / max(float(np.max(np.abs(b))), 1e-300) for a, b in pairs]

@@ -42,11 +42,22 @@ def _score_points(n, residual, variance, noise_variance, out):  # type: ignore[n
 
 
 def _of_points(formula: Callable[..., Any]) -> Callable[..., Any]:
-    """`_score_points` by this formula, as if it stood where the formula does: there its machine code is kept."""
+    """`_score_points` by this formula, as if it stood where the formula does: there its machine
+    code is kept.
+    """
     place = formula.__code__
-    code = _score_points.__code__.replace(co_filename=place.co_filename, co_firstlineno=place.co_firstlineno)
-    loop = FunctionType(code, {"formula": formula if PLAIN else njit(error_model="numpy")(formula), "range": range})
-    loop.__qualname__, loop.__module__ = formula.__qualname__, formula.__module__
+    code = _score_points.__code__.replace(
+        co_filename=place.co_filename, co_firstlineno=place.co_firstlineno
+    )
+    loop = FunctionType(
+        code,
+        {
+            "formula": formula if PLAIN else njit(error_model="numpy")(formula),
+            "range": range,
+        },
+    )
+    loop.__qualname__ = formula.__qualname__
+    loop.__module__ = formula.__module__
     return loop
 
 
@@ -58,8 +69,8 @@ def address(formula: Callable[..., Any], signature: Any, *, kept: bool = False) 
     formula : function of floats, compilable by numba
     signature : one of the constants `SCORE`, `DECISION`, `COVARIANCE`
     kept : bool
-        Whether the compiled code stays in numba's disk cache. That notices only changes of the formula's own file:
-        code that it calls must be there too.
+        Whether the compiled code stays in numba's disk cache. That notices only changes of the
+        formula's own file: code that it calls must be there too.
 
     Returns
     -------

@@ -21,7 +21,9 @@ DIAGONAL = 32  # points whose prior variances are differentiated at a time
 
 
 class Expected(NamedTuple):
-    """What is known of hyper-parameters before the likelihood speaks, in the units of the data; p features."""
+    """What is known of hyper-parameters before the likelihood speaks, in the units of the data; p
+    features.
+    """
 
     variance: float  # mean square of the target
     lengths: np.ndarray  # (p,) typical distances
@@ -29,7 +31,9 @@ class Expected(NamedTuple):
     length_scale_bounds: np.ndarray  # (p, 2) feature units
     log_length_scales: np.ndarray  # (p,) median of the log-normal prior
     length_scale_std: float  # of the logarithm; infinite: no prior
-    weight_bounds: np.ndarray  # (p, 2) of a linear function's weight variances, target unit^2 / feature unit^2
+    weight_bounds: (
+        np.ndarray
+    )  # (p, 2) of a linear function's weight variances, target unit^2 / feature unit^2
     log_weights: np.ndarray  # (p,) median of their log-normal prior
     weight_std: float  # of the logarithm; infinite: no prior
 
@@ -44,7 +48,9 @@ class Expected(NamedTuple):
 
 
 class SearchSpace(NamedTuple):
-    """Where a training searches the q log hyper-parameters of a kernel; equal bounds fix a hyper-parameter."""
+    """Where a training searches the q log hyper-parameters of a kernel; equal bounds fix a
+    hyper-parameter.
+    """
 
     start: np.ndarray  # (q,) first start
     along_lengths: np.ndarray  # (q,) change of each with the logarithm of all lengths
@@ -54,7 +60,8 @@ class SearchSpace(NamedTuple):
 
     def fix_first(self) -> "SearchSpace":
         """Return a copy whose first hyper-parameter is fixed at its start, without a prior."""
-        bounds, stds = self.bounds.copy(), self.stds.copy()
+        bounds = self.bounds.copy()
+        stds = self.stds.copy()
         bounds[0], stds[0] = self.start[0], np.inf
         return self._replace(bounds=bounds, stds=stds)
 
@@ -67,12 +74,14 @@ class SearchSpace(NamedTuple):
 class Kernel(ABC):
     """Covariance function ``k(x, x')`` of a Gaussian process.
 
-    A kernel states its covariance once, as the function `row` that fills a row of the covariance matrix; the compiled
-    online GP, the training and the batch prediction all use it. For training it also maps itself to a vector of
-    log hyper-parameters and contracts its gradient; the first of them must be the log of a variance.
+    A kernel states its covariance once, as the function `row` that fills a row of the covariance
+    matrix; the compiled online GP, the training and the batch prediction all use it. For training
+    it also maps itself to a vector of log hyper-parameters and contracts its gradient; the first of
+    them must be the log of a variance.
 
-    A kernel without hyper-parameters, such as ``Matern52()`` or ``Sum([Linear(), Matern52()])``, is a prototype for
-    any number of features. A training searches its hyper-parameters in its `search_space` and fills it.
+    A kernel without hyper-parameters, such as ``Matern52()`` or ``Sum([Linear(), Matern52()])``, is
+    a prototype for any number of features. A training searches its hyper-parameters in its
+    `search_space` and fills it.
     """
 
     row: ClassVar[Callable[..., None]]
@@ -108,7 +117,11 @@ class Kernel(ABC):
 
     @abstractmethod
     def contract_gradient(
-        self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray, others: np.ndarray | None = None
+        self,
+        weights: np.ndarray,
+        points: np.ndarray,
+        covariance: np.ndarray,
+        others: np.ndarray | None = None,
     ) -> np.ndarray:
         """``sum_ij weights_ij dK_ij / d log theta`` for every log hyper-parameter.
 
@@ -122,14 +135,21 @@ class Kernel(ABC):
         """
 
     def diagonal_gradient(self, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """``sum_i weights_i dk(x_i, x_i) / d log theta`` for every log hyper-parameter; weights (n,), points (n, p)."""
+        """``sum_i weights_i dk(x_i, x_i) / d log theta`` for every log hyper-parameter; weights
+        (n,), points (n, p).
+        """
         parts = (slice(first, first + DIAGONAL) for first in range(0, len(points), DIAGONAL))
-        gradients = [self.contract_gradient(np.diag(weights[i]), points[i], self(points[i], points[i])) for i in parts]
+        gradients = [
+            self.contract_gradient(np.diag(weights[i]), points[i], self(points[i], points[i]))
+            for i in parts
+        ]
         return np.asarray(np.sum(gradients, axis=0))
 
     @abstractmethod
     def input_gradient(self, inputs: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """``d k(x_i, z_j) / d x_i`` (m, n, p) of inputs x (m, p) and points z (n, p), target unit^2 / feature unit."""
+        """``d k(x_i, z_j) / d x_i`` (m, n, p) of inputs x (m, p) and points z (n, p), target unit^2
+        / feature unit.
+        """
 
     @property
     def is_prototype(self) -> bool:
@@ -143,7 +163,8 @@ class Kernel(ABC):
         return self.with_log_hyperparameters(logs)
 
     def with_scales(self, variance: float, length_scales: np.ndarray) -> Self:
-        """Kernel of the same kind, of this variance, whose functions change over these lengths (p,).
+        """Kernel of the same kind, of this variance, whose functions change over these lengths
+        (p,).
 
         Parameters
         ----------
@@ -152,14 +173,22 @@ class Kernel(ABC):
         length_scales : (p,)
             Feature units.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no with_scales, which a training needs")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no with_scales, which a training needs"
+        )
 
     def search_space(self, expected: Expected) -> SearchSpace:
-        """Where a training searches the log hyper-parameters: starts, bounds and priors from what is expected."""
-        raise NotImplementedError(f"{type(self).__name__} has no search_space, which a training needs")
+        """Where a training searches the log hyper-parameters: starts, bounds and priors from what
+        is expected.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has no search_space, which a training needs"
+        )
 
     def describe(self, features: Sequence[str]) -> dict[str, Any]:
-        """Class and fields as plain values for people, one number for each feature under its name."""
+        """Class and fields as plain values for people, one number for each feature under its
+        name.
+        """
         plain = {name: self._describe(value, features) for name, value in vars(self).items()}
         return {"class": type(self).__name__} | plain
 
@@ -180,7 +209,8 @@ class Kernel(ABC):
 
     def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Covariance matrix (m, n) between the rows of first (m, p) and second (n, p)."""
-        rows, others = matrix(first, self.n_features, "first"), matrix(second, self.n_features, "second")
+        rows = matrix(first, self.n_features, "first")
+        others = matrix(second, self.n_features, "second")
         out = np.empty((len(rows), len(others)))
         columns = np.ascontiguousarray(others.T)
         covariance_matrix(self.address, self.parameters(), columns, rows, out)
@@ -193,10 +223,15 @@ class Kernel(ABC):
         return out
 
     def log_variance(self, values: np.ndarray) -> tuple[float, np.ndarray]:
-        """Logarithm of the prior variance at features of one, and its gradient, by log hyper-parameters (q,)."""
-        kernel, one = self.with_log_hyperparameters(values), np.ones((1, self.n_features))
+        """Logarithm of the prior variance at features of one, and its gradient, by log
+        hyper-parameters (q,).
+        """
+        kernel = self.with_log_hyperparameters(values)
+        one = np.ones((1, self.n_features))
         variance = kernel(one, one)
-        return float(np.log(variance[0, 0])), kernel.contract_gradient(np.ones((1, 1)), one, variance) / variance[0, 0]
+        return float(np.log(variance[0, 0])), kernel.contract_gradient(
+            np.ones((1, 1)), one, variance
+        ) / variance[0, 0]
 
 
 def read_positive(owner: object, name: str) -> tuple[float, ...]:
@@ -212,7 +247,9 @@ def read_positive(owner: object, name: str) -> tuple[float, ...]:
         numbers = tuple(float(value) for value in np.atleast_1d(np.asarray(values, dtype=float)))
     except (TypeError, ValueError, OverflowError):
         shown = values.tolist() if isinstance(values, np.ndarray) else values
-        raise UserError(f"{type(owner).__name__}: {name} must be positive and finite, got {shown!r}") from None
+        raise UserError(
+            f"{type(owner).__name__}: {name} must be positive and finite, got {shown!r}"
+        ) from None
     if not numbers or not all(0 < value < np.inf for value in numbers):
         shown = values if np.ndim(values) == 0 else numbers
         raise UserError(f"{type(owner).__name__}: {name} must be positive and finite, got {shown}")
@@ -254,7 +291,10 @@ class OnePerFeature(Kernel):
 
     @property
     def hyperparameter_names(self) -> tuple[str, ...]:
-        return (self.names[0], *(f"{self.names[1]} {d + 1}" for d in range(self.n_features)))
+        return (
+            self.names[0],
+            *(f"{self.names[1]} {d + 1}" for d in range(self.n_features)),
+        )
 
     def log_hyperparameters(self) -> np.ndarray:
         """Logarithms of `parameters`."""
@@ -269,8 +309,8 @@ class OnePerFeature(Kernel):
 class Stationary(OnePerFeature):
     """Kernel of the scaled distance r with automatic relevance determination (ARD).
 
-    ``k(x, x') = variance f(r)``, ``r^2 = sum_d ((x_d - x'_d) / length_scale_d)^2``, ``f(0) = 1``. With the
-    slope ``s = -variance f'(r) / r`` (`slope`)::
+    ``k(x, x') = variance f(r)``, ``r^2 = sum_d ((x_d - x'_d) / length_scale_d)^2``, ``f(0) = 1``.
+    With the slope ``s = -variance f'(r) / r`` (`slope`)::
 
         dk / d log length_scale_d = s ((x_d - x'_d) / length_scale_d)^2
         dk / d x_d = -s (x_d - x'_d) / length_scale_d^2
@@ -280,7 +320,8 @@ class Stationary(OnePerFeature):
     variance : float
         Signal variance > 0, unit of the target squared.
     length_scales : sequence of float
-        One per feature, > 0, unit of the feature. A single number serves any number of features: a prototype.
+        One per feature, > 0, unit of the feature. A single number serves any number of features: a
+        prototype.
     """
 
     variance: float = 1.0  # target unit^2
@@ -290,7 +331,9 @@ class Stationary(OnePerFeature):
 
     @abstractmethod
     def slope(self, first: np.ndarray, second: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-        """``-variance f'(r) / r`` (m, n) between the rows of first (m, p) and second (n, p) of this covariance."""
+        """``-variance f'(r) / r`` (m, n) between the rows of first (m, p) and second (n, p) of this
+        covariance.
+        """
 
     def scaled(self, factor: float) -> Self:
         return replace(self, variance=factor * self.variance)
@@ -326,39 +369,66 @@ class Stationary(OnePerFeature):
         return float(values[0]), np.eye(1, len(values))[0]
 
     def contract_gradient(
-        self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray, others: np.ndarray | None = None
+        self,
+        weights: np.ndarray,
+        points: np.ndarray,
+        covariance: np.ndarray,
+        others: np.ndarray | None = None,
     ) -> np.ndarray:
         """See `Kernel.contract_gradient`.
 
-        With ``M = weights o s``, z and x the points and the others in length scales: ``sum_ij M_ij (z_id - x_jd)^2
-        = sum_i z_id^2 (M 1)_i + sum_j x_jd^2 (M'1)_j - 2 z_d' M x_d``.
+        With ``M = weights o s``, z and x the points and the others in length scales: ``sum_ij M_ij
+        (z_id - x_jd)^2 = sum_i z_id^2 (M 1)_i + sum_j x_jd^2 (M'1)_j - 2 z_d' M x_d``.
         """
         others = points if others is None else others
         m = weights * self.slope(points, others, covariance)
-        z, x = ((rows - points.mean(axis=0)) / np.asarray(self.length_scales) for rows in (points, others))
-        scales = (z * z).T @ m.sum(axis=1) + (x * x).T @ m.sum(axis=0) - 2.0 * np.einsum("id,id->d", z, m @ x)
+        z, x = (
+            (rows - points.mean(axis=0)) / np.asarray(self.length_scales)
+            for rows in (points, others)
+        )
+        scales = (
+            (z * z).T @ m.sum(axis=1)
+            + (x * x).T @ m.sum(axis=0)
+            - 2.0 * np.einsum("id,id->d", z, m @ x)
+        )
         return np.concatenate([[np.vdot(weights, covariance)], scales])
 
     def point_gradient(
-        self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray, others: np.ndarray
+        self,
+        weights: np.ndarray,
+        points: np.ndarray,
+        covariance: np.ndarray,
+        others: np.ndarray,
     ) -> np.ndarray:
-        """``sum_j weights_ij dk(z_i, x_j) / d z_i`` (n, p); points z, others x, the rest as in `contract_gradient`."""
-        m, centre = weights * self.slope(points, others, covariance), points.mean(axis=0)
+        """``sum_j weights_ij dk(z_i, x_j) / d z_i`` (n, p); points z, others x, the rest as in
+        `contract_gradient`.
+        """
+        m = weights * self.slope(points, others, covariance)
+        centre = points.mean(axis=0)
         pulled = m @ (others - centre) - m.sum(axis=1)[:, None] * (points - centre)
         return np.asarray(pulled / np.square(self.length_scales))
 
     def input_gradient(self, inputs: np.ndarray, points: np.ndarray) -> np.ndarray:
-        x, z = matrix(inputs, self.n_features, "inputs"), matrix(points, self.n_features, "points")
+        x = matrix(inputs, self.n_features, "inputs")
+        z = matrix(points, self.n_features, "points")
         difference = (z[None, :, :] - x[:, None, :]) / np.square(self.length_scales)
         slope = self.slope(x, z, self(x, z))
         return np.asarray(slope[:, :, None] * difference)
 
     def weighted_gradient(
-        self, inputs: np.ndarray, points: np.ndarray, weights: np.ndarray, covariance: np.ndarray
+        self,
+        inputs: np.ndarray,
+        points: np.ndarray,
+        weights: np.ndarray,
+        covariance: np.ndarray,
     ) -> np.ndarray:
-        """``sum_j weights_j d k(x_i, z_j) / d x_i`` (m, p): the gradient of a function that is a sum of kernels."""
-        x, z = matrix(inputs, self.n_features, "inputs"), matrix(points, self.n_features, "points")
-        found, centre = np.empty(x.shape), z.mean(axis=0)
+        """``sum_j weights_j d k(x_i, z_j) / d x_i`` (m, p): the gradient of a function that is a
+        sum of kernels.
+        """
+        x = matrix(inputs, self.n_features, "inputs")
+        z = matrix(points, self.n_features, "points")
+        found = np.empty(x.shape)
+        centre = z.mean(axis=0)
         points_and_one = weights[:, None] * np.column_stack([z - centre, np.ones(len(z))])
         for first in range(0, len(x), BLOCK):
             rows = slice(first, first + BLOCK)
@@ -369,7 +439,12 @@ class Stationary(OnePerFeature):
     def distances(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Scaled distances r (m, n) between the rows of first (m, p) and second (n, p)."""
         out = np.zeros((len(first), len(second)))
-        _add_squares(np.ascontiguousarray(first), np.ascontiguousarray(second.T), np.asarray(self.length_scales), out)
+        _add_squares(
+            np.ascontiguousarray(first),
+            np.ascontiguousarray(second.T),
+            np.asarray(self.length_scales),
+            out,
+        )
         return np.sqrt(out, out=out)
 
 
@@ -379,7 +454,9 @@ def _add_squares(first, second, scales, out):  # type: ignore[no-untyped-def]
     for i in range(len(first)):
         row = out[i]
         for d in range(len(scales)):
-            x, inverse, column = first[i, d], 1.0 / scales[d], second[d]
+            x = first[i, d]
+            inverse = 1.0 / scales[d]
+            column = second[d]
             for j in range(row.size):
                 difference = (column[j] - x) * inverse
                 row[j] += difference * difference
@@ -396,7 +473,8 @@ class SquaredExponential(Stationary):
     variance : float
         Signal variance sf2 > 0, unit of the target squared.
     length_scales : sequence of float
-        One per feature, > 0, unit of the feature. A single number serves any number of features: a prototype.
+        One per feature, > 0, unit of the feature. A single number serves any number of features: a
+        prototype.
     """
 
     row = staticmethod(compiled_kernels.squared_exponential)
@@ -408,17 +486,19 @@ class SquaredExponential(Stationary):
 
 @dataclass(frozen=True)
 class Matern32(Stationary):
-    """Matern kernel of smoothness 3/2 with automatic relevance determination: functions with one derivative.
+    """Matern kernel of smoothness 3/2 with automatic relevance determination: functions with one
+    derivative.
 
-    ``k(x, x') = variance (1 + sqrt(3) r) exp(-sqrt(3) r)``, ``r^2 = sum_d ((x_d - x'_d) / length_scale_d)^2``
-    (Rasmussen and Williams, equation 4.17). ``-f'(r) / r = 3 exp(-sqrt(3) r)``.
+    ``k(x, x') = variance (1 + sqrt(3) r) exp(-sqrt(3) r)``, ``r^2 = sum_d ((x_d - x'_d) /
+    length_scale_d)^2`` (Rasmussen and Williams, equation 4.17). ``-f'(r) / r = 3 exp(-sqrt(3) r)``.
 
     Parameters
     ----------
     variance : float
         Signal variance > 0, unit of the target squared.
     length_scales : sequence of float
-        One per feature, > 0, unit of the feature. A single number serves any number of features: a prototype.
+        One per feature, > 0, unit of the feature. A single number serves any number of features: a
+        prototype.
     """
 
     row = staticmethod(compiled_kernels.matern_32)
@@ -430,7 +510,8 @@ class Matern32(Stationary):
 
 @dataclass(frozen=True)
 class Matern52(Stationary):
-    """Matern kernel of smoothness 5/2 with automatic relevance determination: functions with two derivatives.
+    """Matern kernel of smoothness 5/2 with automatic relevance determination: functions with two
+    derivatives.
 
     ``k(x, x') = variance (1 + a + a^2 / 3) exp(-a)``, ``a = sqrt(5) r``,
     ``r^2 = sum_d ((x_d - x'_d) / length_scale_d)^2`` (Rasmussen and Williams, equation 4.17).
@@ -441,7 +522,8 @@ class Matern52(Stationary):
     variance : float
         Signal variance > 0, unit of the target squared.
     length_scales : sequence of float
-        One per feature, > 0, unit of the feature. A single number serves any number of features: a prototype.
+        One per feature, > 0, unit of the feature. A single number serves any number of features: a
+        prototype.
     """
 
     row = staticmethod(compiled_kernels.matern_52)
@@ -455,19 +537,20 @@ class Matern52(Stationary):
 
 @dataclass(frozen=True)
 class Linear(OnePerFeature):
-    """Linear trend ``f(x) = b + w'x`` with ``b ~ N(0, offset_variance)``, ``w_d ~ N(0, weight_variance_d)``.
+    """Linear trend ``f(x) = b + w'x`` with ``b ~ N(0, offset_variance)``, ``w_d ~ N(0,
+    weight_variance_d)``.
 
-    ``k(x, x') = offset_variance + sum_d weight_variance_d x_d x'_d`` (Rasmussen and Williams, section 4.2.2).
-    The coefficients are integrated out: what the data leave open of them is in the predicted variance, which
-    grows with the square of the distance from the origin.
+    ``k(x, x') = offset_variance + sum_d weight_variance_d x_d x'_d`` (Rasmussen and Williams,
+    section 4.2.2). The coefficients are integrated out: what the data leave open of them is in the
+    predicted variance, which grows with the square of the distance from the origin.
 
     Parameters
     ----------
     offset_variance : float
         > 0, unit of the target squared.
     weight_variances : sequence of float
-        One per feature, > 0, unit of the target squared per unit of the feature squared. A single number serves any
-        number of features: a prototype.
+        One per feature, > 0, unit of the target squared per unit of the feature squared. A single
+        number serves any number of features: a prototype.
     """
 
     offset_variance: float = 1.0  # target unit^2
@@ -480,15 +563,20 @@ class Linear(OnePerFeature):
         return type(self)(factor * self.offset_variance, factor * np.asarray(self.weight_variances))
 
     def stretched(self, factors: np.ndarray) -> Self:
-        return type(self)(self.offset_variance, np.asarray(self.weight_variances) / np.square(factors))
+        return type(self)(
+            self.offset_variance, np.asarray(self.weight_variances) / np.square(factors)
+        )
 
     def with_scales(self, variance: float, length_scales: np.ndarray) -> Self:
         """Trend with this variance of the offset, and of the change over each length."""
         return type(self)(variance, variance / np.square(length_scales))
 
     def search_space(self, expected: Expected) -> SearchSpace:
-        """Bounds of all, priors on all, which start from the medians; that of the offset is the expected variance."""
-        p, medians = len(expected.lengths), np.append(np.log(expected.variance), expected.log_weights)
+        """Bounds of all, priors on all, which start from the medians; that of the offset is the
+        expected variance.
+        """
+        p = len(expected.lengths)
+        medians = np.append(np.log(expected.variance), expected.log_weights)
         return SearchSpace(
             start=medians,
             along_lengths=np.append(0.0, np.full(p, -2.0)),
@@ -499,7 +587,9 @@ class Linear(OnePerFeature):
 
     def diagonal(self, points: np.ndarray) -> np.ndarray:
         """``offset_variance + sum_d weight_variance_d x_d^2``."""
-        return np.asarray(self.offset_variance + np.square(points) @ np.asarray(self.weight_variances))
+        return np.asarray(
+            self.offset_variance + np.square(points) @ np.asarray(self.weight_variances)
+        )
 
     def log_variance(self, values: np.ndarray) -> tuple[float, np.ndarray]:
         """``log(offset_variance + sum_d weight_variance_d)``."""
@@ -507,22 +597,30 @@ class Linear(OnePerFeature):
         return total, np.exp(values - total)
 
     def contract_gradient(
-        self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray, others: np.ndarray | None = None
+        self,
+        weights: np.ndarray,
+        points: np.ndarray,
+        covariance: np.ndarray,
+        others: np.ndarray | None = None,
     ) -> np.ndarray:
-        """See `Kernel.contract_gradient`; ``dK / d log weight_variance_d = weight_variance_d x_d x_d'``."""
+        """See `Kernel.contract_gradient`; ``dK / d log weight_variance_d = weight_variance_d x_d
+        x_d'``.
+        """
         pulled = weights @ (points if others is None else others)
         along = np.einsum("id,id->d", points, pulled) * np.asarray(self.weight_variances)
         return np.append(self.offset_variance * weights.sum(), along)
 
     def input_gradient(self, inputs: np.ndarray, points: np.ndarray) -> np.ndarray:
         """See `Kernel.input_gradient`; ``weight_variance_d z_d`` wherever x is."""
-        x, z = matrix(inputs, self.n_features, "inputs"), matrix(points, self.n_features, "points")
+        x = matrix(inputs, self.n_features, "inputs")
+        z = matrix(points, self.n_features, "points")
         return np.tile(np.asarray(self.weight_variances) * z, (len(x), 1, 1))
 
 
 @dataclass(frozen=True)
 class OfParts(Kernel):
-    """Kernel made of at least two others of the same features, which may be made of others themselves.
+    """Kernel made of at least two others of the same features, which may be made of others
+    themselves.
 
     Parameters
     ----------
@@ -563,7 +661,10 @@ class OfParts(Kernel):
 
     def _own_rows(self) -> tuple[Callable[..., None], ...]:
         """Rows of the parts, and of their parts, that are not shipped; each once."""
-        found = [part._own_rows() if isinstance(part, OfParts) else (type(part).row,) for part in self.parts]
+        found = [
+            part._own_rows() if isinstance(part, OfParts) else (type(part).row,)
+            for part in self.parts
+        ]
         return tuple(dict.fromkeys(row for rows in found for row in rows if row not in SHIPPED))
 
     def parameters(self) -> np.ndarray:
@@ -587,14 +688,20 @@ class OfParts(Kernel):
     @property
     def hyperparameter_names(self) -> tuple[str, ...]:
         """Those of each part in turn."""
-        return tuple(f"part {i + 1}: {name}" for i, part in enumerate(self.parts) for name in part.hyperparameter_names)
+        return tuple(
+            f"part {i + 1}: {name}"
+            for i, part in enumerate(self.parts)
+            for name in part.hyperparameter_names
+        )
 
     def log_hyperparameters(self) -> np.ndarray:
         """Those of each part in turn."""
         return np.concatenate([part.log_hyperparameters() for part in self.parts])
 
     def with_log_hyperparameters(self, values: np.ndarray) -> Self:
-        return type(self)([part.with_log_hyperparameters(share) for part, share in self.split(values)])
+        return type(self)(
+            [part.with_log_hyperparameters(share) for part, share in self.split(values)]
+        )
 
     def split(self, values: np.ndarray) -> Iterator[tuple[Kernel, np.ndarray]]:
         """Each part with its log hyper-parameters."""
@@ -607,7 +714,8 @@ class OfParts(Kernel):
 
 @dataclass(frozen=True)
 class Sum(OfParts):
-    """``k(x, x') = sum_i k_i(x, x')``: the sum of independent functions, a trend and what deviates from it for example.
+    """``k(x, x') = sum_i k_i(x, x')``: the sum of independent functions, a trend and what deviates
+    from it for example.
 
     Parameters
     ----------
@@ -622,10 +730,14 @@ class Sum(OfParts):
 
     def with_scales(self, variance: float, length_scales: np.ndarray) -> Self:
         """Parts of equal shares of the variance and of these lengths."""
-        return type(self)([part.with_scales(variance / len(self.parts), length_scales) for part in self.parts])
+        return type(self)(
+            [part.with_scales(variance / len(self.parts), length_scales) for part in self.parts]
+        )
 
     def search_space(self, expected: Expected) -> SearchSpace:
-        """Those of the parts, which start from equal shares of the variance; the bounds are those of the whole."""
+        """Those of the parts, which start from equal shares of the variance; the bounds are those
+        of the whole.
+        """
         share = expected._replace(variance=expected.variance / len(self.parts))
         return SearchSpace.join([part.search_space(share) for part in self.parts])
 
@@ -638,11 +750,17 @@ class Sum(OfParts):
         return total, np.concatenate([np.exp(value - total) * slope for value, slope in found])
 
     def contract_gradient(
-        self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray, others: np.ndarray | None = None
+        self,
+        weights: np.ndarray,
+        points: np.ndarray,
+        covariance: np.ndarray,
+        others: np.ndarray | None = None,
     ) -> np.ndarray:
         """See `Kernel.contract_gradient`; each part has its own hyper-parameters."""
         x = points if others is None else others
-        return np.concatenate([part.contract_gradient(weights, points, part(points, x), x) for part in self.parts])
+        return np.concatenate(
+            [part.contract_gradient(weights, points, part(points, x), x) for part in self.parts]
+        )
 
     def input_gradient(self, inputs: np.ndarray, points: np.ndarray) -> np.ndarray:
         return np.sum([part.input_gradient(inputs, points) for part in self.parts], axis=0)
@@ -650,16 +768,18 @@ class Sum(OfParts):
 
 @dataclass(frozen=True)
 class Product(OfParts):
-    """``k(x, x') = prod_i k_i(x, x')``: with a linear part, a trend whose coefficients change over the features.
+    """``k(x, x') = prod_i k_i(x, x')``: with a linear part, a trend whose coefficients change over
+    the features.
 
-    A training gives the first part the unit of the covariance; the others have none. Of each other part it fixes the
-    first hyper-parameter, which scales it, at 1: only the product of the scales matters.
+    A training gives the first part the unit of the covariance; the others have none. Of each other
+    part it fixes the first hyper-parameter, which scales it, at 1: only the product of the scales
+    matters.
 
     Parameters
     ----------
     parts : sequence of Kernel
-        At least two, of the same features; or prototypes. The unit of the product of their variances is that of the
-        target squared.
+        At least two, of the same features; or prototypes. The unit of the product of their
+        variances is that of the target squared.
     """
 
     code = MULTIPLY
@@ -683,23 +803,36 @@ class Product(OfParts):
 
     def log_variance(self, values: np.ndarray) -> tuple[float, np.ndarray]:
         found = [part.log_variance(share) for part, share in self.split(values)]
-        return float(np.sum([value for value, _ in found])), np.concatenate([slope for _, slope in found])
+        return float(np.sum([value for value, _ in found])), np.concatenate(
+            [slope for _, slope in found]
+        )
 
     def contract_gradient(
-        self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray, others: np.ndarray | None = None
+        self,
+        weights: np.ndarray,
+        points: np.ndarray,
+        covariance: np.ndarray,
+        others: np.ndarray | None = None,
     ) -> np.ndarray:
-        """See `Kernel.contract_gradient`; ``dK / d theta_i = dK_i / d theta_i prod_(l != i) K_l``."""
+        """See `Kernel.contract_gradient`; ``dK / d theta_i = dK_i / d theta_i prod_(l != i)
+        K_l``.
+        """
         x = points if others is None else others
         found = [part(points, x) for part in self.parts]
         shares = [weights * _multiply_others(found, i) for i in range(len(found))]
         gradients = zip(self.parts, shares, found, strict=True)
-        return np.concatenate([part.contract_gradient(share, points, own, x) for part, share, own in gradients])
+        return np.concatenate(
+            [part.contract_gradient(share, points, own, x) for part, share, own in gradients]
+        )
 
     def input_gradient(self, inputs: np.ndarray, points: np.ndarray) -> np.ndarray:
         """See `Kernel.input_gradient`; the product rule."""
         found = [part(inputs, points) for part in self.parts]
         slopes = [part.input_gradient(inputs, points) for part in self.parts]
-        return np.sum([_multiply_others(found, i)[:, :, None] * slope for i, slope in enumerate(slopes)], axis=0)
+        return np.sum(
+            [_multiply_others(found, i)[:, :, None] * slope for i, slope in enumerate(slopes)],
+            axis=0,
+        )
 
 
 def _multiply_others(factors: list[np.ndarray], i: int) -> np.ndarray:

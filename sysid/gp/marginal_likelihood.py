@@ -20,9 +20,14 @@ class Likelihood(NamedTuple):
 
 
 def log_marginal_likelihood(
-    kernel: Kernel, noise_variance: float, inputs: np.ndarray, targets: np.ndarray, n_given: int = 0
+    kernel: Kernel,
+    noise_variance: float,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    n_given: int = 0,
 ) -> Likelihood:
-    """``log p(y) = -0.5 y' Ky^-1 y - 0.5 log|Ky| - (n/2) log 2 pi`` with ``Ky = K + noise_variance I``.
+    """``log p(y) = -0.5 y' Ky^-1 y - 0.5 log|Ky| - (n/2) log 2 pi`` with ``Ky = K + noise_variance
+    I``.
 
     Gradient with ``W = a a' - Ky^-1``, ``a = Ky^-1 y`` (Rasmussen and Williams, equation 5.9)::
 
@@ -37,8 +42,8 @@ def log_marginal_likelihood(
     inputs : (n, p)
     targets : (n,)
     n_given : int
-        So many of the first samples only condition: ``log p(y_others | y_given) = log p(y) - log p(y_given)``. The
-        leading block of the factor of Ky is the factor of theirs.
+        So many of the first samples only condition: ``log p(y_others | y_given) = log p(y) - log
+        p(y_given)``. The leading block of the factor of Ky is the factor of theirs.
 
     Raises
     ------
@@ -51,20 +56,33 @@ def log_marginal_likelihood(
     ky[np.arange(n), np.arange(n)] += noise_variance
     factor, status = lapack.dpotrf(ky, lower=1, clean=1)
     if status != 0:
-        raise NotPositiveDefiniteError(f"log_marginal_likelihood: covariance of {n} points is not positive definite")
+        raise NotPositiveDefiniteError(
+            f"log_marginal_likelihood: covariance of {n} points is not positive definite"
+        )
     value, w = _value_and_weights(factor, targets)
     if n_given:
-        given, w_given = _value_and_weights(np.asfortranarray(factor[:n_given, :n_given]), targets[:n_given])
+        given, w_given = _value_and_weights(
+            np.asfortranarray(factor[:n_given, :n_given]), targets[:n_given]
+        )
         value -= given
         w[:n_given, :n_given] -= w_given
-    gradient = [*(0.5 * kernel.contract_gradient(w, inputs, k)), 0.5 * noise_variance * np.trace(w)]
+    gradient = [
+        *(0.5 * kernel.contract_gradient(w, inputs, k)),
+        0.5 * noise_variance * np.trace(w),
+    ]
     return Likelihood(float(value), np.array(gradient))
 
 
 def _value_and_weights(factor: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
-    """``log p(y)`` and W (n, n) of `log_marginal_likelihood` by the factor (n, n) of Ky, lower with zeros above."""
+    """``log p(y)`` and W (n, n) of `log_marginal_likelihood` by the factor (n, n) of Ky, lower with
+    zeros above.
+    """
     a, _ = lapack.dpotrs(factor, targets, lower=1)
-    value = -0.5 * targets @ a - np.log(np.diag(factor)).sum() - 0.5 * len(targets) * np.log(2.0 * np.pi)
+    value = (
+        -0.5 * targets @ a
+        - np.log(np.diag(factor)).sum()
+        - 0.5 * len(targets) * np.log(2.0 * np.pi)
+    )
     inverse, _ = lapack.dpotri(factor, lower=1)  # its lower half; the zeros above stay
     weights = np.outer(a, a)
     weights -= inverse
@@ -110,7 +128,8 @@ def minimise(
     max_evaluations : float
         Never exceeded: the search then ends with the best point so far.
     tolerance : float
-        The search ends once an iteration lowers the cost by less than this, relative to its magnitude (at least 1).
+        The search ends once an iteration lowers the cost by less than this, relative to its
+        magnitude (at least 1).
     """
     seen: list[tuple[float, np.ndarray]] = []
 
@@ -124,7 +143,9 @@ def minimise(
     options = {"maxiter": max_iterations, "ftol": tolerance}
     try:
         result = minimize(count, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        x, value, converged = result.x, float(result.fun), bool(result.success)
+        x = result.x
+        value = float(result.fun)
+        converged = bool(result.success)
     except EvaluationsUsedUp:
         (value, x), converged = min(seen, key=lambda pair: pair[0]), False
     return Optimum(x, value, seen[0][0], converged, len(seen))

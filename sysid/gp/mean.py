@@ -18,7 +18,8 @@ from sysid.gp.affine_map import AffineMap
 Array = NDArray[np.float64]
 
 
-STEP = 6e-6  # of a central difference, relative to the size of the feature: cube root of the rounding [-]
+# of a central difference, relative to the size of the feature: cube root of the rounding [-]
+STEP = 6e-6
 
 
 class LinearFit(NamedTuple):
@@ -33,8 +34,9 @@ class LinearFit(NamedTuple):
 def linear_fit(x: Array, t: Array, *, ridge: float = 0.0, intercept: bool = True) -> LinearFit:
     """Least squares of targets (n,) on features (n, p).
 
-    Minimises ``mean((t - c - theta' x)^2) + ridge |scale theta|^2``. Below full rank ``|scale theta|`` is the
-    smallest possible: features that do not vary, and directions that the samples do not excite, get no weight.
+    Minimises ``mean((t - c - theta' x)^2) + ridge |scale theta|^2``. Below full rank ``|scale
+    theta|`` is the smallest possible: features that do not vary, and directions that the samples do
+    not excite, get no weight.
 
     Parameters
     ----------
@@ -43,7 +45,8 @@ def linear_fit(x: Array, t: Array, *, ridge: float = 0.0, intercept: bool = True
     ridge
         Penalty on the coefficients of the standardised features, at least 0 [-].
     intercept
-        Whether c is estimated; else c = 0, and features are not centred, but scaled by their root mean square.
+        Whether c is estimated; else c = 0, and features are not centred, but scaled by their root
+        mean square.
 
     Raises
     ------
@@ -79,8 +82,9 @@ def _root_mean_square(x: Array) -> AffineMap:
 class MeanFunction(ABC):
     """Prior mean m(x) of a target: the Gaussian process describes ``target - m(x)``.
 
-    A frozen dataclass of numbers, so that a model file can name and rebuild it. Features and target are in their
-    own units. What is known beforehand, such as a balance of energy, is a subclass of the user's own:
+    A frozen dataclass of numbers, so that a model file can name and rebuild it. Features and target
+    are in their own units. What is known beforehand, such as a balance of energy, is a subclass of
+    the user's own:
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -98,17 +102,22 @@ class MeanFunction(ABC):
         """Mean (n,) of the target at regressors (n, p)."""
 
     def gradient(self, regressors: Array) -> Array:
-        """``dm/dx`` (n, p) at regressors (n, p); by central differences unless a mean function knows better."""
+        """``dm/dx`` (n, p) at regressors (n, p); by central differences unless a mean function
+        knows better.
+        """
         slopes = np.empty(regressors.shape)
         for d in range(regressors.shape[1]):
             step = STEP * np.maximum(np.abs(regressors[:, d]), 1.0)
             shift = np.outer(step, np.arange(regressors.shape[1]) == d)
-            above, below = regressors + shift, regressors - shift
+            above = regressors + shift
+            below = regressors - shift
             slopes[:, d] = (self(above) - self(below)) / (above[:, d] - below[:, d])
         return slopes
 
     def fitted(self, regressors: Array, targets: Array) -> MeanFunction:
-        """Mean function of this kind for training samples (n, p), (n,); itself if nothing of it is estimated."""
+        """Mean function of this kind for training samples (n, p), (n,); itself if nothing of it is
+        estimated.
+        """
         return self
 
     def fitted_to_record(self, regressors: Array, targets: Array) -> MeanFunction:
@@ -126,9 +135,13 @@ class MeanFunction(ABC):
         try:
             shape = np.shape(self(np.zeros((2, n_features))))
         except IndexError as error:
-            raise UserError(f"{self}: expected a mean of {n_features} features, it asks for more ({error})") from error
+            raise UserError(
+                f"{self}: expected a mean of {n_features} features, it asks for more ({error})"
+            ) from error
         if shape != (2,):
-            raise UserError(f"{self}: expected a mean (n,) of regressors (n, {n_features}), got {shape} for n = 2")
+            raise UserError(
+                f"{self}: expected a mean (n,) of regressors (n, {n_features}), got {shape} for n = 2"
+            )
 
 
 @dataclass(frozen=True)
@@ -163,7 +176,9 @@ class ConstantMean(MeanFunction):
 
     def __call__(self, regressors: Array) -> Array:
         """Return the value for every row (n,)."""
-        return np.zeros(len(regressors)) + self.value  # numpy.full takes twice as long for the one row of a live sample
+        return (
+            np.zeros(len(regressors)) + self.value
+        )  # numpy.full takes twice as long for the one row of a live sample
 
     def gradient(self, regressors: Array) -> Array:
         """Zeros (n, p)."""
@@ -176,11 +191,13 @@ class ConstantMean(MeanFunction):
 
 @dataclass(frozen=True)
 class AutomaticMean(ConstantMean):
-    """A linear trend on a record that is known as a whole, if it helps; on a stream the mean of the first samples.
+    """A linear trend on a record that is known as a whole, if it helps; on a stream the mean of the
+    first samples.
 
-    The first samples of a stream cover a small part of what it will visit: a trend of theirs leads astray. On a record
-    the linear model of all samples is what a Gaussian process must beat, and what it starts from. It helps if it lowers
-    the mean squared error, each estimated for new samples by the factor ``(n + p) / (n - p)`` of p coefficients.
+    The first samples of a stream cover a small part of what it will visit: a trend of theirs leads
+    astray. On a record the linear model of all samples is what a Gaussian process must beat, and
+    what it starts from. It helps if it lowers the mean squared error, each estimated for new
+    samples by the factor ``(n + p) / (n - p)`` of p coefficients.
 
     Examples
     --------
@@ -195,16 +212,20 @@ class AutomaticMean(ConstantMean):
             return self.fitted(regressors, targets)
         linear = LinearMean().fitted(regressors, targets)
         left = np.mean((targets - linear(regressors)) ** 2)
-        return linear if left * (n + p) / (n - p) < np.var(targets) else self.fitted(regressors, targets)
+        return (
+            linear
+            if left * (n + p) / (n - p) < np.var(targets)
+            else self.fitted(regressors, targets)
+        )
 
 
 @dataclass(frozen=True)
 class LinearMean(MeanFunction):
     """``m(x) = intercept + coefficients' x``: on the lags of a NARX, a linear ARX model.
 
-    The Gaussian process then describes what the linear model leaves. Coefficients that are given stay; without any
-    they are fitted by least squares on the training samples. Either way they count as certain; a `sysid.Linear` kernel
-    integrates them out instead.
+    The Gaussian process then describes what the linear model leaves. Coefficients that are given
+    stay; without any they are fitted by least squares on the training samples. Either way they
+    count as certain; a `sysid.Linear` kernel integrates them out instead.
 
     Examples
     --------
@@ -213,15 +234,23 @@ class LinearMean(MeanFunction):
     array([21.])
     """
 
-    coefficients: Sequence[float] = ()  # target unit per unit of the feature; empty: not yet estimated, zeros
+    coefficients: Sequence[
+        float
+    ] = ()  # target unit per unit of the feature; empty: not yet estimated, zeros
     intercept: float = 0.0  # target unit
     ridge: float = 0.0  # penalty on the coefficients of the standardised features [-]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "coefficients", listed_numbers(self.coefficients, "LinearMean: coefficients"))
+        object.__setattr__(
+            self,
+            "coefficients",
+            listed_numbers(self.coefficients, "LinearMean: coefficients"),
+        )
         object.__setattr__(self, "intercept", float(self.intercept))
         if not np.isfinite([*self.coefficients, self.intercept]).all():
-            raise UserError(f"LinearMean: expected finite numbers, got {self.coefficients} and {self.intercept}")
+            raise UserError(
+                f"LinearMean: expected finite numbers, got {self.coefficients} and {self.intercept}"
+            )
         if not 0 <= self.ridge < inf:
             raise UserError(f"LinearMean: ridge must be a finite number >= 0, got {self.ridge!r}")
 
@@ -236,7 +265,9 @@ class LinearMean(MeanFunction):
         return np.full(regressors.shape, self.coefficients or 0.0)
 
     def fitted(self, regressors: Array, targets: Array) -> LinearMean:
-        """Least squares with intercept on the samples (n, p), (n,), see `linear_fit`; given coefficients stay."""
+        """Least squares with intercept on the samples (n, p), (n,), see `linear_fit`; given
+        coefficients stay.
+        """
         if self.coefficients:
             return self
         fit = linear_fit(regressors, targets, ridge=self.ridge)

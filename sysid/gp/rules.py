@@ -24,7 +24,11 @@ def at_least(least: float, value: Any, setting: str) -> float | None:
     """
     if value is None or value == "none":
         return None
-    if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) < LARGEST:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, Real)
+        or not least <= float(value) < LARGEST
+    ):
         raise UserError(f"{setting} must be a number of at least {least:g}, or none, got {value!r}")
     return float(value)
 
@@ -32,8 +36,8 @@ def at_least(least: float, value: Any, setting: str) -> float | None:
 class Reference(Enum):
     """Prediction against which the acceptance score of a stored point is taken.
 
-    The paper leaves it open (section 3.3): its formulas for the entropies and for mean relevance read as
-    ``in_sample``, the one for the predictive density as ``leave_one_out``.
+    The paper leaves it open (section 3.3): its formulas for the entropies and for mean relevance
+    read as ``in_sample``, the one for the predictive density as ``leave_one_out``.
     """
 
     leave_one_out = "leave_one_out"  # without the point itself, as the candidate is judged
@@ -44,10 +48,10 @@ class Reference(Enum):
 class Criterion(ABC):
     """Value of a point for the model, as a formula in three numbers.
 
-    The numbers are the residual ``y - mu`` of the point against a prediction, the noisy variance ``v`` of
-    that prediction and the noise variance. For the points of a dictionary all leave-one-out residuals and
-    variances follow from one factor (Rasmussen and Williams, equations 5.10 to 5.12), so a
-    criterion never refits anything.
+    The numbers are the residual ``y - mu`` of the point against a prediction, the noisy variance
+    ``v`` of that prediction and the noise variance. For the points of a dictionary all
+    leave-one-out residuals and variances follow from one factor (Rasmussen and Williams, equations
+    5.10 to 5.12), so a criterion never refits anything.
 
     Both formulas use only floats and `math`, and may drop what is the same for all points of a set.
     """
@@ -58,7 +62,9 @@ class Criterion(ABC):
     @staticmethod
     @abstractmethod
     def reduction(residual: float, variance: float, noise_variance: float) -> float:
-        """Score of a stored point, judged without itself and with the candidate; the LOWEST leaves."""
+        """Score of a stored point, judged without itself and with the candidate; the LOWEST
+        leaves.
+        """
 
     @staticmethod
     @abstractmethod
@@ -67,7 +73,9 @@ class Criterion(ABC):
 
     @staticmethod
     def gain(residual: float, variance: float, noise_variance: float) -> float:
-        """Score of the ranking of `reduction` that is never negative, so that a weight by age can lower it."""
+        """Score of the ranking of `reduction` that is never negative, so that a weight by age can
+        lower it.
+        """
         raise NotImplementedError
 
     @property
@@ -87,13 +95,17 @@ class Criterion(ABC):
 
 
 def _address(formula: Callable[..., Any], signature: Any) -> Any:
-    """C address of a formula; the machine code of those of this file, which call nothing outside it, is kept."""
+    """C address of a formula; the machine code of those of this file, which call nothing outside
+    it, is kept.
+    """
     return address(formula, signature, kept=formula.__module__ == __name__)
 
 
 @njit
 def latent_variance(variance: float, noise_variance: float) -> float:
-    """Latent predictive variance ``v - noise_variance``, at least what rounding leaves of it (1e-16 v)."""
+    """Latent predictive variance ``v - noise_variance``, at least what rounding leaves of it (1e-16
+    v).
+    """
     return max(variance - noise_variance, 1e-16 * variance)
 
 
@@ -101,9 +113,9 @@ def latent_variance(variance: float, noise_variance: float) -> float:
 class PredictiveEntropy(Criterion):
     """Remove the point whose function value the others know best.
 
-    ``f_red = 0.5 (1 + log 2 pi) + 0.5 log(v_i - noise_variance)``, the entropy of the latent function at x_i
-    given the set without i and with the candidate; the constant is dropped. Acceptance: the latent
-    predictive variance (section 3.3.1).
+    ``f_red = 0.5 (1 + log 2 pi) + 0.5 log(v_i - noise_variance)``, the entropy of the latent
+    function at x_i given the set without i and with the candidate; the constant is dropped.
+    Acceptance: the latent predictive variance (section 3.3.1).
     """
 
     published_reference = Reference.in_sample
@@ -147,9 +159,9 @@ class PriorEntropy(PredictiveEntropy):
 class MeanRelevance(Criterion):
     """Remove the point that changes the posterior mean at its own place least (Bergmann).
 
-    ``f_red = (mu_i - mu_/i)^2 = (r_i (v_i - noise_variance) / v_i)^2``: the leave-one-out residual times the
-    gain of the point, both means with the candidate in the set. Acceptance: the squared prediction
-    error (section 3.3.2).
+    ``f_red = (mu_i - mu_/i)^2 = (r_i (v_i - noise_variance) / v_i)^2``: the leave-one-out residual
+    times the gain of the point, both means with the candidate in the set. Acceptance: the squared
+    prediction error (section 3.3.2).
     """
 
     published_reference = Reference.in_sample
@@ -182,8 +194,8 @@ def negative_log_density(residual: float, variance: float) -> float:
 class LogPredictiveDensity(Criterion):
     """Remove the point that the others predict best.
 
-    ``f_red = -log p(y_i | y without i)`` with the noisy predictive variance. Acceptance: the same formula
-    (section 3.3.3).
+    ``f_red = -log p(y_i | y without i)`` with the noisy predictive variance. Acceptance: the same
+    formula (section 3.3.3).
     """
 
     published_reference = Reference.leave_one_out
@@ -212,9 +224,10 @@ class MarginalLogLikelihood(LogPredictiveDensity):
 
         f_red = log p(y without i) = log p(y) - log p(y_i | y without i)
 
-    by the chain rule, and the lowest leaves: the point that the others predict best. ``log p(y)`` is shared
-    by all points and dropped, which leaves the very formula of `LogPredictiveDensity`, as the paper's
-    section 3.2.3 proves. Acceptance: the negative log predictive density (section 3.3.3).
+    by the chain rule, and the lowest leaves: the point that the others predict best. ``log p(y)``
+    is shared by all points and dropped, which leaves the very formula of `LogPredictiveDensity`, as
+    the paper's section 3.2.3 proves. Acceptance: the negative log predictive density (section
+    3.3.3).
     """
 
 
@@ -231,7 +244,9 @@ COMPARED_CRITERIA = ("prior_entropy", "mean_relevance", "marginal_log_likelihood
 
 
 class Insertion(ABC):
-    """Decides from its own prediction whether a sample is worth a place (algorithm 2, section 3.1)."""
+    """Decides from its own prediction whether a sample is worth a place (algorithm 2, section
+    3.1).
+    """
 
     @staticmethod
     @abstractmethod
@@ -245,8 +260,9 @@ class Insertion(ABC):
         variance : float
             Latent predictive variance, that unit squared.
         novelty : float
-            Part of the prior variance that the stored points cannot represent, in noise variances: ``g2 / s2`` with
-            ``g2 = k(x, x) - k'(K + diagonal I)^-1 k``. If only stored samples are learned, the latent variance over s2.
+            Part of the prior variance that the stored points cannot represent, in noise variances:
+            ``g2 / s2`` with ``g2 = k(x, x) - k'(K + diagonal I)^-1 k``. If only stored samples are
+            learned, the latent variance over s2.
         parameters : indexable
             What `parameters` returns.
         """
@@ -286,8 +302,14 @@ class Thresholds(Insertion):
     def __post_init__(self) -> None:
         rule = type(self).__name__
         for name, value in vars(self).items():
-            if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < inf:
-                raise UserError(f"{rule}: {name} must be a number of at least 0, in the target's units, got {value!r}")
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, Real)
+                or not 0 <= float(value) < inf
+            ):
+                raise UserError(
+                    f"{rule}: {name} must be a number of at least 0, in the target's units, got {value!r}"
+                )
 
     def parameters(self) -> np.ndarray:
         """Return the fields in their order."""
@@ -320,7 +342,9 @@ class ErrorThreshold(Thresholds):
 
 @dataclass(frozen=True)
 class Either(Thresholds):
-    """Insert if the variance exceeds its threshold (strictly) or the absolute error reaches its own."""
+    """Insert if the variance exceeds its threshold (strictly) or the absolute error reaches its
+    own.
+    """
 
     variance_threshold: float  # target unit^2
     error_threshold: float  # target unit
@@ -333,10 +357,12 @@ class Either(Thresholds):
 
 @dataclass(frozen=True)
 class Novelty(Thresholds):
-    """Insert where the stored points cannot represent the function (strictly), whatever the target is.
+    """Insert where the stored points cannot represent the function (strictly), whatever the target
+    is.
 
-    The criterion of Csato and Opper, "Sparse on-line Gaussian processes" (2002), in noise variances: a function that
-    the points leave open by less than the noise cannot be seen in the samples.
+    The criterion of Csato and Opper, "Sparse on-line Gaussian processes" (2002), in noise
+    variances: a function that the points leave open by less than the noise cannot be seen in the
+    samples.
     """
 
     novelty_threshold: float = 0.1  # noise variances
@@ -351,7 +377,8 @@ class Learning(Enum):
     """What an online GP learns from."""
 
     stored = "stored"  # the stored points alone: Wietzke and Graichen
-    every_sample = "every_sample"  # all samples, by the posterior of the function at the stored points
+    # all samples, by the posterior of the function at the stored points
+    every_sample = "every_sample"
 
 
 class Acceptance(ABC):
@@ -394,7 +421,8 @@ class ExceedsMinimum(Acceptance):
     criterion : Criterion
         Supplies f_acc; may differ from the criterion of the reduction.
     reference : Reference or its name
-        How the stored points are judged: ``leave_one_out`` (default), ``in_sample`` or ``published``.
+        How the stored points are judged: ``leave_one_out`` (default), ``in_sample`` or
+        ``published``.
     """
 
     criterion: Criterion
@@ -402,8 +430,14 @@ class ExceedsMinimum(Acceptance):
 
     def __post_init__(self) -> None:
         if not isinstance(self.criterion, Criterion):
-            raise UserTypeError(f"ExceedsMinimum: criterion must be a Criterion, got {self.criterion!r}")
-        object.__setattr__(self, "reference", member(Reference, self.reference, "ExceedsMinimum: reference"))
+            raise UserTypeError(
+                f"ExceedsMinimum: criterion must be a Criterion, got {self.criterion!r}"
+            )
+        object.__setattr__(
+            self,
+            "reference",
+            member(Reference, self.reference, "ExceedsMinimum: reference"),
+        )
 
     @property
     def address(self) -> Any:

@@ -12,11 +12,14 @@ from sysid.gp.online import OnlineGP
 
 
 class Selection(ABC):
-    """Which of many samples start a dictionary, judged by its reduction criterion (section 5 of the paper)."""
+    """Which of many samples start a dictionary, judged by its reduction criterion (section 5 of the
+    paper).
+    """
 
     @abstractmethod
     def fill(self, gp: OnlineGP, inputs: np.ndarray, targets: np.ndarray) -> OnlineGP:
-        """Start an online GP from at most `budget` of the samples (n, p), (n,), in its own scales; returns it.
+        """Start an online GP from at most `budget` of the samples (n, p), (n,), in its own scales;
+        returns it.
 
         Raises
         ------
@@ -29,7 +32,8 @@ class Selection(ABC):
 class Backward(Selection):
     """Start from all samples and remove the one of lowest reduction score until the budget is met.
 
-    Section 5 of the paper. Every removal sees all the others, which takes O(n^2) memory and O(n^3) time.
+    Section 5 of the paper. Every removal sees all the others, which takes O(n^2) memory and O(n^3)
+    time.
     """
 
     max_samples: int = 4000  # a factor of so many takes 128 MB
@@ -50,25 +54,39 @@ class Backward(Selection):
 class Forward(Selection):
     """Start from nothing and add the sample of highest acceptance score of the reduction criterion.
 
-    With N points chosen the others are judged by the prediction from these; O(n N) memory, O(n N^2) time. For the
-    entropies this is the pivoted Cholesky factorisation: the sample of largest variance comes next. Adding point j to
-    the chosen set updates the latent variances s and the residuals r of all samples i::
+    With N points chosen the others are judged by the prediction from these; O(n N) memory, O(n N^2)
+    time. For the entropies this is the pivoted Cholesky factorisation: the sample of largest
+    variance comes next. Adding point j to the chosen set updates the latent variances s and the
+    residuals r of all samples i::
 
         c_i = k(x_i, x_j) - sum over columns of l_i l_j,   l_i = c_i / sqrt(s_j + noise_variance)
         s_i -= l_i^2,   r_i -= l_i r_j / sqrt(s_j + noise_variance)
 
-    with the column l appended: a Cholesky factorisation with pivots. Of equal scores the first sample wins.
+    with the column l appended: a Cholesky factorisation with pivots. Of equal scores the first
+    sample wins.
     """
 
     def fill(self, gp: OnlineGP, inputs: np.ndarray, targets: np.ndarray) -> OnlineGP:
         x = matrix(inputs, gp.n_features, "inputs")
         y = vector(targets, len(x), "targets")
-        n, most, noise = len(y), min(gp.budget, len(y)), gp.noise_variance
-        residual, latent = y.copy(), gp.kernel.diagonal(x)
-        columns, chosen, score = np.empty((most, n)), np.empty(most, dtype=np.int64), np.empty(n)
+        n = len(y)
+        most = min(gp.budget, len(y))
+        noise = gp.noise_variance
+        residual = y.copy()
+        latent = gp.kernel.diagonal(x)
+        columns = np.empty((most, n))
+        chosen = np.empty(most, dtype=np.int64)
+        score = np.empty(n)
         is_free = np.ones(n, dtype=bool)
         for step in range(most):
-            scores(gp.reduction.acceptance_address, n, residual, latent + noise, noise, score)
+            scores(
+                gp.reduction.acceptance_address,
+                n,
+                residual,
+                latent + noise,
+                noise,
+                score,
+            )
             j = int(np.flatnonzero(is_free)[np.argmax(score[is_free])])
             pivot = np.sqrt(latent[j] + noise)
             column = gp.kernel(x, x[[j]])[:, 0] - columns[:step].T @ columns[:step, j]

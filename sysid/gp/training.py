@@ -29,7 +29,9 @@ class InitialSamples(NamedTuple):
     narx: Narx
     regressors: np.ndarray  # (n, p)
     targets: np.ndarray  # (n,)
-    follows: np.ndarray  # (n,) bool: the sample comes right after the one before it, in the same record
+    follows: (
+        np.ndarray
+    )  # (n,) bool: the sample comes right after the one before it, in the same record
 
 
 class Points(NamedTuple):
@@ -45,14 +47,25 @@ TYPICAL = 400  # samples, at most, whose distances are looked at
 class Start(NamedTuple):
     """What a model starts from; None: it follows from the initial samples."""
 
-    scaling: AffineMap | None = None  # of the features, for instance that of the whole training part
+    scaling: AffineMap | None = (
+        None  # of the features, for instance that of the whole training part
+    )
     mean: MeanFunction | None = None  # subtracted from the target, as it is
-    hyperparameters: Hyperparameters | None = None  # for features and target in these scales; spares the training
+    hyperparameters: Hyperparameters | None = (
+        None  # for features and target in these scales; spares the training
+    )
     points: Points | None = None  # of the first dictionary; None: the initial samples
-    limits: tuple[float, float] | None = None  # between which the output saturates; None: nothing is known
-    report: dict[str, Any] | None = None  # of the training: what was tried, as plain numbers, texts, lists and dicts
-    bands: tuple[tuple[int, float], ...] | None = None  # by horizon, of held-out errors; None: not measured
-    stays: bool = False  # whether the hyper-parameters, of all samples, are not estimated anew from some of them
+    limits: tuple[float, float] | None = (
+        None  # between which the output saturates; None: nothing is known
+    )
+    report: dict[str, Any] | None = (
+        None  # of the training: what was tried, as plain numbers, texts, lists and dicts
+    )
+    bands: tuple[tuple[int, float], ...] | None = (
+        None  # by horizon, of held-out errors; None: not measured
+    )
+    # whether the hyper-parameters, of all samples, are not estimated anew from some of them
+    stays: bool = False
 
 
 class Hyperparameters(NamedTuple):
@@ -66,11 +79,12 @@ class Hyperparameters(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MarginalLikelihoodProblem:
-    """Minimise minus the log posterior over ``(log hyper-parameters of the kernel, log noise/variance)``.
+    """Minimise minus the log posterior over ``(log hyper-parameters of the kernel, log
+    noise/variance)``.
 
-    Those of the squared exponential are the logarithms of its variance and length scales. The noise is relative
-    to the variance of the kernel at features of one. The likelihood is that of all samples, or, given the first
-    `n_given` of them, that of the others::
+    Those of the squared exponential are the logarithms of its variance and length scales. The noise
+    is relative to the variance of the kernel at features of one. The likelihood is that of all
+    samples, or, given the first `n_given` of them, that of the others::
 
         log p(y_others | y_given) = log p(y) - log p(y_given)
     """
@@ -142,9 +156,13 @@ class MarginalLikelihoodProblem:
             A kernel of another kind than that of the settings.
         """
         logs = kernel.log_hyperparameters()
-        if kernel.with_log_hyperparameters(0.0 * logs) != self.unit.with_log_hyperparameters(0.0 * self.space.start):
+        if kernel.with_log_hyperparameters(0.0 * logs) != self.unit.with_log_hyperparameters(
+            0.0 * self.space.start
+        ):
             expected = self.settings.kernel
-            raise UserError(f"{type(self.settings).__name__}: kernel must be of the kind {expected}, got {kernel}")
+            raise UserError(
+                f"{type(self.settings).__name__}: kernel must be of the kind {expected}, got {kernel}"
+            )
         return np.append(logs, np.log(noise_variance) - self.unit.log_variance(logs)[0])
 
     def log_likelihood(self, x: np.ndarray) -> Likelihood:
@@ -156,7 +174,9 @@ class MarginalLikelihoodProblem:
             If the covariance is not positive definite in double precision.
         """
         value, gradient = self.log_density(*self.kernel_and_noise(x))
-        gradient[:-1] += gradient[-1] * self.unit.log_variance(x[:-1])[1]  # the noise is relative to the variance
+        gradient[:-1] += (
+            gradient[-1] * self.unit.log_variance(x[:-1])[1]
+        )  # the noise is relative to the variance
         return Likelihood(value, gradient)
 
     def log_density(self, kernel: Kernel, noise_variance: float) -> Likelihood:
@@ -164,7 +184,9 @@ class MarginalLikelihoodProblem:
 
         The gradient is with respect to the logarithms of both.
         """
-        return log_marginal_likelihood(kernel, noise_variance, self.inputs, self.targets, self.n_given)
+        return log_marginal_likelihood(
+            kernel, noise_variance, self.inputs, self.targets, self.n_given
+        )
 
     def warnings(self, x: np.ndarray) -> tuple[str, ...]:
         """Hyper-parameters that lie on a bound."""
@@ -186,10 +208,13 @@ class MarginalLikelihoodProblem:
 
     def prior(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Minus the log of the log-normal priors, without constants."""
-        s, space = self.settings, self.space
+        s = self.settings
+        space = self.space
         variance, gradient = self.unit.log_variance(x[:-1])
         pull = (x[:-1] - space.medians) / space.stds
-        noise = (variance + x[-1] - np.log(s.noise_prior_median * self.expected.variance)) / s.noise_prior_std
+        noise = (
+            variance + x[-1] - np.log(s.noise_prior_median * self.expected.variance)
+        ) / s.noise_prior_std
         slope = np.append(noise / s.noise_prior_std * gradient, noise / s.noise_prior_std)
         slope[:-1] += pull / space.stds
         return float(0.5 * (pull @ pull + noise * noise)), slope
@@ -199,11 +224,18 @@ WITH_PRIORS = ("length_scale", "weight", "noise", "record_length")
 PRIORS = tuple(f"{name}_prior_{value}" for name in WITH_PRIORS for value in ("median", "std"))
 
 
-LEAST_BOUNDS = {"length_scale_bounds": 0.0, "variance_bounds": 0.0, "weight_bounds": 0.0, "noise_bounds": LEAST_NOISE}
+LEAST_BOUNDS = {
+    "length_scale_bounds": 0.0,
+    "variance_bounds": 0.0,
+    "weight_bounds": 0.0,
+    "noise_bounds": LEAST_NOISE,
+}
 
 
 class Follower(Protocol):
-    """What an identification asks of a training that goes on while the stream does; `sysid.gp.adaptation` has it."""
+    """What an identification asks of a training that goes on while the stream does;
+    `sysid.gp.adaptation` has it.
+    """
 
     estimates: list[Any]  # made so far
 
@@ -221,7 +253,8 @@ class Follower(Protocol):
         *,
         n_left_out: int = 0,
     ) -> None:
-        """Begin with the map and the mean of the initial model and its samples (n, p), (n,), in their own units.
+        """Begin with the map and the mean of the initial model and its samples (n, p), (n,), in
+        their own units.
 
         So many more initial samples were seen, but left out as outliers.
         """
@@ -245,7 +278,9 @@ class Training(ABC):
     #: settings of an identification that it brings itself: those of the same name have no effect
     replaces: ClassVar[frozenset[str]] = frozenset()
 
-    n_initial: int | None  # samples to collect before learning starts; 0 starts empty, None takes all that there are
+    n_initial: (
+        int | None
+    )  # samples to collect before learning starts; 0 starts empty, None takes all that there are
 
     @property
     @abstractmethod
@@ -256,8 +291,17 @@ class Training(ABC):
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
         """Hyper-parameters for samples (n_initial, p), (n_initial,)."""
 
-    def prepare(self, samples: InitialSamples, known: Start, *, mean: MeanFunction, budget: int, seed: int) -> Start:
-        """Everything that a model starts from: what is known beforehand, and for the rest what the samples say.
+    def prepare(
+        self,
+        samples: InitialSamples,
+        known: Start,
+        *,
+        mean: MeanFunction,
+        budget: int,
+        seed: int,
+    ) -> Start:
+        """Everything that a model starts from: what is known beforehand, and for the rest what the
+        samples say.
 
         Parameters
         ----------
@@ -270,8 +314,12 @@ class Training(ABC):
             Largest number of points.
         seed : int
         """
-        x, y, fits = samples.regressors, samples.targets, self.standardise and len(samples.targets) > 0
-        scaling, chosen, hyperparameters = known.scaling, known.mean, known.hyperparameters
+        x = samples.regressors
+        y = samples.targets
+        fits = self.standardise and len(samples.targets) > 0
+        scaling = known.scaling
+        chosen = known.mean
+        hyperparameters = known.hyperparameters
         if scaling is None:
             scaling = AffineMap.fit(x) if fits else AffineMap.identity(samples.narx.n_features)
         if chosen is None:
@@ -280,7 +328,14 @@ class Training(ABC):
             hyperparameters = self.train(scaling.transform(x), y - chosen(x), seed)
         return Start(scaling, chosen, hyperparameters, known.points)
 
-    def know(self, regressors: np.ndarray, targets: np.ndarray, *, mean: MeanFunction, seed: int) -> Start:
+    def know(
+        self,
+        regressors: np.ndarray,
+        targets: np.ndarray,
+        *,
+        mean: MeanFunction,
+        seed: int,
+    ) -> Start:
         """Return what all samples (n, p), (n,) of a record say before the first is learned.
 
         It is nothing unless this is overridden.
@@ -294,7 +349,8 @@ class Training(ABC):
 
 @dataclass(frozen=True)
 class Fixed(Training):
-    """Given hyper-parameters, in the units of the features and of the target; nothing is standardised.
+    """Given hyper-parameters, in the units of the features and of the target; nothing is
+    standardised.
 
     Examples
     --------
@@ -306,14 +362,18 @@ class Fixed(Training):
     length_scales: Sequence[float] | float  # feature units; one number serves all features
     noise_variance: float  # target unit^2
     n_initial: int = 0  # samples that start the dictionary before learning
-    kernel: Kernel = field(default_factory=SquaredExponential)  # prototype that the variance and length scales fill
+    kernel: Kernel = field(
+        default_factory=SquaredExponential
+    )  # prototype that the variance and length scales fill
 
     standardise = False  # the values given are in the units of the data
 
     def __post_init__(self) -> None:
         check_prototype(self)
         check_counts(self, n_initial=0)
-        self.kernel.with_scales(float(self.variance), np.atleast_1d(self.length_scales))  # refuses what is not positive
+        self.kernel.with_scales(
+            float(self.variance), np.atleast_1d(self.length_scales)
+        )  # refuses what is not positive
         if not LEAST_NOISE * self.variance <= self.noise_variance < inf:
             raise UserError(
                 f"Fixed: noise_variance must be at least {LEAST_NOISE:g} of the variance, got {self.noise_variance}"
@@ -321,26 +381,35 @@ class Fixed(Training):
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
         """Return the given values; a single length scale is repeated for all features."""
-        p, n = inputs.shape[1], np.size(self.length_scales)
+        p = inputs.shape[1]
+        n = np.size(self.length_scales)
         if n not in (1, p):
-            raise UserError(f"Fixed: length_scales must have one number, or {p} (one per feature), got {n}")
+            raise UserError(
+                f"Fixed: length_scales must have one number, or {p} (one per feature), got {n}"
+            )
         scales = np.asarray(self.length_scales, dtype=float) * np.ones(p)
-        return Hyperparameters(self.kernel.with_scales(float(self.variance), scales), float(self.noise_variance), nan)
+        return Hyperparameters(
+            self.kernel.with_scales(float(self.variance), scales),
+            float(self.noise_variance),
+            nan,
+        )
 
 
 @dataclass(frozen=True)
 class MaximumLikelihood(Training):
-    """Maximum marginal likelihood by L-BFGS-B with the analytic gradient, from several seeded starts.
+    """Maximum marginal likelihood by L-BFGS-B with the analytic gradient, from several seeded
+    starts.
 
-    Bounds are relative: length scales to the standard deviation of their feature, the signal variance to the
-    mean square of the target, the weight variances of a linear kernel to both, the noise variance to the signal
-    variance: that of the kernel at features of one. Log-normal priors on length scales, weight variances and
-    noise can be added (see `MaximumAPosteriori`); here they are off.
+    Bounds are relative: length scales to the standard deviation of their feature, the signal
+    variance to the mean square of the target, the weight variances of a linear kernel to both, the
+    noise variance to the signal variance: that of the kernel at features of one. Log-normal priors
+    on length scales, weight variances and noise can be added (see `MaximumAPosteriori`); here they
+    are off.
 
     Notes
     -----
-    The typical distance of a feature is the median distance of two samples times the square root of the
-    number of features.
+    The typical distance of a feature is the median distance of two samples times the square root of
+    the number of features.
     """
 
     n_initial: int = 100  # samples
@@ -354,11 +423,17 @@ class MaximumLikelihood(Training):
     noise_prior_std: float = inf  # of the logarithm; infinite: no prior
     max_iterations: int = 200  # of one optimisation
     kernel: Kernel = field(default_factory=SquaredExponential)  # prototype
-    weight_bounds: tuple[float, float] = (1e-6, 1e6)  # mean square of the target / variance of the feature
+    weight_bounds: tuple[float, float] = (
+        1e-6,
+        1e6,
+    )  # mean square of the target / variance of the feature
     weight_prior_median: float = 1.0  # mean square of the target / variance of the feature
     weight_prior_std: float = inf  # of the logarithm; infinite: no prior
-    record_samples: int = 400  # samples spread over a record that is known as a whole, instead of its first ones
-    record_length_prior_median: float = 5.0  # typical distances; of a record, which shows where the function changes
+    # samples spread over a record that is known as a whole, instead of its first ones
+    record_samples: int = 400
+    record_length_prior_median: float = (
+        5.0  # typical distances; of a record, which shows where the function changes
+    )
     record_length_prior_std: float = inf  # of the logarithm; infinite: no prior
 
     standardise = True
@@ -369,7 +444,9 @@ class MaximumLikelihood(Training):
         for name in PRIORS:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
-                raise UserError(f"{self._name}: {name} must be a positive number (inf is one), got {value!r}")
+                raise UserError(
+                    f"{self._name}: {name} must be a positive number (inf is one), got {value!r}"
+                )
         for name, lowest in LEAST_BOUNDS.items():
             object.__setattr__(self, name, self._read_bounds(name, lowest))
 
@@ -381,43 +458,75 @@ class MaximumLikelihood(Training):
         try:
             low, high = (float(value) for value in getattr(self, name))
         except (TypeError, ValueError):
-            raise UserError(f"{self._name}: {name} must be two numbers, got {getattr(self, name)!r}") from None
+            raise UserError(
+                f"{self._name}: {name} must be two numbers, got {getattr(self, name)!r}"
+            ) from None
         if not (least <= low < high and low > 0):
-            raise UserError(f"{self._name}: {name} must be 0 < low < high with low >= {least:g}, got ({low}, {high})")
+            raise UserError(
+                f"{self._name}: {name} must be 0 < low < high with low >= {least:g}, got ({low}, {high})"
+            )
         return low, high
 
-    def know(self, regressors: np.ndarray, targets: np.ndarray, *, mean: MeanFunction, seed: int) -> Start:
-        """Scales and mean of all samples, hyper-parameters of `record_samples` of them at equal distances."""
-        scaling, chosen = AffineMap.fit(regressors), mean.fitted_to_record(regressors, targets)
+    def know(
+        self,
+        regressors: np.ndarray,
+        targets: np.ndarray,
+        *,
+        mean: MeanFunction,
+        seed: int,
+    ) -> Start:
+        """Scales and mean of all samples, hyper-parameters of `record_samples` of them at equal
+        distances.
+        """
+        scaling = AffineMap.fit(regressors)
+        chosen = mean.fitted_to_record(regressors, targets)
         n = len(targets)
         spread = np.arange(min(n, self.record_samples)) * n // min(n, self.record_samples)
-        median, std = self.record_length_prior_median, self.record_length_prior_std
-        training = replace(self, length_scale_prior_median=median, length_scale_prior_std=std, restarts=1)
-        x, left = regressors[spread], targets[spread] - chosen(regressors[spread])
-        return Start(scaling, chosen, training.train(scaling.transform(x), left, seed), stays=True)
+        median = self.record_length_prior_median
+        std = self.record_length_prior_std
+        training = replace(
+            self,
+            length_scale_prior_median=median,
+            length_scale_prior_std=std,
+            restarts=1,
+        )
+        x = regressors[spread]
+        left = targets[spread] - chosen(regressors[spread])
+        return Start(
+            scaling,
+            chosen,
+            training.train(scaling.transform(x), left, seed),
+            stays=True,
+        )
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
         """Best optimum over all starts."""
         problem = MarginalLikelihoodProblem.of(self, inputs, targets)
         starts = problem.starts(self.restarts, np.random.default_rng(seed))
         results = [
-            minimise(problem.cost, start, problem.bounds, max_iterations=self.max_iterations) for start in starts
+            minimise(problem.cost, start, problem.bounds, max_iterations=self.max_iterations)
+            for start in starts
         ]
         best = min(results, key=lambda result: result.cost).x
-        notes, kernel_and_noise = problem.warnings(best), problem.kernel_and_noise(best)
+        notes = problem.warnings(best)
+        kernel_and_noise = problem.kernel_and_noise(best)
         if unfinished := sum(not result.converged for result in results):
-            notes = (*notes, f"{unfinished} of {len(results)} optimisations did not converge")
+            notes = (
+                *notes,
+                f"{unfinished} of {len(results)} optimisations did not converge",
+            )
         return Hyperparameters(*kernel_and_noise, problem.log_likelihood(best).value, notes)
 
 
 @dataclass(frozen=True)
 class MaximumAPosteriori(MaximumLikelihood):
-    """`MaximumLikelihood` with log-normal priors on the length scales, on weight variances and on the noise.
+    """`MaximumLikelihood` with log-normal priors on the length scales, on weight variances and on
+    the noise.
 
-    The first samples of a stream cover a small part of what it will visit, and say little about length
-    scales far beyond their own spread: the likelihood alone puts many of them at a bound or far too short. The
-    prior says that a function changes over a distance of the order of 20 typical distances of the first
-    samples; where these samples know better, the likelihood decides.
+    The first samples of a stream cover a small part of what it will visit, and say little about
+    length scales far beyond their own spread: the likelihood alone puts many of them at a bound or
+    far too short. The prior says that a function changes over a distance of the order of 20 typical
+    distances of the first samples; where these samples know better, the likelihood decides.
     """
 
     length_scale_prior_std: float = 0.7  # of the logarithm; infinite: no prior

@@ -25,12 +25,14 @@ class OwnClassError(UserError):
 def describe(settings: Any) -> str:
     """JSON text of a dataclass instance: its class and fields, nested dataclasses included.
 
-    A class that the toolbox ships has its public name, ``sysid.ErrorThreshold``; any other one its module and name.
+    A class that the toolbox ships has its public name, ``sysid.ErrorThreshold``; any other one its
+    module and name.
 
     Raises
     ------
     TypeError
-        If it, or a field, is neither a dataclass, an enum member, a number, a text nor a sequence of these.
+        If it, or a field, is neither a dataclass, an enum member, a number, a text nor a sequence
+        of these.
 
     Examples
     --------
@@ -48,7 +50,8 @@ def name_of(kind: type) -> str:
 
 
 def public_name(name: str) -> str | None:
-    """Public name of a class of our packages by a dotted name that it has or had; None: there is no such class.
+    """Public name of a class of our packages by a dotted name that it has or had; None: there is no
+    such class.
 
     Only the package and the class count: the module that a class lies in may change.
 
@@ -57,14 +60,17 @@ def public_name(name: str) -> str | None:
     >>> public_name("sysid.kernels.matern.Matern52")
     'sysid.Matern52'
     """
-    package, last = name.partition(".")[0], name.rpartition(".")[2]
+    package = name.partition(".")[0]
+    last = name.rpartition(".")[2]
     is_ours = package in PACKAGES and last in importlib.import_module(package).__all__
     return f"{package}.{last}" if is_ours else None
 
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        content = {field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.init}
+        content = {
+            field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.init
+        }
         return {"class": name_of(type(value)), **content}
     if isinstance(value, Enum):
         return value.value
@@ -86,15 +92,17 @@ def build(text: str, role: type[Role], *, trusted: Sequence[str] = ()) -> Role:
     text : str
     role : type
     trusted : sequence of str
-        Dotted names of classes, or of modules, of one's own that the text may name; they are imported here. A class
-        whose module was imported before needs no trust.
+        Dotted names of classes, or of modules, of one's own that the text may name; they are
+        imported here. A class whose module was imported before needs no trust.
 
     Raises
     ------
     OwnClassError
-        The text names a class that the toolbox does not ship and nobody trusts, or that cannot be imported.
+        The text names a class that the toolbox does not ship and nobody trusts, or that cannot be
+        imported.
     ValueError, TypeError
-        Not such a text, one of another role, fields that do not fit; `trusted` is one text instead of a list.
+        Not such a text, one of another role, fields that do not fit; `trusted` is one text instead
+        of a list.
 
     Examples
     --------
@@ -103,9 +111,13 @@ def build(text: str, role: type[Role], *, trusted: Sequence[str] = ()) -> Role:
     ErrorThreshold(error_threshold=0.1)
     """
     if isinstance(trusted, str):
-        raise UserTypeError(f"trusted must be a list of modules and classes, [{trusted!r}], got {trusted!r}")
+        raise UserTypeError(
+            f"trusted must be a list of modules and classes, [{trusted!r}], got {trusted!r}"
+        )
     content = json.loads(text)
-    if not isinstance(content, dict) or not issubclass(_class_of(str(content.get("class")), trusted), role):
+    if not isinstance(content, dict) or not issubclass(
+        _class_of(str(content.get("class")), trusted), role
+    ):
         raise UserError(f"expected the description of a {role.__name__}, got {text[:200]}")
     built: Role = _rebuild(content, trusted)
     return built
@@ -121,14 +133,18 @@ def _rebuild(value: Any, trusted: Sequence[str]) -> Any:
 
 
 def _class_of(name: str, trusted: Sequence[str]) -> type:
-    """Dataclass of a name in a file: a public one of the toolbox, or a trusted one of the user's own."""
+    """Dataclass of a name in a file: a public one of the toolbox, or a trusted one of the user's
+    own.
+    """
     if name.partition(".")[0] == "sysid":
         public = public_name(name)
         kind = getattr(sysid, public.removeprefix("sysid.")) if public else None
     else:
         kind = _import_own(name, trusted)
     if not (isinstance(kind, type) and is_dataclass(kind) and any(map(_is_ours, kind.__mro__))):
-        raise UserError(f"expected the name of a dataclass that has a role in the toolbox, got {name!r}")
+        raise UserError(
+            f"expected the name of a dataclass that has a role in the toolbox, got {name!r}"
+        )
     return kind
 
 
@@ -148,5 +164,9 @@ def _import_own(name: str, trusted: Sequence[str]) -> Any:
         try:
             importlib.import_module(module)
         except (ImportError, ValueError) as error:
-            raise OwnClassError(f"cannot import {name!r} ({error}); put its module on the Python path") from error
-    return vars(sys.modules[module]).get(attribute)  # a module that loads its parts when they are asked for loads none
+            raise OwnClassError(
+                f"cannot import {name!r} ({error}); put its module on the Python path"
+            ) from error
+    return vars(sys.modules[module]).get(
+        attribute
+    )  # a module that loads its parts when they are asked for loads none

@@ -18,7 +18,9 @@ from sysid.gp.mean import MeanFunction
 from sysid.gp.training import Hyperparameters, Points, Start
 from sysid.model.description import build, describe
 
-JOB, GROUP = "job", "model"  # kind of a file that holds more than models, and where they lie in it
+# kind of a file that holds more than models, and where they lie in it
+JOB = "job"
+GROUP = "model"
 
 Labels = dict[str, tuple[tuple[str, ...], str]]  # dimensions and meaning of arrays
 
@@ -29,8 +31,8 @@ def read_models(path: str | PathLike[str]) -> dict[str, xr.Dataset]:
     Parameters
     ----------
     path
-        File of `Model.save` or of `JointModel.save`, or of a job, whose models lie in the group "model": one data set,
-        or one for each output.
+        File of `Model.save` or of `JointModel.save`, or of a job, whose models lie in the group
+        "model": one data set, or one for each output.
 
     Raises
     ------
@@ -51,13 +53,19 @@ def read_models(path: str | PathLike[str]) -> dict[str, xr.Dataset]:
 MAP_ARRAYS: Labels = {
     "feature_offset": (("feature",), "subtracted from the features"),
     "feature_scale": (("feature",), "the features are divided by it afterwards"),
-    "feature_matrix": (("coordinate", "feature"), "and then multiplied by it: the coordinates of the points"),
+    "feature_matrix": (
+        ("coordinate", "feature"),
+        "and then multiplied by it: the coordinates of the points",
+    ),
 }
 
 
 #: arrays of a start, as far as it has them
 START_ARRAYS: Labels = MAP_ARRAYS | {
-    "inputs": (("point", "point_coordinate"), "points of the first dictionary, in coordinates"),
+    "inputs": (
+        ("point", "point_coordinate"),
+        "points of the first dictionary, in coordinates",
+    ),
     "targets": (("point",), "their targets without the mean"),
 }
 
@@ -65,7 +73,9 @@ START_ARRAYS: Labels = MAP_ARRAYS | {
 def map_to_arrays(scaling: AffineMap) -> dict[str, np.ndarray]:
     """Arrays of an affine map by their names in a file."""
     if not isinstance(scaling, AffineMap):
-        raise UserTypeError(f"cannot keep a map of features of {type(scaling).__name__}: expected AffineMap")
+        raise UserTypeError(
+            f"cannot keep a map of features of {type(scaling).__name__}: expected AffineMap"
+        )
     if scaling.matrix is None:
         return {"feature_offset": scaling.offset, "feature_scale": scaling.scale}
     return {"feature_offset": scaling.offset, "feature_matrix": scaling.matrix}
@@ -93,7 +103,8 @@ def start_to_dataset(start: Start) -> xr.Dataset:
     Raises
     ------
     TypeError
-        A mean or a kernel that `describe` refuses, or a report of more than plain numbers, texts, lists and dicts.
+        A mean or a kernel that `describe` refuses, or a report of more than plain numbers, texts,
+        lists and dicts.
 
     Examples
     --------
@@ -101,12 +112,15 @@ def start_to_dataset(start: Start) -> xr.Dataset:
     >>> start_from_dataset(start_to_dataset(start)) == start
     True
     """
-    scaling, found = start.scaling, start.hyperparameters
+    scaling = start.scaling
+    found = start.hyperparameters
     arrays = {} if scaling is None else map_to_arrays(scaling)
     arrays |= {} if start.points is None else start.points._asdict()
     facts = {
         "mean": None if start.mean is None else describe(start.mean),
-        "hyperparameters": None if found is None else found._asdict() | {"kernel": describe(found.kernel)},
+        "hyperparameters": None
+        if found is None
+        else found._asdict() | {"kernel": describe(found.kernel)},
         "constant": [] if scaling is None else list(scaling.constant),
         "limits": None if start.limits is None else [float(limit) for limit in start.limits],
         "bands": start.bands,
@@ -118,7 +132,8 @@ def start_to_dataset(start: Start) -> xr.Dataset:
 
 
 def start_from_dataset(dataset: xr.Dataset, *, trusted: Sequence[str] = ()) -> Start:
-    """Inverse of `start_to_dataset`, with the layout of the arrays in memory, on which the last bit may depend.
+    """Inverse of `start_to_dataset`, with the layout of the arrays in memory, on which the last bit
+    may depend.
 
     Raises
     ------
@@ -126,9 +141,13 @@ def start_from_dataset(dataset: xr.Dataset, *, trusted: Sequence[str] = ()) -> S
         Content that is no start, or a class that is not trusted (see `sysid.Model.load`).
     """
     facts = json.loads(dataset.attrs["facts"])
-    arrays = {str(name): np.array(values.values, order="C") for name, values in dataset.data_vars.items()}
+    arrays = {
+        str(name): np.array(values.values, order="C") for name, values in dataset.data_vars.items()
+    }
     arrays |= {name: np.asfortranarray(arrays[name]) for name in facts["by_column"]}
-    mean, found, limits = facts["mean"], facts["hyperparameters"], facts["limits"]
+    mean = facts["mean"]
+    found = facts["hyperparameters"]
+    limits = facts["limits"]
     bands = facts["bands"]
     if found is not None:
         kernel = build(found["kernel"], Kernel, trusted=trusted)  # type: ignore[type-abstract]

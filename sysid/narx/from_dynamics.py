@@ -1,13 +1,15 @@
 """Lags of a NARX model, read from the dynamics of the system that it shall describe.
 
-Linearise at operating points, sample with held inputs, keep the minimal part, read the transfer function
+Linearise at operating points, sample with held inputs, keep the minimal part, read the transfer
+function
 
-    y[k] + a_1 y[k-1] + ... + a_ny y[k-ny] = sum over inputs j of b_j1 u_j[k-1] + ... + b_jn u_j[k-n_j]:
+    y[k] + a_1 y[k-1] + ... + a_ny y[k-ny] = sum over inputs j of b_j1 u_j[k-1] + ... + b_jn
+    u_j[k-n_j]:
 
-its last output lag is n_y, its last lag of input j is n_u of that input. A point where the linearised system
-is not minimal needs fewer lags than the nonlinear system does around it, so several points are read and the
-largest numbers count; the report says which points needed fewer and why. For records without a model see
-`sysid.choose_lags`.
+its last output lag is n_y, its last lag of input j is n_u of that input. A point where the
+linearised system is not minimal needs fewer lags than the nonlinear system does around it, so
+several points are read and the largest numbers count; the report says which points needed fewer and
+why. For records without a model see `sysid.choose_lags`.
 """
 
 from __future__ import annotations
@@ -24,15 +26,23 @@ from sysid.arrays import Array, matrix, vector
 from sysid.errors import UserError
 from sysid.narx.lags import Narx, Target
 
-Drift: TypeAlias = Callable[[Array, Array], ArrayLike]  # (state, input) -> rate of the state, (n_x,)
+Drift: TypeAlias = Callable[
+    [Array, Array], ArrayLike
+]  # (state, input) -> rate of the state, (n_x,)
 Output: TypeAlias = Callable[[Array], ArrayLike]  # state -> output, (n_y,)
-Jacobian: TypeAlias = Callable[[Array, Array], "tuple[ArrayLike, ArrayLike] | None"]  # (state, input) -> A, B
+Jacobian: TypeAlias = Callable[
+    [Array, Array], "tuple[ArrayLike, ArrayLike] | None"
+]  # (state, input) -> A, B
 
-RELATIVE_STEP = float(np.cbrt(np.finfo(float).eps))  # best for central differences: truncation meets rounding
+RELATIVE_STEP = float(
+    np.cbrt(np.finfo(float).eps)
+)  # best for central differences: truncation meets rounding
 
 
 class StateSpace(NamedTuple):
-    """Linear system without feed-through: x' = A x + B u, y = C x, or x[k+1] = A x[k] + B u[k] once sampled."""
+    """Linear system without feed-through: x' = A x + B u, y = C x, or x[k+1] = A x[k] + B u[k] once
+    sampled.
+    """
 
     A: Array  # (n_x, n_x)
     B: Array  # (n_x, n_u)
@@ -65,9 +75,11 @@ def linearise(
     state, input : (n_x,), (n_u,) array
         The operating point; `input` is empty for a system without inputs.
     jacobian : callable, optional
-        jacobian(state, input) -> (A, B) in closed form; where it returns None, differences are taken.
+        jacobian(state, input) -> (A, B) in closed form; where it returns None, differences are
+        taken.
     state_scale, input_scale : (n_x,), (n_u,) array, optional
-        Typical magnitude of every component, above zero; by default its magnitude here, 1 where that is zero.
+        Typical magnitude of every component, above zero; by default its magnitude here, 1 where
+        that is zero.
 
     Returns
     -------
@@ -81,16 +93,22 @@ def linearise(
 
     Notes
     -----
-    The error of a central difference is of the order eps^(2/3) = 4e-11 of the typical slope. At a kink, such
-    as |v| at v = 0, it gives the mean of both slopes.
+    The error of a central difference is of the order eps^(2/3) = 4e-11 of the typical slope. At a
+    kink, such as |v| at v = 0, it gives the mean of both slopes.
     """
-    x, u = vector(state, None, "state"), vector(input, None, "input")
-    dx, du = _choose_steps(x, state_scale, "state_scale"), _choose_steps(u, input_scale, "input_scale")
+    x = vector(state, None, "state")
+    u = vector(input, None, "input")
+    dx = _choose_steps(x, state_scale, "state_scale")
+    du = _choose_steps(u, input_scale, "input_scale")
     C = _differentiate(lambda at: _check_values(output(at), None, "output", at), x, dx)
     given = None if jacobian is None else jacobian(x, u)
     if given is not None:
-        at, shapes = np.concatenate([x, u]), ((x.size, x.size), (x.size, u.size))
-        A, B = (_check_values(part, shape, "jacobian", at) for part, shape in zip(given, shapes, strict=True))
+        at = np.concatenate([x, u])
+        shapes = ((x.size, x.size), (x.size, u.size))
+        A, B = (
+            _check_values(part, shape, "jacobian", at)
+            for part, shape in zip(given, shapes, strict=True)
+        )
     else:
         A = _differentiate(lambda at: _check_values(drift(at, u), x.shape, "drift", at), x, dx)
         B = _differentiate(lambda at: _check_values(drift(x, at), x.shape, "drift", at), u, du)
@@ -128,7 +146,9 @@ def discretise(model: StateSpace, dt: float) -> StateSpace:
     array([[0.5]])
     """
     if not 0 < dt < float("inf"):
-        raise UserError(f"discretise(dt={dt!r}): expected seconds above zero; give the sampling interval")
+        raise UserError(
+            f"discretise(dt={dt!r}): expected seconds above zero; give the sampling interval"
+        )
     n, m = model.B.shape
     block = np.zeros((n + m, n + m))
     block[:n, :n], block[:n, n:] = model.A, model.B
@@ -141,7 +161,9 @@ def _choose_steps(at: Array, scale: ArrayLike | None, name: str) -> Array:
         return RELATIVE_STEP * np.where(at == 0, 1.0, np.abs(at))
     given = vector(scale, at.size, name)
     if (given <= 0).any():
-        raise UserError(f"linearise: {name} must be above zero, got {given.tolist()}; give typical magnitudes")
+        raise UserError(
+            f"linearise: {name} must be above zero, got {given.tolist()}; give typical magnitudes"
+        )
     return RELATIVE_STEP * given
 
 
@@ -149,10 +171,13 @@ def _differentiate(function: Callable[[Array], Array], at: Array, steps: Array) 
     """Matrix of partial derivatives, one column per component of `at`."""
     columns = []
     for i, step in enumerate(steps):
-        high, low = at.copy(), at.copy()
+        high = at.copy()
+        low = at.copy()
         high[i] += step
         low[i] -= step
-        with np.errstate(invalid="ignore", divide="ignore"):  # what is not finite is an error, with its place
+        with np.errstate(
+            invalid="ignore", divide="ignore"
+        ):  # what is not finite is an error, with its place
             columns.append((function(high) - function(low)) / (high[i] - low[i]))
     return np.column_stack(columns) if columns else np.empty((0, 0))
 
@@ -181,7 +206,8 @@ class Realisation(NamedTuple):
 
     model: StateSpace  # minimal, in coordinates of its own
     not_moved: Array  # (q, n_x): row w says that w x is moved by no input
-    not_shown: Array  # (p, n_x): row d says that a change of the state along d never shows in the output
+    # (p, n_x): row d says that a change of the state along d never shows in the output
+    not_shown: Array
     kept: float  # smallest relative singular value that counted; inf if none was needed
     dropped: float  # largest relative singular value that did not count; 0 if there was none
 
@@ -191,24 +217,28 @@ class Realisation(NamedTuple):
         return len(self.model.A)
 
 
-Span: TypeAlias = tuple[Array, float, float]  # orthonormal basis (n, r), and kept, dropped as in `Realisation`
+Span: TypeAlias = tuple[
+    Array, float, float
+]  # orthonormal basis (n, r), and kept, dropped as in `Realisation`
 
 
 def minimal(model: StateSpace, tolerance: float = 1e-7) -> Realisation:
     """Remove what the inputs do not move and what the output does not show.
 
-    Works on D = A - I, which has the same controllable and observable subspaces as A and keeps them apart at fast
-    sampling. States are balanced first, so that metres and newtons compare; inputs and output are
-    scaled to one. The span of (B, D B, D^2 B, ...) is built block by block: from the image under D / |D| of the
-    newest directions, what lies in the span already is removed, and the singular values of the rest decide
-    (staircase algorithm: Van Dooren 1981). The observable part follows from the transposed system.
+    Works on D = A - I, which has the same controllable and observable subspaces as A and keeps them
+    apart at fast sampling. States are balanced first, so that metres and newtons compare; inputs
+    and output are scaled to one. The span of (B, D B, D^2 B, ...) is built block by block: from the
+    image under D / |D| of the newest directions, what lies in the span already is removed, and the
+    singular values of the rest decide (staircase algorithm: Van Dooren 1981). The observable part
+    follows from the transposed system.
 
     Parameters
     ----------
     model : StateSpace
         In discrete time, with one output.
     tolerance : float
-        Singular values up to it are taken as zero. Rounding leaves about 1e-16, central differences 1e-10.
+        Singular values up to it are taken as zero. Rounding leaves about 1e-16, central differences
+        1e-10.
 
     Returns
     -------
@@ -223,10 +253,13 @@ def minimal(model: StateSpace, tolerance: float = 1e-7) -> Realisation:
     if len(model.C) != 1:
         raise UserError(f"minimal: expected one output, got {len(model.C)}; take one row of C")
     if not 0 < tolerance < 1:
-        raise UserError(f"minimal(tolerance={tolerance!r}): expected a number between 0 and 1; the default is 1e-7")
+        raise UserError(
+            f"minimal(tolerance={tolerance!r}): expected a number between 0 and 1; the default is 1e-7"
+        )
     scale = _balance_states(model)
     D = (model.A - np.eye(len(scale))) * scale / scale[:, None]
-    B, C = model.B / scale[:, None], model.C * scale
+    B = model.B / scale[:, None]
+    C = model.C * scale
     everything = np.eye(len(D)), np.inf, 0.0
     moved = _build_span(D, _normalise_columns(B), tolerance) if B.shape[1] else everything
     shown = _build_span(D.T, _normalise_columns(C.T), tolerance)
@@ -243,7 +276,8 @@ def minimal(model: StateSpace, tolerance: float = 1e-7) -> Realisation:
 
 
 def transfer_function(model: StateSpace) -> tuple[Array, Array]:
-    """Coefficients of y[k] + a_1 y[k-1] + ... + a_n y[k-n] = sum over inputs j of b_j1 u_j[k-1] + ... + b_jn u_j[k-n].
+    """Coefficients of y[k] + a_1 y[k-1] + ... + a_n y[k-n] = sum over inputs j of b_j1 u_j[k-1] +
+    ... + b_jn u_j[k-n].
 
     Parameters
     ----------
@@ -255,7 +289,8 @@ def transfer_function(model: StateSpace) -> tuple[Array, Array]:
     a : (n,) array
         a_1 to a_n: the characteristic polynomial of A without its leading one.
     b : (n_u, n) array
-        b_ji = h_ji + a_1 h_j(i-1) + ... + a_(i-1) h_j1 with the impulse response h_ji = C A^(i-1) B_j.
+        b_ji = h_ji + a_1 h_j(i-1) + ... + a_(i-1) h_j1 with the impulse response h_ji = C A^(i-1)
+        B_j.
     """
     n = len(model.A)
     if n == 0:
@@ -288,7 +323,9 @@ def _build_span(D: Array, B: Array, tolerance: float) -> Span:
     """Orthonormal basis of the span of B, D B, D^2 B, ..."""
     block = B
     norm = np.linalg.norm(D, 2) if D.size else 0.0
-    basis, kept, dropped = np.empty((len(D), 0)), np.inf, 0.0
+    basis = np.empty((len(D), 0))
+    kept = np.inf
+    dropped = 0.0
     while block.shape[1] and basis.shape[1] < len(D):
         for _ in range(2):  # the second time removes what rounding left
             block = block - basis @ (basis.T @ block)
@@ -354,11 +391,19 @@ class LagReport:
 
     def narx(self, predict: Target = Target.change) -> Narx:
         """Lag specification with these lags; inputs that do not reach the output are left out."""
-        return Narx({self.output: self.n_y}, {name: n for name, n in self.n_u.items() if n}, predict=predict)
+        return Narx(
+            {self.output: self.n_y},
+            {name: n for name, n in self.n_u.items() if n},
+            predict=predict,
+        )
 
     def __str__(self) -> str:
-        largest = ", ".join(f"{n} of {name}" for name, n in {self.output: self.n_y, **self.n_u}.items())
-        lines = [f"{largest}; the largest of {len(self.points)} operating points, sampled every {self.dt:g} s"]
+        largest = ", ".join(
+            f"{n} of {name}" for name, n in {self.output: self.n_y, **self.n_u}.items()
+        )
+        lines = [
+            f"{largest}; the largest of {len(self.points)} operating points, sampled every {self.dt:g} s"
+        ]
         groups: dict[tuple[object, ...], list[PointLags]] = {}
         for point in self.points:
             groups.setdefault((point.lags, point.reasons), []).append(point)
@@ -367,7 +412,8 @@ class LagReport:
         return "\n".join(lines)
 
     def _describe(self, group: list[PointLags]) -> list[str]:
-        first, names = group[0], (*self.states, *self.n_u)
+        first = group[0]
+        names = (*self.states, *self.n_u)
         values = zip(names, (*first.state, *first.input), strict=True)
         where = ", ".join(f"{name} {value:.4g}" for name, value in values)
         others = f" and {len(group) - 1} more" if len(group) > 1 else ""
@@ -375,7 +421,10 @@ class LagReport:
         if first.reasons:
             gap += f", dropped <= {max(point.dropped for point in group):.1e}"
         lags = ", ".join(str(n) for n in first.lags)
-        return [f"  {lags} at {where}{others} ({gap})", *(f"    because {reason}" for reason in first.reasons)]
+        return [
+            f"  {lags} at {where}{others} ({gap})",
+            *(f"    because {reason}" for reason in first.reasons),
+        ]
 
 
 def lags_from_dynamics(
@@ -400,8 +449,8 @@ def lags_from_dynamics(
     output : callable
         h(state) -> (1,): the output to predict.
     states : (n, n_x) array
-        Operating points, for example every 50th state of a trajectory. They should move: at rest a nonlinear
-        system can look simpler than it is.
+        Operating points, for example every 50th state of a trajectory. They should move: at rest a
+        nonlinear system can look simpler than it is.
     inputs : (n, n_u) array
         Input at every operating point; (n, 0) for a system without inputs.
     dt : float
@@ -427,8 +476,8 @@ def lags_from_dynamics(
 
     Notes
     -----
-    Wietzke and Graichen, section 6. The steps of the differences follow the largest magnitude of every state and
-    input over the points.
+    Wietzke and Graichen, section 6. The steps of the differences follow the largest magnitude of
+    every state and input over the points.
 
     Examples
     --------
@@ -444,14 +493,18 @@ def lags_from_dynamics(
     x = matrix(states, len(state_names), "states")
     u = matrix(inputs, len(input_names), "inputs")
     if not 0 < len(x) == len(u):
-        raise UserError(f"lags_from_dynamics: states and inputs need one row per point, got {len(x)} and {len(u)}")
+        raise UserError(
+            f"lags_from_dynamics: states and inputs need one row per point, got {len(x)} and {len(u)}"
+        )
     scales = {"state_scale": _find_magnitudes(x), "input_scale": _find_magnitudes(u)}
     names = tuple(state_names), tuple(input_names)
     points = []
     for state, input in zip(x, u, strict=True):
         model = linearise(drift, output, state, input, jacobian=jacobian, **scales)
         if len(model.C) != 1:
-            raise UserError(f"lags_from_dynamics: output must return one value, got {len(model.C)}; pick one")
+            raise UserError(
+                f"lags_from_dynamics: output must return one value, got {len(model.C)}; pick one"
+            )
         points.append(_read_lags(discretise(model, dt), state, input, *names, tolerance))
     largest = np.max([point.lags for point in points], axis=0).tolist()
     n_u = dict(zip(input_names, largest[1:], strict=True))
@@ -464,16 +517,31 @@ def _find_magnitudes(values: Array) -> Array:
 
 
 def _read_lags(
-    model: StateSpace, state: Array, input: Array, states: tuple[str, ...], inputs: tuple[str, ...], tolerance: float
+    model: StateSpace,
+    state: Array,
+    input: Array,
+    states: tuple[str, ...],
+    inputs: tuple[str, ...],
+    tolerance: float,
 ) -> PointLags:
     found = minimal(model, tolerance)
     a, b = transfer_function(found.model)
-    reached = [minimal(model._replace(B=model.B[:, [j]]), tolerance).order > 0 for j in range(input.size)]
-    n_u = tuple(_find_last_lag(row, tolerance) if reaches else 0 for row, reaches in zip(b, reached, strict=True))
+    reached = [
+        minimal(model._replace(B=model.B[:, [j]]), tolerance).order > 0 for j in range(input.size)
+    ]
+    n_u = tuple(
+        _find_last_lag(row, tolerance) if reaches else 0
+        for row, reaches in zip(b, reached, strict=True)
+    )
     n_y = _find_last_lag(a, tolerance, least=1.0)
     reasons = [f"no input moves {_describe_row(row, states)}" for row in found.not_moved]
-    reasons += [f"the output never shows a change along {_describe_row(row, states)}" for row in found.not_shown]
-    reasons += [f"{name} does not reach the output" for name, n in zip(inputs, n_u, strict=True) if n == 0]
+    reasons += [
+        f"the output never shows a change along {_describe_row(row, states)}"
+        for row in found.not_shown
+    ]
+    reasons += [
+        f"{name} does not reach the output" for name, n in zip(inputs, n_u, strict=True) if n == 0
+    ]
     if n_y < found.order:
         reasons.append(f"{found.order - n_y} of {found.order} modes die out within one sample")
     return PointLags(state, input, found.order, n_y, n_u, found.kept, found.dropped, tuple(reasons))
@@ -489,5 +557,8 @@ def _find_last_lag(coefficients: Array, tolerance: float, least: float = 0.0) ->
 def _describe_row(row: Array, names: tuple[str, ...]) -> str:
     """Text such as ``restoring_force - 5e+04 position``, its coefficient one first."""
     order = sorted(np.flatnonzero(row), key=lambda i: row[i] != 1)
-    terms = [f"{'-' if row[i] < 0 else '+'} {'' if row[i] == 1 else f'{abs(row[i]):.4g} '}{names[i]}" for i in order]
+    terms = [
+        f"{'-' if row[i] < 0 else '+'} {'' if row[i] == 1 else f'{abs(row[i]):.4g} '}{names[i]}"
+        for i in order
+    ]
     return " ".join(terms).removeprefix("+ ")

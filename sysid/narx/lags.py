@@ -7,7 +7,8 @@ A nonlinear autoregressive model with exogenous inputs predicts, at sample ``k``
 
 `Narx` names the lags of every signal and turns records into regressors and targets; its live
 twin, one sample at a time, is `sysid.LagWindow`. Both give the same bits. A target without lags
-is a function of the inputs alone; with lag 0 only, ``y[k] = f(u[k])``, every row of a static table is a sample.
+is a function of the inputs alone; with lag 0 only, ``y[k] = f(u[k])``, every row of a static table
+is a sample.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ class Target(Enum):
 
 
 class OnMissing(Enum):
-    """What happens at values that are not finite: an error, or rows that are left out and counted."""
+    """What happens at values that are not finite: an error, or rows that are left out and
+    counted.
+    """
 
     error = "error"
     skip = "skip"
@@ -95,8 +98,9 @@ class Narx:
     Parameters
     ----------
     outputs
-        Lags of each output: ``3`` for 1, 2, 3, or any positive lags, ``[1, 2, 5]``. The target may have none,
-        ``[]``, if its value is predicted (a change needs ``y[k-1]``) and there is another feature.
+        Lags of each output: ``3`` for 1, 2, 3, or any positive lags, ``[1, 2, 5]``. The target may
+        have none, ``[]``, if its value is predicted (a change needs ``y[k-1]``) and there is
+        another feature.
     inputs
         Lags of each input: the same, and lag 0 for direct feed-through, ``[0, 1]``.
     target
@@ -113,8 +117,8 @@ class Narx:
     Raises
     ------
     ValueError, TypeError
-        Empty, negative, duplicate or fractional lags, lag 0 of an output, a name that is both output
-        and input, an unknown target, no feature.
+        Empty, negative, duplicate or fractional lags, lag 0 of an output, a name that is both
+        output and input, an unknown target, no feature.
 
     Examples
     --------
@@ -143,10 +147,14 @@ class Narx:
         if not self.outputs:
             raise UserError("Narx(outputs={}) needs at least one output, e.g. outputs={'y': 2}")
         if both := sorted(set(self.output_names) & set(self.input_names)):
-            raise UserError(f"Narx has {both} among outputs and inputs: a signal is one or the other")
+            raise UserError(
+                f"Narx has {both} among outputs and inputs: a signal is one or the other"
+            )
         object.__setattr__(self, "target", self.target or self.output_names[0])
         if self.target not in self.output_names:
-            raise UserError(f"Narx(target={self.target!r}) must be one of its outputs {list(self.output_names)}")
+            raise UserError(
+                f"Narx(target={self.target!r}) must be one of its outputs {list(self.output_names)}"
+            )
         for name, choices in (("predict", Target), ("on_missing", OnMissing)):
             try:
                 object.__setattr__(self, name, choices(getattr(self, name)))
@@ -156,13 +164,19 @@ class Narx:
         self._check_features()
 
     def _check_features(self) -> None:
-        """Only the target may have no lags, and only if its value is predicted and there is another feature."""
+        """Only the target may have no lags, and only if its value is predicted and there is another
+        feature.
+        """
         for name in (name for name, given in self.lags.items() if not given):
             where = f"Narx(outputs={{{name!r}: []}})"
             if name != self.target:
-                raise UserError(f"{where}: it is not the target {self.target!r}, give it lags, or leave it out")
+                raise UserError(
+                    f"{where}: it is not the target {self.target!r}, give it lags, or leave it out"
+                )
             if self.predict is Target.change:
-                raise UserError(f"{where}: the change y[k] - y[k-1] needs lags >= 1, or choose predict='value'")
+                raise UserError(
+                    f"{where}: the change y[k] - y[k-1] needs lags >= 1, or choose predict='value'"
+                )
             if not self.features:
                 raise UserError(f"{where} has no features: give this output or an input lags")
 
@@ -229,8 +243,8 @@ class Narx:
     def regressors(self, signals: Mapping[str, ArrayLike], *, record: int = 0) -> LagRows:
         """Regressors and targets of one record of plain arrays.
 
-        Row i belongs to sample ``k = sample[i]``, k >= `max_lag`; its column j is the signal of feature j
-        at sample ``k - lag``.
+        Row i belongs to sample ``k = sample[i]``, k >= `max_lag`; its column j is the signal of
+        feature j at sample ``k - lag``.
 
         Parameters
         ----------
@@ -242,8 +256,8 @@ class Narx:
         Raises
         ------
         ValueError, TypeError
-            A missing signal, unequal lengths, fewer than ``max_lag + 1`` samples, shapes other than (n,),
-            no real numbers, values that are not finite (unless ``on_missing`` is ``skip``).
+            A missing signal, unequal lengths, fewer than ``max_lag + 1`` samples, shapes other than
+            (n,), no real numbers, values that are not finite (unless ``on_missing`` is ``skip``).
         """
         read = Record(read_signals(signals, self.signals, record), number=record)
         self._check_record(read)
@@ -255,40 +269,48 @@ class Narx:
         Parameters
         ----------
         records
-            One data set per record: dimension and coordinate ``time`` [s] (or the number of the sample, units
-            ``1``), with the same step everywhere (relative tolerance 1e-6), and one variable (time,) per signal.
+            One data set per record: dimension and coordinate ``time`` [s] (or the number of the
+            sample, units ``1``), with the same step everywhere (relative tolerance 1e-6), and one
+            variable (time,) per signal.
 
         Returns
         -------
         xarray.Dataset
-            ``regressor(sample, feature)``, ``target(sample)`` and ``previous(sample)``, the target's signal
-            one sample earlier (so that a predicted change becomes a value; where a target without lags has
-            none, nan), with coordinates ``time(sample)`` and ``record(sample)`` of the target and name,
-            ``signal``, ``lag`` and ``unit`` of every feature. Attributes: ``narx`` (JSON of `to_dict`),
-            ``sampling_time`` [unit of time], ``n_records``; ``n_missing``, samples with a value that is not
-            finite in any signal; ``n_skipped``, rows left out because of them.
+            ``regressor(sample, feature)``, ``target(sample)`` and ``previous(sample)``, the
+            target's signal one sample earlier (so that a predicted change becomes a value; where a
+            target without lags has none, nan), with coordinates ``time(sample)`` and
+            ``record(sample)`` of the target and name, ``signal``, ``lag`` and ``unit`` of every
+            feature. Attributes: ``narx`` (JSON of `to_dict`), ``sampling_time`` [unit of time],
+            ``n_records``; ``n_missing``, samples with a value that is not finite in any signal;
+            ``n_skipped``, rows left out because of them.
 
         Raises
         ------
         ValueError, TypeError
-            As `regressors`; time missing, not uniform or of different steps; units that differ between
-            records; no row left.
+            As `regressors`; time missing, not uniform or of different steps; units that differ
+            between records; no row left.
         """
         read = self.check(records)
         rows = [self._rows(record) for record in read]
         if not sum(len(row.target) for row in rows):
-            raise UserError("Narx(on_missing='skip') leaves no row: every window has a value that is not finite")
+            raise UserError(
+                "Narx(on_missing='skip') leaves no row: every window has a value that is not finite"
+            )
         return _label_rows(self, read, rows)
 
     def check(self, records: xr.Dataset | Sequence[xr.Dataset]) -> list[Record]:
-        """Read the records of a `dataset`, with all the checks and errors of it, but make no rows."""
+        """Read the records of a `dataset`, with all the checks and errors of it, but make no
+        rows.
+        """
         read = read_records(records, self.signals)
         for record in read:
             self._check_record(record)
         return read
 
     def _rows(self, record: Record) -> LagRows:
-        n, first, value = record.n_samples, self.max_lag, record.signals[self.target]
+        n = record.n_samples
+        first = self.max_lag
+        value = record.signals[self.target]
         previous = one_earlier(value)
         regressor = np.empty((n - first, self.n_features))
         for column, (name, lag) in enumerate(self.features):
@@ -313,27 +335,40 @@ class Narx:
 
 
 def _read_lags(option: str, signals: SignalLags | None, lowest: int, fewest: int) -> SignalLags:
-    """Names and lags of signals; lags as increasing tuples of at least `fewest`. None stands for no signals."""
+    """Names and lags of signals; lags as increasing tuples of at least `fewest`. None stands for no
+    signals.
+    """
     signals = {} if signals is None else signals
     if not isinstance(signals, Mapping | tuple):
         raise UserTypeError(f"Narx({option}={signals!r}) must map names to lags, e.g. {{'y': 3}}")
     found = []
     for name, lags in dict(signals).items():
         check_name(name)
-        found.append((name, _sort_lags(f"Narx({option}={{{name!r}: {lags!r}}})", lags, lowest, fewest)))
+        found.append(
+            (
+                name,
+                _sort_lags(f"Narx({option}={{{name!r}: {lags!r}}})", lags, lowest, fewest),
+            )
+        )
     return tuple(found)
 
 
 def _sort_lags(where: str, lags: Any, lowest: int, fewest: int) -> tuple[int, ...]:
     """Lags 1 to n of a number n, or the given ones, increasing."""
     given = list(lags) if isinstance(lags, Sequence) else [lags]
-    if isinstance(lags, str) or any(isinstance(lag, bool) or not isinstance(lag, Integral) for lag in given):
+    if isinstance(lags, str) or any(
+        isinstance(lag, bool) or not isinstance(lag, Integral) for lag in given
+    ):
         raise UserTypeError(f"{where}: expected an integer or a list of integers")
     if (largest := max(given, default=0)) > MOST_LAG:
-        raise UserError(f"{where[:SHOWN]}: the lag {largest} is beyond {MOST_LAG}; sample more slowly")
+        raise UserError(
+            f"{where[:SHOWN]}: the lag {largest} is beyond {MOST_LAG}; sample more slowly"
+        )
     given = sorted(map(int, given if isinstance(lags, Sequence) else range(1, int(lags) + 1)))
     if len(given) < (fewest if isinstance(lags, Sequence) else 1):
-        raise UserError(f"{where}: no lags; give a number >= 1, or a list with at least one lag >= {lowest}")
+        raise UserError(
+            f"{where}: no lags; give a number >= 1, or a list with at least one lag >= {lowest}"
+        )
     if len(set(given)) < len(given):
         raise UserError(f"{where}: duplicate lags; name each lag once")
     if given and given[0] < lowest:
@@ -343,10 +378,14 @@ def _sort_lags(where: str, lags: Any, lowest: int, fewest: int) -> tuple[int, ..
 
 
 def _label_rows(narx: Narx, records: Sequence[Record], rows: Sequence[LagRows]) -> xr.Dataset:
-    """Rows of all records as one data set; its variables and attributes are those of `Narx.dataset`."""
+    """Rows of all records as one data set; its variables and attributes are those of
+    `Narx.dataset`.
+    """
 
     def join(part: Callable[[Record, LagRows], np.ndarray]) -> np.ndarray:
-        return np.concatenate([part(record, row) for record, row in zip(records, rows, strict=True)])
+        return np.concatenate(
+            [part(record, row) for record, row in zip(records, rows, strict=True)]
+        )
 
     first = records[0]
     attributes = first.attributes[narx.target]
@@ -354,7 +393,8 @@ def _label_rows(narx: Narx, records: Sequence[Record], rows: Sequence[LagRows]) 
     own = {"long_name": narx.predict.describe(name)}
     if "units" in attributes:
         own["units"] = narx.predict.unit_of(attributes["units"])
-    regressor, target = join(lambda record, row: row.regressor), join(lambda record, row: row.target)
+    regressor = join(lambda record, row: row.regressor)
+    target = join(lambda record, row: row.target)
     previous = join(lambda record, row: one_earlier(record.signals[narx.target])[row.sample])
     time = join(lambda record, row: record.time[row.sample])
     number = join(lambda record, row: np.full(len(row.sample), record.number, dtype=np.int64))
@@ -362,17 +402,45 @@ def _label_rows(narx: Narx, records: Sequence[Record], rows: Sequence[LagRows]) 
     units = [first.attributes[signal].get("units", "") for signal in signals]
     return xr.Dataset(
         {
-            "regressor": (("sample", "feature"), regressor, {"long_name": "lagged signals, each in its unit"}),
+            "regressor": (
+                ("sample", "feature"),
+                regressor,
+                {"long_name": "lagged signals, each in its unit"},
+            ),
             "target": ("sample", target, attributes | own),
-            "previous": ("sample", previous, attributes | {"long_name": f"{name} one sample earlier"}),
+            "previous": (
+                "sample",
+                previous,
+                attributes | {"long_name": f"{name} one sample earlier"},
+            ),
         },
         coords={
-            "time": ("sample", time, {"units": first.time_unit, "long_name": "time of the target"}),
+            "time": (
+                "sample",
+                time,
+                {"units": first.time_unit, "long_name": "time of the target"},
+            ),
             "record": ("sample", number, {"long_name": "number of the record"}),
-            "feature": ("feature", list(narx.feature_names), {"long_name": "signal and lag"}),
-            "signal": ("feature", list(signals), {"long_name": "signal of the feature"}),
-            "lag": ("feature", np.array(lags, dtype=np.int64), {"long_name": "lag in samples"}),
-            "unit": ("feature", units, {"long_name": "unit of the feature, empty if unknown"}),
+            "feature": (
+                "feature",
+                list(narx.feature_names),
+                {"long_name": "signal and lag"},
+            ),
+            "signal": (
+                "feature",
+                list(signals),
+                {"long_name": "signal of the feature"},
+            ),
+            "lag": (
+                "feature",
+                np.array(lags, dtype=np.int64),
+                {"long_name": "lag in samples"},
+            ),
+            "unit": (
+                "feature",
+                units,
+                {"long_name": "unit of the feature, empty if unknown"},
+            ),
         },
         attrs={
             "narx": json.dumps(narx.to_dict()),
@@ -385,8 +453,11 @@ def _label_rows(narx: Narx, records: Sequence[Record], rows: Sequence[LagRows]) 
 
 
 def consecutive(rows: xr.Dataset) -> NDArray[np.bool_]:
-    """Whether each row (n,) of a lag data set comes right after the one before it, in the same record."""
-    record, time = rows["record"].values, rows["time"].values
+    """Whether each row (n,) of a lag data set comes right after the one before it, in the same
+    record.
+    """
+    record = rows["record"].values
+    time = rows["time"].values
     follows = (np.diff(record) == 0) & (np.diff(time) < 1.5 * rows.attrs["sampling_time"])
     return np.concatenate([np.zeros(min(1, len(time)), dtype=bool), follows])
 
@@ -413,9 +484,10 @@ class Orders:
     """Number of lags of the outputs and inputs, and the delay of the inputs.
 
     An output has the lags ``1, ..., na``, an input the lags ``nk, ..., nk + nb - 1``:
-    ``y[k] = f(y[k-1], ..., y[k-na], u[k-nk], ..., u[k-nk-nb+1])``. A number serves all signals; a list has one for
-    each output or input. A signal of order 0 has no lags. All models of several outputs share the regressors; where
-    MATLAB's matrices tell one output from the other, each has a `Narx` of its own.
+    ``y[k] = f(y[k-1], ..., y[k-na], u[k-nk], ..., u[k-nk-nb+1])``. A number serves all signals; a
+    list has one for each output or input. A signal of order 0 has no lags. All models of several
+    outputs share the regressors; where MATLAB's matrices tell one output from the other, each has a
+    `Narx` of its own.
 
     Raises
     ------
@@ -452,7 +524,9 @@ class Orders:
             A list of another length, or what `Narx` refuses: no lags at all, for example.
         """
         target = self.target or outputs[0]
-        past = {name: lags for name, lags in self.output_lags(outputs).items() if lags or name == target}
+        past = {
+            name: lags for name, lags in self.output_lags(outputs).items() if lags or name == target
+        }
         return Narx(
             past,
             {name: lags for name, lags in self.input_lags(inputs).items() if lags},

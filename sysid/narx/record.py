@@ -16,13 +16,17 @@ from sysid.errors import UserError, UserTypeError
 TIME_TOLERANCE = 1e-6  # of the sampling time: largest deviation of a time step [-]
 LONGEST_NAME = 100  # characters
 UNSAFE = set("/\\{}$")  # of paths, groups of files, templates and formulas in labels
-ADVICE = "build one from arrays or columns with sysid.make_record(signals, name=..., sampling_time=...)"
+ADVICE = (
+    "build one from arrays or columns with sysid.make_record(signals, name=..., sampling_time=...)"
+)
 TIME_UNITS = ("s", "1")  # seconds; number of the sample
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """Signals of one experiment, each (n,), with their time and attributes where these are known."""
+    """Signals of one experiment, each (n,), with their time and attributes where these are
+    known.
+    """
 
     signals: dict[str, Array]
     number: int = 0
@@ -84,17 +88,25 @@ def check_name(name: object) -> None:
         )
 
 
-def read_signals(signals: Mapping[Any, ArrayLike], names: Sequence[str], number: int) -> dict[str, Array]:
+def read_signals(
+    signals: Mapping[Any, ArrayLike], names: Sequence[str], number: int
+) -> dict[str, Array]:
     """Named signals as float64 arrays (n,) of one length.
 
     Raises
     ------
     ValueError, TypeError
-        A missing signal (those present are listed), another shape, no real numbers, unequal lengths.
+        A missing signal (those present are listed), another shape, no real numbers, unequal
+        lengths.
     """
     if absent := [name for name in names if name not in signals]:
-        raise UserError(f"record {number} has no signals {absent}: it has {sorted(map(str, signals))}")
-    arrays = {name: vector(signals[name], None, f"signal {name!r} of record {number}", finite=False) for name in names}
+        raise UserError(
+            f"record {number} has no signals {absent}: it has {sorted(map(str, signals))}"
+        )
+    arrays = {
+        name: vector(signals[name], None, f"signal {name!r} of record {number}", finite=False)
+        for name in names
+    }
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise UserError(f"signals of record {number} need one length, got {lengths}")
@@ -109,8 +121,8 @@ def read_records(records: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str
     Raises
     ------
     ValueError, TypeError
-        As `read_signals`; no data set or list of them; no records; time missing, in another unit, not finite, not
-        uniform; sampling times or units that differ between records.
+        As `read_signals`; no data set or list of them; no records; time missing, in another unit,
+        not finite, not uniform; sampling times or units that differ between records.
     """
     records = _datasets(records)
     if not records:
@@ -126,11 +138,15 @@ def _datasets(records: Any) -> list[xr.Dataset]:
     if isinstance(records, xr.Dataset):
         return [records]
     if not isinstance(records, Sequence | Iterator) or isinstance(records, str):
-        raise UserTypeError(f"expected a record or a list of records, got {type(records).__name__}: {ADVICE}")
+        raise UserTypeError(
+            f"expected a record or a list of records, got {type(records).__name__}: {ADVICE}"
+        )
     given = list(records)
     for number, record in enumerate(given):
         if not isinstance(record, xr.Dataset):
-            raise UserTypeError(f"record {number} must be an xarray.Dataset, got {type(record).__name__}: {ADVICE}")
+            raise UserTypeError(
+                f"record {number} must be an xarray.Dataset, got {type(record).__name__}: {ADVICE}"
+            )
     return given
 
 
@@ -155,7 +171,10 @@ def _read(dataset: xr.Dataset, names: Sequence[str], number: int) -> Record:
             )
     signals = read_signals(dict(dataset.variables), names, number)
     kept = {name: dataset[name].attrs for name in names}
-    attributes = {name: {key: kept[name][key] for key in ("units", "long_name") if key in kept[name]} for name in names}
+    attributes = {
+        name: {key: kept[name][key] for key in ("units", "long_name") if key in kept[name]}
+        for name in names
+    }
     for name, found in attributes.items():
         if other := [value for value in found.values() if not isinstance(value, str)]:
             where = f"signal {name!r} of record {number}"
@@ -165,7 +184,9 @@ def _read(dataset: xr.Dataset, names: Sequence[str], number: int) -> Record:
 
 def _check_uniform(time: Array, number: int) -> None:
     if not np.isfinite(time).all():
-        raise UserError(f"time of record {number} is not finite at sample {np.flatnonzero(~np.isfinite(time))[0]}")
+        raise UserError(
+            f"time of record {number} is not finite at sample {np.flatnonzero(~np.isfinite(time))[0]}"
+        )
     if (worst := find_jump(time)) is not None:
         steps = np.diff(time)
         raise UserError(
@@ -175,7 +196,9 @@ def _check_uniform(time: Array, number: int) -> None:
 
 
 def find_jump(time: Array) -> int | None:
-    """Worst step, unless all equal their mean to `TIME_TOLERANCE`, beside the rounding of the times themselves."""
+    """Worst step, unless all equal their mean to `TIME_TOLERANCE`, beside the rounding of the times
+    themselves.
+    """
     steps = np.diff(time)
     if not len(steps):
         return None
@@ -190,7 +213,13 @@ def _check_alike(first: Record, record: Record) -> None:
     pairs: list[tuple[str, Any, Any]] = [("one unit of time", first.time_unit, record.time_unit)]
     pairs += [("one sampling time", f"{steps[0]:.9g} s", f"{steps[1]:.9g} s")] if differ else []
     for name, attributes in record.attributes.items():
-        pairs.append((f"one unit of {name!r}", first.attributes[name].get("units"), attributes.get("units")))
+        pairs.append(
+            (
+                f"one unit of {name!r}",
+                first.attributes[name].get("units"),
+                attributes.get("units"),
+            )
+        )
     for what, expected, found in pairs:
         if found != expected:
             raise UserError(

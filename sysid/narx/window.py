@@ -1,4 +1,6 @@
-"""The live regressor: samples one by one or in blocks, the same bits as the batch lag data set of `Narx`."""
+"""The live regressor: samples one by one or in blocks, the same bits as the batch lag data set of
+`Narx`.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,17 @@ class LagPair(NamedTuple):
 class LagWindow:
     """Past samples of one record, and the regressors of the samples that come.
 
-    In a loop that learns from measurements, one call per sample k (`observe`), or per block of samples
-    (`observe_many`), does it all: it takes the outputs y_k measured now and the inputs u_k applied from now on,
-    and returns what there is to learn. To predict before y_k is known (and in free run, where y_k *is* the
-    prediction), ask for `regressor` with u_k (used by features of lag 0 only), then store the sample with `push`.
+    In a loop that learns from measurements, one call per sample k (`observe`), or per block of
+    samples (`observe_many`), does it all: it takes the outputs y_k measured now and the inputs u_k
+    applied from now on, and returns what there is to learn. To predict before y_k is known (and in
+    free run, where y_k *is* the prediction), ask for `regressor` with u_k (used by features of lag
+    0 only), then store the sample with `push`.
 
     Parameters
     ----------
     narx
-        Lags; the order of ``narx.output_names`` and ``narx.input_names`` is that of the vectors here.
+        Lags; the order of ``narx.output_names`` and ``narx.input_names`` is that of the vectors
+        here.
 
     Attributes
     ----------
@@ -42,9 +46,9 @@ class LagWindow:
     n_skipped : int
         Rows that were left out because of them, as in the batch data set.
     previous_target_value : float
-        Target output y[k-1] that belongs to the regressor returned last (NaN before the first, and where a
-        target without lags has none):
-        ``narx.predict.to_value(predicted_target, window.previous_target_value)`` is the predicted y[k].
+        Target output y[k-1] that belongs to the regressor returned last (NaN before the first, and
+        where a target without lags has none): ``narx.predict.to_value(predicted_target,
+        window.previous_target_value)`` is the predicted y[k].
 
     Examples
     --------
@@ -66,10 +70,15 @@ class LagWindow:
         names = narx.signals
         self._width = len(names)
         self._max_lag = narx.max_lag
-        self._n_history = max(1, self._max_lag)  # samples before the present one that the buffer keeps
+        self._n_history = max(
+            1, self._max_lag
+        )  # samples before the present one that the buffer keeps
         self._buffer = np.full((max(MIN_CAPACITY, 2 * self._n_history + 1), self._width), nan)
         self._gather = np.array(
-            [(self._n_history - lag) * self._width + names.index(name) for name, lag in narx.features]
+            [
+                (self._n_history - lag) * self._width + names.index(name)
+                for name, lag in narx.features
+            ]
         )
         self._n_outputs = len(narx.output_names)
         self._output_shape = (self._n_outputs,)
@@ -96,19 +105,23 @@ class LagWindow:
         Returns
         -------
         (n_features,) or None
-            None while fewer than `max_lag` samples are stored, or if the regressor or y[k-1] is missing (the
-            latter only if the target has lags).
+            None while fewer than `max_lag` samples are stored, or if the regressor or y[k-1] is
+            missing (the latter only if the target has lags).
         """
         present = self._buffer[self._now]
         present[self._n_outputs :] = _samples("input", input, self._input_shape)
-        is_complete = self._n_stored >= self._complete_from and all(map(isfinite, present[self._n_outputs :].tolist()))
+        is_complete = self._n_stored >= self._complete_from and all(
+            map(isfinite, present[self._n_outputs :].tolist())
+        )
         if not is_complete:
             self._check_missing(present[None, self._n_outputs :], self._n_outputs)
         if self._n_stored < self._max_lag:
             return None
         row = self._buffer[self._now - self._n_history : self._now + 1].take(self._gather)
         previous = float(self._buffer[self._now - 1, self._target])
-        if not is_complete and not (np.isfinite(row).all() and (isfinite(previous) or not self.narx.needs_previous)):
+        if not is_complete and not (
+            np.isfinite(row).all() and (isfinite(previous) or not self.narx.needs_previous)
+        ):
             return None
         self.previous_target_value = previous
         return row
@@ -141,7 +154,8 @@ class LagWindow:
         Raises
         ------
         ValueError
-            Wrong shapes; a value that is not finite with ``on_missing: error``. The window is unchanged.
+            Wrong shapes; a value that is not finite with ``on_missing: error``. The window is
+            unchanged.
         """
         rows = self.observe_many(output, input)
         return LagPair(rows.regressor[0], float(rows.target[0])) if len(rows.target) else None
@@ -157,8 +171,8 @@ class LagWindow:
         Returns
         -------
         LagRows
-            One row per sample, but for those while the window fills and (``on_missing: skip``) those with a
-            missing value; ``sample`` counts from the begin of the record.
+            One row per sample, but for those while the window fills and (``on_missing: skip``)
+            those with a missing value; ``sample`` counts from the begin of the record.
 
         Raises
         ------
@@ -166,16 +180,23 @@ class LagWindow:
             As `observe`; outputs and inputs of different lengths.
         """
         n = 1
-        is_plain = type(outputs) is type(inputs) is np.ndarray and outputs.dtype == inputs.dtype == np.float64
+        is_plain = (
+            type(outputs) is type(inputs) is np.ndarray
+            and outputs.dtype == inputs.dtype == np.float64
+        )
         if not is_plain or outputs.shape != self._output_shape or inputs.shape != self._input_shape:
             outputs = _samples("output", outputs, self._output_shape)
             inputs = _samples("input", inputs, self._input_shape)
             n = len(outputs)
             if len(inputs) != n:
-                raise UserError(f"LagWindow expects as many outputs as inputs, got {n} and {len(inputs)} samples")
+                raise UserError(
+                    f"LagWindow expects as many outputs as inputs, got {n} and {len(inputs)} samples"
+                )
         if self._now + n >= len(self._buffer):
             self._make_room(n)
-        now, stored, history = self._now, self._n_stored, self._n_history
+        now = self._now
+        stored = self._n_stored
+        history = self._n_history
         block = self._buffer[now : now + n]
         block[:, : self._n_outputs], block[:, self._n_outputs :] = outputs, inputs
         if not all(map(isfinite, block.ravel().tolist())):
@@ -183,29 +204,46 @@ class LagWindow:
             missing = np.flatnonzero(~np.isfinite(block).all(axis=1))
             self.n_missing += len(missing)
             self._complete_from = stored + int(missing[-1]) + history + 1
-        self._n_stored, self._now = stored + n, now + n
-        if n == 1 and stored >= self._max_lag and stored >= self._complete_from:  # as below, for one row
+        self._n_stored = stored + n
+        self._now = now + n
+        if (
+            n == 1 and stored >= self._max_lag and stored >= self._complete_from
+        ):  # as below, for one row
             regressor = self._buffer[now - history : now + 1].take(self._gather)[None, :]
-            value, previous = self._buffer[now, self._target], self._buffer[now - 1, self._target]
+            value = self._buffer[now, self._target]
+            previous = self._buffer[now - 1, self._target]
             self.previous_target_value = float(previous)
-            return LagRows(regressor, np.array([self._predict.of(value, previous)]), np.array([stored]))
+            return LagRows(
+                regressor,
+                np.array([self._predict.of(value, previous)]),
+                np.array([stored]),
+            )
         first = max(0, self._max_lag - stored)  # of the block with a full window
         begin = (now + first - history) * self._width
-        regressor = self._buffer.take(begin + self._width * np.arange(n - first)[:, None] + self._gather)
+        regressor = self._buffer.take(
+            begin + self._width * np.arange(n - first)[:, None] + self._gather
+        )
         signal = self._buffer[now + first - 1 : now + n, self._target]
-        value, previous, sample = signal[1:], signal[:-1], np.arange(stored + first, stored + n)
+        value = signal[1:]
+        previous = signal[:-1]
+        sample = np.arange(stored + first, stored + n)
         if stored < self._complete_from:
             keep = np.isfinite(regressor).all(axis=1) & np.isfinite(value)
             if self.narx.needs_previous:
                 keep &= np.isfinite(previous)
             self.n_skipped += int(np.count_nonzero(~keep))
-            regressor, value, previous, sample = regressor[keep], value[keep], previous[keep], sample[keep]
+            regressor = regressor[keep]
+            value = value[keep]
+            previous = previous[keep]
+            sample = sample[keep]
         if len(sample):
             self.previous_target_value = float(previous[-1])
         return LagRows(regressor, np.array(self._predict.of(value, previous)), sample)
 
     def _make_room(self, n: int) -> None:
-        """Move the past samples to the begin of the buffer, and make it larger if n more do not fit behind them."""
+        """Move the past samples to the begin of the buffer, and make it larger if n more do not fit
+        behind them.
+        """
         past = self._buffer[self._now - self._n_history : self._now].copy()
         if self._n_history + n >= len(self._buffer):
             self._buffer = np.full((2 * (self._n_history + n) + 1, self._width), nan)
@@ -229,7 +267,9 @@ def _samples(name: str, values: Array, shape: tuple[int, ...]) -> Array:
     if type(values) is not np.ndarray or values.dtype != np.float64:
         values = np.asarray(values)
         if values.dtype.kind not in "biuf":
-            raise UserTypeError(f"LagWindow expects {name} of real numbers, got dtype {values.dtype}")
+            raise UserTypeError(
+                f"LagWindow expects {name} of real numbers, got dtype {values.dtype}"
+            )
         values = values.astype(np.float64)
     if values.shape == shape:
         return values[None, :]

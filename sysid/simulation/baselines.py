@@ -21,7 +21,9 @@ from sysid.narx.window import LagWindow
 
 
 class Baseline(ABC):
-    """Predicts the target of a `Narx` from its regressors and from the output one sample earlier."""
+    """Predicts the target of a `Narx` from its regressors and from the output one sample
+    earlier.
+    """
 
     narx: Narx
 
@@ -56,23 +58,25 @@ class Baseline(ABC):
         Parameters
         ----------
         record
-            Data set, or arrays (n,) by name. Only the first `n_initial` samples of the target are used; inputs,
-            and outputs other than the target, are taken as measured throughout.
+            Data set, or arrays (n,) by name. Only the first `n_initial` samples of the target are
+            used; inputs, and outputs other than the target, are taken as measured throughout.
         n_initial
-            Measured samples before the simulation starts, at least ``max_lag``, which is what None means.
+            Measured samples before the simulation starts, at least ``max_lag``, which is what None
+            means.
 
         Returns
         -------
         (n,) array
-            The measured target output, then from sample `n_initial` on the simulated one, in its unit; nan
-            from the sample on where the simulation overflows.
+            The measured target output, then from sample `n_initial` on the simulated one, in its
+            unit; nan from the sample on where the simulation overflows.
 
         Raises
         ------
         ValueError, TypeError
             As `Narx.regressors`; another `n_initial`; values that are needed and not finite.
         """
-        narx, signals = self.narx, read_signals(record, self.narx.signals, 0)
+        narx = self.narx
+        signals = read_signals(record, self.narx.signals, 0)
         n = len(signals[narx.target])
         first = narx.max_lag if n_initial is None else n_initial
         if not narx.max_lag <= first < n:
@@ -82,7 +86,9 @@ class Baseline(ABC):
             )
         used = signals | {narx.target: np.where(np.arange(n) >= first, 0.0, signals[narx.target])}
         if found := Record(used).first_missing():
-            raise UserError(f"a free run needs every input and all initial outputs: {found}; clean the record")
+            raise UserError(
+                f"a free run needs every input and all initial outputs: {found}; clean the record"
+            )
         outputs = np.column_stack([used[name] for name in narx.output_names])
         inputs = np.column_stack([used[name] for name in narx.input_names] or [np.empty((n, 0))])
         simulated = outputs[:, narx.output_names.index(narx.target)]
@@ -90,7 +96,8 @@ class Baseline(ABC):
         with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported as nan
             for k, (y, u) in enumerate(zip(outputs, inputs, strict=True)):
                 if k >= first:
-                    x, previous = window.regressor(u), window.previous_target_value
+                    x = window.regressor(u)
+                    previous = window.previous_target_value
                     assert x is not None  # the signals are complete and finite
                     target = self.predict(x[None, :], np.array([previous]))[0]
                     simulated[k] = narx.predict.to_value(target, previous)
@@ -105,8 +112,8 @@ class Baseline(ABC):
 class Mean(Baseline):
     """Always the mean output: ``y[k] = m``, so a predicted change is ``m - y[k-1]``.
 
-    In free run its mean squared error is the variance of the output, plus the square of the difference between
-    the means of training and test.
+    In free run its mean squared error is the variance of the output, plus the square of the
+    difference between the means of training and test.
 
     Examples
     --------
@@ -119,13 +126,18 @@ class Mean(Baseline):
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.value):
-            raise UserError(f"Mean(value={self.value}): expected a finite number; use Mean.fit, or another value")
+            raise UserError(
+                f"Mean(value={self.value}): expected a finite number; use Mean.fit, or another value"
+            )
 
     @classmethod
     def fit(cls, narx: Narx, records: xr.Dataset | Sequence[xr.Dataset]) -> Mean:
         """Mean of the target output over the rows of `Narx.dataset`; errors as there."""
         rows = narx.dataset(records)
-        return cls(narx, float(np.mean(narx.predict.to_value(rows["target"].values, rows["previous"].values))))
+        return cls(
+            narx,
+            float(np.mean(narx.predict.to_value(rows["target"].values, rows["previous"].values))),
+        )
 
     def predict(self, regressors: Array, previous: Array) -> Array:
         return np.asarray(self.narx.predict.of(np.full(len(previous), self.value), previous))
@@ -133,7 +145,8 @@ class Mean(Baseline):
 
 @dataclass(frozen=True)
 class Persistence(Baseline):
-    """The output stays: ``y[k] = y[k-1]``, so the predicted change is 0; in free run the last initial output.
+    """The output stays: ``y[k] = y[k-1]``, so the predicted change is 0; in free run the last
+    initial output.
 
     A prediction is nan where the earlier output is (rows of a target without lags).
 
@@ -163,7 +176,8 @@ class Persistence(Baseline):
 
 @dataclass(frozen=True, eq=False)
 class LinearArx(Baseline):
-    """Autoregressive with exogenous inputs: ``target[k] = c + theta' x[k]``, x the regressor of a `Narx`.
+    """Autoregressive with exogenous inputs: ``target[k] = c + theta' x[k]``, x the regressor of a
+    `Narx`.
 
     Ljung, System Identification (1999), section 4.2. Built by `fit`.
     """
@@ -176,7 +190,12 @@ class LinearArx(Baseline):
 
     @classmethod
     def fit(
-        cls, narx: Narx, records: xr.Dataset | Sequence[xr.Dataset], *, ridge: float = 0.0, intercept: bool = True
+        cls,
+        narx: Narx,
+        records: xr.Dataset | Sequence[xr.Dataset],
+        *,
+        ridge: float = 0.0,
+        intercept: bool = True,
     ) -> LinearArx:
         """Least squares over the rows of one or several records; see `sysid.gp.mean.linear_fit`.
 
@@ -187,7 +206,8 @@ class LinearArx(Baseline):
         ridge
             Penalty on the coefficients of the standardised features, at least 0 [-].
         intercept
-            Whether c is estimated; else c = 0, and features are not centred, but scaled by their root mean square.
+            Whether c is estimated; else c = 0, and features are not centred, but scaled by their
+            root mean square.
 
         Raises
         ------
@@ -195,7 +215,12 @@ class LinearArx(Baseline):
             A negative or infinite ridge; as `Narx.dataset`.
         """
         rows = narx.dataset(records)
-        fit = linear_fit(rows["regressor"].values, rows["target"].values, ridge=ridge, intercept=intercept)
+        fit = linear_fit(
+            rows["regressor"].values,
+            rows["target"].values,
+            ridge=ridge,
+            intercept=intercept,
+        )
         return cls(narx, fit.coefficients, fit.intercept, fit.rank, fit.condition)
 
     @property
@@ -203,7 +228,9 @@ class LinearArx(Baseline):
         """Warnings about this estimate."""
         if self.rank == self.narx.n_features:
             return ()
-        return (f"the regressors have rank {self.rank} of {self.narx.n_features}: coefficients of minimum norm",)
+        return (
+            f"the regressors have rank {self.rank} of {self.narx.n_features}: coefficients of minimum norm",
+        )
 
     def predict(self, regressors: Array, previous: Array) -> Array:
         return self.intercept + regressors @ self.coefficients

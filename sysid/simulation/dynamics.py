@@ -18,8 +18,13 @@ from sysid.gp.mean import ConstantMean, LinearMean, MeanFunction, ZeroMean
 from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Narx, Target
 
-AFFINE = (ZeroMean, ConstantMean, LinearMean)  # mean functions that the compiled loop knows
-REACH = 1e3  # how far outside the outputs it was identified from a prediction may go, in their range [-]
+AFFINE = (
+    ZeroMean,
+    ConstantMean,
+    LinearMean,
+)  # mean functions that the compiled loop knows
+# how far outside the outputs it was identified from a prediction may go, in their range [-]
+REACH = 1e3
 FARTHEST = 1e50  # bound where no range is known; its square is still finite
 
 
@@ -30,8 +35,8 @@ Function: TypeAlias = tuple[MeanFunction, AffineMap, Kernel, Array, Array]
 class MeanMap(NamedTuple):
     """Means of m outputs over p shared features, of which q are lagged outputs.
 
-    Points are padded to the largest numbers c of coordinates and N of points among the outputs; `n_coordinates` and
-    `n_points` say how many count.
+    Points are padded to the largest numbers c of coordinates and N of points among the outputs;
+    `n_coordinates` and `n_points` say how many count.
     """
 
     kernels: np.ndarray  # (m,) addresses
@@ -53,7 +58,13 @@ class MeanMap(NamedTuple):
 
     @classmethod
     def of(
-        cls, functions: Sequence[Function], narx: Narx, feedback: Indices, row: Indices, column: Indices, limits: Array
+        cls,
+        functions: Sequence[Function],
+        narx: Narx,
+        feedback: Indices,
+        row: Indices,
+        column: Indices,
+        limits: Array,
     ) -> MeanMap:
         """Arrays of functions, one per output, whose mean functions are affine; limits (2, m)."""
         means, scalings, kernels, points, weights = zip(*functions, strict=True)
@@ -81,13 +92,17 @@ class MeanMap(NamedTuple):
 @njit(cache=True)
 def _target(mean_map: Any, output: int, x: np.ndarray, z: np.ndarray, k: np.ndarray) -> float:
     """Mean of one target at the regressor x (p,); z (c,) and k (N,) are scratch."""
-    total, offset, matrix = mean_map.intercept[output], mean_map.offset[output], mean_map.matrix[output]
+    total = mean_map.intercept[output]
+    offset = mean_map.offset[output]
+    matrix = mean_map.matrix[output]
     for d in range(x.size):
         total += mean_map.slopes[output, d] * x[d]
-    n, n_coordinates = mean_map.n_points[output], mean_map.n_coordinates[output]
+    n = mean_map.n_points[output]
+    n_coordinates = mean_map.n_coordinates[output]
     z[:n_coordinates] = 0.0
     for d in range(x.size):
-        deviation, row = x[d] - offset[d], matrix[d]
+        deviation = x[d] - offset[d]
+        row = matrix[d]
         for c in range(n_coordinates):
             z[c] += row[c] * deviation
     points = mean_map.points[output, :n_coordinates]
@@ -99,7 +114,12 @@ def _target(mean_map: Any, output: int, x: np.ndarray, z: np.ndarray, k: np.ndar
 
 @njit(cache=True, nogil=True)
 def run(  # type: ignore[no-untyped-def]
-    mean_map, low: np.ndarray, high: np.ndarray, exogenous: np.ndarray, path: np.ndarray, done: np.ndarray
+    mean_map,
+    low: np.ndarray,
+    high: np.ndarray,
+    exogenous: np.ndarray,
+    path: np.ndarray,
+    done: np.ndarray,
 ) -> None:
     """Fill paths sample by sample until one leaves its bounds.
 
@@ -111,13 +131,16 @@ def run(  # type: ignore[no-untyped-def]
     exogenous : (b, T, p)
         Regressors of every step; only the features that are no lagged outputs are read.
     path : (b, L + T, m)
-        The first L samples are given, the others are written; after a path has stopped they are left as they are.
+        The first L samples are given, the others are written; after a path has stopped they are
+        left as they are.
     done : (b,)
         Steps of each path within the bounds, written: T, or the step whose value left them.
     """
     n_steps, n_features = exogenous.shape[1:]
     n_lags = path.shape[1] - n_steps
-    x, z, k = np.empty(n_features), np.empty(mean_map.matrix.shape[2]), np.empty(mean_map.weights.shape[1])
+    x = np.empty(n_features)
+    z = np.empty(mean_map.matrix.shape[2])
+    k = np.empty(mean_map.weights.shape[1])
     for b in range(len(path)):
         done[b] = n_steps
         for t in range(n_steps):
@@ -138,7 +161,9 @@ def run(  # type: ignore[no-untyped-def]
 
 
 class Moments(NamedTuple):
-    """Mean and latent variance of m outputs, or of their targets; a measurement adds the noise variance."""
+    """Mean and latent variance of m outputs, or of their targets; a measurement adds the noise
+    variance.
+    """
 
     mean: Array  # (..., m) output units
     variance: Array  # (..., m) output units squared
@@ -147,7 +172,8 @@ class Moments(NamedTuple):
 class Bounds(NamedTuple):
     """Values between which the outputs must stay.
 
-    A prediction outside of them has diverged, and so has a standard deviation as large as their distance.
+    A prediction outside of them has diverged, and so has a standard deviation as large as their
+    distance.
     """
 
     low: Array  # (m,)
@@ -161,8 +187,8 @@ class Bounds(NamedTuple):
 class Dynamics:
     """Models of all outputs as one map, ``y[k] = F(last L outputs, inputs)``.
 
-    The last outputs are an array (L, m), newest last. The regressor is ``x = C z + d``: its lagged outputs are
-    gathered from them, its other features (`exogenous`) are known beforehand.
+    The last outputs are an array (L, m), newest last. The regressor is ``x = C z + d``: its lagged
+    outputs are gathered from them, its other features (`exogenous`) are known beforehand.
 
     Parameters
     ----------
@@ -189,15 +215,24 @@ class Dynamics:
         self.joint = JointModel.of(model)
         self.models = self.joint.models
         self.narx = narx = self.models[0].narx
-        self.n_outputs, self.n_features = len(narx.output_names), narx.n_features
+        self.n_outputs = len(narx.output_names)
+        self.n_features = narx.n_features
         self.is_change = narx.predict is Target.change
         self.noise_variance = self.joint.noise_variance
-        self.limits = np.array([model.limits for model in self.models]).T.copy()  # rows in one piece: one compilation
+        self.limits = np.array(
+            [model.limits for model in self.models]
+        ).T.copy()  # rows in one piece: one compilation
         self.n_lags = max(max(narx.lags[name], default=1) for name in narx.output_names)
-        lagged = [(j, name, lag) for j, (name, lag) in enumerate(narx.features) if name in narx.output_names]
+        lagged = [
+            (j, name, lag)
+            for j, (name, lag) in enumerate(narx.features)
+            if name in narx.output_names
+        ]
         self.feedback = np.array([j for j, _, _ in lagged], dtype=np.int64)
         self.row = np.array([self.n_lags - lag for _, _, lag in lagged], dtype=np.int64)
-        self.column = np.array([narx.output_names.index(name) for _, name, _ in lagged], dtype=np.int64)
+        self.column = np.array(
+            [narx.output_names.index(name) for _, name, _ in lagged], dtype=np.int64
+        )
         self.state_index = self.row * self.n_outputs + self.column
         self.feeds_back = self.is_change or bool(self.feedback.size)
 
@@ -214,8 +249,11 @@ class Dynamics:
         return Moments(*(np.stack(part, axis=1) for part in zip(*predicted, strict=True)))
 
     def calibrated(self, variance: Array, *, n_steps: int) -> Array:
-        """Variances (b, T, m) as of `Model.calibrated`, of the first n_steps; the others as they are."""
-        steps, known = np.arange(1, n_steps + 1), variance[:, :n_steps]
+        """Variances (b, T, m) as of `Model.calibrated`, of the first n_steps; the others as they
+        are.
+        """
+        steps = np.arange(1, n_steps + 1)
+        known = variance[:, :n_steps]
         found = [model.calibrated(known[:, :, i], steps) for i, model in enumerate(self.models)]
         return np.concatenate([np.stack(found, axis=2), variance[:, n_steps:]], axis=1)
 
@@ -224,11 +262,15 @@ class Dynamics:
         return np.clip(self.narx.predict.to_value(targets, previous), *self.limits)
 
     def count_held(self, outputs: Array) -> int:
-        """How many samples of outputs (n, m) a limit holds that the data of the model never reached.
+        """How many samples of outputs (n, m) a limit holds that the data of the model never
+        reached.
 
         Such a limit keeps a simulation from running away; what it holds is no prediction.
         """
-        ranges = [_output_range(model, self.feedback[self.column == i]) for i, model in enumerate(self.models)]
+        ranges = [
+            _output_range(model, self.feedback[self.column == i])
+            for i, model in enumerate(self.models)
+        ]
         lowest, highest = np.array(ranges).T
         low = np.where(self.limits[0] < lowest, self.limits[0], -np.inf)
         high = np.where(self.limits[1] > highest, self.limits[1], np.inf)
@@ -239,24 +281,32 @@ class Dynamics:
         gradients = []
         for model, weights in zip(self.models, self.weights, strict=True):
             z = model.scaling.transform(regressors)
-            slopes = np.einsum("njd,j->nd", model.gp.kernel.input_gradient(z, model.gp.inputs), weights)
+            slopes = np.einsum(
+                "njd,j->nd", model.gp.kernel.input_gradient(z, model.gp.inputs), weights
+            )
             gradients.append(model.mean.gradient(regressors) + slopes @ model.scaling.linear_part())
         return np.stack(gradients, axis=1)
 
     def bounds(self, past: Array) -> Bounds:
-        """Bounds of the outputs: `REACH` times the range that the models were identified from, beyond it.
+        """Bounds of the outputs: `REACH` times the range that the models were identified from,
+        beyond it.
 
-        The range of an output is that of its model's origin; without it, that of the lagged outputs among its points;
-        if there are none, that of the last outputs (b, L, m) that a prediction starts from.
+        The range of an output is that of its model's origin; without it, that of the lagged outputs
+        among its points; if there are none, that of the last outputs (b, L, m) that a prediction
+        starts from.
         """
-        low, high = np.empty(self.n_outputs), np.empty(self.n_outputs)
+        low = np.empty(self.n_outputs)
+        high = np.empty(self.n_outputs)
         for i, model in enumerate(self.models):
             lowest, highest = _output_range(model, self.feedback[self.column == i])
             if not 0 < highest - lowest < np.inf:
-                lowest, highest = past[:, :, i].min(initial=np.inf), past[:, :, i].max(initial=-np.inf)
+                lowest = past[:, :, i].min(initial=np.inf)
+                highest = past[:, :, i].max(initial=-np.inf)
             reach = REACH * (highest - lowest)
             is_known = 0 < reach < np.inf
-            low[i], high[i] = (lowest - reach, highest + reach) if is_known else (-FARTHEST, FARTHEST)
+            low[i], high[i] = (
+                (lowest - reach, highest + reach) if is_known else (-FARTHEST, FARTHEST)
+            )
         return Bounds(low, high)
 
     @cached_property
@@ -278,7 +328,8 @@ class Dynamics:
 
 
 def exogenous_rows(narx: Narx, inputs: Array, samples: Indices) -> Array:
-    """Regressors (n, p) of samples (n,) whose input features are known, and whose output features are zero.
+    """Regressors (n, p) of samples (n,) whose input features are known, and whose output features
+    are zero.
 
     Where a lag reaches before the inputs (N, n_u), their first row stands for what was before.
     """

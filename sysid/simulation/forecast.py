@@ -1,7 +1,8 @@
 """Predictions of an identified model over records: one step, several steps, or all of them ahead.
 
-Horizon h: y[k] from outputs measured up to k - h and inputs up to k. Without a horizon the model runs freely: it sees
-the first `window` outputs of a record and the inputs, and feeds its own predictions back to the end.
+Horizon h: y[k] from outputs measured up to k - h and inputs up to k. Without a horizon the model
+runs freely: it sees the first `window` outputs of a record and the inputs, and feeds its own
+predictions back to the end.
 """
 
 from __future__ import annotations
@@ -60,18 +61,21 @@ def free_run(
     Raises
     ------
     ValueError, TypeError
-        Wrong shapes, values that are not finite, no initial outputs for a model with lagged outputs, nothing to
-        simulate.
+        Wrong shapes, values that are not finite, no initial outputs for a model with lagged
+        outputs, nothing to simulate.
     """
     dynamics = Dynamics(model)
     u = matrix(inputs, len(dynamics.narx.input_names), "inputs")
     y = matrix(initial_outputs, dynamics.n_outputs, "initial_outputs")
     check_window(dynamics, len(y))
     if len(u) <= len(y):
-        raise UserError(f"free_run: expected more than the {len(y)} inputs of the initial outputs, got {len(u)}")
+        raise UserError(
+            f"free_run: expected more than the {len(y)} inputs of the initial outputs, got {len(u)}"
+        )
     rule = _choose_rule(propagation, dynamics).sparing(len(u) - len(y), FEWEST, MANY)
     exogenous = exogenous_rows(dynamics.narx, u, np.arange(len(y), len(u)))
-    past, generator = past_outputs(y, len(y) - 1, dynamics), np.random.default_rng([seed])
+    past = past_outputs(y, len(y) - 1, dynamics)
+    generator = np.random.default_rng([seed])
     (mean,), (variance,) = rule.propagate(dynamics, past, exogenous[None], generator)
     lost = np.isnan(variance).any(axis=1)
     left = int(lost.argmax()) if lost.any() else None
@@ -88,7 +92,11 @@ def _choose_rule(propagation: Propagation | None, dynamics: Dynamics) -> Propaga
 def check_window(dynamics: Dynamics, window: int) -> None:
     """Refuse a window that does not hold the outputs that the model needs."""
     reason = " (the model needs past outputs)" if dynamics.feeds_back else ""
-    check_whole(window, int(dynamics.feeds_back), f"window, the samples before the first prediction{reason},")
+    check_whole(
+        window,
+        int(dynamics.feeds_back),
+        f"window, the samples before the first prediction{reason},",
+    )
 
 
 def past_outputs(y: Array, newest: int | Indices, dynamics: Dynamics) -> Array:
@@ -122,8 +130,10 @@ class RecordForecast:
     measured: Array  # (n, m) output units
     mean: Array  # (n, m) output units
     variance: Array  # (n, m) latent, output units squared
-    regressors: Array  # (n, p) of the predictions, with predicted means for outputs not yet measured
-    n_filled: int  # predictions whose regressor reaches before the record, whose first values it holds there
+    # (n, p) of the predictions, with predicted means for outputs not yet measured
+    regressors: Array
+    # predictions whose regressor reaches before the record, whose first values it holds there
+    n_filled: int
     n_lost: int  # predictions that are nan
     n_held: int  # at a limit that the data of the model never reached
     diverged: Divergence | None  # the first
@@ -137,7 +147,8 @@ class Forecast:
     horizon: int | None  # samples; None: free run
     window: int  # samples at the start of every record that are not predicted
     output_names: tuple[str, ...]
-    noise_variance: Array  # (m,) to be added for the variance of a measurement; output units squared
+    # (m,) to be added for the variance of a measurement; output units squared
+    noise_variance: Array
     records: tuple[RecordForecast, ...]
 
     @property
@@ -157,7 +168,9 @@ class Forecast:
 
     @property
     def n_held(self) -> int:
-        """Predictions at a limit that the data of the model never reached, where a simulation would run away."""
+        """Predictions at a limit that the data of the model never reached, where a simulation would
+        run away.
+        """
         return sum(one.n_held for one in self.records)
 
 
@@ -178,11 +191,11 @@ def forecast(
     records : data set or sequence of data sets
         As for `Narx.dataset`.
     horizon : int or None
-        Samples ahead, at least 1: every k >= max(window, horizon) is predicted. None: one free run per record, from
-        sample `window` on.
+        Samples ahead, at least 1: every k >= max(window, horizon) is predicted. None: one free run
+        per record, from sample `window` on.
     window : int
-        Samples at the start of a record that initialise the model and are not predicted. Lags that reach before the
-        record hold its first value there, which is counted.
+        Samples at the start of a record that initialise the model and are not predicted. Lags that
+        reach before the record hold its first value there, which is counted.
     propagation : Propagation, optional
         What becomes of the uncertainty; `MeanOnly` if left out. For horizon 1 all give the same.
     seed : int, optional
@@ -191,7 +204,8 @@ def forecast(
     Raises
     ------
     ValueError, TypeError
-        As `check_records`; a horizon or window that is too small, a record that is not longer than they are.
+        As `check_records`; a horizon or window that is too small, a record that is not longer than
+        they are.
     """
     dynamics = Dynamics(model)
     check_window(dynamics, window)
@@ -206,7 +220,9 @@ def forecast(
                 "its window and horizon; use longer records or a shorter window"
             )
     rule = _choose_rule(propagation, dynamics)
-    found = tuple(_forecast_record(dynamics, record, rule, horizon, window, seed) for record in read)
+    found = tuple(
+        _forecast_record(dynamics, record, rule, horizon, window, seed) for record in read
+    )
     return Forecast(horizon, window, dynamics.joint.output_names, dynamics.noise_variance, found)
 
 
@@ -220,28 +236,35 @@ def warn_of_held(n_held: int) -> None:
         )
 
 
-def check_records(model: Model | JointModel, records: xr.Dataset | Sequence[xr.Dataset]) -> list[Record]:
+def check_records(
+    model: Model | JointModel, records: xr.Dataset | Sequence[xr.Dataset]
+) -> list[Record]:
     """Read records, and refuse those that do not fit a model.
 
     Raises
     ------
     ValueError, TypeError
-        As `sysid.read_records` (missing signals, time that is not uniform, ...); values that are not finite;
-        another sampling time or other units than those that the model was identified from, as far as both are known.
+        As `sysid.read_records` (missing signals, time that is not uniform, ...); values that are
+        not finite; another sampling time or other units than those that the model was identified
+        from, as far as both are known.
     """
     joint = JointModel.of(model)
     read = read_records(records, joint.output_names + joint.input_names)
     for record in read:
         if found := record.first_missing():
-            raise UserError(f"forecast: {found}; a model can only be fed with numbers: clean the record or cut it")
+            raise UserError(
+                f"forecast: {found}; a model can only be fed with numbers: clean the record or cut it"
+            )
         for name, attributes in record.attributes.items():
-            unit, given = joint.origin.unit(name), attributes.get("units", "")
+            unit = joint.origin.unit(name)
+            given = attributes.get("units", "")
             if unit and given and unit != given:
                 raise UserError(
                     f"forecast: signal {name!r} of record {record.number} is in {given!r}, the model was identified "
                     f"from {unit!r}: convert the record"
                 )
-        expected, got = joint.origin.sampling_time, record.sampling_time
+        expected = joint.origin.sampling_time
+        got = record.sampling_time
         if expected is not None and abs(got - expected) > TIME_TOLERANCE * expected:
             raise UserError(
                 f"forecast: record {record.number} is sampled every {got:g} s, the model was identified from samples "
@@ -251,32 +274,51 @@ def check_records(model: Model | JointModel, records: xr.Dataset | Sequence[xr.D
 
 
 def _forecast_record(
-    dynamics: Dynamics, record: Record, rule: Propagation, horizon: int | None, window: int, seed: int
+    dynamics: Dynamics,
+    record: Record,
+    rule: Propagation,
+    horizon: int | None,
+    window: int,
+    seed: int,
 ) -> RecordForecast:
-    narx, names = dynamics.narx, dynamics.narx.output_names
+    narx = dynamics.narx
+    names = dynamics.narx.output_names
     y = np.stack([record.signals[name] for name in names], axis=1)
     u = np.array([record.signals[name] for name in narx.input_names]).reshape(-1, len(y)).T
     exogenous = exogenous_rows(narx, u, np.arange(len(y)))
     if horizon is None:
         sample = np.arange(window, len(y))
-        past, generator = past_outputs(y, window - 1, dynamics), np.random.default_rng([seed, record.number])
+        past = past_outputs(y, window - 1, dynamics)
+        generator = np.random.default_rng([seed, record.number])
         rule = rule.sparing(len(sample), FEWEST, MANY)
         (mean,), (variance,) = rule.propagate(dynamics, past, exogenous[None, window:], generator)
         path = np.concatenate([past[0], mean])
-        last = np.lib.stride_tricks.sliding_window_view(path[:-1], dynamics.n_lags, axis=0).transpose(0, 2, 1)
+        last = np.lib.stride_tricks.sliding_window_view(
+            path[:-1], dynamics.n_lags, axis=0
+        ).transpose(0, 2, 1)
         regressors = dynamics.regressors(last, exogenous[window:])
     else:
         sample = np.arange(max(window, horizon), len(y))
         n_steps = horizon if dynamics.feeds_back else 1
-        seeds, rule = [seed, record.number], rule.sparing(len(sample) * n_steps, FEWEST // 2)
-        mean, variance, regressors = _predict_ahead(dynamics, rule, y, exogenous, sample, n_steps, seeds)
+        seeds = [seed, record.number]
+        rule = rule.sparing(len(sample) * n_steps, FEWEST // 2)
+        mean, variance, regressors = _predict_ahead(
+            dynamics, rule, y, exogenous, sample, n_steps, seeds
+        )
     lost = np.isnan(variance).any(axis=1)
     diverged = None
     if lost.any():
         row = int(lost.argmax())
-        k, distance = int(sample[row]), np.abs(mean[row] - y.mean(axis=0))
+        k = int(sample[row])
+        distance = np.abs(mean[row] - y.mean(axis=0))
         worst = int(np.argmax(np.where(np.isnan(distance), np.inf, distance)))
-        diverged = Divergence(record.number, k, float(record.time[k]), names[worst], float(mean[row, worst]))
+        diverged = Divergence(
+            record.number,
+            k,
+            float(record.time[k]),
+            names[worst],
+            float(mean[row, worst]),
+        )
     mean, variance = (np.where(lost[:, None], np.nan, part) for part in (mean, variance))
     return RecordForecast(
         record=record.number,
@@ -295,11 +337,18 @@ def _forecast_record(
 
 
 def _predict_ahead(
-    dynamics: Dynamics, rule: Propagation, y: Array, exogenous: Array, sample: Indices, horizon: int, seeds: list[int]
+    dynamics: Dynamics,
+    rule: Propagation,
+    y: Array,
+    exogenous: Array,
+    sample: Indices,
+    horizon: int,
+    seeds: list[int],
 ) -> tuple[Array, Array, Array]:
     """Mean, variance and regressors of samples, each predicted a horizon ahead.
 
-    The mean of a sample whose prediction diverges on the way is the value with which it left the bounds.
+    The mean of a sample whose prediction diverges on the way is the value with which it left the
+    bounds.
     """
     size = rule.size(dynamics, horizon) + (horizon + 2) * dynamics.n_features
     length = max(1, min(BLOCK // size, -(-len(sample) // BLOCKS)))
@@ -308,7 +357,9 @@ def _predict_ahead(
         k = sample[block : block + length]
         past = past_outputs(y, k - horizon, dynamics)
         ahead = exogenous[k[:, None] - horizon + 1 + np.arange(horizon)]
-        mean, variance = rule.propagate(dynamics, past, ahead, np.random.default_rng([*seeds, block]))
+        mean, variance = rule.propagate(
+            dynamics, past, ahead, np.random.default_rng([*seeds, block])
+        )
         last = np.concatenate([past, mean[:, :-1]], axis=1)[:, -dynamics.n_lags :]
         lost = np.isnan(variance).any(axis=2)
         step = np.where(np.any(lost, axis=1), np.argmax(lost, axis=1), horizon - 1)

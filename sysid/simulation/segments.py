@@ -14,10 +14,13 @@ from sysid.gp.affine_map import AffineMap
 from sysid.gp.training import InitialSamples
 from sysid.narx.lags import Narx, Target
 
-COPY = 0.95  # correlation of changes from which on a stretch of a record is a copy of another one [-]
+# correlation of changes from which on a stretch of a record is a copy of another one [-]
+COPY = 0.95
 CHANCE = 1e-3  # probability at most that a stretch of another record is as much alike
 
-Limits: TypeAlias = tuple[float, float]  # between which an output saturates, its unit; infinite for none
+Limits: TypeAlias = tuple[
+    float, float
+]  # between which an output saturates, its unit; infinite for none
 
 
 class Segment(NamedTuple):
@@ -25,8 +28,10 @@ class Segment(NamedTuple):
 
     regressors: Array  # (n, p) measured
     values: Array  # (n,) target output y[k]
-    past: Array  # (L,) target output before the first sample, newest last; nan where no feature needs it
-    transient: int = 0  # first samples, which are not scored: they still depend on the noise of the past
+    # (L,) target output before the first sample, newest last; nan where no feature needs it
+    past: Array
+    # first samples, which are not scored: they still depend on the noise of the past
+    transient: int = 0
 
     @property
     def previous(self) -> Array:
@@ -36,7 +41,11 @@ class Segment(NamedTuple):
     def part(self, first: int, last: int) -> Segment:
         """Cut out samples from first to before last, with the measured outputs before them."""
         outputs = np.concatenate([self.past, self.values[:first]])
-        return Segment(self.regressors[first:last], self.values[first:last], outputs[len(outputs) - len(self.past) :])
+        return Segment(
+            self.regressors[first:last],
+            self.values[first:last],
+            outputs[len(outputs) - len(self.past) :],
+        )
 
 
 def feedback_of(narx: Narx) -> tuple[Indices, Indices]:
@@ -65,8 +74,8 @@ def segments_of(samples: InitialSamples) -> list[Segment]:
     Raises
     ------
     ValueError
-        No lags of the target; no samples; a change is predicted and y[k-1] does not follow from the features of a
-        segment because it is shorter than their smallest lag of the target.
+        No lags of the target; no samples; a change is predicted and y[k-1] does not follow from the
+        features of a segment because it is shorter than their smallest lag of the target.
     """
     columns, lags = feedback_of(samples.narx)
     if not len(samples.targets):
@@ -76,13 +85,26 @@ def segments_of(samples: InitialSamples) -> list[Segment]:
     found = []
     for first, last in pairwise(cuts):
         rows = slice(int(first), int(last))
-        found.append(_segment(samples.narx, samples.regressors[rows], samples.targets[rows], columns, lags))
+        found.append(
+            _segment(
+                samples.narx,
+                samples.regressors[rows],
+                samples.targets[rows],
+                columns,
+                lags,
+            )
+        )
     return found
 
 
-def _segment(narx: Narx, regressors: Array, targets: Array, columns: Indices, lags: Indices) -> Segment:
-    """Segment of consecutive rows; the outputs are read from the lagged values: y[k - lag] stands in row k."""
-    n, longest = len(targets), int(lags.max())
+def _segment(
+    narx: Narx, regressors: Array, targets: Array, columns: Indices, lags: Indices
+) -> Segment:
+    """Segment of consecutive rows; the outputs are read from the lagged values: y[k - lag] stands
+    in row k.
+    """
+    n = len(targets)
+    longest = int(lags.max())
     outputs = np.full(longest + n, np.nan)  # of the samples -L, ..., n - 1
     for column, lag in zip(columns, lags, strict=True):
         outputs[longest - lag : longest - lag + n] = regressors[:, column]
@@ -101,7 +123,8 @@ def _segment(narx: Narx, regressors: Array, targets: Array, columns: Indices, la
 
 def truncate(parts: Sequence[Segment], most: int) -> tuple[Segment, ...]:
     """Keep at most so many samples, the first, of segments one behind the other."""
-    kept, left = [], most
+    kept = []
+    left = most
     for part in parts:
         if left > 0:
             kept.append(part.part(0, left))
@@ -122,8 +145,11 @@ def n_samples(segments: Sequence[Segment]) -> int:
 
 
 def scale_signals(narx: Narx, regressors: Array) -> AffineMap:
-    """Standardise every lag of a signal like its first, so that a lagged signal stays the same signal."""
-    own, names = AffineMap.fit(regressors), [name for name, _ in narx.features]
+    """Standardise every lag of a signal like its first, so that a lagged signal stays the same
+    signal.
+    """
+    own = AffineMap.fit(regressors)
+    names = [name for name, _ in narx.features]
     first = [names.index(name) for name in names]
     constant = tuple(j for j, i in enumerate(first) if i in own.constant)
     return AffineMap(own.offset[first], own.scale[first], constant)
@@ -137,11 +163,12 @@ def stack_regressors(segments: Sequence[Segment]) -> Array:
 def find_copies(folds: Sequence[Fold]) -> list[int]:
     """Folds, counted from 0, whose output is found again in the samples around them.
 
-    Compared are the first n changes d of the output in the longest part, over at most half of the longest segment of
-    the rest, with every stretch e of the rest: the largest ``c = d'e / (|d| |e|)`` is at least `COPY`, and not so by
-    chance. Of N stretches of noise one is as much alike with a probability of at most ``N (1 - c^2)^((m - 1) / 2)``,
-    ``m = n / sum rho^2`` the independent ones of n samples, rho the autocorrelation of d at all lags (Bartlett). A
-    record that repeats itself says nothing about samples that do not.
+    Compared are the first n changes d of the output in the longest part, over at most half of the
+    longest segment of the rest, with every stretch e of the rest: the largest ``c = d'e / (|d|
+    |e|)`` is at least `COPY`, and not so by chance. Of N stretches of noise one is as much alike
+    with a probability of at most ``N (1 - c^2)^((m - 1) / 2)``, ``m = n / sum rho^2`` the
+    independent ones of n samples, rho the autocorrelation of d at all lags (Bartlett). A record
+    that repeats itself says nothing about samples that do not.
     """
     from scipy.signal import correlate  # takes most of a second to import
 
@@ -149,13 +176,20 @@ def find_copies(folds: Sequence[Fold]) -> list[int]:
     for number, fold in enumerate(folds):
         own = np.diff(max((part.values for part in fold.parts), key=len))
         own = own[: max((len(segment.values) for segment in fold.rest), default=0) // 2]
-        energy, alike, n_places = float(own @ own), 0.0, 0
+        energy = float(own @ own)
+        alike = 0.0
+        n_places = 0
         for segment in fold.rest:
             other = np.diff(segment.values)
             if len(other) >= len(own) and energy > 0:
                 sums = np.concatenate([[0.0], np.cumsum(other**2)])
-                there = np.maximum(sums[len(own) :] - sums[: -len(own)], COPY**2 * energy)  # nothing moves there
-                alike = max(alike, float(np.max(correlate(other, own, "valid") / np.sqrt(energy * there))))
+                there = np.maximum(
+                    sums[len(own) :] - sums[: -len(own)], COPY**2 * energy
+                )  # nothing moves there
+                alike = max(
+                    alike,
+                    float(np.max(correlate(other, own, "valid") / np.sqrt(energy * there))),
+                )
                 n_places += len(there)
         if alike >= COPY:
             m = len(own) / float(np.sum((correlate(own, own) / energy) ** 2))
@@ -165,7 +199,8 @@ def find_copies(folds: Sequence[Fold]) -> list[int]:
 
 
 def folds_of(segments: Sequence[Segment], n: int) -> list[Fold]:
-    """Cut all segments, one behind the other, into n parts of equal lengths; a cut may go through a segment.
+    """Cut all segments, one behind the other, into n parts of equal lengths; a cut may go through a
+    segment.
 
     Raises
     ------
@@ -174,10 +209,14 @@ def folds_of(segments: Sequence[Segment], n: int) -> list[Fold]:
     """
     total = n_samples(segments)
     if not 2 <= n <= total:
-        raise UserError(f"cross-validation: expected from 2 to {total} folds of {total} samples, got {n}; change folds")
+        raise UserError(
+            f"cross-validation: expected from 2 to {total} folds of {total} samples, got {n}; change folds"
+        )
     folds = []
     for first, last in pairwise(np.linspace(0, total, n + 1).astype(int).tolist()):
-        parts, rest, start = [], [], 0
+        parts = []
+        rest = []
+        start = 0
         for segment in segments:
             length = len(segment.values)
             low, high = (min(max(cut - start, 0), length) for cut in (first, last))

@@ -1,4 +1,6 @@
-"""Noise and variance of a free run by what held-out samples say of its band; where an output saturates."""
+"""Noise and variance of a free run by what held-out samples say of its band; where an output
+saturates.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,26 @@ from scipy.linalg import cho_factor, cho_solve
 
 from sysid.arrays import Array
 from sysid.simulation.propagation.propagation import of_draws
-from sysid.simulation.segments import Fold, Limits, Segment, n_samples, stack_regressors, truncate
+from sysid.simulation.segments import (
+    Fold,
+    Limits,
+    Segment,
+    n_samples,
+    stack_regressors,
+    truncate,
+)
 from sysid.simulation.validation import Z_95
-from sysid.simulation_error.candidate import Candidate, FitResult, pivots, solve_increasing
+from sysid.simulation_error.candidate import (
+    Candidate,
+    FitResult,
+    pivots,
+    solve_increasing,
+)
 
 LONGEST_RUN = 3  # samples in a row that equal the extreme value exactly
 LEAST_SAMPLES = 5  # of them in all
-LEAST_RUNS = 2  # separate ones that neither begin nor end a segment: a system at rest is not saturated
+# separate ones that neither begin nor end a segment: a system at rest is not saturated
+LEAST_RUNS = 2
 
 DRAWS = 16  # functions
 COVERED = 0.95  # of the held-out samples shall be within the 95 % band
@@ -32,26 +47,33 @@ LEAST_SHARE = 1e-12  # of the variance of the output, that the noise has at leas
 
 
 def find_saturation(segments: Sequence[Segment]) -> tuple[Limits, tuple[int, int]]:
-    """Limits of an output whose extreme value is repeated exactly, infinite for none, and the samples at each.
+    """Limits of an output whose extreme value is repeated exactly, infinite for none, and the
+    samples at each.
 
-    An extreme counts as a limit if at least `LEAST_RUNS` runs inside the segments, the longest of at least
-    `LONGEST_RUN` samples, equal it exactly, `LEAST_SAMPLES` samples in all. A noisy signal does not repeat itself; one
-    that is clipped by its sensor or its actuator does.
+    An extreme counts as a limit if at least `LEAST_RUNS` runs inside the segments, the longest of
+    at least `LONGEST_RUN` samples, equal it exactly, `LEAST_SAMPLES` samples in all. A noisy signal
+    does not repeat itself; one that is clipped by its sensor or its actuator does.
     """
     values = np.concatenate([segment.values for segment in segments])
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
     n_low, n_high = (_count_saturated(segments, extreme) for extreme in (low, high))
     return (low if n_low else -np.inf, high if n_high else np.inf), (n_low, n_high)
 
 
 def _count_saturated(segments: Sequence[Segment], extreme: float) -> int:
     """Count the samples at a value if it is a limit, else return 0."""
-    total, lengths = 0, []
+    total = 0
+    lengths = []
     for segment in segments:
         at = np.concatenate([[False], segment.values == extreme, [False]])
         edges = np.flatnonzero(np.diff(at.astype(np.int8)))
         total += int(at.sum())
-        inside = [(first, last) for first, last in edges.reshape(-1, 2) if first > 0 and last < len(segment.values)]
+        inside = [
+            (first, last)
+            for first, last in edges.reshape(-1, 2)
+            if first > 0 and last < len(segment.values)
+        ]
         lengths += [last - first for first, last in inside]
     is_limit = len(lengths) >= LEAST_RUNS and max(lengths) >= LONGEST_RUN and total >= LEAST_SAMPLES
     return total if is_limit else 0
@@ -66,11 +88,12 @@ def calibrate(
 ) -> tuple[float, float]:
     """Variances with which the 95 % band of a simulation covers 95 % of the held-out samples.
 
-    The noise is what changes from one residual of the free run to the next: an error of the function is slower. In a
-    free run such an error is fed back, so that the spread of the simulated output is many times that of one step. For
-    every fold functions are drawn from the posterior of the model without it, and simulated there. The variance of the
-    function is multiplied by one number such that the band covers. The places where the function is known better, and
-    where worse, stay the same.
+    The noise is what changes from one residual of the free run to the next: an error of the
+    function is slower. In a free run such an error is fed back, so that the spread of the simulated
+    output is many times that of one step. For every fold functions are drawn from the posterior of
+    the model without it, and simulated there. The variance of the function is multiplied by one
+    number such that the band covers. The places where the function is known better, and where
+    worse, stay the same.
 
     Parameters
     ----------
@@ -90,23 +113,34 @@ def calibrate(
         Latent variance of the function one step ahead, mean over the samples, unit squared.
     """
     noise = estimate_noise(fit.candidate, segments)
-    bands = [_Band(*pair, noise, SIMULATED // len(folds), generator) for pair in zip(held_out, folds, strict=True)]
+    bands = [
+        _Band(*pair, noise, SIMULATED // len(folds), generator)
+        for pair in zip(held_out, folds, strict=True)
+    ]
 
     def cover(share: float) -> float:
-        return float(np.average([band.cover(share) for band in bands], weights=[band.n for band in bands]))
+        return float(
+            np.average(
+                [band.cover(share) for band in bands],
+                weights=[band.n for band in bands],
+            )
+        )
 
     return noise, solve_increasing(cover, COVERED, *SHARES, tolerance=0.05) * fit.latent_variance
 
 
 def estimate_noise(candidate: Candidate, segments: Sequence[Segment]) -> float:
-    """Noise variance of the output by differences of successive residuals of the free run, output unit squared.
+    """Noise variance of the output by differences of successive residuals of the free run, output
+    unit squared.
 
-    ``min_d mean((D^d e)^2) / binom(2d, d)``, of differences of order d = 0 to `DIFFERENCES`, each the variance if e is
-    white noise. An error that is slow adds little to the first ones (von Neumann), one that oscillates little to the
-    third. At least `LEAST_SHARE` of the variance of the output.
+    ``min_d mean((D^d e)^2) / binom(2d, d)``, of differences of order d = 0 to `DIFFERENCES`, each
+    the variance if e is white noise. An error that is slow adds little to the first ones (von
+    Neumann), one that oscillates little to the third. At least `LEAST_SHARE` of the variance of the
+    output.
     """
     residuals = [segment.values - candidate.simulate(segment) for segment in segments]
-    values, found = np.concatenate([segment.values for segment in segments]), []
+    values = np.concatenate([segment.values for segment in segments])
+    found = []
     for order in range(DIFFERENCES + 1):
         steps = np.concatenate([np.diff(one, order) for one in residuals])
         steps = steps[np.isfinite(steps)]
@@ -117,8 +151,20 @@ def estimate_noise(candidate: Candidate, segments: Sequence[Segment]) -> float:
 class _Band:
     """Simulations of a fold by functions drawn from the posterior of a model without it."""
 
-    def __init__(self, fit: FitResult, fold: Fold, noise: float, most: int, generator: np.random.Generator) -> None:
-        self.fit, self.candidate, self.noise, self.parts = fit, fit.candidate, noise, truncate(fold.parts, most)
+    def __init__(
+        self,
+        fit: FitResult,
+        fold: Fold,
+        noise: float,
+        most: int,
+        generator: np.random.Generator,
+    ) -> None:
+        self.fit, self.candidate, self.noise, self.parts = (
+            fit,
+            fit.candidate,
+            noise,
+            truncate(fold.parts, most),
+        )
         self.n = n_samples(self.parts)
         rest = stack_regressors(fold.rest)
         self.rest = rest[:: -(-len(rest) // ROWS)]
@@ -126,15 +172,25 @@ class _Band:
         self.seed = int(generator.integers(2**32))
 
     def cover(self, share: float) -> float:
-        """Part of the held-out samples within the 95 % band about the simulated mean, with this share of the variance.
+        """Part of the held-out samples within the 95 % band about the simulated mean, with this
+        share of the variance.
 
         Where more than a few of the drawn functions run away, the band is infinite.
         """
         candidate = self.candidate
         factor = candidate.factor_for(self.noise, share * self.fit.latent_variance, self.rest)
-        drawn = _draw_deviations(candidate, factor, self.noise, self.regressors, np.random.default_rng(self.seed))
+        drawn = _draw_deviations(
+            candidate,
+            factor,
+            self.noise,
+            self.regressors,
+            np.random.default_rng(self.seed),
+        )
         points = np.vstack([candidate.points, drawn[0]])
-        functions = [replace(candidate, points=points, weights=np.append(candidate.weights, w)) for w in drawn[1]]
+        functions = [
+            replace(candidate, points=points, weights=np.append(candidate.weights, w))
+            for w in drawn[1]
+        ]
         inside = []
         for part in self.parts:
             runs = np.array([function.simulate(part) for function in functions])
@@ -145,17 +201,23 @@ class _Band:
 
 
 def _draw_deviations(
-    candidate: Candidate, factor: float, noise_variance: float, regressors: Array, generator: np.random.Generator
+    candidate: Candidate,
+    factor: float,
+    noise_variance: float,
+    regressors: Array,
+    generator: np.random.Generator,
 ) -> tuple[Array, Array]:
-    """Points (M, q), and weights (DRAWS, M) of functions drawn from the posterior, without its mean.
+    """Points (M, q), and weights (DRAWS, M) of functions drawn from the posterior, without its
+    mean.
 
-    The M points are spread over the regressors; they are more than the candidate has, as the function is also
-    uncertain away from its own points. With the factor c of the kernel's variance, ``k(A, A) = C C'`` of these points
-    A, the points Z of the candidate and ``g = C^-1 k(A, .)``::
+    The M points are spread over the regressors; they are more than the candidate has, as the
+    function is also uncertain away from its own points. With the factor c of the kernel's variance,
+    ``k(A, A) = C C'`` of these points A, the points Z of the candidate and ``g = C^-1 k(A, .)``::
 
         f(x) = g(x)' (c S)^1/2 e,   S = I - g(Z) (k(Z, Z) + noise / c I)^-1 g(Z)',   e ~ N(0, I)
     """
-    kernel, own = candidate.kernel, candidate.points
+    kernel = candidate.kernel
+    own = candidate.points
     inputs = candidate.scaling.transform(regressors)
     chosen = pivots(kernel, inputs, POINTS, TOLERANCE)
     points = inputs[chosen.chosen]

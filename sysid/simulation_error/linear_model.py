@@ -1,4 +1,6 @@
-"""The linear model, by the error of one step or by that of the free run: what any other estimator has to beat."""
+"""The linear model, by the error of one step or by that of the free run: what any other estimator
+has to beat.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ WINDOW = 2048  # samples simulated in one go
 
 @dataclass(frozen=True)
 class LinearModel(Estimator):
-    """Linear model: the least that any other estimator must reach. Its points have weights of zero."""
+    """Linear model: the least that any other estimator must reach. Its points have weights of
+    zero.
+    """
 
     minimises_free_run: bool = True  # output error; else the error of one step (ARX)
 
@@ -29,7 +33,14 @@ class LinearModel(Estimator):
     def name(self) -> str:
         return "linear output error" if self.minimises_free_run else "linear ARX"
 
-    def fit(self, segments: Sequence[Segment], narx: Narx, budget: int, seed: int, limits: Limits) -> FitResult:
+    def fit(
+        self,
+        segments: Sequence[Segment],
+        narx: Narx,
+        budget: int,
+        seed: int,
+        limits: Limits,
+    ) -> FitResult:
         """Fit by least squares, then minimise the error of the free run; see `Estimator.fit`.
 
         Raises
@@ -37,9 +48,17 @@ class LinearModel(Estimator):
         Refusal
             Fewer than two samples for each parameter, or an output that does not vary.
         """
-        material = Material.of(segments, narx, limits, per_parameter=2, window=WINDOW, transient=TRANSIENT)
+        material = Material.of(
+            segments, narx, limits, per_parameter=2, window=WINDOW, transient=TRANSIENT
+        )
         iterations = LINEAR_ITERATIONS if self.minimises_free_run else 0
         linear, contraction, n_iterations = fit_linear(material.empty, material.whole, iterations)
-        x, metric = stack_regressors(material.windows), np.eye(narx.n_features) / FIRST_SPREAD
+        x = stack_regressors(material.windows)
+        metric = np.eye(narx.n_features) / FIRST_SPREAD
         final = add_points(linear, Matern52(), metric, x, budget, np.random.default_rng([seed]))
-        return material.result(final, limits, 1.0, {"contraction": contraction, "n_iterations": n_iterations})
+        return material.result(
+            final,
+            limits,
+            1.0,
+            {"contraction": contraction, "n_iterations": n_iterations},
+        )

@@ -1,8 +1,9 @@
-"""The free run as a least-squares problem (output error): sensitivities, Levenberg-Marquardt, linear models.
+"""The free run as a least-squares problem (output error): sensitivities, Levenberg-Marquardt,
+linear models.
 
-The file tells its parts in order: the exact sensitivities of a free run, the minimisation of a sum of squares
-(`minimise_squares`), the problem itself (`FreeRunProblem`), the linear model to begin with (`fit_linear`), and how
-certain the function at a minimum is (`latent_variance`).
+The file tells its parts in order: the exact sensitivities of a free run, the minimisation of a sum
+of squares (`minimise_squares`), the problem itself (`FreeRunProblem`), the linear model to begin
+with (`fit_linear`), and how certain the function at a minimum is (`latent_variance`).
 """
 
 from __future__ import annotations
@@ -20,12 +21,22 @@ from sysid.gp.affine_map import AffineMap
 from sysid.gp.mean import LinearMean, linear_fit
 from sysid.narx.lags import Target
 from sysid.simulation.segments import Segment, feedback_of, stack_regressors
-from sysid.simulation_error.candidate import Candidate, Refusal, find_runaway, in_threads, squared_error
+from sysid.simulation_error.candidate import (
+    Candidate,
+    Refusal,
+    find_runaway,
+    in_threads,
+    squared_error,
+)
 
 JITTER = 1e-9  # of the kernel's variance, on the diagonal of K: coinciding points stay solvable
 
-FIRST_DAMPING, LEAST_DAMPING = 1e-3, 1e-9  # of the diagonal [-]
-LOWERED, RAISED = 8.0, 6.0  # factors of the damping after a step that is kept, after one that is refused
+# of the diagonal [-]
+FIRST_DAMPING = 1e-3
+LEAST_DAMPING = 1e-9
+# factors of the damping after a step that is kept, after one that is refused
+LOWERED = 8.0
+RAISED = 6.0
 TRIALS = 12  # steps that may be refused in a row
 FLOOR = 1e-12  # added to the diagonal that is damped
 
@@ -45,7 +56,8 @@ LINEAR_ITERATIONS = 20
 def propagate(slopes, lags, sensitivity):  # type: ignore[no-untyped-def]
     """Turn derivatives of one step into those of the free run, in place.
 
-    With ``y[k] = F(y[k - l_1], ..., y[k - l_q], theta)`` and outputs before the first that do not depend on theta::
+    With ``y[k] = F(y[k - l_1], ..., y[k - l_q], theta)`` and outputs before the first that do not
+    depend on theta::
 
         S[k] = dF[k] / dtheta + sum_i dF[k] / dy[k - l_i]  S[k - l_i],   S[k] = dy[k] / dtheta
 
@@ -62,15 +74,19 @@ def propagate(slopes, lags, sensitivity):  # type: ignore[no-untyped-def]
     for k in range(n):
         for i in range(lags.size):
             if k >= lags[i]:
-                slope, earlier = slopes[k, i], sensitivity[k - lags[i]]
+                slope = slopes[k, i]
+                earlier = sensitivity[k - lags[i]]
                 for j in range(n_parameters):
                     sensitivity[k, j] += slope * earlier[j]
 
 
 def simulated_regressors(candidate: Candidate, segment: Segment, path: Array) -> Array:
-    """Regressors (n, p) of a free run: the measured ones with the outputs fed back (n,) in their place."""
+    """Regressors (n, p) of a free run: the measured ones with the outputs fed back (n,) in their
+    place.
+    """
     columns, lags = feedback_of(candidate.narx)
-    outputs, longest = np.concatenate([np.nan_to_num(segment.past), path]), len(segment.past)
+    outputs = np.concatenate([np.nan_to_num(segment.past), path])
+    longest = len(segment.past)
     rows = np.arange(len(path))[:, None] + longest - lags
     x = segment.regressors.copy()
     x[:, columns] = outputs[rows]
@@ -80,26 +96,33 @@ def simulated_regressors(candidate: Candidate, segment: Segment, path: Array) ->
 def linearise(
     candidate: Candidate, segment: Segment, path: Array, *, moves: bool = False
 ) -> tuple[Array, Array, Indices]:
-    """Linearise every step of the free run ``y[k] = (y[k-1] +) m(x) + sum_j w_j k(W (x - c), z_j)``.
+    """Linearise every step of the free run ``y[k] = (y[k-1] +) m(x) + sum_j w_j k(W (x - c),
+    z_j)``.
 
     A step that the limits cut off depends on nothing.
 
     Returns
     -------
     basis : (n, p + 1 + N) or (n, p + 1 + N + q p)
-        Derivative of every step with respect to coefficients, intercept and weights, and to the rows of W if it moves.
+        Derivative of every step with respect to coefficients, intercept and weights, and to the
+        rows of W if it moves.
     slopes : (n, q)
         Derivative with respect to the outputs fed back.
     lags : (q,)
     """
     x = simulated_regressors(candidate, segment, path)
     columns, lags = feedback_of(candidate.narx)
-    ones, z = np.ones((len(x), 1)), candidate.scaling.transform(x)
+    ones = np.ones((len(x), 1))
+    z = candidate.scaling.transform(x)
     covariances = candidate.kernel(z, candidate.points)
     of_coordinates = gradient(candidate, z, covariances)
-    slopes = candidate.mean.gradient(x)[:, columns] + of_coordinates @ candidate.scaling.linear_part()[:, columns]
+    slopes = (
+        candidate.mean.gradient(x)[:, columns]
+        + of_coordinates @ candidate.scaling.linear_part()[:, columns]
+    )
     if candidate.narx.predict is Target.change:
-        slopes, lags = np.hstack([slopes, ones]), np.append(lags, 1)
+        slopes = np.hstack([slopes, ones])
+        lags = np.append(lags, 1)
     centred = (x - candidate.scaling.offset)[:, None]
     of_metric = [(of_coordinates[:, :, None] * centred).reshape(len(x), -1)] if moves else []
     basis = np.hstack([x, ones, covariances, *of_metric])
@@ -108,7 +131,9 @@ def linearise(
     return basis, slopes, lags
 
 
-def sensitivity(candidate: Candidate, segment: Segment, path: Array, *, moves: bool = False) -> Array:
+def sensitivity(
+    candidate: Candidate, segment: Segment, path: Array, *, moves: bool = False
+) -> Array:
     """Return the derivative of the free run with respect to the parameters of `linearise`."""
     basis, slopes, lags = linearise(candidate, segment, path, moves=moves)
     propagate(np.ascontiguousarray(slopes), lags, basis)
@@ -133,19 +158,21 @@ def minimise_squares(
     max_iterations: int,
     tolerance: float = 1e-3,
 ) -> tuple[Array, float, int]:
-    """Minimise a sum of squares by damped Gauss-Newton steps, ``(curvature + damping diag(curvature)) d = descent``.
+    """Minimise a sum of squares by damped Gauss-Newton steps, ``(curvature + damping
+    diag(curvature)) d = descent``.
 
-    A step that does not lower the cost is refused, and so is one to where the cost or the normal equations are infinite
-    (the free run of a window stays within its bounds while its sensitivities overflow): the damping is raised
-    (Levenberg-Marquardt; Marquardt, An algorithm for least-squares estimation of nonlinear parameters, 1963).
+    A step that does not lower the cost is refused, and so is one to where the cost or the normal
+    equations are infinite (the free run of a window stays within its bounds while its sensitivities
+    overflow): the damping is raised (Levenberg-Marquardt; Marquardt, An algorithm for least-squares
+    estimation of nonlinear parameters, 1963).
 
     Parameters
     ----------
     cost
         Sum of squares at x (P,); infinite where it does not exist.
     normal_equations
-        Curvature J'J (P, P) and descent J'e (P,), minus half the gradient, of the Gauss-Newton model
-        ``cost(x + d) ~ cost(x) - 2 descent'd + d'curvature d`` at an x of finite cost.
+        Curvature J'J (P, P) and descent J'e (P,), minus half the gradient, of the Gauss-Newton
+        model ``cost(x + d) ~ cost(x) - 2 descent'd + d'curvature d`` at an x of finite cost.
     tolerance : float
         Relative decrease of the cost, missed twice in a row, at which the minimisation ends [-].
 
@@ -156,7 +183,10 @@ def minimise_squares(
         Infinite if it, or the normal equations, are so at the start.
     n_iterations : int
     """
-    x, best, damping, small = start, cost(start), FIRST_DAMPING, 0
+    x = start
+    best = cost(start)
+    damping = FIRST_DAMPING
+    small = 0
     if not np.isfinite(best):
         return start, np.inf, 0
     curvature, descent = normal_equations(x)
@@ -175,7 +205,9 @@ def minimise_squares(
         else:
             return x, best, iteration
         small = small + 1 if best - lowered < tolerance * best else 0
-        x, best, damping = trial, lowered, max(damping / LOWERED, LEAST_DAMPING)
+        x = trial
+        best = lowered
+        damping = max(damping / LOWERED, LEAST_DAMPING)
         curvature, descent = found
         if small == 2:
             return x, best, iteration + 1
@@ -184,11 +216,13 @@ def minimise_squares(
 
 @dataclass(frozen=True, eq=False)
 class FreeRunProblem:
-    """The sum of squares ``sum_k (y[k] - yhat[k])^2 + penalty w'Kw`` of linear part and weights, yhat the free run.
+    """The sum of squares ``sum_k (y[k] - yhat[k])^2 + penalty w'Kw`` of linear part and weights,
+    yhat the free run.
 
-    The parameters (P,) are the coefficients and the intercept of the mean, then the whitened weights ``v = L'w`` with
-    ``L L' = K``, for which the penalty is ``penalty v'v``, and, if the metric moves, the rows of W in the coordinates
-    ``z = W (x - c)``, in which the points stay where they are: the combinations of lags on which the function depends.
+    The parameters (P,) are the coefficients and the intercept of the mean, then the whitened
+    weights ``v = L'w`` with ``L L' = K``, for which the penalty is ``penalty v'v``, and, if the
+    metric moves, the rows of W in the coordinates ``z = W (x - c)``, in which the points stay where
+    they are: the combinations of lags on which the function depends.
     """
 
     candidate: Candidate  # everything but the values of the parameters
@@ -218,7 +252,8 @@ class FreeRunProblem:
 
     def parameters(self) -> Array:
         """Parameters of the candidate."""
-        mean, weights = self.candidate.mean, self.candidate.weights
+        mean = self.candidate.mean
+        weights = self.candidate.weights
         whitened = solve_triangular(self.unwhitening, weights) if len(weights) else weights
         metric = self.candidate.scaling.linear_part().ravel() if self.moves else np.zeros(0)
         return np.concatenate([mean.coefficients, [mean.intercept], whitened, metric])
@@ -226,27 +261,38 @@ class FreeRunProblem:
     def at(self, x: Array) -> Candidate:
         """Candidate of the parameters x."""
         mean = LinearMean(x[: self.n_linear - 1].tolist(), float(x[self.n_linear - 1]))
-        scaling, p = self.candidate.scaling, self.n_linear - 1
+        scaling = self.candidate.scaling
+        p = self.n_linear - 1
         if self.moves:
             scaling = AffineMap.of_matrix(scaling.offset, x[self.of_weights.stop :].reshape(-1, p))
-        return replace(self.candidate, mean=mean, weights=self.unwhitening @ x[self.of_weights], scaling=scaling)
+        return replace(
+            self.candidate,
+            mean=mean,
+            weights=self.unwhitening @ x[self.of_weights],
+            scaling=scaling,
+        )
 
     def cost(self, x: Array) -> float:
         """Return the sum of squares; infinite if a window diverges or a parameter is not finite."""
         if not np.isfinite(x).all():
             return np.inf
-        candidate, whitened = self.at(x), x[self.of_weights]
+        candidate = self.at(x)
+        whitened = x[self.of_weights]
 
         def square(window: Segment) -> float:
-            return float(np.sum((window.values - candidate.simulate(window))[window.transient :] ** 2))
+            return float(
+                np.sum((window.values - candidate.simulate(window))[window.transient :] ** 2)
+            )
 
         total = sum(in_threads(square, self.windows), self.penalty * float(whitened @ whitened))
         return total if np.isfinite(total) else np.inf
 
     def normal_equations(self, x: Array) -> tuple[Array, Array]:
         """Curvature (P, P) and descent (P,) at x, where the cost is finite, window by window."""
-        candidate, weights = self.at(x), self.of_weights
-        curvature, descent = np.zeros((len(x), len(x))), np.zeros(len(x))
+        candidate = self.at(x)
+        weights = self.of_weights
+        curvature = np.zeros((len(x), len(x)))
+        descent = np.zeros(len(x))
 
         def products(window: Segment) -> tuple[Array, Array]:
             path = candidate.simulate(window)
@@ -259,20 +305,28 @@ class FreeRunProblem:
             descent += product
         if not np.isfinite(curvature).all():
             return curvature + np.inf, descent
-        curvature, descent[weights] = self.whiten(curvature), self.unwhitening.T @ descent[weights]
+        curvature, descent[weights] = (
+            self.whiten(curvature),
+            self.unwhitening.T @ descent[weights],
+        )
         curvature[weights, weights] += self.penalty * np.eye(len(self.unwhitening))
         descent[weights] -= self.penalty * x[weights]
         return curvature, descent
 
     def minimise(self, max_iterations: int) -> tuple[Candidate, float, int]:
-        """Candidate at the minimum by Levenberg-Marquardt, its cost, and the number of iterations."""
+        """Candidate at the minimum by Levenberg-Marquardt, its cost, and the number of
+        iterations.
+        """
         start = self.parameters()
-        x, cost, n_iterations = minimise_squares(self.cost, self.normal_equations, start, max_iterations=max_iterations)
+        x, cost, n_iterations = minimise_squares(
+            self.cost, self.normal_equations, start, max_iterations=max_iterations
+        )
         return self.at(x), cost, n_iterations
 
     def whiten(self, moments: Array) -> Array:
         """Turn second moments (P, P) of the basis into those for whitened weights."""
-        back, weights = self.unwhitening, self.of_weights
+        back = self.unwhitening
+        weights = self.of_weights
         moments = moments.copy()
         moments[weights] = back.T @ moments[weights]
         moments[:, weights] = moments[:, weights] @ back
@@ -284,9 +338,10 @@ def fit_linear(
 ) -> tuple[Candidate, float, int]:
     """Minimise the simulation error of a linear model, from least squares one step ahead.
 
-    Least squares may leave a model whose free run diverges. Its poles are then multiplied by a contraction c: the
-    coefficient of y[k - l] is multiplied by c^l; for a target that is a change, that of ``y[k] = y[k-1] + ...``. The
-    last contraction, 0, leaves the response to the inputs alone.
+    Least squares may leave a model whose free run diverges. Its poles are then multiplied by a
+    contraction c: the coefficient of y[k - l] is multiplied by c^l; for a target that is a change,
+    that of ``y[k] = y[k-1] + ...``. The last contraction, 0, leaves the response to the inputs
+    alone.
 
     Parameters
     ----------
@@ -314,20 +369,32 @@ def fit_linear(
     is_previous = (lags == 1) & (narx.predict is Target.change)
     for contraction in CONTRACTIONS:
         coefficients = np.array(one_step.coefficients)
-        coefficients[columns] = (coefficients[columns] + is_previous) * contraction**lags - is_previous
+        coefficients[columns] = (
+            coefficients[columns] + is_previous
+        ) * contraction**lags - is_previous
         candidate = replace(empty, mean=LinearMean(coefficients.tolist(), one_step.intercept))
-        for most in {iterations: None, 0: None}:  # least squares may be stable where the minimum is not
-            found, cost, n_iterations = FreeRunProblem(candidate, windows, penalty=0.0).minimise(most)
+        for most in {
+            iterations: None,
+            0: None,
+        }:  # least squares may be stable where the minimum is not
+            found, cost, n_iterations = FreeRunProblem(candidate, windows, penalty=0.0).minimise(
+                most
+            )
             if np.isfinite(cost) and not find_runaway(found, windows):
                 return found, contraction, n_iterations
-    raise Refusal("the free run of a linear model diverges, or leaves the range of the samples, even without its poles")
+    raise Refusal(
+        "the free run of a linear model diverges, or leaves the range of the samples, even without its poles"
+    )
 
 
 def free_run_regressors(candidate: Candidate, windows: Sequence[Segment]) -> Array:
-    """Regressors (n, p) that the free run visits at the scored samples; the measured ones of a window that diverges."""
+    """Regressors (n, p) that the free run visits at the scored samples; the measured ones of a
+    window that diverges.
+    """
     rows = []
     for window in windows:
-        path, x = candidate.simulate(window), window.regressors
+        path = candidate.simulate(window)
+        x = window.regressors
         if np.isfinite(path).all():
             x = simulated_regressors(candidate, window, path)
         rows.append(x[window.transient :])
@@ -337,8 +404,9 @@ def free_run_regressors(candidate: Candidate, windows: Sequence[Segment]) -> Arr
 def latent_variance(candidate: Candidate, windows: Sequence[Segment], penalty: float) -> float:
     """Mean variance of the function over the free run, by Laplace's approximation at a minimum.
 
-    With ``H = J'J`` of the free run, ``A = H + penalty K`` (both of coefficients, intercept and weights, of which the
-    penalty takes the weights only), b the basis at a regressor and ``s^2`` the residual variance::
+    With ``H = J'J`` of the free run, ``A = H + penalty K`` (both of coefficients, intercept and
+    weights, of which the penalty takes the weights only), b the basis at a regressor and ``s^2``
+    the residual variance::
 
         s^2 b'A^-1 b + v (k(x, x) - k_u' K^-1 k_u),   v = w'Kw / N
 
@@ -347,24 +415,35 @@ def latent_variance(candidate: Candidate, windows: Sequence[Segment], penalty: f
     Raises
     ------
     Refusal
-        Sensitivities of the free run that overflow: a small change of the parameters changes it without bounds.
+        Sensitivities of the free run that overflow: a small change of the parameters changes it
+        without bounds.
     """
     problem = FreeRunProblem(candidate, windows, penalty=0.0)
-    x, n_linear = problem.parameters(), problem.n_linear
+    x = problem.parameters()
+    n_linear = problem.n_linear
     free, _ = problem.normal_equations(x)
     if not np.isfinite(free).all():
-        raise Refusal("the sensitivities of the free run overflow: the model is unstable within its bounds")
-    penalised, whitened = free.copy(), np.arange(n_linear, len(x))
+        raise Refusal(
+            "the sensitivities of the free run overflow: the model is unstable within its bounds"
+        )
+    penalised = free.copy()
+    whitened = np.arange(n_linear, len(x))
     penalised[whitened, whitened] += penalty
-    inverse, moments = np.linalg.pinv(penalised, hermitian=True), np.zeros_like(free)
+    inverse = np.linalg.pinv(penalised, hermitian=True)
+    moments = np.zeros_like(free)
     n_scored = 0
     for window in windows:
         basis = linearise(candidate, window, candidate.simulate(window))[0][window.transient :]
-        moments, n_scored = moments + basis.T @ basis, n_scored + len(basis)
+        moments = moments + basis.T @ basis
+        n_scored = n_scored + len(basis)
     moments = problem.whiten(moments) / n_scored
     used = float(np.sum(inverse * free))
     residual = squared_error(candidate, windows) * n_scored / max(n_scored - used, 1.0)
     weights = x[n_linear:]
     represented = float(np.trace(moments[n_linear:, n_linear:]))
-    unrepresented = max(candidate.kernel.variance - represented, 0.0) * float(weights @ weights) / max(len(weights), 1)
+    unrepresented = (
+        max(candidate.kernel.variance - represented, 0.0)
+        * float(weights @ weights)
+        / max(len(weights), 1)
+    )
     return residual * float(np.sum(inverse * moments)) + unrepresented

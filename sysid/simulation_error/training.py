@@ -50,15 +50,22 @@ CALIBRATION = 1  # stream of random numbers
 LONG_RUNS = 5  # simulations of each part that measure the bands, so that they reach most of it
 PER_FEATURE = 1e-3  # part of the mean square that a feature must earn where lags are compared [-]
 FINALISTS = 4  # lags and estimators that are compared in full, not by quick versions
-LINEAR = (LinearModel(minimises_free_run=False), LinearModel())  # always among the candidates
+LINEAR = (
+    LinearModel(minimises_free_run=False),
+    LinearModel(),
+)  # always among the candidates
 
 log = logging.getLogger(__name__)
-Fitted: TypeAlias = tuple[FitResult, float] | Refusal  # without a fold, and the mean square of its simulation
+Fitted: TypeAlias = (
+    tuple[FitResult, float] | Refusal
+)  # without a fold, and the mean square of its simulation
 
 
 @dataclass(eq=False)
 class Trial:
-    """Cross-validation of an estimator, fold by fold: how well it simulates what it was not fitted to."""
+    """Cross-validation of an estimator, fold by fold: how well it simulates what it was not fitted
+    to.
+    """
 
     estimator: Estimator
     narx: Narx
@@ -67,13 +74,17 @@ class Trial:
     label: str = ""  # what the log calls it; empty: the name of the estimator
     is_quick: bool = False  # whether the estimator is a quick version
     fits: list[FitResult] = field(default_factory=list)  # without each fold, as far as there are
-    errors: list[float] = field(default_factory=list)  # mean square of each of these folds, output unit^2
+    errors: list[float] = field(
+        default_factory=list
+    )  # mean square of each of these folds, output unit^2
     sizes: list[int] = field(default_factory=list)  # samples of each
     refusal: str = ""
 
     @property
     def total(self) -> float:
-        """Sum of squares so far times the handicap, output unit^2; infinite if one part diverged or on refusal."""
+        """Sum of squares so far times the handicap, output unit^2; infinite if one part diverged or
+        on refusal.
+        """
         return inf if self.refusal else self.handicap * float(np.dot(self.errors, self.sizes))
 
     @property
@@ -100,26 +111,28 @@ class Trial:
         found: dict[str, Any] = {"route": self.estimator.name, "refusal": self.refusal}
         if not self.fits:
             return found | {"held_out_rmse": None}
-        folds, reports = np.sqrt(self.errors).tolist(), [fit.report for fit in self.fits]
+        folds = np.sqrt(self.errors).tolist()
+        reports = [fit.report for fit in self.fits]
         return found | {"held_out_rmse": self.rmse, "folds": folds, "reports": reports}
 
 
 def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> Trial:
     """Fit estimators without each fold, and simulate the fold from the outputs measured before it.
 
-    The trial with the smallest sum of squares so far goes on, so that one that cannot win any more costs nothing. A
-    simulation that leaves the range of the samples counts as infinitely wrong. A `Refusal` is part of the result; every
-    other error is raised.
+    The trial with the smallest sum of squares so far goes on, so that one that cannot win any more
+    costs nothing. A simulation that leaves the range of the samples counts as infinitely wrong. A
+    `Refusal` is part of the result; every other error is raised.
 
-    Further processes fit beforehand what is likely to be asked for next. What is not asked for is dropped: the result
-    is that of one core.
+    Further processes fit beforehand what is likely to be asked for next. What is not asked for is
+    dropped: the result is that of one core.
 
     Returns
     -------
     Trial
         The best, with all folds.
     """
-    told, begun = set[str](), dict[tuple[Trial, int], Beside[Fitted]]()
+    told = set[str]()
+    begun = dict[tuple[Trial, int], Beside[Fitted]]()
     try:
         while True:
             best = min(trials, key=_rank)
@@ -130,7 +143,12 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
             if words not in told:
                 log.info("free run: %s", words)
                 told.add(words)
-            open_ = [(one, i) for one in trials if not one.refusal for i in range(len(one.fits), len(one.folds))]
+            open_ = [
+                (one, i)
+                for one in trials
+                if not one.refusal
+                for i in range(len(one.fits), len(one.folds))
+            ]
             open_.sort(key=lambda task: (task != (best, fold), task[0].expect(task[1])))
             while (asked := open_[0]) not in begun or not begun[asked].is_over:
                 running = [one for one in begun.values() if not one.is_over]
@@ -152,7 +170,9 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
 
 
 def _rank(trial: Trial) -> tuple[bool, float, int, bool]:
-    """Smallest first; a linear model gives way to one that falls back to it without a part, but knows more with it."""
+    """Smallest first; a linear model gives way to one that falls back to it without a part, but
+    knows more with it.
+    """
     return bool(trial.refusal), trial.total, -len(trial.fits), trial.estimator in LINEAR
 
 
@@ -164,17 +184,20 @@ def _race(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> li
 
 @dataclass(frozen=True)
 class FreeRun(Training):
-    """Kernel, its hyper-parameters, a linear trend and the dictionary, chosen by the error of the free run.
+    """Kernel, its hyper-parameters, a linear trend and the dictionary, chosen by the error of the
+    free run.
 
-    Each estimator of `routes`, and the linear model, is cross-validated: it is fitted to the samples around contiguous
-    parts and simulates those parts; the one with the smallest error is fitted to all samples, unless a simulation of
-    these then runs away (`sysid.simulation_error.candidate.find_runaway`): the next best is taken. Where the output
-    saturates, saturated samples count as bounds of the target and the simulation stays within the limits; elsewhere it
-    stays within the range of the samples and half as much again on both sides. The kernel and the linear mean are those
-    of the estimator: `sysid.Settings` refuse another mean.
+    Each estimator of `routes`, and the linear model, is cross-validated: it is fitted to the
+    samples around contiguous parts and simulates those parts; the one with the smallest error is
+    fitted to all samples, unless a simulation of these then runs away
+    (`sysid.simulation_error.candidate.find_runaway`): the next best is taken. Where the output
+    saturates, saturated samples count as bounds of the target and the simulation stays within the
+    limits; elsewhere it stays within the range of the samples and half as much again on both sides.
+    The kernel and the linear mean are those of the estimator: `sysid.Settings` refuse another mean.
 
-    The bands are calibrated for the simulation by the held-out error (`sysid.simulation_error.calibration`): the kernel
-    variance is not that of a one-step likelihood. The whole algorithm: `sysid.simulation_error`.
+    The bands are calibrated for the simulation by the held-out error
+    (`sysid.simulation_error.calibration`): the kernel variance is not that of a one-step
+    likelihood. The whole algorithm: `sysid.simulation_error`.
     """
 
     replaces: ClassVar[frozenset[str]] = frozenset({"kernel", "learning", "mean", "selection"})
@@ -182,14 +205,22 @@ class FreeRun(Training):
     n_initial: int | None = None  # samples; None: all that there are
     #: the best by cross-validation is taken
     routes: Sequence[Estimator] = field(
-        default_factory=lambda: (ProfileSearch(), OutputErrorRefinement(), DifferenceSearch())
+        default_factory=lambda: (
+            ProfileSearch(),
+            OutputErrorRefinement(),
+            DifferenceSearch(),
+        )
     )
-    folds: int = 5  # parts that are simulated by a model that was not fitted to them; fewer of long records
-    find_limits: bool = True  # whether an output that repeats its extreme value is taken to saturate there
+    # parts that are simulated by a model that was not fitted to them; fewer of long records
+    folds: int = 5
+    # whether an output that repeats its extreme value is taken to saturate there
+    find_limits: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "routes", listed(self.routes, "FreeRun: routes", "estimators"))
-        if not self.routes or not all(isinstance(estimator, Estimator) for estimator in self.routes):
+        if not self.routes or not all(
+            isinstance(estimator, Estimator) for estimator in self.routes
+        ):
             raise UserTypeError(
                 f"FreeRun: routes must be estimators such as ProfileSearch(), at least one, got {self.routes!r}"
             )
@@ -204,25 +235,32 @@ class FreeRun(Training):
 
     @one_blas_thread
     def compare_lags(
-        self, samples: Sequence[InitialSamples], labels: Sequence[str], *, budget: int, seed: int
+        self,
+        samples: Sequence[InitialSamples],
+        labels: Sequence[str],
+        *,
+        budget: int,
+        seed: int,
     ) -> list[Trial]:
         """Cross-validate the estimators, and the linear model, with several lags at once.
 
-        Quick versions of the estimators go first; the best `FINALISTS` of them are compared in full. The samples of all
-        lags are those of the same records; compared are the ones that all of them have. A feature has to earn
-        `PER_FEATURE` of the mean square.
+        Quick versions of the estimators go first; the best `FINALISTS` of them are compared in
+        full. The samples of all lags are those of the same records; compared are the ones that all
+        of them have. A feature has to earn `PER_FEATURE` of the mean square.
 
         Returns
         -------
         list of Trial
-            Those in full, then the quick ones, the best first; those that could win no more have fewer parts.
+            Those in full, then the quick ones, the best first; those that could win no more have
+            fewer parts.
 
         Raises
         ------
         ValueError
             No estimator serves the samples.
         """
-        most, trials = max(one.narx.max_lag for one in samples), []
+        most = max(one.narx.max_lag for one in samples)
+        trials = []
         for one, label in zip(samples, labels, strict=True):
             cut = most - one.narx.max_lag
             segments = [segment.part(cut, len(segment.values)) for segment in segments_of(one)]
@@ -230,17 +268,30 @@ class FreeRun(Training):
             folds = self._folds(segments)
             handicap = 1.0 + PER_FEATURE * one.narx.n_features
             estimators = (*LINEAR[-1:], *self.routes)
-            trials += [Trial(estimator, one.narx, folds, handicap, label) for estimator in estimators]
+            trials += [
+                Trial(estimator, one.narx, folds, handicap, label) for estimator in estimators
+            ]
         limits = find_saturation(segments)[0] if self.find_limits else (-inf, inf)
         quick = []
         for full in trials:
             estimator = full.estimator.quick()
             is_quick = estimator != full.estimator
-            quick.append(Trial(estimator, full.narx, full.folds, full.handicap, full.label, is_quick))
+            quick.append(
+                Trial(
+                    estimator,
+                    full.narx,
+                    full.folds,
+                    full.handicap,
+                    full.label,
+                    is_quick,
+                )
+            )
         ranked = _race(quick, budget, seed, limits)
         if ranked[0].refusal:
             reason = ranked[0].refusal
-            raise UserError(f"FreeRun: no estimator of routes serves these samples with any lags: {reason}")
+            raise UserError(
+                f"FreeRun: no estimator of routes serves these samples with any lags: {reason}"
+            )
         in_full = dict(zip(quick, trials, strict=True))
         log.info("free run: the best %d of these once more, with the full search", FINALISTS)
         final = _race([in_full[trial] for trial in ranked[:FINALISTS]], budget, seed, limits)
@@ -252,26 +303,40 @@ class FreeRun(Training):
         raise UserTypeError(f"FreeRun: trains a NARX model, by prepare; {advice}")
 
     @one_blas_thread
-    def prepare(self, samples: InitialSamples, known: Start, *, mean: MeanFunction, budget: int, seed: int) -> Start:
-        """Choose an estimator and fit it; see `sysid.Training.prepare`. All but the limits must be unknown.
+    def prepare(
+        self,
+        samples: InitialSamples,
+        known: Start,
+        *,
+        mean: MeanFunction,
+        budget: int,
+        seed: int,
+    ) -> Start:
+        """Choose an estimator and fit it; see `sysid.Training.prepare`. All but the limits must be
+        unknown.
 
         The mean is that of the estimator: `sysid.Settings` refuses another.
 
         Raises
         ------
         ValueError
-            Something that is known beforehand, no lags of the target, too few samples, or no estimator that serves
-            them.
+            Something that is known beforehand, no lags of the target, too few samples, or no
+            estimator that serves them.
         """
         given = [
-            name for name, value in known._asdict().items() if value is not None and name not in ("limits", "stays")
+            name
+            for name, value in known._asdict().items()
+            if value is not None and name not in ("limits", "stays")
         ]
         if given:
             raise UserError(
                 f"FreeRun: finds {' and '.join(given)} itself; leave them unknown, or take another training"
             )
-        segments, narx = segments_of(samples), samples.narx
-        found, counts = find_saturation(segments) if self.find_limits else ((-np.inf, np.inf), (0, 0))
+        segments = segments_of(samples)
+        narx = samples.narx
+        found, counts = (
+            find_saturation(segments) if self.find_limits else ((-np.inf, np.inf), (0, 0))
+        )
         limits = found if known.limits is None else known.limits
         folds = self._folds(segments)
         trials = [Trial(estimator, narx, folds) for estimator in (*LINEAR, *self.routes)]
@@ -306,11 +371,15 @@ class FreeRun(Training):
                 "the record repeats itself, its held-out error says little about other samples"
             )
         if runaway or best.total == inf:
-            notes.append("every estimator runs away in some simulation of the samples: do not rely on the simulation")
+            notes.append(
+                "every estimator runs away in some simulation of the samples: do not rely on the simulation"
+            )
         if not fit.candidate.weights.any():
             notes.append(f"no better model found than a linear one: {best.estimator.name}")
         if known.limits is None:  # no simulation leaves the region that the samples tell of
-            limits = tuple(np.where(np.isfinite(limits), limits, limits_of(fit.candidate, segments)).tolist())
+            limits = tuple(
+                np.where(np.isfinite(limits), limits, limits_of(fit.candidate, segments)).tolist()
+            )
         report = {
             "route": best.estimator.name,
             "held_out_rmse": best.rmse,
@@ -318,15 +387,23 @@ class FreeRun(Training):
             "tried": [trial.report() for trial in trials],
             "final": fit.report,
         }
-        hyperparameters = initial.hyperparameters._replace(warnings=(*initial.hyperparameters.warnings, *notes))
+        hyperparameters = initial.hyperparameters._replace(
+            warnings=(*initial.hyperparameters.warnings, *notes)
+        )
         initial = initial._replace(hyperparameters=hyperparameters, limits=limits)
-        model, apart = _model_of(narx, initial, limits), []
+        model = _model_of(narx, initial, limits)
+        apart = []
         for one, fold in zip(best.fits, folds, strict=True):
             begun = one.candidate.initial_model(noise, latent, stack_regressors(fold.rest))
             apart.append((_model_of(narx, begun, limits), fold.parts))
-        # a fit to the free run leaves open what it says one step ahead: there it is as sure as it is of other samples
-        one_step = typical([measure_bands(judge, [(judge, parts)], seed, horizons=()) for judge, parts in apart])
-        held_out = together([partial(measure_bands, model, [one], seed, n_long=LONG_RUNS) for one in apart])
+        # a fit to the free run leaves open what it says one step ahead: there it is as sure as it
+        # is of other samples
+        one_step = typical(
+            [measure_bands(judge, [(judge, parts)], seed, horizons=()) for judge, parts in apart]
+        )
+        held_out = together(
+            [partial(measure_bands, model, [one], seed, n_long=LONG_RUNS) for one in apart]
+        )
         return Start(*initial, report=report, bands=(*one_step, *typical(held_out)[1:]))
 
     def _folds(self, segments: Sequence[Segment]) -> list[Fold]:
@@ -337,6 +414,10 @@ class FreeRun(Training):
 def _model_of(narx: Narx, start: CompleteStart, limits: Limits) -> Model:
     """Build the model that an identification starts with."""
     scaling, mean, found, points, _ = start
-    gp = OnlineGP(found.kernel, noise_variance=found.noise_variance, budget=max(2, len(points.targets)))
+    gp = OnlineGP(
+        found.kernel,
+        noise_variance=found.noise_variance,
+        budget=max(2, len(points.targets)),
+    )
     gp.fit(*points)
     return Model(narx, scaling, mean, gp, limits=limits)

@@ -1,4 +1,6 @@
-"""Attacks on sweeps on a real Slurm, of one node or more, that SLURM_CONF names; `tests/cluster/slurm` starts one."""
+"""Attacks on sweeps on a real Slurm, of one node or more, that SLURM_CONF names;
+`tests/cluster/slurm` starts one.
+"""
 
 import contextlib
 import os
@@ -8,16 +10,35 @@ import subprocess
 import time
 
 import pytest
-from sweep_command import QUICK, at_work, check_whole, done, ended, interrupted, marked, outcome, started
+from sweep_command import (
+    QUICK,
+    at_work,
+    check_whole,
+    done,
+    ended,
+    interrupted,
+    marked,
+    outcome,
+    started,
+)
 from sweep_jobs import wait_until
 
 N = 6
 JOBS = (*QUICK, f"seed=range(0,{N})", "cache=null")
 SLURM = ("hydra/launcher=slurm", "hydra.launcher.workers=2", "hydra.launcher.poll=0.2")
-LONG = ("system=van_der_pol", "duration=200000samples", "budget=20", "seed=0,1", "cache=null")
+LONG = (
+    "system=van_der_pol",
+    "duration=200000samples",
+    "budget=20",
+    "seed=0,1",
+    "cache=null",
+)
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif("SLURM_CONF" not in os.environ, reason="no Slurm: start one with tests/cluster/slurm"),
+    pytest.mark.skipif(
+        "SLURM_CONF" not in os.environ,
+        reason="no Slurm: start one with tests/cluster/slurm",
+    ),
 ]
 
 
@@ -26,8 +47,16 @@ def queue(tmp_path):
     """What Slurm has of a test: tasks that were submitted in its folder. None is left."""
 
     def tasks():
-        squeue = ["squeue", "--noheader", "--array", f"--user={os.getuid()}", "--format=%i %T %Z"]
-        lines = subprocess.run(squeue, capture_output=True, text=True, check=True).stdout.splitlines()
+        squeue = [
+            "squeue",
+            "--noheader",
+            "--array",
+            f"--user={os.getuid()}",
+            "--format=%i %T %Z",
+        ]
+        lines = subprocess.run(
+            squeue, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
         return [line.split()[:2] for line in lines if line.endswith(str(tmp_path))]
 
     assert tasks() == [], "Slurm is to answer"
@@ -40,8 +69,15 @@ def queue(tmp_path):
 
 
 def test_drivers_that_are_killed_lose_nothing(tmp_path):
-    folder, random_, hits = tmp_path / "sweep", random.Random(0), 0
-    for n in (3, 6, 9, 12):  # tasks of a killed driver go on: each one after it has more to do
+    folder = tmp_path / "sweep"
+    random_ = random.Random(0)
+    hits = 0
+    for n in (
+        3,
+        6,
+        9,
+        12,
+    ):  # tasks of a killed driver go on: each one after it has more to do
         jobs = (*QUICK, f"seed=range(0,{n})", "cache=null")
         process = started(folder, *jobs, *SLURM)
         time.sleep(random_.uniform(1.0, 6.0))
@@ -51,11 +87,15 @@ def test_drivers_that_are_killed_lose_nothing(tmp_path):
         kept = {number: outcome(folder, number) for number in done(folder)}
     assert hits >= 2
     check_whole(folder, n, jobs, *SLURM)
-    assert kept == {number: outcome(folder, number) for number in kept}, "finished jobs were run again"
+    assert kept == {number: outcome(folder, number) for number in kept}, (
+        "finished jobs were run again"
+    )
 
 
 def test_tasks_that_are_killed_and_cancelled_cost_an_attempt(tmp_path, queue):
-    folder, random_, hits = tmp_path / "sweep", random.Random(1), set()
+    folder = tmp_path / "sweep"
+    random_ = random.Random(1)
+    hits = set()
     process = started(folder, *JOBS, *SLURM)
     for how in ("kill", "cancel"):
         if not wait_until(lambda: set(at_work(folder)) - hits or process.poll() is not None):
@@ -91,14 +131,25 @@ def test_a_killed_driver_is_taken_over_by_the_same_command_alone(tmp_path):
     same = ended(started(folder, *LONG, *SLURM, "hydra.launcher.time_limit=10min"), 400)
     assert same.code == 0, same
     assert done(folder) == {0, 1}
-    assert [len(path.read_text().splitlines()) for path in starts] == [1, 1], "each was started once"
+    assert [len(path.read_text().splitlines()) for path in starts] == [1, 1], (
+        "each was started once"
+    )
 
 
 def test_a_job_beyond_its_limit_ends_alone(tmp_path):
     short = [one for one in QUICK if not one.startswith("duration")]
     sweeps = {}
-    for limit, told in (("time_limit=20s", "time limit of 20 s"), ("memory_limit=400MB", "memory limit of 400 MB")):
-        lines = (*short, "duration=20000000samples,120samples", "cache=null", *SLURM, f"hydra.launcher.{limit}")
+    for limit, told in (
+        ("time_limit=20s", "time limit of 20 s"),
+        ("memory_limit=400MB", "memory limit of 400 MB"),
+    ):
+        lines = (
+            *short,
+            "duration=20000000samples,120samples",
+            "cache=null",
+            *SLURM,
+            f"hydra.launcher.{limit}",
+        )
         sweeps[told] = started(tmp_path / limit[:4], *lines)
     for told, process in sweeps.items():
         said = ended(process, 300)
@@ -113,7 +164,12 @@ def test_dask_on_a_batch_system_runs_the_jobs_and_ends(tmp_path, queue):
         "{_target_: dask_jobqueue.SLURMCluster, cores: 1, processes: 1, memory: 1GB, interface: lo, "
         f"local_directory: {tmp_path}, log_directory: {tmp_path}, scheduler_options: {{dashboard: false}}}}"
     )
-    lines = (*JOBS, "hydra/launcher=dask", "hydra.launcher.workers=2", f"hydra.launcher.cluster={cluster}")
+    lines = (
+        *JOBS,
+        "hydra/launcher=dask",
+        "hydra.launcher.workers=2",
+        f"hydra.launcher.cluster={cluster}",
+    )
     said = ended(started(tmp_path / "sweep", *lines), 300)
     assert said.code == 0, said
     assert done(tmp_path / "sweep") == set(range(N))

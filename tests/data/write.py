@@ -24,7 +24,9 @@ N_BEFORE, N_AFTER = (
     40,
     20,
 )  # samples that such a model learns before it is saved, and any model after
-N_TANKS, HOLD = 400, 20  # samples of the record of the tanks, and of each of its input values
+# samples of the record of the tanks, and of each of its input values
+N_TANKS = 400
+HOLD = 20
 N_RECORD = 300  # samples of the record of the model for the free run
 NO_MODELS = ("start", "trajectory")  # files
 THIRD = 1 / 3  # no binary fraction
@@ -34,7 +36,16 @@ SQUARED = sysid.SquaredExponential(1.3, (1.0, 2.0, 0.7))
 generator = np.random.default_rng(0)
 
 
-def learned(scaling, mean, kernel, target="y", outputs=("y",), limits=(-np.inf, np.inf), bands=(), **options):
+def learned(
+    scaling,
+    mean,
+    kernel,
+    target="y",
+    outputs=("y",),
+    limits=(-np.inf, np.inf),
+    bands=(),
+    **options,
+):
     """Model that has learned samples."""
     narx = sysid.Narx(dict.fromkeys(outputs, 1), {"u": 3 - len(outputs)}, target)
     gp = sysid.OnlineGP(kernel, noise_variance=0.01, budget=N_POINTS, **options)
@@ -49,7 +60,9 @@ def models_of_every_kind():
     plain = sysid.AffineMap.identity(3)
     constant = sysid.AffineMap(np.array([0.1, -0.2, 4.0]), np.array([2.0, 0.5, 1.0]), (2,))
     matrix = sysid.AffineMap.of_matrix([THIRD, -0.1, 0.2], np.arange(6.0).reshape(2, 3) / 7)
-    product = sysid.Product([sysid.Matern52(1.1, (1.0, 2.0, 0.5)), sysid.Matern32(0.7, (1.0, 0.5, 2.0))])
+    product = sysid.Product(
+        [sysid.Matern52(1.1, (1.0, 2.0, 0.5)), sysid.Matern32(0.7, (1.0, 0.5, 2.0))]
+    )
     composed = sysid.Sum([sysid.Linear(0.3, (1.0, 0.1, 0.2)), product])
     in_sample = sysid.ExceedsMinimum(sysid.MeanRelevance(), sysid.Reference.in_sample)
     linear = sysid.LinearMean((0.2, 0.1, -THIRD), 0.03, ridge=0.1)
@@ -64,7 +77,13 @@ def models_of_every_kind():
             gate=6.0,
             gate_opens_after=2,
         ),
-        "model_linear_mean": learned(plain, linear, composed, insertion=sysid.Either(0.05, 0.02), acceptance=in_sample),
+        "model_linear_mean": learned(
+            plain,
+            linear,
+            composed,
+            insertion=sysid.Either(0.05, 0.02),
+            acceptance=in_sample,
+        ),
         "model_projection": learned(
             matrix,
             sysid.ConstantMean(0.25),
@@ -80,18 +99,25 @@ def models_of_every_kind():
             forgetting=200.0,
         ),
         "model_two_outputs": sysid.JointModel(tuple(pair)),
-        "model_adaptive": identified(training=sysid.Adaptive(on_records=True), learning="every_sample"),
-        "model_free_run": identified(training=sysid.FreeRun(routes=(sysid.OutputErrorRefinement(stages=2),), folds=2)),
+        "model_adaptive": identified(
+            training=sysid.Adaptive(on_records=True), learning="every_sample"
+        ),
+        "model_free_run": identified(
+            training=sysid.FreeRun(routes=(sysid.OutputErrorRefinement(stages=2),), folds=2)
+        ),
     }
 
 
 def identified(**settings):
     """Model of a short record of a plant with a saturated input."""
-    u, y = generator.normal(size=N_RECORD), np.zeros(N_RECORD)
+    u = generator.normal(size=N_RECORD)
+    y = np.zeros(N_RECORD)
     for k in range(2, N_RECORD):
         y[k] = 0.7 * y[k - 1] - 0.1 * y[k - 2] + 0.5 * np.tanh(u[k - 1])
     y += 0.01 * generator.normal(size=N_RECORD)
-    return sysid.identify((u, y), sysid.Narx({"y": 2}, {"u": 1}), dt=0.1, budget=12, **settings).model
+    return sysid.identify(
+        (u, y), sysid.Narx({"y": 2}, {"u": 1}), dt=0.1, budget=12, **settings
+    ).model
 
 
 def start():
@@ -110,7 +136,10 @@ def start():
             -12.3,
             ("a note",),
         ),
-        points=Points(np.asfortranarray(np.arange(6.0).reshape(3, 2) / 7), np.array([1.0, -0.0, 1 / 9])),
+        points=Points(
+            np.asfortranarray(np.arange(6.0).reshape(3, 2) / 7),
+            np.array([1.0, -0.0, 1 / 9]),
+        ),
         limits=(-np.inf, 10.0),
         bands=((1, THIRD),),
         report={"tried": [{"rmse": 1 / 7}]},
@@ -147,8 +176,14 @@ def write_results_of_commands(folder):
     with TemporaryDirectory() as temporary:
         voltage = np.repeat(generator.uniform(1.5, 5.0, N_TANKS // HOLD), HOLD)
         level = simulate(CascadedTanks(initial_upper=5.0), voltage).output[:, 0]
-        level += 0.3 * np.sin(level) + 0.01 * generator.normal(size=N_TANKS)  # a sensor that is not linear
-        table = {"time": 4.0 * np.arange(N_TANKS), "pump_voltage": voltage, "level": level}
+        level += 0.3 * np.sin(level) + 0.01 * generator.normal(
+            size=N_TANKS
+        )  # a sensor that is not linear
+        table = {
+            "time": 4.0 * np.arange(N_TANKS),
+            "pump_voltage": voltage,
+            "level": level,
+        }
         pd.DataFrame(table).to_csv(Path(temporary) / "tanks.csv", index=False)
         found = run(Path(temporary), "data=csv", "data.estimation=tanks.csv", *signals, *physics)
         shutil.copy(found / "trajectory.nc", folder)

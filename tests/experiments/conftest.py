@@ -26,9 +26,14 @@ def finished(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def record(tmp_path_factory):
-    """Overrides of an identification from a record, with another to judge by; `data.outputs` is left open."""
+    """Overrides of an identification from a record, with another to judge by; `data.outputs` is
+    left open.
+    """
     folder = tmp_path_factory.mktemp("record")
-    files = (csv_file(folder / "estimation.csv", n=60, seed=2), csv_file(folder / "test.csv", n=30, seed=5))
+    files = (
+        csv_file(folder / "estimation.csv", n=60, seed=2),
+        csv_file(folder / "test.csv", n=30, seed=5),
+    )
     return (*RECORD, *SMALL, *(f"data.{path.stem}={path}" for path in files))
 
 

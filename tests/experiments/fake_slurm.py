@@ -1,4 +1,5 @@
-"""sbatch, squeue and scancel without a Slurm: one script, which does what its name says; tasks never start.
+"""sbatch, squeue and scancel without a Slurm: one script, which does what its name says; tasks
+never start.
 
 Its memory is the folder FAKE_SLURM: `<id>.sh`, and `<task>.state` for each task.
 """
@@ -19,7 +20,9 @@ def sbatch(arguments):
     number = 100 + len(list(HERE.glob("*.sh")))
     (HERE / f"{number}.sh").write_text(script)
     array = re.search(r"--array='?0-(\d+)%(\d+)", script)
-    for task in [f"{number}_{index}" for index in range(int(array[1]) + 1)] if array else [str(number)]:
+    for task in (
+        [f"{number}_{index}" for index in range(int(array[1]) + 1)] if array else [str(number)]
+    ):
         (HERE / f"{task}.state").write_text("PENDING")
     print(f"Submitted batch job {number}")
     return 0
@@ -40,4 +43,8 @@ def scancel(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit({"sbatch": sbatch, "squeue": squeue, "scancel": scancel}[Path(sys.argv[0]).name](sys.argv[1:]))
+    sys.exit(
+        {"sbatch": sbatch, "squeue": squeue, "scancel": scancel}[Path(sys.argv[0]).name](
+            sys.argv[1:]
+        )
+    )

@@ -24,7 +24,9 @@ CONF = ROOT / "conf"
 DATA = ("trajectory", "narx", "result", "model")
 
 #: a short run that still fills its dictionary and replaces points in it
-DAYS, N_INITIAL, BUDGET = 10, 40, 60
+DAYS = 10
+N_INITIAL = 40
+BUDGET = 60
 SHORT = (
     f"duration={DAYS}d",
     f"training.n_initial={N_INITIAL}",
@@ -48,10 +50,16 @@ class Said(NamedTuple):
 
 
 def call(command, *arguments, cwd=".", main=None):
-    """Run a command, or another main function, as its script does, but in this process; undo what it changes there."""
-    out, err, root = io.StringIO(), io.StringIO(), logging.getLogger()
+    """Run a command, or another main function, as its script does, but in this process; undo what
+    it changes there.
+    """
+    out = io.StringIO()
+    err = io.StringIO()
+    root = logging.getLogger()
     signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    handlers, level, code = root.handlers[:], root.level, 0
+    handlers = root.handlers[:]
+    level = root.level
+    code = 0
     with (
         contextlib.chdir(cwd),
         mock.patch.object(sys, "argv", [f"sysid-{command}", *map(str, arguments)]),
@@ -69,12 +77,15 @@ def call(command, *arguments, cwd=".", main=None):
             HydraConfig.instance().cfg = None
             for handler in {*root.handlers} - {*handlers}:
                 handler.close()
-            root.handlers, root.level = handlers, level
+            root.handlers = handlers
+            root.level = level
             for logger in map(logging.getLogger, list(root.manager.loggerDict)):
                 logger.disabled = False
             logging.captureWarnings(False)
             logging.raiseExceptions = True
-    assert signals == {number: signal.getsignal(number) for number in signals}, "a command leaves signals as they were"
+    assert signals == {number: signal.getsignal(number) for number in signals}, (
+        "a command leaves signals as they were"
+    )
     return Said(code, out.getvalue(), err.getvalue())
 
 
@@ -105,7 +116,12 @@ def summary_of(folder):
 
 def data_of(folder, kind, group=None):
     """Data set of a file, or of a group in it, without the checks of the store."""
-    with xr.open_dataset(Path(folder) / f"{kind}.nc", group=group, decode_times=False, mask_and_scale=False) as dataset:
+    with xr.open_dataset(
+        Path(folder) / f"{kind}.nc",
+        group=group,
+        decode_times=False,
+        mask_and_scale=False,
+    ) as dataset:
         return dataset.load()
 
 
@@ -119,7 +135,9 @@ def phases(result):
     """Masks of the initial, the online and the validation samples."""
     meanings = result["phase"].attrs["flag_meanings"].split()
     values = dict(zip(meanings, result["phase"].attrs["flag_values"], strict=True))
-    return tuple(result["phase"].values == values[name] for name in ("initial", "online", "validation"))
+    return tuple(
+        result["phase"].values == values[name] for name in ("initial", "online", "validation")
+    )
 
 
 def bits(dataset):
@@ -128,7 +146,10 @@ def bits(dataset):
     def plain(values):
         return values.astype(str) if values.dtype.kind in "OU" else values
 
-    return {name: (one.dtype.str, one.shape, plain(one.values).tobytes()) for name, one in dataset.variables.items()}
+    return {
+        name: (one.dtype.str, one.shape, plain(one.values).tobytes())
+        for name, one in dataset.variables.items()
+    }
 
 
 def tree(folder):
@@ -137,7 +158,9 @@ def tree(folder):
 
 
 def read_csv(file):
-    """A table with every number to its last digit, which not every version of pandas reads by itself."""
+    """A table with every number to its last digit, which not every version of pandas reads by
+    itself.
+    """
     table = pd.read_csv(file, dtype=str)
     for name in table:
         with contextlib.suppress(ValueError):

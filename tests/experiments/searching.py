@@ -1,4 +1,6 @@
-"""A command whose jobs cost nothing, for searches: the summary follows from the configuration by simple formulas."""
+"""A command whose jobs cost nothing, for searches: the summary follows from the configuration by
+simple formulas.
+"""
 
 import csv
 import json
@@ -25,10 +27,16 @@ FULL = dict.fromkeys((*NUMBERS, "free_run", "training")) | {
 THRESHOLD = "insertion.error_threshold=interval(0,1)"
 BEST = 0.3  # error threshold with the lowest SMSE
 #: as much of conf/identify.yaml as searches are about
-GROUPS = {"insertion": "error", "reduction": "mean_relevance", "override hydra/launcher": "in_process"}
+GROUPS = {
+    "insertion": "error",
+    "reduction": "mean_relevance",
+    "override hydra/launcher": "in_process",
+}
 GROUPS |= {"override hydra/sweeper": "optuna", "override hydra/job_logging": "disabled"}
 DEFAULTS = [*({group: option} for group, option in GROUPS.items()), "_self_"]
-ConfigStore.instance().store("quick", {"defaults": DEFAULTS, "budget": 100, "seed": 0, "outputs": "lean"})
+ConfigStore.instance().store(
+    "quick", {"defaults": DEFAULTS, "budget": 100, "seed": 0, "outputs": "lean"}
+)
 
 runs = []  # thresholds, budgets and seeds of the jobs that ran in this process
 interrupted_after = None  # so many jobs
@@ -48,14 +56,20 @@ def summary_of(threshold, budget, seed):
 
 @hydra.main(config_path=str(CONF), config_name="quick", version_base="1.3")
 def main(config):
-    threshold, budget, seed = config.insertion.get("error_threshold", BEST), config.budget, config.seed
+    threshold = config.insertion.get("error_threshold", BEST)
+    budget = config.budget
+    seed = config.seed
     runs.append((threshold, budget, seed))
     if len(runs) == interrupted_after:
         os.kill(os.getpid(), signal.SIGINT)
     if budget < 10:
         raise ValueError("budget must be at least 10")
     content = Content(FULL | summary_of(threshold, budget, seed), None, None)
-    write({"": content}, Path(HydraConfig.get().runtime.output_dir) / "job.nc", {"seed": seed, "partial": 0})
+    write(
+        {"": content},
+        Path(HydraConfig.get().runtime.output_dir) / "job.nc",
+        {"seed": seed, "partial": 0},
+    )
     return 0.0
 
 
@@ -78,4 +92,6 @@ def found_in(folder):
 
 def files_of(folder):
     """What must not depend on how often a search was interrupted."""
-    return [(Path(folder) / name).read_bytes() for name in ("search.csv", "search.json", "sweep.json")]
+    return [
+        (Path(folder) / name).read_bytes() for name in ("search.csv", "search.json", "sweep.json")
+    ]

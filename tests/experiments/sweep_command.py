@@ -1,4 +1,6 @@
-"""How the tests run a sweep: as the command does, in this process or in another; and what is found in its folder."""
+"""How the tests run a sweep: as the command does, in this process or in another; and what is found
+in its folder.
+"""
 
 import contextlib
 import json
@@ -23,18 +25,37 @@ from sysid import store
 MARK = "SYSID_TEST_SWEEP"  # an environment variable that all processes of a sweep have
 #: jobs of a tenth of a second
 QUICK = (
-    *("system=van_der_pol", "duration=120samples", "budget=8", "training=fixed", "training.n_initial=10"),
-    *("training.variance=1", "training.length_scales=1", "training.noise_variance=0.01"),
+    *(
+        "system=van_der_pol",
+        "duration=120samples",
+        "budget=8",
+        "training=fixed",
+        "training.n_initial=10",
+    ),
+    *(
+        "training.variance=1",
+        "training.length_scales=1",
+        "training.noise_variance=0.01",
+    ),
 )
 #: a sweep of them
 N = 9
 JOBS = (*QUICK, f"seed=range(0,{N})", "cache=null")
 #: what a run measures of itself, or says about when and where it was made
-OF_THE_RUN = {"creation_time", "configuration", "timings", "summary", "summary_sha256", "estimate_seconds"}
+OF_THE_RUN = {
+    "creation_time",
+    "configuration",
+    "timings",
+    "summary",
+    "summary_sha256",
+    "estimate_seconds",
+}
 
 
 def sweep(folder, *overrides, command="identify", cwd=None):
-    """Run a sweep in this process, from the folder above its own; without a folder in that of its name."""
+    """Run a sweep in this process, from the folder above its own; without a folder in that of its
+    name.
+    """
     named = [f"hydra.sweep.dir={folder}"] * (folder is not None)
     return call(command, "-m", *overrides, *named, cwd=cwd or Path(folder).parent)
 
@@ -42,17 +63,32 @@ def sweep(folder, *overrides, command="identify", cwd=None):
 def argv(folder, *overrides, command="identify"):
     """The same as a command line, with the script that an installation makes."""
     script = Path(sys.executable).parent / f"sysid-{command}"
-    return [sys.executable, str(script), "-m", *map(str, overrides), f"hydra.sweep.dir={folder}"]
+    return [
+        sys.executable,
+        str(script),
+        "-m",
+        *map(str, overrides),
+        f"hydra.sweep.dir={folder}",
+    ]
 
 
 def environment():
     """Of a process that finds this toolbox, not an installed one."""
-    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
 
 
 def started(folder, *overrides, **options):
     """Start a sweep in a process of its own, and in a session of its own."""
-    own = {"cwd": Path(folder).parent, "env": environment(), "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    own = {
+        "cwd": Path(folder).parent,
+        "env": environment(),
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+    }
     own |= {"text": True, "start_new_session": True}
     own["preexec_fn"] = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
     return subprocess.Popen(argv(folder, *overrides), **(own | options))
@@ -65,7 +101,9 @@ def ended(process, seconds=120):
 
 
 def interrupted(process, own, pause):
-    """What a sweep with this environment says that Ctrl-C ends after so many seconds: a line; no process is left."""
+    """What a sweep with this environment says that Ctrl-C ends after so many seconds: a line; no
+    process is left.
+    """
     time.sleep(pause)
     os.killpg(process.pid, signal.SIGINT)
     said = ended(process)
@@ -100,7 +138,10 @@ def half_written(folder):
 def found_by(path):
     """File of a job as dicts of bits and attributes, its summary without times, and the times."""
     content = {
-        name: (bits(group), {key: str(value) for key, value in group.attrs.items() if key not in OF_THE_RUN})
+        name: (
+            bits(group),
+            {key: str(value) for key, value in group.attrs.items() if key not in OF_THE_RUN},
+        )
         for name, group in store.read_groups(path, kind="job").items()
     }
     summary = read_summary(path)
@@ -109,17 +150,26 @@ def found_by(path):
 
 
 def results(folder):
-    """What the jobs of a sweep have found: the bits of all that does not depend on when and where they ran."""
+    """What the jobs of a sweep have found: the bits of all that does not depend on when and where
+    they ran.
+    """
     return {path.parent.name: found_by(path)[:2] for path in sorted(Path(folder).glob("*/job.nc"))}
 
 
 def collected(folder, output):
     """The same of what `sysid-collect` makes of the sweep."""
-    run(configured(f"folder={folder}", f"output={output}", "figures=false", command="collect"), output)
+    run(
+        configured(f"folder={folder}", f"output={output}", "figures=false", command="collect"),
+        output,
+    )
     dataset = store.read(output / "sweep.nc", kind="sweep")
     compared = dataset[[name for name in dataset if not dataset[name].attrs.get("measured")]]
     about = {name: str(variable.attrs) for name, variable in compared.variables.items()}
-    return bits(compared), about, {key: str(value) for key, value in dataset.attrs.items() if key not in OF_THE_RUN}
+    return (
+        bits(compared),
+        about,
+        {key: str(value) for key, value in dataset.attrs.items() if key not in OF_THE_RUN},
+    )
 
 
 def marked():
@@ -140,7 +190,9 @@ def living(own):
 def at_work(folder):
     """Processes that run a job now, by its number."""
     found = {}
-    for path in map(Path, glob(f"{folder}/*/attempts")):  # a sweep that starts tries whether it can make its folder
+    for path in map(
+        Path, glob(f"{folder}/*/attempts")
+    ):  # a sweep that starts tries whether it can make its folder
         if not (path.parent / "outcome.json").exists() and (lines := path.read_text().split()):
             found[int(path.parent.name)] = int(lines[-1])
     return found

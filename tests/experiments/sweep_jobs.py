@@ -1,6 +1,8 @@
-"""Jobs without Hydra's command line, and the functions that they run: they return, raise, hang, eat and die.
+"""Jobs without Hydra's command line, and the functions that they run: they return, raise, hang, eat
+and die.
 
-The functions are named in jobs as "sweep_jobs:NAME"; workers find them through the search path of the job.
+The functions are named in jobs as "sweep_jobs:NAME"; workers find them through the search path of
+the job.
 """
 
 import contextlib
@@ -27,7 +29,9 @@ ROOT = HERE.parents[1]
 
 
 def job(folder, number, function, *, task=f"{Path(__file__).stem}:", **settings):
-    """Job of one of the functions below in the sweep folder; limits and keys of its configuration as settings."""
+    """Job of one of the functions below in the sweep folder; limits and keys of its configuration
+    as settings.
+    """
     limits = Limits(settings.pop("time_limit", None), settings.pop("memory_limit", None))
     config = json.loads(template())
     config["hydra"]["sweep"] = {"dir": str(folder), "subdir": str(number)}
@@ -73,7 +77,9 @@ def undefined(config):
 
 
 def written(config):
-    """Write a file and a page into the folder of the job; its folder is the only thing that Hydra tells."""
+    """Write a file and a page into the folder of the job; its folder is the only thing that Hydra
+    tells.
+    """
     (folder_of_job() / "report.html").write_text("may be written anew")
     (folder_of_job() / "result.txt").write_text(f"number {config.number}\n")
     return float(config.number)
@@ -88,7 +94,9 @@ def surroundings(config):
         "pid": os.getpid(),
         "numba": numba.get_num_threads(),
         "blas": [pool["num_threads"] for pool in threadpool_info()],
-        "environment": {name: value for name, value in os.environ.items() if name.endswith("_NUM_THREADS")},
+        "environment": {
+            name: value for name, value in os.environ.items() if name.endswith("_NUM_THREADS")
+        },
     }
     (folder_of_job() / "surroundings.json").write_text(json.dumps(facts))
     return 0.0
@@ -198,11 +206,15 @@ def wait_until(condition, seconds=60.0, pause=0.01):
 
 
 def descendants(pid=None):
-    """Living processes below this one, or below another, without what Python and loky keep for themselves."""
+    """Living processes below this one, or below another, without what Python and loky keep for
+    themselves.
+    """
     found = []
     for one in psutil.Process(pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            found += [one] * (alive(one) and "resource_tracker import main" not in " ".join(one.cmdline()))
+            found += [one] * (
+                alive(one) and "resource_tracker import main" not in " ".join(one.cmdline())
+            )
     return found
 
 
@@ -221,8 +233,13 @@ def hears_ctrl_c(process):
 
 @contextlib.contextmanager
 def driven(script, *arguments, **options):
-    """Run a Python script that finds this module in a process of its own, which ends with the block."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(HERE))), "NUMBA_NUM_THREADS": "1"}
+    """Run a Python script that finds this module in a process of its own, which ends with the
+    block.
+    """
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(HERE))),
+        "NUMBA_NUM_THREADS": "1",
+    }
     command = [sys.executable, "-c", script, *map(str, arguments)]
     with subprocess.Popen(command, env=environment, **options) as process:
         try:

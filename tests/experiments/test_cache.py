@@ -1,4 +1,6 @@
-"""Work that jobs share, done once: damage, full disks, killed processes, and the same bits with and without."""
+"""Work that jobs share, done once: damage, full disks, killed processes, and the same bits with and
+without.
+"""
 
 import logging
 import subprocess
@@ -17,10 +19,24 @@ from experiments.files.cache import Cache, CachedTraining, Kind, cache_of, count
 from experiments.identify.run import run
 from experiments.plant.plant import Plant
 from simulators import DivergenceError
-from sysid import Adaptive, ConstantMean, InitialSamples, MaximumAPosteriori, Narx, Start, ZeroMean, store
+from sysid import (
+    Adaptive,
+    ConstantMean,
+    InitialSamples,
+    MaximumAPosteriori,
+    Narx,
+    Start,
+    ZeroMean,
+    store,
+)
 
 VALUES = np.arange(2000.0) / 3
-NUMBERS = Kind("numbers", "Numbers", lambda v: xr.Dataset({"x": ("n", v)}), lambda found: found["x"].values)
+NUMBERS = Kind(
+    "numbers",
+    "Numbers",
+    lambda v: xr.Dataset({"x": ("n", v)}),
+    lambda found: found["x"].values,
+)
 KEY = "0123456789abcdef"
 
 
@@ -28,7 +44,8 @@ class Work:
     """Something to compute, that counts."""
 
     def __init__(self, values=VALUES):
-        self.times, self.values = 0, values
+        self.times = 0
+        self.values = values
 
     def __call__(self):
         self.times += 1
@@ -46,22 +63,37 @@ def warnings(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_what_was_computed_once_is_read_by_its_key_and_kind_and_computed_anew_if_damaged(tmp_path, caplog):
-    work, path = Work(), tmp_path / "numbers" / f"{KEY}.nc"
+def test_what_was_computed_once_is_read_by_its_key_and_kind_and_computed_anew_if_damaged(
+    tmp_path, caplog
+):
+    work = Work()
+    path = tmp_path / "numbers" / f"{KEY}.nc"
     (first, one), (second, two) = obtained(tmp_path, work), obtained(tmp_path, work)
     assert work.times == 1
     assert first.tobytes() == second.tobytes() == VALUES.tobytes()
     assert (one, two) == ({"misses": 1}, {"hits": 1})
     obtained(tmp_path, Work(-VALUES), key="another")
     obtained(tmp_path, work, kind=NUMBERS._replace(name="others"))
-    other = Kind("odd", "", lambda v: xr.Dataset({"y": ("n", v)}), lambda found: found["y"].values)
+    other = Kind(
+        "odd",
+        "",
+        lambda v: xr.Dataset({"y": ("n", v)}),
+        lambda found: found["y"].values,
+    )
     obtained(tmp_path, work, kind=other)
     assert work.times == 3
-    content, n = path.read_bytes(), 30
+    content = path.read_bytes()
+    n = 30
     damages = [b"", content[:-1], (tmp_path / "numbers" / "another.nc").read_bytes()]
     damages.append((tmp_path / "odd" / f"{KEY}.nc").read_bytes())
-    for place in [*range(0, len(content), len(content) // n), len(content) - 1, len(content) - 70]:
-        damages.append(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
+    for place in [
+        *range(0, len(content), len(content) // n),
+        len(content) - 1,
+        len(content) - 70,
+    ]:
+        damages.append(
+            content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :]
+        )
     damages.append(store.to_bytes(NUMBERS.to_dataset(-VALUES).assign_attrs(key=KEY)))  # not sealed
     for damage in damages:
         path.write_bytes(damage)
@@ -73,7 +105,9 @@ def test_what_was_computed_once_is_read_by_its_key_and_kind_and_computed_anew_if
     assert obtained(tmp_path, work)[1] == {"hits": 1}
 
 
-def test_what_is_wrong_with_the_folder_is_said_once_and_stops_nothing(tmp_path, monkeypatch, caplog):
+def test_what_is_wrong_with_the_folder_is_said_once_and_stops_nothing(
+    tmp_path, monkeypatch, caplog
+):
     """No folder, a full disk, somebody locks for too long."""
     for place in ("file", "file/below", "numbers"):
         (tmp_path / place.partition("/")[0]).write_text("in the way")
@@ -87,14 +121,16 @@ def test_what_is_wrong_with_the_folder_is_said_once_and_stops_nothing(tmp_path, 
 
     with monkeypatch.context() as context:
         context.setattr(cache_module.store, "write_bytes", full)
-        work, cache = Work(), Cache(tmp_path / "cache")
+        work = Work()
+        cache = Cache(tmp_path / "cache")
         for key in ("a", "b", "a"):
             assert cache.obtain(NUMBERS, key, work) is VALUES
     assert work.times == 3
     (warning,) = warnings(caplog)
     assert "No space left" in warning
 
-    folder, work = tmp_path / "locked", Work()
+    folder = tmp_path / "locked"
+    work = Work()
     (folder / "numbers").mkdir(parents=True)
     with FileLock(folder / "numbers" / f"{KEY}.lock"):
         assert obtained(folder, work, patience=0.06)[0] is VALUES
@@ -114,10 +150,14 @@ def test_nothing_is_kept_of_work_that_fails_or_that_a_file_cannot_give_back(tmp_
         *((broken, NUMBERS.from_dataset), (NUMBERS.to_dataset, broken)),
         (lambda v: xr.Dataset({"x": ("n", v.astype(complex))}), NUMBERS.from_dataset),
     ):
-        work, cache = Work(), Cache(tmp_path)
+        work = Work()
+        cache = Cache(tmp_path)
         for _ in range(2):
             assert cache.obtain(Kind("odd", "", *functions), KEY, work) is VALUES
-        assert (work.times, counts_of(cache)) == (2, {"cache": {"odd": {"left_out": 2, "misses": 2}}})
+        assert (work.times, counts_of(cache)) == (
+            2,
+            {"cache": {"odd": {"left_out": 2, "misses": 2}}},
+        )
     assert not warnings(caplog)
 
 
@@ -158,35 +198,65 @@ def test_one_process_computes_while_the_others_wait_for_it_or_its_death(tmp_path
     pipe = {"stdout": subprocess.PIPE, "text": True}
     with driven(JOB, tmp_path, "killed", 60.0, **pipe) as killed:
         assert wait_until((tmp_path / "killed.computes").exists)
-        with driven(JOB, tmp_path, "a", 0.1, **pipe) as a, driven(JOB, tmp_path, "b", 0.1, **pipe) as b:
+        with (
+            driven(JOB, tmp_path, "a", 0.1, **pipe) as a,
+            driven(JOB, tmp_path, "b", 0.1, **pipe) as b,
+        ):
             assert wait_until(lambda: len(list(tmp_path.glob("*.asks"))) == 3)
             assert not wait_until(lambda: len(list(tmp_path.glob("*.computes"))) > 1, 0.2)
             killed.kill()
             said = [process.communicate(timeout=60)[0] for process in (a, b)]
-    assert sorted(said) == ["{'numbers': {'hits': 1}}\n", "{'numbers': {'misses': 1}}\n"]
+    assert sorted(said) == [
+        "{'numbers': {'hits': 1}}\n",
+        "{'numbers': {'misses': 1}}\n",
+    ]
     assert len(list(tmp_path.glob("*.computes"))) == 2
 
 
 # --- training
 
 NARX = Narx({"y": [1]}, {}, "y")
-SAMPLES = InitialSamples(NARX, np.arange(6.0)[:, None] / 3, np.sin(np.arange(6.0)), np.array([False, *5 * [True]]))
+SAMPLES = InitialSamples(
+    NARX,
+    np.arange(6.0)[:, None] / 3,
+    np.sin(np.arange(6.0)),
+    np.array([False, *5 * [True]]),
+)
 QUICK = MaximumAPosteriori(n_initial=6, restarts=1, max_iterations=3)
 
 
-def started(training, cache, samples=SAMPLES, known=None, mean=None, budget=5, seed=0, code="code"):
+def started(
+    training,
+    cache,
+    samples=SAMPLES,
+    known=None,
+    mean=None,
+    budget=5,
+    seed=0,
+    code="code",
+):
     wrapped = CachedTraining(training, cache, code)
-    return wrapped.prepare(samples, known or Start(), mean=mean or ConstantMean(), budget=budget, seed=seed)
+    return wrapped.prepare(
+        samples, known or Start(), mean=mean or ConstantMean(), budget=budget, seed=seed
+    )
 
 
 def test_every_argument_of_a_training_is_part_of_its_key(tmp_path):
     started(QUICK, Cache(tmp_path))
     others = [
-        {"samples": SAMPLES._replace(regressors=SAMPLES.regressors + np.spacing(SAMPLES.regressors))},
+        {
+            "samples": SAMPLES._replace(
+                regressors=SAMPLES.regressors + np.spacing(SAMPLES.regressors)
+            )
+        },
         {"samples": SAMPLES._replace(targets=-SAMPLES.targets)},
         {"samples": SAMPLES._replace(follows=np.ones(6, dtype=bool))},
         {"samples": SAMPLES._replace(narx=Narx({"y": [2]}, {}, "y"))},
-        *({"known": Start(limits=(0.0, 1.0))}, {"known": Start(mean=ConstantMean(0.3))}, {"mean": ZeroMean()}),
+        *(
+            {"known": Start(limits=(0.0, 1.0))},
+            {"known": Start(mean=ConstantMean(0.3))},
+            {"mean": ZeroMean()},
+        ),
         *({"budget": 6}, {"seed": 1}, {"code": "other"}),
         {"training": MaximumAPosteriori(n_initial=6, restarts=1, max_iterations=4)},
         {"training": Adaptive(n_initial=6, restarts=1, max_iterations=3)},
@@ -199,27 +269,51 @@ def test_every_argument_of_a_training_is_part_of_its_key(tmp_path):
 
 # --- identifications
 
-FEW = ("duration=160samples", "budget=12", "training.n_initial=20", "training.restarts=1", "figures=false")
+FEW = (
+    "duration=160samples",
+    "budget=12",
+    "training.n_initial=20",
+    "training.restarts=1",
+    "figures=false",
+)
 BASE = ("system=van_der_pol", "noise.std=0.02", "insertion=error", *FEW)
-RUNS = {"building": FEW, "adaptive": ("training=adaptive", *BASE, "training.interval=10", "training.significance=0.2")}
+RUNS = {
+    "building": FEW,
+    "adaptive": (
+        "training=adaptive",
+        *BASE,
+        "training.interval=10",
+        "training.significance=0.2",
+    ),
+}
 
 
 def job(folder, *overrides, cache=None):
     """Run a job with lean outputs; what `found_by` says of it."""
     folder.mkdir()
-    run(configured(*overrides, "outputs=lean", f"cache={'null' if cache is None else cache}"), folder)
+    run(
+        configured(*overrides, "outputs=lean", f"cache={'null' if cache is None else cache}"),
+        folder,
+    )
     return found_by(folder / "job.nc")
 
 
 @pytest.mark.parametrize("overrides", RUNS.values(), ids=RUNS)
 def test_hit_miss_and_no_cache_give_the_same_bits_also_after_damage(overrides, tmp_path):
     cache = tmp_path / "cache"
-    found = [job(tmp_path / "none", *overrides), *(job(tmp_path / f"{k}", *overrides, cache=cache) for k in range(2))]
+    found = [
+        job(tmp_path / "none", *overrides),
+        *(job(tmp_path / f"{k}", *overrides, cache=cache) for k in range(2)),
+    ]
     for path in cache.rglob("*.nc"):
         path.write_bytes(path.read_bytes()[:-1])
     found.append(job(tmp_path / "damaged", *overrides, cache=cache))
     assert all(one[:2] == found[0][:2] for one in found)
-    for one, count in zip(found[1:], ({"misses": 1}, {"hits": 1}, {"damaged": 1, "misses": 1}), strict=True):
+    for one, count in zip(
+        found[1:],
+        ({"misses": 1}, {"hits": 1}, {"damaged": 1, "misses": 1}),
+        strict=True,
+    ):
         assert one[2]["cache"] == {"start": count, "trajectory": count}
 
 
@@ -241,16 +335,31 @@ def test_what_jobs_share(tmp_path, monkeypatch):
     count(MaximumAPosteriori, "train", "start")
     for number, (overrides, simulations, trainings) in enumerate(
         (
-            ("insertion=variance insertion.variance_threshold=0.001 selection=forward identified=0.6", 0, 0),
-            ("insertion.error_threshold=0.07 reduction=prior_entropy acceptance=none", 0, 0),
-            *(("budget=11", 0, 1), ("training.restarts=2", 0, 1), ("mean=linear", 0, 1), ("kernel=matern_52", 0, 1)),
+            (
+                "insertion=variance insertion.variance_threshold=0.001 selection=forward identified=0.6",
+                0,
+                0,
+            ),
+            (
+                "insertion.error_threshold=0.07 reduction=prior_entropy acceptance=none",
+                0,
+                0,
+            ),
+            *(
+                ("budget=11", 0, 1),
+                ("training.restarts=2", 0, 1),
+                ("mean=linear", 0, 1),
+                ("kernel=matern_52", 0, 1),
+            ),
             *(("seed=1", 1, 1), ("noise.std=0.01", 1, 1), ("system.substeps=31", 1, 1)),
         )
     ):
         counted |= dict.fromkeys(counted, 0)
         *_, times = job(tmp_path / f"{number}", *BASE, *overrides.split(), cache=tmp_path / "cache")
         assert counted == {"trajectory": simulations, "start": trainings}, overrides
-        assert times["cache"] == {kind: {"misses" if n else "hits": 1} for kind, n in counted.items()}, overrides
+        assert times["cache"] == {
+            kind: {"misses" if n else "hits": 1} for kind, n in counted.items()
+        }, overrides
 
 
 def test_a_simulation_that_breaks_off_leaves_the_same_with_a_cache(tmp_path, monkeypatch):
@@ -261,7 +370,11 @@ def test_a_simulation_that_breaks_off_leaves_the_same_with_a_cache(tmp_path, mon
 
     monkeypatch.setattr(Plant, "samples", breaking)
     found = []
-    for name, cache in (("none", None), ("first", tmp_path / "cache"), ("second", tmp_path / "cache")):
+    for name, cache in (
+        ("none", None),
+        ("first", tmp_path / "cache"),
+        ("second", tmp_path / "cache"),
+    ):
         with pytest.raises(Stopped, match="the plant exploded"):
             job(tmp_path / name, *BASE, cache=cache)
         found.append(found_by(tmp_path / name / "job.nc"))

@@ -1,4 +1,6 @@
-"""`sysid-collect`: numbers in the cell of their parameters, gaps that are known, a word on what is wrong."""
+"""`sysid-collect`: numbers in the cell of their parameters, gaps that are known, a word on what is
+wrong.
+"""
 
 import hashlib
 import io
@@ -18,7 +20,12 @@ from searching import FULL
 
 from experiments.cli.ends import MISTAKES
 from experiments.collect import mark_folder
-from experiments.collect.read import STATUSES, build_dataset, find_comparable_times, read_results
+from experiments.collect.read import (
+    STATUSES,
+    build_dataset,
+    find_comparable_times,
+    read_results,
+)
 from experiments.collect.run import run
 from experiments.collect.tables import count_jobs, write_csv, write_markdown
 from experiments.drawing.tables import significant
@@ -27,7 +34,11 @@ from experiments.sweeps.store import Entry, Job, Manifest, Outcome, write_outcom
 from sysid import store
 
 THRESHOLD = "insertion.error_threshold"
-VALUES = {THRESHOLD: [0.2, 0.05], "reduction": ["prior_entropy", "a|b"], "seed": [0, 1, 2]}
+VALUES = {
+    THRESHOLD: [0.2, 0.05],
+    "reduction": ["prior_entropy", "a|b"],
+    "seed": [0, 1, 2],
+}
 MISSING, DONE, FAILED, DAMAGED, PARTIAL = range(5)
 
 
@@ -43,7 +54,10 @@ def csv_of(found):
 def rows_of(text):
     """Cells of the first Markdown table, the header first."""
     lines = next(part for part in text.split("\n\n") if part.startswith("| ")).splitlines()
-    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[:1] + lines[2:]]
+    return [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in lines[:1] + lines[2:]
+    ]
 
 
 def edit(folder, number, **changed):
@@ -58,31 +72,65 @@ def jobs_of(folder):
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory):
     """A grid of which job 1 is missing and job 4 has failed."""
-    return read(write_sweep(tmp_path_factory.mktemp("grid") / "s", VALUES, summary_like, skip=(1,), fail=(4,)))
+    return read(
+        write_sweep(
+            tmp_path_factory.mktemp("grid") / "s",
+            VALUES,
+            summary_like,
+            skip=(1,),
+            fail=(4,),
+        )
+    )
 
 
 def test_every_number_lies_in_the_cell_of_its_parameters(grid):
     found, data = grid
     assert data["smse"].dims == ("error_threshold", "reduction", "seed")
     assert data["error_threshold"].values.tolist() == [0.05, 0.2], "numbers ascend"
-    assert data["reduction"].values.tolist() == VALUES["reduction"], "texts are in the order of the command"
-    names = {"smse": "smse", "n_revised": "n_revised", "times.loop": "times_loop", "free_run.rmse": "free_run_rmse"}
+    assert data["reduction"].values.tolist() == VALUES["reduction"], (
+        "texts are in the order of the command"
+    )
+    names = {
+        "smse": "smse",
+        "n_revised": "n_revised",
+        "times.loop": "times_loop",
+        "free_run.rmse": "free_run_rmse",
+    }
     for number, one in enumerate(itertools.product(*VALUES.values())):
-        cell, row = data.sel(dict(zip(data["smse"].dims, one, strict=True))), csv_of(found).loc[number]
+        cell = data.sel(dict(zip(data["smse"].dims, one, strict=True)))
+        row = csv_of(found).loc[number]
         columns = ("number", "folder", "error_threshold", "reduction", "seed")
         assert tuple(row[name] for name in columns) == (number, number, *one)
         status = {1: MISSING, 4: FAILED}.get(number, DONE)
-        assert (cell["number"], cell["status"], STATUSES.index(row["status"])) == (number, status, status)
+        assert (cell["number"], cell["status"], STATUSES.index(row["status"])) == (
+            number,
+            status,
+            status,
+        )
         summary = pd.json_normalize(summary_like(dict(zip(VALUES, one, strict=True)))).loc[0]
         for key, name in names.items():
-            np.testing.assert_array_equal([cell[name], row[name]], summary[key] if status == DONE else np.nan)
+            np.testing.assert_array_equal(
+                [cell[name], row[name]], summary[key] if status == DONE else np.nan
+            )
     units = {name: data[name].attrs.get("units") for name in data.variables}
     assert units["rmse"] == units["error_threshold"] == units["free_run_rmse"] == "K"
     assert units["hyperparameters_noise_variance"] == "K2"
-    assert (units["smse"], units["times_loop"], units["free_run_fit_percent"]) == ("1", "s", "%")
+    assert (units["smse"], units["times_loop"], units["free_run_fit_percent"]) == (
+        "1",
+        "s",
+        "%",
+    )
     measured = {name for name in data if data[name].attrs.get("measured")}
-    assert measured == {"times_setup", "times_loop", "times_training", "times_job", "timed"}
-    expected = "12 jobs: 10 done, 1 failed, 1 missing. Grid: 2 error_threshold x 2 reduction x 3 seed."
+    assert measured == {
+        "times_setup",
+        "times_loop",
+        "times_training",
+        "times_job",
+        "timed",
+    }
+    expected = (
+        "12 jobs: 10 done, 1 failed, 1 missing. Grid: 2 error_threshold x 2 reduction x 3 seed."
+    )
     assert count_jobs(found, data) == expected
 
 
@@ -91,25 +139,44 @@ def test_medians_quartiles_and_what_has_no_result(grid):
     header, *rows = rows_of(text)
     shown = ["smse", "free_run_fit_percent", "coverage_95", "n_revised", "times_loop"]
     assert header == ["error_threshold", "reduction", *shown, "done"]
-    expected = [["0.05", "prior_entropy", "3/3"], ["0.05", r"a\|b", "3/3"], ["0.2", "prior_entropy", "2/3"]]
+    expected = [
+        ["0.05", "prior_entropy", "3/3"],
+        ["0.05", r"a\|b", "3/3"],
+        ["0.2", "prior_entropy", "2/3"],
+    ]
     assert [[*row[:2], row[-1]] for row in rows[:3]] == expected
-    smse = [summary_like({THRESHOLD: 0.05, "reduction": "a|b", "seed": seed})["smse"] for seed in range(3)]
+    smse = [
+        summary_like({THRESHOLD: 0.05, "reduction": "a|b", "seed": seed})["smse"]
+        for seed in range(3)
+    ]
     low, middle, high = (significant(value) for value in np.quantile(smse, [0.25, 0.5, 0.75]))
     assert rows[1][2] == f"{middle} [{low}, {high}]"
     assert "over the seeds; free_run_fit_percent [%]; times_loop [s]." in text
-    parameters, reason = r"error_threshold=0.2, reduction=a\|b, seed=1", r"ValueError: it did not work \| twice"
-    assert rows_of(text.partition("## Jobs without result")[2])[1:] == [["4", "failed", parameters, reason]]
+    parameters = r"error_threshold=0.2, reduction=a\|b, seed=1"
+    reason = r"ValueError: it did not work \| twice"
+    assert rows_of(text.partition("## Jobs without result")[2])[1:] == [
+        ["4", "failed", parameters, reason]
+    ]
 
 
 def test_gaps_are_nan_and_counted(tmp_path):
-    """Cut, flipped, replaced or foreign files, half an outcome, and numbers of a part are no results."""
-    folder = write_sweep(tmp_path / "s", {"seed": list(range(12))}, summary_like, skip=(0,), fail=(3,))
-    jobs, content = jobs_of(folder), (folder / "1" / "job.nc").read_bytes()
+    """Cut, flipped, replaced or foreign files, half an outcome, and numbers of a part are no
+    results.
+    """
+    folder = write_sweep(
+        tmp_path / "s", {"seed": list(range(12))}, summary_like, skip=(0,), fail=(3,)
+    )
+    jobs = jobs_of(folder)
+    content = (folder / "1" / "job.nc").read_bytes()
     (folder / "1" / "job.nc").write_bytes(content[:-1])
     (folder / "2" / "job.nc").write_bytes(content[:500] + b"x" * 10 + content[510:])
     write_job(folder, jobs[4], summary_like(jobs[4]["values"]) | {"partial": True})
     (folder / "5" / "outcome.json").write_text('{"schema": "outc')
-    write_job(folder, jobs[6] | {"identity": "of another configuration"}, summary_like(jobs[6]["values"]))
+    write_job(
+        folder,
+        jobs[6] | {"identity": "of another configuration"},
+        summary_like(jobs[6]["values"]),
+    )
     (folder / "7" / "job.nc").write_bytes((folder / "8" / "job.nc").read_bytes())
     content = b"no result, though as it was written"
     (folder / "9" / "job.nc").write_bytes(content)
@@ -118,7 +185,20 @@ def test_gaps_are_nan_and_counted(tmp_path):
     (folder / "10" / "job.nc").unlink()
     edit(folder, 11, files={}, value=0.25)
     _, found = read(folder)
-    expected = [MISSING, DAMAGED, DAMAGED, FAILED, PARTIAL, DAMAGED, MISSING, DAMAGED, DONE, DAMAGED, DAMAGED, DONE]
+    expected = [
+        MISSING,
+        DAMAGED,
+        DAMAGED,
+        FAILED,
+        PARTIAL,
+        DAMAGED,
+        MISSING,
+        DAMAGED,
+        DONE,
+        DAMAGED,
+        DAMAGED,
+        DONE,
+    ]
     assert found["status"].values.tolist() == expected
     assert np.flatnonzero(np.isfinite(found["smse"])).tolist() == [8]
     assert found["value"].values[11] == 0.25, "of a command with files of its own"
@@ -126,7 +206,9 @@ def test_gaps_are_nan_and_counted(tmp_path):
 
 
 def test_one_dimension_where_parameters_form_no_grid(tmp_path):
-    """Some jobs lack a parameter, none has one, a search chose them, or the grid would be emptier than a quarter."""
+    """Some jobs lack a parameter, none has one, a search chose them, or the grid would be emptier
+    than a quarter.
+    """
     jobs = [{"a": 1, "seed": 0}, {"seed": 1, "b": "x"}, {"seed": 2, "a": 2}]
     _, found = read(write_sweep(tmp_path / "some", jobs, summary_like, fail=(1,)))
     assert found["smse"].dims == ("job",)
@@ -138,14 +220,19 @@ def test_one_dimension_where_parameters_form_no_grid(tmp_path):
     (search / "search.json").write_text("{}")
     assert read(search)[1]["smse"].dims == ("job",)
     for n_jobs, dims in ((12, ("a", "b")), (11, ("job",))):
-        values = [{"a": 5, "b": 7}, *({"a": k % 6, "b": k % 8} for k in range(1, n_jobs))]
+        values = [
+            {"a": 5, "b": 7},
+            *({"a": k % 6, "b": k % 8} for k in range(1, n_jobs)),
+        ]
         folder = write_sweep(tmp_path / str(n_jobs), values, summary_like, skip=range(n_jobs))
         assert read(folder)[1]["status"].dims == dims, "12 jobs in 48 cells"
 
 
 def test_cells_without_a_job_and_jobs_with_the_same_parameters(tmp_path):
     """Of equal jobs the last one that is done counts; it counts once."""
-    _, found = read(write_sweep(tmp_path / "cells", [{"a": 1, "b": 1}, {"a": 2, "b": 2}], summary_like))
+    _, found = read(
+        write_sweep(tmp_path / "cells", [{"a": 1, "b": 1}, {"a": 2, "b": 2}], summary_like)
+    )
     assert found["number"].values.tolist() == [[0, -1], [-1, 1]]
     assert np.isnan(found["smse"].values).tolist() == [[False, True], [True, False]]
     assert found.attrs["n_unplanned"] == 2
@@ -154,17 +241,28 @@ def test_cells_without_a_job_and_jobs_with_the_same_parameters(tmp_path):
     assert data["number"].values.tolist() == [1, 4]
     assert data.attrs["n_superseded"] == 3
     assert "3 jobs have the parameters of others" in count_jobs(found, data)
-    assert [row[-1] for row in rows_of(write_markdown(found, data))] == ["done", "1/1", "1/1"]
+    assert [row[-1] for row in rows_of(write_markdown(found, data))] == [
+        "done",
+        "1/1",
+        "1/1",
+    ]
 
 
 def test_several_outputs(tmp_path):
     def metric(values):
-        y = summary_like(values) | {"smse": 0.1, "training": {"held_out": 3.0} if values["seed"] else None}
+        y = summary_like(values) | {
+            "smse": 0.1,
+            "training": {"held_out": 3.0} if values["seed"] else None,
+        }
         return {"y": y, "x": summary_like(values) | {"smse": 0.3, "target_unit": "m"}}
 
-    found, data = read(write_sweep(tmp_path / "s", {"seed": [0, 1, 2]}, metric, several=True, fail=(2,)))
+    found, data = read(
+        write_sweep(tmp_path / "s", {"seed": [0, 1, 2]}, metric, several=True, fail=(2,))
+    )
     assert (data["smse"].dims, data["status"].dims) == (("seed", "output"), ("seed",))
-    np.testing.assert_array_equal(data["smse"].sel(output=["y", "x"]), [[0.1, 0.3], [0.1, 0.3], [np.nan, np.nan]])
+    np.testing.assert_array_equal(
+        data["smse"].sel(output=["y", "x"]), [[0.1, 0.3], [0.1, 0.3], [np.nan, np.nan]]
+    )
     np.testing.assert_array_equal(data["training_held_out"].sel(output="y"), [np.nan, 3.0, np.nan])
     assert "units" not in data["rmse"].attrs, "they differ"
     table = csv_of(found)[["number", "output", "smse"]].to_numpy().tolist()
@@ -184,12 +282,18 @@ abcd/  xx/####/each was the first
 
 
 def test_jobs_that_did_something_else_do_not_count():
-    """Process (. unknown, upper case of a failed job), whether it simulated, whether its time counts, and why not."""
+    """Process (. unknown, upper case of a failed job), whether it simulated, whether its time
+    counts, and why not.
+    """
     for marks in TIMED.splitlines():
         processes, simulated, counts, told = marks.split("/")
-        process = pd.Series([(None, None) if mark == "." else ("here", mark.lower()) for mark in processes])
+        process = pd.Series(
+            [(None, None) if mark == "." else ("here", mark.lower()) for mark in processes]
+        )
         done = pd.Series([not mark.isupper() for mark in processes])
-        timed, text = find_comparable_times(done, process, np.array([mark == "x" for mark in simulated]))
+        timed, text = find_comparable_times(
+            done, process, np.array([mark == "x" for mark in simulated])
+        )
         assert "".join("#" if one else " " for one in timed) == counts, marks
         assert told in text if told else not text
 
@@ -205,7 +309,9 @@ def test_raw_times_are_kept_and_the_odd_ones_marked(tmp_path):
         edit(folder, number, pid=1 + number // 3)
     found, data = read(folder)
     assert data["timed"].values.tolist() == [[0, 1, 1], [0, 0, 1]]
-    assert data["times_loop"].values.ravel().tolist() == csv_of(found)["times_loop"].tolist() == times
+    assert (
+        data["times_loop"].values.ravel().tolist() == csv_of(found)["times_loop"].tolist() == times
+    )
     assert csv_of(found)["timed"].tolist() == [0, 1, 1, 0, 0, 1]
     rows = rows_of(write_markdown(found, data))[1:]
     assert [row[-2:] for row in rows] == [["12.5 [12.2, 12.8]", "3/3"], ["23.0", "3/3"]]
@@ -224,7 +330,11 @@ def sweep(tmp_path):
 
 
 def files(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_the_command(sweep):
@@ -242,16 +352,30 @@ def test_the_command(sweep):
     assert list(sweep.parent.iterdir()) == [sweep]
     collect("figures=false", sweep.name, "output=deep/other")
     other = sweep.parent / "deep" / "other"
-    assert {name for name in FILES if files(other)[name] == after[name]} == {"sweep.csv", "sweep.md"}
+    assert {name for name in FILES if files(other)[name] == after[name]} == {
+        "sweep.csv",
+        "sweep.md",
+    }
     one, two = (store.read(folder / "sweep.nc", kind="sweep") for folder in (sweep, other))
     assert one.drop_attrs().identical(two.drop_attrs())
     collect(sweep.name, "metrics=[times_loop,smse]", "figures=false")
-    assert set(store.read(sweep / "sweep.nc", kind="sweep")) == {"status", "number", "timed", "times_loop", "smse"}
-    assert "| error_threshold | times_loop | smse | done |" in re.sub(" +", " ", (sweep / "sweep.md").read_text())
+    assert set(store.read(sweep / "sweep.nc", kind="sweep")) == {
+        "status",
+        "number",
+        "timed",
+        "times_loop",
+        "smse",
+    }
+    assert "| error_threshold | times_loop | smse | done |" in re.sub(
+        " +", " ", (sweep / "sweep.md").read_text()
+    )
     (sweep / "sweep.csv").unlink()
     (sweep / "sweep.nc").unlink()
     (sweep / "sweep.csv").mkdir()  # a file that fails keeps nothing back
-    for folder, told in (("nowhere", "Error: no folder nowhere"), (sweep.name, "Error: could not write")):
+    for folder, told in (
+        ("nowhere", "Error: no folder nowhere"),
+        (sweep.name, "Error: could not write"),
+    ):
         said = collect(folder)
         assert (said.code, told in said.out) == (1, True)
     assert (sweep / "sweep.nc").exists()
@@ -262,7 +386,11 @@ def test_the_folder_among_arguments(tmp_path, monkeypatch):
     (tmp_path / "a=b").mkdir()
     assert mark_folder(["a=b", "figures=false"]) == ["folder='a=b'", "figures=false"]
     assert mark_folder(["a=c", "x"]) == ["a=c", "folder='x'"]
-    assert mark_folder(["--config-dir", "x", "y"]) == ["--config-dir", "x", "folder='y'"]
+    assert mark_folder(["--config-dir", "x", "y"]) == [
+        "--config-dir",
+        "x",
+        "folder='y'",
+    ]
     assert mark_folder(["folder=x", "--cfg=job"]) == ["folder=x", "--cfg=job"]
 
 
@@ -283,7 +411,10 @@ SPOILED = {
     "none of the 1 jobs": lambda s: plan(s, {}),
 }
 #: words of the error, and what is spoiled or the overrides that are wrong
-CASES = [*SPOILED.items(), *((words, overrides) for overrides, words in REFUSALS["collect"].items())]
+CASES = [
+    *SPOILED.items(),
+    *((words, overrides) for overrides, words in REFUSALS["collect"].items()),
+]
 
 
 @pytest.mark.parametrize(("words", "how"), CASES)
@@ -309,19 +440,38 @@ def write_sweep(folder, values, metric, skip=(), fail=(), several=False):
     values
         Swept key to the list of its values, or a list of the values of each job (dicts).
     metric
-        From the values of a job to its summary (dict); with `several` to a dict of summaries, by output.
+        From the values of a job to its summary (dict); with `several` to a dict of summaries, by
+        output.
     skip, fail
         Numbers of jobs that were not run, and that have failed.
     """
     (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
     if isinstance(values, dict):
-        values = [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
+        values = [
+            dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())
+        ]
     overrides = [("budget=20", *(f"{key}={value}" for key, value in one.items())) for one in values]
-    entries = {f"x{n}": Entry(n, f"x{n}", *both) for n, both in enumerate(zip(overrides, values, strict=True))}
-    Manifest(folder, "identify", [key for one in values for key in one], entries, "0.1.0", "c0de").write()
+    entries = {
+        f"x{n}": Entry(n, f"x{n}", *both)
+        for n, both in enumerate(zip(overrides, values, strict=True))
+    }
+    Manifest(
+        folder,
+        "identify",
+        [key for one in values for key in one],
+        entries,
+        "0.1.0",
+        "c0de",
+    ).write()
     for number, job in enumerate(jobs_of(folder)):
         if number in fail:
-            end(folder, job, done=False, error="ValueError: it did not work\n| twice", traceback="Traceback")
+            end(
+                folder,
+                job,
+                done=False,
+                error="ValueError: it did not work\n| twice",
+                traceback="Traceback",
+            )
         elif number not in skip:
             write_job(folder, job, metric(job["values"]), several=several)
     return folder
@@ -339,14 +489,23 @@ def write_job(folder, job, summary, several=False):
 
 
 def end(folder, job, **how):
-    number, overrides = job["number"], tuple(job["overrides"])
-    one = Job(number, str(folder / str(number)), job["identity"], overrides, task="", configuration="{}")
+    number = job["number"]
+    overrides = tuple(job["overrides"])
+    one = Job(
+        number,
+        str(folder / str(number)),
+        job["identity"],
+        overrides,
+        task="",
+        configuration="{}",
+    )
     write_outcome(Outcome(number, **how, seconds=1.5), one)
 
 
 def summary_like(values):
     """A summary of an identification whose numbers follow from the values of its job."""
-    seed, threshold = int(values.get("seed", 0)), float(values.get("insertion.error_threshold", 0.1))
+    seed = int(values.get("seed", 0))
+    threshold = float(values.get("insertion.error_threshold", 0.1))
     worse = len(str(values.get("reduction", "")))
     smse = 0.1 + threshold + 0.01 * worse + 0.003 * math.sin(seed)
     return {
@@ -356,7 +515,10 @@ def summary_like(values):
         "nlpd": None if seed == 7 else -1.5 + threshold,
         "n_revised": round(50 / threshold) + seed,
         "n_points": 100,
-        "hyperparameters": {"kernel": {"class": "K", "length_scales": {"y[k-1]": 1.5}}, "noise_variance": 0.01},
+        "hyperparameters": {
+            "kernel": {"class": "K", "length_scales": {"y[k-1]": 1.5}},
+            "noise_variance": 0.01,
+        },
         "free_run": {"rmse": 0.3, "fit_percent": 80.0, "unit": "K"},
         "times": {"setup": 0.1, "loop": 0.5 / threshold + 0.1 * seed, "training": 0.2},
     }

@@ -1,4 +1,6 @@
-"""Commands: exit codes, refusals (`refusals.yaml`), what only a process of its own shows, and `sysid-export`."""
+"""Commands: exit codes, refusals (`refusals.yaml`), what only a process of its own shows, and
+`sysid-export`.
+"""
 
 import importlib
 import io
@@ -14,7 +16,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
-from running import COMMAND, DATA, REFUSALS, ROOT, SHORT, bits, call, configured, data_of, execute, said, summary_of
+from running import (
+    COMMAND,
+    DATA,
+    REFUSALS,
+    ROOT,
+    SHORT,
+    bits,
+    call,
+    configured,
+    data_of,
+    execute,
+    said,
+    summary_of,
+)
 from test_engines import CLASSES
 from test_generate import BOUC_WEN, generate
 from test_sweep_identity import master_of
@@ -36,7 +51,9 @@ from sysid.gp.formula import PLAIN
 
 
 def process(arguments, folder, **environment):
-    """What a command of its own says, from a foreign working directory, without the variables that are None."""
+    """What a command of its own says, from a foreign working directory, without the variables that
+    are None.
+    """
     kept = {name: value for name, value in (os.environ | environment).items() if value is not None}
     options = {"env": kept, "capture_output": True, "text": True, "timeout": 120}
     done = subprocess.run([sys.executable, *arguments], cwd=folder, **options)
@@ -55,7 +72,11 @@ def test_a_run_from_elsewhere_computes_the_same_bits_and_says_nothing_strange(fi
     config = OmegaConf.load(folder / ".hydra" / "config.yaml")
     written = OmegaConf.create(data_of(folder, "result").attrs["configuration"])
     assert OmegaConf.to_container(config, resolve=True) == OmegaConf.to_container(written)
-    assert not [word for word in ("Warning", "Traceback", "DEBUG", "numba", "samples/s]", "\r") if word in said(done)]
+    assert not [
+        word
+        for word in ("Warning", "Traceback", "DEBUG", "numba", "samples/s]", "\r")
+        if word in said(done)
+    ]
 
 
 @pytest.mark.parametrize(("overrides", "words"), REFUSALS["command line"].items())
@@ -64,7 +85,8 @@ def test_mistakes_end_in_a_word_and_not_in_a_traceback(overrides, words, tmp_pat
     given = overrides.format(tmp_path).split()
     where = [] if "hydra" in overrides else [f"hydra.run.dir={tmp_path}/run"]
     said = call("identify", *sorted([*where, *SHORT, *given], key=lambda word: word != "-m"))
-    code, text = said.code, said.out + said.err
+    code = said.code
+    text = said.out + said.err
     assert code == 1
     assert "Traceback" not in text
     assert "HYDRA_FULL_ERROR" not in text
@@ -72,12 +94,15 @@ def test_mistakes_end_in_a_word_and_not_in_a_traceback(overrides, words, tmp_pat
     assert all(word in text for word in words), text
     assert not overrides.startswith("-m") or text.count("\n") == 1
     assert (tmp_path / "file").read_text() == ""
-    assert (tmp_path / "run").exists() == ("Partial results are in" in words), "nothing is left of a refused run"
+    assert (tmp_path / "run").exists() == ("Partial results are in" in words), (
+        "nothing is left of a refused run"
+    )
 
 
 def test_ctrl_c_ends_with_its_code_and_the_results(monkeypatch, tmp_path):
     """The signal arrives while the command simulates."""
-    original, seen = Identification.observe_many, []
+    original = Identification.observe_many
+    seen = []
 
     def observe_many(self, *given, **options):
         seen.append(given)
@@ -98,30 +123,64 @@ def test_ctrl_c_ends_with_its_code_and_the_results(monkeypatch, tmp_path):
 
     monkeypatch.setattr("experiments.identify.run.run", interrupted)
     said = call("identify", f"hydra.run.dir={tmp_path}/other", *SHORT)
-    assert (said.code, "Interrupted before all results were written" in said.out) == (130, True)
+    assert (said.code, "Interrupted before all results were written" in said.out) == (
+        130,
+        True,
+    )
 
 
 def test_overrides_without_effect_are_told(tmp_path):
-    """Of an excitation without inputs, and of what the training replaces; a mean or kernel is refused.
+    """Of an excitation without inputs, and of what the training replaces; a mean or kernel is
+    refused.
 
     What learns has an effect only where samples are left to learn from.
     """
-    quick = ("training.folds=2", "training.routes.0.evaluations=3", "training.routes.1.stages=1")
-    short = ("training.n_initial=60", "duration=160samples", "training.routes.1.search_points=10", "budget=10")
-    given = ("system=van_der_pol", "excitation=prbs", "training=free_run", "selection=forward", "figures=false")
+    quick = (
+        "training.folds=2",
+        "training.routes.0.evaluations=3",
+        "training.routes.1.stages=1",
+    )
+    short = (
+        "training.n_initial=60",
+        "duration=160samples",
+        "training.routes.1.search_points=10",
+        "budget=10",
+    )
+    given = (
+        "system=van_der_pol",
+        "excitation=prbs",
+        "training=free_run",
+        "selection=forward",
+        "figures=false",
+    )
     given = (f"hydra.run.dir={tmp_path}/run", *given, *quick, *short)
-    assert "Note: without effect on VanDerPol: excitation=prbs selection=forward" in call("identify", *given).out
+    assert (
+        "Note: without effect on VanDerPol: excitation=prbs selection=forward"
+        in call("identify", *given).out
+    )
     rules = ("gate=2", "scale=false", "reduction=prior_entropy")
     for more, told in ((), rules[1:2]), (("training.n_initial=null",), rules):
-        assert f"prbs selection=forward {' '.join(told)}\n" in call("identify", *given, *rules, *more).out
+        assert (
+            f"prbs selection=forward {' '.join(told)}\n"
+            in call("identify", *given, *rules, *more).out
+        )
     said = call("identify", *given, "mean=zero", "kernel=matern_32")
-    assert "mean=zero and kernel=matern_32: this training chooses kernel and mean itself" in said.out
+    assert (
+        "mean=zero and kernel=matern_32: this training chooses kernel and mean itself" in said.out
+    )
     assert said.code != 0
 
 
-def test_settings_that_follow_a_stream_have_no_effect_on_a_record_and_the_other_way_round(tmp_path):
+def test_settings_that_follow_a_stream_have_no_effect_on_a_record_and_the_other_way_round(
+    tmp_path,
+):
     data = from_csv(estimation=csv_file(tmp_path / "a.csv", n=60))
-    few = (f"hydra.run.dir={tmp_path}/run", "budget=10", "figures=false", "training.n_initial=12")
+    few = (
+        f"hydra.run.dir={tmp_path}/run",
+        "budget=10",
+        "figures=false",
+        "training.n_initial=12",
+    )
     said = call("identify", *data, "narx=orders", *few, "training.interval=10").out
     assert "without effect on a.csv: training.interval=10" in said
     said = call("identify", *few, "duration=160samples", "training.on_records=true").out
@@ -129,10 +188,27 @@ def test_settings_that_follow_a_stream_have_no_effect_on_a_record_and_the_other_
 
 
 def test_physics_and_propagation_without_effect_are_told(tmp_path):
-    """Beside a simulation nothing of the physics is estimated; without its signals the model does not know it."""
-    few = (f"hydra.run.dir={tmp_path}/run", "budget=10", "figures=false", "training.n_initial=12")
-    live = ("system=cascaded_tanks", "physics=cascaded_tanks", "duration=99samples", "excitation.rms=1")
-    idle = ("physics.starts=1", "physics.free.pump_gain.lower=0.01", "mean=zero", "propagation=mean_only")
+    """Beside a simulation nothing of the physics is estimated; without its signals the model does
+    not know it.
+    """
+    few = (
+        f"hydra.run.dir={tmp_path}/run",
+        "budget=10",
+        "figures=false",
+        "training.n_initial=12",
+    )
+    live = (
+        "system=cascaded_tanks",
+        "physics=cascaded_tanks",
+        "duration=99samples",
+        "excitation.rms=1",
+    )
+    idle = (
+        "physics.starts=1",
+        "physics.free.pump_gain.lower=0.01",
+        "mean=zero",
+        "propagation=mean_only",
+    )
     said = call("identify", *few, *live, *idle).out
     assert f"without effect on CascadedTanks: {' '.join(idle)}\n" in said
     assert "does not use the physics" not in said
@@ -140,7 +216,10 @@ def test_physics_and_propagation_without_effect_are_told(tmp_path):
     assert "the model does not use the physics" in said
     data = from_csv(estimation=csv_file(tmp_path / "a.csv", n=60))
     more = ("identified=1", "propagation=mean_only")
-    assert "without effect on a.csv: propagation" in call("identify", *data, "narx=orders", *few, *more).out
+    assert (
+        "without effect on a.csv: propagation"
+        in call("identify", *data, "narx=orders", *few, *more).out
+    )
 
 
 def test_help_lists_options_and_loads_nothing_heavy(tmp_path):
@@ -151,7 +230,9 @@ def test_help_lists_options_and_loads_nothing_heavy(tmp_path):
     )
     shown = process(["-c", script], tmp_path).stdout
     assert shown.endswith("heavy: []\n")
-    assert all(word in shown for word in ("  reduction ", "mean_relevance;", "budget,", "--help GROUP"))
+    assert all(
+        word in shown for word in ("  reduction ", "mean_relevance;", "budget,", "--help GROUP")
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -178,21 +259,32 @@ def test_help_whose_reader_has_gone_ends_in_silence():
 
 def test_help_shows_options_and_their_values_on_demand():
     overview, options, values, own = (
-        call("identify", "--help", *more).out for more in ([], ["narx"], ["narx=orders"], ["values"])
+        call("identify", "--help", *more).out
+        for more in ([], ["narx"], ["narx=orders"], ["values"])
     )
     assert len(overview.splitlines()) < 45
     for path in (ROOT / "conf" / "narx").glob("*.yaml"):
         assert f"  {path.stem} " in options
     assert values == (ROOT / "conf" / "narx" / "orders.yaml").read_text()
     assert "budget: 100  # points of the online GP" in own
-    for command in ("validate", "generate", "export", "collect", "reproduce", "benchmark"):
+    for command in (
+        "validate",
+        "generate",
+        "export",
+        "collect",
+        "reproduce",
+        "benchmark",
+    ):
         print_help(command)
 
 
 @pytest.mark.parametrize("group", ["hydra", "nothing", "nothing=at_all"])
 def test_help_of_what_is_no_group_says_so(group):
     said = call("identify", "--help", group)
-    assert (said.code, said.out) == (0, f"There is no group {group!r}; sysid-identify --help lists them.\n")
+    assert (said.code, said.out) == (
+        0,
+        f"There is no group {group!r}; sysid-identify --help lists them.\n",
+    )
 
 
 def test_the_line_of_a_terminal_gives_way_to_output(monkeypatch):
@@ -213,12 +305,17 @@ def test_the_line_of_a_terminal_gives_way_to_output(monkeypatch):
     out.write("end\n")
     shown = re.sub(r", \d+ s|\[00.*?\]", "", screen.getvalue()).replace(progress.ERASE, "<")
     words = "training: compiling, once per machine"
-    lines = f"<{words}<result", f"\rsweep:  50%|##   | 1/2 <sweep 1/2: {words}<\rsweep: 100%|####| 2/2 <note"
+    lines = (
+        f"<{words}<result",
+        f"\rsweep:  50%|##   | 1/2 <sweep 1/2: {words}<\rsweep: 100%|####| 2/2 <note",
+    )
     assert shown == "\n".join([*lines, "\rsweep: 100%|####| 2/2 ", "<loading<end", ""])
 
 
 def test_folders_of_the_users_do_not_hide_ours_and_own_modules_are_found(tmp_path):
-    """A folder that is called as a package of ours; a module and a configuration of the user's own; BLAS, figures."""
+    """A folder that is called as a package of ours; a module and a configuration of the user's own;
+    BLAS, figures.
+    """
     for name, text in (
         ("experiments/__init__.py", "raise RuntimeError('the wrong package')\n"),
         ("conf/system/own.yaml", "_target_: own_system.Own\n"),
@@ -226,7 +323,14 @@ def test_folders_of_the_users_do_not_hide_ours_and_own_modules_are_found(tmp_pat
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    given = ["--config-dir", "conf", "system=own", "narx=van_der_pol", "duration=300samples", "figures=false"]
+    given = [
+        "--config-dir",
+        "conf",
+        "system=own",
+        "narx=van_der_pol",
+        "duration=300samples",
+        "figures=false",
+    ]
     script = (
         f"import sys, threadpoolctl; sys.argv[1:] = {given!r}; from experiments.identify import main; main()\n"
         "assert 'matplotlib' not in sys.modules\n"
@@ -237,7 +341,9 @@ def test_folders_of_the_users_do_not_hide_ours_and_own_modules_are_found(tmp_pat
     process(["-P", "-c", script], tmp_path, PYTHONPATH=str(ROOT), **threads)
 
 
-def test_a_refusal_is_a_mistake_and_a_failed_operation_or_a_bug_of_ours_is_none(monkeypatch):
+def test_a_refusal_is_a_mistake_and_a_failed_operation_or_a_bug_of_ours_is_none(
+    monkeypatch,
+):
     def build():
         return build_one({"_target_": "sysid.ErrorThreshold", "error_threshold": 1}, "insertion")
 
@@ -247,25 +353,38 @@ def test_a_refusal_is_a_mistake_and_a_failed_operation_or_a_bug_of_ours_is_none(
         return caught.value
 
     unknown = {"_target_": "sysid.ErrorThreshold", "threshold": 1}
-    mistakes = (lambda: Narx({"y": 0}), lambda: build_one(unknown, "insertion"), Path("/no/such/file").read_text)
+    mistakes = (
+        lambda: Narx({"y": 0}),
+        lambda: build_one(unknown, "insertion"),
+        Path("/no/such/file").read_text,
+    )
     assert all(is_mistake(failure(call)) for call in mistakes)
     assert not is_mistake(failure(lambda: np.zeros(2) + np.zeros(3)))
     bug = eval("lambda self: None + 1", {"__name__": "sysid.gp.rules"})
     monkeypatch.setattr(ErrorThreshold, "__post_init__", bug)
     assert not is_mistake(failure(build))
-    raised = eval("lambda self: (_ for _ in ()).throw(ValueError('a bug'))", {"__name__": "sysid.gp.rules"})
+    raised = eval(
+        "lambda self: (_ for _ in ()).throw(ValueError('a bug'))",
+        {"__name__": "sysid.gp.rules"},
+    )
     monkeypatch.setattr(ErrorThreshold, "__post_init__", raised)
-    assert not is_mistake(failure(build)), "a ValueError is a mistake of the user only if it says so"
+    assert not is_mistake(failure(build)), (
+        "a ValueError is a mistake of the user only if it says so"
+    )
 
 
-X, BOTH = np.random.default_rng(0).normal(size=(8, 3)), {"outputs": {"y": 1, "z": 1}, "inputs": {"u": [1]}}
+X = np.random.default_rng(0).normal(size=(8, 3))
+BOTH = {"outputs": {"y": 1, "z": 1}, "inputs": {"u": [1]}}
 
 
 def test_models_are_exported_and_files_replaced_only_when_that_is_said(tmp_path):
     path = f"model={tmp_path}/tank.nc"
     saved(tmp_path / "tank.nc")
     export.run(configured(path, command="export"), tmp_path)
-    np.testing.assert_allclose(runpy.run_path(str(tmp_path / "tank.py"))["predict"](X)[0], model().predict(X).mean)
+    np.testing.assert_allclose(
+        runpy.run_path(str(tmp_path / "tank.py"))["predict"](X)[0],
+        model().predict(X).mean,
+    )
     saved(tmp_path / "joint.nc", model("y", BOTH), model("z", BOTH))
     joint = (f"model={tmp_path}/joint.nc", f"output={tmp_path}/mine.py")
     export.run(configured(*joint, command="export"), tmp_path / "nowhere")
@@ -276,8 +395,13 @@ def test_models_are_exported_and_files_replaced_only_when_that_is_said(tmp_path)
     with pytest.raises(ValueError, match=r"exists.*overwrite=true"):
         export.run(configured(path, f"output={tmp_path}/mine.py", command="export"), tmp_path)
     assert (tmp_path / "mine.py").read_text() == before
-    model("y", BOTH).save(tmp_path / "tank.nc")  # one of two outputs: it predicts, and cannot simulate
-    export.run(configured(path, f"output={tmp_path}/mine.py", "overwrite=true", command="export"), tmp_path)
+    model("y", BOTH).save(
+        tmp_path / "tank.nc"
+    )  # one of two outputs: it predicts, and cannot simulate
+    export.run(
+        configured(path, f"output={tmp_path}/mine.py", "overwrite=true", command="export"),
+        tmp_path,
+    )
     file = runpy.run_path(str(tmp_path / "mine.py"))
     assert file["TARGETS"] == ("y",)
     assert "simulate" not in file
@@ -285,26 +409,43 @@ def test_models_are_exported_and_files_replaced_only_when_that_is_said(tmp_path)
 
 def test_a_class_of_ones_own_must_be_trusted(tmp_path, monkeypatch):
     """Then the export is refused by its name, and the validation asks for data."""
-    lines = ("from dataclasses import dataclass", "from sysid import ZeroMean", "@dataclass(frozen=True)")
+    lines = (
+        "from dataclasses import dataclass",
+        "from sysid import ZeroMean",
+        "@dataclass(frozen=True)",
+    )
     (tmp_path / "own_room.py").write_text("\n".join([*lines, "class Own(ZeroMean): pass", ""]))
     monkeypatch.syspath_prepend(str(tmp_path))
     replace(model(), mean=importlib.import_module("own_room").Own()).save(tmp_path / "model.nc")
     for act, command, more, words in (
         (export.run, "export", [], r"trust it .* \+trusted=\[own_room.Own\]"),
         (validation.run, "validate", [], r"trust it .* \+trusted=\[own_room.Own\]"),
-        (export.run, "export", ["trusted=[own_room.Own]"], r"own_room\.Own cannot be exported"),
+        (
+            export.run,
+            "export",
+            ["trusted=[own_room.Own]"],
+            r"own_room\.Own cannot be exported",
+        ),
         (validation.run, "validate", ["+trusted=[own_room]"], "data"),
     ):
         sys.modules.pop("own_room", None)
         with pytest.raises((ValueError, StoreError), match=words):
-            act(configured(f"model={tmp_path}/model.nc", *more, command=command), tmp_path)
+            act(
+                configured(f"model={tmp_path}/model.nc", *more, command=command),
+                tmp_path,
+            )
 
 
 # --- every row of refusals.yaml ends in an error with its words, and nothing is written
 
 LEARNED = [one for one in SHORT if not one.startswith("insertion")]
 ELSEWHERE = ("command line", "search", "collect")
-ROWS = [(command, *row) for command in REFUSALS if command not in ELSEWHERE for row in REFUSALS[command].items()]
+ROWS = [
+    (command, *row)
+    for command in REFUSALS
+    if command not in ELSEWHERE
+    for row in REFUSALS[command].items()
+]
 
 
 @pytest.fixture(scope="module")
@@ -312,29 +453,45 @@ def files(tmp_path_factory):
     """Overrides of a validation of a small model, and of an identification of two records."""
     folder = tmp_path_factory.mktemp("files")
     first, second = (csv_file(folder / f"{n}.csv", n=n) for n in (40, 31))
-    fitting = [*recorded(saved(folder / "model.nc"), csv_file(folder / "test.csv")), *ONE_STEP]
+    fitting = [
+        *recorded(saved(folder / "model.nc"), csv_file(folder / "test.csv")),
+        *ONE_STEP,
+    ]
     return fitting, from_csv(estimation=f"[{first},{second}]")
 
 
-@pytest.mark.parametrize(("command", "overrides", "words"), ROWS, ids=[" ".join(row[:2]) for row in ROWS])
-def test_what_is_refused_is_named_and_nothing_is_done(command, overrides, words, files, loader, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("command", "overrides", "words"), ROWS, ids=[" ".join(row[:2]) for row in ROWS]
+)
+def test_what_is_refused_is_named_and_nothing_is_done(
+    command, overrides, words, files, loader, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     given, (fitting, records) = overrides.split(), files
     if given[0].startswith("data="):
         fitting = [one for one in fitting if not one.startswith("data")]
     if given[0].startswith(("data.inputs", "data.outputs")):
         fitting = [one for one in fitting if not one.startswith("data.units")]
-    settings = OmegaConf.to_container(OmegaConf.from_dotlist(given)) if command in (*CLASSES, "optuna") else {}
+    settings = (
+        OmegaConf.to_container(OmegaConf.from_dotlist(given))
+        if command in (*CLASSES, "optuna")
+        else {}
+    )
     run = {
         "identify": lambda folder: execute(folder, *LEARNED, *given),
         "records": lambda folder: execute(folder, *LEARNED, *records, *given),
         "validate": lambda folder: validate(folder, *fitting, *given),
         "compare": lambda folder: comparison.run(configured(*given, command="compare"), folder),
         "benchmark": lambda folder: session.run(configured(*given, command="benchmark"), folder),
-        "reproduce": lambda folder: reproduction.run(configured(*given, command="reproduce"), folder),
+        "reproduce": lambda folder: reproduction.run(
+            configured(*given, command="reproduce"), folder
+        ),
         "generate": lambda folder: generate(folder / "bw", *BOUC_WEN, *given),
         "job": lambda folder: Composer(loader, master_of(loader)).job(given),
-        **{name: lambda folder, make=make: make(folder, **settings) for name, make in CLASSES.items()},
+        **{
+            name: lambda folder, make=make: make(folder, **settings)
+            for name, make in CLASSES.items()
+        },
         "optuna": lambda folder: search.Settings(**settings),
         "space": lambda folder: search.space_of(given, ["seed"], loader),
     }
@@ -343,6 +500,8 @@ def test_what_is_refused_is_named_and_nothing_is_done(command, overrides, words,
     with pytest.raises(Exception) as caught:  # noqa: PT011
         run[command](tmp_path)
     assert is_mistake(caught.value), f"{type(caught.value)} would end in a traceback"
-    assert re.search(words, f"{caught.value} {caught.value.__cause__ or ''}", re.DOTALL), caught.value
+    assert re.search(words, f"{caught.value} {caught.value.__cause__ or ''}", re.DOTALL), (
+        caught.value
+    )
     assert command != "job" or "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,6 @@
-"""Every yaml composes, repeats the defaults of its class and does what its name says; every class has a yaml."""
+"""Every yaml composes, repeats the defaults of its class and does what its name says; every class
+has a yaml.
+"""
 
 import dataclasses
 import json
@@ -15,7 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from plants import concrete_classes
-from running import BUDGET, CONF, SHORT, configured, data_of, execute, phases, summary_of
+from running import (
+    BUDGET,
+    CONF,
+    SHORT,
+    configured,
+    data_of,
+    execute,
+    phases,
+    summary_of,
+)
 
 import simulators
 import sysid
@@ -32,7 +43,8 @@ ROLES = {
     "weather": simulators.Weather,
     "excitation": simulators.Excitation,
     "noise": simulators.MeasurementNoise,
-    "function": simulators.StaticFunction,  # this and the next: parts of data=function, no group of their own
+    # this and the next: parts of data=function, no group of their own
+    "function": simulators.StaticFunction,
     "sampling": simulators.Sampling,
     "data": sysid.DataSource,
     "narx": sysid.Narx,
@@ -46,8 +58,15 @@ ROLES = {
     "acceptance": sysid.Acceptance,
     "propagation": sysid.Propagation,
 }
-LATER = (AutomaticNarx, ResidualNarx, sysid.Orders)  # become a `Narx` once the signals are known
-WITHOUT_YAML = {simulators.OpenLoop, sysid.AboutPath}  # controller=none; what a validation makes of the propagation
+LATER = (
+    AutomaticNarx,
+    ResidualNarx,
+    sysid.Orders,
+)  # become a `Narx` once the signals are known
+WITHOUT_YAML = {
+    simulators.OpenLoop,
+    sysid.AboutPath,
+}  # controller=none; what a validation makes of the propagation
 CHOICES = {
     "controller/level_pi.yaml",
     "controller/position_loop.yaml",
@@ -56,7 +75,9 @@ CHOICES = {
     "physics/silverbox.yaml",
 }  # values for one system instead of the defaults of the class
 #: launchers and sweepers are compared with their engines
-FILES = sorted(path for path in CONF.rglob("*.yaml") if path.parent != CONF and "hydra" not in path.parts)
+FILES = sorted(
+    path for path in CONF.rglob("*.yaml") if path.parent != CONF and "hydra" not in path.parts
+)
 
 
 def named(path):
@@ -67,7 +88,9 @@ def nodes(value):
     """Every mapping with a `_target_` inside a loaded yaml."""
     if isinstance(value, dict) and "_target_" in value:
         yield value
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for item in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         yield from nodes(item)
 
 
@@ -77,10 +100,16 @@ def options(group):
 
 #: groups that no other depends on take their options side by side; a system or data set brings options of others
 FREE = [group for group in ROLES if group not in ("system", "data", "function", "sampling")]
-CHOSEN = [[f"data={name}"] for name in options("data")] + [[f"system={name}"] for name in options("system")]
+CHOSEN = [[f"data={name}"] for name in options("data")] + [
+    [f"system={name}"] for name in options("system")
+]
 CHOSEN += [[f"operating_point={name}"] for name in options("operating_point")]
 CHOSEN += [
-    [f"{group}={name}" for group, name in zip(FREE, names, strict=True) if name not in (None, "lags")]
+    [
+        f"{group}={name}"
+        for group, name in zip(FREE, names, strict=True)
+        if name not in (None, "lags")
+    ]
     for names in zip_longest(*map(options, FREE))
 ]
 
@@ -92,13 +121,19 @@ def test_every_option_composes_and_instantiates(overrides):
     for group in set(ROLES) & set(config):
         found = instantiate(config[group], _convert_="all")
         empty = f"{group}=none" in overrides or found == {}
-        assert empty or isinstance(found, (*LATER, ROLES[group]) if group == "narx" else ROLES[group]), group
-        if f"{group}=none" not in overrides and any(text.startswith(f"{group}=") for text in overrides):
+        assert empty or isinstance(
+            found, (*LATER, ROLES[group]) if group == "narx" else ROLES[group]
+        ), group
+        if f"{group}=none" not in overrides and any(
+            text.startswith(f"{group}=") for text in overrides
+        ):
             assert found or overrides == ["data=simulated"]
 
 
 def stated(target):
-    """Fields that a yaml states: all, but of a kernel only its parts, since a training fills the rest."""
+    """Fields that a yaml states: all, but of a kernel only its parts, since a training fills the
+    rest.
+    """
     names = {field.name for field in dataclasses.fields(target) if field.init}
     return names & {"parts"} if issubclass(target, sysid.Kernel) else names
 
@@ -110,7 +145,9 @@ def plain(value):
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     if dataclasses.is_dataclass(value):
-        return {"_target_": name_of(type(value))} | {name: plain(getattr(value, name)) for name in stated(type(value))}
+        return {"_target_": name_of(type(value))} | {
+            name: plain(getattr(value, name)) for name in stated(type(value))
+        }
     return value
 
 
@@ -118,11 +155,16 @@ def plain(value):
 def test_yaml_names_a_public_class_and_states_its_defaults(path):
     for node in nodes(yaml.safe_load(path.read_text())):
         target = get_class(node["_target_"])
-        package, name = target.__module__.partition(".")[0], target.__qualname__
+        package = target.__module__.partition(".")[0]
+        name = target.__qualname__
         assert node["_target_"] in (f"{package}.{name}", f"{target.__module__}.{name}")
         assert node["_target_"] == f"{package}.{name}" or package == "experiments"
-        groups = [next(iter(entry)) for entry in node.get("defaults", []) if isinstance(entry, dict)]
-        elsewhere = {group.rpartition("@")[2] for group in groups if not group.startswith("override")}
+        groups = [
+            next(iter(entry)) for entry in node.get("defaults", []) if isinstance(entry, dict)
+        ]
+        elsewhere = {
+            group.rpartition("@")[2] for group in groups if not group.startswith("override")
+        }
         assert (set(node) | elsewhere) - {"_target_", "defaults"} == stated(target)
         for field in dataclasses.fields(target):
             default = field.default
@@ -131,29 +173,43 @@ def test_yaml_names_a_public_class_and_states_its_defaults(path):
             written = node.get(field.name)
             if field.name not in node or default is dataclasses.MISSING or target is sysid.Narx:
                 continue  # lags are a choice, not a default
-            if dataclasses.is_dataclass(default) or str(written).startswith("${") or named(path) in CHOICES:
+            if (
+                dataclasses.is_dataclass(default)
+                or str(written).startswith("${")
+                or named(path) in CHOICES
+            ):
                 continue  # its own node is compared
             assert plain(written) == plain(default), field.name
-            assert isinstance(written, float) or not isinstance(default, float), f"{field.name}: {written!r}"
+            assert isinstance(written, float) or not isinstance(default, float), (
+                f"{field.name}: {written!r}"
+            )
 
 
 @pytest.mark.parametrize("group", sorted(set(ROLES) - {"physics"}))
 def test_every_class_has_a_yaml(group):
     files = [yaml.safe_load(path.read_text()) for path in FILES]
     targets = {get_class(node["_target_"]) for file in files for node in nodes(file)}
-    found = {one for package in (sysid, simulators) for one in concrete_classes(package, ROLES[group])}
+    found = {
+        one for package in (sysid, simulators) for one in concrete_classes(package, ROLES[group])
+    }
     assert found - WITHOUT_YAML
     assert found - WITHOUT_YAML <= targets
 
 
-@pytest.mark.parametrize("path", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_every_recipe_composes_wins_over_the_defaults_and_is_listed(path):
-    """The first and the last of the values that are swept exist; the help of its command names the recipe."""
+    """The first and the last of the values that are swept exist; the help of its command names the
+    recipe.
+    """
     written = yaml.safe_load(path.read_text())
     command = path.read_text().splitlines()[1].split()[1].removeprefix("sysid-")
     assert f"  {path.stem} " in (CONF / f"{command}.yaml").read_text()
     params = written.pop("hydra", {"sweeper": {"params": {}}})["sweeper"]["params"]
-    values = {key: str(value).split(",") for key, value in params.items() if "range" not in str(value)}
+    values = {
+        key: str(value).split(",") for key, value in params.items() if "range" not in str(value)
+    }
     for end in (0, -1):
         swept = (f"{key}={each[end]}" for key, each in values.items())
         config = configured(f"experiment={path.stem}", *swept, command=command)
@@ -170,19 +226,37 @@ ANY_INSERTION = [override for override in SHORT if not override.startswith("inse
 UNTRAINED = [override for override in SHORT if not override.startswith("training")]
 
 
-INSERTIONS, REDUCTIONS, ACCEPTANCES = (options(group) for group in ("insertion", "reduction", "acceptance"))
+INSERTIONS, REDUCTIONS, ACCEPTANCES = (
+    options(group) for group in ("insertion", "reduction", "acceptance")
+)
 #: every option of the three groups occurs
-COMBINATIONS = [(INSERTIONS[i % 5], REDUCTIONS[i % 5], acceptance) for i, acceptance in enumerate(ACCEPTANCES)]
+COMBINATIONS = [
+    (INSERTIONS[i % 5], REDUCTIONS[i % 5], acceptance) for i, acceptance in enumerate(ACCEPTANCES)
+]
 
 
 @pytest.mark.parametrize(("insertion", "reduction", "acceptance"), COMBINATIONS)
 def test_every_option_runs(insertion, reduction, acceptance, tmp_path):
     stated = (CONF / "insertion" / f"{insertion}.yaml").read_text()
-    thresholds = [f"insertion.{name}={value}" for name, value in THRESHOLDS.items() if f"{name}:" in stated]
-    groups = (f"insertion={insertion}", f"reduction={reduction}", f"acceptance={acceptance}")
+    thresholds = [
+        f"insertion.{name}={value}" for name, value in THRESHOLDS.items() if f"{name}:" in stated
+    ]
+    groups = (
+        f"insertion={insertion}",
+        f"reduction={reduction}",
+        f"acceptance={acceptance}",
+    )
     folder = execute(tmp_path, *ANY_INSERTION, *groups, *thresholds)
-    summary, model, result = summary_of(folder), Model.load(folder / "model.nc"), data_of(folder, "result")
-    assert summary["n_seen"] >= summary["n_inserted"] >= summary["n_accepted"] >= summary["n_revised"] > 0
+    summary = summary_of(folder)
+    model = Model.load(folder / "model.nc")
+    result = data_of(folder, "result")
+    assert (
+        summary["n_seen"]
+        >= summary["n_inserted"]
+        >= summary["n_accepted"]
+        >= summary["n_revised"]
+        > 0
+    )
     assert summary["n_points"] == model.gp.n_points <= BUDGET
     assert np.isfinite([summary["smse"], summary["nlpd"]]).all()
     if acceptance == "none":
@@ -194,35 +268,60 @@ def test_every_option_runs(insertion, reduction, acceptance, tmp_path):
     online = phases(result)[1]
     large = np.abs(result["target"] - result["mean"]).values >= THRESHOLDS["error_threshold"]
     unsure = result["variance"].values > THRESHOLDS["variance_threshold"]
-    expected = {"always": online, "error": large, "variance": unsure, "either": large | unsure}
+    expected = {
+        "always": online,
+        "error": large,
+        "variance": unsure,
+        "either": large | unsure,
+    }
     if insertion in expected:  # novelty is not in the record
-        np.testing.assert_array_equal(result["inserted"].values[online], expected[insertion][online])
+        np.testing.assert_array_equal(
+            result["inserted"].values[online], expected[insertion][online]
+        )
 
 
 def test_every_training_takes_the_kernel_that_is_chosen(tmp_path):
     for training in ("maximum_a_posteriori", "maximum_likelihood", "adaptive", "fixed"):
         config = configured("kernel=matern_52", f"training={training}")
         assert instantiate(config.training, _convert_="all").kernel == Matern52()
-    few = ("training.restarts=1", "training.max_iterations=15", "identified=0.4", "duration=2d", "budget=24")
-    folder = execute(tmp_path, *SHORT, *few, "training.n_initial=20", "kernel=linear_plus_matern_52")
-    told, model = summary_of(folder)["hyperparameters"]["kernel"], Model.load(folder / "model.nc")
+    few = (
+        "training.restarts=1",
+        "training.max_iterations=15",
+        "identified=0.4",
+        "duration=2d",
+        "budget=24",
+    )
+    folder = execute(
+        tmp_path, *SHORT, *few, "training.n_initial=20", "kernel=linear_plus_matern_52"
+    )
+    told = summary_of(folder)["hyperparameters"]["kernel"]
+    model = Model.load(folder / "model.nc")
     assert told == model.hyperparameters["kernel"]
     assert all(name in str(told) for name in model.narx.feature_names)
 
 
 def test_fixed_training_starts_empty_or_from_some_samples(tmp_path):
     folder = execute(tmp_path / "empty", "training=fixed", *UNTRAINED, "scale=false")
-    summary, result, model = summary_of(folder), data_of(folder, "result"), Model.load(folder / "model.nc")
+    summary = summary_of(folder)
+    result = data_of(folder, "result")
+    model = Model.load(folder / "model.nc")
     initial, online, _ = phases(result)
     assert (initial.any(), summary["n_initial"]) == (False, 0)
     first = [result[name].values[online][0] for name in ("n_points", "mean", "variance")]
     assert first == [1, 0.0, pytest.approx(10.0)]
     assert summary["smse_initial"] == pytest.approx(summary["smse_no_change"], rel=1e-12)
     told = summary["hyperparameters"]
-    assert (set(told["kernel"]["length_scales"].values()), told["noise_variance"]) == ({100.0}, 0.002)
+    assert (set(told["kernel"]["length_scales"].values()), told["noise_variance"]) == (
+        {100.0},
+        0.002,
+    )
     assert (set(model.scaling.scale), model.mean.value) == ({1.0}, 0.0)
     scales = list(range(10, 100, 10))
-    given = ("training=fixed", "training.n_initial=15", f"training.length_scales={scales}")
+    given = (
+        "training=fixed",
+        "training.n_initial=15",
+        f"training.length_scales={scales}",
+    )
     some = summary_of(execute(tmp_path / "some", *UNTRAINED, *given))
     assert some["n_initial"] == 15
     assert list(some["hyperparameters"]["kernel"]["length_scales"].values()) == scales
@@ -230,10 +329,19 @@ def test_fixed_training_starts_empty_or_from_some_samples(tmp_path):
 
 def test_doubtful_settings_are_told(finished, caplog, tmp_path):
     """Each by one warning in the summary, which the good run has not; and on the screen."""
-    steady = [f"weather.{name}=0" for name in ("annual_amplitude", "daily_amplitude", "weather_std")]
+    steady = [
+        f"weather.{name}=0" for name in ("annual_amplitude", "daily_amplitude", "weather_std")
+    ]
     cases = {
-        "turned away": ("insertion.error_threshold=0.0001", "budget=5", "learning=stored"),
-        "no sample asked for a place": ("insertion.error_threshold=1e3", "learning=stored"),
+        "turned away": (
+            "insertion.error_threshold=0.0001",
+            "budget=5",
+            "learning=stored",
+        ),
+        "no sample asked for a place": (
+            "insertion.error_threshold=1e3",
+            "learning=stored",
+        ),
         "raise system.substeps": ("system.substeps=1",),
         "constant in the initial samples": tuple(steady),
     }
@@ -244,15 +352,30 @@ def test_doubtful_settings_are_told(finished, caplog, tmp_path):
         (warning,) = [warning for warning in summary_of(folder)["warnings"] if words in warning]
         assert warning in caplog.text
         assert words == "turned away" or words not in str(summary_of(finished)["warnings"])
-    assert summary_of(folder)["constant_features"] == [f"ambient_temperature[k-{lag}]" for lag in (1, 2, 3)]
+    assert summary_of(folder)["constant_features"] == [
+        f"ambient_temperature[k-{lag}]" for lag in (1, 2, 3)
+    ]
     assert summary_of(folder)["repairs"]["constant_features"] == 3
     result = data_of(tmp_path / "0", "result")
-    assert (result["n_points"].values[phases(result)[1]] == 5).all(), "a budget below the initial samples"
+    assert (result["n_points"].values[phases(result)[1]] == 5).all(), (
+        "a budget below the initial samples"
+    )
 
 
-BUILDING = {"system": "Building", "controller": "PI", "weather": "SyntheticWeather", "excitation": "NoExcitation"}
+BUILDING = {
+    "system": "Building",
+    "controller": "PI",
+    "weather": "SyntheticWeather",
+    "excitation": "NoExcitation",
+}
 BUILDING |= {"insertion": "ErrorThreshold", "narx": "Narx", "data": None}
-NEUTRAL = {"controller": None, "weather": None, "excitation": "Multisine", "insertion": "Always", "data": None}
+NEUTRAL = {
+    "controller": None,
+    "weather": None,
+    "excitation": "Multisine",
+    "insertion": "Always",
+    "data": None,
+}
 NEUTRAL |= {"narx": "AutomaticNarx"}
 
 
@@ -261,23 +384,37 @@ NEUTRAL |= {"narx": "AutomaticNarx"}
     [
         ("", BUILDING),
         ("system=van_der_pol", NEUTRAL | {"system": "VanDerPol"}),
-        ("narx=auto insertion=always system=building", BUILDING | {"narx": "AutomaticNarx", "insertion": "Always"}),
-        ("system=cascaded_tanks controller=level_pi", NEUTRAL | {"system": "CascadedTanks", "controller": "PI"}),
+        (
+            "narx=auto insertion=always system=building",
+            BUILDING | {"narx": "AutomaticNarx", "insertion": "Always"},
+        ),
+        (
+            "system=cascaded_tanks controller=level_pi",
+            NEUTRAL | {"system": "CascadedTanks", "controller": "PI"},
+        ),
         ("data=bouc_wen", NEUTRAL | {"system": None, "data": "BoucWenData"}),
         ("data=silverbox data=simulated", BUILDING),
     ],
 )
 def test_a_system_brings_its_own_groups_and_the_command_line_wins(overrides, expected):
     config = configured(*overrides.split())
-    assert {name: config[name].get("_target_", "").rpartition(".")[2] or None for name in expected} == expected
+    assert {
+        name: config[name].get("_target_", "").rpartition(".")[2] or None for name in expected
+    } == expected
 
 
-@given(duration=st.integers(1, 10**6), dt=st.integers(1, 10**4), decimal=st.sampled_from([0.1, 1 / 750, 0.3]))
+@given(
+    duration=st.integers(1, 10**6),
+    dt=st.integers(1, 10**4),
+    decimal=st.sampled_from([0.1, 1 / 750, 0.3]),
+)
 def test_samples_fit_into_the_duration(duration, dt, decimal):
     """Products of decimals and steps are not exact; a rounding error must not lose a sample."""
     assert samples_of(duration, dt) == Fraction(duration, dt).__floor__() + 1
     assert samples_of(duration * decimal, decimal) == duration + 1
-    assert samples_of(f" {duration} samples ", dt) == samples_of(f"{duration}samples", dt) == duration
+    assert (
+        samples_of(f" {duration} samples ", dt) == samples_of(f"{duration}samples", dt) == duration
+    )
 
 
 def test_durations_are_read_and_told():
@@ -285,11 +422,27 @@ def test_durations_are_read_and_told():
     assert {text: seconds(text) for text in read} == read
     told = {90.0: "90s", 120.0: "2min", 7200.0: "2h", 604800.0: "7d"}
     assert {value: seconds_text(value) for value in told} == told
-    for wrong in ("soon", "", "5 y", "-3d", 0, -1.0, "nan", "inf", "1e400", "e", "3.5samples", None):
+    for wrong in (
+        "soon",
+        "",
+        "5 y",
+        "-3d",
+        0,
+        -1.0,
+        "nan",
+        "inf",
+        "1e400",
+        "e",
+        "3.5samples",
+        None,
+    ):
         with pytest.raises(ValueError, match=r"365d.*5000samples"):
             seconds(wrong)
     for huge in (f"{MOST_SAMPLES + 1}samples", "1e300", "0samples", "100000w"):
-        with pytest.raises(ValueError, match=rf"expected 1 to {MOST_SAMPLES}.*such as 40h \(35040 samples\)"):
+        with pytest.raises(
+            ValueError,
+            match=rf"expected 1 to {MOST_SAMPLES}.*such as 40h \(35040 samples\)",
+        ):
             samples_of(huge, 4.109589041095890)
 
 
@@ -299,14 +452,19 @@ def test_durations_are_read_and_told():
 def test_a_run_is_handed_plain_values_and_objects():
     settings = read_settings(configured("narx=orders", "narx.target=[y,z]", "budget=7", "seed=3"))
     json.dumps([settings.resolved, settings.lags.description, settings.overrides])
-    assert (settings.learner.budget, settings.learner.seed, settings.files.seed) == (7, 3, 3)
+    assert (settings.learner.budget, settings.learner.seed, settings.files.seed) == (
+        7,
+        3,
+        3,
+    )
     assert yaml.safe_load(settings.files.configuration) == settings.resolved
     with pytest.raises(dataclasses.FrozenInstanceError):
         settings.in_sweep = True
 
 
 @pytest.mark.parametrize(
-    ("target", "expected"), [("[z,y]", ["z", "y"]), ("all", ["y", "z"]), ("[]", []), ("y", None), ("''", None)]
+    ("target", "expected"),
+    [("[z,y]", ["z", "y"]), ("all", ["y", "z"]), ("[]", []), ("y", None), ("''", None)],
 )
 def test_several_outputs_are_those_of_a_list_or_all(target, expected):
     lags = read_settings(configured("narx=orders", f"narx.target={target}")).lags
@@ -317,12 +475,24 @@ def test_several_outputs_are_those_of_a_list_or_all(target, expected):
 @pytest.mark.parametrize(
     ("outputs", "in_sweep", "lean", "job"),
     [
-        *(("null", False, False, False), ("full", False, False, False), ("lean", False, True, True)),
-        *(("null", True, True, True), ("full", True, False, True), ("lean", True, True, True)),
+        *(
+            ("null", False, False, False),
+            ("full", False, False, False),
+            ("lean", False, True, True),
+        ),
+        *(
+            ("null", True, True, True),
+            ("full", True, False, True),
+            ("lean", True, True, True),
+        ),
     ],
 )
 def test_which_files_a_run_writes(outputs, in_sweep, lean, job, monkeypatch):
     monkeypatch.setattr("experiments.identify.run.is_multirun", lambda: in_sweep)
     settings = read_settings(configured(f"outputs={outputs}", "report=true"))
-    assert (settings.files.lean, settings.files.job, settings.files.page) == (lean, job, not lean)
+    assert (settings.files.lean, settings.files.job, settings.files.page) == (
+        lean,
+        job,
+        not lean,
+    )
     assert settings.in_sweep == in_sweep

@@ -1,4 +1,6 @@
-"""What every engine with workers does: run, tell, enforce limits, end its workers when it ends, however it ends."""
+"""What every engine with workers does: run, tell, enforce limits, end its workers when it ends,
+however it ends.
+"""
 
 import json
 import os
@@ -38,7 +40,12 @@ ENGINES = {
     "local": partial(SlurmQueue, cluster="local", workers=2, jobs_per_task=2),
 }
 #: a class of a cluster, as it is named on the command line
-CLUSTER = {"_target_": "distributed.LocalCluster", "n_workers": 0, "threads_per_worker": 1, "processes": True}
+CLUSTER = {
+    "_target_": "distributed.LocalCluster",
+    "n_workers": 0,
+    "threads_per_worker": 1,
+    "processes": True,
+}
 CLUSTER |= {"dashboard_address": ":0"}
 SIMPLE = ["surroundings", "raising", "written", "number"]
 KINDS = {
@@ -49,12 +56,18 @@ KINDS = {
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_jobs_of_all_kinds_cost_only_themselves_and_leave_nothing(name, tmp_path, capfd, monkeypatch):
-    folder, work, before, most = tmp_path / "sweep", tmp_path / "work", dict(os.environ), []
+def test_jobs_of_all_kinds_cost_only_themselves_and_leave_nothing(
+    name, tmp_path, capfd, monkeypatch
+):
+    folder = tmp_path / "sweep"
+    work = tmp_path / "work"
+    before = dict(os.environ)
+    most = []
     folder.mkdir()
     work.mkdir()
     monkeypatch.chdir(work)
-    names, found = KINDS[name], {}
+    names = KINDS[name]
+    found = {}
     todo = [job(folder, n, one, **LIMITED.get(one, {})) for n, one in enumerate(names)]
     for outcome in ENGINES[name](folder).run(todo):
         found[names[outcome.number]] = outcome
@@ -69,9 +82,17 @@ def test_jobs_of_all_kinds_cost_only_themselves_and_leave_nothing(name, tmp_path
     facts = json.loads((folder / "0" / "surroundings.json").read_text())
     assert (facts["pid"] != os.getpid(), facts["cwd"]) == (True, str(folder))
     assert (facts["numba"], {*facts["blas"]}) == (1, {1})
-    threads = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"}
+    threads = {
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "NUMBA_NUM_THREADS",
+    }
     assert {facts["environment"][one] for one in threads} == {"1"}
-    told = {"spinning": "time limit of 1 s exceeded", "greedy": "memory limit of 600 MB exceeded"}
+    told = {
+        "spinning": "time limit of 1 s exceeded",
+        "greedy": "memory limit of 600 MB exceeded",
+    }
     assert all(found[one].error.startswith(words) for one, words in told.items() if one in names)
     starts = {one: attempts(todo[n]) for n, one in enumerate(names)}
     assert starts == {one: {"killing_once": 2}.get(one, 1) for one in names}
@@ -83,10 +104,15 @@ def test_jobs_of_all_kinds_cost_only_themselves_and_leave_nothing(name, tmp_path
 
 @pytest.mark.parametrize(
     "engine",
-    [JoblibPool, pytest.param(partial(DaskCluster, cluster=CLUSTER), marks=pytest.mark.slow)],
+    [
+        JoblibPool,
+        pytest.param(partial(DaskCluster, cluster=CLUSTER), marks=pytest.mark.slow),
+    ],
     ids=["joblib", "class_of_dask"],
 )
-def test_outcomes_come_when_they_are_known_and_a_generator_that_is_closed_ends_its_workers(engine, tmp_path):
+def test_outcomes_come_when_they_are_known_and_a_generator_that_is_closed_ends_its_workers(
+    engine, tmp_path
+):
     running = engine(tmp_path, workers=2).run(jobs(tmp_path, ["sleeping", *["number"] * 6]))
     assert sorted(next(running).number for _ in range(6)) == [1, 2, 3, 4, 5, 6]
     assert len(descendants()) == 2
@@ -95,13 +121,21 @@ def test_outcomes_come_when_they_are_known_and_a_generator_that_is_closed_ends_i
 
 
 @pytest.mark.parametrize(
-    ("name", "number"), [("joblib", signal.SIGKILL), pytest.param("dask", signal.SIGINT, marks=pytest.mark.slow)]
+    ("name", "number"),
+    [
+        ("joblib", signal.SIGKILL),
+        pytest.param("dask", signal.SIGINT, marks=pytest.mark.slow),
+    ],
 )
 def test_workers_end_with_a_driver_that_is_interrupted_or_killed(name, tmp_path, number):
     script = DRIVER.format(engine=ENGINES[name].func, settings={"workers": 2})
     streams = {"stdout": -1, "stderr": -1, "text": True, "start_new_session": True}
-    with driven(script, tmp_path, "test_engines:showing", "sweep_jobs:spinning", **streams) as process:
-        assert wait_until(lambda: (tmp_path / "0" / "shown").exists() and (tmp_path / "1" / ".spinning").exists())
+    with driven(
+        script, tmp_path, "test_engines:showing", "sweep_jobs:spinning", **streams
+    ) as process:
+        assert wait_until(
+            lambda: (tmp_path / "0" / "shown").exists() and (tmp_path / "1" / ".spinning").exists()
+        )
         below = descendants(process.pid)
         assert len(below) == 2
         assert not any(map(hears_ctrl_c, below))
@@ -141,11 +175,20 @@ def test_settings_are_those_of_the_configuration(name, make, tmp_path, monkeypat
     settings = yaml.safe_load((ROOT / f"conf/hydra/launcher/{name}.yaml").read_text())
     assert settings.pop("_target_") == f"hydra_plugins.sysid_sweep.plugins.{name.title()}Launcher"
     settings.pop("_recursive_", None)
-    assert {"folder": tmp_path} | settings == {one.name: getattr(make(tmp_path), one.name) for one in fields(make)}
-    library = {"joblib": "joblib.externals", "dask": "distributed", "slurm": "submitit"}[name]
+    assert {"folder": tmp_path} | settings == {
+        one.name: getattr(make(tmp_path), one.name) for one in fields(make)
+    }
+    library = {
+        "joblib": "joblib.externals",
+        "dask": "distributed",
+        "slurm": "submitit",
+    }[name]
     monkeypatch.setitem(sys.modules, library, None)
     local = {"cluster": "local"} if name == "slurm" else {}
-    with pytest.raises(ImportError, match=rf'hydra/launcher={name} needs .*: pip install -e "\.\[{name}\]"'):
+    with pytest.raises(
+        ImportError,
+        match=rf'hydra/launcher={name} needs .*: pip install -e "\.\[{name}\]"',
+    ):
         next(make(tmp_path, **local).run([job(tmp_path, 0, "number")]))
     assert not list(tmp_path.iterdir())
 
@@ -155,7 +198,11 @@ def test_settings_are_those_of_the_configuration(name, make, tmp_path, monkeypat
 
 @pytest.mark.slow
 def test_a_class_of_a_cluster_that_there_is_not_is_told(tmp_path):
-    options = ("hydra/launcher=dask", "hydra.launcher.workers=1", "hydra.launcher.cluster={_target_: distributed.None}")
+    options = (
+        "hydra/launcher=dask",
+        "hydra.launcher.workers=1",
+        "hydra.launcher.cluster={_target_: distributed.None}",
+    )
     said = sweep(tmp_path / "sweep", *QUICK, "seed=2", *options)
     assert said.code == 1
     assert "hydra.launcher.cluster" in said.err

@@ -29,13 +29,30 @@ def shown(time, units="s"):
 
 
 def test_time_is_shown_in_the_largest_unit_that_it_spans_three_times():
-    ends = {3 * DAY: "day", 3 * DAY - 1: "h", 3 * 3600: "h", 3 * 3600 - 1: "min", 179: "s", 3: "s", 2.9: "ms"}
+    ends = {
+        3 * DAY: "day",
+        3 * DAY - 1: "h",
+        3 * 3600: "h",
+        3 * 3600 - 1: "min",
+        179: "s",
+        3: "s",
+        2.9: "ms",
+    }
     for span, unit in ends.items():
         time = np.linspace(50.0, 50.0 + span, 11)
         clock = shown(time)
-        assert clock.attrs == {"unit": unit, "label": "day" if unit == "day" else f"time [{unit}]"}
+        assert clock.attrs == {
+            "unit": unit,
+            "label": "day" if unit == "day" else f"time [{unit}]",
+        }
         np.testing.assert_allclose(clock.values * UNIT[unit], time)
-    for time, units in (([0, 1, 2, 0, 1], "s"), ([0, 1, 1, 2], "s"), ([0, 1, 2], "1"), ([7.0], "s"), ([], "s")):
+    for time, units in (
+        ([0, 1, 2, 0, 1], "s"),
+        ([0, 1, 1, 2], "s"),
+        ([0, 1, 2], "1"),
+        ([7.0], "s"),
+        ([], "s"),
+    ):
         clock = shown(time, units)  # no common time: the number of the sample
         assert clock.attrs == {"unit": "sample", "label": "sample"}
         np.testing.assert_array_equal(clock.values, np.arange(len(time)))
@@ -43,20 +60,39 @@ def test_time_is_shown_in_the_largest_unit_that_it_spans_three_times():
 
 def result_of(phase, target, mean, variance):
     n = len(phase)
-    columns = {"target": target, "mean": mean, "variance": variance, "unchanged": np.zeros(n), "phase": phase}
-    columns |= {"outlier": np.arange(n) % 9 == 8, "slot": np.arange(n) % 4, "n_points": np.full(n, 4)}
+    columns = {
+        "target": target,
+        "mean": mean,
+        "variance": variance,
+        "unchanged": np.zeros(n),
+        "phase": phase,
+    }
+    columns |= {
+        "outlier": np.arange(n) % 9 == 8,
+        "slot": np.arange(n) % 4,
+        "n_points": np.full(n, 4),
+    }
     columns |= dict.fromkeys(("inserted", "accepted"), np.ones(n, bool))
     return xr.Dataset(
         {name: ("sample", np.asarray(column)) for name, column in columns.items()},
-        coords={"time": ("sample", np.arange(n, dtype=float)), "record": ("sample", np.zeros(n, int))},
+        coords={
+            "time": ("sample", np.arange(n, dtype=float)),
+            "record": ("sample", np.zeros(n, int)),
+        },
     )
 
 
 def trajectory_of(n, **attributes):
     number = np.arange(n, dtype=float)
-    place = {"time": ("time", number, {"units": "s"}), "record": ("time", np.zeros(n, int))}
+    place = {
+        "time": ("time", number, {"units": "s"}),
+        "record": ("time", np.zeros(n, int)),
+    }
     return xr.Dataset(
-        {"y": ("time", np.sin(number), {"units": "V", "long_name": "output"}), "u": ("time", np.cos(number))},
+        {
+            "y": ("time", np.sin(number), {"units": "V", "long_name": "output"}),
+            "u": ("time", np.cos(number)),
+        },
         coords=place | {"part": ("time", (number >= n // 2).astype(int))},
         attrs={"inputs": '["u"]', "outputs": '["y"]', **attributes},
     )
@@ -64,7 +100,8 @@ def trajectory_of(n, **attributes):
 
 def test_the_band_holds_95_percent_of_a_true_model():
     """Band and title against a normal distribution whose variances are known."""
-    rng, n = np.random.default_rng(0), 4000
+    rng = np.random.default_rng(0)
+    n = 4000
     variance = rng.uniform(0.1, 0.5, n)
     target = rng.normal(size=n) * np.sqrt(variance + 0.2)
     result = result_of(np.full(n, VALIDATION), target, np.zeros(n), variance)
@@ -72,20 +109,29 @@ def test_the_band_holds_95_percent_of_a_true_model():
     inside = float(below.get_title().partition(": ")[2].partition(" %")[0])
     assert inside == pytest.approx(95, abs=1.5)
     corners = series.collections[0].get_paths()[0].vertices
-    np.testing.assert_allclose(corners[:, 1].max(), 1.96 * np.sqrt(variance[-200:].max() + 0.2), rtol=1e-4)
+    np.testing.assert_allclose(
+        corners[:, 1].max(), 1.96 * np.sqrt(variance[-200:].max() + 0.2), rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("stop", [1, 21, 60])
 def test_runs_that_ended_early_are_drawn_and_new_data_are_preferred(stop):
     phase = np.repeat([INITIAL, ONLINE, VALIDATION], 20)
-    result = result_of(phase, np.arange(60.0), np.zeros(60), np.ones(60)).isel(sample=slice(0, stop))
+    result = result_of(phase, np.arange(60.0), np.zeros(60), np.ones(60)).isel(
+        sample=slice(0, stop)
+    )
     drawn = figures.drawings(trajectory_of(stop), result, 0.1)
-    assert set(drawn) == {"signals", "prediction", "error"} | ({"dictionary"} if stop > 20 else set())  # if any learned
+    assert set(drawn) == {"signals", "prediction", "error"} | (
+        {"dictionary"} if stop > 20 else set()
+    )  # if any learned
     for draw in drawn.values():
         draw().draw_without_rendering()
     if stop > 30:  # the second half of the trajectory is shaded
         (shade,) = drawn["signals"]().axes[0].patches
-        assert (shade.get_x(), shade.get_x() + shade.get_width()) == (stop // 2, stop - 1)
+        assert (shade.get_x(), shade.get_x() + shade.get_width()) == (
+            stop // 2,
+            stop - 1,
+        )
     title, first = ("new data", 40) if stop == 60 else ("while learning", 20)
     if stop >= 40:
         series = drawn["prediction"]().axes[0]
@@ -98,18 +144,41 @@ def test_runs_that_ended_early_are_drawn_and_new_data_are_preferred(stop):
 @pytest.mark.parametrize("lags", [False, True])
 def test_a_comparison_shows_what_there_is(free_run, errors, lags):
     linear = {
-        name: {"na": 2, "nb": 3, "nk": 0, "rmse": 0.2, "free_run_rmse": error, "free_run_diverges": False}
+        name: {
+            "na": 2,
+            "nb": 3,
+            "nk": 0,
+            "rmse": 0.2,
+            "free_run_rmse": error,
+            "free_run_diverges": False,
+        }
         for name, error in zip(("same_lags", "best"), errors, strict=True)
     }
-    of_lags = {"na": 1, "nk": 1, "linear": 0.3, "linear_parts": 1, "model_parts": 2, "model_quick": False}
+    of_lags = {
+        "na": 1,
+        "nk": 1,
+        "linear": 0.3,
+        "linear_parts": 1,
+        "model_parts": 2,
+        "model_quick": False,
+    }
     tried = [of_lags | {"nb": nb, "model": 0.1 / nb} for nb in (1, 2, 3)]
     tried[0] |= {"chosen": True, "linear_parts": 2}
     tried[1]["model_parts"], tried[2]["model_quick"] = 1, True
-    summary = {"rmse": 0.1, "free_run": free_run, "linear": linear, "target_unit": "", "lags": {"tried": tried}}
+    summary = {
+        "rmse": 0.1,
+        "free_run": free_run,
+        "linear": linear,
+        "target_unit": "",
+        "lags": {"tried": tried},
+    }
     figure = figures.comparison(summary if lags else summary | {"lags": None})
     with warnings.catch_warnings(action="error"):
         figure.draw_without_rendering()
-    titles = ["One step ahead", *["Free run"] * (free_run is not None or errors[1] is not None)]
+    titles = [
+        "One step ahead",
+        *["Free run"] * (free_run is not None or errors[1] is not None),
+    ]
     assert [ax.get_title() for ax in figure.axes] == titles + ["Lags tried, held-out parts"] * lags
     told = [text.get_text() for ax in figure.axes[1:2] for text in ax.texts]
     assert ("diverges" in told) == (free_run == {"rmse": None})
@@ -139,19 +208,36 @@ def test_every_criterion_has_a_colour_and_a_marker_however_many_there_are(monkey
 
 
 THRESHOLDS = (0.3, 0.01, 0.1, 0.05)  # not in their order
-CRITERIA = ("mean_relevance", "prior_entropy", "marginal_log_likelihood")  # not in the order of the palette
-METRICS = {name: (name,) for name in ("smse", "n_revised", "coverage_95")} | {"times_loop": ("times", "loop")}
+CRITERIA = (
+    "mean_relevance",
+    "prior_entropy",
+    "marginal_log_likelihood",
+)  # not in the order of the palette
+METRICS = {name: (name,) for name in ("smse", "n_revised", "coverage_95")} | {
+    "times_loop": ("times", "loop")
+}
 
 
 def jobs_of(rows, is_search=False, **metrics):
-    """Results of jobs whose parameters are the columns of a table, with metrics drawn at random unless given."""
+    """Results of jobs whose parameters are the columns of a table, with metrics drawn at random
+    unless given.
+    """
     drawn = np.random.default_rng(0).uniform(0.1, 0.6, (len(METRICS), len(rows)))
     numbers = pd.DataFrame(dict(zip(METRICS, drawn, strict=True)) | metrics)
     jobs = pd.DataFrame({"status": "done", "error": "", "timed": True}, numbers.index)
     for name in rows:
         jobs[name] = column_of(rows[name].tolist())
     keys = {name: f"insertion.{name}" for name in rows}
-    return Results(Manifest(Path(), "identify", code=""), keys, METRICS, jobs, {"": numbers}, "", "K", is_search)
+    return Results(
+        Manifest(Path(), "identify", code=""),
+        keys,
+        METRICS,
+        jobs,
+        {"": numbers},
+        "",
+        "K",
+        is_search,
+    )
 
 
 def grid_of(**values):
@@ -159,7 +245,12 @@ def grid_of(**values):
 
 
 def search_of(n=24, **metrics):
-    table = pd.DataFrame({"budget": np.random.default_rng(1).integers(10, 300, n), "reduction": (CRITERIA * n)[:n]})
+    table = pd.DataFrame(
+        {
+            "budget": np.random.default_rng(1).integers(10, 300, n),
+            "reduction": (CRITERIA * n)[:n],
+        }
+    )
     return jobs_of(table, is_search=True, **metrics)
 
 
@@ -172,24 +263,47 @@ def rows_of(found):
 
 
 def test_lines_are_medians_over_seeds_with_their_quartiles():
-    found = grid_of(error_threshold=THRESHOLDS, reduction=CRITERIA, acceptance=("none", "matched"), seed=range(10))
+    found = grid_of(
+        error_threshold=THRESHOLDS,
+        reduction=CRITERIA,
+        acceptance=("none", "matched"),
+        seed=range(10),
+    )
     is_gap = (found.jobs["error_threshold"] == 0.1) & (found.jobs["reduction"] == CRITERIA[0])
     found.numbers[""].loc[is_gap, "n_revised"] = np.nan
     found.numbers[""].loc[0, "smse"] = np.nan
     figure = plan(found)["against_error_threshold"]()
     panels = np.array(figure.axes).reshape(3, 2)
-    assert [ax.get_title() for ax in panels[0]] == ["Acceptance: none", "Acceptance: matched"]
+    assert [ax.get_title() for ax in panels[0]] == [
+        "Acceptance: none",
+        "Acceptance: matched",
+    ]
     groups = rows_of(found).groupby(["acceptance", "reduction", "error_threshold"], observed=True)
-    names = {"smse": "SMSE [1]", "n_revised": "Revised points [1]", "coverage_95": "95 % coverage [1]"}
-    for ax, (name, acceptance) in zip(panels.flat, product(names, ("none", "matched")), strict=True):
+    names = {
+        "smse": "SMSE [1]",
+        "n_revised": "Revised points [1]",
+        "coverage_95": "95 % coverage [1]",
+    }
+    for ax, (name, acceptance) in zip(
+        panels.flat, product(names, ("none", "matched")), strict=True
+    ):
         assert ax.get_ylabel() == (names[name] if acceptance == "none" else "")
-        low, median, high = (groups[name].quantile(level)[acceptance] for level in (0.25, 0.5, 0.75))
+        low, median, high = (
+            groups[name].quantile(level)[acceptance] for level in (0.25, 0.5, 0.75)
+        )
         for criterion, line, band in zip(CRITERIA, ax.lines, ax.collections, strict=False):
-            assert (line.get_color(), line.get_marker()) == (COLORS[criterion], MARKERS[criterion])
+            assert (line.get_color(), line.get_marker()) == (
+                COLORS[criterion],
+                MARKERS[criterion],
+            )
             np.testing.assert_array_equal(line.get_xdata(), sorted(THRESHOLDS))
-            np.testing.assert_allclose(line.get_ydata(), median[criterion], err_msg="a gap is no point")
+            np.testing.assert_allclose(
+                line.get_ydata(), median[criterion], err_msg="a gap is no point"
+            )
             ends = np.concatenate([path.vertices[:, 1] for path in band.get_paths()])
-            assert (min(ends), max(ends)) == pytest.approx((low[criterion].min(), high[criterion].max()))
+            assert (min(ends), max(ends)) == pytest.approx(
+                (low[criterion].min(), high[criterion].max())
+            )
     assert "1 of 240 jobs have no finite SMSE" in figure.get_suptitle()
 
 
@@ -199,7 +313,11 @@ def test_a_heat_map_has_the_medians_in_true_order():
     found.numbers[""].loc[is_gap, "smse"] = np.nan
     ax = plan(found)["heat_map"]().axes[0]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("Budget", "Error threshold [K]")
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["0.01", "0.1", "0.3"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        "0.01",
+        "0.1",
+        "0.3",
+    ]
     expected = rows_of(found).groupby(["error_threshold", "budget"])["smse"].median().unstack()
     image = np.ma.filled(ax.images[0].get_array(), np.nan)
     np.testing.assert_allclose(image, expected)
@@ -215,7 +333,11 @@ def test_the_front_is_the_definition():
         front = find_front(pd.DataFrame(points, columns=["x", "y"]), "y", "x")
         known = [i for i in range(n) if np.isfinite(points[i]).all()]
         less = [[np.all(points[a] <= points[b]) for b in known] for a in known]
-        beaten = {known[b] for a, b in product(range(len(known)), repeat=2) if less[a][b] and not less[b][a]}
+        beaten = {
+            known[b]
+            for a, b in product(range(len(known)), repeat=2)
+            if less[a][b] and not less[b][a]
+        }
         assert sorted(front.index) == sorted({*known} - beaten)
         assert np.all(np.diff(front["x"]) >= 0)
 

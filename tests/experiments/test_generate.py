@@ -1,4 +1,6 @@
-"""Benchmark folders: what is in them, that it is right and repeats, that the answer stays apart, scores, refusals."""
+"""Benchmark folders: what is in them, that it is right and repeats, that the answer stays apart,
+scores, refusals.
+"""
 
 import hashlib
 import json
@@ -26,7 +28,15 @@ from experiments.generate.floor import find_floor
 from experiments.generate.run import choose_window, run
 from experiments.plant.plant import Plant, plant_of
 from experiments.sweeps.shared_output import SharedOutput
-from simulators import BoucWen, Change, DivergenceError, Interpolation, Signal, System, simulate
+from simulators import (
+    BoucWen,
+    Change,
+    DivergenceError,
+    Interpolation,
+    Signal,
+    System,
+    simulate,
+)
 from simulators.noise import held_noise
 from sysid import Narx, Recordings, StoreError, store
 
@@ -42,14 +52,23 @@ SHORT = (
     "figures=false",
 )
 #: a plant in open loop with measurement noise only, and one in closed loop with process noise only
-BOUC_WEN = ("system=bouc_wen", "excitation.band=[5,150]", "excitation.rms=50", "noise.snr_db=40")
+BOUC_WEN = (
+    "system=bouc_wen",
+    "excitation.band=[5,150]",
+    "excitation.rms=50",
+    "noise.snr_db=40",
+)
 BUILDING = ("system=building",)
 composed = partial(configured, command="generate")
 
 
 def generate(folder, *overrides, trusted=(), **nodes):
-    """Make a short benchmark in this process; `nodes` replace parts of the configuration. Returns its folder."""
-    config = OmegaConf.create(OmegaConf.to_container(composed(*SHORT, f"output={folder}", *overrides)))
+    """Make a short benchmark in this process; `nodes` replace parts of the configuration. Returns
+    its folder.
+    """
+    config = OmegaConf.create(
+        OmegaConf.to_container(composed(*SHORT, f"output={folder}", *overrides))
+    )
     for name, node in nodes.items():
         config[name] = node
     run(config, Path(folder).parent, trusted=trusted)
@@ -71,7 +90,11 @@ def rms(values):
 
 def score(folder, *arguments):
     """Run the scoring script of a folder in this process, as its command line does."""
-    return call("score", *arguments, main=partial(runpy.run_path, str(folder / "score.py"), run_name="__main__"))
+    return call(
+        "score",
+        *arguments,
+        main=partial(runpy.run_path, str(folder / "score.py"), run_name="__main__"),
+    )
 
 
 def scored(folder, *arguments):
@@ -84,7 +107,13 @@ def scored(folder, *arguments):
 ROOMS = {"_target_": "two_rooms.TwoRooms", "dt": 0.5}
 SECRET = 8_123_456_789_012_345_678
 DATA = ("benchmark", "truth", "narx")
-FILES = {*(f"{kind}.nc" for kind in DATA), "CARD.md", "benchmark.json", "checksums.sha256", "configuration.yaml"}
+FILES = {
+    *(f"{kind}.nc" for kind in DATA),
+    "CARD.md",
+    "benchmark.json",
+    "checksums.sha256",
+    "configuration.yaml",
+}
 FILES |= {"score.py", "scores.json", "csv/validation.csv"}
 ANSWER = {"truth.nc", "truth_csv/test.csv", "configuration.yaml"}
 
@@ -92,14 +121,27 @@ ANSWER = {"truth.nc", "truth_csv/test.csv", "configuration.yaml"}
 @pytest.fixture(scope="module")
 def oscillator(tmp_path_factory):
     """Bouc-Wen in open loop: measurement noise, no process noise."""
-    return generate(tmp_path_factory.mktemp("oscillator") / "bw", *BOUC_WEN, f"seed={SECRET}", "figures=true")
+    return generate(
+        tmp_path_factory.mktemp("oscillator") / "bw",
+        *BOUC_WEN,
+        f"seed={SECRET}",
+        "figures=true",
+    )
 
 
 @pytest.fixture(scope="module")
 def building(tmp_path_factory):
-    """Building in closed loop: process noise, no measurement noise; several records after a transient."""
+    """Building in closed loop: process noise, no measurement noise; several records after a
+    transient.
+    """
     folder = tmp_path_factory.mktemp("building") / "house"
-    return generate(folder, *BUILDING, "realisations.estimation=2", "realisations.test=2", "transient=7")
+    return generate(
+        folder,
+        *BUILDING,
+        "realisations.estimation=2",
+        "realisations.test=2",
+        "transient=7",
+    )
 
 
 def cells(folder):
@@ -111,7 +153,9 @@ def content(folder):
     """Content of all data files: bytes of tables, attributes and digests of arrays."""
     found = {name: (folder / name).read_bytes() for name in tree(folder) if name.endswith(".csv")}
     for kind in DATA:
-        arrays = {key: store.digest(group, group.attrs) for key, group in groups(folder, kind).items()}
+        arrays = {
+            key: store.digest(group, group.attrs) for key, group in groups(folder, kind).items()
+        }
         found[kind] = (store.header(folder / f"{kind}.nc"), arrays)
     return found
 
@@ -121,34 +165,67 @@ def content(folder):
 
 def test_the_folder_holds_what_was_simulated_and_its_checksums(oscillator, building):
     """The noise-free output follows from the published input and the equations."""
-    own = {"csv/estimation.csv", "csv/test.csv", "truth_csv/test.csv", "figures/time_series.png"}
+    own = {
+        "csv/estimation.csv",
+        "csv/test.csv",
+        "truth_csv/test.csv",
+        "figures/time_series.png",
+    }
     assert tree(oscillator) == FILES | own
     several = {f"{folder}/test_{i}.csv" for folder in ("csv", "truth_csv") for i in (0, 1)}
-    assert tree(building) == FILES | several | {"csv/estimation_0.csv", "csv/estimation_1.csv"}
-    checked = dict(line.split("  ")[::-1] for line in (building / "checksums.sha256").read_text().splitlines())
+    assert tree(building) == FILES | several | {
+        "csv/estimation_0.csv",
+        "csv/estimation_1.csv",
+    }
+    checked = dict(
+        line.split("  ")[::-1] for line in (building / "checksums.sha256").read_text().splitlines()
+    )
     assert set(checked) == tree(building) - {"checksums.sha256"}
-    assert checked == {name: hashlib.sha256((building / name).read_bytes()).hexdigest() for name in checked}
-    measured, truth = groups(oscillator, "benchmark"), groups(oscillator, "truth")
+    assert checked == {
+        name: hashlib.sha256((building / name).read_bytes()).hexdigest() for name in checked
+    }
+    measured = groups(oscillator, "benchmark")
+    truth = groups(oscillator, "truth")
     recordings = Recordings.from_groups(measured)
-    assert (recordings.sampling_time, recordings.units) == (1 / 750, {"force": "N", "displacement": "m"})
-    sizes = [(record.sizes["time"], record.attrs["initialisation_window"]) for record in recordings.records]
+    assert (recordings.sampling_time, recordings.units) == (
+        1 / 750,
+        {"force": "N", "displacement": "m"},
+    )
+    sizes = [
+        (record.sizes["time"], record.attrs["initialisation_window"])
+        for record in recordings.records
+    ]
     assert sizes == [(300, 0), (80, WINDOW), (150, WINDOW)]
     for key, record in truth.items():
-        y, y0 = measured[key]["displacement"].values, record["displacement_noise_free"].values
+        y = measured[key]["displacement"].values
+        y0 = record["displacement_noise_free"].values
         again = simulate(BoucWen(), measured[key]["force"].values)
         np.testing.assert_array_equal(again.output[:, 0], y0)
         np.testing.assert_array_equal(record["displacement_noise"], y - y0)
         np.testing.assert_array_equal(record["velocity"], again.state[:, 1])
         states = {"position", "velocity", "restoring_force"}
-        assert set(record.data_vars) == {"displacement_noise_free", "displacement_noise", *states, "force_noise"}
+        assert set(record.data_vars) == {
+            "displacement_noise_free",
+            "displacement_noise",
+            *states,
+            "force_noise",
+        }
         assert 10 * np.log10(np.var(y0) / np.mean((y - y0) ** 2)) == pytest.approx(40, abs=1.5)
 
 
 def test_several_records_are_groups_without_their_transient_and_differ(building):
-    measured, truth = groups(building, "benchmark"), groups(building, "truth")
-    expected = ["estimation/record_0", "estimation/record_1", "validation", "test/record_0", "test/record_1"]
+    measured = groups(building, "benchmark")
+    truth = groups(building, "truth")
+    expected = [
+        "estimation/record_0",
+        "estimation/record_1",
+        "validation",
+        "test/record_0",
+        "test/record_1",
+    ]
     assert list(measured) == list(truth) == expected
-    record, answer = measured["validation"], truth["validation"]
+    record = measured["validation"]
+    answer = truth["validation"]
     plant = plant_of(composed(*BUILDING))
     whole = plant.trajectory(LENGTHS["validation"], int(answer.attrs["seed"]), transient=7)
     np.testing.assert_array_equal(record["zone_temperature"], whole.output[7:, 0])
@@ -157,8 +234,16 @@ def test_several_records_are_groups_without_their_transient_and_differ(building)
 
 
 def test_a_transient_leaves_the_multisine_exact(tmp_path):
-    """Samples before the record continue its periods backwards: rms stays what was asked for, in whole periods."""
-    few = (*BOUC_WEN, "estimation=0.4s", "validation=80samples", "test=0.2s", "baseline=[mean]")
+    """Samples before the record continue its periods backwards: rms stays what was asked for, in
+    whole periods.
+    """
+    few = (
+        *BOUC_WEN,
+        "estimation=0.4s",
+        "validation=80samples",
+        "test=0.2s",
+        "baseline=[mean]",
+    )
     after = groups(generate(tmp_path / "bw", *few, "transient=37"), "benchmark")
     for role, record in groups(generate(tmp_path / "plain", *few), "benchmark").items():
         assert record.sizes["time"] == LENGTHS[role]
@@ -169,19 +254,38 @@ def test_a_transient_leaves_the_multisine_exact(tmp_path):
 
 
 def test_initial_states_are_drawn_for_every_record(tmp_path):
-    few = ("system=van_der_pol", "baseline=[mean]", "noise_paths=4", "initialisation_window=null", "test=52")
-    folder = generate(tmp_path / "a", *few, "initial_states={velocity: [-2,2]}", "realisations.test=20")
-    drawn, plain = groups(folder, "truth"), groups(generate(tmp_path / "b", *few), "truth")
+    few = (
+        "system=van_der_pol",
+        "baseline=[mean]",
+        "noise_paths=4",
+        "initialisation_window=null",
+        "test=52",
+    )
+    folder = generate(
+        tmp_path / "a",
+        *few,
+        "initial_states={velocity: [-2,2]}",
+        "realisations.test=20",
+    )
+    drawn = groups(folder, "truth")
+    plain = groups(generate(tmp_path / "b", *few), "truth")
     velocity = [float(record["velocity"][0]) for record in drawn.values()]
     assert len(set(velocity)) == 22
     assert -2 <= min(velocity) < -1 < 1 < max(velocity) <= 2
     assert {float(record["position"][0]) for record in drawn.values()} == {1.0}
     noise = (records["validation"]["acceleration_noise"] for records in (drawn, plain))
     np.testing.assert_array_equal(*noise)  # stays as it is
-    words = "(uniform, `velocity` from -2 to 2 m/s, the other states as in the parameters; `truth.nc`"
+    words = (
+        "(uniform, `velocity` from -2 to 2 m/s, the other states as in the parameters; `truth.nc`"
+    )
     assert words in (folder / "CARD.md").read_text()
     assert scores(folder)["initialisation_window"] == 5
-    assert [choose_window(None, n, lag) for n, lag in ((52, 2), (12, 2), (4, 0), (700, 2))] == [5, 2, 1, 50]
+    assert [choose_window(None, n, lag) for n, lag in ((52, 2), (12, 2), (4, 0), (700, 2))] == [
+        5,
+        2,
+        1,
+        50,
+    ]
 
 
 def test_csv_copies_and_lag_data_are_those_of_the_measured_signals(oscillator, building):
@@ -191,12 +295,17 @@ def test_csv_copies_and_lag_data_are_those_of_the_measured_signals(oscillator, b
             assert list(columns) == ["time", *record.data_vars]
             for name, values in columns.items():
                 np.testing.assert_array_equal(values, record[name])
-    columns, truth = read_csv(building / "truth_csv" / "test_1.csv"), groups(building, "truth")["test/record_1"]
+    columns = read_csv(building / "truth_csv" / "test_1.csv")
+    truth = groups(building, "truth")["test/record_1"]
     assert list(columns) == ["time", "zone_temperature_noise_free"]
-    np.testing.assert_array_equal(columns["zone_temperature_noise_free"], truth["zone_temperature_noise_free"])
-    found, measured = groups(building, "narx"), groups(building, "benchmark")
+    np.testing.assert_array_equal(
+        columns["zone_temperature_noise_free"], truth["zone_temperature_noise_free"]
+    )
+    found = groups(building, "narx")
+    measured = groups(building, "benchmark")
     assert list(found) == ["estimation", "validation", "test"]
-    rows, narx = found["estimation"], Narx.from_dict(json.loads(found["estimation"].attrs["narx"]))
+    rows = found["estimation"]
+    narx = Narx.from_dict(json.loads(found["estimation"].attrs["narx"]))
     expected = [narx.dataset(measured[f"estimation/record_{i}"]) for i in (0, 1)]
     for name in ("regressor", "target"):
         np.testing.assert_array_equal(rows[name], np.concatenate([one[name] for one in expected]))
@@ -208,7 +317,10 @@ def test_csv_copies_and_lag_data_are_those_of_the_measured_signals(oscillator, b
 def test_the_kept_configuration_makes_the_same_data(oscillator, tmp_path):
     kept = OmegaConf.load(oscillator / "configuration.yaml")
     assert not {"output", "figures", "trusted"} & set(kept)
-    run(OmegaConf.merge(kept, {"output": str(tmp_path / "again"), "figures": False}), tmp_path)
+    run(
+        OmegaConf.merge(kept, {"output": str(tmp_path / "again"), "figures": False}),
+        tmp_path,
+    )
     assert content(tmp_path / "again") == content(oscillator)
     assert scores(tmp_path / "again") == scores(oscillator)
     other = content(generate(tmp_path / "other", *BOUC_WEN, "seed=1", "baseline=[mean]"))
@@ -220,7 +332,10 @@ def test_no_public_file_tells_the_answer(oscillator):
     seeds = {str(SECRET)} | {str(record.attrs["seed"]) for record in truth}
     assert len(seeds) == 4
     noise_free = {record["displacement_noise_free"].values.tobytes() for record in truth}
-    answers = {repr(value) for value in read_csv(oscillator / "truth_csv" / "test.csv")["displacement_noise_free"][1:]}
+    answers = {
+        repr(value)
+        for value in read_csv(oscillator / "truth_csv" / "test.csv")["displacement_noise_free"][1:]
+    }
     for name in tree(oscillator) - ANSWER:
         raw = (oscillator / name).read_bytes()
         assert not [seed for seed in seeds if seed.encode() in raw], name
@@ -229,10 +344,17 @@ def test_no_public_file_tells_the_answer(oscillator):
     for kind in ("benchmark", "narx"):
         for group in groups(oscillator, kind).values():
             assert not {"seed", "configuration", "parameters"} & set(group.attrs)
-            assert not noise_free & {v.values.tobytes() for v in group.variables.values() if v.dtype.kind not in "OU"}
-        assert not {"seed", "configuration", "creation_time"} & set(store.header(oscillator / f"{kind}.nc"))
+            assert not noise_free & {
+                v.values.tobytes() for v in group.variables.values() if v.dtype.kind not in "OU"
+            }
+        assert not {"seed", "configuration", "creation_time"} & set(
+            store.header(oscillator / f"{kind}.nc")
+        )
     public, answer = (store.header(oscillator / f"{kind}.nc") for kind in ("benchmark", "truth"))
-    assert hashlib.sha256(answer["configuration"].encode()).hexdigest() == public["configuration_sha256"]
+    assert (
+        hashlib.sha256(answer["configuration"].encode()).hexdigest()
+        == public["configuration_sha256"]
+    )
     assert answer["configuration_sha256"] == public["configuration_sha256"]
     assert (oscillator / "configuration.yaml").read_text().endswith(answer["configuration"])
 
@@ -242,18 +364,30 @@ def test_no_public_file_tells_the_answer(oscillator):
 
 @pytest.mark.parametrize("between", Interpolation, ids=lambda member: member.value)
 def test_without_process_noise_the_floor_is_the_measurement_noise(between, tmp_path):
-    folder = generate(tmp_path / "bw", *BOUC_WEN, f"interpolation={between.value}", "baseline=[mean]")
+    folder = generate(
+        tmp_path / "bw", *BOUC_WEN, f"interpolation={between.value}", "baseline=[mean]"
+    )
     found = scores(folder)
     expected = rms(groups(folder, "truth")["test"]["displacement_noise"].values[WINDOW:])
     for task in ("one_step", "free_run"):
-        assert found[task]["measurement_noise"]["displacement"]["rmse"] == pytest.approx(expected, rel=1e-12)
-        assert found[task]["noise_floor"]["displacement"] == {"rmse": pytest.approx(expected, rel=1e-6), "unit": "m"}
+        assert found[task]["measurement_noise"]["displacement"]["rmse"] == pytest.approx(
+            expected, rel=1e-12
+        )
+        assert found[task]["noise_floor"]["displacement"] == {
+            "rmse": pytest.approx(expected, rel=1e-6),
+            "unit": "m",
+        }
     assert list(found["free_run"]) == ["measurement_noise", "noise_floor", "mean"]
 
 
-def test_floor_with_process_noise_counts_the_records_after_transient_and_window(building):
-    """Records simulated again, and their floor: the window of each is left out, and all errors count together."""
-    plant, found = plant_of(composed(*BUILDING)), scores(building)
+def test_floor_with_process_noise_counts_the_records_after_transient_and_window(
+    building,
+):
+    """Records simulated again, and their floor: the window of each is left out, and all errors
+    count together.
+    """
+    plant = plant_of(composed(*BUILDING))
+    found = scores(building)
     errors = {"one_step": [], "free_run": []}
     for record in (groups(building, "truth")[f"test/record_{i}"] for i in (0, 1)):
         whole = plant.trajectory(LENGTHS["test"], int(record.attrs["seed"]), transient=7)
@@ -261,15 +395,25 @@ def test_floor_with_process_noise_counts_the_records_after_transient_and_window(
         values = (floor.one_step - whole.output, floor.free_run - whole.output)
         for name, part in zip(errors, values, strict=True):
             errors[name].append(part[7 + WINDOW :])
-    expected = {name: pytest.approx(rms(np.concatenate(parts)), rel=1e-9) for name, parts in errors.items()}
+    expected = {
+        name: pytest.approx(rms(np.concatenate(parts)), rel=1e-9) for name, parts in errors.items()
+    }
     for task, rmse in expected.items():
-        assert found[task]["noise_floor"]["zone_temperature"] == {"unit": "degC", "rmse": rmse}
+        assert found[task]["noise_floor"]["zone_temperature"] == {
+            "unit": "degC",
+            "rmse": rmse,
+        }
     assert found["one_step"]["measurement_noise"]["zone_temperature"]["rmse"] == 0
 
 
 def test_baselines_against_plain_loops(oscillator):
-    measured, found = groups(oscillator, "benchmark"), scores(oscillator)
-    u, y, v, z = (measured[key][name].values for key in ("estimation", "test") for name in ("force", "displacement"))
+    measured = groups(oscillator, "benchmark")
+    found = scores(oscillator)
+    u, y, v, z = (
+        measured[key][name].values
+        for key in ("estimation", "test")
+        for name in ("force", "displacement")
+    )
 
     tested = (v[WINDOW - 3 :, None], z[WINDOW - 3 :])  # three lags
     one_step, free_run = naive_arx((u[:, None], y), tested, 3, 3, 1, 3)
@@ -282,7 +426,10 @@ def test_baselines_against_plain_loops(oscillator):
         ("free_run", "arx"): free_run,
     }
     for (task, model), error in expected.items():
-        assert found[task][model]["displacement"]["rmse"] == pytest.approx(rms(error), rel=1e-5), (task, model)
+        assert found[task][model]["displacement"]["rmse"] == pytest.approx(rms(error), rel=1e-5), (
+            task,
+            model,
+        )
     best = found["one_step"]["noise_floor"]["displacement"]["rmse"]
     assert best < found["one_step"]["online_gp"]["displacement"]["rmse"] < 0.5 * rms(np.diff(z))
 
@@ -291,10 +438,14 @@ def test_baselines_against_plain_loops(oscillator):
 
 
 def test_the_card_says_what_is_needed(oscillator):
-    text, found = cells(oscillator), scores(oscillator)
+    text = cells(oscillator)
+    found = scores(oscillator)
     truth = groups(oscillator, "truth")["test"]
-    y0, e = truth["displacement_noise_free"].values, truth["displacement_noise"].values
-    gp, floor = (found["free_run"][key]["displacement"]["rmse"] for key in ("online_gp", "noise_floor"))
+    y0 = truth["displacement_noise_free"].values
+    e = truth["displacement_noise"].values
+    gp, floor = (
+        found["free_run"][key]["displacement"]["rmse"] for key in ("online_gp", "noise_floor")
+    )
     for words in (
         "```text\nm y'' + c y' + k y + z = u + w\n",
         "| `mass` | 2.0 | m, kg |",
@@ -308,7 +459,15 @@ def test_the_card_says_what_is_needed(oscillator):
         assert words in text, words
     (picture,) = re.findall(r"\]\(([^)]+)\)", text)
     assert (oscillator / picture).read_bytes().startswith(b"\x89PNG")
-    for words in ("Closed loop", "is no process noise", "has no input", "seed=", "$", "\n\n\n", str(oscillator.parent)):
+    for words in (
+        "Closed loop",
+        "is no process noise",
+        "has no input",
+        "seed=",
+        "$",
+        "\n\n\n",
+        str(oscillator.parent),
+    ):
         assert words not in text, words
 
 
@@ -316,15 +475,38 @@ def test_the_card_says_what_is_needed(oscillator):
 
 
 def two_rooms(folder, outputs, *overrides):
-    """Benchmark of a system with two outputs, with lags of the given ones; of those of the dynamics without any."""
-    own = (*BOUC_WEN[3:], "system=bouc_wen", "excitation.band=null", "excitation.rms=1", "baseline=[persistence,arx]")
-    narx = {"narx": {"_target_": "sysid.Narx", "outputs": outputs, "inputs": {"heat": 1}}} if outputs else {}
+    """Benchmark of a system with two outputs, with lags of the given ones; of those of the dynamics
+    without any.
+    """
+    own = (
+        *BOUC_WEN[3:],
+        "system=bouc_wen",
+        "excitation.band=null",
+        "excitation.rms=1",
+        "baseline=[persistence,arx]",
+    )
+    narx = (
+        {"narx": {"_target_": "sysid.Narx", "outputs": outputs, "inputs": {"heat": 1}}}
+        if outputs
+        else {}
+    )
     return generate(folder, *own, *overrides, trusted=["two_rooms"], system=ROOMS, **narx)
 
 
 def test_steps_that_are_too_long_are_named_in_the_card(tmp_path):
-    text = cells(generate(tmp_path / "coarse", *BOUC_WEN, "system.substeps=1", "system.dt=2e-3", "figures=false"))
-    (error,) = re.findall(r"over one sample by more than (\S+) standard deviations", text.replace("\n", " "))
+    text = cells(
+        generate(
+            tmp_path / "coarse",
+            *BOUC_WEN,
+            "system.substeps=1",
+            "system.dt=2e-3",
+            "figures=false",
+        )
+    )
+    (error,) = re.findall(
+        r"over one sample by more than (\S+) standard deviations",
+        text.replace("\n", " "),
+    )
     assert float(error) > 1e-3
     assert "1 substeps per sample are inaccurate" in text
 
@@ -332,7 +514,9 @@ def test_steps_that_are_too_long_are_named_in_the_card(tmp_path):
 def test_every_output_is_scored_and_has_baselines_of_its_own(tmp_path):
     """Lags are chosen for each output; those of one give the same scores as alone."""
     folder = two_rooms(tmp_path / "rooms", None)
-    found, truth, columns = scores(folder), groups(folder, "truth")["test"], read_csv(folder / "csv" / "test.csv")
+    found = scores(folder)
+    truth = groups(folder, "truth")["test"]
+    columns = read_csv(folder / "csv" / "test.csv")
     assert list(columns) == ["time", "heat", "warm_air", "cold_air"]
     for name in ("warm_air", "cold_air"):
         noise = rms(truth[f"{name}_noise"].values[WINDOW:])
@@ -340,7 +524,10 @@ def test_every_output_is_scored_and_has_baselines_of_its_own(tmp_path):
         assert found["free_run"]["noise_floor"][name]["rmse"] > noise
         change = np.diff(columns[name])[WINDOW - 1 :]
         assert found["one_step"]["persistence"][name]["rmse"] == pytest.approx(rms(change))
-    np.save(tmp_path / "p.npy", np.stack([columns["warm_air"] + 0.5, columns["cold_air"] + 0.25], axis=1))
+    np.save(
+        tmp_path / "p.npy",
+        np.stack([columns["warm_air"] + 0.5, columns["cold_air"] + 0.25], axis=1),
+    )
     result = scored(folder, tmp_path / "p.npy")["outputs"]
     assert [result[name]["rmse"] for name in ("warm_air", "cold_air")] == pytest.approx([0.5, 0.25])
     alone = scores(two_rooms(tmp_path / "alone", None, "narx.target=cold_air"))
@@ -351,19 +538,28 @@ def test_every_output_is_scored_and_has_baselines_of_its_own(tmp_path):
 
 def test_what_the_lags_do_not_allow_is_not_computed_and_said(tmp_path):
     one = two_rooms(tmp_path / "one", {"cold_air": 2})
-    assert set(scores(one)["free_run"]["arx"]) == set(scores(one)["one_step"]["arx"]) == {"cold_air"}
+    assert (
+        set(scores(one)["free_run"]["arx"]) == set(scores(one)["one_step"]["arx"]) == {"cold_air"}
+    )
     assert "Not computed: baselines of `warm_air`; narx names no lags of it" in cells(one)
     assert not re.search(r"substeps per sample are inaccurate", cells(one))
     both = two_rooms(tmp_path / "both", {"cold_air": 1, "warm_air": 1})
-    assert (scores(both)["free_run"]["arx"], set(scores(both)["one_step"]["arx"])) == ({}, {"cold_air", "warm_air"})
+    assert (scores(both)["free_run"]["arx"], set(scores(both)["one_step"]["arx"])) == (
+        {},
+        {"cold_air", "warm_air"},
+    )
     assert re.search(r"\| ARX \| [\d.e-]+ \| - \|", cells(both))
-    assert "Not computed: free runs of the baselines of `warm_air`; its lags need `cold_air`" in cells(both)
+    assert (
+        "Not computed: free runs of the baselines of `warm_air`; its lags need `cold_air`"
+        in cells(both)
+    )
 
 
 # --- the noise floor: the mean over the process noise to come, against formulas -----------------------
 
 
-START, N = 5, 20
+START = 5
+N = 20
 PATHS = 4000
 
 
@@ -373,8 +569,14 @@ class Walk(System):
 
     states: ClassVar = (Signal("place", "m", "place"),)
     inputs: ClassVar = ()
-    outputs: ClassVar = (Signal("square", "m^2", "square of the place"), Signal("seen", "m", "place"))
-    noises: ClassVar = (Signal("push", "m/s", "push"), Signal("idle", "m/s", "channel without noise"))
+    outputs: ClassVar = (
+        Signal("square", "m^2", "square of the place"),
+        Signal("seen", "m", "place"),
+    )
+    noises: ClassVar = (
+        Signal("push", "m/s", "push"),
+        Signal("idle", "m/s", "channel without noise"),
+    )
 
     dt: float = 0.5
     substeps: int = 2
@@ -403,18 +605,34 @@ class Walk(System):
 
 
 def test_means_of_a_random_walk():
-    """One step ahead x^2 and the variance of a step; in free run the mean over paths w and -w, each pair alike."""
+    """One step ahead x^2 and the variance of a step; in free run the mean over paths w and -w, each
+    pair alike.
+    """
     trajectory = simulate(Walk(), n_samples=N, seed=1)
-    found, x = find_floor(trajectory, (), START, 6), trajectory.state[:, 0]
-    np.testing.assert_allclose(found.one_step[1:], np.stack([x[:-1] ** 2 + 0.15**2, x[:-1]], axis=1), rtol=1e-12)
+    found = find_floor(trajectory, (), START, 6)
+    x = trajectory.state[:, 0]
+    np.testing.assert_allclose(
+        found.one_step[1:],
+        np.stack([x[:-1] ** 2 + 0.15**2, x[:-1]], axis=1),
+        rtol=1e-12,
+    )
     np.testing.assert_array_equal(found.one_step[0], [x[0] ** 2, x[0]])
-    sequences = [np.random.SeedSequence(1, spawn_key=(*b"noise floor", number)) for number in range(3)]
-    noises = [held_noise(np.random.default_rng(one), N, trajectory.system.noise_std()) for one in sequences]
+    sequences = [
+        np.random.SeedSequence(1, spawn_key=(*b"noise floor", number)) for number in range(3)
+    ]
+    noises = [
+        held_noise(np.random.default_rng(one), N, trajectory.system.noise_std())
+        for one in sequences
+    ]
     walked = [0.5 * np.cumsum(noise[START:-1, 0]) for noise in noises]
     expected = x[START] ** 2 + np.mean(np.square(walked), axis=0)  # w and -w cancel in the middle
     np.testing.assert_allclose(found.free_run[START + 1 :, 0], expected, rtol=1e-9)
-    np.testing.assert_allclose(found.free_run[START:, 1], x[START], rtol=1e-12)  # and in what is linear
-    np.testing.assert_array_equal(found.free_run[: START + 1], np.stack([x**2, x], axis=1)[: START + 1])
+    np.testing.assert_allclose(
+        found.free_run[START:, 1], x[START], rtol=1e-12
+    )  # and in what is linear
+    np.testing.assert_array_equal(
+        found.free_run[: START + 1], np.stack([x**2, x], axis=1)[: START + 1]
+    )
 
 
 def test_limits_of_the_states_count():
@@ -423,26 +641,39 @@ def test_limits_of_the_states_count():
     found = find_floor(trajectory, (), 0, PATHS)
     away = 0.3 * 0.5 / math.sqrt(2 * math.pi)
     assert found.free_run[1, 1] == pytest.approx(1 + away, abs=5 * 0.15 / math.sqrt(PATHS))
-    assert found.one_step[1, 1] == pytest.approx(1 + 0.3 * 0.5 * math.sqrt(3) / 6, rel=1e-12)  # of the rule
+    assert found.one_step[1, 1] == pytest.approx(
+        1 + 0.3 * 0.5 * math.sqrt(3) / 6, rel=1e-12
+    )  # of the rule
 
 
 def test_the_floor_knows_how_parameters_change():
-    """Means of what is linear in the noise: ``x[k+1] = x[k] + a[k] (sin t[k+1] - sin t[k])`` in both."""
+    """Means of what is linear in the noise: ``x[k+1] = x[k] + a[k] (sin t[k+1] - sin t[k])`` in
+    both.
+    """
     change = Change("wave", 2.0, start=3.0, end=6.0)
     trajectory = simulate(Walk(changes=[change]), n_samples=N, seed=1)
-    found, x, t = find_floor(trajectory, (), START, 4), trajectory.state[:, 0], trajectory.time
+    found = find_floor(trajectory, (), START, 4)
+    x = trajectory.state[:, 0]
+    t = trajectory.time
     wave = np.interp(t, [3.0, 6.0], [0.0, 2.0])[:-1]
     steps = wave * np.diff(np.sin(t))
     assert abs(steps[START + 5 :]).min() > 0.01
     np.testing.assert_allclose(found.one_step[1:, 1], x[:-1] + steps, atol=1e-4)  # of Runge-Kutta
-    np.testing.assert_allclose(found.free_run[START + 1 :, 1], x[START] + np.cumsum(steps[START:]), atol=1e-3)
+    np.testing.assert_allclose(
+        found.free_run[START + 1 :, 1], x[START] + np.cumsum(steps[START:]), atol=1e-3
+    )
 
 
 def test_held_and_linear_inputs_together_under_noise():
-    """The building is linear in its noise: pairs of paths give the noise-free run, however many there are."""
+    """The building is linear in its noise: pairs of paths give the noise-free run, however many
+    there are.
+    """
     plant = plant_of(composed("system=building", "interpolation=linear"))
     trajectory = plant.trajectory(N, 3)
-    few, more = (find_floor(trajectory, plant.controller.inputs_driven, START, n_paths) for n_paths in (4, 20))
+    few, more = (
+        find_floor(trajectory, plant.controller.inputs_driven, START, n_paths)
+        for n_paths in (4, 20)
+    )
     np.testing.assert_array_equal(few.free_run[: START + 1], trajectory.output[: START + 1])
     np.testing.assert_allclose(few.free_run, more.free_run, rtol=1e-9)
     held = find_floor(trajectory, plant.inputs, START, 4)
@@ -457,7 +688,9 @@ def test_a_floor_that_diverges_is_not_a_number():
             derivative[0] = noise[0] + state[0] ** 9
 
     trajectory = simulate(Walk(noise=0.0), n_samples=N)
-    found = find_floor(type(trajectory)(Cliff(), *list(vars(trajectory).values())[1:]), (), START, 4)
+    found = find_floor(
+        type(trajectory)(Cliff(), *list(vars(trajectory).values())[1:]), (), START, 4
+    )
     assert np.isfinite(found.free_run[: START + 1]).all()
     assert np.isnan(found.free_run[-1]).all()
 
@@ -503,7 +736,9 @@ def as_csv(path, values):
     return path
 
 
-def test_numbers_are_right_and_every_format_gives_the_same(oscillator, public, prediction, tmp_path):
+def test_numbers_are_right_and_every_format_gives_the_same(
+    oscillator, public, prediction, tmp_path
+):
     path = as_csv(tmp_path / "p.csv", prediction)
     measured = read_csv(public / "csv" / "test.csv")["displacement"].to_numpy()
     result = scored(public, path)
@@ -521,13 +756,20 @@ def test_numbers_are_right_and_every_format_gives_the_same(oscillator, public, p
     found = scored(oscillator, path)["against_noise_free"]["displacement"]["rmse"]
     assert found == pytest.approx(rms((prediction - truth)[WINDOW:]), rel=1e-12)
     cells = [f"{k},{value!r},x\r\n" for k, value in enumerate(prediction.tolist())]
-    (tmp_path / "c.csv").write_text("time, displacement ,force\r\n" + "".join(cells), encoding="utf-8-sig")
+    (tmp_path / "c.csv").write_text(
+        "time, displacement ,force\r\n" + "".join(cells), encoding="utf-8-sig"
+    )
     np.save(tmp_path / "flat.npy", prediction)
     np.save(tmp_path / "matrix.npy", prediction[:, np.newaxis])
     changed = prediction.copy()
     changed[:WINDOW] = 1e6  # is not scored
     same = as_csv(tmp_path / "w.csv", changed)
-    for other in (tmp_path / "c.csv", tmp_path / "flat.npy", tmp_path / "matrix.npy", same):
+    for other in (
+        tmp_path / "c.csv",
+        tmp_path / "flat.npy",
+        tmp_path / "matrix.npy",
+        same,
+    ):
         assert scored(public, other) == result
     changed[WINDOW] = 1e6
     assert scored(public, as_csv(tmp_path / "v.csv", changed)) != result
@@ -536,19 +778,32 @@ def test_numbers_are_right_and_every_format_gives_the_same(oscillator, public, p
 #: content of a file, or an array for a .npy file, from a good prediction; and words of the refusal
 REFUSED = {
     "one missing": (lambda p: csv_of(p[:-1]), [f"{N_TEST - 1} samples", str(N_TEST)]),
-    "nan": (lambda p: csv_of(np.r_[p[:13], np.nan, p[14:]]), ["displacement is nan", "sample 13"]),
+    "nan": (
+        lambda p: csv_of(np.r_[p[:13], np.nan, p[14:]]),
+        ["displacement is nan", "sample 13"],
+    ),
     "empty file": (lambda p: "", ["cannot read"]),
-    "an empty cell": (lambda p: "a,displacement\n" + 4 * "1,2\n" + "1,", ["cannot read", "row 4"]),
+    "an empty cell": (
+        lambda p: "a,displacement\n" + 4 * "1,2\n" + "1,",
+        ["cannot read", "row 4"],
+    ),
     "another header": (lambda p: "y" + N_TEST * "\n1.0", ["displacement", "got y"]),
-    "turned array": (lambda p: p[np.newaxis], [f"shape (1, {N_TEST})", "expected (n, 1)"]),
-    "pickled": (lambda p: np.array([{"a": 1}], dtype=object), ["cannot read", "numbers"]),
+    "turned array": (
+        lambda p: p[np.newaxis],
+        [f"shape (1, {N_TEST})", "expected (n, 1)"],
+    ),
+    "pickled": (
+        lambda p: np.array([{"a": 1}], dtype=object),
+        ["cannot read", "numbers"],
+    ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_bad_files_are_refused(case, public, prediction, tmp_path):
     make, words = REFUSED[case]
-    content, path = make(prediction), tmp_path / "p.csv"
+    content = make(prediction)
+    path = tmp_path / "p.csv"
     if isinstance(content, str):
         path.write_text(content)
     else:
@@ -579,16 +834,41 @@ def test_wrong_files_options_and_folders_are_refused(public, prediction, tmp_pat
     refused(copy, path, "benchmark.json")
 
 
-def test_runs_as_a_program_without_the_toolbox_and_people_see_floor_and_baselines(public, prediction, tmp_path):
+def test_runs_as_a_program_without_the_toolbox_and_people_see_floor_and_baselines(
+    public, prediction, tmp_path
+):
     path = as_csv(tmp_path / "p.csv", prediction)
-    command = [sys.executable, "-W", "error", "-c", ALONE, str(public / "score.py"), str(path), "--json"]
-    options = {"env": {"PYTHONPATH": "", "PATH": ""}, "capture_output": True, "text": True, "timeout": 60}
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-c",
+        ALONE,
+        str(public / "score.py"),
+        str(path),
+        "--json",
+    ]
+    options = {
+        "env": {"PYTHONPATH": "", "PATH": ""},
+        "capture_output": True,
+        "text": True,
+        "timeout": 60,
+    }
     process = subprocess.run(command, cwd=tmp_path, **options)
     assert process.returncode == 0, process.stderr
     assert json.loads(process.stdout) == scored(public, path)
     shown = score(public, path, "--task", "one_step").out
-    arx = json.loads((public / "scores.json").read_text())["one_step"]["arx"]["displacement"]["rmse"]
-    for word in ("BoucWen, one_step", f"{N_TEST - WINDOW} samples", "fit", " m,", "noise_floor", format(arx, ".6g")):
+    arx = json.loads((public / "scores.json").read_text())["one_step"]["arx"]["displacement"][
+        "rmse"
+    ]
+    for word in (
+        "BoucWen, one_step",
+        f"{N_TEST - WINDOW} samples",
+        "fit",
+        " m,",
+        "noise_floor",
+        format(arx, ".6g"),
+    ):
         assert word in shown
 
 
@@ -600,7 +880,10 @@ def test_several_records_need_several_files(building, tmp_path):
     result = scored(building, *files)["outputs"]["zone_temperature"]
     assert result["rmse"] == pytest.approx(math.sqrt(2.5) * 1e-6, rel=1e-6)
     assert score(building, files[0]).code == 2
-    assert scored(building, *reversed(files))["outputs"]["zone_temperature"]["rmse"] > 10 * result["rmse"]
+    assert (
+        scored(building, *reversed(files))["outputs"]["zone_temperature"]["rmse"]
+        > 10 * result["rmse"]
+    )
 
 
 # --- trouble
@@ -612,8 +895,16 @@ def left(folder):
 
 
 def test_a_divergence_names_record_time_and_state_and_leaves_nothing(tmp_path):
-    with pytest.raises(DivergenceError, match=r"record estimation: Building diverged at time .*zone.*substeps"):
-        generate(tmp_path / "a" / "house", *BUILDING, "system.radiator_capacity=1", "system.substeps=1")
+    with pytest.raises(
+        DivergenceError,
+        match=r"record estimation: Building diverged at time .*zone.*substeps",
+    ):
+        generate(
+            tmp_path / "a" / "house",
+            *BUILDING,
+            "system.radiator_capacity=1",
+            "system.substeps=1",
+        )
     assert left(tmp_path) == []
 
 
@@ -622,7 +913,12 @@ def test_a_configuration_of_others_calls_nothing_but_classes_of_the_toolbox(tmp_
         with pytest.raises(ValueError, match=r"noise: .* trust it with \+trusted=\["):
             generate(tmp_path / "bw", *BOUC_WEN, noise={"_target_": target})
         with pytest.raises(ValueError, match=r"excitation\.schedule\.0: "):
-            generate(tmp_path / "bw", *BOUC_WEN, trusted=["mine"], excitation={"schedule": [{"_target_": target}]})
+            generate(
+                tmp_path / "bw",
+                *BOUC_WEN,
+                trusted=["mine"],
+                excitation={"schedule": [{"_target_": target}]},
+            )
     assert left(tmp_path) == []
 
 
@@ -631,18 +927,27 @@ def test_what_is_there_is_not_touched_and_named_before_anything_is_simulated(mon
     folder = tmp_path / "bw"
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(StoreError, match=r"bw is a folder with files in it: nothing is overwritten; choose a new"):
+    with pytest.raises(
+        StoreError,
+        match=r"bw is a folder with files in it: nothing is overwritten; choose a new",
+    ):
         generate(folder, *BOUC_WEN)
     with pytest.raises(StoreError, match=r"output .*notes.txt exists"):
         generate(folder / "notes.txt", *BOUC_WEN)
-    with pytest.raises(StoreError, match=r"could not make the folder .*notes.txt/inner: .*choose an output"):
+    with pytest.raises(
+        StoreError,
+        match=r"could not make the folder .*notes.txt/inner: .*choose an output",
+    ):
         generate(folder / "notes.txt" / "inner", *BOUC_WEN)
     assert (folder / "notes.txt").read_text() == "mine"
     assert (left(folder), left(tmp_path)) == (["notes.txt"], ["bw"])
 
 
-def test_what_goes_wrong_while_writing_leaves_nothing_and_a_folder_that_appears_is_kept(monkeypatch, tmp_path):
-    original, failing = writing.fill_card, [StoreError("disk full"), KeyboardInterrupt(), RuntimeError("bug")]
+def test_what_goes_wrong_while_writing_leaves_nothing_and_a_folder_that_appears_is_kept(
+    monkeypatch, tmp_path
+):
+    original = writing.fill_card
+    failing = [StoreError("disk full"), KeyboardInterrupt(), RuntimeError("bug")]
 
     def fill_card(*arguments, **options):
         if failing:
@@ -677,17 +982,33 @@ def test_one_folder_for_a_whole_sweep_is_refused(capsys):
 
 
 @pytest.mark.slow
-def test_a_system_of_the_users_own_makes_a_folder_that_starts_another_only_if_trusted(tmp_path):
+def test_a_system_of_the_users_own_makes_a_folder_that_starts_another_only_if_trusted(
+    tmp_path,
+):
     (tmp_path / "mine" / "conf" / "system").mkdir(parents=True)
     shutil.copy(Path(__file__).with_name("two_rooms.py"), tmp_path / "mine" / "rooms.py")
     yaml = "_target_: mine.rooms.TwoRooms\ndt: 0.5\nexchange: 0.25\n"
     (tmp_path / "mine" / "conf" / "system" / "rooms.yaml").write_text(yaml)
-    secret, short = "seed=7000000000000000001", [*SHORT, "baseline=[mean]", f"hydra.run.dir={tmp_path}/run"]
-    given = ["--config-dir", "mine/conf", "system=rooms", "noise.snr_db=30", secret, "output=published/bench", *short]
-    bench, generate_here = tmp_path / "published" / "bench", partial(call, "generate", cwd=tmp_path)
+    secret = "seed=7000000000000000001"
+    short = [*SHORT, "baseline=[mean]", f"hydra.run.dir={tmp_path}/run"]
+    given = [
+        "--config-dir",
+        "mine/conf",
+        "system=rooms",
+        "noise.snr_db=30",
+        secret,
+        "output=published/bench",
+        *short,
+    ]
+    bench = tmp_path / "published" / "bench"
+    generate_here = partial(call, "generate", cwd=tmp_path)
     said = generate_here(*given)
     assert (said.code, "published/bench" in said.out) == (0, True), said
-    assert not [words for words in ("can be guessed", "Traceback", "Warning") if words in said.out + said.err]
+    assert not [
+        words
+        for words in ("can be guessed", "Traceback", "Warning")
+        if words in said.out + said.err
+    ]
     text = re.sub(r" +\|", " |", (bench / "CARD.md").read_text())
     for words in (
         "| `exchange` | 0.25 | between the rooms \\| 1/h |",
@@ -696,14 +1017,26 @@ def test_a_system_of_the_users_own_makes_a_folder_that_starts_another_only_if_tr
         "Run it in the folder from which `mine.rooms` is imported",
     ):
         assert words in text, words
-    assert not [hidden for hidden in ("7000000000000000001", "published", str(tmp_path)) if hidden in text]
-    again = ["--config-dir", str(bench), "--config-name=configuration", "+figures=false", f"hydra.run.dir={tmp_path}/r"]
+    assert not [
+        hidden for hidden in ("7000000000000000001", "published", str(tmp_path)) if hidden in text
+    ]
+    again = [
+        "--config-dir",
+        str(bench),
+        "--config-name=configuration",
+        "+figures=false",
+        f"hydra.run.dir={tmp_path}/r",
+    ]
     refused = generate_here(*again, "+output=again", "+trusted=[mine.other]")
     assert (refused.code, (tmp_path / "again").exists()) == (1, False)
     assert "+trusted=[mine.rooms]" in refused.out
     trusted = generate_here(*again, "+output=again", "+trusted=[mine.rooms]")
     assert trusted.code == 0, trusted
-    assert (tmp_path / "again" / "csv" / "test.csv").read_bytes() == (bench / "csv" / "test.csv").read_bytes()
+    assert (tmp_path / "again" / "csv" / "test.csv").read_bytes() == (
+        bench / "csv" / "test.csv"
+    ).read_bytes()
     own = {"trusted": ["mine.rooms"], "output": "x", "figures": False}
-    with pytest.raises(ValueError, match=r"system: 'mine.rooms.TwoRooms' is no class of the toolbox"):
+    with pytest.raises(
+        ValueError, match=r"system: 'mine.rooms.TwoRooms' is no class of the toolbox"
+    ):
         run(OmegaConf.merge(OmegaConf.load(bench / "configuration.yaml"), own), tmp_path)

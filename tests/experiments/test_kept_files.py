@@ -17,7 +17,10 @@ def test_a_job_has_its_summary_record_and_model(tmp_path):
     (tmp_path / "job.nc").write_bytes((DATA / "job.nc").read_bytes())
     summary, (output,) = read_summary(DATA / "job.nc"), read_outputs(tmp_path)
     assert summary == output["summary"]
-    assert (summary["target"], summary["n_points"]) == ("change of displacement over one sample", 6)
+    assert (summary["target"], summary["n_points"]) == (
+        "change of displacement over one sample",
+        6,
+    )
     validation = output["record"].isel(sample=output["record"]["phase"] == 2)
     error = validation["target"].values - validation["mean"].values
     assert np.sqrt(np.mean(error**2)) == pytest.approx(summary["rmse"])
@@ -26,10 +29,8 @@ def test_a_job_has_its_summary_record_and_model(tmp_path):
 
 
 def test_the_physics_beside_a_model_simulates_what_it_did():
-    (recordings, physics) = (
-        StoredRecordings(path=str(DATA / "trajectory.nc")).load(),
-        store.header(DATA / "model_physics.nc"),
-    )
+    recordings = StoredRecordings(path=str(DATA / "trajectory.nc")).load()
+    physics = store.header(DATA / "model_physics.nc")
     (record,) = recordings.test
     fitted = read_physics(str(physics["physics"]), [])
     assert fitted.physics.interpolation == "held"

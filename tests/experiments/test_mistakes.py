@@ -27,7 +27,15 @@ try:
 except ValueError as error:
     FAULT = error
 
-RECORDINGS = Some(name="r", inputs=("u",), outputs=("y",), is_static=False, estimation=(), test=(1,), validation=())
+RECORDINGS = Some(
+    name="r",
+    inputs=("u",),
+    outputs=("y",),
+    is_static=False,
+    estimation=(),
+    test=(1,),
+    validation=(),
+)
 SOURCE = Some(recordings=lambda: RECORDINGS, physics=None)
 
 
@@ -55,14 +63,23 @@ def linear(patch, _):
     patch.setattr(experiments.identify.linear, "best_arx", fault)
     patch.setattr(experiments.identify.linear, "LinearArx", Some(fit=lambda *_: None))
     narx = Some(target="y", predict=Target.change, on_missing=OnMissing.error)
-    result = Some(identification=Some(narx=narx), source=SOURCE, validation=Some(sizes={"sample": 1}), notes=[])
+    result = Some(
+        identification=Some(narx=narx),
+        source=SOURCE,
+        validation=Some(sizes={"sample": 1}),
+        notes=[],
+    )
     experiments.identify.linear.compare_linear(result, simulates=False)
 
 
 def baselines(patch, _):
     given = Some(target="y", output_names=("y", "z"))
     found = iter([Narx({"y": 1, "z": 1})])
-    patch.setattr(experiments.generate.baselines, "replace", lambda *_, **__: next(found, None) or fault())
+    patch.setattr(
+        experiments.generate.baselines,
+        "replace",
+        lambda *_, **__: next(found, None) or fault(),
+    )
     experiments.generate.baselines.choose_lags(given, Some(outputs=("y", "z"), inputs=()), 9, 0)
 
 
@@ -80,10 +97,18 @@ def record(patch, _):
 
 def sweep(patch, _):
     plugins = hydra_plugins.sysid_sweep.plugins
-    for name, value in {"_check": fault, "check_launcher": lambda *_: None, "SweepLauncher": Some}.items():
+    for name, value in {
+        "_check": fault,
+        "check_launcher": lambda *_: None,
+        "SweepLauncher": Some,
+    }.items():
         patch.setattr(plugins, name, value)
     sweeper = plugins.GridSweeper(None)
-    sweeper.config, sweeper.hydra_context, sweeper.launcher = Some(), Some(config_loader=None), Some()
+    sweeper.config, sweeper.hydra_context, sweeper.launcher = (
+        Some(),
+        Some(config_loader=None),
+        Some(),
+    )
     sweeper.sweep(["seed=1,2"])
 
 
@@ -120,7 +145,19 @@ def records(patch, _):
 
 
 PLACES = [
-    *(lags, physics, report, linear, baselines, length, record, sweep, variation, trajectory, grey_box),
+    *(
+        lags,
+        physics,
+        report,
+        linear,
+        baselines,
+        length,
+        record,
+        sweep,
+        variation,
+        trajectory,
+        grey_box,
+    ),
     *(model_file, joint_models, records),
 ]
 

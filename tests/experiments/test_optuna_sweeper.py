@@ -1,4 +1,6 @@
-"""Searches: what they ask for, what they make of the results, that nothing is lost or asked twice, what they refuse."""
+"""Searches: what they ask for, what they make of the results, that nothing is lost or asked twice,
+what they refuse.
+"""
 
 import json
 import shlex
@@ -11,7 +13,16 @@ import pytest
 import searching
 from omegaconf import OmegaConf
 from running import REFUSALS
-from searching import BEST, CONF, THRESHOLD, files_of, found_in, rows_of, search, summary_of
+from searching import (
+    BEST,
+    CONF,
+    THRESHOLD,
+    files_of,
+    found_in,
+    rows_of,
+    search,
+    summary_of,
+)
 
 from experiments.collect.figures import find_front
 from experiments.sweeps.engines import InProcess
@@ -23,7 +34,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalW
 RANDOM = "hydra.sweeper.sampler=optuna.samplers.RandomSampler"
 #: from the second trial on, trials depend on the results of those before
 LEARNING = "hydra.sweeper.sampler={_target_: optuna.samplers.TPESampler, n_startup_trials: 1, multivariate: true}"
-FIVE = ("insertion.error_threshold=range(0,0.5,0.1)", "budget=range(20,80,20)", LEARNING, "hydra.sweeper.n_jobs=2")
+FIVE = (
+    "insertion.error_threshold=range(0,0.5,0.1)",
+    "budget=range(20,80,20)",
+    LEARNING,
+    "hydra.sweeper.n_jobs=2",
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +56,34 @@ def undisturbed(tmp_path_factory):
 
 def test_notation_of_a_parameter(loader):
     for line, distribution, values in (
-        ("x=interval(0.5,2)", {"low": 0.5, "high": 2.0, "log": False}, {0.5: 0.5, 1.23456789: 1.23457}),
-        ("x=tag(log, interval(0.001,1))", {"low": 0.001, "high": 1.0, "log": True}, {0.00123456789: 0.00123457}),
-        ("x=tag(log, int(interval(1,100)))", {"low": 1, "high": 100, "log": True}, {7: 7}),
+        (
+            "x=interval(0.5,2)",
+            {"low": 0.5, "high": 2.0, "log": False},
+            {0.5: 0.5, 1.23456789: 1.23457},
+        ),
+        (
+            "x=tag(log, interval(0.001,1))",
+            {"low": 0.001, "high": 1.0, "log": True},
+            {0.00123456789: 0.00123457},
+        ),
+        (
+            "x=tag(log, int(interval(1,100)))",
+            {"low": 1, "high": 100, "log": True},
+            {7: 7},
+        ),
         ("x=range(20,200,20)", {"low": 20, "high": 180, "step": 20}, {20: 20}),
         ("x=range(3,0,-1)", {"low": 1, "high": 3, "step": 1}, {3: 3}),
-        ("x=range(0,0.5,0.1)", {"low": 0.0, "high": 0.4, "step": 0.1}, {0.1 + 0.2: 0.3}),
+        (
+            "x=range(0,0.5,0.1)",
+            {"low": 0.0, "high": 0.4, "step": 0.1},
+            {0.1 + 0.2: 0.3},
+        ),
         ("+x=choice(1,2)", {"choices": ("1", "2")}, {"2": "2"}),
-        ("reduction=prior_entropy,mean_relevance", {"choices": ("prior_entropy", "mean_relevance")}, {}),
+        (
+            "reduction=prior_entropy,mean_relevance",
+            {"choices": ("prior_entropy", "mean_relevance")},
+            {},
+        ),
     ):
         (parameter,) = space_of([line, "budget=50"], [], loader).parameters
         made = parameter.distribution
@@ -61,7 +97,14 @@ def test_notation_of_a_parameter(loader):
 
 
 def test_later_overrides_win_and_averaged_ones_are_multiplied(loader):
-    lines = ["budget=10,20", "seed=range(0,2)", "budget=range(20,50,10)", "a=1", "b=x,y", "a=2"]
+    lines = [
+        "budget=10,20",
+        "seed=range(0,2)",
+        "budget=range(20,50,10)",
+        "a=1",
+        "b=x,y",
+        "a=2",
+    ]
     space = space_of(lines, ["seed", "b"], loader)
     assert [parameter.key for parameter in space.parameters] == ["budget"]
     assert space.swept == ("budget", "seed", "b")
@@ -73,16 +116,36 @@ def test_later_overrides_win_and_averaged_ones_are_multiplied(loader):
 def test_settings_are_those_of_the_configuration():
     """Those that are refused: refusals.yaml."""
     file = OmegaConf.to_container(OmegaConf.load(CONF / "hydra" / "sweeper" / "optuna.yaml"))
-    settings = {name: value for name, value in file.items() if not name.startswith("_") and name != "params"}
+    settings = {
+        name: value for name, value in file.items() if not name.startswith("_") and name != "params"
+    }
     assert Settings(**settings) == Settings()
 
 
 def test_objectives_in_a_summary():
-    summary = {"smse": 0.5, "nlpd": None, "times": {"loop": 2}, "free_run": None, "target": "y", "flow": {"smse": 0.1}}
-    expected = {"smse": 0.5, "times.loop": 2.0, "flow.smse": 0.1, "nlpd": None, "free_run.rmse": None}
+    summary = {
+        "smse": 0.5,
+        "nlpd": None,
+        "times": {"loop": 2},
+        "free_run": None,
+        "target": "y",
+        "flow": {"smse": 0.1},
+    }
+    expected = {
+        "smse": 0.5,
+        "times.loop": 2.0,
+        "flow.smse": 0.1,
+        "nlpd": None,
+        "free_run.rmse": None,
+    }
     assert {name: objective(summary, name) for name in expected} == expected
     assert objective({"smse": float("nan")}, "smse") is None
-    for name, nearest in (("times.lop", "times.loop"), ("target", "smse"), ("smse.x", "smse"), ("times", "times.loop")):
+    for name, nearest in (
+        ("times.lop", "times.loop"),
+        ("target", "smse"),
+        ("smse.x", "smse"),
+        ("times", "times.loop"),
+    ):
         with pytest.raises(ValueError, match=f"no number '{name}'.*{nearest}"):
             objective(summary, name)
 
@@ -94,7 +157,8 @@ def test_finds_the_best_and_says_how_to_repeat_it(tmp_path):
     folder = tmp_path / "search"
     told = search(folder, THRESHOLD, LEARNING, n_trials=12)
     assert told.code == 0
-    rows, found = rows_of(folder), found_in(folder)
+    rows = rows_of(folder)
+    found = found_in(folder)
     assert [row["trial"] for row in rows] == [str(number) for number in range(12)]
     for row in rows:
         threshold = float(row["insertion.error_threshold"])
@@ -110,8 +174,11 @@ def test_finds_the_best_and_says_how_to_repeat_it(tmp_path):
     assert (told.out.splitlines()[-1].strip(), told.err) == (best["command"], "")
 
 
-def test_same_search_same_trials_in_whatever_order_jobs_end_another_seed_others(monkeypatch, tmp_path, undisturbed):
-    again, other = tmp_path / "again", tmp_path / "other"
+def test_same_search_same_trials_in_whatever_order_jobs_end_another_seed_others(
+    monkeypatch, tmp_path, undisturbed
+):
+    again = tmp_path / "again"
+    other = tmp_path / "other"
     run = InProcess.run
     monkeypatch.setattr(InProcess, "run", lambda self, jobs: run(self, list(reversed(jobs))))
     assert search(again, *FIVE, n_trials=5).code == 0
@@ -121,7 +188,8 @@ def test_same_search_same_trials_in_whatever_order_jobs_end_another_seed_others(
 
 
 def test_interrupted_search_goes_on_and_more_trials_go_further(monkeypatch, tmp_path, undisturbed):
-    folder, after = tmp_path / "search", 4
+    folder = tmp_path / "search"
+    after = 4
     monkeypatch.setattr(searching, "interrupted_after", after)
     told = search(folder, *FIVE, n_trials=5)
     assert (told.code, "not run" in told.out) == (130, True)
@@ -139,11 +207,17 @@ def test_interrupted_search_goes_on_and_more_trials_go_further(monkeypatch, tmp_
 
 def test_median_over_what_is_averaged_over(tmp_path):
     folder = tmp_path / "search"
-    assert search(folder, THRESHOLD, "seed=range(0,3)", "hydra.sweeper.n_jobs=2", n_trials=3).code == 0
+    assert (
+        search(folder, THRESHOLD, "seed=range(0,3)", "hydra.sweeper.n_jobs=2", n_trials=3).code == 0
+    )
     assert len(searching.runs) == 9
     for place, row in enumerate(rows_of(folder)):
         threshold = float(row["insertion.error_threshold"])
-        assert [seed for *_, seed in searching.runs[3 * place : 3 * place + 3]] == [0, 1, 2]
+        assert [seed for *_, seed in searching.runs[3 * place : 3 * place + 3]] == [
+            0,
+            1,
+            2,
+        ]
         values = [summary_of(threshold, 100, seed)["smse"] for seed in range(3)]
         assert float(row["smse"]) == statistics.median(values)
         assert row["jobs"] == " ".join(str(3 * place + seed) for seed in range(3))
@@ -153,16 +227,24 @@ def test_median_over_what_is_averaged_over(tmp_path):
 
 def test_pareto_set_of_two_objectives(tmp_path):
     folder = tmp_path / "search"
-    two = ("hydra.sweeper.objectives=[smse,free_run.rmse]", "hydra.sweeper.direction=[minimize,maximize]")
+    two = (
+        "hydra.sweeper.objectives=[smse,free_run.rmse]",
+        "hydra.sweeper.direction=[minimize,maximize]",
+    )
     told = search(folder, "insertion.error_threshold=interval(0,0.49)", *two, RANDOM, n_trials=10)
-    points = {int(row["trial"]): (float(row["smse"]), -float(row["free_run.rmse"])) for row in rows_of(folder)}
+    points = {
+        int(row["trial"]): (float(row["smse"]), -float(row["free_run.rmse"]))
+        for row in rows_of(folder)
+    }
     unbeaten = {*find_front(pd.DataFrame(points, ["smse", "fit"]).T, "smse", "fit").index}
     assert 2 < len(unbeaten) < 10
     assert {one["trial"] for one in found_in(folder)["best"]} == unbeaten
     assert f"{len(unbeaten)}, none of which is beaten" in told.out
 
 
-def test_no_trial_is_run_twice_a_failed_one_costs_only_itself_and_a_search_ends(tmp_path):
+def test_no_trial_is_run_twice_a_failed_one_costs_only_itself_and_a_search_ends(
+    tmp_path,
+):
     """Where nothing is left to ask, or the sampler asks for nothing new."""
     folder = tmp_path / "search"
     told = search(folder, "budget=range(1,17,4)", RANDOM, "hydra.sweeper.n_jobs=2", n_trials=8)
@@ -176,11 +258,18 @@ def test_no_trial_is_run_twice_a_failed_one_costs_only_itself_and_a_search_ends(
         assert ("budget must be at least 10" in row["error"]) == (row["state"] == "failed")
     assert found_in(folder)["n_trials"] == {"done": 1, "failed": 3}
     assert "budget must be at least 10" in told.err
-    for words in ("4 jobs: 1 done, 3 failed", "3 of 4 trials failed", "Ended after 4 of 8 trials"):
+    for words in (
+        "4 jobs: 1 done, 3 failed",
+        "3 of 4 trials failed",
+        "Ended after 4 of 8 trials",
+    ):
         assert words in told.out
     fixed = "_target_: optuna.samplers.PartialFixedSampler, fixed_params: {budget: 5}"
     line = f"hydra.sweeper.sampler={{{fixed}, base_sampler: {{_target_: optuna.samplers.RandomSampler, seed: 0}}}}"
-    assert "Ended after 1 of 3 trials" in search(tmp_path / "same", "budget=range(5,50,5)", line, n_trials=3).out
+    assert (
+        "Ended after 1 of 3 trials"
+        in search(tmp_path / "same", "budget=range(5,50,5)", line, n_trials=3).out
+    )
     assert [row["budget"] for row in rows_of(tmp_path / "same")] == ["5"]
 
 

@@ -1,4 +1,6 @@
-"""Pages of runs, sweeps and comparisons: whole, offline, right numbers, harmless names; and in a browser."""
+"""Pages of runs, sweeps and comparisons: whole, offline, right numbers, harmless names; and in a
+browser.
+"""
 
 import json
 import re
@@ -27,19 +29,37 @@ from sysid import StoreError, store
 
 pytest.importorskip("bokeh", reason='pages need Bokeh: pip install -e ".[report]"')
 
-from experiments.drawing.page import FILE, Curve, draw_series, read_origin, thin, write, write_number
+from experiments.drawing.page import (
+    FILE,
+    Curve,
+    draw_series,
+    read_origin,
+    thin,
+    write,
+    write_number,
+)
 from experiments.report.page import find_points, write_run
 
 EVIL = "</script><script>hacked=1</script><img src=x onerror=hacked=1>"
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+BROWSER = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 
 
 class Page(HTMLParser):
-    """What a page holds: tags in their order, addresses, values of tables, text outside of scripts and styles."""
+    """What a page holds: tags in their order, addresses, values of tables, text outside of scripts
+    and styles.
+    """
 
     def __init__(self, path):
         super().__init__()
-        self.tags, self.addresses, self.values, self.text, self.size = [], [], [], "", path.stat().st_size
+        self.tags, self.addresses, self.values, self.text, self.size = (
+            [],
+            [],
+            [],
+            "",
+            path.stat().st_size,
+        )
         self.notes = 0
         self.feed(path.read_text())
         self.text = " ".join(self.text.split())
@@ -67,7 +87,8 @@ def read_page(folder):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, record):
     """Two runs on one record, and one of two outputs, each with its page."""
-    folder, common = tmp_path_factory.mktemp("pages"), (*record, "report=true")
+    folder = tmp_path_factory.mktemp("pages")
+    common = (*record, "report=true")
     execute(folder / "one", *common, ONE)
     execute(folder / "two", *common, ONE, "budget=8", "figures=true")
     execute(folder / "both", *common, *BOTH)
@@ -78,18 +99,34 @@ def runs(tmp_path_factory, record):
 def sweep(tmp_path_factory):
     """A collected sweep with a job that failed and one that is missing."""
     folder = tmp_path_factory.mktemp("sweep") / "s"
-    write_sweep(folder, VALUES | {"reduction": ["prior_entropy", EVIL]}, summary_like, skip=(1,), fail=(4,))
-    collect(configured(f"folder={folder}", "figures=false", "report=true", command="collect"), folder)
+    write_sweep(
+        folder,
+        VALUES | {"reduction": ["prior_entropy", EVIL]},
+        summary_like,
+        skip=(1,),
+        fail=(4,),
+    )
+    collect(
+        configured(f"folder={folder}", "figures=false", "report=true", command="collect"),
+        folder,
+    )
     return folder
 
 
 def test_a_page_says_what_the_files_say(runs):
-    page, summary = read_page(runs / "two"), summary_of(runs / "two")
+    page = read_page(runs / "two")
+    summary = summary_of(runs / "two")
     assert {"smse", "rmse", "nlpd", "n_points"} <= summary.keys()
     assert page.values == [str(summary[name]) for name in NUMBERS]
     assert all(text in page.text for text in summary["warnings"])
-    assert f"RMSE of {write_number(summary['rmse'], 'V')}, an SMSE of {write_number(summary['smse'])} (" in page.text
-    assert f"has {write_number(summary['linear']['same_lags']['rmse'], 'V')} one step ahead" in page.text
+    assert (
+        f"RMSE of {write_number(summary['rmse'], 'V')}, an SMSE of {write_number(summary['smse'])} ("
+        in page.text
+    )
+    assert (
+        f"has {write_number(summary['linear']['same_lags']['rmse'], 'V')} one step ahead"
+        in page.text
+    )
     assert page.tags.count("img") == len(list((runs / "two").glob("*.png"))) > 0
     digest = store.read(runs / "two" / "model.nc", kind="model").attrs["digest"]
     assert digest in page.text
@@ -109,14 +146,17 @@ def test_names_of_strangers_are_text(runs, tmp_path):
     folder = tmp_path / "evil"
     shutil.copytree(runs / "one", folder)
     summary = summary_of(folder)
-    (folder / "summary.json").write_text(json.dumps(summary | {"system": EVIL, "target": EVIL, "warnings": [EVIL]}))
+    (folder / "summary.json").write_text(
+        json.dumps(summary | {"system": EVIL, "target": EVIL, "warnings": [EVIL]})
+    )
     (folder / f"{EVIL.replace('/', '')}.txt").write_text("mine")
     record, model = (store.read(folder / f"{kind}.nc", kind=kind) for kind in ("result", "model"))
     record["target"].attrs["long_name"] = record["target"].attrs["units"] = EVIL
     store.write(record, folder / "result.nc", kind="result", attributes={"configuration": EVIL})
     model = model.assign_coords(feature=[f"{EVIL}{i}" for i in range(model.sizes["feature"])])
     store.write(model, folder / "model.nc", kind="model")
-    normal, page = read_page(runs / "one"), Page(write_run(folder))
+    normal = read_page(runs / "one")
+    page = Page(write_run(folder))
     assert page.tags.count("script") == normal.tags.count("script")
     assert page.tags.count("img") == normal.tags.count("img")
     assert page.text.count(EVIL) == 4  # title, head, output, warning
@@ -124,7 +164,9 @@ def test_names_of_strangers_are_text(runs, tmp_path):
 
 
 def test_points_are_those_of_the_model(runs):
-    record, model = (store.read(runs / "one" / f"{kind}.nc", kind=kind) for kind in ("result", "model"))
+    record, model = (
+        store.read(runs / "one" / f"{kind}.nc", kind=kind) for kind in ("result", "model")
+    )
     rows = store.read(runs / "one" / "narx.nc", kind="narx")
     found = find_points(record.assign_coords(shown=record["time"]), model)
     assert 0 < found["known"].sum() <= 15
@@ -132,7 +174,9 @@ def test_points_are_those_of_the_model(runs):
         (row,) = np.flatnonzero(rows["time"].values == found["x"][i])[:1]
         assert found["y"][i] == rows["target"].values[row]
         for j, name in enumerate(rows["feature"].values):
-            np.testing.assert_allclose(found[str(name)][i], rows["regressor"].values[row, j], atol=1e-12)
+            np.testing.assert_allclose(
+                found[str(name)][i], rows["regressor"].values[row, j], atol=1e-12
+            )
 
 
 def test_thinning_keeps_what_stands_out():
@@ -150,7 +194,12 @@ def test_a_page_of_a_long_record_is_small(tmp_path):
     x = np.arange(200_000.0)
     curve = Curve(np.cos(x), np.full(len(x), 0.1))
     figure = draw_series(x, np.sin(x), {"model": curve}, labels=("t", "y", "e"))
-    write(tmp_path / FILE, ROOT / "experiments/drawing/page.html", {"record": figure}, title="long")
+    write(
+        tmp_path / FILE,
+        ROOT / "experiments/drawing/page.html",
+        {"record": figure},
+        title="long",
+    )
     assert (tmp_path / FILE).stat().st_size < 5e6
 
 
@@ -162,7 +211,9 @@ def test_a_page_of_a_sweep_has_failed_jobs_first_and_the_best(sweep):
     assert "ValueError: it did not work | twice" in page.text
     table = pd.read_csv(sweep / "sweep.csv")
     best = table.loc[table["smse"].idxmin()]
-    assert f"is that of job {best['number']}: error_threshold={best['error_threshold']}" in page.text
+    assert (
+        f"is that of job {best['number']}: error_threshold={best['error_threshold']}" in page.text
+    )
 
 
 def test_the_command_of_a_stranger_is_shown_and_nothing_in_it_is_resolved(tmp_path):
@@ -199,7 +250,10 @@ def compare(folder, *runs, **options):
     folder.mkdir()
     given = [f"{name}={value}" for name, value in options.items()]
     named = ",".join(f"'{run}'" for run in runs)
-    comparison.run(configured(f"runs=[{named}]", "propagation=mean_only", *given, command="compare"), folder)
+    comparison.run(
+        configured(f"runs=[{named}]", "propagation=mean_only", *given, command="compare"),
+        folder,
+    )
     return read_csv(folder / "comparison.csv").set_index("run")
 
 
@@ -214,10 +268,19 @@ def test_a_comparison_has_the_numbers_of_the_runs(runs, record, tmp_path):
         assert row["points"] == summary_of(runs / name)["n_points"]
         assert row["lags"] == "y 1, u 1"
     page = read_page(tmp_path / "c")
-    assert page.values[:2] == [str(table.iloc[0]["rmse_one_step"]), str(table.iloc[0]["rmse_free_run"])]
+    assert page.values[:2] == [
+        str(table.iloc[0]["rmse_one_step"]),
+        str(table.iloc[0]["rmse_free_run"]),
+    ]
     assert (tmp_path / "c" / "comparison.png").is_file()
     test = next(one for one in record if one.startswith("data.test")).partition("=")[2]
-    given = {"data": "csv", "data.test": test, "data.inputs": "[u]", "data.outputs": "[y]", "data.dt": 0.5}
+    given = {
+        "data": "csv",
+        "data.test": test,
+        "data.inputs": "[u]",
+        "data.outputs": "[y]",
+        "data.dt": 0.5,
+    }
     same = compare(tmp_path / "d", runs / "one", runs / "two", **given, **{"data.units": "{y:V}"})
     pd.testing.assert_frame_equal(same, table)
 
@@ -236,7 +299,11 @@ def test_what_cannot_be_compared_is_refused(runs, tmp_path, names, words):
     if "other" in names and not (runs / "other").exists():
         shutil.copytree(runs / "one", runs / "other")
         trajectory = store.read(runs / "other" / "trajectory.nc", kind="trajectory")
-        store.write(trajectory.isel(time=slice(0, -2)), runs / "other" / "trajectory.nc", kind="trajectory")
+        store.write(
+            trajectory.isel(time=slice(0, -2)),
+            runs / "other" / "trajectory.nc",
+            kind="trajectory",
+        )
     with pytest.raises((ValueError, StoreError), match=words):
         compare(tmp_path / "c", *(runs / name for name in names))
     assert not list((tmp_path / "c").iterdir())
@@ -244,10 +311,20 @@ def test_what_cannot_be_compared_is_refused(runs, tmp_path, names, words):
 
 def test_a_comparison_says_what_its_models_did_not_learn_alike(monkeypatch):
     def text(*options, estimation="a.csv", test="b.csv"):
-        given = (*RECORD, f"data.estimation={estimation}", f"data.test=[{test}]", *options)
+        given = (
+            *RECORD,
+            f"data.estimation={estimation}",
+            f"data.test=[{test}]",
+            *options,
+        )
         return OmegaConf.to_yaml(configured(*given), resolve=True)
 
-    texts = {"one": text(), "two": text("budget=9", test="c.csv"), "three": text("seed=3"), "own": ""}
+    texts = {
+        "one": text(),
+        "two": text("budget=9", test="c.csv"),
+        "three": text("seed=3"),
+        "own": "",
+    }
     texts["four"] = text(estimation="d.csv")
     monkeypatch.setattr(comparison, "header", lambda name: {"configuration": texts[name]})
 
@@ -268,17 +345,42 @@ PROBE = Path(__file__).with_name("probe.html").read_text()
 
 
 def look(path, folder, *, is_phone):
-    """What a browser finds on a page, bright and wide or on a dark phone, and what it says in its console."""
+    """What a browser finds on a page, bright and wide or on a dark phone, and what it says in its
+    console.
+    """
     folder.mkdir()
     copy = folder / "probed.html"
     copy.write_text(path.read_text() + PROBE + "<style>body { width: 358px }</style>" * is_phone)
     quiet = ("background-networking", "component-update", "sync", "quic", "gpu")
-    command = [BROWSER, "--headless", "--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in quiet)]
-    command += [f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=10000"]
+    command = [
+        BROWSER,
+        "--headless",
+        "--no-sandbox",
+        "--no-first-run",
+        *(f"--disable-{name}" for name in quiet),
+    ]
+    command += [
+        f"--user-data-dir={folder / 'profile'}",
+        "--enable-logging=stderr",
+        "--virtual-time-budget=10000",
+    ]
     command += ["--force-dark-mode"] * is_phone
-    done = subprocess.run([*command, "--dump-dom", f"file://{copy}"], capture_output=True, text=True, timeout=120)
-    harmless = ("setting log level", "ResizeObserver", "Canvas2D")  # of Bokeh, and of what the probe does
-    said = [line for line in done.stderr.splitlines() if "CONSOLE" in line and not any(one in line for one in harmless)]
+    done = subprocess.run(
+        [*command, "--dump-dom", f"file://{copy}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    harmless = (
+        "setting log level",
+        "ResizeObserver",
+        "Canvas2D",
+    )  # of Bokeh, and of what the probe does
+    said = [
+        line
+        for line in done.stderr.splitlines()
+        if "CONSOLE" in line and not any(one in line for one in harmless)
+    ]
     return json.loads(re.search(r'<pre id="probe">(.*?)</pre>', done.stdout)[1]), said
 
 
@@ -289,8 +391,16 @@ def test_a_browser_shows_the_pages(runs, sweep, tmp_path):
     strange = tmp_path / "<img src=x onerror=hacked=1>"
     shutil.copytree(runs / "one", strange)
     compare(tmp_path / "c", strange, runs / "two")
-    pages = {runs / "two": 7, runs / "both": 14, tmp_path / "evil": 7, tmp_path / "c": 2, sweep: 1}
-    for number, (folder, is_phone) in enumerate([*product(pages, [False]), *product((runs / "two", sweep), [True])]):
+    pages = {
+        runs / "two": 7,
+        runs / "both": 14,
+        tmp_path / "evil": 7,
+        tmp_path / "c": 2,
+        sweep: 1,
+    }
+    for number, (folder, is_phone) in enumerate(
+        [*product(pages, [False]), *product((runs / "two", sweep), [True])]
+    ):
         found, said = look(folder / FILE, tmp_path / str(number), is_phone=is_phone)
         assert not said
         assert found["failed"] is found["hacked"] is None
@@ -298,5 +408,9 @@ def test_a_browser_shows_the_pages(runs, sweep, tmp_path):
         assert found["width"] <= (390 if is_phone else 800)
         assert sum(n > 200 for n in found["before"]) >= pages[folder]
     table = pd.read_csv(sweep / "sweep.csv").query("status == 'done'")
-    assert found["kept"] == (table["error_threshold"] == table["error_threshold"].min()).sum() < len(table)
+    assert (
+        found["kept"]
+        == (table["error_threshold"] == table["error_threshold"].min()).sum()
+        < len(table)
+    )
     assert sum(found["after"]) < 0.8 * sum(found["before"])  # so many points are left

@@ -13,27 +13,56 @@ from simulators import PI, PRBS, Interpolation, random_streams, simulate
 N = 120  # samples
 EXCITATIONS = sorted(path.stem for path in (CONF / "excitation").glob("*.yaml"))
 OPEN = ("controller=none", "weather=none")
-RUNS = [("van_der_pol", "none", OPEN), ("building", None, ()), ("cascaded_tanks", "none", ("controller=level_pi",))]
-RUNS += [(("building", "bouc_wen", "cascaded_tanks")[k % 3], name, OPEN) for k, name in enumerate(EXCITATIONS)]
+RUNS = [
+    ("van_der_pol", "none", OPEN),
+    ("building", None, ()),
+    ("cascaded_tanks", "none", ("controller=level_pi",)),
+]
+RUNS += [
+    (("building", "bouc_wen", "cascaded_tanks")[k % 3], name, OPEN)
+    for k, name in enumerate(EXCITATIONS)
+]
 
 
 def excited(excitation, folder):
-    """Overrides of an excitation; most are about the operating point of the system by themselves."""
-    np.savetxt(folder / "input.csv", 0.05 + ((7 * np.arange(N)) % 11 - 5) / 500, header="u", comments="")
-    own = {"steps": "excitation.steps=[[0,0.02],[20,-0.02]]", "recorded": f"excitation.path={folder}/input.csv"}
-    return (f"excitation={excitation}", *([own[excitation]] if excitation in own else []))
+    """Overrides of an excitation; most are about the operating point of the system by
+    themselves.
+    """
+    np.savetxt(
+        folder / "input.csv",
+        0.05 + ((7 * np.arange(N)) % 11 - 5) / 500,
+        header="u",
+        comments="",
+    )
+    own = {
+        "steps": "excitation.steps=[[0,0.02],[20,-0.02]]",
+        "recorded": f"excitation.path={folder}/input.csv",
+    }
+    return (
+        f"excitation={excitation}",
+        *([own[excitation]] if excitation in own else []),
+    )
 
 
 def columns(dataset, signals):
     return np.stack([dataset[signal.name].values for signal in signals], axis=1)
 
 
-@pytest.mark.parametrize(("system", "excitation", "more"), RUNS, ids=lambda value: value if value else "")
-def test_every_system_excitation_and_controller_runs_and_is_stored(system, excitation, more, tmp_path):
+@pytest.mark.parametrize(
+    ("system", "excitation", "more"), RUNS, ids=lambda value: value if value else ""
+)
+def test_every_system_excitation_and_controller_runs_and_is_stored(
+    system, excitation, more, tmp_path
+):
     """The parts add up, and the stored inputs and seed give the stored states again."""
-    given = (f"duration={N}samples", *(excited(excitation, tmp_path) if excitation else ()))
+    given = (
+        f"duration={N}samples",
+        *(excited(excitation, tmp_path) if excitation else ()),
+    )
     folder = execute(tmp_path / "run", *SMALL, f"system={system}", *more, *given, f"narx={system}")
-    stored, result, summary = data_of(folder, "trajectory"), data_of(folder, "result"), summary_of(folder)
+    stored = data_of(folder, "trajectory")
+    result = data_of(folder, "result")
+    summary = summary_of(folder)
     counts = [int(part.sum()) for part in phases(result)]
     assert counts == [12, summary["n_seen"], summary["n_validation"]]
     assert sum(counts) == N - int(data_of(folder, "narx")["lag"].max())
@@ -43,7 +72,10 @@ def test_every_system_excitation_and_controller_runs_and_is_stored(system, excit
     module, _, name = stored.attrs["system"].rpartition(".")
     found = getattr(importlib.import_module(module), name)(**json.loads(stored.attrs["parameters"]))
     applied = columns(stored, found.inputs) if found.inputs else None
-    settings = {"seed": int(stored.attrs["seed"]), "interpolation": Interpolation(stored.attrs["interpolation"])}
+    settings = {
+        "seed": int(stored.attrs["seed"]),
+        "interpolation": Interpolation(stored.attrs["interpolation"]),
+    }
     again = simulate(found, applied, n_samples=N, **settings)
     np.testing.assert_array_equal(columns(stored, found.states), again.state)
     np.testing.assert_array_equal(stored["time"], found.dt * np.arange(N))
@@ -65,15 +97,27 @@ def plant(*overrides):
 )
 def test_every_input_has_one_source(overrides, driven, idle):
     found = plant(*overrides)
-    sources = [*found.excitations, *found.weather, *found.controller.inputs_driven, *found.idle]
+    sources = [
+        *found.excitations,
+        *found.weather,
+        *found.controller.inputs_driven,
+        *found.idle,
+    ]
     assert (set(found.excitations), found.idle) == (driven, idle)
     assert sorted(sources) == sorted(found.inputs)
     assert not any(found.exogenous(10, 0)[name].any() for name in idle)
 
 
 def test_an_input_may_have_an_excitation_of_its_own():
-    own = ("+excitation@excitations.mass_flow=prbs", "excitations.mass_flow.amplitude=0.01")
-    own += ("excitations.mass_flow.offset=0.05", "excitation=multisine", "excitation.rms=1")
+    own = (
+        "+excitation@excitations.mass_flow=prbs",
+        "excitations.mass_flow.amplitude=0.01",
+    )
+    own += (
+        "excitations.mass_flow.offset=0.05",
+        "excitation=multisine",
+        "excitation.rms=1",
+    )
     for more in ((), ("excited=[mass_flow,ambient_temperature]",)):
         found = plant(*OPEN, *own, *more)
         assert found.excitations["mass_flow"] == PRBS(amplitude=0.01, offset=0.05)
@@ -83,8 +127,19 @@ def test_an_input_may_have_an_excitation_of_its_own():
 
 
 LOOPS = {
-    "open": ("system=cascaded_tanks", "excitation.offset=4", "system.lower_noise_std=0.01", "noise.std=0.05"),
-    "closed": ("weather=none", "excitation=multisine", "excitation.rms=3", "excitation.offset=5", "noise.std=0.2"),
+    "open": (
+        "system=cascaded_tanks",
+        "excitation.offset=4",
+        "system.lower_noise_std=0.01",
+        "noise.std=0.05",
+    ),
+    "closed": (
+        "weather=none",
+        "excitation=multisine",
+        "excitation.rms=3",
+        "excitation.offset=5",
+        "noise.std=0.2",
+    ),
     "closed, snr": ("system=cascaded_tanks", "controller=level_pi", "noise.snr_db=30"),
     "autonomous": ("system=van_der_pol", "noise.std=0.1"),
 }
@@ -96,9 +151,13 @@ def test_samples_and_trajectory_are_the_same_numbers(loop):
     for interpolation in Interpolation:
         found = plant(*LOOPS[loop], f"interpolation={interpolation.value}")
         assert found.is_open_loop == (not loop.startswith("closed"))
-        whole, samples = found.trajectory(50, seed=5), list(found.samples(50, seed=5))
+        whole = found.trajectory(50, seed=5)
+        samples = list(found.samples(50, seed=5))
         for name in ("time", "output", "input", "state", "noise", "noise_free_output"):
-            assert np.array([getattr(sample, name) for sample in samples]).tobytes() == getattr(whole, name).tobytes()
+            assert (
+                np.array([getattr(sample, name) for sample in samples]).tobytes()
+                == getattr(whole, name).tobytes()
+            )
         assert whole.interpolation is interpolation
         assert sum(sample.n_clipped for sample in samples) == whole.n_clipped
         ends.append(whole.state[-1, 0])
@@ -106,14 +165,22 @@ def test_samples_and_trajectory_are_the_same_numbers(loop):
 
 
 def test_noise_is_on_the_measured_output_alone_and_the_controller_sees_it():
-    quiet, noisy = (plant("system=bouc_wen", f"noise.std={std}").trajectory(200, seed=1) for std in (0.0, 1e-5))
+    quiet, noisy = (
+        plant("system=bouc_wen", f"noise.std={std}").trajectory(200, seed=1) for std in (0.0, 1e-5)
+    )
     for name in ("input", "state", "noise", "noise_free_output"):
         np.testing.assert_array_equal(getattr(quiet, name), getattr(noisy, name))
     error = noisy.output - noisy.noise_free_output
-    np.testing.assert_allclose(error[:, 0], 1e-5 * random_streams(1).measurement.standard_normal(200), atol=1e-16)
-    whole, law = plant("noise.std=0.5").trajectory(60, seed=1), PI()
+    np.testing.assert_allclose(
+        error[:, 0],
+        1e-5 * random_streams(1).measurement.standard_normal(200),
+        atol=1e-16,
+    )
+    whole = plant("noise.std=0.5").trajectory(60, seed=1)
+    law = PI()
     for outputs, same in ((whole.output, True), (whole.noise_free_output, False)):
-        memory, inputs = law.initial_state(), []
+        memory = law.initial_state()
+        inputs = []
         for time, y in zip(whole.time, outputs, strict=True):
             (u,), memory = law.control(float(time), y.tolist(), memory)
             inputs.append(u)

@@ -1,4 +1,6 @@
-"""A record of one's own: never worse than a straight line by default; what is said, split and refused."""
+"""A record of one's own: never worse than a straight line by default; what is said, split and
+refused.
+"""
 
 import json
 import os
@@ -16,18 +18,37 @@ from validating import from_csv
 from experiments.identify.linear import note_linear
 from experiments.identify.run import prepare, read_settings, source_of
 from experiments.plant.recorded import recorded_source
-from sysid import AutomaticMean, InitialSamples, Narx, Settings, choose_lags, make_record, rank_lags
+from sysid import (
+    AutomaticMean,
+    InitialSamples,
+    Narx,
+    Settings,
+    choose_lags,
+    make_record,
+    rank_lags,
+)
 from sysid.narx.lags import consecutive
 from sysid.simulation.segments import segments_of
 from sysid.simulation_error.linear_model import LinearModel
 
-SMALL = ("training.n_initial=40", "training.record_samples=120", "training.max_iterations=40", "budget=40")
+SMALL = (
+    "training.n_initial=40",
+    "training.record_samples=120",
+    "training.max_iterations=40",
+    "budget=40",
+)
 GIVEN = ("narx=orders", "narx.na=3", "narx.nb=2")
 
 
 def write_csv(path, u, y):
     names = [*(f"u{i}" for i in range(u.shape[1])), "y"]
-    np.savetxt(path, np.column_stack([u, y]), delimiter=",", header=",".join(names), comments="")
+    np.savetxt(
+        path,
+        np.column_stack([u, y]),
+        delimiter=",",
+        header=",".join(names),
+        comments="",
+    )
     return path
 
 
@@ -37,7 +58,9 @@ def overrides_of(n_inputs, **files):
 
 def lagged(u, y, na, nb, nk, first):
     """Regressors of a linear model from sample `first` on, with an offset."""
-    inputs = [u[first - lag : len(y) - lag, i] for i in range(u.shape[1]) for lag in range(nk, nk + nb)]
+    inputs = [
+        u[first - lag : len(y) - lag, i] for i in range(u.shape[1]) for lag in range(nk, nk + nb)
+    ]
     outputs = [y[first - lag : len(y) - lag] for lag in range(1, na + 1)]
     return np.column_stack([np.ones(len(y) - first), *outputs, *inputs])
 
@@ -45,7 +68,9 @@ def lagged(u, y, na, nb, nk, first):
 def naive_arx(estimation, test, na, nb, nk, first):
     """One-step and free-run RMSE from sample `first` of the test, by loops and lstsq."""
     begin = max(na, nb + nk - 1)
-    theta = np.linalg.lstsq(lagged(*estimation, na, nb, nk, begin), estimation[1][begin:], rcond=None)[0]
+    theta = np.linalg.lstsq(
+        lagged(*estimation, na, nb, nk, begin), estimation[1][begin:], rcond=None
+    )[0]
     (u, y), simulated = test, test[1].copy()
     for k in range(first, len(y)):
         simulated[k] = lagged(u[: k + 1], simulated[: k + 1], na, nb, nk, k)[0] @ theta
@@ -73,7 +98,8 @@ def run(files, tmp_path_factory):
 
 def test_every_run_on_a_record_has_linear_models_beside_it(run, motor):
     summary = summary_of(run)
-    same, best = summary["linear"]["same_lags"], summary["linear"]["best"]
+    same = summary["linear"]["same_lags"]
+    best = summary["linear"]["best"]
     assert [same[name] for name in ("na", "nb", "nk")] == [3, 2, 1]
     every = product(range(1, 11), range(1, 11), (0, 1))
     found = min(every, key=lambda orders: held_out_naive(*motor["estimation"], *orders, 10))
@@ -82,7 +108,10 @@ def test_every_run_on_a_record_has_linear_models_beside_it(run, motor):
     for one in (same, best):
         orders = one["na"], one["nb"], one["nk"]
         naive = naive_arx(
-            motor["estimation"], motor["test"], *orders, max(window, one["na"], one["nb"] + one["nk"] - 1)
+            motor["estimation"],
+            motor["test"],
+            *orders,
+            max(window, one["na"], one["nb"] + one["nk"] - 1),
         )
         np.testing.assert_allclose([one["rmse"], one["free_run_rmse"]], naive, rtol=1e-6)
     assert summary["lags"] is None
@@ -92,8 +121,10 @@ def test_every_run_on_a_record_has_linear_models_beside_it(run, motor):
 
 def held_out_naive(u, y, na, nb, nk, most):
     """Blocked held-out one-step RMSE over rows that have `most` lags."""
-    x, target = lagged(u, y, na, nb, nk, most), y[most:]
-    ends, errors = np.linspace(0, len(target), 6).astype(int), np.empty(len(target))
+    x = lagged(u, y, na, nb, nk, most)
+    target = y[most:]
+    ends = np.linspace(0, len(target), 6).astype(int)
+    errors = np.empty(len(target))
     for begin, end in pairwise(ends):
         rest = np.r_[0:begin, end : len(target)]
         theta = np.linalg.lstsq(x[rest], target[rest], rcond=None)[0]
@@ -102,7 +133,11 @@ def held_out_naive(u, y, na, nb, nk, most):
 
 
 def as_record(u, y):
-    return make_record({"y": y, **{f"u{i}": u[:, i] for i in range(u.shape[1])}}, name="r", sampling_time=0.1)
+    return make_record(
+        {"y": y, **{f"u{i}": u[:, i] for i in range(u.shape[1])}},
+        name="r",
+        sampling_time=0.1,
+    )
 
 
 def test_lags_are_ranked_by_the_error_of_held_out_parts(motor):
@@ -128,26 +163,49 @@ def test_one_file_without_a_test_is_split_and_the_run_says_so(files, caplog):
     tested = recorded_source(configured(*overrides_of(2, **files), "identified=0.6"))
     assert (tested.n_identified, tested.n_samples, tested.warnings()) == (500, 1000, [])
     assert {"identified", "propagation"} & tested.unused == {"identified"}
-    assert "propagation" in recorded_source(configured(*overrides_of(2, **files), "validate=false")).unused
+    assert (
+        "propagation"
+        in recorded_source(configured(*overrides_of(2, **files), "validate=false")).unused
+    )
 
 
 def test_the_whole_record_is_known_before_the_first_sample_is_learned(files, motor):
     config = configured(*overrides_of(2, **files), *GIVEN, *SMALL)
     identification = prepare(read_settings(config), source_of(config))
-    start, training = identification.start, identification.settings.training
+    start = identification.start
+    training = identification.settings.training
     rows = Narx({"y": 3}, {"u0": 2, "u1": 2}).dataset(as_record(*motor["estimation"]))
-    x, t = rows["regressor"].values, rows["target"].values
+    x = rows["regressor"].values
+    t = rows["target"].values
     np.testing.assert_allclose(start.scaling.transform(x).mean(axis=0), 0.0, atol=1e-9)
     theta = np.linalg.lstsq(np.column_stack([np.ones(len(t)), x]), t, rcond=None)[0]
-    np.testing.assert_allclose([start.mean.intercept, *start.mean.coefficients], theta, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(
+        [start.mean.intercept, *start.mean.coefficients], theta, rtol=1e-5, atol=1e-9
+    )
     spread = (np.arange(120) * len(t)) // 120
-    priors = {"length_scale_prior_median": 5.0, "length_scale_prior_std": 1.5, "restarts": 1}
+    priors = {
+        "length_scale_prior_median": 5.0,
+        "length_scale_prior_std": 1.5,
+        "restarts": 1,
+    }
     left = (t - start.mean(x))[spread]
-    assert start.hyperparameters == replace(training, **priors).train(start.scaling.transform(x[spread]), left, 0)
-    cli = prepare(read_settings(configured(*overrides_of(2, **files), *GIVEN)), source_of(config)).settings
+    assert start.hyperparameters == replace(training, **priors).train(
+        start.scaling.transform(x[spread]), left, 0
+    )
+    cli = prepare(
+        read_settings(configured(*overrides_of(2, **files), *GIVEN)), source_of(config)
+    ).settings
     ours = Settings()
-    assert (cli.mean, cli.reduction, cli.acceptance) == (ours.mean, ours.reduction, ours.acceptance)
-    assert (cli.training, cli.insertion, cli.budget) == (ours.training, ours.insertion, ours.budget)
+    assert (cli.mean, cli.reduction, cli.acceptance) == (
+        ours.mean,
+        ours.reduction,
+        ours.acceptance,
+    )
+    assert (cli.training, cli.insertion, cli.budget) == (
+        ours.training,
+        ours.insertion,
+        ours.budget,
+    )
 
 
 def test_a_trend_is_taken_only_where_it_helps():
@@ -163,7 +221,13 @@ def test_records_without_enough_in_them_are_refused_in_one_line(motor):
     with pytest.raises(ValueError, match=r"10 samples are too few.*narx=orders"):
         choose_lags(as_record(u[:10], y[:10]), "y", ["u0", "u1"])
     still = np.column_stack([u[:, 0], np.ones(len(y))])
-    quick = replace(Settings().training, n_initial=50, record_samples=50, restarts=1, max_iterations=5)
+    quick = replace(
+        Settings().training,
+        n_initial=50,
+        record_samples=50,
+        restarts=1,
+        max_iterations=5,
+    )
     settings = Settings(training=quick, budget=10)
     choice = choose_lags(as_record(still, y), "y", ["u0", "u1"], max_order=2, settings=settings)
     assert choice.narx.input_names == ("u0",)
@@ -171,23 +235,51 @@ def test_records_without_enough_in_them_are_refused_in_one_line(motor):
 
 
 def test_a_model_that_loses_against_a_line_is_named(files, tmp_path, caplog):
-    bad = ("training=fixed", "training.noise_variance=1e-3", "training.length_scales=1e-2", "training.n_initial=20")
-    summary = summary_of(execute(tmp_path, *overrides_of(2, **files), *GIVEN, "budget=20", *bad, "figures=false"))
-    assert any("linear model predicts better one step ahead" in warning for warning in summary["warnings"])
+    bad = (
+        "training=fixed",
+        "training.noise_variance=1e-3",
+        "training.length_scales=1e-2",
+        "training.n_initial=20",
+    )
+    summary = summary_of(
+        execute(
+            tmp_path,
+            *overrides_of(2, **files),
+            *GIVEN,
+            "budget=20",
+            *bad,
+            "figures=false",
+        )
+    )
+    assert any(
+        "linear model predicts better one step ahead" in warning for warning in summary["warnings"]
+    )
 
 
 def test_a_line_that_runs_away_diverges(tmp_path, caplog):
-    """Without the input of the present a line explains the output by what is left over by others."""
+    """Without the input of the present a line explains the output by what is left over by
+    others.
+    """
     caplog.set_level("INFO")
     files = {}
     for seed, role in enumerate(("estimation", "test")):
-        u, y = np.random.default_rng(seed).normal(size=(1, 300)), np.zeros(300)
+        u = np.random.default_rng(seed).normal(size=(1, 300))
+        y = np.zeros(300)
         for k in range(1, 300):
             y[k] = 0.7 * y[k - 1] + u[0, k] + 0.3 * np.tanh(u[0, k - 1])
         files[role] = write_csv(tmp_path / f"{role}.csv", u.T, y)
-    given = ("narx=orders", "narx.na=6", "narx.nb=6", "figures=false", "propagation=mean_only")
+    given = (
+        "narx=orders",
+        "narx.na=6",
+        "narx.nb=6",
+        "figures=false",
+        "propagation=mean_only",
+    )
     linear = summary_of(execute(tmp_path, *overrides_of(1, **files), *given, *SMALL))["linear"]
-    assert linear["same_lags"] == linear["same_lags"] | {"free_run_rmse": None, "free_run_diverges": True}
+    assert linear["same_lags"] == linear["same_lags"] | {
+        "free_run_rmse": None,
+        "free_run_diverges": True,
+    }
     assert (linear["best"]["nk"], linear["best"]["free_run_diverges"]) == (0, False)
     assert linear["best"]["rmse"] < 0.1
     assert ", diverges in free run" in caplog.text
@@ -201,24 +293,57 @@ def test_a_line_that_runs_away_diverges(tmp_path, caplog):
             False,
             False,
             (),
-            ["better one step ahead: *narx=auto, or more lags", "better in free run: *training=free_run"],
+            [
+                "better one step ahead: *narx=auto, or more lags",
+                "better in free run: *training=free_run",
+            ],
         ),
         (
             True,
             False,
             False,
             (),
-            ["better one step ahead: *more lags", "the model diverges in free run*training=free_run"],
+            [
+                "better one step ahead: *more lags",
+                "the model diverges in free run*training=free_run",
+            ],
         ),
-        (True, False, False, ("kernel",), ["the model diverges in free run, a linear model does not: *more lags"]),
-        (False, True, False, (), ["a linear model predicts better: RMSE 1 against 2 *nk=1)", "better in free run*"]),
-        (False, False, True, (), ["a linear model predicts better in free run: RMSE 1 against 2 *nk=1)"]),
+        (
+            True,
+            False,
+            False,
+            ("kernel",),
+            ["the model diverges in free run, a linear model does not: *more lags"],
+        ),
+        (
+            False,
+            True,
+            False,
+            (),
+            [
+                "a linear model predicts better: RMSE 1 against 2 *nk=1)",
+                "better in free run*",
+            ],
+        ),
+        (
+            False,
+            False,
+            True,
+            (),
+            ["a linear model predicts better in free run: RMSE 1 against 2 *nk=1)"],
+        ),
     ],
 )
-def test_a_note_on_a_line_says_only_what_helps(diverges, is_static, has_no_feedback, replaces, notes):
+def test_a_note_on_a_line_says_only_what_helps(
+    diverges, is_static, has_no_feedback, replaces, notes
+):
     one = {"na": 2, "nb": 3, "nk": 1, "rmse": 1.0, "free_run_rmse": 1.0}
     linear = {"same_lags": one | {"free_run_rmse": None}, "best": one}
-    summary = {"rmse": 2.0, "free_run": {"rmse": None if diverges else 2.0}, "linear": linear}
+    summary = {
+        "rmse": 2.0,
+        "free_run": {"rmse": None if diverges else 2.0},
+        "linear": linear,
+    }
     result = mock.MagicMock(has_no_feedback=has_no_feedback)
     result.source.recordings.return_value.is_static = is_static
     result.identification.settings.training.replaces = replaces
@@ -230,18 +355,26 @@ def test_a_note_on_a_line_says_only_what_helps(diverges, is_static, has_no_feedb
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTS)
 def test_by_default_no_plant_is_predicted_worse_than_by_the_best_line(name, tmp_path):
-    """Medians over five seeds; 3000 + 3000 samples, 1.5 % noise. Nor are the bands wrong, one step and free run."""
-    to_best, to_same, covered = [], [], []
+    """Medians over five seeds; 3000 + 3000 samples, 1.5 % noise. Nor are the bands wrong, one step
+    and free run.
+    """
+    to_best = []
+    to_same = []
+    covered = []
     for seed, record in enumerate(records(name, 5)):
         n_inputs = record["test"][0].shape[1]
-        files = {role: write_csv(tmp_path / f"{role}.csv", *signals) for role, signals in record.items()}
+        files = {
+            role: write_csv(tmp_path / f"{role}.csv", *signals) for role, signals in record.items()
+        }
         quick = ("figures=false", "propagation.n_samples=200")
         folder = execute(tmp_path / str(seed), *overrides_of(n_inputs, **files), *quick)
         summary = summary_of(folder)
         to_best.append(summary["rmse"] / summary["linear"]["best"]["rmse"])
         to_same.append(summary["rmse"] / summary["linear"]["same_lags"]["rmse"])
         content = json.loads((folder / "validation.json").read_text(encoding="utf-8"))
-        covered.append([content[kind][f"coverage_{p}"] for kind in ("one_step", "free_run") for p in (50, 95)])
+        covered.append(
+            [content[kind][f"coverage_{p}"] for kind in ("one_step", "free_run") for p in (50, 95)]
+        )
     of_50, of_95 = np.reshape(np.median(covered, axis=0), (2, 2)).T
     assert np.all((of_50 >= 0.35) & (of_50 <= 0.65)), covered
     assert np.all((of_95 >= 0.88) & (of_95 <= 0.99)), covered
@@ -249,17 +382,23 @@ def test_by_default_no_plant_is_predicted_worse_than_by_the_best_line(name, tmp_
     assert max(to_best + to_same) <= 1.05, (to_best, to_same)
 
 
-EVERY = bool(os.environ.get("SYSID_EVERY_PLANT"))  # all of them with five seeds: 90 s of a processor each
+EVERY = bool(
+    os.environ.get("SYSID_EVERY_PLANT")
+)  # all of them with five seeds: 90 s of a processor each
 CASES = [(name, range(5)) for name in PLANTS] if EVERY else [("two_masses", [1])]
 
 
 def simulate_output_error(estimation, test, n, first):
-    """Free-run RMSE from sample `first` of a linear model of n lags that minimises its simulation error."""
+    """Free-run RMSE from sample `first` of a linear model of n lags that minimises its simulation
+    error.
+    """
     narx = Narx({"y": n}, {f"u{i}": n for i in range(test[0].shape[1])})
 
     def segment(record):
         rows = narx.dataset(as_record(*record))
-        return segments_of(InitialSamples(narx, rows["regressor"].values, rows["target"].values, consecutive(rows)))[0]
+        return segments_of(
+            InitialSamples(narx, rows["regressor"].values, rows["target"].values, consecutive(rows))
+        )[0]
 
     found = LinearModel().fit([segment(estimation)], narx, 2, 0, (-np.inf, np.inf)).candidate
     rest = segment(test).part(first - n, len(test[1]) - n)
@@ -269,23 +408,38 @@ def simulate_output_error(estimation, test, n, first):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "seeds"), CASES)
 def test_a_plant_is_simulated_better_than_by_any_line(name, seeds, tmp_path):
-    """At most 0.9 of the error of the best linear model in hindsight, medians; the two masses are the hardest.
+    """At most 0.9 of the error of the best linear model in hindsight, medians; the two masses are
+    the hardest.
 
-    The bands cover in free run, over several seeds one step ahead too, and the noise is that of the plant.
+    The bands cover in free run, over several seeds one step ahead too, and the noise is that of the
+    plant.
     """
     rows = []
     for seed in seeds:
         record = records(name, seed + 1)[seed]
-        files = {role: write_csv(tmp_path / f"{role}.csv", *signals) for role, signals in record.items()}
+        files = {
+            role: write_csv(tmp_path / f"{role}.csv", *signals) for role, signals in record.items()
+        }
         overrides = overrides_of(record["test"][0].shape[1], **files)
         folder = execute(tmp_path / str(seed), *overrides, "training=free_run", "figures=false")
-        summary, judged = summary_of(folder), json.loads((folder / "validation.json").read_text(encoding="utf-8"))
-        found, first = summary["free_run"], max(10, summary["free_run"]["window"])
-        arx = [naive_arx(record["estimation"], record["test"], n, n, 1, first)[1] for n in range(1, 11)]
-        output_error = [simulate_output_error(record["estimation"], record["test"], n, first) for n in (1, 2, 3, 4, 6)]
+        summary = summary_of(folder)
+        judged = json.loads((folder / "validation.json").read_text(encoding="utf-8"))
+        found = summary["free_run"]
+        first = max(10, summary["free_run"]["window"])
+        arx = [
+            naive_arx(record["estimation"], record["test"], n, n, 1, first)[1] for n in range(1, 11)
+        ]
+        output_error = [
+            simulate_output_error(record["estimation"], record["test"], n, first)
+            for n in (1, 2, 3, 4, 6)
+        ]
         best = min(*(error for error in arx if np.isfinite(error)), *output_error)
-        covered = [judged[kind][f"coverage_{p}"] for kind in ("free_run", "one_step") for p in (50, 95)]
-        noise = summary["hyperparameters"]["noise_variance"] / (NOISE**2 * record["estimation"][1].var())
+        covered = [
+            judged[kind][f"coverage_{p}"] for kind in ("free_run", "one_step") for p in (50, 95)
+        ]
+        noise = summary["hyperparameters"]["noise_variance"] / (
+            NOISE**2 * record["estimation"][1].var()
+        )
         rows.append((found["rmse"] / best, noise, *covered))
         print(f"{name} {seed}: {', '.join(f'{value:.2f}' for value in rows[-1])}")
     ratio, noise, *covered = np.median(rows, axis=0)

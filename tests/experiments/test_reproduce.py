@@ -1,4 +1,6 @@
-"""`sysid-reproduce`: files, gaps, interruption, resuming, other versions; the ten tasks and their hyper-parameters."""
+"""`sysid-reproduce`: files, gaps, interruption, resuming, other versions; the ten tasks and their
+hyper-parameters.
+"""
 
 import csv
 import signal
@@ -23,9 +25,20 @@ from experiments.reproduce.stream import Setting, data_of, hyperparameters_of
 from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import Unit, digest_code, read_part, write_part
 from experiments.reproduce.tasks import TASKS, Rows, TaskData, draw_rows, load_task
-from sysid import ConcreteData, log_marginal_likelihood, standardised_mean_squared_error, store
+from sysid import (
+    ConcreteData,
+    log_marginal_likelihood,
+    standardised_mean_squared_error,
+    store,
+)
 
-QUICK = ("study=table_4", "tasks=[rastrigin]", "quick=true", "figures=false", "workers=1")
+QUICK = (
+    "study=table_4",
+    "tasks=[rastrigin]",
+    "quick=true",
+    "figures=false",
+    "workers=1",
+)
 
 
 def read_rows(path):
@@ -62,26 +75,45 @@ def undisturbed(tmp_path_factory):
 def test_a_table_has_its_files_with_ours_and_the_published_numbers(undisturbed):
     assert store.read(undisturbed / "table_4.nc", kind="study").sizes["seed"] == 2
     assert "\n## Table 4" in (undisturbed / "report.md").read_text()
-    key = {"dataset": "Rastrigin", "setting": "trained", "criterion": "mean_relevance", "threshold": "2.5"}
+    key = {
+        "dataset": "Rastrigin",
+        "setting": "trained",
+        "criterion": "mean_relevance",
+        "threshold": "2.5",
+    }
     rows = [row for row in read_rows(undisturbed / "table_4.csv") if key.items() <= row.items()]
-    references = [("none", ""), *(("matched", name) for name in ("leave_one_out", "in_sample", "published"))]
+    references = [
+        ("none", ""),
+        *(("matched", name) for name in ("leave_one_out", "in_sample", "published")),
+    ]
     assert [(row["acceptance"], row["reference"]) for row in rows] == references
-    assert {(row["smse_published"], row["n_revised_published"]) for row in rows} == {("0.0232", "68")}
+    assert {(row["smse_published"], row["n_revised_published"]) for row in rows} == {
+        ("0.0232", "68")
+    }
     assert all(float(row["smse"]) > 0 and row["n_seeds"] == "2" for row in rows)
 
 
 def check_resumed(folder, undisturbed, kept):
-    """The same command goes on: nothing is computed twice, and what comes out is the same but for measured times."""
+    """The same command goes on: nothing is computed twice, and what comes out is the same but for
+    measured times.
+    """
     assert kept.items() <= list_parts(run_here(folder)).items()
-    one, other = (store.read(f / "table_4.nc", kind="study").drop_vars("seconds") for f in (undisturbed, folder))
+    one, other = (
+        store.read(f / "table_4.nc", kind="study").drop_vars("seconds")
+        for f in (undisturbed, folder)
+    )
     assert one.equals(other)
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(BrokenProcessPool(), 1), (KeyboardInterrupt(), 130)], ids=["worker_died", "interrupted"]
+    ("error", "code"),
+    [(BrokenProcessPool(), 1), (KeyboardInterrupt(), 130)],
+    ids=["worker_died", "interrupted"],
 )
 def test_a_run_that_ends_early_says_what_is_kept_and_goes_on(undisturbed, tmp_path, error, code):
-    with pytest.raises(Stopped, match=r"4 of 5 units are kept in .*; the same command goes on") as stopped:
+    with pytest.raises(
+        Stopped, match=r"4 of 5 units are kept in .*; the same command goes on"
+    ) as stopped:
         run_here(tmp_path, stop=(4, error))
     assert stopped.value.exit_code == code
     check_resumed(tmp_path, undisturbed, list_parts(tmp_path))
@@ -90,18 +122,36 @@ def test_a_run_that_ends_early_says_what_is_kept_and_goes_on(undisturbed, tmp_pa
 def test_units_of_a_task_and_seed_are_computed_together_the_longest_first(monkeypatch, tmp_path):
     computed = []
     monkeypatch.setattr(reproduction, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
-    monkeypatch.setattr(reproduction, "compute_unit", lambda unit, plan: computed.append("-".join(map(str, unit))))
-    texts = ("a-rastrigin-0 a-rastrigin-1", "a-rastrigin-1 b--0 a-building-0 b-rastrigin-0 b-rastrigin-1")
+    monkeypatch.setattr(
+        reproduction,
+        "compute_unit",
+        lambda unit, plan: computed.append("-".join(map(str, unit))),
+    )
+    texts = (
+        "a-rastrigin-0 a-rastrigin-1",
+        "a-rastrigin-1 b--0 a-building-0 b-rastrigin-0 b-rastrigin-1",
+    )
     waves = [[Unit(*text.split("-")[:2], int(text[-1])) for text in wave.split()] for wave in texts]
     found = list(reproduction.execute(waves, make_plan(tmp_path), 1))
     assert sorted(found) == sorted(unit for wave in waves for unit in wave)
     assert computed[:2] == ["a-rastrigin-1", "a-rastrigin-0"]
-    assert computed[2:] == ["b--0", "a-building-0", "a-rastrigin-1", "b-rastrigin-1", "b-rastrigin-0"]
+    assert computed[2:] == [
+        "b--0",
+        "a-building-0",
+        "a-rastrigin-1",
+        "b-rastrigin-1",
+        "b-rastrigin-0",
+    ]
 
 
 @pytest.mark.slow
 def test_ctrl_c_ends_the_command_and_its_processes(undisturbed, tmp_path):
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": tmp_path}
+    streams = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "text": True,
+        "cwd": tmp_path,
+    }
     script = "from experiments.reproduce import main; main()"
     with driven(script, *QUICK, "output=results", **streams) as process:
         assert wait_until(lambda: list(tmp_path.glob("results/parts/*/*/*.nc")), 200)
@@ -117,8 +167,14 @@ def test_ctrl_c_ends_the_command_and_its_processes(undisturbed, tmp_path):
 
 def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
-    unreachable = dict.fromkeys(("https_proxy", "http_proxy", "HTTPS_PROXY", "HTTP_PROXY"), "http://127.0.0.1:9")
-    for name, value in {**unreachable, "SYSID_DATA": tmp_path / "empty", "SYSID_CACHE": tmp_path / "cache"}.items():
+    unreachable = dict.fromkeys(
+        ("https_proxy", "http_proxy", "HTTPS_PROXY", "HTTP_PROXY"), "http://127.0.0.1:9"
+    )
+    for name, value in {
+        **unreachable,
+        "SYSID_DATA": tmp_path / "empty",
+        "SYSID_CACHE": tmp_path / "cache",
+    }.items():
         monkeypatch.setenv(name, str(value))
     plan, gaps = reproduction.read_records(make_plan(tmp_path, "rastrigin", "concrete", seeds=1))
     assert list(gaps) == ["concrete"]
@@ -136,17 +192,33 @@ def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path, monkeypatch):
 # --- what identifies a result ---------------------------------------------------------------------
 
 
-def test_code_printed_numbers_and_settings_are_part_of_the_fingerprint_and_tasks_are_not(tmp_path, monkeypatch):
-    assert [reproduction.make_plan(configure("quick=true", f"seeds={n}")).seeds for n in (1, 10)] == [1, 2]
+def test_code_printed_numbers_and_settings_are_part_of_the_fingerprint_and_tasks_are_not(
+    tmp_path, monkeypatch
+):
+    assert [
+        reproduction.make_plan(configure("quick=true", f"seeds={n}")).seeds for n in (1, 10)
+    ] == [1, 2]
     plan = make_plan(tmp_path, "rastrigin")
     assert plan.fingerprint == make_plan(tmp_path / "other", "tanks").fingerprint
     changes = ({"seeds": 7}, {"budget": 13}, {"code": "other"}, {"quick": False})
-    assert len({plan.fingerprint, *(replace(plan, **change).fingerprint for change in changes)}) == 5
+    assert (
+        len(
+            {
+                plan.fingerprint,
+                *(replace(plan, **change).fingerprint for change in changes),
+            }
+        )
+        == 5
+    )
     digests = {digest_code()}
     monkeypatch.setattr(study, "code_digest", lambda: "edited")
     digests.add(digest_code())
     printed = study.paper.read_table
-    monkeypatch.setattr(study.paper, "read_table", lambda name: printed(name) * (2.0 if name == "table_3" else 1.0))
+    monkeypatch.setattr(
+        study.paper,
+        "read_table",
+        lambda name: printed(name) * (2.0 if name == "table_3" else 1.0),
+    )
     assert len({*digests, digest_code()}) == 3
 
 
@@ -155,12 +227,16 @@ def test_an_edit_never_mixes_old_results_into_new_tables(undisturbed, monkeypatc
     assert set(plan.read_stores(["table_4", "table_2"])) == {"table_4"}
     old = store.read(undisturbed / "table_4.nc", kind="study")
     monkeypatch.setattr(study, "code_digest", lambda: "edited")
-    monkeypatch.setitem(TASKS, "rastrigin", replace(TASKS["rastrigin"], draw=TASKS["himmelblau"].draw))
+    monkeypatch.setitem(
+        TASKS, "rastrigin", replace(TASKS["rastrigin"], draw=TASKS["himmelblau"].draw)
+    )
     run_here(undisturbed)
     new = store.read(undisturbed / "table_4.nc", kind="study")["smse"]
     assert not new.equals(old["smse"])
     assert new.notnull().any()
-    assert len(list((undisturbed / "parts").iterdir())) == 2  # the results of the earlier version are still there
+    assert (
+        len(list((undisturbed / "parts").iterdir())) == 2
+    )  # the results of the earlier version are still there
     assert plan.is_kept(Unit("table_4", "rastrigin"))
     assert not plan.read_stores(["table_4"])
 
@@ -174,16 +250,27 @@ def test_other_records_are_other_results(tmp_path, shared_data, monkeypatch):
     assert plan.path_of(Unit("table_2", "tanks")) != other.path_of(Unit("table_2", "tanks"))
     assert plan.path_of(Unit("table_2", "rastrigin")) == other.path_of(Unit("table_2", "rastrigin"))
     attributes = {"fingerprint": plan.fingerprint, "records": '{"tanks": "another"}'}
-    store.write(xr.Dataset({"x": 1.0}), tmp_path / "grid.nc", kind="study", attributes=attributes)
-    assert [set(each.read_stores(["grid"])) for each in (plan, other)] == [set(), {"grid"}]
+    store.write(
+        xr.Dataset({"x": 1.0}),
+        tmp_path / "grid.nc",
+        kind="study",
+        attributes=attributes,
+    )
+    assert [set(each.read_stores(["grid"])) for each in (plan, other)] == [
+        set(),
+        {"grid"},
+    ]
 
 
 def test_a_damaged_part_says_what_to_do(tmp_path):
-    plan, unit = make_plan(tmp_path, "rastrigin"), Unit("preparation", "rastrigin", 0)
+    plan = make_plan(tmp_path, "rastrigin")
+    unit = Unit("preparation", "rastrigin", 0)
     write_part(xr.Dataset({"x": 1.0}), unit, plan)
     path = plan.path_of(unit)
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(store.StoreError, match="or delete it, and the same command computes it again"):
+    with pytest.raises(
+        store.StoreError, match="or delete it, and the same command computes it again"
+    ):
         read_part(unit, plan)
     compute_unit(unit, plan)  # a kept part is not computed again
     assert path.stat().st_size == 200
@@ -221,12 +308,15 @@ def test_rows_are_those_of_the_paper(name, shared_data, monkeypatch):
     assert n_new == paper.read_table("table_2")["n_new"][TASKS[name].title]
     np.testing.assert_allclose(data.training_inputs.mean(axis=0), 0.0, atol=1e-9)
     np.testing.assert_allclose(data.training_inputs.std(axis=0), 1.0, atol=1e-9)
-    assert data.training_targets.mean() == pytest.approx(0.0, abs=1e-9 * data.training_targets.std())
+    assert data.training_targets.mean() == pytest.approx(
+        0.0, abs=1e-9 * data.training_targets.std()
+    )
 
 
 def test_a_record_keeps_its_order_and_has_a_digest(shared_data, monkeypatch):
     monkeypatch.setenv("SYSID_DATA", str(shared_data))
-    data, recordings = load("concrete"), ConcreteData().load()
+    data = load("concrete")
+    recordings = ConcreteData().load()
     strength = recordings.estimation[0][recordings.outputs[0]].values
     np.testing.assert_allclose(np.diff(data.training_targets), np.diff(strength), atol=1e-9)
     assert TASKS["concrete"].digest() != TASKS["tanks"].digest() != ""
@@ -237,32 +327,48 @@ def test_training_and_test_rows_are_of_different_trajectories():
     data = load("van_der_pol")
     assert not np.isin(data.test_targets.round(12), data.training_targets.round(12)).any()
     training, test = draw_rows("building", 0, 1201)
-    assert len(training.targets) + len(test.targets) == 1201 - 3  # the lags of the test reach into the training part
+    assert (
+        len(training.targets) + len(test.targets) == 1201 - 3
+    )  # the lags of the test reach into the training part
     assert not np.isin(test.targets.round(12), training.targets.round(12)).any()
 
 
 def test_only_the_training_part_decides_the_scaling():
     rng = np.random.default_rng(0)
     inputs = np.column_stack([rng.normal(3, 2, (50, 2)), np.full(50, 7.0)])
-    training, test = Rows(inputs, rng.normal(5, 1, 50)), Rows(np.array([[3.0, 3.0, 8.0]] * 4), np.full(4, 5.0))
+    training = Rows(inputs, rng.normal(5, 1, 50))
+    test = Rows(np.array([[3.0, 3.0, 8.0]] * 4), np.full(4, 5.0))
     data = TaskData.of(training, test, 10)
     expected = (3.0 - inputs[:, :2].mean(axis=0)) / inputs[:, :2].std(axis=0)
-    np.testing.assert_allclose(data.test_inputs, np.tile([*expected, 1.0], (4, 1)))  # a constant column survives
+    np.testing.assert_allclose(
+        data.test_inputs, np.tile([*expected, 1.0], (4, 1))
+    )  # a constant column survives
     np.testing.assert_allclose(data.test_targets, 5.0 - training.targets.mean())
     np.testing.assert_array_equal(data.training_targets[:10], data.initial_targets)
 
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
-    plan = make_plan(tmp_path_factory.mktemp("tasks"), "himmelblau", n_initial=60, most_rows=200, budget=60)
+    plan = make_plan(
+        tmp_path_factory.mktemp("tasks"),
+        "himmelblau",
+        n_initial=60,
+        most_rows=200,
+        budget=60,
+    )
     return prepare(plan)
 
 
 def test_preparation_keeps_rows_and_trained_hyperparameters(plan):
-    data, found = data_of("himmelblau", 1, plan), hyperparameters_of("himmelblau", 1, Setting.adaptive, plan)
-    x, y, noise = data.initial_inputs, data.initial_targets, found.noise_variance
+    data = data_of("himmelblau", 1, plan)
+    found = hyperparameters_of("himmelblau", 1, Setting.adaptive, plan)
+    x = data.initial_inputs
+    y = data.initial_targets
+    noise = found.noise_variance
     assert len(y) == 60
-    here, worse = (log_marginal_likelihood(found.kernel, factor * noise, x, y).value for factor in (1, 100))
+    here, worse = (
+        log_marginal_likelihood(found.kernel, factor * noise, x, y).value for factor in (1, 100)
+    )
     assert here > worse
     trained = hyperparameters_of("himmelblau", 1, Setting.trained, plan)
     np.testing.assert_array_equal(trained.kernel.parameters(), found.kernel.parameters())
@@ -275,11 +381,19 @@ def test_calibration_meets_the_published_initial_error(plan):
     assert np.unique(part["length_scale"]).size == 1
     errors = []
     for seed in range(2):
-        data, found = data_of("himmelblau", seed, plan), hyperparameters_of("himmelblau", seed, "published", plan)
+        data = data_of("himmelblau", seed, plan)
+        found = hyperparameters_of("himmelblau", seed, "published", plan)
         variance = np.mean(data.initial_targets**2)
         assert found.kernel.parameters()[0] == pytest.approx(variance)
         trained = hyperparameters_of("himmelblau", seed, "trained", plan).noise_variance
         assert found.noise_variance == pytest.approx(np.clip(trained, 1e-4 * variance, variance))
-        gp = NaiveGP(found.kernel, found.noise_variance, data.initial_inputs, data.initial_targets)
-        errors.append(standardised_mean_squared_error(data.test_targets, gp.predict(data.test_inputs)[0]))
+        gp = NaiveGP(
+            found.kernel,
+            found.noise_variance,
+            data.initial_inputs,
+            data.initial_targets,
+        )
+        errors.append(
+            standardised_mean_squared_error(data.test_targets, gp.predict(data.test_inputs)[0])
+        )
     assert np.median(errors) == pytest.approx(0.2396, rel=0.02)

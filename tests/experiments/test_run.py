@@ -1,4 +1,6 @@
-"""A run from end to end: numbers that follow from its files, ends that come early, quality over five seeds."""
+"""A run from end to end: numbers that follow from its files, ends that come early, quality over
+five seeds.
+"""
 
 import errno
 import json
@@ -14,7 +16,20 @@ import pytest
 import running
 from matplotlib.image import imread
 from omegaconf import OmegaConf
-from running import BUDGET, DATA, DAYS, N_INITIAL, SHORT, bits, configured, data_of, execute, phases, summary_of, tree
+from running import (
+    BUDGET,
+    DATA,
+    DAYS,
+    N_INITIAL,
+    SHORT,
+    bits,
+    configured,
+    data_of,
+    execute,
+    phases,
+    summary_of,
+    tree,
+)
 from test_records import naive_arx
 from validating import BOTH, ONE, signals
 
@@ -30,24 +45,54 @@ from sysid import standardised_mean_squared_error as smse
 
 FIGURES = ("signals", "prediction", "dictionary", "error")
 PROMISED = {
-    *("smse", "smse_initial", "smse_no_change", "smse_stream", "mean_variance", "coverage_95", "nlpd"),
-    *("n_seen", "n_inserted", "n_accepted", "n_revised", "n_points", "hyperparameters", "repairs", "times"),
+    *(
+        "smse",
+        "smse_initial",
+        "smse_no_change",
+        "smse_stream",
+        "mean_variance",
+        "coverage_95",
+        "nlpd",
+    ),
+    *(
+        "n_seen",
+        "n_inserted",
+        "n_accepted",
+        "n_revised",
+        "n_points",
+        "hyperparameters",
+        "repairs",
+        "times",
+    ),
 }
 
 
 @pytest.fixture(scope="module")
 def found(finished):
     """What the files of the run hold."""
-    rows, result, model = data_of(finished, "narx"), data_of(finished, "result"), Model.load(finished / "model.nc")
+    rows = data_of(finished, "narx")
+    result = data_of(finished, "result")
+    model = Model.load(finished / "model.nc")
     initial, online, after = phases(result)
-    y, x = rows["target"].values, rows["regressor"].values
+    y = rows["target"].values
+    x = rows["regressor"].values
     return SimpleNamespace(
         folder=finished,
         summary=summary_of(finished),
         trajectory=data_of(finished, "trajectory"),
-        **{"rows": rows, "result": result, "model": model, "initial": initial, "online": online, "after": after},
+        **{
+            "rows": rows,
+            "result": result,
+            "model": model,
+            "initial": initial,
+            "online": online,
+            "after": after,
+        },
         **{"target": y, "regressor": x},
-        **{name: result[name].values for name in ("mean", "variance", "inserted", "accepted", "slot", "removed")},
+        **{
+            name: result[name].values
+            for name in ("mean", "variance", "inserted", "accepted", "slot", "removed")
+        },
     )
 
 
@@ -58,8 +103,17 @@ def test_folder_holds_the_promised_files_with_their_schema_and_origin(found):
     for kind in DATA:
         dataset = store.read(found.folder / f"{kind}.nc", kind=kind)
         attributes = dataset.attrs
-        assert (attributes["schema_version"], attributes["seed"], attributes["partial"]) == (store.SCHEMA_VERSION, 0, 0)
-        assert {"creation_time", "package_versions", "timings", "Conventions"} <= attributes.keys()
+        assert (
+            attributes["schema_version"],
+            attributes["seed"],
+            attributes["partial"],
+        ) == (store.SCHEMA_VERSION, 0, 0)
+        assert {
+            "creation_time",
+            "package_versions",
+            "timings",
+            "Conventions",
+        } <= attributes.keys()
         assert OmegaConf.to_container(OmegaConf.create(attributes["configuration"])) == expected
     for name in FIGURES:
         assert 0.002 < np.mean(imread(found.folder / f"{name}.png")[..., :3] < 0.9) < 0.9
@@ -68,9 +122,14 @@ def test_folder_holds_the_promised_files_with_their_schema_and_origin(found):
 def test_scores_follow_from_the_record(found):
     text = (found.folder / "summary.json").read_text()
     json.loads(text, parse_constant=lambda constant: pytest.fail(constant))
-    assert all(np.isfinite(found.summary[key]) for key in PROMISED - {"hyperparameters", "repairs", "times"})
+    assert all(
+        np.isfinite(found.summary[key])
+        for key in PROMISED - {"hyperparameters", "repairs", "times"}
+    )
     assert found.summary["partial"] is False
-    y, mean, variance = (found.result[name].values[found.after] for name in ("target", "mean", "variance"))
+    y, mean, variance = (
+        found.result[name].values[found.after] for name in ("target", "mean", "variance")
+    )
     final = validate(y, mean, variance, found.model.gp.noise_variance)
     expected = {
         **{name: getattr(final, name) for name in ("smse", "rmse", "coverage_95", "nlpd")},
@@ -84,14 +143,17 @@ def test_scores_follow_from_the_record(found):
 
 def trained(found):
     """Initial samples (n, p), (n,), scaled, and what the training finds in them."""
-    x, y = found.regressor[found.initial], found.target[found.initial]
+    x = found.regressor[found.initial]
+    y = found.target[found.initial]
     samples = found.model.scaling.transform(x), y - found.model.mean.value
     return samples, MaximumAPosteriori().train(*samples, seed=0)
 
 
 def test_record_is_what_the_final_and_the_initial_model_predict(found):
     """The initial one from the lag data set and the scales of the model alone."""
-    model, x, y = found.model, found.regressor, found.target
+    model = found.model
+    x = found.regressor
+    y = found.target
     predicted = model.predict(x[found.after])
     np.testing.assert_array_equal(found.mean[found.after], predicted.mean)
     np.testing.assert_array_equal(found.variance[found.after], predicted.variance)
@@ -99,15 +161,20 @@ def test_record_is_what_the_final_and_the_initial_model_predict(found):
     settings = {name: getattr(model.gp, name) for name in ("budget", "reduction", "learning")}
     initial = OnlineGP(start.kernel, noise_variance=start.noise_variance, **settings).fit(*samples)
     mean, variance = initial.predict(model.scaling.transform(x))
-    after, first = found.after, np.flatnonzero(found.online)[0]
-    assert found.summary["smse_initial"] == pytest.approx(smse(y[after], mean[after] + model.mean.value), rel=1e-9)
+    after = found.after
+    first = np.flatnonzero(found.online)[0]
+    assert found.summary["smse_initial"] == pytest.approx(
+        smse(y[after], mean[after] + model.mean.value), rel=1e-9
+    )
     assert found.mean[first] == pytest.approx(mean[first] + model.mean.value, rel=1e-9)
     assert found.variance[first] == pytest.approx(variance[first], rel=1e-6)
 
 
 def test_counts_follow_from_the_record(found):
     summary = found.summary
-    inserted, accepted, slot = (values[found.online] for values in (found.inserted, found.accepted, found.slot))
+    inserted, accepted, slot = (
+        values[found.online] for values in (found.inserted, found.accepted, found.slot)
+    )
     assert summary["n_seen"] == found.online.sum()
     assert summary["n_initial"] == found.initial.sum() == N_INITIAL
     assert summary["n_inserted"] == inserted.sum()
@@ -115,7 +182,13 @@ def test_counts_follow_from_the_record(found):
     assert summary["n_turned_away"] == (inserted & ~accepted).sum() > 0
     assert summary["n_revised"] == (slot >= 0).sum()
     assert summary["n_points"] == found.result["n_points"].values[found.online][-1] <= BUDGET
-    assert 0 < summary["n_revised"] <= summary["n_accepted"] <= summary["n_inserted"] <= summary["n_seen"]
+    assert (
+        0
+        < summary["n_revised"]
+        <= summary["n_accepted"]
+        <= summary["n_inserted"]
+        <= summary["n_seen"]
+    )
     assert (found.removed[found.online] >= 0).any(), "the run is too short to replace a point"
     error = np.abs(found.target - found.mean)[found.online]
     np.testing.assert_array_equal(inserted, error >= 0.02)
@@ -125,19 +198,26 @@ def test_dictionary_of_the_model_follows_from_the_record(found):
     """Slot by slot: the initial samples, then whatever the record says took a place."""
     places = dict(enumerate(np.flatnonzero(found.initial)))
     for k in np.flatnonzero(found.online):
-        slot, removed = int(found.slot[k]), int(found.removed[k])
+        slot = int(found.slot[k])
+        removed = int(found.removed[k])
         assert (slot >= 0) == bool(found.accepted[k])
         assert removed == (slot if slot in places and slot >= 0 else -1)
         if slot >= 0:
             places[slot] = k
             assert len(places) == found.result["n_points"][k]
-    samples, model = np.array([places[slot] for slot in range(len(places))]), found.model
-    np.testing.assert_array_equal(model.gp.inputs, model.scaling.transform(found.regressor[samples]))
+    samples = np.array([places[slot] for slot in range(len(places))])
+    model = found.model
+    np.testing.assert_array_equal(
+        model.gp.inputs, model.scaling.transform(found.regressor[samples])
+    )
     np.testing.assert_array_equal(model.gp.targets, found.target[samples] - model.mean.value)
 
 
-def test_hyperparameters_are_in_the_units_of_the_data_and_saw_only_the_initial_samples(found):
-    model, kernel = found.model, found.summary["hyperparameters"]["kernel"]
+def test_hyperparameters_are_in_the_units_of_the_data_and_saw_only_the_initial_samples(
+    found,
+):
+    model = found.model
+    kernel = found.summary["hyperparameters"]["kernel"]
     first = found.regressor[:N_INITIAL]
     np.testing.assert_allclose(model.scaling.offset, first.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(model.scaling.scale, first.std(axis=0), rtol=1e-12)
@@ -149,7 +229,9 @@ def test_hyperparameters_are_in_the_units_of_the_data_and_saw_only_the_initial_s
 
 
 def test_half_of_the_run_is_identified_and_the_record_is_complete(found):
-    trajectory, result, half = found.trajectory, found.result, DAYS * 86400.0 / 2
+    trajectory = found.trajectory
+    result = found.result
+    half = DAYS * 86400.0 / 2
     assert result["time"].values[~found.after][-1] == half
     assert result["time"].values[found.after][0] == half + 900.0
     np.testing.assert_array_equal(result["time"], trajectory["time"].values[3:])
@@ -157,7 +239,8 @@ def test_half_of_the_run_is_identified_and_the_record_is_complete(found):
     zone = trajectory["zone_temperature"].values
     np.testing.assert_array_equal(result["previous"], zone[2:-1])
     np.testing.assert_array_equal(result["target"], zone[3:] - zone[2:-1])
-    origin, known = found.model.origin, zone[3:][~found.after]
+    origin = found.model.origin
+    known = zone[3:][~found.after]
     assert (origin.n_samples, origin.sampling_time) == (len(known), 900.0)
     assert origin.output_range == (known.min(), known.max())
     attributes = data_of(found.folder, "model").attrs
@@ -165,17 +248,30 @@ def test_half_of_the_run_is_identified_and_the_record_is_complete(found):
     assert json.loads(attributes["feature_units"]) == ["degC"] * 6 + ["kg/s"] * 3
 
 
-def test_same_seed_gives_the_same_bits_and_another_seed_other_ones(found, tmp_path, caplog, monkeypatch):
+def test_same_seed_gives_the_same_bits_and_another_seed_other_ones(
+    found, tmp_path, caplog, monkeypatch
+):
     caplog.set_level("INFO")
-    original, measured = identification.summarise, {}
-    monkeypatch.setattr(identification, "summarise", lambda *given: measured.update(given[2]) or original(*given))
+    original = identification.summarise
+    measured = {}
+    monkeypatch.setattr(
+        identification,
+        "summarise",
+        lambda *given: measured.update(given[2]) or original(*given),
+    )
     (again := tmp_path / "again").mkdir()
     assert identification.run(configured(*SHORT), again) == found.summary["smse"]
     seconds = summary_of(again)["times"]
     assert seconds["loop"] + seconds["training"] == pytest.approx(measured["loop"], rel=1e-9)
     assert not list(again.glob("*.png"))
-    text = "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("experiments"))
-    told = (f"{found.summary['smse']:.3g}", str(found.summary["n_inserted"]), str(again))
+    text = "\n".join(
+        record.getMessage() for record in caplog.records if record.name.startswith("experiments")
+    )
+    told = (
+        f"{found.summary['smse']:.3g}",
+        str(found.summary["n_inserted"]),
+        str(again),
+    )
     assert all(words in text for words in told)
     other = execute(tmp_path / "other", *SHORT, "seed=1")
     for kind in DATA:
@@ -187,23 +283,40 @@ def test_same_seed_gives_the_same_bits_and_another_seed_other_ones(found, tmp_pa
 
 def test_hyperparameters_that_follow_the_stream_are_told(found, tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    eager = ("training=adaptive", "training.interval=10", "training.significance=0.2", "learning=stored")
+    eager = (
+        "training=adaptive",
+        "training.interval=10",
+        "training.significance=0.2",
+        "learning=stored",
+    )
     folder = execute(tmp_path, *SHORT, *eager)
-    result, summary, model = data_of(folder, "result"), summary_of(folder), Model.load(folder / "model.nc")
+    result = data_of(folder, "result")
+    summary = summary_of(folder)
+    model = Model.load(folder / "model.nc")
     assert result.sizes["estimate"] == summary["n_estimates"] > 0
     at = result["estimate_sample"].values
     assert phases(result)[1][at].all()
     assert ((at + 1 - N_INITIAL) % 10 == 0).all()
     np.testing.assert_array_equal(result["estimate_time"].values, result["time"].values[at])
     told = summary["hyperparameters"]
-    assert model.gp.noise_variance == result["estimate_noise_variance"].values[-1] == told["noise_variance"]
+    assert (
+        model.gp.noise_variance
+        == result["estimate_noise_variance"].values[-1]
+        == told["noise_variance"]
+    )
     scales = told["kernel"]["length_scales"]
-    np.testing.assert_allclose(result["estimate_length_scale"].values[-1], list(scales.values()), rtol=1e-12)
+    np.testing.assert_allclose(
+        result["estimate_length_scale"].values[-1], list(scales.values()), rtol=1e-12
+    )
     assert list(scales) == result["feature"].values.tolist()
-    assert summary["times"]["adaptation"] == pytest.approx(sum(json.loads(result.attrs["estimate_seconds"])))
+    assert summary["times"]["adaptation"] == pytest.approx(
+        sum(json.loads(result.attrs["estimate_seconds"]))
+    )
     (line,) = [record.message for record in caplog.records if "estimated anew" in record.message]
     assert f"anew {summary['n_estimates']} times" in line
-    first, n = int(at[0]), int(result["estimate_n_errors"][0])  # errors so far, by the noise of the training
+    # errors so far, by the noise of the training
+    first = int(at[0])
+    n = int(result["estimate_n_errors"][0])
     assert n == min(first + 1 - N_INITIAL, 100)
     window = slice(first + 1 - n, first + 1)
     squares = (result["target"] - result["mean"]).values[window] ** 2
@@ -226,7 +339,9 @@ ENDS = {"initial": 10, "online": 60, "validation": 24 * 4 * DAYS // 2 + 30}  # s
     ],
     ids=repr,
 )
-def test_a_run_that_ends_early_is_the_beginning_of_the_whole_one(phase, error, finished, monkeypatch, tmp_path):
+def test_a_run_that_ends_early_is_the_beginning_of_the_whole_one(
+    phase, error, finished, monkeypatch, tmp_path
+):
     original = identification.live_source
 
     def source(config):
@@ -239,10 +354,18 @@ def test_a_run_that_ends_early_is_the_beginning_of_the_whole_one(phase, error, f
     with pytest.raises((Stopped, type(error))) as caught:
         execute(tmp_path, *SHORT)
     interrupt = isinstance(error, KeyboardInterrupt)
-    assert getattr(caught.value, "exit_code", None) == (130 if interrupt else None), "a bug keeps its traceback"
-    summary, part, whole = summary_of(tmp_path), data_of(tmp_path, "result"), data_of(finished, "result")
+    assert getattr(caught.value, "exit_code", None) == (130 if interrupt else None), (
+        "a bug keeps its traceback"
+    )
+    summary = summary_of(tmp_path)
+    part = data_of(tmp_path, "result")
+    whole = data_of(finished, "result")
     initial, online, after = (int(mask.sum()) for mask in phases(part))
-    assert (initial, online, after) == (summary["n_initial"], summary["n_seen"], summary["n_validation"])
+    assert (initial, online, after) == (
+        summary["n_initial"],
+        summary["n_seen"],
+        summary["n_validation"],
+    )
     assert initial + online + after == ENDS[phase] - 3
     assert data_of(tmp_path, "trajectory").sizes["time"] == ENDS[phase]
     assert (online > 0, after > 0) == (phase != "initial", phase == "validation")
@@ -257,11 +380,15 @@ def test_a_run_that_ends_early_is_the_beginning_of_the_whole_one(phase, error, f
 def test_files_that_cannot_be_written_are_named_and_lose_nothing_else(finished, tmp_path):
     """Files may not grow beyond a limit that the summary, the model and the figures keep."""
     longer = (*SHORT, f"duration={8 * DAYS}d")
-    sizes = {path.name: path.stat().st_size for path in execute(tmp_path / "free", *longer).iterdir()}
-    kept, lost = {"summary.json", "model.nc"}, {"trajectory.nc", "narx.nc", "result.nc"}
+    sizes = {
+        path.name: path.stat().st_size for path in execute(tmp_path / "free", *longer).iterdir()
+    }
+    kept = {"summary.json", "model.nc"}
+    lost = {"trajectory.nc", "narx.nc", "result.nc"}
     limit = (max(sizes[name] for name in kept) + min(sizes[name] for name in lost)) // 2
     assert max(sizes[name] for name in kept) < limit < min(sizes[name] for name in lost), sizes
-    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
         with pytest.raises(store.StoreError, match="File too large") as caught:
@@ -280,7 +407,9 @@ def test_files_that_cannot_be_written_are_named_and_lose_nothing_else(finished, 
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_second_process_draws_half_of_the_figures_and_this_one_what_it_could_not(fails, tmp_path, monkeypatch):
+def test_a_second_process_draws_half_of_the_figures_and_this_one_what_it_could_not(
+    fails, tmp_path, monkeypatch
+):
     own = os.getpid()
 
     def png(figure):
@@ -289,27 +418,52 @@ def test_a_second_process_draws_half_of_the_figures_and_this_one_what_it_could_n
 
     monkeypatch.setattr(style, "png", png)
     monkeypatch.setenv("PYTHON_CPU_COUNT", "2")
-    drawn = [int(path.read_text()) == own for path in execute(tmp_path, *SHORT, "figures=true").glob("*.png")]
+    drawn = [
+        int(path.read_text()) == own
+        for path in execute(tmp_path, *SHORT, "figures=true").glob("*.png")
+    ]
     assert sorted(drawn) == ([True] * 4 if fails else [False, False, True, True])
 
 
 def test_a_bad_model_is_called_bad():
-    poor, band = "no better than no change", "the 95 % band covers "
-    cases = [(0.3, 0.95, []), (0.3, 0.6, [f"{band}60.0 %"]), (0.99, 1.0, [poor, f"{band}100.0 %"])]
+    poor = "no better than no change"
+    band = "the 95 % band covers "
+    cases = [
+        (0.3, 0.95, []),
+        (0.3, 0.6, [f"{band}60.0 %"]),
+        (0.99, 1.0, [poor, f"{band}100.0 %"]),
+    ]
     for score, coverage, expected in cases:
         summary = {"smse": score, "smse_no_change": 1.0, "coverage_95": coverage}
-        assert all(words in line for words, line in zip(expected, _quality_warnings(summary), strict=True))
-    assert ["n_initial" in _quality_warnings(summary, is_stream=one)[0] for one in (True, False)] == [True, False]
+        assert all(
+            words in line for words, line in zip(expected, _quality_warnings(summary), strict=True)
+        )
+    assert [
+        "n_initial" in _quality_warnings(summary, is_stream=one)[0] for one in (True, False)
+    ] == [True, False]
 
 
 def test_what_a_training_did_not_simulate_is_not_called_divergent():
     tried = [{"route": "A", "held_out_rmse": None, "refusal": "A: the pole"}]
-    tried += [{"route": "B", "held_out_rmse": value, "folds": [1.0], "refusal": ""} for value in (None, 0.5)]
-    summary = {"training": {"tried": tried}, "times": {"loop": 1.0, "training": 0.0}, "target_unit": "V"}
+    tried += [
+        {"route": "B", "held_out_rmse": value, "folds": [1.0], "refusal": ""}
+        for value in (None, 0.5)
+    ]
+    summary = {
+        "training": {"tried": tried},
+        "times": {"loop": 1.0, "training": 0.0},
+        "target_unit": "V",
+    }
     source = SimpleNamespace(n_seen=1, activity="reading")
-    result = SimpleNamespace(identification=SimpleNamespace(initial=None, model=None), source=source)
+    result = SimpleNamespace(
+        identification=SimpleNamespace(initial=None, model=None), source=source
+    )
     error = "in free run on 1 held-out part"
-    expected = ["Tried A: not taken; the pole", f"Tried B: RMSE diverges {error}", f"Tried B: RMSE 0.5 V {error}"]
+    expected = [
+        "Tried A: not taken; the pole",
+        f"Tried B: RMSE diverges {error}",
+        f"Tried B: RMSE 0.5 V {error}",
+    ]
     assert _describe_training(summary, result)[:3] == expected
 
 
@@ -321,13 +475,17 @@ FULL = 2000  # points of the full GP
 
 def full_smse(folder):
     """SMSE of a GP on spread points of the identified part, same hyper-parameters."""
-    model, rows = Model.load(folder / "model.nc"), data_of(folder, "narx")
+    model = Model.load(folder / "model.nc")
+    rows = data_of(folder, "narx")
     initial, online, after = phases(data_of(folder, "result"))
     chosen = np.linspace(0, (initial | online).sum() - 1, FULL).astype(int)
-    z, y = model.scaling.transform(rows["regressor"].values), rows["target"].values
+    z = model.scaling.transform(rows["regressor"].values)
+    y = rows["target"].values
     gp = OnlineGP(model.gp.kernel, noise_variance=model.gp.noise_variance, budget=FULL)
     gp.fit(z[chosen], y[chosen] - model.mean.value)
-    mean = gp.kernel(z[after], gp.inputs[gp.age_order]) @ gp.state()["weights"]  # variances would cost most
+    mean = (
+        gp.kernel(z[after], gp.inputs[gp.age_order]) @ gp.state()["weights"]
+    )  # variances would cost most
     np.testing.assert_allclose(mean[:20], gp.predict(z[after][:20])[0], rtol=1e-6, atol=1e-8)
     return smse(y[after], mean + model.mean.value)
 
@@ -344,7 +502,9 @@ def median(years, key):
 
 
 @pytest.mark.slow
-def test_medians_are_at_most_half_of_no_learning_close_to_a_full_gp_and_bands_are_honest(years):
+def test_medians_are_at_most_half_of_no_learning_close_to_a_full_gp_and_bands_are_honest(
+    years,
+):
     smse = median(years, "smse")
     assert smse <= 0.5 * min(median(years, "smse_no_change"), median(years, "smse_initial"))
     assert smse <= 1.3 * float(np.median([full_smse(folder) for folder in years]))
@@ -364,10 +524,14 @@ def timeless(summary, *more):
 def assert_same(folder, full, name=""):
     """Record and model of a job's file and of the full outputs: the same bits and attributes."""
     under = f"/{name}" * bool(name)
-    record, result = data_of(folder, "job", f"record{under}"), data_of(full / name, "result")
+    record = data_of(folder, "job", f"record{under}")
+    result = data_of(full / name, "result")
     assert bits(record) == bits(result)
-    assert all(str(record[key].attrs) == str(variable.attrs) for key, variable in result.variables.items())
-    one, other = data_of(folder, "job", f"model{under}"), data_of(full / name, "model")
+    assert all(
+        str(record[key].attrs) == str(variable.attrs) for key, variable in result.variables.items()
+    )
+    one = data_of(folder, "job", f"model{under}")
+    other = data_of(full / name, "model")
     assert bits(one) == bits(other)
     for key in ("digest", "target_unit", "feature_units"):
         assert one.attrs[key] == other.attrs[key]
@@ -382,20 +546,36 @@ def lean(tmp_path_factory):
 def test_a_lean_run_is_one_file_with_the_bits_of_a_full_one(lean, finished):
     assert tree(lean) == {FILE}
     assert_same(lean, finished)
-    found, summary = data_of(lean, "job", "summary"), read_summary(lean / FILE)
+    found = data_of(lean, "job", "summary")
+    summary = read_summary(lean / FILE)
     assert timeless(summary) == timeless(summary_of(finished))
     assert set(found.data_vars) == set(VARIABLES) <= set(NUMBERS)
     for name, variable in found.data_vars.items():
         assert (variable.shape, variable.item()) == ((), summary[name])
         assert variable.attrs["long_name"] == NUMBERS[name][1]
-    assert (found["rmse"].attrs["units"], found["mean_variance"].attrs["units"]) == ("K", "K2")
-    assert list(store.read_attributes(lean / FILE, kind="job")) == ["", "summary", "record", "model"]
+    assert (found["rmse"].attrs["units"], found["mean_variance"].attrs["units"]) == (
+        "K",
+        "K2",
+    )
+    assert list(store.read_attributes(lean / FILE, kind="job")) == [
+        "",
+        "summary",
+        "record",
+        "model",
+    ]
 
 
 def test_the_model_is_loaded_validated_and_exported(record, tmp_path):
     """Of one output, whose hyper-parameters follow the stream."""
-    given = (*record, ONE, "training.on_records=true", "training.interval=10", "training.significance=0.5")
-    one, full = execute(tmp_path / "lean", *given, LEAN), execute(tmp_path / "full", *given)
+    given = (
+        *record,
+        ONE,
+        "training.on_records=true",
+        "training.interval=10",
+        "training.significance=0.5",
+    )
+    one = execute(tmp_path / "lean", *given, LEAN)
+    full = execute(tmp_path / "full", *given)
     assert data_of(one, "job", "record").sizes["estimate"] > 0
     assert_same(one, full)
     x = np.random.default_rng(0).normal(size=(6, 2))
@@ -403,16 +583,31 @@ def test_the_model_is_loaded_validated_and_exported(record, tmp_path):
     for model in (Model.load(one / FILE), JointModel.load(one / FILE).models[0]):
         np.testing.assert_array_equal(model.predict(x), expected)
     measured = read_summary(one / FILE)["free_run"]
-    assert measured == json.loads((full / "validation.json").read_text())["free_run"] == summary_of(full)["free_run"]
+    assert (
+        measured
+        == json.loads((full / "validation.json").read_text())["free_run"]
+        == summary_of(full)["free_run"]
+    )
     data = [override for override in record if override.startswith("data")]
-    options = (f"model={one / FILE}", *data, ONE, "figures=false", "propagation=mean_only", "horizons=[1]")
+    options = (
+        f"model={one / FILE}",
+        *data,
+        ONE,
+        "figures=false",
+        "propagation=mean_only",
+        "horizons=[1]",
+    )
     judge = configured(*options, command="validate")
     export.run(configured(options[0], command="export"), tmp_path)
-    np.testing.assert_allclose(runpy.run_path(str(tmp_path / "job.py"))["predict"](x)[0], expected.mean)
+    np.testing.assert_allclose(
+        runpy.run_path(str(tmp_path / "job.py"))["predict"](x)[0], expected.mean
+    )
     assert validation.run(judge, tmp_path) == pytest.approx(measured["rmse"], rel=1e-12)
 
 
-def test_a_fault_in_the_free_run_of_several_outputs_keeps_what_each_has_found(monkeypatch, record, tmp_path):
+def test_a_fault_in_the_free_run_of_several_outputs_keeps_what_each_has_found(
+    monkeypatch, record, tmp_path
+):
     def fail(*arguments):
         raise IndexError
 
@@ -420,10 +615,15 @@ def test_a_fault_in_the_free_run_of_several_outputs_keeps_what_each_has_found(mo
     with pytest.raises(IndexError):
         execute(tmp_path, *record, *BOTH, LEAN)
     assert tree(tmp_path) == {FILE}
-    assert [one["n_points"] for one in read_summary(tmp_path / FILE).values()] == [15, 15]
+    assert [one["n_points"] for one in read_summary(tmp_path / FILE).values()] == [
+        15,
+        15,
+    ]
 
 
-def test_a_multirun_is_lean_by_itself_and_full_outputs_have_the_one_file_too(monkeypatch, record, tmp_path):
+def test_a_multirun_is_lean_by_itself_and_full_outputs_have_the_one_file_too(
+    monkeypatch, record, tmp_path
+):
     monkeypatch.setattr(identification, "is_multirun", lambda: True)
     assert tree(execute(tmp_path / "lean", *record, ONE, "narx.target=all")) == {FILE}
     full = execute(tmp_path / "full", *record, ONE, "outputs=full")
@@ -438,29 +638,40 @@ def test_a_multirun_is_lean_by_itself_and_full_outputs_have_the_one_file_too(mon
 
 
 def test_every_output_has_a_model_of_the_same_regressors(record, tmp_path):
-    one, full = execute(tmp_path / "lean", *record, *BOTH, LEAN), execute(tmp_path / "full", *record, *BOTH)
-    found, judged = read_summary(one / FILE), json.loads((full / "validation.json").read_text())
+    one = execute(tmp_path / "lean", *record, *BOTH, LEAN)
+    full = execute(tmp_path / "full", *record, *BOTH)
+    found = read_summary(one / FILE)
+    judged = json.loads((full / "validation.json").read_text())
     assert tree(one) == {FILE}
     assert FILE not in tree(full)
     assert list(found) == ["y", "z"]
     x = np.random.default_rng(0).normal(size=(5, 3))
-    models, same = JointModel.load(full / "model.nc").models, JointModel.load(one / FILE).models
+    models = JointModel.load(full / "model.nc").models
+    same = JointModel.load(one / FILE).models
     for (name, summary), *pair in zip(found.items(), models, same, strict=True):
-        own, alone = summary_of(full / name), Model.load(full / name / "model.nc")
+        own = summary_of(full / name)
+        alone = Model.load(full / name / "model.nc")
         assert summary["free_run"] == judged["free_run"][name]
         assert {*judged["warnings"]} <= {*summary["warnings"]}
         assert timeless(summary) == timeless(own)
         same_lags, best = summary["linear"].values()
-        orders, window = [best[key] for key in ("na", "nb", "nk")], summary["free_run"]["window"]
+        orders = [best[key] for key in ("na", "nb", "nk")]
+        window = summary["free_run"]["window"]
         pairs = [(one["u"][:, None], one[name]) for one in (signals(60, 2), signals(30, 5))]
         errors = naive_arx(*pairs, *orders, max(window, orders[0], orders[1] + orders[2] - 1))
-        assert (same_lags["free_run_rmse"], best["free_run_rmse"]) == (None, pytest.approx(errors[1]))
+        assert (same_lags["free_run_rmse"], best["free_run_rmse"]) == (
+            None,
+            pytest.approx(errors[1]),
+        )
         note = any("predicts better in free run" in warning for warning in summary["warnings"])
         assert note == (summary["free_run"]["rmse"] > 1.01 * best["free_run_rmse"])
         assert_same(one, full, name)
         for model in pair:
             np.testing.assert_array_equal(model.predict(x), alone.predict(x))
-    with pytest.raises(store.StoreError, match=r"holds models of \['y', 'z'\]: read it with .*JointModel"):
+    with pytest.raises(
+        store.StoreError,
+        match=r"holds models of \['y', 'z'\]: read it with .*JointModel",
+    ):
         Model.load(one / FILE)
 
 
@@ -475,7 +686,8 @@ def test_a_full_disk_leaves_nothing(record, tmp_path, monkeypatch):
 
 
 def test_a_damaged_file_is_refused(lean, tmp_path):
-    content, path = (lean / FILE).read_bytes(), tmp_path / FILE
+    content = (lean / FILE).read_bytes()
+    path = tmp_path / FILE
     for share in (0.0, 0.9999):
         path.write_bytes(content[: int(share * len(content))])
         for load in (read_summary, Model.load, JointModel.load):

@@ -1,4 +1,6 @@
-"""Slurm through submitit: the tasks it submits, what becomes of them, what it leaves. There is no real Slurm here."""
+"""Slurm through submitit: the tasks it submits, what becomes of them, what it leaves. There is no
+real Slurm here.
+"""
 
 import os
 import re
@@ -16,7 +18,12 @@ from sweep_jobs import DRIVER, attempts, driven, job, jobs, wait_until
 
 from experiments.sweeps import slurm_engine
 from experiments.sweeps.engines import EngineStopped
-from experiments.sweeps.slurm_engine import LocalSubmission, SlurmQueue, Submission, TaskBook
+from experiments.sweeps.slurm_engine import (
+    LocalSubmission,
+    SlurmQueue,
+    Submission,
+    TaskBook,
+)
 from experiments.sweeps.store import ATTEMPTS, Outcome
 from experiments.sweeps.task import keep
 
@@ -29,15 +36,29 @@ def by_number(outcomes):
 
 
 class Imagined:
-    """Tasks that run in this process when they are looked at; each ends as its job's `fate` says."""
+    """Tasks that run in this process when they are looked at; each ends as its job's `fate`
+    says.
+    """
 
     poll = settle = 0.0
 
     def __init__(self, fates=None, held=(), looks=1000, eager=False):
         self.fates = {number: list(fate) for number, fate in (fates or {}).items()}
-        self.sent, self.places, self.cancelled, self.cleared, self.errors = [], [], [], {}, {}
-        self.batches, self.running, self.refusals, self.silent, self.full = {}, set(), 0, False, False
-        self.held, self.looks = set(held), looks  # tasks that run on, for so many looks
+        self.sent = []
+        self.places = []
+        self.cancelled = []
+        self.cleared = {}
+        self.errors = {}
+        self.batches, self.running, self.refusals, self.silent, self.full = (
+            {},
+            set(),
+            0,
+            False,
+            False,
+        )
+        # tasks that run on, for so many looks
+        self.held = set(held)
+        self.looks = looks
         self.eager = eager  # whether tasks run while they are sent
 
     def send(self, batches, at_a_time):
@@ -78,7 +99,10 @@ class Imagined:
                 file.write("1\n")
             if end == "killed":
                 return
-            keep(Outcome(one.number, end == "done", 1.0, error="" if end == "done" else end), one)
+            keep(
+                Outcome(one.number, end == "done", 1.0, error="" if end == "done" else end),
+                one,
+            )
             if end == "limit":  # its guard said why and killed the task
                 return
 
@@ -104,7 +128,9 @@ def outcomes_of(submission, folder, todo, workers=100, jobs_per_task=1, array_si
     return TaskBook(settings, submission).outcomes(todo)
 
 
-def test_a_task_that_dies_loses_only_the_job_it_was_at_and_two_of_them_fail_it(tmp_path):
+def test_a_task_that_dies_loses_only_the_job_it_was_at_and_two_of_them_fail_it(
+    tmp_path,
+):
     todo = jobs(tmp_path, ["number"] * 7)
     place = Imagined({1: ["killed"], 4: ["limit"]})
     found = by_number(outcomes_of(place, tmp_path, todo, jobs_per_task=3))
@@ -117,13 +143,22 @@ def test_a_task_that_dies_loses_only_the_job_it_was_at_and_two_of_them_fail_it(t
     place = Imagined({0: ["killed"]}, eager=True)
     assert next(outcomes_of(place, tmp_path / "eager", jobs(tmp_path / "eager", ["number"]))).done
     place = Imagined({0: ["killed"] * 2})
-    found = by_number(outcomes_of(place, tmp_path / "two", jobs(tmp_path / "two", ["number"] * 2), jobs_per_task=2))
+    found = by_number(
+        outcomes_of(
+            place,
+            tmp_path / "two",
+            jobs(tmp_path / "two", ["number"] * 2),
+            jobs_per_task=2,
+        )
+    )
     assert (found[0].done, found[1].done) == (False, True)
     assert found[0].error.startswith("its worker was killed twice")
     assert "log: /log/1.err" in found[0].error
     assert place.sent == [[[0, 1]], [[0, 1]], [[1]]]
     place = Imagined({0: ["before"] * 9, 1: ["unstored"] * 2})
-    found = by_number(outcomes_of(place, tmp_path / "more", jobs(tmp_path / "more", ["number"] * 2)))
+    found = by_number(
+        outcomes_of(place, tmp_path / "more", jobs(tmp_path / "more", ["number"] * 2))
+    )
     assert (found[0].done, found[1].done) == (False, False)
     assert found[1].error.startswith("OSError: the outcome could not be stored; log: ")
     assert sum(map(len, place.sent)) == 4
@@ -135,17 +170,23 @@ def test_no_more_tasks_are_sent_than_may_run(tmp_path):
     assert [len(batches) for batches in place.sent] == [2, 2, 2, 1]
     assert place.places == [3, 3, 3, 3]
     place = Imagined(held={"0"})  # it keeps its place
-    running = outcomes_of(place, tmp_path / "held", jobs(tmp_path / "held", ["number"] * 6), workers=3)
+    running = outcomes_of(
+        place, tmp_path / "held", jobs(tmp_path / "held", ["number"] * 6), workers=3
+    )
     assert [next(running).number for _ in range(5)] == [1, 2, 3, 4, 5]
     assert place.sent == [[[0], [1], [2]], [[3], [4]], [[5]]]
     assert place.places == [3, 2, 2]
 
 
-def test_refused_tasks_wait_for_those_that_are_there_and_a_silent_queue_stops_the_sweep(tmp_path, monkeypatch):
+def test_refused_tasks_wait_for_those_that_are_there_and_a_silent_queue_stops_the_sweep(
+    tmp_path, monkeypatch
+):
     place = Imagined(held={"1"})
     running = outcomes_of(place, tmp_path, jobs(tmp_path, ["number"] * 4), workers=2, array_size=2)
     assert next(running).number == 0
-    place.full, place.looks = True, 3  # while one is there, which ends after three looks
+    # while one is there, which ends after three looks
+    place.full = True
+    place.looks = 3
     assert sorted(outcome.number for outcome in running) == [1, 2, 3]
     assert place.refusals == 1
     assert place.sent == [[[0], [1]], [[2], [3]]]
@@ -158,7 +199,9 @@ def test_refused_tasks_wait_for_those_that_are_there_and_a_silent_queue_stops_th
     assert not place.cancelled
 
 
-def test_the_same_command_takes_over_what_still_runs_and_cancels_what_was_changed(tmp_path):
+def test_the_same_command_takes_over_what_still_runs_and_cancels_what_was_changed(
+    tmp_path,
+):
     def left(folder, todo, **options):
         """A submission with the tasks of a sweep that was killed: all of them run on."""
         place = Imagined(held=map(str, range(9)), looks=3)
@@ -169,7 +212,9 @@ def test_the_same_command_takes_over_what_still_runs_and_cancels_what_was_change
 
     todo = jobs(tmp_path / "a", ["number"] * 4)
     place = left(tmp_path / "a", todo, jobs_per_task=2)
-    found = by_number(outcomes_of(place, tmp_path / "a", todo[1:], jobs_per_task=2))  # the first was finished
+    found = by_number(
+        outcomes_of(place, tmp_path / "a", todo[1:], jobs_per_task=2)
+    )  # the first was finished
     assert sorted(found) == [1, 2, 3]
     assert place.sent == [[[0, 1], [2, 3]]]
     assert [attempts(one) for one in todo] == [1, 1, 1, 1]
@@ -193,8 +238,12 @@ def test_the_same_command_takes_over_what_still_runs_and_cancels_what_was_change
 # --- Slurm's commands
 
 
-def test_the_script_asks_for_what_was_set_and_tasks_are_found_by_the_name_of_the_sweep(tmp_path, monkeypatch):
-    slurm, commands = tmp_path / "state", tmp_path / "bin"  # a Slurm that is not there: its state, its commands
+def test_the_script_asks_for_what_was_set_and_tasks_are_found_by_the_name_of_the_sweep(
+    tmp_path, monkeypatch
+):
+    # a Slurm that is not there: its state, its commands
+    slurm = tmp_path / "state"
+    commands = tmp_path / "bin"
     slurm.mkdir()
     commands.mkdir()
     for name in ("sbatch", "srun", "squeue", "scancel"):
@@ -203,21 +252,40 @@ def test_the_script_asks_for_what_was_set_and_tasks_are_found_by_the_name_of_the
     monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_SLURM", str(slurm))
     monkeypatch.setattr(Submission, "poll", 0.02)
-    asked = {"partition": "short", "account": "physics", "qos": "low", "constraint": "epyc"}
-    own = {"setup": ["module load python/3.11"], "additional_parameters": {"exclude": "node7"}}
+    asked = {
+        "partition": "short",
+        "account": "physics",
+        "qos": "low",
+        "constraint": "epyc",
+    }
+    own = {
+        "setup": ["module load python/3.11"],
+        "additional_parameters": {"exclude": "node7"},
+    }
     limits = {"time_limit": "10min", "memory_limit": "2GB"}
     with monkeypatch.context() as context:
         context.setenv("PATH", str(tmp_path))
-        with pytest.raises(EngineStopped, match="needs Slurm's sbatch, srun, squeue, scancel, not found on PATH"):
+        with pytest.raises(
+            EngineStopped,
+            match="needs Slurm's sbatch, srun, squeue, scancel, not found on PATH",
+        ):
             next(SlurmQueue(tmp_path).run([job(tmp_path, 0, "number")]))
     place = Submission(SlurmQueue(tmp_path / "sweep", cpus_per_task=2, **asked, **own, **limits))
     names = place.send([(one,) for one in jobs(tmp_path / "sweep", ["number"] * 3)], 2)
     assert names == ["100_0", "100_1", "100_2"]
     script = (slurm / "100.sh").read_text()
     options = dict(re.findall(r"^#SBATCH --([a-z-]+)=?(.*)$", script, flags=re.MULTILINE))
-    expected = asked | {"array": "0-2%2", "cpus-per-task": "2", "exclude": "node7", "no-requeue": "", "nodes": "1"}
+    expected = asked | {
+        "array": "0-2%2",
+        "cpus-per-task": "2",
+        "exclude": "node7",
+        "no-requeue": "",
+        "nodes": "1",
+    }
     assert {name: options[name] for name in expected} == expected
-    assert 600 + 5 + 60 + 30 + 60 <= int(options["time"]) * 60 <= 840  # above that of the job, and Slurm's early signal
+    assert (
+        600 + 5 + 60 + 30 + 60 <= int(options["time"]) * 60 <= 840
+    )  # above that of the job, and Slurm's early signal
     assert re.fullmatch(r"sysid-[0-9a-f]{8}", options["job-name"])
     assert 2e9 < int(options["mem"].removesuffix("M")) * 2**20 < 3e9
     assert "wckey" not in options
@@ -248,7 +316,10 @@ def test_the_script_asks_for_what_was_set_and_tasks_are_found_by_the_name_of_the
     assert {path.read_text() for path in slurm.glob("*.state")} == {"CANCELLED by 0"}
     assert not (tmp_path / "sweep" / ".slurm").exists()
     (slurm / "refuse").touch()
-    with pytest.raises(EngineStopped, match=r"could not be submitted: .*invalid partition specified: nowhere") as stop:
+    with pytest.raises(
+        EngineStopped,
+        match=r"could not be submitted: .*invalid partition specified: nowhere",
+    ) as stop:
         list(SlurmQueue(tmp_path / "other").run([job(tmp_path / "other", 0, "number")]))
     assert "\n" not in str(stop.value)
 
@@ -271,11 +342,15 @@ def test_local_tasks_of_a_killed_sweep_are_taken_over(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_processes_are_tasks_by_their_command_line_and_what_is_left_of_them_is_told(tmp_path):
+def test_processes_are_tasks_by_their_command_line_and_what_is_left_of_them_is_told(
+    tmp_path,
+):
     place = LocalSubmission(SlurmQueue(tmp_path))
     words = [str(tmp_path / ".slurm"), "submitit.local._local"]
     for command, is_task in ((words[:1], False), (words, True)):
-        with subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)", *command]) as process:
+        with subprocess.Popen(
+            [sys.executable, "-S", "-c", "import time; time.sleep(60)", *command]
+        ) as process:
             names = [str(os.getpid()), str(process.pid), "999999999"]
             there = {str(process.pid): True} if is_task else {}
             assert wait_until(lambda names=names, there=there: place.there(names) == there)
@@ -293,7 +368,9 @@ def test_processes_are_tasks_by_their_command_line_and_what_is_left_of_them_is_t
 def test_a_task_that_slurm_warns_says_why_it_ends(tmp_path, monkeypatch):
     handlers = {number: signal.getsignal(number) for number in (signal.SIGUSR2, signal.SIGTERM)}
     try:
-        monkeypatch.setattr(slurm_engine, "execute", lambda one: os.kill(os.getpid(), signal.SIGUSR2))
+        monkeypatch.setattr(
+            slurm_engine, "execute", lambda one: os.kill(os.getpid(), signal.SIGUSR2)
+        )
         with pytest.raises(TimeoutError, match=r"limit jobs by hydra.launcher.time_limit"):
             slurm_engine.perform([job(tmp_path, 0, "number")])
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

@@ -24,7 +24,9 @@ SETTINGS = {
     "seed": 0,
 }
 TEXT = OmegaConf.to_yaml(SETTINGS)
-BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise("abcdefghij"))
+BOMB = "a: &a [x, x]\n" + "".join(
+    f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise("abcdefghij")
+)
 STRANGE = {
     "object": "system: !!python/object/apply:os.system ['touch made']\n",
     "bomb": BOMB + "system: *j\n",
@@ -48,9 +50,12 @@ def test_what_a_run_writes_is_read_and_interpolations_stay_texts():
 
 
 @pytest.mark.parametrize("strange", STRANGE)
-def test_what_a_stranger_writes_runs_nothing_and_counts_as_different(strange, tmp_path, monkeypatch):
+def test_what_a_stranger_writes_runs_nothing_and_counts_as_different(
+    strange, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    start, text = time.perf_counter(), STRANGE[strange]
+    start = time.perf_counter()
+    text = STRANGE[strange]
     assert read_configuration(text) is None
     assert not state_alike(text, text, "system")
     assert time.perf_counter() - start < 5
@@ -84,5 +89,7 @@ def test_a_comparison_says_whose_configuration_cannot_be_read(monkeypatch):
     }
     monkeypatch.setattr(comparison, "header", lambda name: {"configuration": texts[name]})
     (differ, lost) = comparison.note_differences({name: name for name in texts})
-    assert differ.endswith("learned from: seed (one 0, two 0, three 3), system (one , two {}, three )")
+    assert differ.endswith(
+        "learned from: seed (one 0, two 0, three 3), system (one , two {}, three )"
+    )
     assert lost.endswith("in the file of strange")

@@ -8,7 +8,14 @@ from naive import NaiveGP
 from reproducing import make_plan
 
 from experiments.reproduce import baselines
-from experiments.reproduce.baselines import METHODS, QUANTITIES, Fitted, Material, Method, measure
+from experiments.reproduce.baselines import (
+    METHODS,
+    QUANTITIES,
+    Fitted,
+    Material,
+    Method,
+    measure,
+)
 from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import write_part
 from experiments.reproduce.tasks import Rows, TaskData, simulate_building
@@ -33,32 +40,54 @@ def make_material(data, seed=0):
 
 
 def test_exact_gp_is_that_of_explicit_inverses():
-    data, kernel, noise = make_table(), SquaredExponential(2.0, [1.0, 2.0, 3.0]), 0.05
-    x, y = data.training_inputs, data.training_targets
-    mean, variance = baselines.condition(Hyperparameters(kernel, noise, 0.0), x, y).predict(data.test_inputs)
+    data = make_table()
+    kernel = SquaredExponential(2.0, [1.0, 2.0, 3.0])
+    noise = 0.05
+    x = data.training_inputs
+    y = data.training_targets
+    mean, variance = baselines.condition(Hyperparameters(kernel, noise, 0.0), x, y).predict(
+        data.test_inputs
+    )
     expected = NaiveGP(kernel, noise, x, y).predict(data.test_inputs)
     np.testing.assert_allclose(mean, expected[0], rtol=1e-9)
     np.testing.assert_allclose(variance, expected[1], rtol=1e-7)
     with pytest.raises(np.linalg.LinAlgError, match=r"positive definite|potrf"):
-        baselines.condition(Hyperparameters(SquaredExponential(1.0, [1.0]), 0.0, 0.0), np.zeros((3, 1)), np.zeros(3))
+        baselines.condition(
+            Hyperparameters(SquaredExponential(1.0, [1.0]), 0.0, 0.0),
+            np.zeros((3, 1)),
+            np.zeros(3),
+        )
 
 
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if "boston" in method.tasks])
+@pytest.mark.parametrize(
+    "name", [name for name, method in METHODS.items() if "boston" in method.tasks]
+)
 def test_every_method_learns_and_is_measured(name):
     found = measure(METHODS[name], make_material(make_table()))
     assert set(found) == set(QUANTITIES)
     assert all(math.isfinite(value) for value in found.values()), found
     assert 0 < found["smse"] < 0.2
-    n, m, p = 60, 8, 3
-    sizes = {"full_gp": n * n + n * p + n, "vfe": 2 * m * m + m * p + m, "linear_arx": p + 1}
+    n = 60
+    m = 8
+    p = 3
+    sizes = {
+        "full_gp": n * n + n * p + n,
+        "vfe": 2 * m * m + m * p + m,
+        "linear_arx": p + 1,
+    }
     assert found["size_bytes"] == 8 * sizes.get(name, found["size_bytes"] / 8) < 5e5
 
 
 def test_measured_scores_use_the_noisy_variance():
-    data, error = make_table(), np.where(np.arange(12) < 3, 3.0, 0.1)
+    data = make_table()
+    error = np.where(np.arange(12) < 3, 3.0, 0.1)
 
     def fit(material):
-        return Fitted(lambda x: (material.data.test_targets + error, np.full(len(x), 0.75)), 0.25, 8)
+        return Fitted(
+            lambda x: (material.data.test_targets + error, np.full(len(x), 0.75)),
+            0.25,
+            8,
+        )
 
     found = measure(Method(fit), make_material(data))
     assert found["smse"] == pytest.approx(np.mean(error**2) / np.var(data.test_targets))
@@ -70,8 +99,12 @@ def test_measured_scores_use_the_noisy_variance():
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 def test_ridge_is_the_normal_equations(ridge):
     data = make_table()
-    mean, variance = baselines.fit_linear(make_material(data), lambda _: ridge).predict(data.test_inputs)
-    x, y = data.training_inputs, data.training_targets  # standardised and centred
+    mean, variance = baselines.fit_linear(make_material(data), lambda _: ridge).predict(
+        data.test_inputs
+    )
+    # standardised and centred
+    x = data.training_inputs
+    y = data.training_targets
     weights = np.linalg.solve(x.T @ x / len(y) + ridge * np.eye(3), x.T @ y / len(y))
     np.testing.assert_allclose(mean, data.test_inputs @ weights, atol=1e-9)
     assert not variance.any()
@@ -79,7 +112,8 @@ def test_ridge_is_the_normal_equations(ridge):
 
 def test_penalties_are_chosen_in_hindsight():
     rng = np.random.default_rng(4)
-    x, y = rng.normal(size=(60, 12)), rng.normal(size=60)
+    x = rng.normal(size=(60, 12))
+    y = rng.normal(size=60)
     data = TaskData.of(Rows(x[:40], y[:40]), Rows(x[40:], y[40:]), 20)
     least_squares = np.linalg.lstsq(data.training_inputs, data.training_targets, rcond=None)[0]
     other = data._replace(test_targets=data.test_inputs @ least_squares)
@@ -92,7 +126,9 @@ def test_bilinear_features_are_the_lags_and_every_product_with_a_flow_once():
     features = baselines.add_flow_products(x[:4])
     products = {tuple(column) for column in features.T[9:].round(12)}
     assert features.shape == (4, 9 + 18 + 6)
-    assert products == {tuple((x[:4, i] * x[:4, j]).round(12)) for i in range(6, 9) for j in range(9)}
+    assert products == {
+        tuple((x[:4, i] * x[:4, j]).round(12)) for i in range(6, 9) for j in range(9)
+    }
     y = 0.3 * x[:, 0] + 0.5 * x[:, 6] * x[:, 1] - 0.2 * x[:, 7] * x[:, 8]
     data = TaskData(x[:50], y[:50], x[50:300], y[50:300], x[300:], y[300:])
     fitted = METHODS["bilinear"].fit(make_material(data))
@@ -103,12 +139,18 @@ def test_bilinear_features_are_the_lags_and_every_product_with_a_flow_once():
 
 
 def make_data(task, seed, plan):
-    return TaskData.of(*simulate_building(seed, 401), 20) if task == "building" else make_table(seed=seed)
+    return (
+        TaskData.of(*simulate_building(seed, 401), 20)
+        if task == "building"
+        else make_table(seed=seed)
+    )
 
 
 @pytest.fixture(scope="module")
 def combined(tmp_path_factory):
-    """Study of a table and a function from rows of our own, of the Building in quick size, of a task without data."""
+    """Study of a table and a function from rows of our own, of the Building in quick size, of a
+    task without data.
+    """
     tasks = ("boston", "rastrigin", "tanks", "building")
     plan = make_plan(tmp_path_factory.mktemp("baselines"), *tasks, **SMALL)
     with pytest.MonkeyPatch.context() as patch:
@@ -127,7 +169,10 @@ def test_file_order_and_shuffle_are_never_mixed(combined):
     assert int(seeds.sel(dataset="Boston", model="online_gp_adaptive")) == 2
     assert int(seeds.sel(dataset="Boston, shuffled", model="full_gp")) == 2
     assert int(seeds.sel(dataset="Boston, shuffled", model="vfe")) == 0
-    where = {title: set(combined["model"].values[seeds.sel(dataset=title).values > 0]) for title in titles}
+    where = {
+        title: set(combined["model"].values[seeds.sel(dataset=title).values > 0])
+        for title in titles
+    }
     common = {"full_gp", "vfe", "fitc", "online_gp", "online_gp_adaptive", "linear_arx"}
     assert where["Rastrigin"] == common
     assert where["Building"] == common | {"bilinear"}

@@ -12,7 +12,18 @@ from reproducing import cells_of, make_plan
 
 from experiments.reproduce import claims as guidelines
 from experiments.reproduce import paper
-from experiments.reproduce.claims import EQUAL, FAILS, HOLDS, IN_PART, LOST, MISSING, TIED, UNDECIDED, WON, Comparison
+from experiments.reproduce.claims import (
+    EQUAL,
+    FAILS,
+    HOLDS,
+    IN_PART,
+    LOST,
+    MISSING,
+    TIED,
+    UNDECIDED,
+    WON,
+    Comparison,
+)
 from experiments.reproduce.report import to_short_csv
 from experiments.reproduce.stream import VARIANTS
 from experiments.reproduce.studies import STUDIES
@@ -53,33 +64,49 @@ def test_no_claim_holds_where_it_is_reversed_and_gaps_leave_it_undecided(true_wo
     stores = world(-1.0)
     empty = {name: xr.full_like(store, np.nan, dtype=float) for name, store in true_world.items()}
     for claim in guidelines.CLAIMS:
-        name, study = claim["name"], claim["study"]
+        name = claim["name"]
+        study = claim["study"]
         assert of_task(name, stores).verdict == "does not hold", name
         rest = {other: store for other, store in true_world.items() if other != study}
         found = of_task(name, rest)
-        assert (found.verdict, found.needs, found.places) == ("undecided", f"{study}.nc", {})
+        assert (found.verdict, found.needs, found.places) == (
+            "undecided",
+            f"{study}.nc",
+            {},
+        )
         found = of_task(name, empty)
         assert found.verdict == "undecided", name
         assert study in found.needs
 
 
 def test_pairs_are_formed_within_a_seed(true_world):
-    """Between seeds the SMSE varies far more than between criteria: only pairs show the difference."""
-    smse = true_world["table_2"]["smse"].sel(dataset="Rastrigin", setting="trained", threshold_choice="published")
-    best, next_best = (smse.sel(criterion=name, variant="none").values for name in (LIKELIHOOD, RELEVANCE))
+    """Between seeds the SMSE varies far more than between criteria: only pairs show the
+    difference.
+    """
+    smse = true_world["table_2"]["smse"].sel(
+        dataset="Rastrigin", setting="trained", threshold_choice="published"
+    )
+    best, next_best = (
+        smse.sel(criterion=name, variant="none").values for name in (LIKELIHOOD, RELEVANCE)
+    )
     assert best.max() > next_best.min()
     place = of_task("lowest_smse_table_2", true_world).places["Rastrigin"]
     assert place.median == pytest.approx(np.median(np.log(best / next_best)))
     assert place.n == SEEDS
-    assert of_task("lowest_smse_table_2", true_world).n_tested == sum(t.is_random for t in PAPER_TASKS.values())
+    assert of_task("lowest_smse_table_2", true_world).n_tested == sum(
+        t.is_random for t in PAPER_TASKS.values()
+    )
     logs = np.log(smse)
-    level = (logs.sel(variant="in_sample") - logs.sel(variant="none")).mean("criterion")  # of three criteria
+    level = (logs.sel(variant="in_sample") - logs.sel(variant="none")).mean(
+        "criterion"
+    )  # of three criteria
     found = of_task("harmless_table_2_in_sample", true_world)
     assert found.places["Rastrigin"].median == pytest.approx(float(level.median()))
 
 
 def test_own_thresholds_count_where_all_compared_cells_have_one(true_world):
-    claim, store = by_name("lowest_smse_table_4"), true_world["table_4"].copy(deep=True)
+    claim = by_name("lowest_smse_table_4")
+    store = true_world["table_4"].copy(deep=True)
 
     def values(**changes):
         found = guidelines.find_places(claim | changes, "trained", store)
@@ -96,50 +123,84 @@ def test_own_thresholds_count_where_all_compared_cells_have_one(true_world):
     np.testing.assert_array_equal(values(own=False), published)
 
 
-def test_a_threshold_that_a_setting_leaves_out_is_replaced_by_the_next_and_told(true_world):
-    every_other = true_world["figure_building"].isel(threshold=slice(None, None, 2))  # 0.05, 0.1, ... K
+def test_a_threshold_that_a_setting_leaves_out_is_replaced_by_the_next_and_told(
+    true_world,
+):
+    every_other = true_world["figure_building"].isel(
+        threshold=slice(None, None, 2)
+    )  # 0.05, 0.1, ... K
     store = every_other.reindex(threshold=true_world["figure_building"]["threshold"])
-    growth = of_task("building_acceptance_flattens", {"figure_building": store}).places["Prior entropy"]
+    growth = of_task("building_acceptance_flattens", {"figure_building": store}).places[
+        "Prior entropy"
+    ]
     assert growth.comparison == "growth from 0.1 K with / without acceptance"
-    points = np.log1p(store["n_revised"].sel(setting="trained", criterion=ENTROPY, threshold=[0.05, 0.1]).values)
+    points = np.log1p(
+        store["n_revised"].sel(setting="trained", criterion=ENTROPY, threshold=[0.05, 0.1]).values
+    )
     grown = (points[:, 0] - points[:, 1])[[0, 1]]  # without, with acceptance
     assert growth.median == pytest.approx(np.median(grown[1] - grown[0]))
     assert growth.outcome == "won"
-    lowest = of_task("building_acceptance_flattens", {"figure_building": store.where(store["threshold"] >= 0.1)})
-    assert (lowest.verdict, lowest.places) == ("undecided", {}), "nothing has grown at the lowest threshold"
+    lowest = of_task(
+        "building_acceptance_flattens",
+        {"figure_building": store.where(store["threshold"] >= 0.1)},
+    )
+    assert (lowest.verdict, lowest.places) == ("undecided", {}), (
+        "nothing has grown at the lowest threshold"
+    )
     low = of_task("building_no_gain", {"figure_building": store.where(store["threshold"] != 0.15)})
-    gain, curve = low.places["Prior entropy"], store["smse"].sel(setting="trained", variant="none", criterion=ENTROPY)
+    gain = low.places["Prior entropy"]
+    curve = store["smse"].sel(setting="trained", variant="none", criterion=ENTROPY)
     assert gain.comparison == "SMSE at 0.2 K / mean below"
     below = np.log(curve.sel(threshold=[0.05, 0.1])).mean("threshold")
     assert gain.median == pytest.approx(float((np.log(curve.sel(threshold=0.2)) - below).median()))
 
 
 def test_tasks_that_miss_the_conditions_of_a_claim_are_no_places_of_it(true_world):
-    """Where nothing passes the threshold acceptance saves nothing; where nearly all points pass no more can."""
+    """Where nothing passes the threshold acceptance saves nothing; where nearly all points pass no
+    more can.
+    """
     store = true_world["table_4"].copy(deep=True)
     store["n_inserted"].loc[{"dataset": ["Himmelblau", "Tanks"]}] = 0.0
     store["n_inserted"].loc[{"dataset": "Rosenbrock", "seed": [0, 2]}] = 0.0
     found = of_task("saves_table_4_in_sample", {"table_4": store})
     assert set(found.places) == set(TITLES) - {"Himmelblau", "Tanks"}
-    assert (found.places["Rosenbrock"].n, found.places["Rastrigin"].n) == (SEEDS - 2, SEEDS)
+    assert (found.places["Rosenbrock"].n, found.places["Rastrigin"].n) == (
+        SEEDS - 2,
+        SEEDS,
+    )
     assert found.verdict == "holds"
-    store, at = true_world["table_4"].copy(deep=True), {"criterion": LIKELIHOOD, "variant": "none"}
+    store = true_world["table_4"].copy(deep=True)
+    at = {"criterion": LIKELIHOOD, "variant": "none"}
     for title in TITLES:
         here = at | {"dataset": title}
-        store["n_offered"].loc[here] = store["n_inserted"].sel(here) / (0.89 if title == "Rastrigin" else 0.91)
+        store["n_offered"].loc[here] = store["n_inserted"].sel(here) / (
+            0.89 if title == "Rastrigin" else 0.91
+        )
     found = of_task("threshold_not_met_table_4", {"table_4": store})
     assert (set(found.places), found.verdict) == ({"Rastrigin"}, "holds")
 
 
 def test_printed_numbers_are_those_of_the_paper(true_store):
-    cells, table_2 = guidelines.read_printed()["table_2"].sel(setting="printed"), paper.read_table("table_2")
-    at = {"dataset": "Concrete", "criterion": LIKELIHOOD, "threshold_choice": "published", "seed": 0}
+    cells = guidelines.read_printed()["table_2"].sel(setting="printed")
+    table_2 = paper.read_table("table_2")
+    at = {
+        "dataset": "Concrete",
+        "criterion": LIKELIHOOD,
+        "threshold_choice": "published",
+        "seed": 0,
+    }
     row = table_2.loc["Concrete"]
-    assert float(cells["smse"].sel(at | {"variant": "in_sample"})) == row["marginal_log_likelihood_smse_accept"]
+    assert (
+        float(cells["smse"].sel(at | {"variant": "in_sample"}))
+        == row["marginal_log_likelihood_smse_accept"]
+    )
     assert float(cells["smse"].sel(at | {"variant": "none"})) == row["marginal_log_likelihood_smse"]
     printed = true_store.sel(claim="lowest_smse_table_2", setting="printed")
     names = [f"{criterion}_smse" for criterion in (ENTROPY, RELEVANCE, LIKELIHOOD)]
-    ratios = {title: [row[names[2]] / row[name] for name in names[:2]] for title, row in table_2.iterrows()}
+    ratios = {
+        title: [row[names[2]] / row[name] for name in names[:2]]
+        for title, row in table_2.iterrows()
+    }
     assert int(printed["n_won"]) == sum(max(each) < 1 / 1.01 for each in ratios.values()) == 7
     assert int(printed["n_lost"]) == sum(max(each) > 1.01 for each in ratios.values()) == 3
     assert int(printed["n_tested"]) == 0
@@ -147,30 +208,67 @@ def test_printed_numbers_are_those_of_the_paper(true_store):
 
 
 def test_guideline_from_its_parts():
-    holds, open_, fails = "holds", "undecided", "does not hold"
-    cases = {(holds, open_): holds, (holds, open_, open_): open_, (holds, fails): "holds in part", (fails, ""): fails}
-    assert {parts: guidelines.sum_up(parts) for parts in cases} | {(): guidelines.sum_up([])} == cases | {(): ""}
+    holds = "holds"
+    open_ = "undecided"
+    fails = "does not hold"
+    cases = {
+        (holds, open_): holds,
+        (holds, open_, open_): open_,
+        (holds, fails): "holds in part",
+        (fails, ""): fails,
+    }
+    assert {parts: guidelines.sum_up(parts) for parts in cases} | {
+        (): guidelines.sum_up([])
+    } == cases | {(): ""}
 
 
 def test_store_is_written_read_and_told(true_world, tmp_path):
-    """From the folder of a run to the rows and the text; one store is not there, one is of another version."""
+    """From the folder of a run to the rows and the text; one store is not there, one is of another
+    version.
+    """
     plan = make_plan(tmp_path, *PAPER_TASKS)
     assert STUDY.units(plan) == []
     for name, store in true_world.items():
         if name != "figure_building":
             fingerprint = "another" if name == "grid" else plan.fingerprint
-            files.write(store, tmp_path / f"{name}.nc", kind="study", attributes={"fingerprint": fingerprint})
+            files.write(
+                store,
+                tmp_path / f"{name}.nc",
+                kind="study",
+                attributes={"fingerprint": fingerprint},
+            )
     combined = STUDY.combine(plan)
     rows = list(csv.DictReader(io.StringIO(to_short_csv(STUDY.rows(combined)))))
-    own = [row for row in rows if row["claim"] == "lowest_smse_table_2" and row["setting"] == "trained"]
+    own = [
+        row for row in rows if row["claim"] == "lowest_smse_table_2" and row["setting"] == "trained"
+    ]
     assert [row["place"] for row in own] == TITLES
     ratio = of_task("lowest_smse_table_2", true_world).places["Tanks"].median
-    assert float(own[TITLES.index("Tanks")]["place_ratio"]) == pytest.approx(np.exp(ratio), rel=1e-5)
-    for claim, study in (("building_no_gain", "figure_building"), ("entropies_agree", "grid")):
+    assert float(own[TITLES.index("Tanks")]["place_ratio"]) == pytest.approx(
+        np.exp(ratio), rel=1e-5
+    )
+    for claim, study in (
+        ("building_no_gain", "figure_building"),
+        ("entropies_agree", "grid"),
+    ):
         needy = [row for row in rows if row["claim"] == claim and row["setting"] == "trained"]
-        assert [(row["verdict"], row["needs"], row["place"]) for row in needy] == [("undecided", f"{study}.nc", "")]
+        assert [(row["verdict"], row["needs"], row["place"]) for row in needy] == [
+            ("undecided", f"{study}.nc", "")
+        ]
     tables = STUDY.tables(combined)
-    row = ["lowest_smse_table_2", "guideline 1", "holds", "-", "-", "holds", "10", "0", "0", "0", "0"]
+    row = [
+        "lowest_smse_table_2",
+        "guideline 1",
+        "holds",
+        "-",
+        "-",
+        "holds",
+        "10",
+        "0",
+        "0",
+        "0",
+        "0",
+    ]
     assert row in [line[:11] for line in cells_of(tables["claims"])]
     assert all(claim["test"] in tables["tests"] for claim in guidelines.CLAIMS)
     (tmp_path / "table_2.nc").write_bytes(b"nothing")
@@ -183,7 +281,9 @@ def test_store_is_written_read_and_told(true_world, tmp_path):
 STEADY = np.linspace(-0.01, 0.01, 10) + 1e-4 * np.arange(10)  # noise around 0, without ties
 
 
-LOWER, AT_MOST, WITHIN = (-np.inf, 0.0), (-np.inf, np.log(1.05)), (-np.log(1.5), np.log(1.5))
+LOWER = (-np.inf, 0.0)
+AT_MOST = (-np.inf, np.log(1.05))
+WITHIN = (-np.log(1.5), np.log(1.5))
 
 
 def shifted(shift, region=LOWER):
@@ -193,7 +293,9 @@ def shifted(shift, region=LOWER):
 @pytest.mark.parametrize("n", [0, 5, 6, 9, 15])
 def test_interval_is_the_narrowest_with_at_least_95_percent(n):
     values = np.random.default_rng([n]).permutation(np.arange(n) * 1.0)
-    below = [sum(comb(n, j) for j in range(k)) / 2**n for k in range(n // 2 + 1)]  # P(fewer than k heads)
+    below = [
+        sum(comb(n, j) for j in range(k)) / 2**n for k in range(n // 2 + 1)
+    ]  # P(fewer than k heads)
     allowed = [k for k in range(1, n // 2 + 1) if 2 * below[k] <= 0.05]
     expected = (max(allowed) - 1.0, n - 1.0 * max(allowed)) if allowed else (-np.inf, np.inf)
     assert guidelines.median_interval(values) == expected
@@ -205,19 +307,32 @@ def test_signed_rank_is_the_share_of_signs_that_are_as_extreme(seed):
     ranks = np.argsort(np.argsort(np.abs(values))) + 1
     total = ranks.sum()
     found = abs(2 * ranks[values > 0].sum() - total)
-    extreme = [abs(2 * ranks[np.array(s, bool)].sum() - total) >= found for s in product((0, 1), repeat=len(values))]
+    extreme = [
+        abs(2 * ranks[np.array(s, bool)].sum() - total) >= found
+        for s in product((0, 1), repeat=len(values))
+    ]
     assert guidelines.signed_rank(values) == pytest.approx(np.mean(extreme))
     assert guidelines.signed_rank(np.append(values, 0.0)) == guidelines.signed_rank(values)
-    assert (guidelines.sign_test(6, 0), guidelines.sign_test(0, 0)) == (pytest.approx(2 / 64), 1.0)
+    assert (guidelines.sign_test(6, 0), guidelines.sign_test(0, 0)) == (
+        pytest.approx(2 / 64),
+        1.0,
+    )
     assert guidelines.sign_test(7, 0, 1 / 3) == pytest.approx(3.0**-7)
 
 
 def test_holm_goes_down_step_by_step():
     p = [0.01, 0.04, 0.03, 0.005]
-    expected = [0.02, 0.03, 0.06, 0.06]  # 4 p, 3 p, 2 p, max(1 p, before), in ascending order
+    expected = [
+        0.02,
+        0.03,
+        0.06,
+        0.06,
+    ]  # 4 p, 3 p, 2 p, max(1 p, before), in ascending order
     np.testing.assert_allclose(guidelines.holm(p), expected)
     one = Comparison("", np.array([-1.0, -0.9, -0.8, -0.7, -0.6, -0.5, -0.4, -0.3, -0.25, 0.22]))
-    found = guidelines.judge_claim({"one": [one]} | {str(i): [Comparison("", 20 * STEADY)] for i in range(9)})
+    found = guidelines.judge_claim(
+        {"one": [one]} | {str(i): [Comparison("", 20 * STEADY)] for i in range(9)}
+    )
     assert found.p_least == pytest.approx(10 * guidelines.signed_rank(one.values))  # of ten places
 
 
@@ -245,7 +360,9 @@ def test_outcome_of_a_comparison(comparison, outcome):
 
 
 def test_place_needs_all_comparisons_and_is_lost_by_one():
-    small, large, worse = Comparison("", np.append(STEADY[:9] - 0.1, 0.001)), shifted(-0.5), shifted(0.2)
+    small = Comparison("", np.append(STEADY[:9] - 0.1, 0.001))
+    large = shifted(-0.5)
+    worse = shifted(0.2)
     won = guidelines.judge_place([large, small])
     assert won.outcome == WON
     assert won.p_value == guidelines.judge(small).p_value > guidelines.judge(large).p_value
@@ -263,7 +380,9 @@ def places(*shifts):
 
 def singles(*values):
     """Places of one seed, which have no test of their own."""
-    return {str(i): [Comparison("", np.array([value]), *LOWER, False)] for i, value in enumerate(values)}
+    return {
+        str(i): [Comparison("", np.array([value]), *LOWER, False)] for i, value in enumerate(values)
+    }
 
 
 GAP = {"gap": [Comparison("", np.empty(0))]}
@@ -301,8 +420,11 @@ def test_verdict_by_counts_signs_and_gaps(verdict, found, chance):
 
 @pytest.mark.parametrize("region", [LOWER, AT_MOST, WITHIN], ids=["lower", "at_most", "within"])
 def test_noise_is_undecided(region):
-    """Ratios scattered around the bound: 7 tasks with seeds and 3 records, at least 95 % of 100 repetitions."""
-    rng, undecided = np.random.default_rng([2, 2]), 0
+    """Ratios scattered around the bound: 7 tasks with seeds and 3 records, at least 95 % of 100
+    repetitions.
+    """
+    rng = np.random.default_rng([2, 2])
+    undecided = 0
     for _ in range(100):
         values = region[1] + 0.3 * rng.normal(size=(10, 2, 10))
         drawn = {
@@ -316,7 +438,9 @@ def test_noise_is_undecided(region):
 # --- stores by construction in which every claim of the paper is true, or false
 
 TITLES = [task.title for task in PAPER_TASKS.values()]
-SEEDS, NOISE, SETTING = 10, 0.01, ["trained"]
+SEEDS = 10
+NOISE = 0.01
+SETTING = ["trained"]
 ENTROPY, RELEVANCE, LIKELIHOOD = COMPARED_CRITERIA
 #: place among the three criteria, 0 is the best, as the paper has it
 RANKS = {
@@ -331,7 +455,10 @@ def world(sign=1.0):
     """All stores that the claims read; sign 1: all claims are true, -1: all are false."""
     rng = np.random.default_rng(0)
     stores = {name: table(name, sign, rng) for name in RANKS}
-    stores |= {"figure_reduction": reduction(sign, rng), "figure_rastrigin": points(sign, rng)}
+    stores |= {
+        "figure_reduction": reduction(sign, rng),
+        "figure_rastrigin": points(sign, rng),
+    }
     stores |= {
         "figure_van_der_pol": sweep(sign, rng, np.arange(1, 31) * 5e-4, 0.005),
         "figure_building": sweep(sign, rng, np.arange(2, 11) * 0.025, 0.15),
@@ -345,20 +472,29 @@ def along(dim, values):
 
 
 def by_criterion(entropy, relevance, likelihood):
-    return along("criterion", dict(zip(COMPARED_CRITERIA, (entropy, relevance, likelihood), strict=True)))
+    return along(
+        "criterion",
+        dict(zip(COMPARED_CRITERIA, (entropy, relevance, likelihood), strict=True)),
+    )
 
 
 def noisy(rng, **coords):
     """Small random numbers over these labels and the seeds."""
     coords = {name: [*values] for name, values in coords.items()} | {"seed": range(SEEDS)}
-    return xr.DataArray(NOISE * rng.normal(size=[len(values) for values in coords.values()]), coords, [*coords])
+    return xr.DataArray(
+        NOISE * rng.normal(size=[len(values) for values in coords.values()]),
+        coords,
+        [*coords],
+    )
 
 
 def stored(**variables):
     """Store of the only setting; records have their first seed only."""
     store = xr.Dataset(variables).expand_dims(setting=SETTING)
     records = [task.title for task in PAPER_TASKS.values() if not task.is_random]
-    is_first = ~store["dataset"].isin(records) | (store["seed"] == 0) if "dataset" in store.dims else True
+    is_first = (
+        ~store["dataset"].isin(records) | (store["seed"] == 0) if "dataset" in store.dims else True
+    )
     return store.where(is_first).copy(deep=True)
 
 
@@ -367,11 +503,16 @@ def table(name, sign, rng):
     variants = along("variant", {variant: variant != "none" for variant in VARIANTS})
     common = 30 * noisy(rng, dataset=TITLES)  # the same data for all criteria
     own = noisy(rng, dataset=TITLES, criterion=COMPARED_CRITERIA, variant=VARIANTS)
-    rank, doubt = along("criterion", RANKS[name]), along("criterion", UNCERTAINTY)
+    rank = along("criterion", RANKS[name])
+    doubt = along("criterion", UNCERTAINTY)
     kept = by_criterion(0.8, 0.8, 0.6) if sign > 0 else by_criterion(0.85, 0.85, 0.95)
     kept = kept if name == "table_2" else by_criterion(*kept.values[:2], 0.3)
     inserted = 400.0 * np.exp(0.3 * sign * variants + own)
-    revised = inserted * xr.where(variants, kept, 1.0) if sign > 0 else (400.0 + 20.0 * variants) * np.exp(own)
+    revised = (
+        inserted * xr.where(variants, kept, 1.0)
+        if sign > 0
+        else (400.0 + 20.0 * variants) * np.exp(own)
+    )
     found = stored(
         smse=0.1 * np.exp(common + own + 0.3 * sign * rank + (0.0 if sign > 0 else 0.4 * variants)),
         nlpd=common + own + 0.3 * sign * doubt,
@@ -388,7 +529,12 @@ def reduction(sign, rng):
     """The gap of the six-hump camel is the smallest, or the largest."""
     usual, last = (0.6, 0.2) if sign > 0 else (0.2, 0.6)
     gaps = along("dataset", dict.fromkeys(TITLES[:3], usual) | {TITLES[3]: last})
-    drawn = noisy(rng, dataset=TITLES[:4], criterion=COMPARED_CRITERIA, n_points=np.arange(100, 0, -1))
+    drawn = noisy(
+        rng,
+        dataset=TITLES[:4],
+        criterion=COMPARED_CRITERIA,
+        n_points=np.arange(100, 0, -1),
+    )
     return stored(smse=0.1 * np.exp(sign * by_criterion(1.0, 0.2, 0.0) * gaps + drawn))
 
 
@@ -400,25 +546,53 @@ def points(sign, rng):
         "mean_abs_error": (0.1, by_criterion(0.0, -0.3, -0.2)),
     }
     over = {"criterion": COMPARED_CRITERIA, "variant": ["none", "leave_one_out"]}
-    return stored(**{key: usual * np.exp(sign * one + noisy(rng, **over)) for key, (usual, one) in effects.items()})
+    return stored(
+        **{
+            key: usual * np.exp(sign * one + noisy(rng, **over))
+            for key, (usual, one) in effects.items()
+        }
+    )
 
 
 def sweep(sign, rng, thresholds, knee):
-    """Below the knee the SMSE of the entropies rises (or falls), and acceptance flattens the revised points."""
-    thresholds, variants = np.round(thresholds, 4), ("none", "leave_one_out", "in_sample")
+    """Below the knee the SMSE of the entropies rises (or falls), and acceptance flattens the
+    revised points.
+    """
+    thresholds = np.round(thresholds, 4)
+    variants = ("none", "leave_one_out", "in_sample")
     depth = np.log(knee / np.minimum(thresholds, knee))  # 0 above the knee
     depth = xr.DataArray(depth, {"threshold": thresholds}, "threshold")
     slope = by_criterion(0.3, 0.1, 0.2) if sign > 0 else by_criterion(-0.3, -0.2, -0.3)
-    steep = along("variant", dict(zip(variants, (2.0, 0.5, 0.5) if sign > 0 else (0.5, 2.0, 2.0), strict=True)))
-    over = {"criterion": COMPARED_CRITERIA, "variant": variants, "threshold": thresholds}
+    steep = along(
+        "variant",
+        dict(zip(variants, (2.0, 0.5, 0.5) if sign > 0 else (0.5, 2.0, 2.0), strict=True)),
+    )
+    over = {
+        "criterion": COMPARED_CRITERIA,
+        "variant": variants,
+        "threshold": thresholds,
+    }
     smse, revised = (np.exp(one * depth + noisy(rng, **over)) for one in (slope, steep))
     return stored(smse=0.1 * smse, n_revised=50.0 * revised)
 
 
 def grid(sign, rng):
     """Criteria in pairs that agree to rounding, or not."""
-    criteria = [ENTROPY, "predictive_entropy", RELEVANCE, LIKELIHOOD, "log_predictive_density"]
-    drawn = noisy(rng, dataset=TITLES, acceptance=["none", *criteria], reduction=[ENTROPY, RELEVANCE, LIKELIHOOD])
+    criteria = [
+        ENTROPY,
+        "predictive_entropy",
+        RELEVANCE,
+        LIKELIHOOD,
+        "log_predictive_density",
+    ]
+    drawn = noisy(
+        rng,
+        dataset=TITLES,
+        acceptance=["none", *criteria],
+        reduction=[ENTROPY, RELEVANCE, LIKELIHOOD],
+    )
     drawn = drawn.isel(reduction=[0, 0, 1, 2, 2]).assign_coords(reduction=criteria)
     apart = along("reduction", dict(zip(criteria, [0.0, 0.3, 0.0, 0.0, 0.3], strict=True)))
-    return stored(smse=0.1 * np.exp(drawn + (apart if sign < 0 else 0.0))).squeeze("setting", drop=True)
+    return stored(smse=0.1 * np.exp(drawn + (apart if sign < 0 else 0.0))).squeeze(
+        "setting", drop=True
+    )

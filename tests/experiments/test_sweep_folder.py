@@ -1,4 +1,6 @@
-"""Folders of sweeps: which job is which, what is refused, found again, damaged, full, and what a person sees."""
+"""Folders of sweeps: which job is which, what is refused, found again, damaged, full, and what a
+person sees.
+"""
 
 import contextlib
 import fcntl
@@ -18,7 +20,19 @@ import pytest
 import sweep_command
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import OmegaConf
-from sweep_command import JOBS, QUICK, N, done, environment, half_written, manifest, outcome, results, started, sweep
+from sweep_command import (
+    JOBS,
+    QUICK,
+    N,
+    done,
+    environment,
+    half_written,
+    manifest,
+    outcome,
+    results,
+    started,
+    sweep,
+)
 from sweep_jobs import job
 from test_generate import BOUC_WEN
 from test_generate import SHORT as SHORT_BENCHMARK
@@ -68,7 +82,9 @@ def test_a_folder_of_another_sweep_is_refused_in_a_line_and_left_as_it_is(again,
         (own | {"jobs": [own["jobs"][0]] * 2}, "damaged.*twice"),
         (own | {"code": "0" * 64}, "other code.*hydra.sweep.dir"),
     ):
-        (again / "sweep.json").write_text(content if isinstance(content, str) else json.dumps(content))
+        (again / "sweep.json").write_text(
+            content if isinstance(content, str) else json.dumps(content)
+        )
         with pytest.raises(ValueError, match=re.escape(str(again)) + ".*" + words):
             Manifest.open(again, "identify")
     before = stamps(again)
@@ -83,12 +99,26 @@ def test_a_folder_of_another_sweep_is_refused_in_a_line_and_left_as_it_is(again,
 
 def test_the_manifest_says_which_job_is_which_and_the_same_command_runs_nothing(again):
     content = manifest(again)
-    assert (content["schema"], content["project"], content["command"]) == ("sweep", "sysid", "identify")
+    assert (content["schema"], content["project"], content["command"]) == (
+        "sweep",
+        "sysid",
+        "identify",
+    )
     assert content["swept"] == ["seed"]
-    assert [(job["number"], job["values"]["seed"]) for job in content["jobs"]] == [(k, k) for k in range(N)]
-    assert all(job["identity"] == outcome(again, job["number"])["identity"] for job in content["jobs"])
+    assert [(job["number"], job["values"]["seed"]) for job in content["jobs"]] == [
+        (k, k) for k in range(N)
+    ]
+    assert all(
+        job["identity"] == outcome(again, job["number"])["identity"] for job in content["jobs"]
+    )
     before = stamps(again / "0") | stamps(again / "1")
-    order = ("seed=2,1", *reversed(QUICK), "cache=null", "hydra.verbose=false", "figures=false")
+    order = (
+        "seed=2,1",
+        *reversed(QUICK),
+        "cache=null",
+        "hydra.verbose=false",
+        "figures=false",
+    )
     said = sweep(again, *order, "hydra.sweeper.max_batch_size=1")
     assert said.code == 0
     assert said.out.count("1 finished already, 0 to run") == 2  # two batches
@@ -96,7 +126,11 @@ def test_the_manifest_says_which_job_is_which_and_the_same_command_runs_nothing(
 
 
 def test_more_values_run_only_what_is_new_and_the_same_job_twice_is_one(again):
-    assert numbers(sweep(again, *QUICK, "seed=10,1,1,2", "training.variance=1.0")) == (3, 0, 3)
+    assert numbers(sweep(again, *QUICK, "seed=10,1,1,2", "training.variance=1.0")) == (
+        3,
+        0,
+        3,
+    )
     assert numbers(sweep(again, *QUICK, "seed=10,1,2")) == (3, 2, 1)
     assert outcome(again, 12)["overrides"][-1] == "seed=10"
     assert manifest(again)["swept"] == ["seed"]
@@ -106,27 +140,39 @@ def test_a_sweep_is_named_after_its_command_whatever_runs_it():
     first = sweep_name("identify", ["seed=1,2", "budget=8"])
     assert first == sweep_name("identify", ["budget=8", "seed=1,2"])
     assert first.startswith("identify-")
-    assert first not in (sweep_name("identify", ["seed=1,3", "budget=8"]), sweep_name("validate", ["seed=1,2"]))
+    assert first not in (
+        sweep_name("identify", ["seed=1,3", "budget=8"]),
+        sweep_name("validate", ["seed=1,2"]),
+    )
     assert sweep_name("identify", ["experiment=mine", "seed=1"]).startswith("mine-")
     as_hydra_has_it = OmegaConf.create({"task": ["seed=1,2", "a=${hydra:job.num}"]}).task
-    assert sweep_name("identify", as_hydra_has_it) == sweep_name("identify", ["seed=1,2", "a=${hydra:job.num}"])
+    assert sweep_name("identify", as_hydra_has_it) == sweep_name(
+        "identify", ["seed=1,2", "a=${hydra:job.num}"]
+    )
 
 
 # --- results by content
 
 
-def test_another_sweep_with_common_jobs_computes_nothing_twice_and_takes_nothing_damaged(tmp_path):
-    first, second = tmp_path / "first", tmp_path / "second"
+def test_another_sweep_with_common_jobs_computes_nothing_twice_and_takes_nothing_damaged(
+    tmp_path,
+):
+    first = tmp_path / "first"
+    second = tmp_path / "second"
     assert numbers(sweep(first, *QUICK, "seed=1,2,3")) == (3, 0, 3)
     shutil.rmtree(first / "2")
     assert numbers(sweep(second, *QUICK, "seed=0,3,2,1")) == (4, 3, 1)
     assert outcome(second, 1)["overrides"][-1] == "seed=3"
     assert results(second)["3"] == results(first)["0"]
     for name in ("numbered", "again"):  # what a job may call by its number is its own
-        assert numbers(sweep(tmp_path / name, *QUICK, "seed=1,2", "weather_input='a${hydra:job.num}'")) == (2, 0, 2)
+        assert numbers(
+            sweep(tmp_path / name, *QUICK, "seed=1,2", "weather_input='a${hydra:job.num}'")
+        ) == (2, 0, 2)
     kept = tmp_path / "multirun" / "cache" / "results"
     one, two, three = (kept / outcome(second, number)["identity"] for number in (3, 2, 1))
-    (one / "job.nc").write_bytes((one / "job.nc").read_bytes()[:-1])  # in place: of the first sweep as well
+    (one / "job.nc").write_bytes(
+        (one / "job.nc").read_bytes()[:-1]
+    )  # in place: of the first sweep as well
     (two / "outcome.json").write_text("{")
     (three / "outcome.json").write_text((one / "outcome.json").read_text())
     assert numbers(sweep(tmp_path / "fourth", *QUICK, "seed=1,2,3")) == (3, 0, 3)
@@ -135,7 +181,9 @@ def test_another_sweep_with_common_jobs_computes_nothing_twice_and_takes_nothing
 
 
 def test_what_a_job_writes_elsewhere_is_not_shared(tmp_path):
-    one, two, results = job(tmp_path, 0, "number"), job(tmp_path, 1, "number"), tmp_path / "results"
+    one = job(tmp_path, 0, "number")
+    two = job(tmp_path, 1, "number")
+    results = tmp_path / "results"
     two = replace(two, identity=one.identity)
     store.write_outcome(store.Outcome(0, False, error="no"), one)
     store.share(one, results)
@@ -149,7 +197,11 @@ def test_what_a_job_writes_elsewhere_is_not_shared(tmp_path):
     store.share(one, results)
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "attempts").write_text("1\n1\n")
-    assert store.fetch(two, results) == store.outcome_in(tmp_path / "1") == store.Outcome(1, True, 0.5, stored=True)
+    assert (
+        store.fetch(two, results)
+        == store.outcome_in(tmp_path / "1")
+        == store.Outcome(1, True, 0.5, stored=True)
+    )
     assert (tmp_path / "1" / "more" / "a.txt").read_text() == "1"
     assert not list(results.glob(".*"))
     assert store.count_attempts(tmp_path / "1") == 0
@@ -179,21 +231,37 @@ def test_sweeps_of_other_commands_are_found_again(tmp_path):
         saved(tmp_path / f"{name}.nc")
     (tmp_path / "damaged.nc").write_bytes((tmp_path / "a.nc").read_bytes()[:-500])
     csv_file(tmp_path / "record.csv")
-    data = (*from_csv("y,z", test="record.csv"), "data.units={y: V, z: degC, u: A}", "left_out=[z]")
+    data = (
+        *from_csv("y,z", test="record.csv"),
+        "data.units={y: V, z: degC, u: A}",
+        "left_out=[z]",
+    )
     given = (*data, "data.initialisation_window=5", *ONE_STEP)
-    for found in ("2 done, 1 failed", "2 done (2 before), 1 failed"):  # by the name of the sweep
+    for found in (
+        "2 done, 1 failed",
+        "2 done (2 before), 1 failed",
+    ):  # by the name of the sweep
         said = sweep(None, "model=a.nc,damaged.nc,b.nc", *given, command="validate", cwd=tmp_path)
         assert said.code == 1
         assert f"3 jobs: {found}" in said.out, said.err
         assert "#1 model=damaged.nc: " in said.err
-    given = ("model=a.nc,b.nc", "output='${hydra:runtime.output_dir}/it_${hydra:job.id}.py'")
+    given = (
+        "model=a.nc,b.nc",
+        "output='${hydra:runtime.output_dir}/it_${hydra:job.id}.py'",
+    )
     for expected in ((2, 0, 2), (2, 2, 0)):
         said = sweep(tmp_path / "sweep", *given, command="export")
         assert (said.code, numbers(said)) == (0, expected)
     for number in range(2):
         file = tmp_path / "sweep" / str(number) / f"it_{number}.py"
         assert callable(runpy.run_path(str(file))["predict"])
-    given = (*SHORT_BENCHMARK, *BOUC_WEN, "baseline=[mean]", "seed=1,-1", "output=made/${hydra:job.num}")
+    given = (
+        *SHORT_BENCHMARK,
+        *BOUC_WEN,
+        "baseline=[mean]",
+        "seed=1,-1",
+        "output=made/${hydra:job.num}",
+    )
     said = sweep(tmp_path / "benchmarks", *given, command="generate")
     assert (said.code, numbers(said)) == (1, (2, 0, 2))
     assert "  #1 seed=-1: ValueError: " in said.err
@@ -211,10 +279,15 @@ def test_a_second_sweep_in_the_same_folder_ends(again):
 
 
 def test_a_folder_never_has_two_owners(tmp_path, monkeypatch):
-    """A sweep that finds nothing to do removes the folder and its lock; a lock on a removed file does not count."""
-    lock, removed = store.fcntl.flock, []
+    """A sweep that finds nothing to do removes the folder and its lock; a lock on a removed file
+    does not count.
+    """
+    lock = store.fcntl.flock
+    removed = []
 
-    def flock(file, how):  # another sweep lets go of the folder between the opening of its lock and the locking
+    def flock(
+        file, how
+    ):  # another sweep lets go of the folder between the opening of its lock and the locking
         if not removed:
             removed.append((tmp_path / ".lock").unlink())
         lock(file, how)
@@ -222,19 +295,28 @@ def test_a_folder_never_has_two_owners(tmp_path, monkeypatch):
     monkeypatch.setattr(store.fcntl, "flock", flock)
     with store.hold(tmp_path):
         assert os.path.exists(tmp_path / ".lock")
-        with pytest.raises(ValueError, match="another sweep"), contextlib.ExitStack() as stack:
+        with (
+            pytest.raises(ValueError, match="another sweep"),
+            contextlib.ExitStack() as stack,
+        ):
             stack.enter_context(store.hold(tmp_path))
 
 
 def test_the_launcher_of_another_package_under_the_same_name_is_refused(capsys):
-    from hydra_plugins.sysid_sweep.plugins import JoblibLauncher, check_launcher  # after Hydra has looked for plugins
+    from hydra_plugins.sysid_sweep.plugins import (
+        JoblibLauncher,
+        check_launcher,
+    )  # after Hydra has looked for plugins
 
     config = OmegaConf.create({"hydra": {"runtime": {"choices": {"hydra/launcher": "joblib"}}}})
     check_launcher(JoblibLauncher(), config)
     with pytest.raises(SystemExit):
         check_launcher(BasicLauncher(), config)
     line = capsys.readouterr().err
-    assert "hydra/launcher=joblib is hydra._internal.core_plugins.basic_launcher.BasicLauncher of another" in line
+    assert (
+        "hydra/launcher=joblib is hydra._internal.core_plugins.basic_launcher.BasicLauncher of another"
+        in line
+    )
     assert "hydra.launcher._target_=hydra_plugins.sysid_sweep.plugins.JoblibLauncher" in line
     config.hydra.runtime.choices["hydra/launcher"] = "basic"
     check_launcher(BasicLauncher(), config)
@@ -246,8 +328,18 @@ def test_the_launcher_of_another_package_under_the_same_name_is_refused(capsys):
 def test_a_job_that_fails_costs_only_itself_and_its_repair_runs_only_it(tmp_path):
     folder = tmp_path / "sweep"
     csv_file(tmp_path / "here.csv", n=60)
-    records = (*from_csv(estimation="missing.csv,here.csv"), "data.initialisation_window=2", "identified=1")
-    lags = ("narx=lags", "narx.outputs={y:2}", "narx.inputs={u:[1]}", "budget=8", "training=fixed")
+    records = (
+        *from_csv(estimation="missing.csv,here.csv"),
+        "data.initialisation_window=2",
+        "identified=1",
+    )
+    lags = (
+        "narx=lags",
+        "narx.outputs={y:2}",
+        "narx.inputs={u:[1]}",
+        "budget=8",
+        "training=fixed",
+    )
     jobs = (*records, *lags, "validate=false")
     said = sweep(folder, *jobs)
     assert said.code == 1
@@ -265,9 +357,13 @@ def test_a_job_that_fails_costs_only_itself_and_its_repair_runs_only_it(tmp_path
     assert done(folder) == {0, 1}
     assert outcome(folder, 1) == before
     csv_file(tmp_path / "here.csv", n=60, seed=3)
-    assert "1 finished already, 1 to run (1 anew, damaged or out of date)" in sweep(folder, *jobs).out
+    assert (
+        "1 finished already, 1 to run (1 anew, damaged or out of date)" in sweep(folder, *jobs).out
+    )
     assert outcome(folder, 1)["identity"] != before["identity"]
-    assert sorted(path.name for path in folder.glob("[0-9]*")) == ["0", "1"], "a changed file took a second folder"
+    assert sorted(path.name for path in folder.glob("[0-9]*")) == ["0", "1"], (
+        "a changed file took a second folder"
+    )
 
 
 # --- results that are damaged
@@ -284,17 +380,26 @@ def changed(**values):
 HARM = (
     ("job.nc", truncate, "job.nc is damaged"),
     ("job.nc", Path.unlink, "job.nc is missing"),
-    ("job.nc", lambda path: path.write_bytes(b"\0" + path.read_bytes()[1:]), "job.nc is damaged"),
+    (
+        "job.nc",
+        lambda path: path.write_bytes(b"\0" + path.read_bytes()[1:]),
+        "job.nc is damaged",
+    ),
     ("outcome.json", truncate, "outcome.json is damaged"),
     ("outcome.json", changed(schema_version=99), "outcome.json is damaged"),
-    ("outcome.json", changed(identity="0" * 32), "its result is that of other settings or files"),
+    (
+        "outcome.json",
+        changed(identity="0" * 32),
+        "its result is that of other settings or files",
+    ),
     ("outcome.json", changed(status="failed"), None),
     (".", lambda path: shutil.rmtree(path), None),
 )
 
 
 def test_damaged_results_are_run_anew_and_told(again, swept):
-    before, n = stamps(again), len(HARM)
+    before = stamps(again)
+    n = len(HARM)
     for number, (name, harm, _) in enumerate(HARM):
         harm(again / str(number) / name)
     said = sweep(again, *JOBS)
@@ -304,9 +409,15 @@ def test_damaged_results_are_run_anew_and_told(again, swept):
     log = (again / "sweep.log").read_text()
     for number, (_, _, told) in enumerate(HARM):
         assert f"anew #{number}: {told}\n" in log if told else f"anew #{number}:" not in log
-    same = {path.relative_to(again).as_posix() for path, when in stamps(again).items() if before.get(path) == when}
+    same = {
+        path.relative_to(again).as_posix()
+        for path, when in stamps(again).items()
+        if before.get(path) == when
+    }
     for number in range(N):
-        assert (f"{number}/job.nc" in same) == (f"{number}/outcome.json" in same) == (number >= n), number
+        assert (
+            (f"{number}/job.nc" in same) == (f"{number}/outcome.json" in same) == (number >= n)
+        ), number
     assert results(again) == results(swept)
 
 
@@ -324,13 +435,21 @@ def test_a_full_disk_costs_the_jobs_that_it_cannot_take(tmp_path, swept):
     {command} > out1 2> err1; echo $? > code1
     cp -a place/sweep after1
     """
-    options = {"cwd": tmp_path, "env": environment(), "capture_output": True, "text": True, "timeout": 300}
+    options = {
+        "cwd": tmp_path,
+        "env": environment(),
+        "capture_output": True,
+        "text": True,
+        "timeout": 300,
+    }
     for prefix in (["unshare", "-m"], ["unshare", "-Urm"]):
         shutil.rmtree(tmp_path / "place", ignore_errors=True)
         if (process := subprocess.run([*prefix, "bash", "-c", script], **options)).returncode == 0:
             break
     else:
-        pytest.skip(f"this system lets nobody mount a small file system (unshare): {process.stderr}")
+        pytest.skip(
+            f"this system lets nobody mount a small file system (unshare): {process.stderr}"
+        )
     said = {path.name: path.read_text() for path in tmp_path.glob("*1") if path.is_file()}
     n_done = len(done(tmp_path / "after1"))
     assert said["code1"] == "1\n", said
@@ -343,7 +462,10 @@ def test_a_full_disk_costs_the_jobs_that_it_cannot_take(tmp_path, swept):
         json.loads(path.read_text())
     before = {number: outcome(tmp_path / "after1", number) for number in done(tmp_path / "after1")}
     resumed = sweep(tmp_path / "after1", *JOBS)
-    assert (resumed.code, f"{n_done} finished already, {N - n_done} to run" in resumed.out) == (0, True), resumed
+    assert (
+        resumed.code,
+        f"{n_done} finished already, {N - n_done} to run" in resumed.out,
+    ) == (0, True), resumed
     assert before == {number: outcome(tmp_path / "after1", number) for number in before}
     assert results(tmp_path / "after1") == results(swept)
 
@@ -371,27 +493,46 @@ def test_a_terminal_shows_one_line_of_progress_and_failures_shortly(tmp_path):
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))  # lines, columns
     streams = {"stdout": theirs, "stderr": theirs}
-    process = started(tmp_path / "sweep", *QUICK, "seed=0,1,2", "budget=8,1,0,-1,-2,-3,-4,-5", **streams)
+    process = started(
+        tmp_path / "sweep",
+        *QUICK,
+        "seed=0,1,2",
+        "budget=8,1,0,-1,-2,-3,-4,-5",
+        **streams,
+    )
     os.close(theirs)
     text = b""
-    with open(ours, "rb", buffering=0) as screen, contextlib.suppress(OSError):  # the other end is closed
+    with (
+        open(ours, "rb", buffering=0) as screen,
+        contextlib.suppress(OSError),
+    ):  # the other end is closed
         while part := screen.read(65536):
             text += part
     assert process.wait(timeout=60) == 1
     text = text.decode()
     raw = text.replace("\r\n", "\n").split("\n")
-    lines = [line.rpartition(ERASE)[2] for line in raw]  # what is left of the words on what is being done
+    lines = [
+        line.rpartition(ERASE)[2] for line in raw
+    ]  # what is left of the words on what is being done
     assert f"{ERASE}loading" in raw[0]
     assert lines[0].startswith("Sweep of 24 jobs, 24 to run: ")
-    shown = [frame for frame in raw[1].replace(ERASE, "\x1b").split("\r") if frame.strip() and frame[0] != "\x1b"]
+    shown = [
+        frame
+        for frame in raw[1].replace(ERASE, "\x1b").split("\r")
+        if frame.strip() and frame[0] != "\x1b"
+    ]
     shown = [frame.partition("\x1b")[0] for frame in shown]
     assert all(frame.startswith("sweep:") for frame in shown), shown
     assert "24/24" in shown[-1]
     assert "21 failed" in shown[-1]
-    assert any(re.search(r"[1-9]/24 \[\d\d:\d\d<\d\d:\d\d", frame) for frame in shown), "no remaining time"
+    assert any(re.search(r"[1-9]/24 \[\d\d:\d\d<\d\d:\d\d", frame) for frame in shown), (
+        "no remaining time"
+    )
     assert lines[2].startswith("24 jobs: 3 done, 21 failed, in ")
     assert "\x1b[A" not in text
-    assert lines[3].startswith("  #3 budget=1 seed=0: ValueError: "), "only what differs between the jobs is said"
+    assert lines[3].startswith("  #3 budget=1 seed=0: ValueError: "), (
+        "only what differs between the jobs is said"
+    )
     assert all("at least 2" in line and len(line) < 200 for line in lines[3:23])
     assert lines[23] == "  and 1 more, see sweep.log"
     assert len(lines) < 29

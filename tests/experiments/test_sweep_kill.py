@@ -1,4 +1,6 @@
-"""SIGKILL, SIGTERM and Ctrl-C at random moments: what is finished is kept, the rest comes out as if nothing was."""
+"""SIGKILL, SIGTERM and Ctrl-C at random moments: what is finished is kept, the rest comes out as if
+nothing was.
+"""
 
 import contextlib
 import os
@@ -10,7 +12,20 @@ import time
 
 import pytest
 import sweep_command
-from sweep_command import JOBS, QUICK, N, at_work, check_whole, done, ended, living, marked, outcome, results, started
+from sweep_command import (
+    JOBS,
+    QUICK,
+    N,
+    at_work,
+    check_whole,
+    done,
+    ended,
+    living,
+    marked,
+    outcome,
+    results,
+    started,
+)
 from sweep_jobs import wait_until
 
 from experiments.cli.ends import deferred_interrupt, interruptible
@@ -20,7 +35,11 @@ LAUNCHERS = {
     "in_process": (),
     "joblib": ("hydra/launcher=joblib", "hydra.launcher.workers=2"),
     "dask": ("hydra/launcher=dask", "hydra.launcher.workers=2"),
-    "local": ("hydra/launcher=slurm", "hydra.launcher.cluster=local", "hydra.launcher.workers=2"),
+    "local": (
+        "hydra/launcher=slurm",
+        "hydra.launcher.cluster=local",
+        "hydra.launcher.workers=2",
+    ),
 }
 
 
@@ -42,8 +61,13 @@ def every(*names, quick=()):
 
 
 @pytest.mark.parametrize("launcher", every("in_process", "joblib", "dask", quick=["in_process"]))
-def test_kills_of_a_sweep_cost_nothing_but_the_jobs_at_work_and_leave_no_process(launcher, tmp_path, expected):
-    folder, random_, hits, kept = tmp_path / "sweep", random.Random(2), 0, set()
+def test_kills_of_a_sweep_cost_nothing_but_the_jobs_at_work_and_leave_no_process(
+    launcher, tmp_path, expected
+):
+    folder = tmp_path / "sweep"
+    random_ = random.Random(2)
+    hits = 0
+    kept = set()
     n_kills = 1 if launcher == "in_process" else 4
     for _ in range(n_kills):
         own = marked()
@@ -68,11 +92,18 @@ def test_kills_of_a_sweep_cost_nothing_but_the_jobs_at_work_and_leave_no_process
 @pytest.mark.parametrize("launcher", ["joblib", "dask"])
 def test_workers_that_are_killed(launcher, tmp_path, expected):
     """Dask goes on with another attempt; the pool of joblib ends, and the same command resumes."""
-    folder, random_, own, hit = tmp_path / "sweep", random.Random(3), marked(), set()
+    folder = tmp_path / "sweep"
+    random_ = random.Random(3)
+    own = marked()
+    hit = set()
     process = started(folder, *JOBS, *LAUNCHERS[launcher], env=own)
     for _ in range(3 if launcher == "dask" else 1):
         begun(folder, process, 1)
-        busy = {number: pid for number, pid in at_work(folder).items() if pid != process.pid and number not in hit}
+        busy = {
+            number: pid
+            for number, pid in at_work(folder).items()
+            if pid != process.pid and number not in hit
+        }
         if busy:
             number = random_.choice(sorted(busy))  # a job that loses two workers has failed
             hit.add(number)
@@ -91,11 +122,17 @@ def test_workers_that_are_killed(launcher, tmp_path, expected):
 
 
 @pytest.mark.parametrize("launcher", every(*LAUNCHERS, quick=["in_process"]))
-def test_an_interrupted_sweep_says_what_is_done_ends_its_workers_and_goes_on(launcher, tmp_path, expected):
-    folder, own, number = tmp_path / "sweep", marked(), signal.SIGTERM if launcher == "dask" else signal.SIGINT
+def test_an_interrupted_sweep_says_what_is_done_ends_its_workers_and_goes_on(
+    launcher, tmp_path, expected
+):
+    folder = tmp_path / "sweep"
+    own = marked()
+    number = signal.SIGTERM if launcher == "dask" else signal.SIGINT
     process = started(folder, *JOBS, *LAUNCHERS[launcher], env=own)
     begun(folder, process, 2)
-    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)  # Ctrl-C reaches the whole terminal
+    (os.killpg if number == signal.SIGINT else os.kill)(
+        process.pid, number
+    )  # Ctrl-C reaches the whole terminal
     said = ended(process)
     n_done = len(done(folder))
     assert (said.code, said.err) == (130, ""), said
@@ -108,7 +145,9 @@ def test_an_interrupted_sweep_says_what_is_done_ends_its_workers_and_goes_on(lau
     assert wait_until(lambda: not living(own)), living(own)
     before = {number: outcome(folder, number) for number in done(folder)}
     check_whole(folder, N, JOBS, expected=expected[0])
-    assert before == {number: outcome(folder, number) for number in before}, "finished jobs were run again"
+    assert before == {number: outcome(folder, number) for number in before}, (
+        "finished jobs were run again"
+    )
 
 
 @pytest.mark.parametrize("launcher", every(*LAUNCHERS, quick=["in_process"]))
@@ -116,7 +155,8 @@ def test_ctrl_c_at_any_moment_of_the_start_ends_in_a_line(launcher, tmp_path):
     random_ = random.Random(launcher)
     moments = [random_.uniform(0.2, 7.0) for _ in range(4)] if LAUNCHERS[launcher] else [0.8, None]
     for number, moment in enumerate(moments):  # None: while 3000 jobs are composed
-        own, folder = marked(), tmp_path / f"{number}"
+        own = marked()
+        folder = tmp_path / f"{number}"
         jobs = (*QUICK, "cache=null", f"seed=range(0,{300 if moment else 3000})")
         process = started(folder, *jobs, *LAUNCHERS[launcher], env=own)
         assert moment or wait_until(lambda folder=folder: (folder / ".lock").exists())
@@ -125,7 +165,9 @@ def test_ctrl_c_at_any_moment_of_the_start_ends_in_a_line(launcher, tmp_path):
         assert moment or not list(folder.glob("[0-9]*"))
 
 
-def test_an_interrupt_that_is_swallowed_or_deferred_is_not_lost_and_an_ignored_one_is_ignored(capsys):
+def test_an_interrupt_that_is_swallowed_or_deferred_is_not_lost_and_an_ignored_one_is_ignored(
+    capsys,
+):
     """In a finaliser, say, an exception is printed, and the program goes on."""
 
     class Finalised:
@@ -134,7 +176,9 @@ def test_an_interrupt_that_is_swallowed_or_deferred_is_not_lost_and_an_ignored_o
             time.sleep(0.01)
 
     def handlers():
-        return [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)], sys.unraisablehook
+        return [
+            signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)
+        ], sys.unraisablehook
 
     before = handlers()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -157,7 +201,9 @@ def test_an_interrupt_that_is_swallowed_or_deferred_is_not_lost_and_an_ignored_o
         signal.signal(signal.SIGINT, own)
 
 
-def test_an_error_of_a_library_that_an_interrupt_has_cut_off_is_the_interrupt(tmp_path, monkeypatch):
+def test_an_error_of_a_library_that_an_interrupt_has_cut_off_is_the_interrupt(
+    tmp_path, monkeypatch
+):
     def cut_off(*arguments):
         with contextlib.suppress(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
@@ -166,7 +212,10 @@ def test_an_error_of_a_library_that_an_interrupt_has_cut_off_is_the_interrupt(tm
 
     monkeypatch.setattr(Manifest, "open", cut_off)
     said = sweep_command.sweep(tmp_path / "sweep", *QUICK, "cache=null", "seed=0,1")
-    assert (said.code, said.out + said.err) == (130, "Sweep interrupted before its first job\n")
+    assert (said.code, said.out + said.err) == (
+        130,
+        "Sweep interrupted before its first job\n",
+    )
 
 
 def signalled_and_failing(number):

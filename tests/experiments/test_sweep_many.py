@@ -1,4 +1,6 @@
-"""A command of a user's own is swept as ours; of hundreds of jobs none is lost, and the driver does not grow."""
+"""A command of a user's own is swept as ours; of hundreds of jobs none is lost, and the driver does
+not grow.
+"""
 
 import json
 import subprocess
@@ -43,7 +45,14 @@ def test_of_many_jobs_none_is_lost_and_memory_does_not_grow(tmp_path):
 
     def run(*overrides):
         command = [sys.executable, "trivial.py", "-m", *overrides]
-        return subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=400)
+        return subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=400,
+        )
 
     few = run("number=range(0,50)", "hydra.sweep.dir=few")
     process = run(f"number=range(0,{N})")
@@ -61,5 +70,7 @@ def test_of_many_jobs_none_is_lost_and_memory_does_not_grow(tmp_path):
     (tmp_path / "sweep" / "7" / "number.txt").write_text("8")
     process = run(f"number=range(0,{N})", "hydra/launcher=joblib", "hydra.launcher.workers=1")
     assert f"{N - 3} finished already, 3 to run (1 anew, damaged or out of date)" in process.stdout
-    assert f"{N} jobs: {N - 2} done ({N - 3} before), 2 failed" in process.stdout, "workers find the command"
+    assert f"{N} jobs: {N - 2} done ({N - 3} before), 2 failed" in process.stdout, (
+        "workers find the command"
+    )
     assert "Traceback" not in process.stderr

@@ -17,7 +17,13 @@ from sweep_jobs import attempts, driven, job
 from experiments.files import identity
 from experiments.files.identity import file_digests
 from experiments.sweeps.store import TRACE, Limits, damage, forget, read_outcome
-from experiments.sweeps.task import DIED_TWICE, bytes_of, execute, hydra_config, limits_of
+from experiments.sweeps.task import (
+    DIED_TWICE,
+    bytes_of,
+    execute,
+    hydra_config,
+    limits_of,
+)
 
 EXECUTE = """
 import sys
@@ -30,13 +36,28 @@ execute(sweep_jobs.job(sys.argv[1], 0, sys.argv[2], time_limit=eval(sys.argv[3])
 """
 
 
-def test_what_a_job_returns_is_stored_with_the_digests_of_its_files_and_stands(tmp_path):
-    one, folder = job(tmp_path, 7, "written", time_limit=60.0, memory_limit=10**12), tmp_path / "7"
+def test_what_a_job_returns_is_stored_with_the_digests_of_its_files_and_stands(
+    tmp_path,
+):
+    one = job(tmp_path, 7, "written", time_limit=60.0, memory_limit=10**12)
+    folder = tmp_path / "7"
     outcome = execute(one)
-    assert (outcome.number, outcome.done, outcome.value, outcome.stored) == (7, True, 7.0, True)
+    assert (outcome.number, outcome.done, outcome.value, outcome.stored) == (
+        7,
+        True,
+        7.0,
+        True,
+    )
     content = read_outcome(folder)
-    assert (content["status"], content["identity"], content["value"]) == ("done", "identity-7", 7.0)
-    assert (content["overrides"], list(content["files"])) == (["number=7"], ["result.txt"])
+    assert (content["status"], content["identity"], content["value"]) == (
+        "done",
+        "identity-7",
+        7.0,
+    )
+    assert (content["overrides"], list(content["files"])) == (
+        ["number=7"],
+        ["result.txt"],
+    )
     assert damage(content, folder) == ""
     left = sorted(path.name for path in folder.iterdir() if path.suffix != ".log")
     assert left == [".hydra", "attempts", "outcome.json", "report.html", "result.txt"]
@@ -72,7 +93,8 @@ def test_a_job_that_raises_leaves_or_is_not_there_has_failed(tmp_path):
 
 
 def test_attempts_that_ended_their_process_are_counted_and_told(tmp_path):
-    one, folder = job(tmp_path, 0, "written", time_limit=60.0), tmp_path / "0"
+    one = job(tmp_path, 0, "written", time_limit=60.0)
+    folder = tmp_path / "0"
     folder.mkdir()
     (folder / "attempts").write_text("1\n2\n")
     assert execute(one).error == DIED_TWICE
@@ -92,15 +114,21 @@ def test_attempts_that_ended_their_process_are_counted_and_told(tmp_path):
     assert not [*folder.glob(".*.tmp")]
 
 
-def test_a_job_runs_in_the_folder_of_the_sweep_with_one_thread_and_leaves_the_process_as_it_was(tmp_path):
-    before, here = list(sys.path), os.getcwd()
+def test_a_job_runs_in_the_folder_of_the_sweep_with_one_thread_and_leaves_the_process_as_it_was(
+    tmp_path,
+):
+    before = list(sys.path)
+    here = os.getcwd()
     one = job(tmp_path, 0, "surroundings")
     assert execute(replace(one, search_path=(*one.search_path, str(tmp_path)))).done
     found = json.loads((tmp_path / "0" / "surroundings.json").read_text())
     assert found["cwd"] == str(tmp_path) != here
     assert found["numba"] == 1
     assert (sys.path, os.getcwd()) == (before, here)
-    assert execute(replace(job(tmp_path, 1, "written"), cwd=str(tmp_path / "gone"))).error[:17] == "FileNotFoundError"
+    assert (
+        execute(replace(job(tmp_path, 1, "written"), cwd=str(tmp_path / "gone"))).error[:17]
+        == "FileNotFoundError"
+    )
 
 
 def test_input_files_and_code_are_checked_where_the_job_runs(tmp_path, monkeypatch):
@@ -120,12 +148,19 @@ def test_input_files_and_code_are_checked_where_the_job_runs(tmp_path, monkeypat
 
     one = replace(job(tmp_path, 1, "number"), code=identity.code_digest(), text="other words")
     assert execute(one).done
-    assert "runs other code or packages" in execute(replace(one, folder=str(tmp_path / "2"), code="other")).error
+    assert (
+        "runs other code or packages"
+        in execute(replace(one, folder=str(tmp_path / "2"), code="other")).error
+    )
     assert not (tmp_path / "2" / "attempts").exists()
-    assert execute(replace(one, folder=str(tmp_path / "3"), code="other", text=identity.text_digest())).done
+    assert execute(
+        replace(one, folder=str(tmp_path / "3"), code="other", text=identity.text_digest())
+    ).done
 
 
-def test_a_folder_that_cannot_be_made_fails_the_job_and_the_node_of_hydra_has_its_types_again(tmp_path):
+def test_a_folder_that_cannot_be_made_fails_the_job_and_the_node_of_hydra_has_its_types_again(
+    tmp_path,
+):
     (tmp_path / "0").write_text("a file")
     outcome = execute(job(tmp_path, 0, "number"))
     assert (outcome.done, outcome.stored) == (False, False)
@@ -134,7 +169,10 @@ def test_a_folder_that_cannot_be_made_fails_the_job_and_the_node_of_hydra_has_it
     content = json.loads(one.configuration)
     content["hydra"]["mode"] = "MULTIRUN"
     found = hydra_config(replace(one, configuration=json.dumps(content)))
-    assert (OmegaConf.get_type(found, "hydra"), found.hydra.mode) == (HydraConf, RunMode.MULTIRUN)
+    assert (OmegaConf.get_type(found, "hydra"), found.hydra.mode) == (
+        HydraConf,
+        RunMode.MULTIRUN,
+    )
 
 
 # --- limits
@@ -142,28 +180,49 @@ def test_a_folder_that_cannot_be_made_fails_the_job_and_the_node_of_hydra_has_it
 
 def test_limits_are_read_as_people_write_them():
     assert limits_of("10min", "2GB") == Limits(600.0, 2_000_000_000)
-    assert [bytes_of(text) for text in ("1.5 KiB", "3e3", 7, "2.MB")] == [1536, 3000, 7, 2_000_000]
+    assert [bytes_of(text) for text in ("1.5 KiB", "3e3", 7, "2.MB")] == [
+        1536,
+        3000,
+        7,
+        2_000_000,
+    ]
     for wrong in ("much", "-1GB", 0, "nan", "1.2.3MB", "inf"):
         with pytest.raises(ValueError, match=r"hydra\.launcher\.memory_limit must be"):
             limits_of(None, wrong)
 
 
 def test_a_job_over_a_limit_says_so_and_ends_its_process(tmp_path):
-    """One that sleeps, one in a compiled loop that holds the interpreter, one that eats; side by side."""
-    limits = {"sleeping": (0.3, None), "spinning": (1.0, None), "greedy": (None, 600_000_000)}
+    """One that sleeps, one in a compiled loop that holds the interpreter, one that eats; side by
+    side.
+    """
+    limits = {
+        "sleeping": (0.3, None),
+        "spinning": (1.0, None),
+        "greedy": (None, 600_000_000),
+    }
     for name in limits:
         (tmp_path / name).mkdir()
     with contextlib.ExitStack() as stack:
         started = {
-            name: stack.enter_context(driven(EXECUTE, tmp_path / name, name, *both)) for name, both in limits.items()
+            name: stack.enter_context(driven(EXECUTE, tmp_path / name, name, *both))
+            for name, both in limits.items()
         }
         codes = {name: process.wait(timeout=120) for name, process in started.items()}
     found = {name: read_outcome(tmp_path / name / "0") for name in limits}
-    assert codes == {"sleeping": -signal.SIGKILL, "spinning": 1, "greedy": -signal.SIGKILL}
-    assert (found["sleeping"]["status"], found["sleeping"]["error"]) == ("failed", "time limit of 0.3 s exceeded")
+    assert codes == {
+        "sleeping": -signal.SIGKILL,
+        "spinning": 1,
+        "greedy": -signal.SIGKILL,
+    }
+    assert (found["sleeping"]["status"], found["sleeping"]["error"]) == (
+        "failed",
+        "time limit of 0.3 s exceeded",
+    )
     assert found["sleeping"]["seconds"] >= 0.3
     assert found["greedy"]["error"].startswith("memory limit of 600 MB exceeded (6")
     assert found["spinning"] is None
-    outcome = execute(job(tmp_path / "spinning", 0, "spinning", time_limit=1.0))  # the next attempt tells
+    outcome = execute(
+        job(tmp_path / "spinning", 0, "spinning", time_limit=1.0)
+    )  # the next attempt tells
     assert outcome.error == "time limit of 1 s exceeded"
     assert "in spinning" in outcome.traceback

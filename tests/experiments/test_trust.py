@@ -1,4 +1,6 @@
-"""What strangers may do: nothing, whether they reach a port, send a file, or name a group on the command line."""
+"""What strangers may do: nothing, whether they reach a port, send a file, or name a group on the
+command line.
+"""
 
 import time
 from functools import cache
@@ -27,22 +29,56 @@ from experiments.sweeps.slurm_engine import SlurmQueue
 def test_what_hydra_takes_for_a_group_is_not_refused():
     check_arguments(
         "identify",
-        ["-m", "system=building", "system=[building]", "system=building,servo", "system={dt: 3}", "~weather"],
+        [
+            "-m",
+            "system=building",
+            "system=[building]",
+            "system=building,servo",
+            "system={dt: 3}",
+            "~weather",
+        ],
     )
     check_arguments("identify", ["budget=3", "+mine=3", "system='building'", "hydra/launcher=dask"])
 
 
 #: what makes a run short, and refuses nothing
 QUICK = {
-    "identify": ["duration=80samples", "figures=false", "validate=false", "training.n_initial=20", "narx=building"],
-    "generate": ["estimation=60samples", "test=60samples", "figures=false", "baseline={}"],
+    "identify": [
+        "duration=80samples",
+        "figures=false",
+        "validate=false",
+        "training.n_initial=20",
+        "narx=building",
+    ],
+    "generate": [
+        "estimation=60samples",
+        "test=60samples",
+        "figures=false",
+        "baseline={}",
+    ],
     "validate": ["duration=60samples", "figures=false", "model=model.nc"],
     "benchmark": ["quick=true", "benchmarks=[]"],
     "reproduce": ["study=[]", "figures=false"],
     "collect": [],
     "export": ["model=model.nc"],
 }
-VALUES = ["3", "0", "-1", "1.5", "1e300", "nan", "inf", "null", "true", "text", "''", "[]", "[nan]", "[1,2]", "[x]"]
+VALUES = [
+    "3",
+    "0",
+    "-1",
+    "1.5",
+    "1e300",
+    "nan",
+    "inf",
+    "null",
+    "true",
+    "text",
+    "''",
+    "[]",
+    "[nan]",
+    "[1,2]",
+    "[x]",
+]
 VALUES += ["{}", "{a:1}", "[[1]]", "'../../x'", "[/tmp/x]"]
 
 
@@ -50,13 +86,26 @@ VALUES += ["{}", "{a:1}", "[[1]]", "'../../x'", "[/tmp/x]"]
 def keys_of(command):
     """All keys of a command, those of its groups, and values inside of the chosen options."""
     config = configured(command=command)
-    inside = [f"{group}.{name}" for group in config if isinstance(config[group], DictConfig) for name in config[group]]
+    inside = [
+        f"{group}.{name}"
+        for group in config
+        if isinstance(config[group], DictConfig)
+        for name in config[group]
+    ]
     return [*map(str, config), *(key for key in inside if not key.endswith("_"))]
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(command=st.sampled_from(["identify"] * 3 + ["generate", "validate", *QUICK]), data=st.data())
+@settings(
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    command=st.sampled_from(["identify"] * 3 + ["generate", "validate", *QUICK]),
+    data=st.data(),
+)
 def test_no_value_of_an_option_ends_in_a_traceback(command, data, tmp_path_factory):
     """Beside valid options, of which every one is taken now and then."""
     keys = sorted(data.draw(st.sets(st.sampled_from(keys_of(command)), min_size=1, max_size=2)))
@@ -70,11 +119,18 @@ def test_no_value_of_an_option_ends_in_a_traceback(command, data, tmp_path_facto
 # --- a submission to a benchmark
 
 
-@pytest.mark.parametrize("shape", ["(1000000000000000,)", "(9223372036854775807, 2)", "(-5,)", "()", "(3,)", None])
+@pytest.mark.parametrize(
+    "shape",
+    ["(1000000000000000,)", "(9223372036854775807, 2)", "(-5,)", "()", "(3,)", None],
+)
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_an_array_is_not_made_because_a_header_claims_it(shape, tmp_path):
     header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
-    content = b"" if shape is None else b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+    content = (
+        b""
+        if shape is None
+        else b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+    )
     path = tmp_path / "predicted.npy"
     path.write_bytes(content + bytes(24) * bool(content))
     if shape == "(3,)":
@@ -118,8 +174,16 @@ def test_a_cluster_that_is_started_takes_no_work_from_who_has_not_its_keys(tmp_p
     with dask_engine._quiet(), DaskCluster(tmp_path, workers=1)._connected(1) as client:
         client.wait_for_workers(1)
         workers = client.scheduler_info()["workers"]
-        own = [client.scheduler.address, *workers, *(worker["nanny"] for worker in workers.values())]
-        addresses = [f"{protocol}://{address.partition('://')[2]}" for address in own for protocol in ("tcp", "tls")]
+        own = [
+            client.scheduler.address,
+            *workers,
+            *(worker["nanny"] for worker in workers.values()),
+        ]
+        addresses = [
+            f"{protocol}://{address.partition('://')[2]}"
+            for address in own
+            for protocol in ("tcp", "tls")
+        ]
         with driven(STRANGER, *addresses, stdout=-1, text=True) as stranger:
             told = stranger.communicate(timeout=60)[0].splitlines()
         assert client.submit(sum, [1, 2]).result(timeout=60) == 3
@@ -151,11 +215,17 @@ def test_a_stream_that_is_predicted_worse_and_worse_is_told_once():
 def test_the_default_of_a_drifting_plant_gets_worse_and_what_is_advised_does_not():
     """A sine whose phase goes round once in 50 000 samples."""
     n = 100_000
-    x, noise = np.random.default_rng(0).uniform(-2, 2, (n, 1)), np.random.default_rng(1).normal(size=n)
+    x = np.random.default_rng(0).uniform(-2, 2, (n, 1))
+    noise = np.random.default_rng(1).normal(size=n)
     target = np.sin(2 * x[:, 0] + 2 * np.pi * np.arange(n) / 50_000)
 
     def smse(**settings):
-        gp = sysid.OnlineGP(sysid.SquaredExponential(1.0, [0.8]), noise_variance=0.01, budget=50, **settings)
+        gp = sysid.OnlineGP(
+            sysid.SquaredExponential(1.0, [0.8]),
+            noise_variance=0.01,
+            budget=50,
+            **settings,
+        )
         late = gp.update_many(x, target + 0.1 * noise)["mean"][-n // 4 :]
         return np.mean((late - target[-n // 4 :]) ** 2) / np.var(target)
 

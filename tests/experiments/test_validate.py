@@ -1,4 +1,6 @@
-"""`sysid-validate`: numbers, files and words of records, of the loop of a controller, of what does not fit."""
+"""`sysid-validate`: numbers, files and words of records, of the loop of a controller, of what does
+not fit.
+"""
 
 import json
 from dataclasses import replace
@@ -7,7 +9,19 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 from running import CONF, execute, summary_of
-from validating import DT, LAGS, ONE, ONE_STEP, csv_file, model, recorded, saved, signals, stored, validate
+from validating import (
+    DT,
+    LAGS,
+    ONE,
+    ONE_STEP,
+    csv_file,
+    model,
+    recorded,
+    saved,
+    signals,
+    stored,
+    validate,
+)
 
 import sysid
 from experiments.cli.ends import Stopped
@@ -22,7 +36,8 @@ from sysid.simulation.dynamics import Dynamics
 from sysid.simulation.validation import Z_95
 from sysid.store import read, write
 
-WINDOWS, HORIZONS = (4, 2), (1, 3)
+WINDOWS = (4, 2)
+HORIZONS = (1, 3)
 
 
 def record_of(n, seed):
@@ -31,29 +46,57 @@ def record_of(n, seed):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run over two windows, with figures and uncertainty; its folder, content, model and record."""
+    """A run over two windows, with figures and uncertainty; its folder, content, model and
+    record.
+    """
     folder = tmp_path_factory.mktemp("validation")
-    path, record = saved(folder / "model.nc"), csv_file(folder / "test.csv")
-    settings = (f"windows={list(WINDOWS)}", f"horizons={list(HORIZONS)}", "propagation.n_samples=20")
-    content = validate(folder / "run", *recorded(path, record), *settings, "propagation.n_features=20")
-    return folder / "run", content, sysid.JointModel.load(path).models[0], signals(50, 1)
+    path = saved(folder / "model.nc")
+    record = csv_file(folder / "test.csv")
+    settings = (
+        f"windows={list(WINDOWS)}",
+        f"horizons={list(HORIZONS)}",
+        "propagation.n_samples=20",
+    )
+    content = validate(
+        folder / "run", *recorded(path, record), *settings, "propagation.n_features=20"
+    )
+    return (
+        folder / "run",
+        content,
+        sysid.JointModel.load(path).models[0],
+        signals(50, 1),
+    )
 
 
 def test_files_and_measures_are_those_of_the_predictions_of_the_library(run):
     folder, content, one, data = run
-    assert {path.name for path in folder.iterdir()} == {"validation.json", "validation.nc", "validation.png"}
-    attributes, groups = store.header(folder / "validation.nc"), stored(folder)
+    assert {path.name for path in folder.iterdir()} == {
+        "validation.json",
+        "validation.nc",
+        "validation.png",
+    }
+    attributes = store.header(folder / "validation.nc")
+    groups = stored(folder)
     assert (attributes["schema"], attributes["seed"]) == ("validation", 1)
     assert "horizons" in attributes["configuration"]
     json.loads((folder / "validation.json").read_text(), parse_constant=pytest.fail)
     assert min(imread(folder / "validation.png").shape[:2]) > 1000
     kinds = [(window, horizon) for window in WINDOWS for horizon in (*HORIZONS, None)]
     names = {None: "free_run", 1: "one_step", 3: "3_steps"}
-    assert {group["noise_variance"].item() for group in groups.values() if "mean" in group} == {one.gp.noise_variance}
-    about = {"noise_variance": one.gp.noise_variance, "trivial": (one.origin.output_mean, one.origin.output_variance)}
+    assert {group["noise_variance"].item() for group in groups.values() if "mean" in group} == {
+        one.gp.noise_variance
+    }
+    about = {
+        "noise_variance": one.gp.noise_variance,
+        "trivial": (one.origin.output_mean, one.origin.output_variance),
+    }
     for entry, (window, horizon) in zip(content["horizons"], kinds, strict=True):
         label = "free_run" if horizon is None else horizon
-        assert (entry["horizon"], entry["window"], entry["unit"]) == (label, window, "V")
+        assert (entry["horizon"], entry["window"], entry["unit"]) == (
+            label,
+            window,
+            "V",
+        )
         (found,) = forecast(one, record_of(50, 1), horizon=horizon, window=window).records
         group = groups[f"{names[horizon]}_window_{window}"]
         y, mean, variance = (group[name].values[:, 0] for name in ("measured", "mean", "variance"))
@@ -65,7 +108,10 @@ def test_files_and_measures_are_those_of_the_predictions_of_the_library(run):
         np.testing.assert_array_equal(group["residual"], group["measured"] - group["mean"])
         np.testing.assert_array_equal(group["number"], found.sample)
         np.testing.assert_allclose(group["time"], DT * found.sample)
-        assert (str(group.attrs["horizon"]), group.attrs["window"]) == (str(label), window)
+        assert (str(group.attrs["horizon"]), group.attrs["window"]) == (
+            str(label),
+            window,
+        )
         if window == WINDOWS[0] and horizon != 3:
             assert {"output": "y", **content[names[horizon]]} == entry
     curve = content["calibration"]["free_run"]
@@ -76,7 +122,11 @@ def test_files_and_measures_are_those_of_the_predictions_of_the_library(run):
 def test_uncertainty_grows_along_the_free_run_and_leaves_its_mean_alone(run, tmp_path):
     folder, content, *_ = run
     group = stored(folder)[f"free_run_window_{WINDOWS[0]}"]
-    alone = [*recorded(folder.parent / "model.nc", folder.parent / "test.csv"), *ONE_STEP, f"windows=[{WINDOWS[0]}]"]
+    alone = [
+        *recorded(folder.parent / "model.nc", folder.parent / "test.csv"),
+        *ONE_STEP,
+        f"windows=[{WINDOWS[0]}]",
+    ]
     without = validate(tmp_path, *alone)
     same = stored(tmp_path)[f"free_run_window_{WINDOWS[0]}"]
     np.testing.assert_allclose(group["mean"], same["mean"], rtol=1e-12)
@@ -84,31 +134,49 @@ def test_uncertainty_grows_along_the_free_run_and_leaves_its_mean_alone(run, tmp
     assert group["variance"].values[5:].mean() > 1.5 * same["variance"].values[5:].mean()
     joint = sysid.JointModel.load(folder.parent / "model.nc")
     drawn = sysid.Pathwise(n_samples=20, n_features=20)
-    (spread,) = forecast(joint, record_of(50, 1), horizon=None, window=WINDOWS[0], seed=1, propagation=drawn).records
+    (spread,) = forecast(
+        joint,
+        record_of(50, 1),
+        horizon=None,
+        window=WINDOWS[0],
+        seed=1,
+        propagation=drawn,
+    ).records
     about_the_path = spread.variance + (spread.mean - group["mean"].values) ** 2
     np.testing.assert_allclose(group["variance"], about_the_path, rtol=1e-9)
 
 
 def test_residual_tests_are_apart_for_one_step_and_free_run(run):
     folder, content, _, data = run
-    groups, found = stored(folder), content["residuals"]
+    groups = stored(folder)
+    found = content["residuals"]
     for kind in ("one_step", "free_run"):
         residual = groups[f"{kind}_window_{WINDOWS[0]}"]["residual"].values
-        settings = {"n_lags": found[kind]["n_lags"], "output_names": ["y"], "input_names": ["u"]}
+        settings = {
+            "n_lags": found[kind]["n_lags"],
+            "output_names": ["y"],
+            "input_names": ["u"],
+        }
         expected = sysid.residual_tests(residual, data["u"][WINDOWS[0] :], **settings)
         correlation = groups[f"residual_tests_{kind}"]["correlation"]
         np.testing.assert_allclose(correlation, expected.to_dataset()["correlation"], rtol=1e-9)
         p_values = [test["p_value"] for test in found[kind]["tests"]]
-        assert (found[kind]["n"], p_values) == (46, pytest.approx([test.p_value for test in expected.tests]))
+        assert (found[kind]["n"], p_values) == (
+            46,
+            pytest.approx([test.p_value for test in expected.tests]),
+        )
     assert len(p_values) == 6
     assert p_values != pytest.approx([test["p_value"] for test in found["one_step"]["tests"]])
 
 
 def test_several_records_count_together_and_never_run_into_each_other(tmp_path):
-    path, quick = saved(tmp_path / "model.nc"), (*ONE_STEP, "windows=[5]")
+    path = saved(tmp_path / "model.nc")
+    quick = (*ONE_STEP, "windows=[5]")
     files = [csv_file(tmp_path / f"{seed}.csv", n=n, seed=seed) for n, seed in ((30, 3), (40, 4))]
     both = validate(tmp_path / "both", *recorded(path, *files), *quick)
-    single = [validate(tmp_path / file.stem, *recorded(path, file), *quick)["free_run"] for file in files]
+    single = [
+        validate(tmp_path / file.stem, *recorded(path, file), *quick)["free_run"] for file in files
+    ]
     squares = sum(entry["n"] * entry["rmse"] ** 2 for entry in single)
     assert (both["free_run"]["n"], both["free_run"]["left_out"]) == (60, 10)
     assert both["free_run"]["rmse"] == pytest.approx(np.sqrt(squares / 60), rel=1e-12)
@@ -116,17 +184,26 @@ def test_several_records_count_together_and_never_run_into_each_other(tmp_path):
     assert [one["record"] for one in each] == [file.name for file in files]
     for one, alone in zip(each, single, strict=True):
         measures = one.keys() - {"record", "output"}
-        assert {key: one[key] for key in measures} == pytest.approx({key: alone[key] for key in measures})
+        assert {key: one[key] for key in measures} == pytest.approx(
+            {key: alone[key] for key in measures}
+        )
     assert [record["n"] for record in both["data"]["records"]] == [30, 40]
-    np.testing.assert_array_equal(stored(tmp_path / "both")["free_run_window_5"]["record"], np.repeat([0, 1], (25, 35)))
+    np.testing.assert_array_equal(
+        stored(tmp_path / "both")["free_run_window_5"]["record"],
+        np.repeat([0, 1], (25, 35)),
+    )
 
 
 def test_several_outputs_have_a_level_of_their_own(tmp_path):
     lags = {"outputs": {"y": 2, "z": 1}, "inputs": {"u": [1]}}
     path = saved(tmp_path / "model.nc", *(model(name, lags) for name in ("y", "z")))
     data = recorded(path, csv_file(tmp_path / "test.csv"), outputs=("y", "z"))
-    (png := pytest.MonkeyPatch()).setattr(figures, "png", lambda figure: b"drawn")  # which takes seconds
-    content = validate(tmp_path / "run", *data, "propagation=mean_only", "horizons=[1]", "windows=[3]")
+    (png := pytest.MonkeyPatch()).setattr(
+        figures, "png", lambda figure: b"drawn"
+    )  # which takes seconds
+    content = validate(
+        tmp_path / "run", *data, "propagation=mean_only", "horizons=[1]", "windows=[3]"
+    )
     png.undo()
     for kind in ("one_step", "free_run"):
         assert content[kind].keys() == {"y", "z"}
@@ -134,26 +211,46 @@ def test_several_outputs_have_a_level_of_their_own(tmp_path):
         assert content["residuals"][kind]["p_value"].keys() == {"y", "z"}
     assert [entry["output"] for entry in content["horizons"]] == ["y", "z"] * 2
     assert (content["free_run"]["z"]["unit"], content["units"]["z"]) == ("K", "degC")
-    assert {path.stem for path in (tmp_path / "run").glob("*.png")} == {"validation_y", "validation_z"}
+    assert {path.stem for path in (tmp_path / "run").glob("*.png")} == {
+        "validation_y",
+        "validation_z",
+    }
     measured = stored(tmp_path / "run")["free_run_window_3"]["measured"]
     np.testing.assert_array_equal(measured.sel(output="z"), signals(50, 1)["z"][3:])
 
 
 def test_part_window_and_signals_can_be_chosen(tmp_path):
-    path, lengths = saved(tmp_path / "model.nc"), {"estimation": 32, "validation": 31, "test": 33}
-    files = [f"data.{name}={csv_file(tmp_path / f'{name}.csv', n=k)}" for name, k in lengths.items()]
+    path = saved(tmp_path / "model.nc")
+    lengths = {"estimation": 32, "validation": 31, "test": 33}
+    files = [
+        f"data.{name}={csv_file(tmp_path / f'{name}.csv', n=k)}" for name, k in lengths.items()
+    ]
     surplus = [*recorded(path, outputs=("y", "z")), *files, *ONE_STEP, "left_out=[z]"]
-    for part, stated, n in (("null", 0, 33 - 2), ("validation", 7, 31 - 7)):  # the largest lag, or as the data say
-        content = validate(tmp_path / part, *surplus, f"part={part}", f"data.initialisation_window={stated}")
-        assert (content["free_run"]["n"], content["free_run"]["window"]) == (n, stated or 2)
+    for part, stated, n in (
+        ("null", 0, 33 - 2),
+        ("validation", 7, 31 - 7),
+    ):  # the largest lag, or as the data say
+        content = validate(
+            tmp_path / part,
+            *surplus,
+            f"part={part}",
+            f"data.initialisation_window={stated}",
+        )
+        assert (content["free_run"]["n"], content["free_run"]["window"]) == (
+            n,
+            stated or 2,
+        )
         assert content["data"]["part"] == ("test" if part == "null" else part)
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONF.glob("propagation/*.yaml")))
 def test_every_propagation_runs(name, tmp_path):
-    path, record = saved(tmp_path / "model.nc"), csv_file(tmp_path / "test.csv", n=20)
+    path = saved(tmp_path / "model.nc")
+    record = csv_file(tmp_path / "test.csv", n=20)
     options = [f"propagation={name}", "figures=false", "horizons=[2]"]
-    options += ["propagation.n_samples=8"] * (name in ("monte_carlo", "pathwise", "sequential_conditioning"))
+    options += ["propagation.n_samples=8"] * (
+        name in ("monte_carlo", "pathwise", "sequential_conditioning")
+    )
     content = validate(tmp_path / "run", *recorded(path, record), *options)
     assert np.isfinite([entry["nlpd"] for entry in content["horizons"]]).all()
     assert content["propagation"] == name.title().replace("_", "")
@@ -162,8 +259,14 @@ def test_every_propagation_runs(name, tmp_path):
 # --- the loop of a controller around an identified model ---------------------------------------------
 
 
-WINDOW, N = 4, 25
-TANKS = ("system=cascaded_tanks", "controller=level_pi", "noise.std=0.01", "controller.schedule.hold=40")
+WINDOW = 4
+N = 25
+TANKS = (
+    "system=cascaded_tanks",
+    "controller=level_pi",
+    "noise.std=0.01",
+    "controller.schedule.hold=40",
+)
 
 
 #: integral control to 0.3 and 0.1 in turn
@@ -172,7 +275,9 @@ FEEDBACK = PI(0.5, "y", "u", 0.5, 0.4, minimum=-9.0, maximum=9.0, schedule=Level
 
 def naive_loop(one, controller, time, y, u, window, offset=0.0):
     """One loop by hand, with lists."""
-    y, u, memory = list(y[:window]), [], controller.initial_state()
+    y = list(y[:window])
+    u = []
+    memory = controller.initial_state()
     for k in range(len(time)):
         if k >= window:
             y.append(y[k - 1] + one.predict([[y[k - 1], y[k - 2], u[k - 1]]]).mean.item() + offset)
@@ -183,14 +288,21 @@ def naive_loop(one, controller, time, y, u, window, offset=0.0):
 
 def test_every_path_has_a_controller_of_its_own_and_ends_where_it_diverges():
     """Before the window the inputs of the plant are those of the controller."""
-    dynamics, time, data = Dynamics(model()), 0.5 * np.arange(N), signals(N, 3)
-    y, u = data["y"][:, None], data["u"][:, None]
+    dynamics = Dynamics(model())
+    time = 0.5 * np.arange(N)
+    data = signals(N, 3)
+    y = data["y"][:, None]
+    u = data["u"][:, None]
     offsets = np.array([0.0, 0.05, -0.02, 1e6])
     settings = {"controller": FEEDBACK, "time": time, "outputs": y, "inputs": u}
     settings |= {"window": WINDOW, "n_paths": 4}
-    y_paths, u_paths = close_loop(dynamics, lambda x: dynamics.targets(x).mean + offsets[:, None], **settings)
+    y_paths, u_paths = close_loop(
+        dynamics, lambda x: dynamics.targets(x).mean + offsets[:, None], **settings
+    )
     for path, offset in enumerate(offsets[:3]):
-        outputs, inputs = naive_loop(dynamics.models[0], FEEDBACK, time, y[:, 0], u[:, 0], WINDOW, offset)
+        outputs, inputs = naive_loop(
+            dynamics.models[0], FEEDBACK, time, y[:, 0], u[:, 0], WINDOW, offset
+        )
         np.testing.assert_allclose(y_paths[path, :, 0], outputs, rtol=1e-10, atol=1e-12)
         np.testing.assert_allclose(u_paths[path, :, 0], inputs, rtol=1e-10, atol=1e-12)
     assert y_paths[3, WINDOW, 0] > 1e5
@@ -198,12 +310,17 @@ def test_every_path_has_a_controller_of_its_own_and_ends_where_it_diverges():
     assert np.isnan(u_paths[3, WINDOW:]).all()
     for window in (1, N):
         with pytest.raises(ValueError, match="window from 2"):
-            close_loop(dynamics, lambda x: dynamics.targets(x).mean, **(settings | {"window": window}))
+            close_loop(
+                dynamics,
+                lambda x: dynamics.targets(x).mean,
+                **(settings | {"window": window}),
+            )
 
 
 def test_bands_of_loops_hold_so_many_of_them():
     rng = np.random.default_rng(0)
-    drawn, mean = 0.3 + rng.normal(size=(4000, 2)), np.zeros(2)
+    drawn = 0.3 + rng.normal(size=(4000, 2))
+    mean = np.zeros(2)
     half = Z_95 * np.sqrt(variance_of_draws(mean, drawn))
     assert np.mean(np.abs(drawn) <= half, axis=0) == pytest.approx(0.95, abs=1e-3)
     drawn[:100] = np.nan
@@ -228,10 +345,27 @@ def test_a_controller_that_does_not_fit_the_model():
 def tanks(tmp_path_factory):
     """Model of the simulated tanks, and a validation in the loop of their controller."""
     folder = tmp_path_factory.mktemp("tanks")
-    learned = ("duration=160samples", "training.n_initial=30", "training.restarts=1", "budget=30", "figures=false")
+    learned = (
+        "duration=160samples",
+        "training.n_initial=30",
+        "training.restarts=1",
+        "budget=30",
+        "figures=false",
+    )
     execute(folder / "identified", *TANKS, *learned)
-    checked = (f"model={folder}/identified/model.nc", *TANKS, "duration=60samples", "horizons=[1]", "windows=[5]")
-    content = validate(folder / "validated", *checked, "propagation.n_samples=6", "propagation.n_features=20")
+    checked = (
+        f"model={folder}/identified/model.nc",
+        *TANKS,
+        "duration=60samples",
+        "horizons=[1]",
+        "windows=[5]",
+    )
+    content = validate(
+        folder / "validated",
+        *checked,
+        "propagation.n_samples=6",
+        "propagation.n_features=20",
+    )
     return folder, checked, content
 
 
@@ -243,23 +377,34 @@ def test_the_controller_closes_its_loop_around_the_model(tanks):
     np.testing.assert_array_equal(group["measured"], measured)
     found = content["closed_loop"]
     assert found.keys() == {"n_paths", "outputs", "inputs"}
-    assert (found["outputs"].keys(), found["inputs"].keys()) == ({"level"}, {"pump_voltage"})
+    assert (found["outputs"].keys(), found["inputs"].keys()) == (
+        {"level"},
+        {"pump_voltage"},
+    )
     series = (group[name].values[:, 0] for name in ("measured", "mean", "variance"))
     expected = sysid.validate(*series, one.gp.noise_variance, window=5)._asdict()
     del expected["msll"]  # the model alone knows the trivial prediction
-    assert {key: found["outputs"]["level"][key] for key in expected} == pytest.approx(expected, rel=1e-9)
+    assert {key: found["outputs"]["level"][key] for key in expected} == pytest.approx(
+        expected, rel=1e-9
+    )
     assert (expected["n"], found["n_paths"], group.sizes["time"]) == (55, 6, 55)
     assert not np.array_equal(group["applied"], group["commanded"])
     assert (group["variance"].values[5:] > 0).all()
-    assert {path.stem for path in (folder / "validated").glob("*.png")} == {"validation", "closed_loop"}
+    assert {path.stem for path in (folder / "validated").glob("*.png")} == {
+        "validation",
+        "closed_loop",
+    }
 
 
 def test_both_loops_obey_the_controller(tanks):
-    """Commands follow from the level of their own loop alone: recomputed with the PI law from the stored level."""
+    """Commands follow from the level of their own loop alone: recomputed with the PI law from the
+    stored level.
+    """
     group = stored(tanks[0] / "validated")["closed_loop"]
     set_point = np.where(group["time"].values // 40 % 2 == 0, 4.0, 6.0)
     for level, driven in (("mean", "commanded"), ("measured", "applied")):
-        command, error = group[driven].values[:, 0], set_point - group[level].values[:, 0]
+        command = group[driven].values[:, 0]
+        error = set_point - group[level].values[:, 0]
         inside = (command > 0) & (command < 10)
         steps = inside[:-1] & inside[1:]
         assert steps.sum() > 10
@@ -277,9 +422,14 @@ def test_a_simulation_in_open_loop_or_that_the_model_may_have_seen(tanks, tmp_pa
     open_loop = [override for override in checked if not override.startswith("controller")]
     alone = validate(tmp_path / "open", *open_loop, *ONE_STEP)
     assert (alone["closed_loop"], alone["free_run"]["n"]) == (None, 55)
-    for run, from_lag_0 in ((content, 0), (alone, 1)):  # an input that answers to the output is tested from lag 1
+    for run, from_lag_0 in (
+        (content, 0),
+        (alone, 1),
+    ):  # an input that answers to the output is tested from lag 1
         found = run["residuals"]["one_step"]
-        assert {t["n_lags"] for t in found["tests"] if t["name"] == "input"} == {found["n_lags"] + from_lag_0}
+        assert {t["n_lags"] for t in found["tests"] if t["name"] == "input"} == {
+            found["n_lags"] + from_lag_0
+        }
 
 
 TWO_LAGS = (ONE, "narx.na=2")
@@ -287,7 +437,8 @@ TWO_LAGS = (ONE, "narx.na=2")
 
 def test_an_identification_from_a_record_validates_on_its_test(record, tmp_path):
     folder = execute(tmp_path / "run", *record, *TWO_LAGS)
-    one, summary = sysid.Model.load(folder / "model.nc"), summary_of(folder)
+    one = sysid.Model.load(folder / "model.nc")
+    summary = summary_of(folder)
     content = json.loads((folder / "validation.json").read_text())
     (found,) = forecast(one, record_of(30, 5), horizon=None, window=2).records
     rmse = np.sqrt(np.mean((found.mean - found.measured) ** 2))
@@ -295,10 +446,20 @@ def test_an_identification_from_a_record_validates_on_its_test(record, tmp_path)
     assert summary["free_run"] == content["free_run"]
     assert content["one_step"]["rmse"] == pytest.approx(summary["rmse"], rel=1e-9)
     assert set(content["warnings"]) <= set(summary["warnings"])
-    assert stored(folder).keys() >= {"one_step_window_2", "free_run_window_2", "residual_tests_one_step"}
+    assert stored(folder).keys() >= {
+        "one_step_window_2",
+        "free_run_window_2",
+        "residual_tests_one_step",
+    }
     y = signals(60, 2)["y"][2:]
-    assert (one.origin.sampling_time, one.origin.n_samples, dict(one.origin.units)) == (0.5, 58, {"y": "V"})
-    assert (one.origin.output_mean, one.origin.output_variance) == pytest.approx((y.mean(), y.var()), rel=1e-12)
+    assert (one.origin.sampling_time, one.origin.n_samples, dict(one.origin.units)) == (
+        0.5,
+        58,
+        {"y": "V"},
+    )
+    assert (one.origin.output_mean, one.origin.output_variance) == pytest.approx(
+        (y.mean(), y.var()), rel=1e-12
+    )
 
 
 def test_what_is_not_or_cannot_be_validated_is_told_and_the_rest_is_there(record, tmp_path):
@@ -338,7 +499,8 @@ def test_what_ends_a_validation_early_keeps_the_identification(
 @pytest.fixture
 def case(tmp_path):
     """A model file, a record, and the overrides that fit."""
-    path, record = saved(tmp_path / "model.nc"), csv_file(tmp_path / "test.csv")
+    path = saved(tmp_path / "model.nc")
+    record = csv_file(tmp_path / "test.csv")
     return path, record, [*recorded(path, record), *ONE_STEP]
 
 
@@ -368,7 +530,9 @@ def test_records_and_models_that_cannot_be_read_or_simulated(case, tmp_path):
     model(lags={"outputs": {"y": []}, "inputs": {"u": [0]}}, predict="value").save(path)
     assert "static" in refused(tmp_path / "run", *fitting)
     model("y", {"outputs": {"y": 2, "z": 1}, "inputs": {"u": [1]}}).save(path)
-    assert "one model for each" in refused(tmp_path / "run", *recorded(path, record, outputs=("y", "z")), *ONE_STEP)
+    assert "one model for each" in refused(
+        tmp_path / "run", *recorded(path, record, outputs=("y", "z")), *ONE_STEP
+    )
 
 
 def test_divergence_is_told_with_its_time_and_value(case, tmp_path):
@@ -392,20 +556,26 @@ def test_divergence_is_told_with_its_time_and_value(case, tmp_path):
     content = validate(tmp_path / "held", *fitting)
     mean = stored(tmp_path / "held")["free_run_window_2"]["mean"].values
     assert (content["free_run"]["n_diverged"], mean.max()) == (0, 9.0)
-    assert (content["free_run"]["n_held"], content["one_step"]["n_held"]) == (len(mean), len(mean))
-    words = (
-        f"the free run after a window of 2 runs into a limit that the data of the model never reached, at {len(mean)}"
+    assert (content["free_run"]["n_held"], content["one_step"]["n_held"]) == (
+        len(mean),
+        len(mean),
     )
+    words = f"the free run after a window of 2 runs into a limit that the data of the model never reached, at {len(mean)}"
     assert any(one.startswith(words) for one in content["warnings"])
 
 
 def test_regressors_outside_the_dictionary_are_told(case, tmp_path):
     csv_file(case[1], u=5 * signals(50, 1)["u"])
     content = validate(tmp_path / "run", *case[2])
-    (words,) = [words for words in content["warnings"] if "dictionary" in words and "1 step" in words]
+    (words,) = [
+        words for words in content["warnings"] if "dictionary" in words and "1 step" in words
+    ]
     assert "u[k-1] reaches" in words
     one = model()
-    points, low, high = one.scaling.inverse(one.gp.inputs), *one.scaling.inverse(np.sort(one.gp.inputs, 0))[[0, -1], 2]
+    points, low, high = (
+        one.scaling.inverse(one.gp.inputs),
+        *one.scaling.inverse(np.sort(one.gp.inputs, 0))[[0, -1], 2],
+    )
     n, total, where = find_outside(one, points)
     assert (n, total) == (0, len(points))
     assert "combinations" in where
@@ -415,14 +585,22 @@ def test_regressors_outside_the_dictionary_are_told(case, tmp_path):
     far[5] = np.nan
     found = f"u[k-1] reaches {far[3, 2]:.4g} A, the stored points {low:.4g} to {high:.4g}"
     assert find_outside(one, far) == (1, len(points) - 1, found)
-    centre = one.scaling.inverse(one.gp.inputs.mean(axis=0, keepdims=True))  # between points that say nothing of it
+    centre = one.scaling.inverse(
+        one.gp.inputs.mean(axis=0, keepdims=True)
+    )  # between points that say nothing of it
     assert find_outside(one, centre)[0] == 0
-    narrow = sysid.OnlineGP(sysid.SquaredExponential(0.05, (0.05,) * 3), noise_variance=2e-4, budget=14)
+    narrow = sysid.OnlineGP(
+        sysid.SquaredExponential(0.05, (0.05,) * 3), noise_variance=2e-4, budget=14
+    )
     narrow.fit(one.gp.inputs, one.gp.targets)
     assert find_outside(replace(one, gp=narrow), centre)[0] == 1
-    learned = type(one.scaling).of_matrix(one.scaling.offset, np.diag(1.0 / one.scaling.scale))  # a metric: no region
+    learned = type(one.scaling).of_matrix(
+        one.scaling.offset, np.diag(1.0 / one.scaling.scale)
+    )  # a metric: no region
     saved(case[0], replace(one, scaling=learned))
-    assert not any("dictionary" in words for words in validate(tmp_path / "metric", *case[2])["warnings"])
+    assert not any(
+        "dictionary" in words for words in validate(tmp_path / "metric", *case[2])["warnings"]
+    )
 
 
 def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
@@ -437,7 +615,9 @@ def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
     covered = report.cover(sysid.Validation(*[0.0] * 7, 0.25, 0.5, 0.75, n=10, window=2))
     assert covered == {50: 25.0, 90: 50.0, 95: 75.0}
     told = validate(tmp_path / "taylor", *case[2], "propagation=taylor")["warnings"]
-    assert any("do not cover" in words and "propagation.process_noise=true" in words for words in told)
+    assert any(
+        "do not cover" in words and "propagation.process_noise=true" in words for words in told
+    )
     for number, (shares, expected) in enumerate(
         (
             ((42.0, 81.0, 86.0), ""),
@@ -445,24 +625,46 @@ def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
             ((30.0, 85.0, 90.0), "50 % band 1 step 30.0 %"),
         )
     ):
-        monkeypatch.setattr(report, "cover", lambda score, s=shares: dict(zip((50, 90, 95), s, strict=True)))
-        said = [words for words in validate(tmp_path / str(number), *case[2])["warnings"] if "the bands of y" in words]
+        monkeypatch.setattr(
+            report,
+            "cover",
+            lambda score, s=shares: dict(zip((50, 90, 95), s, strict=True)),
+        )
+        said = [
+            words
+            for words in validate(tmp_path / str(number), *case[2])["warnings"]
+            if "the bands of y" in words
+        ]
         assert expected in said[0] if expected else said == []
 
 
 def test_draws_that_are_spared_are_told(case, tmp_path, monkeypatch):
     monkeypatch.setattr("sysid.simulation.propagation.propagation.MOST_STEPS", 125)
     monkeypatch.setattr("sysid.simulation.forecast.FEWEST", 4)
-    asked = (*case[2], "propagation=pathwise", "propagation.n_samples=40", "horizons=[3]")
-    (words,) = [words for words in validate(tmp_path / "run", *asked)["warnings"] if "bands are rough" in words]
+    asked = (
+        *case[2],
+        "propagation=pathwise",
+        "propagation.n_samples=40",
+        "horizons=[3]",
+    )
+    (words,) = [
+        words
+        for words in validate(tmp_path / "run", *asked)["warnings"]
+        if "bands are rough" in words
+    ]
     assert words.endswith("than 40, which take millions of steps: 3 steps 2, free run 10")
-    for few in ("propagation.n_samples=10", "propagation.n_samples=40"):  # all that are asked for, enough
+    for few in (
+        "propagation.n_samples=10",
+        "propagation.n_samples=40",
+    ):  # all that are asked for, enough
         said = validate(tmp_path / few, *asked[:-2], few)["warnings"]
         assert not any("bands are rough" in words for words in said)
         monkeypatch.setattr(report, "FEW", 5)
 
 
-def test_a_folder_that_holds_more_than_hydra_wrote_is_kept_and_so_is_the_working_folder(tmp_path, monkeypatch):
+def test_a_folder_that_holds_more_than_hydra_wrote_is_kept_and_so_is_the_working_folder(
+    tmp_path, monkeypatch
+):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     remove_unused(tmp_path / "here", "collect.log")
@@ -485,6 +687,12 @@ def test_a_free_run_far_worse_than_one_step_is_told(case, tmp_path):
     content = validate(tmp_path / "run", *fitting)
     assert content["free_run"]["rmse"] > 3 * content["one_step"]["rmse"]
     (words,) = [words for words in content["warnings"] if "far worse" in words]
-    assert f"RMSE {content['free_run']['rmse']:.4g} V against {content['one_step']['rmse']:.4g} V" in words
+    assert (
+        f"RMSE {content['free_run']['rmse']:.4g} V against {content['one_step']['rmse']:.4g} V"
+        in words
+    )
     content = validate(tmp_path / "short", *fitting, "windows=[1,2]")
-    assert any("window of 1 samples is shorter than the largest lag" in words for words in content["warnings"])
+    assert any(
+        "window of 1 samples is shorter than the largest lag" in words
+        for words in content["warnings"]
+    )

@@ -10,11 +10,19 @@ from simulators import Signal, System, parameter
 
 @dataclass(frozen=True)
 class TwoRooms(System):
-    r"""Two rooms, one heated, a wall between them; its text is one line and has no block of equations."""
+    r"""Two rooms, one heated, a wall between them; its text is one line and has no block of
+    equations.
+    """
 
-    states: ClassVar = (Signal("warm", "degC", "heated room"), Signal("cold", "degC", "other room"))
+    states: ClassVar = (
+        Signal("warm", "degC", "heated room"),
+        Signal("cold", "degC", "other room"),
+    )
     inputs: ClassVar = (Signal("heat", "K/h", "heating"),)
-    outputs: ClassVar = (Signal("warm_air", "degC", "air in the heated room"), Signal("cold_air", "degC", "other air"))
+    outputs: ClassVar = (
+        Signal("warm_air", "degC", "air in the heated room"),
+        Signal("cold_air", "degC", "other air"),
+    )
     noises: ClassVar = (Signal("draught", "K/h", "draught"),)
 
     dt: float = 0.5  # h, taken as s

@@ -6,15 +6,41 @@ from pathlib import Path
 import numpy as np
 from running import configured
 
-from sysid import JointModel, LinearMean, Model, Narx, OnlineGP, Origin, Scaling, SquaredExponential, make_record, store
+from sysid import (
+    JointModel,
+    LinearMean,
+    Model,
+    Narx,
+    OnlineGP,
+    Origin,
+    Scaling,
+    SquaredExponential,
+    make_record,
+    store,
+)
 
 DT = 0.5  # s
 UNITS = {"y": "V", "z": "degC", "u": "A"}
 LAGS = {"outputs": {"y": 2}, "inputs": {"u": [1]}}
 #: an identification from records of u, y and z; of one output, of both
-RECORD = ("data=csv", "data.inputs=[u]", "data.dt=0.5", "data.units={y:V}", "narx=orders", "narx.na=1", "narx.nb=1")
-SMALL = ("training.n_initial=12", "training.restarts=1", "budget=15", "figures=false", "propagation=mean_only")
-ONE, BOTH = "data.outputs=[y]", ("data.outputs=[y,z]", "narx.target=all")
+RECORD = (
+    "data=csv",
+    "data.inputs=[u]",
+    "data.dt=0.5",
+    "data.units={y:V}",
+    "narx=orders",
+    "narx.na=1",
+    "narx.nb=1",
+)
+SMALL = (
+    "training.n_initial=12",
+    "training.restarts=1",
+    "budget=15",
+    "figures=false",
+    "propagation=mean_only",
+)
+ONE = "data.outputs=[y]"
+BOTH = ("data.outputs=[y,z]", "narx.target=all")
 ONE_STEP = ("propagation=mean_only", "figures=false", "horizons=[1]")
 
 
@@ -42,8 +68,10 @@ def model(target="y", lags=LAGS, predict="change", n_points=14, **origin):
     """Model of one output, from a record of its own."""
     record = make_record(signals(60, 7), name="estimation", sampling_time=DT, units=UNITS)
     rows = Narx(**lags, target=target, predict=predict).dataset(record)
-    x, y = rows["regressor"].values, rows["target"].values
-    scaling, mean = Scaling.fit(x), LinearMean().fitted(x, y)
+    x = rows["regressor"].values
+    y = rows["target"].values
+    scaling = Scaling.fit(x)
+    mean = LinearMean().fitted(x, y)
     kernel = SquaredExponential(0.05, (2.0,) * x.shape[1])
     gp = OnlineGP(kernel, noise_variance=2e-4, budget=n_points)
     gp.fit(scaling.transform(x[:n_points]), (y - mean(x))[:n_points])
@@ -60,7 +88,13 @@ def saved(path, *models):
 def from_csv(outputs="y", inputs="u", dt=DT, **files):
     """Overrides of records in CSV files, which are named by their role."""
     roles = (f"data.{role}={path}" for role, path in files.items())
-    return ("data=csv", *roles, f"data.inputs=[{inputs}]", f"data.outputs=[{outputs}]", f"data.dt={dt}")
+    return (
+        "data=csv",
+        *roles,
+        f"data.inputs=[{inputs}]",
+        f"data.outputs=[{outputs}]",
+        f"data.dt={dt}",
+    )
 
 
 def recorded(path, *tests, outputs=("y",)):

@@ -16,13 +16,19 @@ def concrete_classes(package, role):
     found = set()
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         for member in vars(importlib.import_module(module.name)).values():
-            if inspect.isclass(member) and issubclass(member, role) and not inspect.isabstract(member):
+            if (
+                inspect.isclass(member)
+                and issubclass(member, role)
+                and not inspect.isabstract(member)
+            ):
                 found.add(member)
     return sorted(found, key=lambda member: member.__name__)
 
 
 def random_input(ranges, n, seed=0):
-    """Smooth random signals (n, n_u), each between the limits of its range: a slow sine of random phase."""
+    """Smooth random signals (n, n_u), each between the limits of its range: a slow sine of random
+    phase.
+    """
     generator = np.random.default_rng(seed)
     columns = []
     for low, high in ranges:
@@ -59,7 +65,9 @@ class Lag(System):
     def __post_init__(self):
         super().__post_init__()
         if not self.time_constant > 0:
-            raise ValueError(f"{type(self).__name__}(time_constant={self.time_constant}): expected a number > 0")
+            raise ValueError(
+                f"{type(self).__name__}(time_constant={self.time_constant}): expected a number > 0"
+            )
 
     @staticmethod
     def drift(time, state, input, noise, parameters, derivative):

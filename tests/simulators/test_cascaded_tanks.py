@@ -15,7 +15,12 @@ CALM = np.zeros(2)
 
 RATES = ("upper_outflow", "lower_inflow", "lower_outflow", "pump_gain")
 #: square-root outlets of equal tanks, half of the overflow, no threshold: what one knows before a fit
-OTHERS = {"pump_threshold": 0.0, "overflow_fraction": 0.5, "initial_upper": 5.0, "initial_lower": 5.0}
+OTHERS = {
+    "pump_threshold": 0.0,
+    "overflow_fraction": 0.5,
+    "initial_upper": 5.0,
+    "initial_lower": 5.0,
+}
 GUESS = replace(TANKS, **dict.fromkeys(RATES, 0.05), **OTHERS)
 FREE = [
     *(FreeParameter(name, 0.005, 0.5, logarithmic=True) for name in RATES),
@@ -39,16 +44,27 @@ def rates_by_hand(tanks, x1, x2, u, w1=0.0, w2=0.0):
     outflow = tanks.upper_outflow * sqrt(x1) if x1 > 0 else 0.0
     remaining = inflow - outflow + w1
     start = tanks.upper_height - tanks.overflow_depth
-    part = 0.0 if x1 < start else 1.0 if x1 > tanks.upper_height else (x1 - start) / tanks.overflow_depth
+    part = (
+        0.0
+        if x1 < start
+        else 1.0
+        if x1 > tanks.upper_height
+        else (x1 - start) / tanks.overflow_depth
+    )
     spilled = part * remaining if remaining > 0 else 0.0
     areas = tanks.lower_inflow / tanks.upper_outflow
     lower = areas * (outflow + tanks.overflow_fraction * spilled) + w2
-    return [remaining - spilled, lower - (tanks.lower_outflow * sqrt(x2) if x2 > 0 else 0.0)]
+    return [
+        remaining - spilled,
+        lower - (tanks.lower_outflow * sqrt(x2) if x2 > 0 else 0.0),
+    ]
 
 
 def naive_simulation(tanks, u, step):
     """Explicit Euler with tiny steps and clipped levels."""
-    x1, x2, states = tanks.initial_upper, tanks.initial_lower, []
+    x1 = tanks.initial_upper
+    x2 = tanks.initial_lower
+    states = []
     for value in u:
         states.append((x1, x2))
         for _ in range(round(tanks.dt / step)):
@@ -65,7 +81,9 @@ def naive_simulation(tanks, u, step):
 )
 def test_rates_are_those_of_the_flows(state, u, noise):
     rates = TANKS.derivative(0.0, np.array(state), np.array([u]), np.array(noise))
-    np.testing.assert_allclose(rates, rates_by_hand(TANKS, *state, u, *noise), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        rates, rates_by_hand(TANKS, *state, u, *noise), rtol=1e-9, atol=1e-12
+    )
 
 
 def test_levels_agree_with_a_naive_simulation_through_both_overflows():
@@ -93,15 +111,27 @@ def test_levels_stay_in_the_tanks_whatever_happens(u, start, std, seed):
 def test_jacobian_at_the_brim_is_that_from_below():
     A, B = TANKS.jacobian(np.array([10.0, 5.0]), np.array([8.0]))
     h = 1e-7
-    below, above = (TANKS.derivative(0.0, np.array([x1, 5.0]), np.array([8.0]), CALM) for x1 in (10.0 - h, 10.0))
+    below, above = (
+        TANKS.derivative(0.0, np.array([x1, 5.0]), np.array([8.0]), CALM) for x1 in (10.0 - h, 10.0)
+    )
     np.testing.assert_allclose(A[:, 0], (above - below) / h, rtol=1e-4)
     assert B[0, 0] == 0.0
 
 
 def test_no_jacobian_where_there_is_none():
-    """At an empty tank, at the threshold of the pump, outside the tanks, and where the overflow sets in."""
-    tanks, threshold = replace(TANKS, overflow_depth=0.25), TANKS.pump_threshold
-    for state, u in [((0, 5), 2), ((5, 0), 2), ((5, 5), threshold), ((10.1, 5), 2), ((5, 10.1), 2), ((9.75, 5), 8)]:
+    """At an empty tank, at the threshold of the pump, outside the tanks, and where the overflow
+    sets in.
+    """
+    tanks = replace(TANKS, overflow_depth=0.25)
+    threshold = TANKS.pump_threshold
+    for state, u in [
+        ((0, 5), 2),
+        ((5, 0), 2),
+        ((5, 5), threshold),
+        ((10.1, 5), 2),
+        ((5, 10.1), 2),
+        ((9.75, 5), 8),
+    ]:
         assert tanks.jacobian(np.array(state, dtype=float), np.array([u])) is None
     assert tanks.jacobian(np.array([9.75, 5.0]), np.array([1.0])) is not None
 
@@ -109,19 +139,28 @@ def test_no_jacobian_where_there_is_none():
 def test_defaults_reproduce_the_measured_records(measured):
     """RMSE [V] of the free run after 5 samples and after 50."""
     for record, largest in (("Est", 0.262), ("Val", 0.34)):
-        errors = simulate(TANKS, measured[f"u{record}"], noise=False).output[:, 0] - measured[f"y{record}"]
+        errors = (
+            simulate(TANKS, measured[f"u{record}"], noise=False).output[:, 0]
+            - measured[f"y{record}"]
+        )
         for window in (5, 50):
             assert sqrt(np.mean(errors[window:] ** 2)) < largest
 
 
 @pytest.mark.slow
 def test_fit_of_the_estimation_record_gives_the_defaults(measured):
-    """The best fit without the threshold, or without the overflow, misses the record by more than 0.2535 V."""
+    """The best fit without the threshold, or without the overflow, misses the record by more than
+    0.2535 V.
+    """
     records = [(measured["uEst"], measured["yEst"])]
     fit = fit_output_error(GUESS, records, FREE, starts=10)
-    np.testing.assert_allclose(fit.values, [getattr(TANKS, parameter.name) for parameter in FREE], rtol=2e-3)
+    np.testing.assert_allclose(
+        fit.values, [getattr(TANKS, parameter.name) for parameter in FREE], rtol=2e-3
+    )
     assert not fit.at_bounds
     assert fit.rmse[0] == pytest.approx(0.2535, abs=2e-4)
     for name, error in (("pump_threshold", 0.44), ("overflow_fraction", 0.3)):
         free = [parameter for parameter in FREE if parameter.name != name]
-        assert fit_output_error(replace(GUESS, **{name: 0.0}), records, free, starts=6).rmse[0] > error
+        assert (
+            fit_output_error(replace(GUESS, **{name: 0.0}), records, free, starts=6).rmse[0] > error
+        )

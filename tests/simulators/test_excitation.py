@@ -1,4 +1,6 @@
-"""Every excitation keeps its contract and follows its equations; several inputs have independent signals."""
+"""Every excitation keeps its contract and follows its equations; several inputs have independent
+signals.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -21,8 +23,12 @@ from simulators.excitation.recorded import Recorded
 from simulators.excitation.shaped import LinearChirp, LogarithmicChirp, Staircase, Steps
 
 NEEDED = {Recorded: {"values": [float(k % 7) for k in range(5000)]}}  # it cannot work without
-EXCITATIONS = [cls(**NEEDED.get(cls, {})) for cls in concrete_classes(simulators.excitation, Excitation)]
-every_excitation = pytest.mark.parametrize("excitation", EXCITATIONS, ids=lambda excitation: type(excitation).__name__)
+EXCITATIONS = [
+    cls(**NEEDED.get(cls, {})) for cls in concrete_classes(simulators.excitation, Excitation)
+]
+every_excitation = pytest.mark.parametrize(
+    "excitation", EXCITATIONS, ids=lambda excitation: type(excitation).__name__
+)
 DT = 0.01  # s
 RANDOM = {Multisine, PRBS, APRBS, FilteredNoise}
 
@@ -75,39 +81,108 @@ def test_impossible_samples_and_offsets_are_refused(excitation):
             replace(excitation, offset=offset)
 
 
-CAUSAL = [PRBS(stages=9, clock=0.03), APRBS(shortest_hold=0.02, longest_hold=0.31), Multisine(period=100)]
-CAUSAL += [FilteredNoise(), FilteredNoise(band=(0.0, 3.0)), FilteredNoise(band=(1.0, 3.0)), Staircase(hold=0.04)]
-CAUSAL += [LinearChirp(1.0, 20.0, duration=1.5), LogarithmicChirp(1.0, 20.0, duration=1.5)]
-CAUSAL += [Steps([[0.02, 1.0], [0.05, -1.0], [100.0, 3.0]]), Recorded(values=[1.0, 2.0, 5.0], repeat=True)]
+CAUSAL = [
+    PRBS(stages=9, clock=0.03),
+    APRBS(shortest_hold=0.02, longest_hold=0.31),
+    Multisine(period=100),
+]
+CAUSAL += [
+    FilteredNoise(),
+    FilteredNoise(band=(0.0, 3.0)),
+    FilteredNoise(band=(1.0, 3.0)),
+    Staircase(hold=0.04),
+]
+CAUSAL += [
+    LinearChirp(1.0, 20.0, duration=1.5),
+    LogarithmicChirp(1.0, 20.0, duration=1.5),
+]
+CAUSAL += [
+    Steps([[0.02, 1.0], [0.05, -1.0], [100.0, 3.0]]),
+    Recorded(values=[1.0, 2.0, 5.0], repeat=True),
+]
 
 
 @pytest.mark.parametrize("excitation", CAUSAL, ids=lambda excitation: type(excitation).__name__)
-def test_a_longer_signal_begins_with_the_shorter_one_and_repeats_after_its_period(excitation):
+def test_a_longer_signal_begins_with_the_shorter_one_and_repeats_after_its_period(
+    excitation,
+):
     u = excitation.signal(4000, DT, rng())
     for n in (1, 3, 77, 3999):
         np.testing.assert_array_equal(excitation.signal(n, DT, rng()), u[:n])
     P = excitation.period_samples(4000, DT)
-    known = {PRBS: 3 * 511, Multisine: 100, LinearChirp: 150, LogarithmicChirp: 150, Recorded: 3}
+    known = {
+        PRBS: 3 * 511,
+        Multisine: 100,
+        LinearChirp: 150,
+        LogarithmicChirp: 150,
+        Recorded: 3,
+    }
     assert known.get(type(excitation)) == P
     if P is not None:
         np.testing.assert_array_equal(u[P:], u[:-P])
 
 
-BANDS = [(2.0, 1.0), (1.0, 1.0), (-1.0, 1.0), (1.0,), (1.0, np.inf), (1.0, None), (True, 2.0), "12", 3.0]
-STEPS = [[], None, [1.0], [[1.0]], ["12"], [[-0.1, 1.0]], [[1.0, 1.0], [1.0, 2.0]], [[0.0, np.nan]], [[0.0, True]]]
+BANDS = [
+    (2.0, 1.0),
+    (1.0, 1.0),
+    (-1.0, 1.0),
+    (1.0,),
+    (1.0, np.inf),
+    (1.0, None),
+    (True, 2.0),
+    "12",
+    3.0,
+]
+STEPS = [
+    [],
+    None,
+    [1.0],
+    [[1.0]],
+    ["12"],
+    [[-0.1, 1.0]],
+    [[1.0, 1.0], [1.0, 2.0]],
+    [[0.0, np.nan]],
+    [[0.0, True]],
+]
 RECORDS = [[], 3.0, [1.0, np.nan], [np.inf], ["1"], "12", [[1.0, 2.0]], [None]]
 
 
 @pytest.mark.parametrize(
     ("cls", "bad"),
     [
-        (PRBS, {"amplitude": [0.0, -1.0, np.inf], "clock": [0.0, np.nan], "stages": [1, 33, 4.0]}),
+        (
+            PRBS,
+            {
+                "amplitude": [0.0, -1.0, np.inf],
+                "clock": [0.0, np.nan],
+                "stages": [1, 33, 4.0],
+            },
+        ),
         (APRBS, {"low": [1.0, np.nan], "shortest_hold": [0.0], "longest_hold": [-1.0]}),
-        (LinearChirp, {"f_start": [-1.0], "f_end": [np.nan, "1"], "amplitude": [0.0, -1.0], "duration": [0.0, np.inf]}),
+        (
+            LinearChirp,
+            {
+                "f_start": [-1.0],
+                "f_end": [np.nan, "1"],
+                "amplitude": [0.0, -1.0],
+                "duration": [0.0, np.inf],
+            },
+        ),
         (LogarithmicChirp, {"f_start": [0.0], "f_end": [0.0]}),
         (Steps, {"steps": STEPS}),
-        (Staircase, {"low": [1.0, np.nan], "levels": [1, 3.0], "down": [1], "hold": [0.0, "1"]}),
-        (Multisine, {"rms": [0.0, np.nan], "band": BANDS, "grid": ["even", None], "clippings": [-1, True]}),
+        (
+            Staircase,
+            {"low": [1.0, np.nan], "levels": [1, 3.0], "down": [1], "hold": [0.0, "1"]},
+        ),
+        (
+            Multisine,
+            {
+                "rms": [0.0, np.nan],
+                "band": BANDS,
+                "grid": ["even", None],
+                "clippings": [-1, True],
+            },
+        ),
         (Multisine, {"group": [1], "period": [2, 100.0]}),
         (FilteredNoise, {"std": [0.0, np.nan], "band": BANDS, "order": [0, 9, 2.0]}),
         (Recorded, {"values": RECORDS, "repeat": ["no"]}),
@@ -128,7 +203,10 @@ def test_impossible_settings_are_refused(cls, bad):
     ("excitation", "message"),
     [
         (PRBS(clock=0.025), "clock=.*0.02 or 0.03 s"),
-        (APRBS(shortest_hold=0.012, longest_hold=0.018), "longest_hold=.*0.02 s or more"),
+        (
+            APRBS(shortest_hold=0.012, longest_hold=0.018),
+            "longest_hold=.*0.02 s or more",
+        ),
         (APRBS(shortest_hold=0.00999, longest_hold=0.07), "shortest_hold=.*dt=0.01 s"),
         (LinearChirp(1.0, 60.0), "f_end=60.0.*Nyquist"),
         (LinearChirp(50.0, 1.0), "f_start=50.0.*Nyquist"),
@@ -178,7 +256,9 @@ def test_only_excitations_excite_and_seeds_are_not_negative():
 
 @pytest.mark.parametrize("stages", [2, 3, 5, 8, 13])
 def test_a_prbs_has_maximum_length(stages):
-    """Every content of the register but zero occurs once in a period, and so the autocorrelation has two values."""
+    """Every content of the register but zero occurs once in a period, and so the autocorrelation
+    has two values.
+    """
     P = 2**stages - 1
     u = PRBS(amplitude=2.0, stages=stages, offset=5.0).signal(P + stages, DT, rng())
     assert set(u) == {3.0, 7.0}
@@ -186,7 +266,9 @@ def test_a_prbs_has_maximum_length(stages):
     assert len({window.tobytes() for window in windows}) == P
     assert windows.any(axis=1).all()
     spectrum = np.abs(np.fft.rfft(u[:P] - 5)) ** 2
-    np.testing.assert_allclose(np.fft.irfft(spectrum, P) / P, [4.0] + (P - 1) * [-4.0 / P], atol=1e-12)
+    np.testing.assert_allclose(
+        np.fft.irfft(spectrum, P) / P, [4.0] + (P - 1) * [-4.0 / P], atol=1e-12
+    )
 
 
 def test_clock_stretches_a_prbs():
@@ -199,11 +281,14 @@ def test_clock_stretches_a_prbs():
 
 
 @pytest.mark.parametrize(
-    ("n", "clock", "stages"), [(3, None, 2), (4, None, 3), (1023, None, 10), (1024, None, 11), (1024, 0.02, 10)]
+    ("n", "clock", "stages"),
+    [(3, None, 2), (4, None, 3), (1023, None, 10), (1024, None, 11), (1024, 0.02, 10)],
 )
 def test_stages_of_a_prbs_cover_the_record(n, clock, stages):
     prbs = PRBS(clock=clock)
-    np.testing.assert_array_equal(prbs.signal(n, DT, rng()), PRBS(clock=clock, stages=stages).signal(n, DT, rng()))
+    np.testing.assert_array_equal(
+        prbs.signal(n, DT, rng()), PRBS(clock=clock, stages=stages).signal(n, DT, rng())
+    )
     assert prbs.period_samples(n, DT) == (2**stages - 1) * (1 if clock is None else 2)
     with pytest.raises(ValueError, match=r"2\^32"):
         PRBS().period_samples(2**32)
@@ -223,8 +308,14 @@ def runs_of(u):
 def test_aprbs_levels_and_holds_are_uniform_and_independent():
     aprbs = APRBS(low=-2.0, high=6.0, shortest_hold=0.03, longest_hold=0.07, offset=10.0)
     levels, holds = np.transpose(runs_of(aprbs.signal(100_000, DT, rng())))
-    assert (levels.min(), levels.max()) == (pytest.approx(8, abs=0.01), pytest.approx(16, abs=0.01))
-    for counts in (np.histogram(levels, bins=8, range=(8, 16))[0], np.unique(holds, return_counts=True)[1]):
+    assert (levels.min(), levels.max()) == (
+        pytest.approx(8, abs=0.01),
+        pytest.approx(16, abs=0.01),
+    )
+    for counts in (
+        np.histogram(levels, bins=8, range=(8, 16))[0],
+        np.unique(holds, return_counts=True)[1],
+    ):
         assert np.ptp(counts) < 0.15 * counts.mean()
     assert abs(np.corrcoef(levels, holds)[0, 1]) < 0.03
     assert abs(np.corrcoef(levels[1:], levels[:-1])[0, 1]) < 0.03
@@ -232,24 +323,39 @@ def test_aprbs_levels_and_holds_are_uniform_and_independent():
 
 @pytest.mark.parametrize(
     ("shortest", "longest", "expected"),
-    [(None, None, (1, 20)), (0.05, None, (5, 100)), (0.021, 0.049, (3, 4)), (0.03, 0.03, (3, 3)), (0.01, 0.07, (1, 7))],
+    [
+        (None, None, (1, 20)),
+        (0.05, None, (5, 100)),
+        (0.021, 0.049, (3, 4)),
+        (0.03, 0.03, (3, 3)),
+        (0.01, 0.07, (1, 7)),
+    ],
 )
 def test_aprbs_holds_in_samples(shortest, longest, expected):
     aprbs = APRBS(shortest_hold=shortest, longest_hold=longest)
     assert aprbs.hold_samples(DT) == expected
-    assert {hold for _, hold in runs_of(aprbs.signal(50_000, DT, rng()))} == set(range(expected[0], expected[1] + 1))
+    assert {hold for _, hold in runs_of(aprbs.signal(50_000, DT, rng()))} == set(
+        range(expected[0], expected[1] + 1)
+    )
 
 
 # --- chirps, steps and stairs -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("cls", "method"), [(LinearChirp, "linear"), (LogarithmicChirp, "logarithmic")])
+@pytest.mark.parametrize(
+    ("cls", "method"), [(LinearChirp, "linear"), (LogarithmicChirp, "logarithmic")]
+)
 def test_chirps_are_those_of_scipy(cls, method):
-    N, t = 20_000, 0.001 * np.arange(20_000)
+    N = 20_000
+    t = 0.001 * np.arange(20_000)
     for f_start, f_end in ((0.5, 40.0), (100.0, 5.0)):
         u = cls(f_start, f_end, amplitude=1.5).signal(N, 0.001, rng())
-        np.testing.assert_allclose(u, 1.5 * scipy_chirp(t, f_start, 20.0, f_end, method, phi=-90), atol=1e-9)
-    assert cls(duration=10.0).frequencies(500, 0.1) == pytest.approx((0.1, 2.5))  # a cycle, half of Nyquist
+        np.testing.assert_allclose(
+            u, 1.5 * scipy_chirp(t, f_start, 20.0, f_end, method, phi=-90), atol=1e-9
+        )
+    assert cls(duration=10.0).frequencies(500, 0.1) == pytest.approx(
+        (0.1, 2.5)
+    )  # a cycle, half of Nyquist
 
 
 @given(
@@ -270,7 +376,9 @@ def test_steps_hold_the_level_of_the_last_time_that_has_passed(first, late, n):
 def test_a_step_at_a_sample_takes_effect_there(k):
     """k * 0.1 is not always the float nearest to the decimal."""
     for time in (k * 0.1, float(f"{k * 0.1:.12g}")):
-        np.testing.assert_array_equal(Steps([[time, 2.0]]).signal(k + 2, 0.1, rng())[k - 1 :], [0.0, 2.0, 2.0])
+        np.testing.assert_array_equal(
+            Steps([[time, 2.0]]).signal(k + 2, 0.1, rng())[k - 1 :], [0.0, 2.0, 2.0]
+        )
 
 
 def test_stairs_lead_up_and_down():
@@ -303,19 +411,29 @@ def lines(u):
 )
 def test_a_multisine_is_the_sum_of_cosines_of_its_equation(rms, period, group, offset, grid):
     multisine = Multisine(rms=rms, grid=grid.value, group=group, period=period, offset=offset)
-    generator, k = rng(1), np.arange(2 * period)
+    generator = rng(1)
+    k = np.arange(2 * period)
     drawn = grid.harmonics(1, (period - 1) // 2, group, generator)
     naive = np.full(2 * period, offset)
     for h, phi in zip(drawn, generator.uniform(0, 2 * np.pi, len(drawn)), strict=True):
         naive += rms * np.sqrt(2 / len(drawn)) * np.cos(2 * np.pi * h * k / period + phi)
-    np.testing.assert_allclose(multisine.signal(2 * period, 0.1, rng(1)), naive, atol=1e-11 * (rms + abs(offset)))
+    np.testing.assert_allclose(
+        multisine.signal(2 * period, 0.1, rng(1)),
+        naive,
+        atol=1e-11 * (rms + abs(offset)),
+    )
 
 
 @pytest.mark.parametrize(
     ("multisine", "period", "dt", "expected"),
     [
         (BOUC_WEN, 8192, 1 / RATE, np.arange(55, 1639)),
-        (Multisine(band=(0.3, 0.6)), 100, 0.1, [3, 4, 5, 6]),  # both ends included, for all rounding
+        (
+            Multisine(band=(0.3, 0.6)),
+            100,
+            0.1,
+            [3, 4, 5, 6],
+        ),  # both ends included, for all rounding
         (Multisine(band=(0.0, 0.2)), 100, 0.1, [1, 2]),  # the mean is the offset
         (Multisine(), 101, 1.0, np.arange(1, 51)),
         (Multisine(grid="odd"), 400, 1.0, np.arange(1, 200, 2)),
@@ -332,7 +450,9 @@ def test_a_multisine_excites_the_harmonics_of_its_band(multisine, period, dt, ex
 def test_random_odd_leaves_out_one_of_every_group():
     left_out = []
     for seed in range(200):
-        odd = range(5, 29 + 2 * (seed % 2), 2)  # 5, 7, ..., 27: three groups of four, with 29 or without
+        odd = range(
+            5, 29 + 2 * (seed % 2), 2
+        )  # 5, 7, ..., 27: three groups of four, with 29 or without
         drawn = Grid.random_odd.harmonics(4, odd[-1] + 1, 4, rng(seed))
         left_out.append(sorted(set(odd) ^ set(drawn)))
         assert [(h - 5) // 2 // 4 for h in left_out[-1]] == [0, 1, 2]
@@ -342,12 +462,16 @@ def test_random_odd_leaves_out_one_of_every_group():
     assert abs(np.corrcoef(np.transpose(left_out))[0, 1]) < 0.25  # groups are drawn apart
 
 
-@pytest.mark.parametrize("multisine", [BOUC_WEN, Multisine(grid="random_odd", clippings=20, offset=7.0)])
+@pytest.mark.parametrize(
+    "multisine", [BOUC_WEN, Multisine(grid="random_odd", clippings=20, offset=7.0)]
+)
 def test_report_describes_the_signal(multisine):
     report = multisine.report(8192, 1 / RATE, rng(2))
     v = multisine.signal(8192, 1 / RATE, rng(2)) - multisine.offset
     np.testing.assert_array_equal(report.harmonics, lines(v))
-    np.testing.assert_allclose(report.frequencies, np.fft.rfftfreq(8192, 1 / RATE)[lines(v)], rtol=1e-14)
+    np.testing.assert_allclose(
+        report.frequencies, np.fft.rfftfreq(8192, 1 / RATE)[lines(v)], rtol=1e-14
+    )
     assert report.resolution == pytest.approx(RATE / 8192)
     assert report.rms == pytest.approx(np.std(v), rel=1e-12)
     assert report.crest_factor == pytest.approx(np.abs(v).max() / np.std(v), rel=1e-9)
@@ -370,7 +494,11 @@ def test_clipping_lowers_the_crest_factor_and_keeps_the_spectrum():
 
 def test_crest_factors_of_known_signals():
     sine = np.sin(2 * np.pi * np.arange(4000) / 400)
-    for signal, expected in (([1.0, -1.0], 1.0), (7.0 - 3.0 * sine, np.sqrt(2)), ([0, 0, 0, 4.0], np.sqrt(3))):
+    for signal, expected in (
+        ([1.0, -1.0], 1.0),
+        (7.0 - 3.0 * sine, np.sqrt(2)),
+        ([0, 0, 0, 4.0], np.sqrt(3)),
+    ):
         assert crest_factor(signal) == pytest.approx(expected, rel=1e-9)
     for wrong in ([], [1.0, 1.0], [0.1] * 7, [np.nan, 1.0], [[1.0, 2.0]], 3.0):
         with pytest.raises(ValueError, match=r"crest_factor: expected"):
@@ -381,7 +509,9 @@ def test_crest_factors_of_known_signals():
 
 
 def gain(frequency, band, order):
-    """Squared gain of the Butterworth filter after the bilinear transformation, cut-offs prewarped."""
+    """Squared gain of the Butterworth filter after the bilinear transformation, cut-offs
+    prewarped.
+    """
     w, low, high = (np.tan(np.pi * DT * np.asarray(f, dtype=float)) for f in (frequency, *band))
     return 1 / (1 + ((w * w - low * high) / (w * (high - low))) ** (2 * order))
 
@@ -391,11 +521,13 @@ def test_power_density_is_that_of_the_filter(band, order):
     noise = FilteredNoise(std=3.0, band=band, order=order)
     signals = np.array([noise.signal(16 * 4096, DT, rng(seed)) for seed in range(40)])
     frequency, power = welch(signals, 1 / DT, nperseg=4096)
-    frequency, power = frequency[4:-4], power.mean(axis=0)[4:-4]
+    frequency = frequency[4:-4]
+    power = power.mean(axis=0)[4:-4]
     fine = np.linspace(0, 50, 200_001)[1:-1]
     scale = 3.0**2 / (np.sum(gain(fine, band, order)) * (fine[1] - fine[0]))
     expected = scale * gain(frequency, band, order)
-    strong, outside = expected > 1e-3 * expected.max(), expected < 1e-5 * expected.max()
+    strong = expected > 1e-3 * expected.max()
+    outside = expected < 1e-5 * expected.max()
     np.testing.assert_allclose(power[strong], expected[strong], rtol=0.35)
     np.testing.assert_allclose(np.sum(power[strong]), np.sum(expected[strong]), rtol=0.02)
     assert np.all(power[outside] < 1e-4 * expected.max())
@@ -433,11 +565,17 @@ TABLE = "time,u,y\n0.0,1.5,9\n0.5,-2,9\n1.0,3e-1,9\n"
     ],
 )
 def test_a_column_of_a_file_is_read(tmp_path, text, given, expected):
-    np.testing.assert_array_equal(Recorded(csv(tmp_path, text), **given).signal(3, 0.5, rng()), expected)
+    np.testing.assert_array_equal(
+        Recorded(csv(tmp_path, text), **given).signal(3, 0.5, rng()), expected
+    )
 
 
 def test_a_record_repeats_on_demand(tmp_path):
-    for source in ({"values": range(3)}, {"values": np.arange(3.0)}, {"path": csv(tmp_path, "u\n0\n1\n2\n")}):
+    for source in (
+        {"values": range(3)},
+        {"values": np.arange(3.0)},
+        {"path": csv(tmp_path, "u\n0\n1\n2\n")},
+    ):
         u = Recorded(repeat=True, **source).signal(7, 0.5, rng())
         np.testing.assert_array_equal(u, [0, 1, 2, 0, 1, 2, 0])
         assert Recorded(**source).period_samples(7) is None
@@ -449,7 +587,8 @@ def test_a_record_repeats_on_demand(tmp_path):
 def test_printed_times_may_be_rounded(tmp_path, digits):
     rows = "".join(f"{k / 750:.{digits}f},{k}\n" for k in range(300))
     np.testing.assert_array_equal(
-        Recorded(csv(tmp_path, "time,u\n" + rows)).signal(300, 1 / 750, rng()), np.arange(300)
+        Recorded(csv(tmp_path, "time,u\n" + rows)).signal(300, 1 / 750, rng()),
+        np.arange(300),
     )
 
 
@@ -457,7 +596,11 @@ def test_printed_times_may_be_rounded(tmp_path, digits):
     ("text", "given", "message"),
     [
         ("time,u\n0,1\n0.25,2\n0.5,3\n", {}, r"dt=0.5 s, got 0.25 s on average"),
-        ("time,u\n" + "".join(f"{k * 0.50025:.9f},{k}\n" for k in range(300)), {}, "got 0.50025 s on average"),
+        (
+            "time,u\n" + "".join(f"{k * 0.50025:.9f},{k}\n" for k in range(300)),
+            {},
+            "got 0.50025 s on average",
+        ),
         ("time,u\n0,1\n0.5,2\nx,3\n", {}, r"row 3 .* 'time', got 'x'"),
         (TABLE, {}, "column=None.*'time', 'u', 'y'"),
         ("u,u\n1,2\n", {"column": "u"}, "2 times"),

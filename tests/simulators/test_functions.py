@@ -1,4 +1,6 @@
-"""Static functions and the places where they are sampled: definitions, minima, gradients, stratification."""
+"""Static functions and the places where they are sampled: definitions, minima, gradients,
+stratification.
+"""
 
 import itertools
 import math
@@ -8,7 +10,16 @@ import pytest
 from scipy.optimize import approx_fprime, minimize, rosen
 from scipy.stats import kstest
 
-from simulators import Grid, Himmelblau, LatinHypercube, Rastrigin, Rosenbrock, SixHumpCamel, Sobol, Uniform
+from simulators import (
+    Grid,
+    Himmelblau,
+    LatinHypercube,
+    Rastrigin,
+    Rosenbrock,
+    SixHumpCamel,
+    Sobol,
+    Uniform,
+)
 
 FUNCTIONS = [Himmelblau(), Rastrigin(), SixHumpCamel(), Rosenbrock()]
 each = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: type(function).__name__)
@@ -19,9 +30,21 @@ def places(function, n, seed=0):
 
 
 def definition(function, x1, x2):
-    """The table of the paper (Six-Hump Camel: of the textbooks), multiplied out where that is possible."""
+    """The table of the paper (Six-Hump Camel: of the textbooks), multiplied out where that is
+    possible.
+    """
     if isinstance(function, Himmelblau):
-        return x1**4 + x2**4 + 2 * x1**2 * x2 + 2 * x1 * x2**2 - 21 * x1**2 - 13 * x2**2 - 14 * x1 - 22 * x2 + 170
+        return (
+            x1**4
+            + x2**4
+            + 2 * x1**2 * x2
+            + 2 * x1 * x2**2
+            - 21 * x1**2
+            - 13 * x2**2
+            - 14 * x1
+            - 22 * x2
+            + 170
+        )
     if isinstance(function, Rastrigin):
         return sum(x**2 + 20 * math.sin(math.pi * x) ** 2 for x in (x1, x2))
     if isinstance(function, SixHumpCamel):
@@ -47,8 +70,15 @@ def test_a_search_finds_all_minima_and_none_below(function):
         assert float(function(place)) == pytest.approx(function.minimum, abs=1e-15)
         np.testing.assert_allclose(function.gradient(place), 0.0, atol=1e-13)
     bounds = list(zip(function.lower, function.upper, strict=True))
-    options = {"jac": function.gradient, "bounds": bounds, "options": {"gtol": 1e-12, "ftol": 1e-15}}
-    searches = [minimize(function, start, method="L-BFGS-B", **options) for start in places(function, 60, seed=3)]
+    options = {
+        "jac": function.gradient,
+        "bounds": bounds,
+        "options": {"gtol": 1e-12, "ftol": 1e-15},
+    }
+    searches = [
+        minimize(function, start, method="L-BFGS-B", **options)
+        for start in places(function, 60, seed=3)
+    ]
     assert min(search.fun for search in searches) == pytest.approx(function.minimum, abs=1e-9)
     best = np.array([search.x for search in searches if search.fun < function.minimum + 1e-8])
     distance = np.linalg.norm(best[:, np.newaxis] - np.array(function.minimisers), axis=-1)
@@ -59,7 +89,8 @@ def test_a_search_finds_all_minima_and_none_below(function):
 @each
 def test_any_shape_gives_the_same_numbers(function):
     x = places(function, 12)
-    values, gradient = function(x), function.gradient(x)
+    values = function(x)
+    gradient = function.gradient(x)
     assert function(x[0]).shape == ()
     np.testing.assert_array_equal(function(x.reshape(3, 4, 2)), values.reshape(3, 4))
     np.testing.assert_array_equal(function.gradient(x.reshape(3, 4, 2)), gradient.reshape(3, 4, 2))
@@ -68,8 +99,14 @@ def test_any_shape_gives_the_same_numbers(function):
 
 
 def test_wrong_places_are_named():
-    nan, message = [[0.0, 1.0], [0.0, np.nan]], r"Rosenbrock: .*shape \(..., 2\), got "
-    bad = [(1.0, message), (np.zeros((2, 5)), message), (nan, r"nan at \(1, 1\)"), ([np.inf, 1.0], "inf")]
+    nan = [[0.0, 1.0], [0.0, np.nan]]
+    message = r"Rosenbrock: .*shape \(..., 2\), got "
+    bad = [
+        (1.0, message),
+        (np.zeros((2, 5)), message),
+        (nan, r"nan at \(1, 1\)"),
+        ([np.inf, 1.0], "inf"),
+    ]
     for call in (Rosenbrock(), Rosenbrock().gradient):
         for x, message in bad:
             with pytest.raises(ValueError, match=message):
@@ -82,11 +119,17 @@ def test_wrong_places_are_named():
 @each
 def test_a_record_holds_rows_of_its_own_in_their_order(function):
     x = places(function, 7)
-    record, given = function.to_dataset(x), x.copy()
+    record = function.to_dataset(x)
+    given = x.copy()
     x[:] = 0.0
     np.testing.assert_array_equal(np.column_stack([record.x1, record.x2]), given)
     np.testing.assert_array_equal(record.y, function(given))
-    assert record.attrs == {"name": function.name, "static": 1, "sampling_time": 1.0, "initialisation_window": 0}
+    assert record.attrs == {
+        "name": function.name,
+        "static": 1,
+        "sampling_time": 1.0,
+        "initialisation_window": 0,
+    }
     assert all(variable.attrs["units"] == "1" for variable in record.variables.values())
     for wrong in ([1.0, 2.0], np.zeros((0, 2)), np.zeros((2, 2, 2))):
         with pytest.raises(ValueError, match=r"shape \(n, 2\), n >= 1"):
@@ -96,13 +139,17 @@ def test_a_record_holds_rows_of_its_own_in_their_order(function):
 # --- sampling of a box ------------------------------------------------------------------------------
 
 RANDOM = [Uniform(), LatinHypercube(), Sobol()]
-LOWER, UPPER = [-4.0, 2.0], [4.0, 2.5]
-every_sampling = pytest.mark.parametrize("sampling", [*RANDOM, Grid()], ids=lambda sampling: type(sampling).__name__)
+LOWER = [-4.0, 2.0]
+UPPER = [4.0, 2.5]
+every_sampling = pytest.mark.parametrize(
+    "sampling", [*RANDOM, Grid()], ids=lambda sampling: type(sampling).__name__
+)
 
 
 @every_sampling
 def test_places_fill_the_box(sampling):
-    x, unit = sampling.sample(400, LOWER, UPPER, seed=1), sampling.sample(400, [0.0, 0.0], [1.0, 1.0], seed=1)
+    x = sampling.sample(400, LOWER, UPPER, seed=1)
+    unit = sampling.sample(400, [0.0, 0.0], [1.0, 1.0], seed=1)
     np.testing.assert_allclose(x, LOWER + unit * [8.0, 0.5], rtol=1e-14)
     assert ((unit >= 0) & (unit <= 1)).all()
     np.testing.assert_array_equal(x, sampling.sample(400, LOWER, UPPER, 1))
@@ -124,7 +171,9 @@ def test_a_latin_hypercube_has_one_place_per_interval():
     x = LatinHypercube().sample(37, [0.0] * 3, [37.0] * 3, seed=7)
     for column in x.T:
         assert sorted(np.floor(column).astype(int)) == list(range(37))
-    assert len({tuple(np.floor(column)) for column in x.T}) == 3, "an order of its own for each input"
+    assert len({tuple(np.floor(column)) for column in x.T}) == 3, (
+        "an order of its own for each input"
+    )
 
 
 def test_a_sobol_sequence_is_balanced_in_every_dyadic_box():
@@ -135,15 +184,19 @@ def test_a_sobol_sequence_is_balanced_in_every_dyadic_box():
 
 @pytest.mark.parametrize(("m", "d"), [(2, 1), (7, 2), (3, 5)])
 def test_a_grid_is_the_product_of_its_axes(m, d):
-    lower, upper = np.arange(d) - 1.0, np.arange(d) + 2.0
+    lower = np.arange(d) - 1.0
+    upper = np.arange(d) + 2.0
     axes = np.linspace(lower, upper, m).T
-    np.testing.assert_allclose(Grid().sample(m**d, lower, upper), list(itertools.product(*axes)), atol=1e-14)
+    np.testing.assert_allclose(
+        Grid().sample(m**d, lower, upper), list(itertools.product(*axes)), atol=1e-14
+    )
     with pytest.raises(ValueError, match="use 484 or 529"):
         Grid().sample(500, [0.0, 0.0], [1.0, 1.0])
 
 
 def test_no_rounding_leaves_the_box():
-    lower, upper = -0.5, 0.3
+    lower = -0.5
+    upper = 0.3
     assert lower + (upper - lower) > upper, "a box where rounding would"
     assert Grid().sample(2, [lower], [upper]).tolist() == [[lower], [upper]]
 
@@ -156,8 +209,17 @@ def test_wrong_boxes_are_refused(sampling):
         sampling.sample(2.0, [0.0], [1.0])
     with pytest.raises(ValueError, match="seed=-1"):
         sampling.sample(4, [0.0], [1.0], -1)
-    inf, nan = np.inf, np.nan
-    boxes = [([1], [1]), ([2, 0], [1, 1]), ([0], [1, 1]), (0, 1), ([], []), ([-inf], [1]), ([0], [nan])]
+    inf = np.inf
+    nan = np.nan
+    boxes = [
+        ([1], [1]),
+        ([2, 0], [1, 1]),
+        ([0], [1, 1]),
+        (0, 1),
+        ([], []),
+        ([-inf], [1]),
+        ([0], [nan]),
+    ]
     for lower, upper in boxes:
         with pytest.raises(ValueError, match="finite bounds lower < upper of one shape"):
             sampling.sample(4, lower, upper)

@@ -1,4 +1,6 @@
-"""Many runs at once: every row is a simulation of its own, whatever the others are and however many threads work."""
+"""Many runs at once: every row is a simulation of its own, whatever the others are and however many
+threads work.
+"""
 
 import json
 import tracemalloc
@@ -8,7 +10,14 @@ import numpy as np
 import pytest
 from plants import Basin, Lag, Runaway, random_input
 
-from simulators import DivergenceError, Interpolation, MeasurementNoise, VanDerPol, simulate, simulate_many
+from simulators import (
+    DivergenceError,
+    Interpolation,
+    MeasurementNoise,
+    VanDerPol,
+    simulate,
+    simulate_many,
+)
 from simulators.many import _n_cores, spread_seeds
 from sysid.beside import n_cores
 from sysid.store import read, write
@@ -37,12 +46,20 @@ def assert_same(one, other):
 @pytest.mark.parametrize("own_input", [False, True])
 @pytest.mark.parametrize("workers", [1, 3, None])
 def test_row_is_bit_identical_to_a_simulation(interpolation, own_input, workers):
-    options = {"interpolation": interpolation, "measurement": MeasurementNoise(snr_db=20.0), "dt": 0.2, "substeps": 3}
-    many = simulate_many(NOISY, INPUTS if own_input else INPUTS[0], workers=workers, **VARIED, **options)
+    options = {
+        "interpolation": interpolation,
+        "measurement": MeasurementNoise(snr_db=20.0),
+        "dt": 0.2,
+        "substeps": 3,
+    }
+    many = simulate_many(
+        NOISY, INPUTS if own_input else INPUTS[0], workers=workers, **VARIED, **options
+    )
     assert len(many) == N
     for i, trajectory in enumerate(many):
         system = replace(NOISY, time_constant=VARIED["parameters"]["time_constant"][i])
-        u, seed = INPUTS[i if own_input else 0], VARIED["seeds"][i]
+        u = INPUTS[i if own_input else 0]
+        seed = VARIED["seeds"][i]
         one = simulate(system, u, initial_state=STARTS[i], seed=seed, **options)
         assert_same(trajectory, one)
         assert (trajectory.system, trajectory.seed) == (one.system, one.seed)
@@ -70,7 +87,9 @@ def test_seeds_differ_between_trajectories_and_follow_from_one():
 
 
 def test_arguments_are_not_changed_and_not_kept():
-    u, x0, constants = np.ones((3, 10, 1)), STARTS[:3].copy(), np.array([1.0, 2.0, 3.0])
+    u = np.ones((3, 10, 1))
+    x0 = STARTS[:3].copy()
+    constants = np.array([1.0, 2.0, 3.0])
     before = [a.copy() for a in (u, x0, constants)]
     many = simulate_many(NOISY, u, initial_states=x0, parameters={"time_constant": constants})
     for array, copy in zip((u, x0, constants), before, strict=True):
@@ -80,28 +99,46 @@ def test_arguments_are_not_changed_and_not_kept():
     np.testing.assert_array_equal(many.state[:, 0], before[1])
 
 
-def test_dataset_survives_the_store_and_says_how_to_simulate_each_trajectory_again(tmp_path):
+def test_dataset_survives_the_store_and_says_how_to_simulate_each_trajectory_again(
+    tmp_path,
+):
     noise = MeasurementNoise(std=0.1)
     many = simulate_many(NOISY, INPUTS, **VARIED, measurement=noise, interpolation="linear")
     write(many.to_dataset(), tmp_path / "stored.nc", kind="trajectory")
     stored = read(tmp_path / "stored.nc", kind="trajectory")
     for i in range(N):
         row = stored.isel(trajectory=i)
-        fields = json.loads(stored.attrs["parameters"]) | {"time_constant": float(row["time_constant"])}
-        options = {"seed": int(row["seed"]), "interpolation": stored.attrs["interpolation"], "measurement": noise}
-        again = simulate(Lag(**fields), row["drive"].values, initial_state=row["level"].values[:1], **options)
+        fields = json.loads(stored.attrs["parameters"]) | {
+            "time_constant": float(row["time_constant"])
+        }
+        options = {
+            "seed": int(row["seed"]),
+            "interpolation": stored.attrs["interpolation"],
+            "measurement": noise,
+        }
+        again = simulate(
+            Lag(**fields),
+            row["drive"].values,
+            initial_state=row["level"].values[:1],
+            **options,
+        )
         for name in ("drive", "level", "reading", "reading_noise_free", "drift_noise"):
             np.testing.assert_array_equal(again.to_dataset()[name], row[name])
     assert all("long_name" in variable.attrs for variable in stored.variables.values())
     assert stored["reading"].attrs["units"] == "V"
     assert stored["drive"].dims == ("trajectory", "time")
     shared = simulate_many(NOISY, INPUTS[0], n_trajectories=3).to_dataset()
-    assert (shared["drive"].dims, shared["reading"].dims) == (("time",), ("trajectory", "time"))
+    assert (shared["drive"].dims, shared["reading"].dims) == (
+        ("time",),
+        ("trajectory", "time"),
+    )
 
 
 def test_clipped_substeps_are_counted_for_each_trajectory():
     many = simulate_many(Basin(), np.full(6, 0.2), initial_states=[[0.1], [0.95]])
-    expected = [simulate(Basin(initial_level=level), np.full(6, 0.2)).n_clipped for level in (0.1, 0.95)]
+    expected = [
+        simulate(Basin(initial_level=level), np.full(6, 0.2)).n_clipped for level in (0.1, 0.95)
+    ]
     assert [trajectory.n_clipped for trajectory in many] == many.n_clipped.tolist() == expected
     assert expected[0] <= 10 < expected[1]
     np.testing.assert_array_equal(many.to_dataset()["clipped_substeps"], expected)
@@ -120,21 +157,56 @@ def test_the_first_of_several_failures_is_named(workers):
 @pytest.mark.parametrize(
     ("system", "options", "message"),
     [
-        (Basin(), {"initial_states": [[0.1], [1.0], [1.5]]}, "trajectory 2: Basin: .*from 0 to 1 m, got 1.5"),
-        (Lag(), {"initial_states": [[0.1], [np.nan]]}, "trajectory 1: Lag: expected 1 finite initial states"),
-        (Lag(), {"input": [[[0.0]], [[np.inf]]]}, "trajectory 1: Lag: input 'drive' is inf at sample 0"),
-        (Lag(), {"parameters": {"time_constant": [1.0, -1.0]}}, r"trajectory 1: Lag\(time_constant=-1\.0"),
-        (Lag(), {"n_trajectories": 2, "measurement": MeasurementNoise(snr_db=3.0)}, "trajectory 0: .*is constant"),
+        (
+            Basin(),
+            {"initial_states": [[0.1], [1.0], [1.5]]},
+            "trajectory 2: Basin: .*from 0 to 1 m, got 1.5",
+        ),
+        (
+            Lag(),
+            {"initial_states": [[0.1], [np.nan]]},
+            "trajectory 1: Lag: expected 1 finite initial states",
+        ),
+        (
+            Lag(),
+            {"input": [[[0.0]], [[np.inf]]]},
+            "trajectory 1: Lag: input 'drive' is inf at sample 0",
+        ),
+        (
+            Lag(),
+            {"parameters": {"time_constant": [1.0, -1.0]}},
+            r"trajectory 1: Lag\(time_constant=-1\.0",
+        ),
+        (
+            Lag(),
+            {"n_trajectories": 2, "measurement": MeasurementNoise(snr_db=3.0)},
+            "trajectory 0: .*is constant",
+        ),
         (Lag(), {}, "got none; give n_trajectories"),
         (Lag(), {"n_trajectories": 2.5}, r"got \{'n_trajectories': 2.5\}"),
-        (Lag(), {"n_trajectories": 3, "seeds": [1, 2]}, r"got \{'n_trajectories': 3, 'seeds': 2\}"),
+        (
+            Lag(),
+            {"n_trajectories": 3, "seeds": [1, 2]},
+            r"got \{'n_trajectories': 3, 'seeds': 2\}",
+        ),
         (Lag(), {"initial_states": np.zeros((3, 2))}, r"shape \(N, 1\).* got \(3, 2\)"),
-        (Lag(), {"n_trajectories": 2, "parameters": {"size": [1.0, 2.0]}}, r"got \['size'\]"),
-        (Lag(), {"n_trajectories": 2, "parameters": {"dt": [0.1, 0.2]}}, r"got \['dt'\]"),
+        (
+            Lag(),
+            {"n_trajectories": 2, "parameters": {"size": [1.0, 2.0]}},
+            r"got \['size'\]",
+        ),
+        (
+            Lag(),
+            {"n_trajectories": 2, "parameters": {"dt": [0.1, 0.2]}},
+            r"got \['dt'\]",
+        ),
         (Lag(), {"parameters": [1.0, 2.0]}, "parameters as a mapping"),
         (NOISY, {"seeds": [0, -5]}, "trajectory 1: seed=-5"),
         (Lag(), {"seeds": [0.7, 1.2]}, "seeds of integers"),
-        *((Lag(), {"n_trajectories": 2, "workers": workers}, f"workers={workers}") for workers in (0, -1, 1.5)),
+        *(
+            (Lag(), {"n_trajectories": 2, "workers": workers}, f"workers={workers}")
+            for workers in (0, -1, 1.5)
+        ),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(system, options, message):
@@ -150,12 +222,18 @@ def test_cores_are_counted_as_sysid_counts_them(given, monkeypatch):
 
 def test_memory_is_that_of_the_result():
     """The peak is the size of the arrays of the result, and what a trajectory per thread needs."""
-    options = {"n_samples": 500, "substeps": 1, "measurement": MeasurementNoise(std=0.1)}
+    options = {
+        "n_samples": 500,
+        "substeps": 1,
+        "measurement": MeasurementNoise(std=0.1),
+    }
     simulate_many(VanDerPol(), n_trajectories=2, **options)
     tracemalloc.start()
     many = simulate_many(VanDerPol(), n_trajectories=1000, **options)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    size = sum(array.nbytes for array in (many.state, many.output, many.noise_free_output, many.noise))
+    size = sum(
+        array.nbytes for array in (many.state, many.output, many.noise_free_output, many.noise)
+    )
     assert size == 1000 * 500 * 5 * 8
     assert size <= peak < size + 1e6

@@ -1,4 +1,6 @@
-"""What a record holds: process noise, measurement noise, streams of the seed, names and settings."""
+"""What a record holds: process noise, measurement noise, streams of the seed, names and
+settings.
+"""
 
 import itertools
 import json
@@ -10,7 +12,16 @@ import pytest
 import xarray as xr
 from plants import Lag, every_run, random_input
 
-from simulators import PI, Building, MeasurementNoise, Signal, closed_loop, collect, signal_to_noise, simulate
+from simulators import (
+    PI,
+    Building,
+    MeasurementNoise,
+    Signal,
+    closed_loop,
+    collect,
+    signal_to_noise,
+    simulate,
+)
 from simulators.noise import Streams, held_noise, random_stream, random_streams
 
 N = 20000
@@ -28,13 +39,21 @@ class Doubled(Lag):
 
 
 def record(measurement, n=N, seed=3, **options):
-    return simulate(Doubled(), random_input([(0.0, 2.0)], n), seed=seed, measurement=measurement, **options)
+    return simulate(
+        Doubled(),
+        random_input([(0.0, 2.0)], n),
+        seed=seed,
+        measurement=measurement,
+        **options,
+    )
 
 
 def loop(measurement, controller=None, n=400):
     """Record of the building under its controller at 5 degC outside."""
     exogenous = {"ambient_temperature": np.full(n, 5.0)}
-    samples = closed_loop(Building(), controller or PI(), exogenous, seed=5, measurement=measurement)
+    samples = closed_loop(
+        Building(), controller or PI(), exogenous, seed=5, measurement=measurement
+    )
     return collect(samples, Building(), seed=5)
 
 
@@ -42,7 +61,9 @@ def loop(measurement, controller=None, n=400):
 
 
 def test_streams_are_the_children_of_the_seed_in_order():
-    children = [np.random.default_rng(child).random() for child in np.random.SeedSequence(7).spawn(5)]
+    children = [
+        np.random.default_rng(child).random() for child in np.random.SeedSequence(7).spawn(5)
+    ]
     assert [stream.random() for stream in random_streams(7)] == children
     assert [random_stream(7, name).random() for name in Streams._fields] == children
     assert len({*children, *(stream.random() for stream in random_streams(8))}) == 10
@@ -60,8 +81,11 @@ def test_held_noise_is_the_stream_times_the_deviations():
 
 
 def test_process_noise_is_a_stream_of_the_seed_whatever_the_sampling():
-    """Deviations are those of the held values: the same seed gives the same path at any dt and any substeps."""
-    u, expected = np.zeros((20, 2)), held_noise(random_streams(6).process, 20, Building().noise_std())
+    """Deviations are those of the held values: the same seed gives the same path at any dt and any
+    substeps.
+    """
+    u = np.zeros((20, 2))
+    expected = held_noise(random_streams(6).process, 20, Building().noise_std())
     for options in ({}, {"dt": 60.0}, {"substeps": 90}):
         np.testing.assert_array_equal(simulate(Building(), u, seed=6, **options).noise, expected)
     quiet = Building(zone_noise_std=0.0, wall_noise_std=0.0, radiator_noise_std=0.0)
@@ -85,7 +109,8 @@ def test_signal_to_noise_ratio_is_reached_on_every_output(snr_db):
 
 @pytest.mark.parametrize("std", [0.1, [0.1, 2.0], (0.0, 2.0), np.array([0.1, 0.0])])
 def test_noise_is_the_measurement_stream_of_the_seed_and_leaves_the_plant_alone(std):
-    clean, noisy = record(MeasurementNoise(), n=50), record(MeasurementNoise(std=std), n=50)
+    clean = record(MeasurementNoise(), n=50)
+    noisy = record(MeasurementNoise(std=std), n=50)
     draws = random_streams(3).measurement.standard_normal((50, 2))
     np.testing.assert_array_equal(noisy.output, clean.output + std * draws)
     np.testing.assert_array_equal(clean.output, clean.noise_free_output)
@@ -104,7 +129,8 @@ def test_the_controller_sees_the_noise_and_the_plant_does_not():
             return super().control(time, output, state)
 
     noise = MeasurementNoise(std=0.3)
-    closed, quiet = loop(noise, Watching()), loop(MeasurementNoise())
+    closed = loop(noise, Watching())
+    quiet = loop(MeasurementNoise())
     np.testing.assert_array_equal(seen, closed.output[:, 0])
     assert np.abs(quiet.input[:, 1] - closed.input[:, 1]).max() > 1e-4
     replay = simulate(Building(), closed.input, seed=5, measurement=noise)
@@ -113,20 +139,30 @@ def test_the_controller_sees_the_noise_and_the_plant_does_not():
 
 
 def test_ratio_in_closed_loop_refers_to_the_loop_without_noise():
-    quiet, noisy = loop(MeasurementNoise()), loop(MeasurementNoise(snr_db=10.0))
+    quiet = loop(MeasurementNoise())
+    noisy = loop(MeasurementNoise(snr_db=10.0))
     draws = random_streams(5).measurement.standard_normal((400, 1))
     std = np.std(quiet.output) * 10**-0.5
-    np.testing.assert_allclose(noisy.output - noisy.noise_free_output, std * draws, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(
+        noisy.output - noisy.noise_free_output, std * draws, rtol=1e-6, atol=1e-12
+    )
     assert np.abs(noisy.noise_free_output - quiet.output).max() > 1e-3
 
 
 def test_constant_output_has_no_ratio():
     """A building too warm to heat, and as warm inside as outside."""
-    still, noise = Building(initial_zone=30.0, initial_wall=30.0, initial_radiator=30.0), MeasurementNoise(snr_db=3.0)
+    still = Building(initial_zone=30.0, initial_wall=30.0, initial_radiator=30.0)
+    noise = MeasurementNoise(snr_db=3.0)
     with pytest.raises(ValueError, match="output 0 is constant"):
         simulate(Lag(), np.zeros(10), measurement=noise)
     with pytest.raises(ValueError, match="output 0 is constant"):
-        closed_loop(still, PI(), {"ambient_temperature": np.full(5, 30.0)}, noise=False, measurement=noise)
+        closed_loop(
+            still,
+            PI(),
+            {"ambient_temperature": np.full(5, 30.0)},
+            noise=False,
+            measurement=noise,
+        )
 
 
 @pytest.mark.parametrize(
@@ -152,18 +188,44 @@ def test_impossible_noise_is_refused(name, values):
 
 
 def test_dataset_explains_itself_and_survives_netcdf(tmp_path):
-    noisy, clean = record(MeasurementNoise(std=0.1), n=40), record(MeasurementNoise(), n=40).to_dataset()
+    noisy = record(MeasurementNoise(std=0.1), n=40)
+    clean = record(MeasurementNoise(), n=40).to_dataset()
     noisy.to_dataset().to_netcdf(tmp_path / "run.nc")
     with xr.open_dataset(tmp_path / "run.nc") as file:
         stored = file.load()
     xr.testing.assert_identical(stored, noisy.to_dataset())
-    names = ["drive", "reading", "large", "level", "drift_noise", "reading_noise_free", "large_noise_free"]
-    columns = (noisy.input, noisy.output, noisy.state, noisy.noise, noisy.noise_free_output)
-    np.testing.assert_array_equal(np.stack([stored[name] for name in names], axis=1), np.hstack(columns))
+    names = [
+        "drive",
+        "reading",
+        "large",
+        "level",
+        "drift_noise",
+        "reading_noise_free",
+        "large_noise_free",
+    ]
+    columns = (
+        noisy.input,
+        noisy.output,
+        noisy.state,
+        noisy.noise,
+        noisy.noise_free_output,
+    )
+    np.testing.assert_array_equal(
+        np.stack([stored[name] for name in names], axis=1), np.hstack(columns)
+    )
     assert set(stored) - set(clean) == {"reading_noise_free", "large_noise_free"}
-    assert stored["reading_noise_free"].attrs == {"units": "V", "long_name": "measured level, without noise"}
+    assert stored["reading_noise_free"].attrs == {
+        "units": "V",
+        "long_name": "measured level, without noise",
+    }
     assert Doubled(**json.loads(stored.attrs["parameters"])) == noisy.system
-    expected = {"seed": 3, "dt": 0.1, "substeps": 4, "outputs": '["reading", "large"]', "inputs": '["drive"]'}
+    expected = {
+        "seed": 3,
+        "dt": 0.1,
+        "substeps": 4,
+        "outputs": '["reading", "large"]',
+        "inputs": '["drive"]',
+    }
     expected["system"] = f"{__name__}.Doubled"  # not of the package; others have their public name
     assert stored.attrs.items() >= expected.items()
     assert loop(MeasurementNoise(), n=2).to_dataset().attrs["system"] == "simulators.Building"
@@ -174,6 +236,10 @@ def test_collect_takes_the_first_samples_and_refuses_nothing_and_gaps():
     samples = list(itertools.islice(closed_loop(Building(), PI(), exogenous, seed=5), 20))
     whole = loop(MeasurementNoise(), n=60)
     np.testing.assert_array_equal(collect(samples, Building(), seed=5).output, whole.output[:20])
-    for wrong, system in (([], Building()), (samples[1:], Building()), (samples, Building(dt=600.0))):
+    for wrong, system in (
+        ([], Building()),
+        (samples[1:], Building()),
+        (samples, Building(dt=600.0)),
+    ):
         with pytest.raises(ValueError, match="collect: expected"):
             collect(wrong, system, seed=0)

@@ -1,4 +1,6 @@
-"""Open loop and closed loop: the method, inputs between their samples, limits, divergence, bad arguments."""
+"""Open loop and closed loop: the method, inputs between their samples, limits, divergence, bad
+arguments.
+"""
 
 import json
 import os
@@ -14,7 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plants import Basin, Lag, Runaway, every_run, random_input
 
-from simulators import PI, Building, OpenLoop, Signal, VanDerPol, closed_loop, collect, interpolation, simulate
+from simulators import (
+    PI,
+    Building,
+    OpenLoop,
+    Signal,
+    VanDerPol,
+    closed_loop,
+    collect,
+    interpolation,
+    simulate,
+)
 from simulators.interpolation import Interpolation
 from simulators.reference_solution import solve_reference, substep_error
 from simulators.runge_kutta import PLAIN, DivergenceError, integrate, stepper
@@ -41,7 +53,10 @@ def run(n=200, *, seed=0, exogenous=None, **options):
 class Analytic(Lag):
     """x1' = r x1 (1 - x1), x2' = x2 cos t: two problems with known solutions."""
 
-    states: ClassVar = (Signal("x1", "1", "logistic"), Signal("x2", "1", "driven by time"))
+    states: ClassVar = (
+        Signal("x1", "1", "logistic"),
+        Signal("x2", "1", "driven by time"),
+    )
     dt: float = 0.5
 
     @staticmethod
@@ -54,24 +69,32 @@ class Analytic(Lag):
 
 
 def test_fourth_order_on_known_solutions():
-    u, errors = np.zeros((9, 1)), []
+    u = np.zeros((9, 1))
+    errors = []
     time = 0.5 * np.arange(9)
     exact = np.stack([1 / (1 + 9 * np.exp(-2.0 * time)), np.exp(np.sin(time))], axis=1)
     np.testing.assert_allclose(solve_reference(Analytic(), exact[0], u, u), exact, rtol=1e-8)
     for substeps in (2, 4, 8, 16):
         errors.append(np.abs(simulate(Analytic(substeps=substeps), u).state - exact).max(axis=0))
-    np.testing.assert_allclose(np.log2(np.divide(errors[:-1], errors[1:])).mean(axis=0), 4.0, atol=0.2)
+    np.testing.assert_allclose(
+        np.log2(np.divide(errors[:-1], errors[1:])).mean(axis=0), 4.0, atol=0.2
+    )
     assert np.max(errors[-1]) < 1e-6
 
 
 @pytest.mark.parametrize("substeps", [5, 8])
 def test_estimated_error_is_the_true_error_of_one_sample(substeps):
     u = np.column_stack([np.zeros(40), np.linspace(0, 0.1, 40)])
-    record, errors = simulate(Building(substeps=substeps), u, seed=1), []
+    record = simulate(Building(substeps=substeps), u, seed=1)
+    errors = []
     for k in range(39):
-        exact = solve_reference(record.system, record.state[k], record.input[[k, k]], record.noise[[k, k]])
+        exact = solve_reference(
+            record.system, record.state[k], record.input[[k, k]], record.noise[[k, k]]
+        )
         errors.append(abs(record.state[k + 1, 0] - exact[1, 0]))
-    assert substep_error(record) == pytest.approx(15 / 16 * max(errors) / np.diff(record.output[:, 0]).std(), rel=0.1)
+    assert substep_error(record) == pytest.approx(
+        15 / 16 * max(errors) / np.diff(record.output[:, 0]).std(), rel=0.1
+    )
     assert substep_error(record, n_samples=9) <= substep_error(record)
     stiff = replace(record, system=replace(record.system, substeps=1, radiator_capacity=1e-60))
     assert substep_error(stiff) == np.inf
@@ -103,11 +126,14 @@ def test_compiled_equals_plain():
 
 
 def by_cosines(u, positions):
-    """Trigonometric polynomial through one period of samples, at positions in samples, term by term."""
+    """Trigonometric polynomial through one period of samples, at positions in samples, term by
+    term.
+    """
     n = len(u)
     total = np.tile(u.mean(axis=0), (len(positions), 1))
     for m in range(1, n // 2 + 1):
-        angle, at = 2 * np.pi * m * np.arange(n) / n, 2 * np.pi * m * positions / n
+        angle = 2 * np.pi * m * np.arange(n) / n
+        at = 2 * np.pi * m * positions / n
         share = 1 if 2 * m == n else 2
         total += np.outer(np.cos(at), share / n * np.cos(angle) @ u)
         total += 0 if 2 * m == n else np.outer(np.sin(at), share / n * np.sin(angle) @ u)
@@ -124,7 +150,11 @@ def between_samples(kind, u, factor):
     return np.column_stack([np.interp(positions, np.arange(len(u)), column) for column in u.T])
 
 
-@given(n=st.integers(1, 25), substeps=st.integers(1, 5), kind=st.sampled_from(Interpolation))
+@given(
+    n=st.integers(1, 25),
+    substeps=st.integers(1, 5),
+    kind=st.sampled_from(Interpolation),
+)
 def test_values_between_samples_are_those_of_the_definition(n, substeps, kind):
     u = np.random.default_rng(0).normal(size=(n, 2))
     (piece,) = kind.pieces(u, substeps)
@@ -136,28 +166,48 @@ def test_values_between_samples_are_those_of_the_definition(n, substeps, kind):
 
 @pytest.mark.parametrize("rows", [1, 16, 17, 8 * 29, 8 * 30])
 def test_borders_of_stretches_do_not_show(rows, monkeypatch):
-    """Thirty samples of a linear input in stretches of one, two, all but one and all; a later one may diverge."""
+    """Thirty samples of a linear input in stretches of one, two, all but one and all; a later one
+    may diverge.
+    """
     u = random_input([(-1.0, 1.0)], 30)
     whole = simulate(Lag(rate_noise_std=0.3), u, interpolation="linear", seed=4)
     monkeypatch.setattr(interpolation, "PIECE_ROWS", rows)
     pieces = simulate(Lag(rate_noise_std=0.3), u, interpolation="linear", seed=4)
     np.testing.assert_array_equal(pieces.state, whole.state)
-    with pytest.raises(DivergenceError, match=r"time 1\.2[5-9]\d* s \(sample 12\).*last finite state: level=[1-9]"):
-        simulate(Runaway(substeps=100, initial_level=0.8), np.zeros(40), interpolation="linear")
+    with pytest.raises(
+        DivergenceError,
+        match=r"time 1\.2[5-9]\d* s \(sample 12\).*last finite state: level=[1-9]",
+    ):
+        simulate(
+            Runaway(substeps=100, initial_level=0.8),
+            np.zeros(40),
+            interpolation="linear",
+        )
 
 
 @every_interpolation
-def test_a_closed_loop_interpolates_what_comes_from_outside_and_holds_what_is_driven(kind):
+def test_a_closed_loop_interpolates_what_comes_from_outside_and_holds_what_is_driven(
+    kind,
+):
     """Against open-loop runs over single samples, with the input given at sixty times the rate."""
-    n, building, fine = 24, Building(zone_noise_std=0.0, wall_noise_std=0.0, radiator_noise_std=0.0), 60
+    n = 24
+    building = Building(zone_noise_std=0.0, wall_noise_std=0.0, radiator_noise_std=0.0)
+    fine = 60
     outside = 5.0 + 5.0 * np.sin(2 * np.pi * np.arange(n) / n)
     record = run(exogenous={"ambient_temperature": outside}, noise=False, interpolation=kind)
-    values, x = between_samples(kind, outside[:, np.newaxis], fine), [building.initial_state()]
+    values = between_samples(kind, outside[:, np.newaxis], fine)
+    x = [building.initial_state()]
     straight = Interpolation.held if kind is Interpolation.held else Interpolation.linear
     for k in range(n - 1):  # restarted at every sample, where the flow jumps
         part = values[k * fine : (k + 1) * fine + 1]
         u = np.column_stack([part, np.full(fine + 1, record.input[k, 1])])
-        path = integrate(Building(dt=900.0 / fine, substeps=1), x[-1], u, np.zeros((fine + 1, 3)), straight)
+        path = integrate(
+            Building(dt=900.0 / fine, substeps=1),
+            x[-1],
+            u,
+            np.zeros((fine + 1, 3)),
+            straight,
+        )
         x.append(path.states[-1])
     np.testing.assert_allclose(record.state, x, atol=2e-5)
     assert record.input[:, 1].max() > 0.005
@@ -168,13 +218,20 @@ def test_a_closed_loop_interpolates_what_comes_from_outside_and_holds_what_is_dr
 
 @every_interpolation
 def test_a_state_is_set_to_its_limit_and_every_such_substep_counted(kind):
-    """0.0625 m in each of 8 substeps: the eighth meets the brim, and then all do, until the basin runs dry."""
-    basin, u = Basin(substeps=8, initial_level=0.53), np.full(5, 0.5)
+    """0.0625 m in each of 8 substeps: the eighth meets the brim, and then all do, until the basin
+    runs dry.
+    """
+    basin = Basin(substeps=8, initial_level=0.53)
+    u = np.full(5, 0.5)
     full = simulate(basin, u, interpolation=kind)
     np.testing.assert_array_equal(full.state[:, 0], [0.53, 1.0, 1.0, 1.0, 1.0])
     dry = simulate(basin, -u, interpolation=kind)
     np.testing.assert_allclose(dry.state[:, 0], [0.53, 0.03, 0.0, 0.0, 0.0], atol=1e-15)
-    assert (full.n_clipped, dry.n_clipped, simulate(basin, 0 * u).n_clipped) == (1 + 3 * 8, 8 + 2 * 8, 0)
+    assert (full.n_clipped, dry.n_clipped, simulate(basin, 0 * u).n_clipped) == (
+        1 + 3 * 8,
+        8 + 2 * 8,
+        0,
+    )
     samples = list(closed_loop(basin, OpenLoop(dt=1.0), {"drive": u}, interpolation=kind))
     assert [sample.n_clipped for sample in samples] == [0, 1, 8, 8, 8]
     assert collect(samples, basin, seed=0).to_dataset().attrs["clipped_substeps"] == 25
@@ -183,19 +240,34 @@ def test_a_state_is_set_to_its_limit_and_every_such_substep_counted(kind):
 def test_a_state_leaves_its_limit_as_soon_as_the_drift_leads_back():
     path = simulate(Basin(), [4.0, -0.25, -0.25, 0.0])
     np.testing.assert_allclose(path.state[:, 0], [0.5, 1.0, 0.75, 0.5], atol=1e-14)
-    path = simulate(Basin(initial_level=0.9), [4.0, -3.0], interpolation="linear")  # overflows in six substeps of ten
+    path = simulate(
+        Basin(initial_level=0.9), [4.0, -3.0], interpolation="linear"
+    )  # overflows in six substeps of ten
     assert path.n_clipped == 6
     np.testing.assert_allclose(path.state[-1], 1.0 + 4.0 * 0.4 - 3.5 * (1 - 0.6**2), atol=1e-13)
 
 
 def test_divergence_is_told_with_time_state_and_advice():
-    """x' = x^2 from 0.8 reaches infinity after 1.25 s; a state that is no number is not set to a limit."""
-    state, nothing = np.array([0.8 / (1 - 0.8 * 1.2)]), np.zeros(1)  # the solution at 1.2 s
-    with pytest.raises(DivergenceError, match=r"at time 1\.2[5-6]\d* s \(sample 12\): state 'level' became"):
+    """x' = x^2 from 0.8 reaches infinity after 1.25 s; a state that is no number is not set to a
+    limit.
+    """
+    state, nothing = (
+        np.array([0.8 / (1 - 0.8 * 1.2)]),
+        np.zeros(1),
+    )  # the solution at 1.2 s
+    with pytest.raises(
+        DivergenceError,
+        match=r"at time 1\.2[5-6]\d* s \(sample 12\): state 'level' became",
+    ):
         stepper(Runaway(substeps=1000))(1.2, state, nothing[np.newaxis], nothing)
     assert np.isfinite(state).all()
     with pytest.raises(DivergenceError, match=r"became (inf|nan)"):
-        integrate(Basin(), np.array([0.5]), np.array([[0.1], [np.inf], [0.1]]), np.zeros((3, 1)))
+        integrate(
+            Basin(),
+            np.array([0.5]),
+            np.array([[0.1], [np.inf], [0.1]]),
+            np.zeros((3, 1)),
+        )
     with pytest.raises(DivergenceError, match=r"more substeps \(now 1 per dt=900 s\)"):
         simulate(Building(substeps=1), np.tile([0.0, 0.1], (2000, 1)), noise=False)
 
@@ -208,7 +280,8 @@ def test_divergence_is_told_with_time_state_and_advice():
 def test_a_year_under_control_is_plausible():
     """Comfort, heating and roughness of a synthetic year against known ranges."""
     record = run(35041)
-    zone, flow = record.output[:, 0], record.input[:, 1]
+    zone = record.output[:, 0]
+    flow = record.input[:, 1]
     assert 15.3 < zone.min() < 16.8 < zone.max() < 30.0
     assert 0.0 <= flow.min() < flow.max() <= 0.1
     assert np.diff(zone).std() == pytest.approx(0.09, abs=0.006)
@@ -216,7 +289,8 @@ def test_a_year_under_control_is_plausible():
 
 
 def test_samples_are_copies_and_arguments_stay():
-    exogenous, clean = ambient(30), run(30)
+    exogenous = ambient(30)
+    clean = run(30)
     before = exogenous["ambient_temperature"].copy()
     for k, sample in enumerate(closed_loop(Building(), PI(), exogenous)):
         np.testing.assert_array_equal(sample.state, clean.state[k])
@@ -233,7 +307,9 @@ def test_inputs_may_be_any_real_numbers():
         np.testing.assert_array_equal(simulate(Lag(), convert(u)).state, expected)
     assert simulate(VanDerPol(), n_samples=np.int64(9)).input.shape == (9, 0)
     for kind in Interpolation:
-        np.testing.assert_array_equal(simulate(Lag(initial_level=2.0), [3.0], interpolation=kind).state, [[2.0]])
+        np.testing.assert_array_equal(
+            simulate(Lag(initial_level=2.0), [3.0], interpolation=kind).state, [[2.0]]
+        )
 
 
 # --- bad arguments ----------------------------------------------------------------------------------
@@ -242,14 +318,23 @@ def test_inputs_may_be_any_real_numbers():
 @pytest.mark.parametrize(
     ("system", "u", "options", "kind", "message"),
     [
-        *((Lag(), np.zeros(3), {"n_samples": n}, ValueError, "n_samples=") for n in (2.5, "3", 0, -1, True, 4)),
-        *((Lag(), np.zeros(3), {"interpolation": i}, ValueError, "interpolation=") for i in ("cubic", None, 3)),
+        *(
+            (Lag(), np.zeros(3), {"n_samples": n}, ValueError, "n_samples=")
+            for n in (2.5, "3", 0, -1, True, 4)
+        ),
+        *(
+            (Lag(), np.zeros(3), {"interpolation": i}, ValueError, "interpolation=")
+            for i in ("cubic", None, 3)
+        ),
         (VanDerPol(), None, {}, ValueError, "n_samples"),
         (Lag(), [1.0, np.nan], {}, ValueError, "'drive' is nan at sample 1"),
         (Lag(), np.zeros((3, 2)), {}, ValueError, "shape"),
         (Lag(), [], {}, ValueError, "n.* >= 1"),
         (Lag(), [[1.0], [1.0, 2.0]], {}, ValueError, "rows of one length"),
-        *((Lag(), u, {}, TypeError, "real numbers") for u in (np.zeros(3, complex), ["1.0"], [1.0, None])),
+        *(
+            (Lag(), u, {}, TypeError, "real numbers")
+            for u in (np.zeros(3, complex), ["1.0"], [1.0, None])
+        ),
         (Lag(rate_noise_std=0.1), np.zeros(3), {"seed": -1}, ValueError, "seed=-1"),
         (VanDerPol, None, {"n_samples": 3}, TypeError, r"write VanDerPol\(\)"),
         ("VanDerPol", None, {"n_samples": 3}, TypeError, "expected a system"),
@@ -263,7 +348,13 @@ def test_arguments_that_do_not_fit_are_refused_by_every_run(system, u, options, 
 
 @pytest.mark.parametrize(
     ("start", "kind"),
-    [([1.0, 2.0], ValueError), ([np.inf], ValueError), ([1.2], ValueError), (["1"], TypeError), ([1j], TypeError)],
+    [
+        ([1.0, 2.0], ValueError),
+        ([np.inf], ValueError),
+        ([1.2], ValueError),
+        (["1"], TypeError),
+        ([1j], TypeError),
+    ],
 )
 def test_wrong_starts_are_refused(start, kind):
     with pytest.raises(kind, match="initial"):

@@ -1,4 +1,6 @@
-"""The role of a system: what it need not state, and what it is refused for, with the name of its class."""
+"""The role of a system: what it need not state, and what it is refused for, with the name of its
+class.
+"""
 
 from dataclasses import dataclass, fields
 from typing import ClassVar
@@ -66,10 +68,22 @@ def test_a_field_says_its_symbol_meaning_and_unit():
         resistance: float = 0.25
         capacity: float = parameter(4.0, "kJ/K")
 
-    assert (Wall().resistance, Wall(resistance=0.7).resistance, Wall(resistance=0.7).capacity) == (0.5, 0.7, 3.0)
+    assert (
+        Wall().resistance,
+        Wall(resistance=0.7).resistance,
+        Wall(resistance=0.7).capacity,
+    ) == (0.5, 0.7, 3.0)
     inherited = {"dt": "s", "substeps": "Runge-Kutta steps per sample"}
-    assert describe_fields(Wall) == {**inherited, "resistance": "R, zone to wall, K/W", "capacity": "J/K"}
-    assert describe_fields(Corner) == {**inherited, "resistance": "R, zone to wall, K/W", "capacity": "kJ/K"}
+    assert describe_fields(Wall) == {
+        **inherited,
+        "resistance": "R, zone to wall, K/W",
+        "capacity": "J/K",
+    }
+    assert describe_fields(Corner) == {
+        **inherited,
+        "resistance": "R, zone to wall, K/W",
+        "capacity": "kJ/K",
+    }
 
 
 def test_every_parameter_of_a_building_has_its_unit():
@@ -85,8 +99,12 @@ def test_names_that_would_collide_in_a_dataset_are_refused(name):
 
 
 def test_outputs_need_their_equation():
-    """They have other names than the states; which of these they are is said, never taken for granted."""
-    with pytest.raises(ValueError, match=r"Unsaid: .* outputs \['seen'\].*define output\(self, state\)"):
+    """They have other names than the states; which of these they are is said, never taken for
+    granted.
+    """
+    with pytest.raises(
+        ValueError, match=r"Unsaid: .* outputs \['seen'\].*define output\(self, state\)"
+    ):
         type("Unsaid", (System,), {"states": Plain.states, "outputs": Plain.outputs})
 
 
@@ -98,17 +116,30 @@ def test_a_drift_that_is_no_static_method_is_refused(wrap):
 
 def test_fields_that_are_none_are_refused():
     """A field without the decorator, a class on top of that, and a default without a type."""
-    undecorated = type("Undecorated", (Plain,), {"__annotations__": {"damping": float}, "damping": 0.5})
+    undecorated = type(
+        "Undecorated", (Plain,), {"__annotations__": {"damping": float}, "damping": 0.5}
+    )
     above = dataclass(frozen=True)(type("Above", (undecorated,), {}))
     untyped = dataclass(frozen=True)(type("Untyped", (Plain,), {"substeps": 3}))
-    for cls, message in ((undecorated, "'damping'"), (above, "Undecorated declares"), (untyped, "'substeps'")):
+    for cls, message in (
+        (undecorated, "'damping'"),
+        (above, "Undecorated declares"),
+        (untyped, "'substeps'"),
+    ):
         for settings in ({}, {"damping": 0.3}):
             with pytest.raises(TypeError, match=message):
                 cls(**settings)
 
 
 VECTORS = [np.array([np.nan]), [1j], "ab", [[1.0]], 1.0, None, [[1.0], [1.0, 2.0]]]
-LIMITS = [([0.0, 0.0], [1.0, 1.0]), ([1.0], [-1.0]), ([0.0], [np.nan]), ([0.0], [1.0, 1.0]), None, ("a", "b")]
+LIMITS = [
+    ([0.0, 0.0], [1.0, 1.0]),
+    ([1.0], [-1.0]),
+    ([0.0], [np.nan]),
+    ([0.0], [1.0, 1.0]),
+    None,
+    ("a", "b"),
+]
 
 
 @pytest.mark.parametrize(
@@ -135,12 +166,17 @@ def test_noises_without_deviations_are_refused():
 
 
 def test_systems_of_whole_numbers_are_simulated_as_those_of_floats():
-    whole, u = Lag(dt=1, time_constant=2, rate_noise_std=3, initial_level=1), np.arange(5)
+    whole = Lag(dt=1, time_constant=2, rate_noise_std=3, initial_level=1)
+    u = np.arange(5)
     floats = Lag(dt=1.0, time_constant=2.0, rate_noise_std=3.0, initial_level=1.0)
     expected = simulate(floats, u.astype(float)).state
     loop = closed_loop(whole, OpenLoop(dt=1), {"drive": u})
     many = simulate_many(whole, u, seeds=[0, 0], parameters={"time_constant": [2, 3]})
-    for states in (simulate(whole, u).state, many[0].state, [sample.state for sample in loop]):
+    for states in (
+        simulate(whole, u).state,
+        many[0].state,
+        [sample.state for sample in loop],
+    ):
         np.testing.assert_array_equal(states, expected)
 
 
@@ -167,10 +203,17 @@ def broken(drift):
 @pytest.mark.parametrize(
     ("drift", "kind", "message"),
     [
-        (out_of_range, ValueError, r"^Broken\.drift raised IndexError: .*line \d+ of .*test_system\.py: .*state\[2\]"),
+        (
+            out_of_range,
+            ValueError,
+            r"^Broken\.drift raised IndexError: .*line \d+ of .*test_system\.py: .*state\[2\]",
+        ),
         (forgets, ValueError, r"^Broken\.drift gave nan for the rate of 'two'"),
         pytest.param(
-            prints, TypeError, "^prints, the drift of a system: ", marks=pytest.mark.skipif(PLAIN, reason="compiled")
+            prints,
+            TypeError,
+            "^prints, the drift of a system: ",
+            marks=pytest.mark.skipif(PLAIN, reason="compiled"),
         ),
     ],
 )

@@ -9,7 +9,8 @@ import pytest
 
 from simulators import EpwWeather, MeasuredWeather, SyntheticWeather
 
-HOUR, DAY = 3600.0, 86400.0
+HOUR = 3600.0
+DAY = 86400.0
 YEAR = 900.0 * np.arange(35041)
 
 
@@ -43,7 +44,11 @@ def test_synthetic_weather_depends_on_nothing_but_the_seed():
 
 
 def test_impossible_synthetic_weather_is_refused():
-    for name, value in (("weather_std", -1.0), ("mean", np.nan), ("correlation_hours", 0.0)):
+    for name, value in (
+        ("weather_std", -1.0),
+        ("mean", np.nan),
+        ("correlation_hours", 0.0),
+    ):
         with pytest.raises(ValueError, match=rf"SyntheticWeather\({name}="):
             SyntheticWeather(**{name: value})
     with pytest.raises(ValueError, match="finite times >= 0"):
@@ -57,7 +62,9 @@ def test_measured_year_is_read_at_its_hours(measured_year):
     weather = MeasuredWeather(measured_year)
     np.testing.assert_array_equal(weather.temperature(HOUR * np.arange(8760)), values)
     assert weather.temperature([1.25 * HOUR]) == pytest.approx(0.75 * values[1] + 0.25 * values[2])
-    np.testing.assert_array_equal(weather.temperature([8759.5 * HOUR, 8760 * HOUR]), [values[-1]] * 2)
+    np.testing.assert_array_equal(
+        weather.temperature([8759.5 * HOUR, 8760 * HOUR]), [values[-1]] * 2
+    )
 
 
 def csv_file(tmp_path, text, **settings):
@@ -99,7 +106,10 @@ def test_good_records_are_interpolated_and_the_last_hour_held(tmp_path, text):
         ("month,day,hour,temp_air\n1,1,24,0\n1,3,1,0\n", "line 3: .* got 25 hours"),
         ("month,day,hour,temp_air\n2,30,1,0\n", "line 2: month 2, day 30 is no date"),
         ("month,day,hour,temp_air\n2,3,99,0\n", "line 2: expected an hour"),
-        ("time,temp_air\n2010-01-01T00:00,0\n2010-01-01T00:15,0\n", "line 3: .* got 0.25 hours"),
+        (
+            "time,temp_air\n2010-01-01T00:00,0\n2010-01-01T00:15,0\n",
+            "line 3: .* got 0.25 hours",
+        ),
         ("time,temp_air\nyesterday,0\n", "line 2: expected an ISO time"),
         ("time,temp_air\n2010-01-01T00:00,0\n2010-01-01T01:00Z,0\n", "time zone"),
     ],
@@ -153,7 +163,10 @@ def test_epw_file_is_read(tmp_path):
 
 def test_bad_epw_files_are_refused_with_their_line(tmp_path):
     first = (1, 1, 1, 5.0)
-    for second, message in (((1, 1, 2, 99.9), "line 10: .* missing"), ((1, 1, 3, 5.0), "line 10: .* got 2 hours")):
+    for second, message in (
+        ((1, 1, 2, 99.9), "line 10: .* missing"),
+        ((1, 1, 3, 5.0), "line 10: .* got 2 hours"),
+    ):
         with pytest.raises(ValueError, match=message):
             epw_file(tmp_path, [first, second]).temperature([0.0])
     with pytest.raises(ValueError, match="expected an EPW file"):
@@ -176,17 +189,32 @@ TOO_MANY = b"1999,1,1,1,60,?9,5\n" * 10001
         (EPW_HEADER + bytes(10**6), "field larger"),
         (EPW_HEADER + b"\n" * (10001), "at most 10000 lines"),
         (EPW_HEADER + TOO_MANY, "at most 10000 lines"),
-        (EPW_HEADER + np.random.default_rng(0).bytes(10**6), "line 9: expected more than 6 cells"),
+        (
+            EPW_HEADER + np.random.default_rng(0).bytes(10**6),
+            "line 9: expected more than 6 cells",
+        ),
         (EPW_HEADER + b"1999,1e300,1,1,60,?9,5", "line 9: expected a whole number"),
-        (EPW_HEADER + b"1999,1,%s,1,60,?9,5" % (b"9" * 10**5), "line 9: expected a whole number"),
+        (
+            EPW_HEADER + b"1999,1,%s,1,60,?9,5" % (b"9" * 10**5),
+            "line 9: expected a whole number",
+        ),
         (EPW_HEADER + b"\n1999,1,1,1,60,?9,nan", "line 10: the temperature is missing"),
-        (EPW_HEADER + b"1999,1,1,1,60,?9,%s" % (b"9" * 10**5), "line 9: .* from -90 to 60|line 9: .* missing"),
+        (
+            EPW_HEADER + b"1999,1,1,1,60,?9,%s" % (b"9" * 10**5),
+            "line 9: .* from -90 to 60|line 9: .* missing",
+        ),
         (EPW_HEADER + b"1999,1,1,2,60,?9,5\n1999,1,1,1,60,?9,5\n", "got -1 hours"),
         (EPW_HEADER.decode().encode("utf-16"), "expected an EPW file"),
         (EPW_HEADER, "expected an EPW file"),
         (b"", "expected an EPW file"),
-        (b",".join(b"column%d" % i for i in range(10**4)) + b"\n1", "expected 10000 cells"),
-        (b",".join(b"column%d" % i for i in range(10**4)) + b"\n" + b"," * 9999, "0 times; set column"),
+        (
+            b",".join(b"column%d" % i for i in range(10**4)) + b"\n1",
+            "expected 10000 cells",
+        ),
+        (
+            b",".join(b"column%d" % i for i in range(10**4)) + b"\n" + b"," * 9999,
+            "0 times; set column",
+        ),
         (b"time,temp\n" + b"x" * 10**5 + b",1\n", "expected an ISO time"),
     ],
 )
@@ -194,7 +222,11 @@ def test_hostile_files_end_in_one_short_line(tmp_path, monkeypatch, content, mes
     monkeypatch.setattr("simulators.weather.MOST_ROWS", 10_000)
     path = tmp_path / "weather"
     path.write_bytes(content)
-    kind = MeasuredWeather if message.endswith(("10000 cells", "set column", "ISO time")) else EpwWeather
+    kind = (
+        MeasuredWeather
+        if message.endswith(("10000 cells", "set column", "ISO time"))
+        else EpwWeather
+    )
     tracemalloc.start()
     with pytest.raises(ValueError, match=message) as caught:
         kind(str(path)).temperature([0.0])

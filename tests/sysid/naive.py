@@ -1,4 +1,6 @@
-"""Deliberately naive references: everything from scratch, one GP per left-out point, no shared formula."""
+"""Deliberately naive references: everything from scratch, one GP per left-out point, no shared
+formula.
+"""
 
 from dataclasses import dataclass, fields
 
@@ -6,7 +8,15 @@ import numpy as np
 from sklearn.gaussian_process.kernels import DotProduct, Matern
 
 from sysid.gp import rules
-from sysid.gp.kernels import Kernel, Linear, Matern32, Matern52, Product, SquaredExponential, Sum
+from sysid.gp.kernels import (
+    Kernel,
+    Linear,
+    Matern32,
+    Matern52,
+    Product,
+    SquaredExponential,
+    Sum,
+)
 from sysid.gp.online import OnlineGP
 
 LOG_2PI = np.log(2.0 * np.pi)
@@ -18,7 +28,9 @@ def criterion_name(criterion: rules.Criterion) -> str:
     return type(criterion).__name__
 
 
-def insertion_rule(rule: type, variance_threshold: float, error_threshold: float) -> rules.Insertion:
+def insertion_rule(
+    rule: type, variance_threshold: float, error_threshold: float
+) -> rules.Insertion:
     """Rule with one of two thresholds for each of its fields, by what the field's name says."""
     values = {"variance": variance_threshold, "error": error_threshold}
     return rule(**{field.name: values[field.name.split("_")[0]] for field in fields(rule)})
@@ -57,7 +69,9 @@ FAMILY = {
 
 
 def covariance(kernel, first, second):
-    """Covariance matrix by the formula of section 2, and of scikit-learn's kernels for the others."""
+    """Covariance matrix by the formula of section 2, and of scikit-learn's kernels for the
+    others.
+    """
     if isinstance(kernel, Sum):
         return sum(covariance(part, first, second) for part in kernel.parts)
     if isinstance(kernel, Product):
@@ -73,7 +87,10 @@ def covariance(kernel, first, second):
 
 def finite_differences(value, at, h):
     """Central differences of fourth order of a function at a vector, one entry per component."""
-    steps = [8 * (value(at + d) - value(at - d)) - value(at + 2 * d) + value(at - 2 * d) for d in h * np.eye(len(at))]
+    steps = [
+        8 * (value(at + d) - value(at - d)) - value(at + 2 * d) + value(at - 2 * d)
+        for d in h * np.eye(len(at))
+    ]
     return np.array(steps) / (12 * h)
 
 
@@ -99,7 +116,8 @@ class NaiveGP:
         prior = np.diag(covariance(self.kernel, points, points))
         if len(self.targets) == 0:
             return np.zeros(len(points)), prior
-        ks, inverse = covariance(self.kernel, points, self.inputs), np.linalg.inv(self.ky)
+        ks = covariance(self.kernel, points, self.inputs)
+        inverse = np.linalg.inv(self.ky)
         return ks @ inverse @ self.targets, prior - np.diag(ks @ inverse @ ks.T)
 
     def predict_one(self, x):
@@ -108,7 +126,11 @@ class NaiveGP:
 
     def log_likelihood(self):
         n, (_, log_determinant) = len(self.targets), np.linalg.slogdet(self.ky)
-        return -0.5 * self.targets @ np.linalg.solve(self.ky, self.targets) - 0.5 * log_determinant - 0.5 * n * LOG_2PI
+        return (
+            -0.5 * self.targets @ np.linalg.solve(self.ky, self.targets)
+            - 0.5 * log_determinant
+            - 0.5 * n * LOG_2PI
+        )
 
     def without(self, i):
         return self.with_data(np.delete(self.inputs, i, axis=0), np.delete(self.targets, i))
@@ -139,7 +161,10 @@ def negative_log_density(residual, variance):
 
 def prior_entropy(model, i):
     """Minus the joint entropy of the noisy observations without point i."""
-    n, (_, log_determinant) = len(model.targets) - 1, np.linalg.slogdet(model.without(i).ky)
+    n, (_, log_determinant) = (
+        len(model.targets) - 1,
+        np.linalg.slogdet(model.without(i).ky),
+    )
     return -0.5 * n * (1.0 + LOG_2PI) - 0.5 * log_determinant
 
 
@@ -193,7 +218,9 @@ def stored_acceptance_scores(acceptance, model):
     """f_acc of every stored point."""
     reference = acceptance.reference.value
     if reference == "published":
-        reference = "in_sample" if criterion_name(acceptance.criterion) in IN_SAMPLE else "leave_one_out"
+        reference = (
+            "in_sample" if criterion_name(acceptance.criterion) in IN_SAMPLE else "leave_one_out"
+        )
     scores = []
     for i in range(len(model.targets)):
         if reference == "leave_one_out":
@@ -201,7 +228,9 @@ def stored_acceptance_scores(acceptance, model):
         else:
             mean, latent = model.predict_one(model.inputs[i])
             residual = model.targets[i] - mean
-        scores.append(acceptance_score(acceptance.criterion, residual, latent, model.noise_variance))
+        scores.append(
+            acceptance_score(acceptance.criterion, residual, latent, model.noise_variance)
+        )
     return np.array(scores)
 
 
@@ -221,27 +250,50 @@ def matched_and_crossed(criterion: rules.Criterion) -> list[rules.Acceptance]:
 
 
 class NaiveOnlineGP:
-    """Algorithm 1 with a Python list of (slot, x, y), oldest first, and new GPs for every sample."""
+    """Algorithm 1 with a Python list of (slot, x, y), oldest first, and new GPs for every
+    sample.
+    """
 
     def __init__(self, gp):
         self.gp = gp  # its settings only
         self.points = []
 
     def model(self):
-        inputs = np.array([x for _, x, _ in self.points]).reshape(len(self.points), self.gp.n_features)
-        return NaiveGP(self.gp.kernel, self.gp.noise_variance, inputs, np.array([y for _, _, y in self.points]))
+        inputs = np.array([x for _, x, _ in self.points]).reshape(
+            len(self.points), self.gp.n_features
+        )
+        return NaiveGP(
+            self.gp.kernel,
+            self.gp.noise_variance,
+            inputs,
+            np.array([y for _, _, y in self.points]),
+        )
 
     def update(self, x, y):
         """Dictionary with the fields of an `UpdateReport` but the reduction score."""
-        model, nan = self.model(), float("nan")
+        model = self.model()
+        nan = float("nan")
         mean, latent = model.predict_one(x)
-        report = {"mean": mean, "variance": latent, "inserted": wants_place(self.gp.insertion, y - mean, latent)}
-        report |= {"accepted": False, "slot": -1, "removed": -1, "n_points": len(self.points)}
+        report = {
+            "mean": mean,
+            "variance": latent,
+            "inserted": wants_place(self.gp.insertion, y - mean, latent),
+        }
+        report |= {
+            "accepted": False,
+            "slot": -1,
+            "removed": -1,
+            "n_points": len(self.points),
+        }
         report |= {"acceptance_score": nan, "acceptance_minimum": nan}
         if not report["inserted"]:
             return report
         if len(self.points) < self.gp.budget:
-            report |= {"accepted": True, "slot": len(self.points), "n_points": len(self.points) + 1}
+            report |= {
+                "accepted": True,
+                "slot": len(self.points),
+                "n_points": len(self.points) + 1,
+            }
             self.points.append((len(self.points), x, y))
             return report
         if isinstance(self.gp.acceptance, rules.ExceedsMinimum):
@@ -272,7 +324,9 @@ def backward_elimination(criterion, model, n_points):
 
 
 def narx_stream(n, seed, noise_std=0.0):
-    """Lagged regressors (n, 4), standardised and almost collinear, and the next output of a smooth plant."""
+    """Lagged regressors (n, 4), standardised and almost collinear, and the next output of a smooth
+    plant.
+    """
     rng = np.random.default_rng(seed)
     u = np.convolve(rng.normal(size=n + 3), np.ones(5) / 5, "same")
     y = np.zeros(n + 3)
@@ -283,13 +337,23 @@ def narx_stream(n, seed, noise_std=0.0):
 
 
 def random_stream(n, n_features, seed):
-    """Inputs from a growing box, so that there is news all the time, and a nonlinear target with noise."""
+    """Inputs from a growing box, so that there is news all the time, and a nonlinear target with
+    noise.
+    """
     rng = np.random.default_rng(seed)
     x = rng.uniform(-2.0, 2.0, size=(n, n_features)) * np.linspace(0.2, 1.2, n)[:, None]
     return x, np.sin(2.0 * x[:, 0]) + 0.5 * x.sum(axis=1) + 0.1 * rng.normal(size=n)
 
 
-def online_gp(n_features, *, variance=1.0, length_scale=0.8, noise_variance=1e-2, budget=6, **roles):
+def online_gp(
+    n_features,
+    *,
+    variance=1.0,
+    length_scale=0.8,
+    noise_variance=1e-2,
+    budget=6,
+    **roles,
+):
     return OnlineGP(
         SquaredExponential(variance, [length_scale] * n_features),
         noise_variance=noise_variance,

@@ -6,7 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from sysid.gp.dictionary import UpdateReport
-from sysid.gp.rules import ErrorThreshold, ExceedsMinimum, MarginalLogLikelihood, MeanRelevance
+from sysid.gp.rules import (
+    ErrorThreshold,
+    ExceedsMinimum,
+    MarginalLogLikelihood,
+    MeanRelevance,
+)
 from sysid.gp.training import Fixed, MaximumLikelihood
 from sysid.identification import Identification
 from sysid.narx.lags import LagRows, Narx
@@ -46,7 +51,8 @@ class Sample(NamedTuple):
 def record(n, seed=0):
     """Outputs and inputs of a small nonlinear system."""
     rng = np.random.default_rng(seed)
-    u, y = rng.uniform(-1, 1, n), np.zeros(n)
+    u = rng.uniform(-1, 1, n)
+    y = np.zeros(n)
     for k in range(1, n):
         y[k] = 0.7 * y[k - 1] + np.tanh(u[k - 1]) + 0.02 * rng.normal()
     return y, u
@@ -59,7 +65,10 @@ def rows_of(y, u, narx=NARX):
 
 
 def stream(y, u):
-    return [Sample(0.5 * k, np.array([a]), np.array([b])) for k, (a, b) in enumerate(zip(y, u, strict=True))]
+    return [
+        Sample(0.5 * k, np.array([a]), np.array([b]))
+        for k, (a, b) in enumerate(zip(y, u, strict=True))
+    ]
 
 
 def assert_same(one, other):
@@ -71,7 +80,9 @@ def assert_same(one, other):
 def learn(samples, identification, window, **names):
     """Rows and record of a whole stream."""
     blocks = list(learn_from(samples, identification, window, **NAMES | names))
-    rows = LagRows(*(np.concatenate(parts) for parts in zip(*(block.rows for block in blocks), strict=True)))
+    rows = LagRows(
+        *(np.concatenate(parts) for parts in zip(*(block.rows for block in blocks), strict=True))
+    )
     for before, block in pairwise(blocks):
         if block.correction is not None:
             before.record[-1] = block.correction
@@ -80,13 +91,25 @@ def learn(samples, identification, window, **names):
 
 def run(narx, settings, y, u):
     """Record, rows, identification and window of a whole stream."""
-    identification, window = Identification(narx, settings), LagWindow(narx)
+    identification = Identification(narx, settings)
+    window = LagWindow(narx)
     rows, found = learn(stream(y, u), identification, window)
     return found, rows, identification, window
 
 
 def bits(identification):
     """Everything that decides what a model will do."""
-    gp, adaptation = identification.model.gp, identification.adaptation
-    estimates = [] if adaptation is None else [estimate._replace(seconds=0) for estimate in adaptation.estimates]
-    return {**gp.state(), "kernel": gp.kernel, "noise": gp.noise_variance, "repairs": gp.repairs, "found": estimates}
+    gp = identification.model.gp
+    adaptation = identification.adaptation
+    estimates = (
+        []
+        if adaptation is None
+        else [estimate._replace(seconds=0) for estimate in adaptation.estimates]
+    )
+    return {
+        **gp.state(),
+        "kernel": gp.kernel,
+        "noise": gp.noise_variance,
+        "repairs": gp.repairs,
+        "found": estimates,
+    }

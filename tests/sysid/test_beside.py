@@ -6,9 +6,18 @@ import time
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from sysid.beside import Beside, n_cores, n_processes, one_blas_thread, together, wait_for_any
+from sysid.beside import (
+    Beside,
+    n_cores,
+    n_processes,
+    one_blas_thread,
+    together,
+    wait_for_any,
+)
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes are copied on Linux only")
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity"), reason="processes are copied on Linux only"
+)
 
 
 @pytest.fixture(params=["1", "2"])
@@ -18,14 +27,18 @@ def cores(request, monkeypatch):
 
 
 def test_another_process_works_where_there_are_several_cores(cores):
-    here, one = os.getpid(), Beside(os.getpid)
+    here = os.getpid()
+    one = Beside(os.getpid)
     assert (one.result() == here) == (cores == 1)
     assert n_cores() == n_processes() == cores
 
 
 def test_a_process_that_does_a_share_for_another_works_alone(monkeypatch):
     monkeypatch.setenv("PYTHON_CPU_COUNT", "4")
-    assert Beside(lambda: (n_processes(), Beside(os.getpid).result() == os.getpid())).result() == (1, True)
+    assert Beside(lambda: (n_processes(), Beside(os.getpid).result() == os.getpid())).result() == (
+        1,
+        True,
+    )
 
 
 def test_cores_are_those_that_the_process_is_bound_to(monkeypatch):
@@ -84,7 +97,8 @@ def test_results_come_in_order_and_no_more_processes_work_than_there_are_cores(c
 
 def test_what_is_dropped_ends(monkeypatch):
     monkeypatch.setenv("PYTHON_CPU_COUNT", "2")
-    slow, quick = Beside(lambda: time.sleep(100)), Beside(lambda: 1)
+    slow = Beside(lambda: time.sleep(100))
+    quick = Beside(lambda: 1)
     wait_for_any([slow, quick])
     assert (slow.is_over, quick.is_over) == (False, True)
     process = slow._process

@@ -1,4 +1,6 @@
-"""Plants that change and sensors that fail: forgetting, the gate, and what becomes of its outliers."""
+"""Plants that change and sensors that fail: forgetting, the gate, and what becomes of its
+outliers.
+"""
 
 from dataclasses import replace
 
@@ -22,15 +24,21 @@ NARX = Narx({"y": [1, 2]}, {"u": [1]})
 
 
 def online_gp(**settings):
-    chosen = {"noise_variance": NOISE, "budget": 12, "scale": False, "learning": "every_sample"} | settings
+    chosen = {
+        "noise_variance": NOISE,
+        "budget": 12,
+        "scale": False,
+        "learning": "every_sample",
+    } | settings
     return OnlineGP(SquaredExponential(1.0, [1.5]), **chosen)
 
 
 def plant(n, *, change=None, bad=(), jump=(), seed=0):
-    """Record of ``y[k] = a tanh(y[k-1]) + 0.2 y[k-2] + 0.5 u[k-1] + w``, w of std 0.02; w jumps by 1 at `jump`;
-    the sensor is wrong by 1 at `bad`; a is 0.8, and 0.5 from `change` on."""
+    """Record of ``y[k] = a tanh(y[k-1]) + 0.2 y[k-2] + 0.5 u[k-1] + w``, w of std 0.02; w jumps by
+    1 at `jump`; the sensor is wrong by 1 at `bad`; a is 0.8, and 0.5 from `change` on."""
     random = np.random.default_rng(seed)
-    u, w = np.repeat(random.uniform(-1, 1, n // 5 + 1), 5)[:n], 0.02 * random.standard_normal(n)
+    u = np.repeat(random.uniform(-1, 1, n // 5 + 1), 5)[:n]
+    w = 0.02 * random.standard_normal(n)
     w[list(jump)] += 1.0
     y = np.zeros(n)
     for k in range(2, n):
@@ -47,7 +55,9 @@ def rows_of(record):
 
 
 def observed(found, rows, size):
-    """What became of rows that are observed in blocks of so many, each last one corrected by the next call."""
+    """What became of rows that are observed in blocks of so many, each last one corrected by the
+    next call.
+    """
     parts = []
     for k in range(0, len(rows.target), size):
         part = found.observe_many(rows.regressor[k : k + size], rows.target[k : k + size])
@@ -61,7 +71,10 @@ def identified(record, blocks=None, **settings):
     """Identification of a record, in blocks of so many rows, and what became of them."""
     rows = rows_of(record)
     training = sysid.MaximumAPosteriori(n_initial=60, restarts=1)
-    rules = {"acceptance": sysid.AcceptAll(), "reduction": sysid.MarginalLogLikelihood()} | settings
+    rules = {
+        "acceptance": sysid.AcceptAll(),
+        "reduction": sysid.MarginalLogLikelihood(),
+    } | settings
     found = sysid.Identification(NARX, Settings(training=training, budget=30, **rules))
     return found, observed(found, rows, blocks or len(rows.target))
 
@@ -70,9 +83,12 @@ def identified(record, blocks=None, **settings):
 
 
 def test_forgetting_is_an_exact_gp_whose_function_wanders():
-    """While no point leaves: covariance ``k(x, x') l^(|t - t'|/2)`` (Van Vaerenbergh and others, 2012)."""
+    """While no point leaves: covariance ``k(x, x') l^(|t - t'|/2)`` (Van Vaerenbergh and others,
+    2012).
+    """
     random = np.random.default_rng(1)
-    x, memory = np.repeat(np.linspace(-2, 2, 6), 4)[:, None], 3.0
+    x = np.repeat(np.linspace(-2, 2, 6), 4)[:, None]
+    memory = 3.0
     random.shuffle(x)
     y = np.sin(2 * x[:, 0]) + 0.1 * random.standard_normal(len(x))
     gp = online_gp(forgetting=memory, insertion=sysid.Always(), noise_variance=NOISE, budget=40)
@@ -99,7 +115,8 @@ def test_a_step_back_to_the_prior_mixes_it_in():
     gp = online_gp(forgetting=40.0).fit(x, np.sin(x[:, 0]))
     before = gp.state()
     gp._forget()
-    after, share = gp.state(), (1 - NOISE / 40.0**2) ** gp._forget_interval
+    after = gp.state()
+    share = (1 - NOISE / 40.0**2) ** gp._forget_interval
     expected = share * before["root"].T @ before["root"] + (1 - share) * np.eye(12)
     np.testing.assert_allclose(after["root"].T @ after["root"], expected, atol=1e-12)
     np.testing.assert_allclose(after["whitened"], np.sqrt(share) * before["whitened"], rtol=1e-12)
@@ -108,7 +125,8 @@ def test_a_step_back_to_the_prior_mixes_it_in():
 @pytest.mark.parametrize("criterion", CRITERIA, ids=criterion_name)
 def test_the_gain_of_a_point_ranks_as_its_score_and_is_never_negative(criterion):
     random = np.random.default_rng(3)
-    residual, latent = random.standard_normal(200), random.exponential(1.0, 200)
+    residual = random.standard_normal(200)
+    latent = random.exponential(1.0, 200)
     kind = type(criterion)
     gains = [kind.gain(r, v + 0.1, 0.1) for r, v in zip(residual, latent, strict=True)]
     scores = [kind.reduction(r, v + 0.1, 0.1) for r, v in zip(residual, latent, strict=True)]
@@ -118,16 +136,24 @@ def test_the_gain_of_a_point_ranks_as_its_score_and_is_never_negative(criterion)
 
 @pytest.mark.parametrize("criterion", CRITERIA, ids=criterion_name)
 def test_stored_points_lose_worth_as_they_age(criterion):
-    """The point that leaves has the least ``gain exp(-age / memory)`` among those without it; brute force."""
+    """The point that leaves has the least ``gain exp(-age / memory)`` among those without it; brute
+    force.
+    """
     random = np.random.default_rng(4)
     x = random.uniform(-2, 2, (60, 1))
     y = np.sin(2 * x[:, 0]) + 0.1 * random.standard_normal(60)
-    settings = {"learning": "stored", "reduction": criterion, "insertion": sysid.Always()}
-    gp, without = online_gp(forgetting=15.0, **settings), online_gp(**settings)
+    settings = {
+        "learning": "stored",
+        "reduction": criterion,
+        "insertion": sysid.Always(),
+    }
+    gp = online_gp(forgetting=15.0, **settings)
+    without = online_gp(**settings)
     without.update_many(x, y)
     for t, (point, target) in enumerate(zip(x, y, strict=True)):
         targets = np.append(gp.targets, target)
-        stored, numbers = np.append(gp.inputs, [point], axis=0), gp.sample_numbers
+        stored = np.append(gp.inputs, [point], axis=0)
+        numbers = gp.sample_numbers
         report = gp.update(point, target)
         if report.removed < 0:
             continue
@@ -136,14 +162,21 @@ def test_stored_points_lose_worth_as_they_age(criterion):
         for i in range(len(stored) - 1):
             rest = np.delete(np.arange(len(stored)), i)
             weights = np.linalg.solve(ky[np.ix_(rest, rest)], ky[rest, i])
-            gain = type(criterion).gain(targets[i] - weights @ targets[rest], ky[i, i] - weights @ ky[rest, i], NOISE)
+            gain = type(criterion).gain(
+                targets[i] - weights @ targets[rest],
+                ky[i, i] - weights @ ky[rest, i],
+                NOISE,
+            )
             scores.append(gain * np.exp(-(t + 1 - numbers[i]) / 15.0))
         assert report.removed == int(np.argmin(scores))
     assert gp.n_points == 12
     assert not np.array_equal(gp.inputs, without.inputs)
 
 
-@pytest.mark.parametrize("settings", [{"learning": "every_sample", "forgetting": 30.0}, {"forgetting": 100.0}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"learning": "every_sample", "forgetting": 30.0}, {"forgetting": 100.0}],
+)
 def test_who_forgets_follows_a_change_better(settings):
     settings = {"learning": "stored", "reduction": MeanRelevance()} | settings
     record = plant(1500, change=800)
@@ -169,19 +202,31 @@ QUIET = Settings(
 
 @pytest.mark.parametrize("learning", ["every_sample", "stored"])
 def test_outliers_of_a_sensor_are_found_and_cost_little(learning):
-    mended, believed = [], []
+    mended = []
+    believed = []
     for seed in range(3):
         bad = np.random.default_rng(seed).choice(np.arange(70, 1200, 4), 24, replace=False)
-        clean, failing, test = plant(1200, seed=seed), plant(1200, bad=bad, seed=seed), rows_of(plant(800, seed=9))
+        clean = plant(1200, seed=seed)
+        failing = plant(1200, bad=bad, seed=seed)
+        test = rows_of(plant(800, seed=9))
 
         def identify(record, gate, test=test):
             found, became = identified(record, gate=gate, learning=learning)
-            return np.mean((found.model.predict(test.regressor).mean - test.target) ** 2), found.model.gp, became
+            return (
+                np.mean((found.model.predict(test.regressor).mean - test.target) ** 2),
+                found.model.gp,
+                became,
+            )
 
-        (best, _, quiet), (error, gp, became) = identify(clean, 4.0), identify(failing, 4.0)
+        (best, _, quiet), (error, gp, became) = (
+            identify(clean, 4.0),
+            identify(failing, 4.0),
+        )
         mended.append(error / best)
         believed.append(identify(failing, None)[0] / best)
-        assert np.isin(bad - 2, np.flatnonzero(became["outlier"])).sum() >= 22  # few come right after another
+        assert (
+            np.isin(bad - 2, np.flatnonzero(became["outlier"])).sum() >= 22
+        )  # few come right after another
         assert gp.repairs["outliers"] <= 1.2 * len(bad)
         assert quiet["outlier"].sum() <= 3
     assert np.median(mended) < 1.3
@@ -200,7 +245,9 @@ def test_initial_samples_are_screened():
 
 def test_estimates_know_their_sample_if_initial_ones_were_left_out():
     rows = rows_of(plant(400, bad=[12, 33, 34]))
-    training = sysid.Adaptive(n_initial=60, restarts=1, interval=10, significance=0.9, max_updates=1)
+    training = sysid.Adaptive(
+        n_initial=60, restarts=1, interval=10, significance=0.9, max_updates=1
+    )
     found = sysid.Identification(NARX, Settings(training=training, budget=30))
     found.observe_many(rows.regressor, rows.target)
     assert found.n_initial_outliers >= 3
@@ -249,14 +296,20 @@ def test_blocks_and_breaks_do_not_matter(blocks):
 def test_if_every_outlier_is_believed_nothing_else_changes_than_when():
     """The gate costs nothing on a plant that jumps or changes: the same model, bit for bit."""
     record = plant(900, jump=[300, 500], change=600)
-    for learning, memory in (("every_sample", None), ("stored", None), ("every_sample", 3.0)):
+    for learning, memory in (
+        ("every_sample", None),
+        ("stored", None),
+        ("every_sample", 3.0),
+    ):
         settings = {"learning": learning, "forgetting": memory}
         found, became = identified(record, **settings)
         without, ungated = identified(record, **settings, gate=None)
         assert not became["outlier"].any()
         assert found.model.gp.repairs["outliers"] == 0
         for name in ("inputs", "targets", "weights"):
-            np.testing.assert_array_equal(found.model.gp.state()[name], without.model.gp.state()[name])
+            np.testing.assert_array_equal(
+                found.model.gp.state()[name], without.model.gp.state()[name]
+            )
         for name in became.dtype.names:
             np.testing.assert_array_equal(became[name], ungated[name])
 
@@ -280,15 +333,23 @@ def test_a_jump_of_the_plant_is_believed_one_sample_later():
 @pytest.mark.parametrize("size", [1, 4, 50], ids=lambda size: f"blocks of {size}")
 @pytest.mark.parametrize("failing", ["sensor", "plant", "other signal"])
 def test_what_was_returned_stays_and_the_next_call_corrects_it(failing, size):
-    """The last row of a block is held back: an outlier that stays one, a jump of the plant, a pulse of the input."""
-    y, u = plant(240, bad=[200, 210] if failing == "sensor" else [], jump=[201] if failing == "plant" else [])
+    """The last row of a block is held back: an outlier that stays one, a jump of the plant, a pulse
+    of the input.
+    """
+    y, u = plant(
+        240,
+        bad=[200, 210] if failing == "sensor" else [],
+        jump=[201] if failing == "plant" else [],
+    )
     if failing == "other signal":
         u[[150, 200]] += 6.0
     rows = rows_of((y, u))
     whole = sysid.Identification(NARX, QUIET)
     expected = whole.observe_many(rows.regressor, rows.target)
     found = sysid.Identification(NARX, QUIET)
-    returned, kept, corrections = [], [], {}
+    returned = []
+    kept = []
+    corrections = {}
     for k in range(0, len(rows.target), size):
         part = found.observe_many(rows.regressor[k : k + size], rows.target[k : k + size])
         if found.correction is not None:
@@ -301,7 +362,10 @@ def test_what_was_returned_stays_and_the_next_call_corrects_it(failing, size):
     became = np.concatenate(returned)
     assert bool(corrections) == (failing != "sensor")
     for k, correction in corrections.items():
-        assert (correction.mean, correction.variance) == (became["mean"][k], became["variance"][k])
+        assert (correction.mean, correction.variance) == (
+            became["mean"][k],
+            became["variance"][k],
+        )
         assert repr(correction) != repr(sysid.UpdateReport(*became[k].item()))
         became[k] = correction
     np.testing.assert_equal(became.tolist(), expected.tolist())
@@ -338,9 +402,15 @@ def test_rows_without_lags_have_no_gate():
     y = np.sin(x[:, 0]) + 0.02 * random.standard_normal(300)
     y[::50] += 5.0
     narx = Narx({"y": []}, {"x": [0]}, predict="value")
-    found = sysid.Identification(narx, Settings(training=sysid.MaximumAPosteriori(n_initial=60, restarts=1)))
+    found = sysid.Identification(
+        narx, Settings(training=sysid.MaximumAPosteriori(n_initial=60, restarts=1))
+    )
     assert not found.observe_many(x, y)["outlier"].any()
-    assert (found.gate, found.model.gp.gate, found.n_initial_outliers) == (None, None, 0)
+    assert (found.gate, found.model.gp.gate, found.n_initial_outliers) == (
+        None,
+        None,
+        0,
+    )
 
 
 def test_without_lags_the_gate_opens_after_so_many():
@@ -355,17 +425,29 @@ def test_without_lags_the_gate_opens_after_so_many():
 
 
 def test_a_model_file_keeps_the_gate_and_what_is_forgotten(tmp_path):
-    found, _ = identified(plant(500, bad=[490]), learning="stored", forgetting=50.0, reduction=MeanRelevance())
+    found, _ = identified(
+        plant(500, bad=[490]),
+        learning="stored",
+        forgetting=50.0,
+        reduction=MeanRelevance(),
+    )
     found.model.save(tmp_path / "model.nc")
     loaded = sysid.Model.load(tmp_path / "model.nc")
-    assert (loaded.gp.gate, loaded.gp.forgetting, loaded.gp.gate_opens_after) == (4.0, 50.0, 6)
+    assert (loaded.gp.gate, loaded.gp.forgetting, loaded.gp.gate_opens_after) == (
+        4.0,
+        50.0,
+        6,
+    )
     rows = rows_of(plant(300, seed=3, bad=[50]))
     expected = found.model.update_many(rows.regressor, rows.target)
     assert loaded.update_many(rows.regressor, rows.target).tobytes() == expected.tobytes()
     without = sysid.Model.load(tmp_path / "model.nc").to_dataset()
     for name in ("gate", "forgetting", "gate_opens_after"):
         del without.attrs[name]
-    with pytest.raises(ValueError, match=r"it lacks the attributes \['forgetting', 'gate', 'gate_opens_after'\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"it lacks the attributes \['forgetting', 'gate', 'gate_opens_after'\]",
+    ):
         sysid.Model.from_dataset(without)
 
 
@@ -382,8 +464,14 @@ class Volume(MeanRelevance):
         ({"forgetting": "slowly"}, "forgetting must be a number of at least 2"),
         ({"gate": 0.5}, "gate must be a number of at least 1"),
         ({"gate": True}, "gate must be a number of at least 1"),
-        ({"gate_opens_after": 0}, "gate_opens_after must be a whole number of at least 1"),
-        ({"forgetting": 10, "learning": "stored", "reduction": Volume()}, "Volume has none"),
+        (
+            {"gate_opens_after": 0},
+            "gate_opens_after must be a whole number of at least 1",
+        ),
+        (
+            {"forgetting": 10, "learning": "stored", "reduction": Volume()},
+            "Volume has none",
+        ),
     ],
 )
 def test_impossible_settings_are_refused(settings, said):
@@ -402,19 +490,29 @@ COUPLED = {"outputs": {"y": 2, "v": 2}, "inputs": {"u": 2}}
 
 
 def coupled(n, *, share=(0.0, 0.0, 0.0), size=0.4, pulses=(), begin=0, seed=0):
-    """Record of two outputs that drive each other, noise of std 0.02, and one input that is held for 5 samples and has
-    pulses of one sample; from `begin` on a share of the samples of each signal is wrong by the size."""
+    """Record of two outputs that drive each other, noise of std 0.02, and one input that is held
+    for 5 samples and has pulses of one sample; from `begin` on a share of the samples of each
+    signal is wrong by the size."""
     random = np.random.default_rng(seed)
     u = np.repeat(random.uniform(-1, 1, n // 5 + 1), 5)[:n]
     u[list(pulses)] += 6.0
-    y, v = np.zeros(n), np.zeros(n)
+    y = np.zeros(n)
+    v = np.zeros(n)
     for k in range(2, n):
-        y[k] = 0.7 * np.tanh(y[k - 1]) + 0.2 * v[k - 2] + 0.6 * np.tanh(u[k - 1]) + 0.02 * random.standard_normal()
+        y[k] = (
+            0.7 * np.tanh(y[k - 1])
+            + 0.2 * v[k - 2]
+            + 0.6 * np.tanh(u[k - 1])
+            + 0.02 * random.standard_normal()
+        )
         v[k] = 0.6 * v[k - 1] - 0.3 * y[k - 1] + 0.2 * u[k - 2] + 0.02 * random.standard_normal()
     record = {"y": y, "v": v, "u": u}
     bad = np.random.default_rng([seed, 1]).random((3, n)) < np.array(share)[:, None]
     bad[:, :begin] = False
-    return {name: values + size * wrong for (name, values), wrong in zip(record.items(), bad, strict=True)}, bad
+    return {
+        name: values + size * wrong
+        for (name, values), wrong in zip(record.items(), bad, strict=True)
+    }, bad
 
 
 ONCE = sysid.MaximumAPosteriori(n_initial=100, restarts=1)
@@ -436,7 +534,9 @@ def test_errors_of_other_outputs_and_of_inputs_are_mended_and_cost_little(begin)
     def error(found):
         return np.mean((found.model.predict(test.regressor).mean - test.target) ** 2)
 
-    with_gate, without, counts = [], [], []
+    with_gate = []
+    without = []
+    counts = []
     for seed in range(3):
         failing, bad = coupled(1500, share=[0.02] * 3, begin=begin, seed=seed)
         quiet, _ = learned(coupled(1500, seed=seed)[0], "y")
@@ -447,7 +547,9 @@ def test_errors_of_other_outputs_and_of_inputs_are_mended_and_cost_little(begin)
         without.append(error(learned(failing, "y", gate=None)[0]) / error(quiet))
     assert np.median(with_gate) < 1.15
     assert np.median(without) > 1.6
-    assert 0.4 < np.median(counts) < 1.0  # few sensors matter so much that each of their errors is seen
+    assert (
+        0.4 < np.median(counts) < 1.0
+    )  # few sensors matter so much that each of their errors is seen
 
 
 @pytest.mark.parametrize(("signal", "share"), [("v", [0, 0.02, 0]), ("u", [0, 0, 0.02])])
@@ -463,9 +565,14 @@ def test_pulses_that_the_plant_answers_are_believed_one_sample_later():
     """The same model, bit for bit."""
     record, _ = coupled(1200, pulses=range(20, 1200, 37))
     for target in ("y", "v"):
-        (found, became), (without, ungated) = learned(record, target), learned(record, target, gate=None)
+        (found, became), (without, ungated) = (
+            learned(record, target),
+            learned(record, target, gate=None),
+        )
         assert not found.n_mended
-        np.testing.assert_equal(found.model.gp.state()["weights"], without.model.gp.state()["weights"])
+        np.testing.assert_equal(
+            found.model.gp.state()["weights"], without.model.gp.state()["weights"]
+        )
         for name in became.dtype.names:
             np.testing.assert_array_equal(became[name], ungated[name])
 
@@ -484,12 +591,15 @@ def test_blocks_do_not_matter_where_other_signals_fail(blocks):
 
 @pytest.mark.parametrize("training", [ONCE, ANEW], ids=["once", "anew"])
 @pytest.mark.parametrize("learning", ["every_sample", "stored"])
-def test_a_model_that_is_saved_and_loaded_after_each_sample_learns_the_same(learning, training, tmp_path):
+def test_a_model_that_is_saved_and_loaded_after_each_sample_learns_the_same(
+    learning, training, tmp_path
+):
     record, _ = coupled(180, share=[0.06] * 3, begin=105, seed=1)
     rows = Narx(**COUPLED, target="y").regressors(record)
     never, expected = learned(record, "y", learning=learning, training=training)
     begin = {name: values[:110] for name, values in record.items()}
-    part, became = learned(begin, "y", learning=learning, training=training)[0], []
+    part = learned(begin, "y", learning=learning, training=training)[0]
+    became = []
     for k in range(108, len(rows.target)):
         part.model.save(tmp_path / "model.nc")
         part = sysid.Identification.resume(sysid.Model.load(tmp_path / "model.nc"))
@@ -531,7 +641,8 @@ def test_hyperparameters_stay_where_the_model_learned_on_without():
 )
 def test_what_a_file_says_of_its_training_must_fit(name, change):
     found, _ = learned(coupled(153, seed=1)[0], "y", training=ANEW)
-    state, attributes = found.adaptation.state(), found.model.to_dataset().attrs
+    state = found.adaptation.state()
+    attributes = found.model.to_dataset().attrs
     assert len(state["seen_rows"])
     dataset = found.model.to_dataset().drop_vars([key for key in state if key == name])
     if name in state:
@@ -557,7 +668,8 @@ def test_what_is_pending_is_forgotten_where_the_model_learned_on_without():
 def test_nothing_is_pending_once_the_last_sample_was_learned():
     record, _ = coupled(300, pulses=[297], seed=1)
     found, _ = learned(record, "y")
-    n_points, suspect = found.model.gp.n_points, found.model.pending["suspect"]
+    n_points = found.model.gp.n_points
+    suspect = found.model.pending["suspect"]
     assert suspect is not None
     assert not suspect["outlier"]
     state = found.model.gp.state()["whitened"]
@@ -575,7 +687,10 @@ def test_the_last_sample_is_corrected_at_the_end():
     found.finish()
     np.testing.assert_equal(became.tolist(), copy.tolist())
     assert found.correction.inserted
-    assert (found.correction.mean, found.correction.variance) == (became["mean"][-1], became["variance"][-1])
+    assert (found.correction.mean, found.correction.variance) == (
+        became["mean"][-1],
+        became["variance"][-1],
+    )
     found.finish()
     assert found.correction is None
 
@@ -583,6 +698,11 @@ def test_the_last_sample_is_corrected_at_the_end():
 def test_what_a_file_says_to_be_pending_is_checked():
     found, _ = learned(coupled(300, seed=1)[0], "y")
     good = found.model.pending
-    for wrong in ({"last": [1.0]}, {"errors": [3]}, {"errors": [["y", "x", 1.0]]}, {"suspect": {"regressor": 1}}):
+    for wrong in (
+        {"last": [1.0]},
+        {"errors": [3]},
+        {"errors": [["y", "x", 1.0]]},
+        {"suspect": {"regressor": 1}},
+    ):
         with pytest.raises(ValueError, match="pending does not fit"):
             sysid.Identification.resume(replace(found.model, pending=good | wrong))

@@ -1,4 +1,6 @@
-"""Files of strangers and damaged ones: nothing of them runs, takes memory that they cannot hold, or ends in a crash."""
+"""Files of strangers and damaged ones: nothing of them runs, takes memory that they cannot hold, or
+ends in a crash.
+"""
 
 import json
 import sys
@@ -27,14 +29,21 @@ def record(signals=SIGNALS):
 def model():
     kernel = sysid.SquaredExponential(1.0, [1.0] * 3)
     gp = sysid.OnlineGP(kernel, noise_variance=0.01, budget=20)
-    found = Model(sysid.Narx({"y": 1}, {"u": 2}), sysid.AffineMap.identity(3), sysid.ZeroMean(), gp)
+    found = Model(
+        sysid.Narx({"y": 1}, {"u": 2}),
+        sysid.AffineMap.identity(3),
+        sysid.ZeroMean(),
+        gp,
+    )
     x = RNG.normal(size=(30, 3))
     found.update_many(x, np.sin(x.sum(axis=1)))
     return found
 
 
 def forge(model, path, **attributes):
-    """A model file with other attributes, sealed and with the digest of its content, as anybody can write it."""
+    """A model file with other attributes, sealed and with the digest of its content, as anybody can
+    write it.
+    """
     dataset = model.to_dataset().assign_attrs(attributes)
     store.write(dataset.assign_attrs(digest=digest(dataset)), path, kind="model")
     return path
@@ -66,13 +75,19 @@ READERS = {
 
 @pytest.mark.parametrize("kind", READERS)
 def test_a_file_that_claims_more_than_it_can_hold_is_refused_before_it_is_read(kind, tmp_path):
-    claiming(tmp_path / "claim.nc", kind, {"benchmark": "estimation", "job": "record"}.get(kind))
+    claiming(
+        tmp_path / "claim.nc",
+        kind,
+        {"benchmark": "estimation", "job": "record"}.get(kind),
+    )
     with pytest.raises(StoreError, match=r"claims 40000000000 bytes, more than its .* can hold"):
         READERS[kind](tmp_path / "claim.nc")
 
 
 def test_one_long_text_does_not_make_all_others_as_long_in_memory(tmp_path):
-    texts = np.array(["a" * 50_000] + ["b"] * 5_000, dtype=object)  # 1 GB as an array of equal lengths
+    texts = np.array(
+        ["a" * 50_000] + ["b"] * 5_000, dtype=object
+    )  # 1 GB as an array of equal lengths
     store.write(xr.Dataset({"name": ("n", texts)}), tmp_path / "text.nc", kind="narx")
     with pytest.raises(StoreError, match=r"claims 10.* bytes"):
         store.read(tmp_path / "text.nc", kind="narx")
@@ -94,8 +109,19 @@ def test_the_memory_of_one_file_has_a_limit_that_can_be_set(tmp_path, monkeypatc
 def test_no_name_of_a_class_imports_or_runs_anything(tmp_path, model):
     """Also not what a module loads by itself when it is asked for a part of it."""
     before = {*sys.modules}
-    lazy = next(name for name in ("numpy.f2py", "scipy.odr", "scipy.misc", "numpy.testing") if name not in before)
-    for name in ("unittest.__main__.X", "numpy.f2py.__main__.X", lazy, "os.system", "sysid.store.write", "sysid.Model"):
+    lazy = next(
+        name
+        for name in ("numpy.f2py", "scipy.odr", "scipy.misc", "numpy.testing")
+        if name not in before
+    )
+    for name in (
+        "unittest.__main__.X",
+        "numpy.f2py.__main__.X",
+        lazy,
+        "os.system",
+        "sysid.store.write",
+        "sysid.Model",
+    ):
         forge(model, tmp_path / "model.nc", kernel=json.dumps({"class": name}))
         with pytest.raises(StoreError, match="class"):
             Model.load(tmp_path / "model.nc")
@@ -108,7 +134,10 @@ WRONG = {
     "narx": [
         DEEP,
         "3",
-        *(json.dumps({"outputs": {"y": 1}, "inputs": {"u": n}}) for n in (2 * 10**9, [2 * 10**9], "x")),
+        *(
+            json.dumps({"outputs": {"y": 1}, "inputs": {"u": n}})
+            for n in (2 * 10**9, [2 * 10**9], "x")
+        ),
     ],
     "origin": [DEEP, "[]", '{"units": ["a"]}', '{"units": {"y": [1]}}'],
     "counts": [DEEP, "3", "9" * 5000],
@@ -132,13 +161,27 @@ def test_a_forged_attribute_is_refused_in_one_line(name, tmp_path, model):
 
 # --- names of signals
 
-NAMES = ["../../x", "/tmp/x", ".", "-v", "{a}", "x" * 300, "v [m/s]", "a\nb", "$^$", " a", "a\\b"]
+NAMES = [
+    "../../x",
+    "/tmp/x",
+    ".",
+    "-v",
+    "{a}",
+    "x" * 300,
+    "v [m/s]",
+    "a\nb",
+    "$^$",
+    " a",
+    "a\\b",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_that_no_file_can_have_is_refused_before_anything_is_computed(name):
     signals = {name: SIGNALS["y"], "u": SIGNALS["u"]}
-    data = xr.Dataset({n: ("time", v) for n, v in signals.items()}, coords={"time": np.arange(60.0)})
+    data = xr.Dataset(
+        {n: ("time", v) for n, v in signals.items()}, coords={"time": np.arange(60.0)}
+    )
     data = data.assign_attrs(name="rig", sampling_time=1.0, initialisation_window=0)
     with pytest.raises(ValueError, match=r"cannot be named .*100 printable characters"):
         sysid.Recordings("rig", ("u",), (name,), estimation=(data,))
@@ -171,7 +214,11 @@ def files(tmp_path_factory, model):
     store.write(data, folder / "trajectory.nc", kind="trajectory")
     recordings = sysid.Recordings("rig", ("u",), ("y",), estimation=(record(),), test=(record(),))
     store.write_groups(recordings.to_groups(), folder / "benchmark.nc", kind="benchmark")
-    store.write(sysid.Narx({"y": 2}, {"u": 2}).dataset([record()]), folder / "narx.nc", kind="narx")
+    store.write(
+        sysid.Narx({"y": 2}, {"u": 2}).dataset([record()]),
+        folder / "narx.nc",
+        kind="narx",
+    )
     return {path.stem: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -187,7 +234,12 @@ def test_damage_of_what_has_no_checksum_of_its_own_is_found(text, files, tmp_pat
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=400,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
 @given(kind=st.sampled_from(sorted({*READERS} - {"job"})), data=st.data())
 def test_a_file_whose_bytes_were_changed_is_refused(files, tmp_path, kind, data):
     content = files[kind]

@@ -1,4 +1,6 @@
-"""Both estimators as scikit-learn knows them, the online Gaussian process also as river knows its models."""
+"""Both estimators as scikit-learn knows them, the online Gaussian process also as river knows its
+models.
+"""
 
 import copy
 import pickle
@@ -65,30 +67,44 @@ def test_it_is_the_identification():
     """The same bits as the loop of the toolbox: no second implementation."""
     narx = sysid.Narx({"y": []}, {"x0": [0], "x1": [0]}, predict="value")
     chosen = {"insertion": sysid.ErrorThreshold(0.02), "mean": sysid.LinearMean()}
-    identification = Identification(narx, sysid.Settings(training=QUICK, budget=10, seed=7, **chosen))
+    identification = Identification(
+        narx, sysid.Settings(training=QUICK, budget=10, seed=7, **chosen)
+    )
     identification.observe_many(X, T)
     found = online(random_state=7, **chosen).fit(X, T)
     mean, variance = identification.model.predict(X)
-    same(found.predict(X, return_std=True), (mean, np.sqrt(variance + identification.model.gp.noise_variance)))
+    same(
+        found.predict(X, return_std=True),
+        (mean, np.sqrt(variance + identification.model.gp.noise_variance)),
+    )
     assert found.models_[0].narx == narx
     assert (found.n_outputs_, found.n_samples_seen_, found.n_features_in_) == (1, 40, 2)
 
 
 def test_in_parts_or_one_by_one_it_learns_the_same_and_fit_forgets():
-    whole, parts, single = online().fit(X, T), online(), online()
+    whole = online().fit(X, T)
+    parts = online()
+    single = online()
     for part in np.split(np.arange(40), [3, 11, 20]):
         parts.partial_fit(X[part], T[part])
     for point, target in zip(X, T, strict=True):
         assert single.learn_one({"x0": point[0], "x1": point[1]}, target) is single
     first = online().fit(X[:20], T[:20])
     copies = [pickle.loads(pickle.dumps(first)), copy.deepcopy(first)]
-    for other in (parts, single, *(one.partial_fit(X[20:], T[20:]) for one in copies), first.fit(X, T)):
+    for other in (
+        parts,
+        single,
+        *(one.partial_fit(X[20:], T[20:]) for one in copies),
+        first.fit(X, T),
+    ):
         same(other.models_[0].predict(X), whole.models_[0].predict(X))
         assert other.n_samples_seen_ == 40
 
 
 def test_a_small_batch_trains_on_all_of_it():
-    found, expected = (online(training=replace(QUICK, n_initial=n)).fit(X[:9], T[:9]) for n in (12, 9))
+    found, expected = (
+        online(training=replace(QUICK, n_initial=n)).fit(X[:9], T[:9]) for n in (12, 9)
+    )
     np.testing.assert_array_equal(found.predict(X), expected.predict(X))
 
 
@@ -105,7 +121,10 @@ def test_before_it_is_trained_it_knows_the_targets():
         found.predict(X)
     assert found.predict_one({"a": 1.0, "b": 2.0}) == 0.0
     found.partial_fit(X[:5], T[:5])
-    same(found.predict(X[:3], return_std=True), (np.full(3, T[:5].mean()), np.full(3, T[:5].std())))
+    same(
+        found.predict(X[:3], return_std=True),
+        (np.full(3, T[:5].mean()), np.full(3, T[:5].std())),
+    )
     with pytest.raises(ValueError, match="as before"):
         found.partial_fit(X, T[:, None])
 
@@ -116,7 +135,9 @@ def test_kernel_scales_and_seed_are_chosen():
     np.testing.assert_array_equal(found.scaling.transform(X), X)
     training = replace(QUICK, restarts=3, max_iterations=3)
     states = (np.random.RandomState(1), np.random.RandomState(1), 5)
-    first, second, other = (online(training=training, random_state=state).fit(X, T).predict(X) for state in states)
+    first, second, other = (
+        online(training=training, random_state=state).fit(X, T).predict(X) for state in states
+    )
     np.testing.assert_array_equal(first, second)
     assert not np.array_equal(first, other)
 
@@ -144,7 +165,8 @@ def test_river_goes_by_name():
 
 
 def test_a_bad_sample_teaches_nothing():
-    found, good = learned(), {"a": 1.0, "b": 2.0}
+    found = learned()
+    good = {"a": 1.0, "b": 2.0}
     before = found.models_[0].gp.state()
     for x, y, words in (
         ({"a": 1.0}, 1.0, r"missing \['b'\]"),
@@ -172,7 +194,9 @@ def test_a_missing_or_old_scikit_learn_is_told(is_old, monkeypatch):
         monkeypatch.delattr(sklearn.utils.validation, "validate_data")
     for name in [name for name in sys.modules if name.startswith("sysid.estimators")]:
         monkeypatch.delitem(sys.modules, name)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "sklearn" and not is_old]:
+    for name in [
+        name for name in sys.modules if name.partition(".")[0] == "sklearn" and not is_old
+    ]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r'1\.6 or newer .*pip install -e "\.\[sklearn\]"'):
         import sysid.estimators  # noqa: F401
@@ -184,7 +208,8 @@ def test_a_missing_or_old_scikit_learn_is_told(is_old, monkeypatch):
 def records(n=40, seed=0):
     """Two inputs and two outputs of a system whose first output needs u[k-1], y[k-1]."""
     rng = np.random.default_rng(seed)
-    u, y = rng.normal(size=(n, 2)), np.zeros((n, 2))
+    u = rng.normal(size=(n, 2))
+    y = np.zeros((n, 2))
     for k in range(1, n):
         y[k, 0] = 0.6 * y[k - 1, 0] + np.tanh(u[k - 1, 0]) + 0.1 * y[k - 1, 1]
         y[k, 1] = 0.5 * y[k - 1, 1] + u[k - 1, 1]
@@ -206,11 +231,20 @@ def test_it_is_the_identification_of_the_lagged_rows():
     narx = sysid.Narx({"y": 2}, {"u1": 2, "u2": 2}, predict="change")
     lagged = narx.regressors({"y": Y1, "u1": U[:, 0], "u2": U[:, 1]})
     known = QUICK.know(lagged.regressor, lagged.target, mean=sysid.AutomaticMean(), seed=3)
-    identification = Identification(narx, sysid.Settings(training=QUICK, budget=10, seed=3), start=known)
+    identification = Identification(
+        narx, sysid.Settings(training=QUICK, budget=10, seed=3), start=known
+    )
     identification.observe_many(lagged.regressor, lagged.target)
-    found = NarxGPRegressor(budget=10, training=QUICK, random_state=3, sampling_time=0.5).fit(U, Y1).model_
+    found = (
+        NarxGPRegressor(budget=10, training=QUICK, random_state=3, sampling_time=0.5)
+        .fit(U, Y1)
+        .model_
+    )
     assert found.models[0].narx == narx
-    same(found.models[0].predict(lagged.regressor), identification.model.predict(lagged.regressor))
+    same(
+        found.models[0].predict(lagged.regressor),
+        identification.model.predict(lagged.regressor),
+    )
     assert (found.origin.n_samples, found.origin.sampling_time) == (38, 0.5)
 
 
@@ -218,9 +252,15 @@ def test_it_is_the_identification_of_the_lagged_rows():
     ("orders", "lags"),
     [
         ({"na": 2, "nb": 3, "nk": 1}, {"output_lags": 2, "input_lags": 3}),
-        ({"na": 1, "nb": [2, 1], "nk": [0, 3]}, {"output_lags": [1], "input_lags": {"u1": [0, 1], "u2": [3]}}),
+        (
+            {"na": 1, "nb": [2, 1], "nk": [0, 3]},
+            {"output_lags": [1], "input_lags": {"u1": [0, 1], "u2": [3]}},
+        ),
         ({"na": 1, "nb": [1, 0], "nk": 1}, {"output_lags": 1, "input_lags": {"u1": 1}}),
-        ({"na": 0, "nb": 2, "nk": 0}, {"output_lags": [], "input_lags": [0, 1], "target": "value"}),
+        (
+            {"na": 0, "nb": 2, "nk": 0},
+            {"output_lags": [], "input_lags": [0, 1], "target": "value"},
+        ),
     ],
 )
 def test_orders_and_lags_say_the_same(orders, lags):
@@ -234,7 +274,10 @@ def test_orders_and_lags_say_the_same(orders, lags):
 def test_an_input_without_lags_is_not_looked_at():
     found = dynamic(nb=[0, 1]).fit(U, Y[:, 1])
     assert found.model_.input_names == ("u2",)
-    paths = [found.simulate(NEW_U * factor, NEW_Y[:2, 1]) for factor in ([1.0, 1.0], [5.0, 1.0], [1.0, 5.0])]
+    paths = [
+        found.simulate(NEW_U * factor, NEW_Y[:2, 1])
+        for factor in ([1.0, 1.0], [5.0, 1.0], [1.0, 5.0])
+    ]
     assert [np.array_equal(path, paths[0]) for path in paths] == [True, True, False]
 
 
@@ -249,26 +292,34 @@ def naive_simulation(model, u, first, start):
 
 def test_a_simulation_feeds_back_what_it_predicted():
     """From the outputs given, or from their mean in estimation."""
-    found, single = dynamic().fit(U, Y), dynamic().fit(U, Y1)
+    found = dynamic().fit(U, Y)
+    single = dynamic().fit(U, Y1)
     path = found.simulate(NEW_U, NEW_Y[:3])
     np.testing.assert_array_equal(path[:3], NEW_Y[:3])
-    np.testing.assert_allclose(path, naive_simulation(found.model_, NEW_U, NEW_Y[:3], 3), rtol=1e-10)
+    np.testing.assert_allclose(
+        path, naive_simulation(found.model_, NEW_U, NEW_Y[:3], 3), rtol=1e-10
+    )
     naive = naive_simulation(single.model_, NEW_U, NEW_Y[:1, :1], 1)[:, 0]
     np.testing.assert_allclose(single.simulate(NEW_U, NEW_Y1[:1]), naive, rtol=1e-10)
     u = np.concatenate([NEW_U[:1], NEW_U])
-    np.testing.assert_allclose(found.predict(NEW_U), naive_simulation(found.model_, u, [Y.mean(axis=0)], 1)[1:])
+    np.testing.assert_allclose(
+        found.predict(NEW_U), naive_simulation(found.model_, u, [Y.mean(axis=0)], 1)[1:]
+    )
 
 
 @pytest.mark.parametrize("horizon", [None, 1, 2, 5])
 def test_ahead_it_starts_from_what_was_measured(horizon):
-    found, steps = dynamic(scoring_horizon=horizon).fit(U, Y), horizon or 1
+    found = dynamic(scoring_horizon=horizon).fit(U, Y)
+    steps = horizon or 1
     ahead = found.predict(NEW_U, NEW_Y, horizon=horizon)
     assert np.isnan(ahead[:steps]).all()
     for k in range(steps, len(NEW_U)):
         path = naive_simulation(found.model_, NEW_U[: k + 1], NEW_Y[: k - steps + 1], k - steps + 1)
         np.testing.assert_allclose(ahead[k], path[-1], rtol=1e-9)
     scored = found.predict(NEW_U, NEW_Y, horizon=inf) if horizon is None else ahead
-    assert found.score(NEW_U, NEW_Y) == pytest.approx(r2_score(NEW_Y[steps:], scored[steps:]), rel=1e-12)
+    assert found.score(NEW_U, NEW_Y) == pytest.approx(
+        r2_score(NEW_Y[steps:], scored[steps:]), rel=1e-12
+    )
     assert found.score(NEW_U, NEW_Y) > 0.5
     far = dynamic(na=2, nk=3).fit(U, Y1)
     free = far.predict(NEW_U, NEW_Y1, horizon=inf)
@@ -278,14 +329,20 @@ def test_ahead_it_starts_from_what_was_measured(horizon):
 
 def test_the_standard_deviation_is_that_of_a_measurement_and_grows_by_the_rule():
     found = [
-        dynamic(propagation=rule).fit(U, Y1) for rule in (None, sysid.Pathwise(), sysid.Taylor(), sysid.MeanOnly())
+        dynamic(propagation=rule).fit(U, Y1)
+        for rule in (None, sysid.Pathwise(), sysid.Taylor(), sysid.MeanOnly())
     ]
     mean, std = found[0].predict(NEW_U, NEW_Y1, return_std=True)
     model = found[0].model_.models[0]
     lagged = model.narx.regressors({"y": NEW_Y1, "u1": NEW_U[:, 0], "u2": NEW_U[:, 1]}).regressor
-    np.testing.assert_allclose(std[1:], np.sqrt(model.predict(lagged).variance + model.gp.noise_variance))
+    np.testing.assert_allclose(
+        std[1:], np.sqrt(model.predict(lagged).variance + model.gp.noise_variance)
+    )
     np.testing.assert_allclose(mean[1:], model.predict(lagged).mean + NEW_Y1[:-1])
-    means, spreads = zip(*(one.simulate(NEW_U, NEW_Y1[:2], return_std=True) for one in found), strict=True)
+    means, spreads = zip(
+        *(one.simulate(NEW_U, NEW_Y1[:2], return_std=True) for one in found),
+        strict=True,
+    )
     default, drawn, first_order, crude = spreads
     assert (default[:2] == 0).all()
     assert (default[2:] >= np.sqrt(model.gp.noise_variance)).all()
@@ -296,26 +353,40 @@ def test_the_standard_deviation_is_that_of_a_measurement_and_grows_by_the_rule()
 
 
 def test_records_stay_apart(monkeypatch):
-    """As lists or by groups: the same rows, none from one record into another, and the training is told."""
-    seen, observe_many = [], Identification.observe_many
+    """As lists or by groups: the same rows, none from one record into another, and the training is
+    told.
+    """
+    seen = []
+    observe_many = Identification.observe_many
 
     def watched(self, regressors, targets, *, follows=None):
         seen.append(follows)
         return observe_many(self, regressors, targets, follows=follows)
 
     monkeypatch.setattr(Identification, "observe_many", watched)
-    u, y = np.split(U, [18]), np.split(Y1, [18])
+    u = np.split(U, [18])
+    y = np.split(Y1, [18])
     by_list = dynamic(budget=50).fit(u, y)
     assert np.flatnonzero(~seen[0]).tolist() == [0, 17]
     by_group = dynamic(budget=50).fit(U, Y1, groups=np.repeat(["b", "a"], [18, 22]))
     as_one = dynamic(budget=50).fit(U, Y1)
-    assert [one.model_.origin.n_samples for one in (by_list, by_group, as_one)] == [38, 38, 39]
+    assert [one.model_.origin.n_samples for one in (by_list, by_group, as_one)] == [
+        38,
+        38,
+        39,
+    ]
     np.testing.assert_array_equal(by_list.predict(NEW_U), by_group.predict(NEW_U))
     assert not np.array_equal(by_list.predict(NEW_U), as_one.predict(NEW_U))
-    two, starts = [NEW_U, NEW_U[:9]], [NEW_Y1[:2], NEW_Y1[:1]]
+    two = [NEW_U, NEW_U[:9]]
+    starts = [NEW_Y1[:2], NEW_Y1[:1]]
     same(by_list.predict(two), [by_list.predict(one) for one in two])
-    same(by_list.simulate(two, starts), [by_list.simulate(*pair) for pair in zip(two, starts, strict=True)])
-    ahead = np.concatenate([by_list.predict(NEW_U[:n], NEW_Y1[:n], horizon=inf)[1:] for n in (25, 9)])
+    same(
+        by_list.simulate(two, starts),
+        [by_list.simulate(*pair) for pair in zip(two, starts, strict=True)],
+    )
+    ahead = np.concatenate(
+        [by_list.predict(NEW_U[:n], NEW_Y1[:n], horizon=inf)[1:] for n in (25, 9)]
+    )
     measured = np.concatenate([NEW_Y1[1:], NEW_Y1[1:9]])
     assert by_list.score(two, [NEW_Y1, NEW_Y1[:9]]) == pytest.approx(r2_score(measured, ahead))
 
@@ -336,8 +407,14 @@ def test_without_inputs():
 def test_columns_are_names_for_both():
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame(U, columns=["pump", "y"], index=range(5, 45))
-    found = dynamic(na=None, nb=None, output_lags=1, input_lags={"pump": 1}).fit(table, pandas.DataFrame(Y))
-    assert found.model_.models[0].narx.feature_names == ("y1[k-1]", "y2[k-1]", "pump[k-1]")
+    found = dynamic(na=None, nb=None, output_lags=1, input_lags={"pump": 1}).fit(
+        table, pandas.DataFrame(Y)
+    )
+    assert found.model_.models[0].narx.feature_names == (
+        "y1[k-1]",
+        "y2[k-1]",
+        "pump[k-1]",
+    )
     assert dynamic().fit(table, Y1).model_.output_names == ("y_",)
     found = online().fit(table, pandas.Series(T))
     assert found.models_[0].narx.input_names == ("pump", "y")
@@ -352,7 +429,8 @@ def test_a_divergence_is_told_and_is_no_number():
     y = np.zeros(40)
     for k in range(1, 40):
         y[k] = 1.1 * y[k - 1] + u[k - 1, 0]
-    found, long = dynamic(budget=20, kernel=sysid.Linear()).fit(u, y), np.ones((300, 1))
+    found = dynamic(budget=20, kernel=sysid.Linear()).fit(u, y)
+    long = np.ones((300, 1))
     with pytest.warns(UserWarning, match="diverged at sample"):
         path = found.simulate(long, y[:1])
     assert np.isfinite(path[:20]).all()
@@ -369,7 +447,10 @@ class Recorded:
     """What is read of a record of the package `nonlinear_benchmarks`."""
 
     def __init__(self, u, y, sampling_time, window=None):
-        self.u, self.y, self.sampling_time, self.name = u, y, sampling_time, ""
+        self.u = u
+        self.y = y
+        self.sampling_time = sampling_time
+        self.name = ""
         self.state_initialization_window_length = window
 
 
@@ -385,7 +466,8 @@ def test_records_of_the_package_bring_what_they_know():
 # --- what is refused ------------------------------------------------------------------------------
 
 
-ONE, OTHER = Recorded(U, Y, 1.0), Recorded(U, Y, 2.0)
+ONE = Recorded(U, Y, 1.0)
+OTHER = Recorded(U, Y, 2.0)
 
 
 def wrong(estimator, **parameters):
@@ -396,7 +478,10 @@ def wrong(estimator, **parameters):
     ("call", "words"),
     [
         (wrong(online, training="fixed"), "training must be a Training"),
-        (wrong(online, kernel=sysid.SquaredExponential(1.0, [1.0])), "kernel must be a prototype"),
+        (
+            wrong(online, kernel=sysid.SquaredExponential(1.0, [1.0])),
+            "kernel must be a prototype",
+        ),
         (wrong(online, random_state=-1), "non-negative"),
         (wrong(dynamic, output_lags=2), "na=1"),
         (wrong(dynamic, nb=None, nk=1, input_lags=2), "nk=1"),
@@ -404,8 +489,14 @@ def wrong(estimator, **parameters):
         (wrong(dynamic, na=40), "at least 41 samples"),
         (wrong(dynamic, na=39), "at least 2 samples after the largest lag 39, got 1"),
         (lambda found: found.simulate(NEW_U), "y_init"),
-        (lambda found: found.simulate(NEW_U[:2], NEW_Y[:2, 0]), "more than the 2 inputs"),
-        (lambda found: found.simulate([NEW_U, NEW_U], [NEW_Y[:1, 0]]), "each of 2 records, got 1"),
+        (
+            lambda found: found.simulate(NEW_U[:2], NEW_Y[:2, 0]),
+            "more than the 2 inputs",
+        ),
+        (
+            lambda found: found.simulate([NEW_U, NEW_U], [NEW_Y[:1, 0]]),
+            "each of 2 records, got 1",
+        ),
         (lambda found: found.predict(NEW_U, horizon=2), "measured outputs"),
         (lambda found: found.predict(NEW_U, NEW_Y), r"\['y'\], got 2"),
         (lambda found: found.predict(NEW_U, NEW_Y1, horizon=25), "window and horizon"),
@@ -414,7 +505,10 @@ def wrong(estimator, **parameters):
         (lambda found: found.fit([U, U[:, :1]], [Y, Y]), "same channels"),
         (lambda found: found.fit(U, Y1, groups=[1, 2]), "groups.* 40"),
         (lambda found: found.fit(ONE, Y), "leave y and groups out"),
-        (lambda found: found.set_params(sampling_time=2.0).fit(ONE), "one sampling time"),
+        (
+            lambda found: found.set_params(sampling_time=2.0).fit(ONE),
+            "one sampling time",
+        ),
         (lambda found: found.fit(U, Y1, groups=[0, 1] * 20), "groups.*one piece"),
         (lambda found: found.fit([ONE, OTHER]), "one sampling time"),
         (lambda found: found.fit(ONE).score(OTHER), "one sampling time"),

@@ -1,4 +1,6 @@
-"""Learning from every sample: against plain Gaussian conditioning, batch FITC, and what must not change."""
+"""Learning from every sample: against plain Gaussian conditioning, batch FITC, and what must not
+change.
+"""
 
 import naive
 import numpy as np
@@ -17,7 +19,13 @@ from sysid import (
     SquaredExponential,
 )
 from sysid.gp.dictionary import LARGEST_SQUARE, SCALE_INTERVAL
-from sysid.gp.online import BLOCK, DIAGONAL, EXPECTED_SQUARE, FIRST_MEMORY, LONGEST_MEMORY
+from sysid.gp.online import (
+    BLOCK,
+    DIAGONAL,
+    EXPECTED_SQUARE,
+    FIRST_MEMORY,
+    LONGEST_MEMORY,
+)
 from sysid.gp.training import Points
 
 KERNEL = SquaredExponential(1.0, [1.0, 2.0])
@@ -32,22 +40,41 @@ def stream(n, seed=0, noise=NOISE):
     return x, np.sin(x[:, 0]) * x[:, 1] + np.sqrt(noise) * rng.normal(size=n)
 
 
-def learner(budget=15, *, kernel=KERNEL, noise_variance=NOISE, insertion=None, criterion=None, **settings):
+def learner(
+    budget=15,
+    *,
+    kernel=KERNEL,
+    noise_variance=NOISE,
+    insertion=None,
+    criterion=None,
+    **settings,
+):
     criterion = criterion or MeanRelevance()
-    rules = {"insertion": insertion or Novelty(), "acceptance": ExceedsMinimum(criterion), "reduction": criterion}
+    rules = {
+        "insertion": insertion or Novelty(),
+        "acceptance": ExceedsMinimum(criterion),
+        "reduction": criterion,
+    }
     rules |= {"learning": "every_sample", **settings}
     return OnlineGP(kernel, noise_variance=noise_variance, budget=budget, **rules)
 
 
 NEVER = ErrorThreshold(1e9)
-PLACES, TEST = stream(20)[0], stream(40, 9)[0]
+PLACES = stream(20)[0]
+TEST = stream(40, 9)[0]
 
 
 class PlainPosterior:
-    """Mean and covariance of the values ``z = f(points) + e'`` by textbook conditioning, with dense inverses."""
+    """Mean and covariance of the values ``z = f(points) + e'`` by textbook conditioning, with dense
+    inverses.
+    """
 
     def __init__(self, kernel, noise, points):
-        self.kernel, self.noise, self.points = kernel, noise, np.array(points).reshape(-1, kernel.n_features)
+        self.kernel, self.noise, self.points = (
+            kernel,
+            noise,
+            np.array(points).reshape(-1, kernel.n_features),
+        )
         self.tau = DIAGONAL * noise
         self.mean, self.covariance = np.zeros(len(self.points)), self.prior()
 
@@ -89,20 +116,30 @@ class PlainPosterior:
         )
 
     def left_out(self):
-        """Residual and variance of each value given the means of the others: targets z, noise tau."""
+        """Residual and variance of each value given the means of the others: targets z, noise
+        tau.
+        """
         inverse = np.linalg.inv(self.prior())
         return (inverse @ self.mean) / np.diag(inverse), 1.0 / np.diag(inverse)
 
 
 def follow(gp, x, y):
-    """What the learner should do with a stream, by `PlainPosterior`: predictions, decisions, and the posterior."""
-    plain, total, number, memory = PlainPosterior(gp.kernel, gp.noise_variance, gp.inputs), 0.0, 0, FIRST_MEMORY
-    score, accept, found = type(gp.reduction).reduction, type(gp.reduction).acceptance, []
+    """What the learner should do with a stream, by `PlainPosterior`: predictions, decisions, and
+    the posterior.
+    """
+    plain = PlainPosterior(gp.kernel, gp.noise_variance, gp.inputs)
+    total = 0.0
+    number = 0
+    memory = FIRST_MEMORY
+    score = type(gp.reduction).reduction
+    accept = type(gp.reduction).acceptance
+    found = []
     for sample, target in zip(x, y, strict=True):
         mean, latent, novelty = plain.predict(sample)
         total += min((target - mean) ** 2 / (latent + plain.noise), LARGEST_SQUARE)
         number += 1
-        ratio, error = novelty / plain.noise, target - mean
+        ratio = novelty / plain.noise
+        error = target - mean
         inserted = bool(gp.insertion.formula(error, latent, ratio, gp.insertion.parameters()))
         accepted = removed = False
         if not inserted:
@@ -111,27 +148,38 @@ def follow(gp, x, y):
             plain.enter(sample)
             plain.learn(sample, target)
             residual, variance = plain.left_out()
-            n, accepted = len(residual) - 1, True
+            n = len(residual) - 1
+            accepted = True
             if n == gp.budget:
                 own = accept(residual[n], variance[n], plain.tau)
                 others = PlainPosterior(plain.kernel, plain.noise, plain.points[:n])
                 others.mean = plain.mean[:n]
-                least = min(accept(*pair, plain.tau) for pair in zip(*others.left_out(), strict=True))
+                least = min(
+                    accept(*pair, plain.tau) for pair in zip(*others.left_out(), strict=True)
+                )
                 accepted = own > least
-                worst = int(np.argmin([score(residual[i], variance[i], plain.tau) for i in range(n)]))
+                worst = int(
+                    np.argmin([score(residual[i], variance[i], plain.tau) for i in range(n)])
+                )
                 plain.leave(worst if accepted else n)
                 removed = accepted
         found.append((mean, latent, inserted, accepted, removed))
         if number == SCALE_INTERVAL:
             factor = (memory + total / EXPECTED_SQUARE) / (memory + number)
-            total, number, memory = 0.0, 0, min(memory + SCALE_INTERVAL, LONGEST_MEMORY)
-            plain.kernel, plain.noise, plain.tau = plain.kernel.scaled(factor), factor * plain.noise, factor * plain.tau
+            total = 0.0
+            number = 0
+            memory = min(memory + SCALE_INTERVAL, LONGEST_MEMORY)
+            plain.kernel = plain.kernel.scaled(factor)
+            plain.noise = factor * plain.noise
+            plain.tau = factor * plain.tau
             plain.covariance = factor * plain.covariance
     return found, plain
 
 
 @each_criterion
-@pytest.mark.parametrize("insertion", [Novelty(0.05), ErrorThreshold(0.15)], ids=["novelty", "error"])
+@pytest.mark.parametrize(
+    "insertion", [Novelty(0.05), ErrorThreshold(0.15)], ids=["novelty", "error"]
+)
 def test_predictions_decisions_and_scale_are_those_of_plain_conditioning(criterion, insertion):
     x, y = stream(250)
     gp = learner(12, insertion=insertion, criterion=criterion)
@@ -140,18 +188,30 @@ def test_predictions_decisions_and_scale_are_those_of_plain_conditioning(criteri
     decisions = np.stack([record["inserted"], record["accepted"], record["removed"] >= 0], axis=1)
     np.testing.assert_array_equal(decisions, np.array([row[2:] for row in expected]))
     np.testing.assert_allclose(record["mean"], [row[0] for row in expected], rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(record["variance"], [row[1] for row in expected], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        record["variance"], [row[1] for row in expected], rtol=1e-6, atol=1e-9
+    )
     assert 12 < record["accepted"].sum() < 250
     assert gp.noise_variance == pytest.approx(plain.noise, rel=1e-9)
-    np.testing.assert_allclose(gp.predict(TEST)[0], [plain.predict(one)[0] for one in TEST], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        gp.predict(TEST)[0],
+        [plain.predict(one)[0] for one in TEST],
+        rtol=1e-6,
+        atol=1e-7,
+    )
     assert gp.drift() < 1e-9
 
 
 @pytest.mark.parametrize("name", naive.FAMILY)
 def test_with_fixed_points_it_is_the_batch_fitc_posterior(name):
-    """``w ~ N(A^-1 Phi R^-1 y, A^-1)``, ``A = I + Phi R^-1 Phi'``, ``R = diag(noise + g2)``, for any kernel."""
-    kernel, rng = naive.FAMILY[name], np.random.default_rng(1)
-    x, y, test = rng.uniform(-1, 1, (90, 3)), rng.normal(size=90), rng.uniform(-1, 1, (20, 3))
+    """``w ~ N(A^-1 Phi R^-1 y, A^-1)``, ``A = I + Phi R^-1 Phi'``, ``R = diag(noise + g2)``, for
+    any kernel.
+    """
+    kernel = naive.FAMILY[name]
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-1, 1, (90, 3))
+    y = rng.normal(size=90)
+    test = rng.uniform(-1, 1, (20, 3))
     gp = learner(15, kernel=kernel, insertion=NEVER).fit(x[:15], y[:15])
     gp.update_many(x[15:], y[15:])
     lower = np.linalg.cholesky(kernel(x[:15], x[:15]) + DIAGONAL * NOISE * np.eye(15))
@@ -164,7 +224,11 @@ def test_with_fixed_points_it_is_the_batch_fitc_posterior(name):
     precision = np.eye(15) + (phi / (NOISE + novelty)) @ phi.T
     at_test, left = features(test)
     mean, variance = gp.predict(test)
-    np.testing.assert_allclose(mean, at_test.T @ np.linalg.solve(precision, phi @ (y / (NOISE + novelty))), **CLOSE)
+    np.testing.assert_allclose(
+        mean,
+        at_test.T @ np.linalg.solve(precision, phi @ (y / (NOISE + novelty))),
+        **CLOSE,
+    )
     expected = left + (at_test * np.linalg.solve(precision, at_test)).sum(axis=0)
     np.testing.assert_allclose(variance, expected, rtol=1e-7, atol=1e-10)
 
@@ -173,13 +237,18 @@ def test_one_by_one_in_blocks_and_from_a_copy_are_the_same_bits():
     x, y = stream(350)
     one, many, resumed = (learner(insertion=ErrorThreshold(0.15)) for _ in range(3))
     whole = many.update_many(x, y)
-    np.testing.assert_array_equal([tuple(one.update(*pair)) for pair in zip(x, y, strict=True)], whole.tolist())
+    np.testing.assert_array_equal(
+        [tuple(one.update(*pair)) for pair in zip(x, y, strict=True)], whole.tolist()
+    )
     resumed.update_many(x[:130], y[:130])
     resumed = resumed.copy()
     resumed.update_many(x[130:], y[130:])
     for other in (one, resumed):
         np.testing.assert_equal(other.state(), many.state())
-        assert (other.noise_variance, other.kernel) == (many.noise_variance, many.kernel)
+        assert (other.noise_variance, other.kernel) == (
+            many.noise_variance,
+            many.kernel,
+        )
 
 
 def test_a_sample_that_is_turned_away_is_learned_all_the_same():
@@ -213,7 +282,8 @@ def test_a_point_that_leaves_is_marginalised():
 def moments(gp):
     """Mean and covariance of the values z of the points, by age."""
     state = gp.state()
-    upper, root = state["cholesky"], state["root"]
+    upper = state["cholesky"]
+    root = state["root"]
     assert not np.tril(root, -1).any()
     return upper.T @ state["whitened"], upper.T @ root.T @ root @ upper
 
@@ -222,7 +292,8 @@ def test_other_hyperparameters_carry_the_likelihood_of_the_values_over():
     """In the values z themselves: old posterior / old prior x new prior, by dense inverses."""
     gp = learner(12)
     gp.update_many(*stream(90))
-    kernel, noise = SquaredExponential(1.7, [1.2, 1.6]), 0.02
+    kernel = SquaredExponential(1.7, [1.2, 1.6])
+    noise = 0.02
     order = gp.age_order
     points = gp.inputs[order]
     old = gp.kernel(points, points) + gp.diagonal * np.eye(len(points))
@@ -243,7 +314,8 @@ def test_all_samples_are_learned_anew_under_other_hyperparameters():
     """The batch FITC posterior of the values z at the points, by dense inverses."""
     gp, (x, y) = learner(12, scale=False), stream(90)
     gp.update_many(x, y)
-    kernel, noise = SquaredExponential(1.7, [1.2, 1.6]), 0.02
+    kernel = SquaredExponential(1.7, [1.2, 1.6])
+    noise = 0.02
     other = gp.with_hyperparameters(kernel, noise, (x, y))
     points = gp.inputs[gp.age_order]
     prior = kernel(points, points) + DIAGONAL * noise * np.eye(len(points))
@@ -252,7 +324,9 @@ def test_all_samples_are_learned_anew_under_other_hyperparameters():
     covariance = np.linalg.inv(np.linalg.inv(prior) + weights.T / free @ weights)
     found = moments(other)
     np.testing.assert_allclose(found[1], covariance, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(found[0], covariance @ (weights.T @ (y / free)), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        found[0], covariance @ (weights.T @ (y / free)), rtol=1e-6, atol=1e-8
+    )
     assert other.n_seen == gp.n_seen
 
 
@@ -263,13 +337,20 @@ def test_the_exact_form_and_draws_have_the_same_posterior():
     k = gp.kernel(gp.inputs[form["order"]], TEST)
     white = form["factor"] @ k
     np.testing.assert_allclose(white.T @ form["whitened"], mean, rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(gp.kernel.diagonal(TEST) - (white**2).sum(axis=0), variance, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(
+        gp.kernel.diagonal(TEST) - (white**2).sum(axis=0),
+        variance,
+        rtol=1e-5,
+        atol=1e-9,
+    )
     np.testing.assert_allclose(form["cholesky"].T @ form["factor"], np.eye(len(k)), atol=1e-6)
     draws = gp.draw_targets(40_000, np.random.default_rng(0))[gp.age_order]
     expected = moments(gp)
     std = np.sqrt(np.diag(expected[1]))
     assert np.max(abs(draws.mean(axis=1) - expected[0]) / std) < 5 / np.sqrt(40_000)
-    np.testing.assert_allclose(np.cov(draws) / np.outer(std, std), expected[1] / np.outer(std, std), atol=0.04)
+    np.testing.assert_allclose(
+        np.cov(draws) / np.outer(std, std), expected[1] / np.outer(std, std), atol=0.04
+    )
 
 
 def test_the_scale_mends_bands_that_are_too_narrow_and_leaves_means_alone():
@@ -278,7 +359,12 @@ def test_the_scale_mends_bands_that_are_too_narrow_and_leaves_means_alone():
     gp.update_many(x, y)
     assert gp.noise_variance == pytest.approx(0.04, rel=0.15)
     assert gp.kernel.variance == pytest.approx(25 * gp.noise_variance)
-    fixed = learner(40, noise_variance=0.004, kernel=SquaredExponential(0.1, [1.0, 2.0]), scale=False)
+    fixed = learner(
+        40,
+        noise_variance=0.004,
+        kernel=SquaredExponential(0.1, [1.0, 2.0]),
+        scale=False,
+    )
     fixed.update_many(x, y)
     assert (fixed.noise_variance, fixed.kernel.variance) == (0.004, 0.1)
     left = gp.copy()
@@ -288,7 +374,8 @@ def test_the_scale_mends_bands_that_are_too_narrow_and_leaves_means_alone():
 
 def test_a_model_file_and_the_training_that_follows_go_on_bit_for_bit(tmp_path):
     x, y = stream(900)
-    narx, training = sysid.Narx({"y": 1}, {"u": 1}), sysid.Adaptive(n_initial=50, restarts=1)
+    narx = sysid.Narx({"y": 1}, {"u": 1})
+    training = sysid.Adaptive(n_initial=50, restarts=1)
     settings = Settings(training, insertion=Novelty(), reduction=MeanRelevance(), budget=20)
     assert settings.learning is Learning.every_sample
     found = sysid.Identification(narx, settings)
@@ -297,9 +384,18 @@ def test_a_model_file_and_the_training_that_follows_go_on_bit_for_bit(tmp_path):
     found.model.save(tmp_path / "model.nc")
     loaded = sysid.Model.load(tmp_path / "model.nc")
     assert repr(loaded.gp) == repr(found.model.gp)
-    assert found.model.update_many(x[:300], y[:300]).tobytes() == loaded.update_many(x[:300], y[:300]).tobytes()
+    assert (
+        found.model.update_many(x[:300], y[:300]).tobytes()
+        == loaded.update_many(x[:300], y[:300]).tobytes()
+    )
     np.testing.assert_equal(loaded.gp.state(), found.model.gp.state())
-    for name, factor in (("root", 30.0), ("root", -1.0), ("root", np.nan), ("errors", -1.0), ("errors", 1e4)):
+    for name, factor in (
+        ("root", 30.0),
+        ("root", -1.0),
+        ("root", np.nan),
+        ("errors", -1.0),
+        ("errors", 1e4),
+    ):
         damaged = found.initial.to_dataset()
         damaged[name] = factor * damaged[name]
         with pytest.raises(ValueError, match=r"root must be|errors must be|finite"):
@@ -309,10 +405,30 @@ def test_a_model_file_and_the_training_that_follows_go_on_bit_for_bit(tmp_path):
 
 
 def followed(n, **settings):
-    """Identification of a stream that is estimated anew at nearly every look, and the samples of the estimates."""
-    training = sysid.Adaptive(n_initial=50, restarts=1, interval=25, significance=0.999, max_updates=3, **settings)
-    options = Settings(training, insertion=Novelty(), reduction=MeanRelevance(), scale=False, gate=None, budget=20)
-    start = sysid.Start(sysid.Scaling.identity(2), sysid.ZeroMean(), sysid.Hyperparameters(KERNEL, NOISE, np.nan))
+    """Identification of a stream that is estimated anew at nearly every look, and the samples of
+    the estimates.
+    """
+    training = sysid.Adaptive(
+        n_initial=50,
+        restarts=1,
+        interval=25,
+        significance=0.999,
+        max_updates=3,
+        **settings,
+    )
+    options = Settings(
+        training,
+        insertion=Novelty(),
+        reduction=MeanRelevance(),
+        scale=False,
+        gate=None,
+        budget=20,
+    )
+    start = sysid.Start(
+        sysid.Scaling.identity(2),
+        sysid.ZeroMean(),
+        sysid.Hyperparameters(KERNEL, NOISE, np.nan),
+    )
     found = sysid.Identification(sysid.Narx({"y": 1}, {"u": 1}), options, start=start)
     found.observe_many(*stream(n))
     return found, np.array([estimate.sample for estimate in found.adaptation.estimates])
@@ -331,14 +447,19 @@ def test_an_estimate_learns_all_samples_anew_while_they_are_kept():
 
 
 def test_an_estimate_asks_for_what_serves_the_points():
-    """The variational bound of the samples that are kept, by the points: dense formula, plus the priors."""
+    """The variational bound of the samples that are kept, by the points: dense formula, plus the
+    priors.
+    """
     found, _ = followed(75)
     gp, (x, y) = found.model.gp, stream(75)
     problem = found.adaptation.problem(gp)
     logs = problem.logarithms(gp.kernel, gp.noise_variance)
-    z, s2 = gp.inputs[gp.age_order], gp.noise_variance
+    z = gp.inputs[gp.age_order]
+    s2 = gp.noise_variance
     kuf = naive.covariance(gp.kernel, z, x)
-    q = kuf.T @ np.linalg.solve(naive.covariance(gp.kernel, z, z) + 1e-8 * gp.kernel.variance * np.eye(20), kuf)
+    q = kuf.T @ np.linalg.solve(
+        naive.covariance(gp.kernel, z, z) + 1e-8 * gp.kernel.variance * np.eye(20), kuf
+    )
     density = multivariate_normal(np.zeros(75), q + s2 * np.eye(75)).logpdf(y)
     bound = density - 0.5 * (75 * gp.kernel.variance - np.trace(q)) / s2
     assert -problem.cost(logs)[0] == pytest.approx(bound - problem.prior(logs)[0], rel=1e-8)
@@ -361,7 +482,12 @@ def test_forward_selection_learns_what_it_does_not_choose():
     plain = PlainPosterior(KERNEL, NOISE, chosen.inputs)
     for pair in zip(x, y, strict=True):
         plain.learn(*pair)
-    np.testing.assert_allclose(chosen.predict(TEST)[0], [plain.predict(one)[0] for one in TEST], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        chosen.predict(TEST)[0],
+        [plain.predict(one)[0] for one in TEST],
+        rtol=1e-6,
+        atol=1e-8,
+    )
 
 
 def test_it_beats_the_stored_points_where_noise_must_be_averaged():
@@ -403,7 +529,12 @@ def test_samples_are_absorbed_in_blocks_as_one_by_one():
     """Points that nearly coincide, and noise of 1e-6 of the signal, among them."""
     x, y = stream(BLOCK + 40, 3, 1e-6)
     for places in (PLACES, np.vstack([PLACES, PLACES[:5] + 1e-3]), PLACES[:1]):
-        options = {"budget": len(places) + 1, "noise_variance": 1e-6, "insertion": NEVER, "scale": False}
+        options = {
+            "budget": len(places) + 1,
+            "noise_variance": 1e-6,
+            "insertion": NEVER,
+            "scale": False,
+        }
         one, other = (learner(**options).fit(places, np.zeros(len(places))) for _ in range(2))
         one.absorb(x, y)
         other.update_many(x, y)
@@ -413,9 +544,15 @@ def test_samples_are_absorbed_in_blocks_as_one_by_one():
 
 def test_bad_settings_say_what_to_do():
     for make in (lambda: learner(learning="all"), lambda: Settings(learning="all")):
-        with pytest.raises(ValueError, match=r"learning must be one of \['stored', 'every_sample'\], got 'all'"):
+        with pytest.raises(
+            ValueError,
+            match=r"learning must be one of \['stored', 'every_sample'\], got 'all'",
+        ):
             make()
-    with pytest.raises(TypeError, match=r"ThreeArguments\.formula: expected the arguments \(error, variance, novelty"):
+    with pytest.raises(
+        TypeError,
+        match=r"ThreeArguments\.formula: expected the arguments \(error, variance, novelty",
+    ):
         learner(insertion=ThreeArguments())
     with pytest.raises(TypeError, match="scale must be True or False, got 'no'"):
         learner(scale="no")
@@ -432,9 +569,12 @@ def test_bad_settings_say_what_to_do():
 
 
 def test_given_points_say_all_that_they_know():
-    """A training that delivers the points of the model has seen the samples: what comes after are stored points."""
+    """A training that delivers the points of the model has seen the samples: what comes after are
+    stored points.
+    """
     x, y = stream(60)
-    points, narx = Points(x[:10], y[:10]), sysid.Narx({"y": 1}, {"u": 1})
+    points = Points(x[:10], y[:10])
+    narx = sysid.Narx({"y": 1}, {"u": 1})
     settings = Settings(sysid.Fixed(1.0, 1.0, 0.01, n_initial=30))
     for given, learning in ((None, Learning.every_sample), (points, Learning.stored)):
         found = sysid.Identification(narx, settings, start=sysid.Start(points=given))

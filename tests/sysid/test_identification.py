@@ -1,4 +1,6 @@
-"""The identification: collect, train, predict, learn; blocks; what is known beforehand; bands of records."""
+"""The identification: collect, train, predict, learn; blocks; what is known beforehand; bands of
+records.
+"""
 
 import signal
 from contextlib import nullcontext
@@ -9,7 +11,18 @@ import numpy as np
 import pytest
 import xarray as xr
 from naive import CRITERIA, criterion_name
-from streams import FIXED, LAGS, NARX, QUICK, RULES, assert_same, bits, record, rows_of, run
+from streams import (
+    FIXED,
+    LAGS,
+    NARX,
+    QUICK,
+    RULES,
+    assert_same,
+    bits,
+    record,
+    rows_of,
+    run,
+)
 
 from sysid.gp.adaptation import Adaptive
 from sysid.gp.affine_map import Scaling
@@ -22,7 +35,9 @@ from sysid.gp.training import Fixed, Hyperparameters, MaximumLikelihood, Start
 from sysid.identification import Identification, Settings
 from sysid.narx.lags import Narx
 
-FOLLOWING = Adaptive(n_initial=12, restarts=1, interval=10, window=20, sample_size=15, significance=0.5)
+FOLLOWING = Adaptive(
+    n_initial=12, restarts=1, interval=10, window=20, sample_size=15, significance=0.5
+)
 
 
 of_records = Identification.of_records
@@ -30,26 +45,43 @@ of_records = Identification.of_records
 
 def test_training_sees_exactly_the_initial_samples_then_the_loop_is_the_online_gp_on_the_lag_data_set():
     y, u = record(80)
-    assert_same(run(NARX, Settings(training=QUICK), y[: LAGS + 11], u[: LAGS + 11])[0], np.repeat(NOT_PREDICTED, 11))
-    found, rows, identification, window = run(NARX, Settings(training=QUICK, budget=15, seed=3, **RULES), y, u)
+    assert_same(
+        run(NARX, Settings(training=QUICK), y[: LAGS + 11], u[: LAGS + 11])[0],
+        np.repeat(NOT_PREDICTED, 11),
+    )
+    found, rows, identification, window = run(
+        NARX, Settings(training=QUICK, budget=15, seed=3, **RULES), y, u
+    )
     times, x, t = rows_of(y, u)
-    model, scaling, hyper = identification.model, Scaling.fit(x[:12]), identification.hyperparameters
+    model = identification.model
+    scaling = Scaling.fit(x[:12])
+    hyper = identification.hyperparameters
     assert (model.scaling, model.mean) == (scaling, ConstantMean(t[:12].mean()))
-    z, centred = scaling.transform(x), t - t[:12].mean()
+    z = scaling.transform(x)
+    centred = t - t[:12].mean()
     assert hyper == QUICK.train(z[:12], centred[:12], 3)
     assert np.isnan(found["mean"]).tolist() == [True] * 12 + [False] * (len(t) - 12)
     assert found["n_points"][:12].tolist() == [0] * 11 + [12]
-    for one, other in zip((0.5 * rows.sample, rows.regressor, rows.target), (times, x, t), strict=True):
+    for one, other in zip(
+        (0.5 * rows.sample, rows.regressor, rows.target), (times, x, t), strict=True
+    ):
         np.testing.assert_array_equal(one, other)
     assert window.n_missing == window.n_skipped == 0
     assert identification.training_seconds > 0
 
-    settings = {"noise_variance": hyper.noise_variance, "budget": 15, "learning": "every_sample", **RULES}
+    settings = {
+        "noise_variance": hyper.noise_variance,
+        "budget": 15,
+        "learning": "every_sample",
+        **RULES,
+    }
     gp = OnlineGP(hyper.kernel, **settings).fit(z[:12], centred[:12])
     np.testing.assert_equal(identification.initial.gp.state(), gp.state())  # does not learn
     for row, point, target in zip(found[12:], z[12:], centred[12:], strict=True):
         report = gp.update(point, target)
-        np.testing.assert_equal(row.item(), tuple(report._replace(mean=report.mean + model.mean.value)))
+        np.testing.assert_equal(
+            row.item(), tuple(report._replace(mean=report.mean + model.mean.value))
+        )
     np.testing.assert_equal(model.gp.state(), gp.state())
 
 
@@ -73,18 +105,25 @@ def test_fixed_training_starts_empty_or_from_initial_samples_and_scales_nothing(
 
 def test_what_is_known_beforehand_is_used_and_the_rest_follows_from_the_initial_samples():
     _, x, t = rows_of(*record(60))
-    scaling, mean = Scaling(np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])), ConstantMean(0.25)
+    scaling = Scaling(np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0]))
+    mean = ConstantMean(0.25)
     given = Hyperparameters(SquaredExponential(0.7, [1.0, 2.0, 3.0]), 0.03, 0.0)
-    z, fitted = scaling.transform(x), ConstantMean(t[:12].mean())
+    z = scaling.transform(x)
+    fitted = ConstantMean(t[:12].mean())
     for start, chosen, hyper in (
         (Start(scaling, mean, given), mean, given),
         (Start(scaling), fitted, QUICK.train(z[:12], t[:12] - fitted.value, 0)),
     ):
-        identification = Identification(NARX, Settings(training=QUICK, budget=20, gate=None), start=start)
+        identification = Identification(
+            NARX, Settings(training=QUICK, budget=20, gate=None), start=start
+        )
         identification.observe_many(x, t)
         for model in (identification.initial, identification.model):
             assert (model.scaling, model.mean) == (scaling, chosen)
-            assert (model.gp.kernel, model.gp.noise_variance) == (hyper.kernel, hyper.noise_variance)
+            assert (model.gp.kernel, model.gp.noise_variance) == (
+                hyper.kernel,
+                hyper.noise_variance,
+            )
         assert identification.hyperparameters == hyper
         np.testing.assert_array_equal(identification.initial.gp.inputs, z[:12])
         np.testing.assert_array_equal(identification.initial.gp.targets, t[:12] - chosen.value)
@@ -96,8 +135,15 @@ def test_what_is_known_beforehand_is_used_and_the_rest_follows_from_the_initial_
 @pytest.mark.parametrize("training", [QUICK, FOLLOWING], ids=["once", "following"])
 def test_many_samples_at_once_give_the_bits_of_one_by_one_also_from_one_buffer(criterion, training):
     _, x, t = rows_of(*record(250))
-    settings = Settings(training=training, budget=15, reduction=criterion, acceptance=ExceedsMinimum(criterion), seed=2)
-    one, point = Identification(NARX, settings), np.zeros(3)
+    settings = Settings(
+        training=training,
+        budget=15,
+        reduction=criterion,
+        acceptance=ExceedsMinimum(criterion),
+        seed=2,
+    )
+    one = Identification(NARX, settings)
+    point = np.zeros(3)
     expected = []
     for point[:], target in zip(x, t, strict=True):
         report = one.observe(point, target)
@@ -106,7 +152,11 @@ def test_many_samples_at_once_give_the_bits_of_one_by_one_also_from_one_buffer(c
         expected.append(report)
     assert [report is None for report in expected] == [True] * 12 + [False] * (len(t) - 12)
     assert training is QUICK or one.adaptation.estimates
-    for cuts in ([], [0, 5, 13, 22, 23, 50], np.sort(np.random.default_rng(1).integers(0, len(t), 9))):
+    for cuts in (
+        [],
+        [0, 5, 13, 22, 23, 50],
+        np.sort(np.random.default_rng(1).integers(0, len(t), 9)),
+    ):
         other = Identification(NARX, settings)
         reports = []
         for block in zip(np.split(x.copy(), cuts), np.split(t.copy(), cuts), strict=True):
@@ -117,15 +167,21 @@ def test_many_samples_at_once_give_the_bits_of_one_by_one_also_from_one_buffer(c
             if len(became):
                 reports.append(became)
         found = np.concatenate(reports)[12:]
-        np.testing.assert_equal([row.item() for row in found], [tuple(report) for report in expected[12:]])
+        np.testing.assert_equal(
+            [row.item() for row in found], [tuple(report) for report in expected[12:]]
+        )
         np.testing.assert_equal(bits(other), bits(one))
 
 
 @pytest.mark.parametrize("training", [QUICK, FOLLOWING])
-def test_many_samples_with_a_bad_one_are_refused_before_anything_is_collected_or_learned(training):
+def test_many_samples_with_a_bad_one_are_refused_before_anything_is_collected_or_learned(
+    training,
+):
     _, x, t = rows_of(*record(60))
-    bad, settings = np.append(t[20:-1], np.nan), Settings(training=training, budget=20)
-    found, expected = Identification(NARX, settings), Identification(NARX, settings)
+    bad = np.append(t[20:-1], np.nan)
+    settings = Settings(training=training, budget=20)
+    found = Identification(NARX, settings)
+    expected = Identification(NARX, settings)
     for part in (slice(5), slice(5, 20), slice(20, 30)):
         for identification in (found, expected):
             identification.observe_many(x[part], t[part])
@@ -140,7 +196,9 @@ def test_an_interrupted_estimate_leaves_the_model_it_had(monkeypatch):
     _, x, t = rows_of(*record(80))
     identification = Identification(NARX, Settings(training=FOLLOWING, budget=20))
     identification.observe_many(x[:12], t[:12])
-    monkeypatch.setattr(OnlineGP, "with_hyperparameters", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(
+        OnlineGP, "with_hyperparameters", lambda *_: signal.raise_signal(signal.SIGINT)
+    )
     model = identification.model
     with pytest.raises(KeyboardInterrupt):
         identification.observe_many(x[12:], t[12:])
@@ -171,19 +229,33 @@ def test_bands_are_measured_on_parts_that_were_not_learned():
     data = xr.Dataset({"y": ("time", y), "u": ("time", u)}, {"time": 0.5 * np.arange(160)})
     settings = Settings(training=QUICK, budget=15, **RULES)
     model, (_, x, t) = of_records(data, NARX, settings).model, rows_of(y, u)
-    known = Start(model.scaling, model.mean, Hyperparameters(model.gp.kernel, model.gp.noise_variance, np.nan))
-    z, ends = [], np.linspace(0, len(t), 6).astype(int)
+    known = Start(
+        model.scaling,
+        model.mean,
+        Hyperparameters(model.gp.kernel, model.gp.noise_variance, np.nan),
+    )
+    z = []
+    ends = np.linspace(0, len(t), 6).astype(int)
     for begin, end in pairwise(ends):
         rest = [k for k in range(len(t)) if not begin <= k < end]
-        again = Identification(NARX, replace(settings, training=replace(QUICK, n_initial=15)), start=known)
+        again = Identification(
+            NARX, replace(settings, training=replace(QUICK, n_initial=15)), start=known
+        )
         for k in rest:
             again.observe(x[k], t[k], follows=k not in (0, end))
-        error, variance = t[begin:end] - again.model.predict(x[begin:end]).mean, model.predict(x[begin:end]).variance
+        error = t[begin:end] - again.model.predict(x[begin:end]).mean
+        variance = model.predict(x[begin:end]).variance
         z.append(error / np.sqrt(variance + model.gp.noise_variance))
     q50, q95 = np.quantile(np.abs(np.concatenate(z)), [0.5, 0.95])
-    assert model.bands[0] == (1, pytest.approx(np.sqrt(q50 / 0.67449 * q95 / 1.95996), rel=1e-4))
+    assert model.bands[0] == (
+        1,
+        pytest.approx(np.sqrt(q50 / 0.67449 * q95 / 1.95996), rel=1e-4),
+    )
     assert [horizon for horizon, _ in model.bands] == [1, 3, 10, 30]
-    for changes in ({"forgetting": 50.0}, {"budget": 2, "training": replace(QUICK, n_initial=2)}):
+    for changes in (
+        {"forgetting": 50.0},
+        {"budget": 2, "training": replace(QUICK, n_initial=2)},
+    ):
         other = of_records(data, NARX, replace(settings, **changes)).model
         assert bool(other.bands) == ("budget" in changes)
     assert of_records(data.isel(time=slice(99)), NARX, settings).model.bands == ()
@@ -201,7 +273,9 @@ def test_a_training_that_failed_is_tried_again():
 
     tried = []
     _, x, t = rows_of(*record(30))
-    identification = Identification(NARX, Settings(training=Failing(n_initial=12, restarts=1), budget=15))
+    identification = Identification(
+        NARX, Settings(training=Failing(n_initial=12, restarts=1), budget=15)
+    )
     for k in range(14):
         with nullcontext() if k not in (11, 12) else pytest.raises(np.linalg.LinAlgError):
             identification.observe(x[k], t[k])

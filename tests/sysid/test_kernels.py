@@ -1,4 +1,6 @@
-"""Every kernel: values against scikit-learn, positive definiteness, gradients, units, files, bad input."""
+"""Every kernel: values against scikit-learn, positive definiteness, gradients, units, files, bad
+input.
+"""
 
 from itertools import pairwise
 
@@ -9,7 +11,16 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from sysid.gp import formula
 from sysid.gp.affine_map import Scaling
-from sysid.gp.kernels import Kernel, Linear, Matern32, Matern52, Product, SquaredExponential, Stationary, Sum
+from sysid.gp.kernels import (
+    Kernel,
+    Linear,
+    Matern32,
+    Matern52,
+    Product,
+    SquaredExponential,
+    Stationary,
+    Sum,
+)
 from sysid.gp.mean import ZeroMean
 from sysid.gp.online import OnlineGP
 from sysid.model.description import build, describe
@@ -26,10 +37,13 @@ def points(n, seed=0):
 
 @each_kernel
 def test_values_are_those_of_scikit_learn_in_any_layout(kernel):
-    x, z = points(7), points(9, seed=1)
+    x = points(7)
+    z = points(9, seed=1)
     np.testing.assert_allclose(kernel(x, z), covariance(kernel, x, z), rtol=1e-12, atol=1e-14)
     if kernel is SE:
-        np.testing.assert_allclose(kernel(x, z), (ConstantKernel(1.3) * RBF(LENGTHS))(x, z), rtol=1e-12)
+        np.testing.assert_allclose(
+            kernel(x, z), (ConstantKernel(1.3) * RBF(LENGTHS))(x, z), rtol=1e-12
+        )
     assert kernel(x[:0], z).shape == (0, 9)
     wide = np.zeros((7, 6))
     wide[:, ::2] = x
@@ -48,7 +62,9 @@ def test_matrix_is_symmetric_and_positive_semidefinite_with_the_stated_diagonal(
 
 @each_stationary
 def test_points_far_apart_are_independent_and_nothing_overflows(kind):
-    kernel, x, z = kind(1.0, [1e-3]), np.array([[-9e99]]), np.array([[9e99]])
+    kernel = kind(1.0, [1e-3])
+    x = np.array([[-9e99]])
+    z = np.array([[9e99]])
     assert kernel(x, z) == 0.0
     np.testing.assert_array_equal(kernel.input_gradient(np.vstack([x, z]), z), 0.0)
 
@@ -65,8 +81,12 @@ def test_log_hyperparameters_round_trip_in_the_order_of_their_names(kernel):
 
 @each_kernel
 def test_gradients_are_those_of_finite_differences(kernel):
-    """Contracted over the hyper-parameters, along the inputs, and of the logarithm of the variance."""
-    x, z, logs = points(5, seed=3), points(6, seed=6), kernel.log_hyperparameters()
+    """Contracted over the hyper-parameters, along the inputs, and of the logarithm of the
+    variance.
+    """
+    x = points(5, seed=3)
+    z = points(6, seed=6)
+    logs = kernel.log_hyperparameters()
     every = np.random.default_rng(4).normal(size=(5, 6))
     for given, others in ((every, (z,)), (every[:, 1:], ())):
         second = (*others, x)[0]
@@ -76,11 +96,23 @@ def test_gradients_are_those_of_finite_differences(kernel):
 
         gradient = kernel.contract_gradient(given, x, kernel(x, second), *others)
         numerical = finite_differences(contracted, logs, 1e-3)
-        np.testing.assert_allclose(gradient, numerical, rtol=1e-8, atol=1e-8 * np.trace(kernel(x, x)))
-    weights, many = np.random.default_rng(5).normal(size=40), points(40, seed=7)
-    numerical = finite_differences(lambda v: weights @ kernel.with_log_hyperparameters(v).diagonal(many), logs, 1e-3)
-    for gradient in (kernel.diagonal_gradient(weights, many), Kernel.diagonal_gradient(kernel, weights, many)):
-        np.testing.assert_allclose(gradient, numerical, rtol=1e-8, atol=1e-8 * np.abs(numerical).max())
+        np.testing.assert_allclose(
+            gradient, numerical, rtol=1e-8, atol=1e-8 * np.trace(kernel(x, x))
+        )
+    weights = np.random.default_rng(5).normal(size=40)
+    many = points(40, seed=7)
+    numerical = finite_differences(
+        lambda v: weights @ kernel.with_log_hyperparameters(v).diagonal(many),
+        logs,
+        1e-3,
+    )
+    for gradient in (
+        kernel.diagonal_gradient(weights, many),
+        Kernel.diagonal_gradient(kernel, weights, many),
+    ):
+        np.testing.assert_allclose(
+            gradient, numerical, rtol=1e-8, atol=1e-8 * np.abs(numerical).max()
+        )
 
     numerical = np.moveaxis(finite_differences(lambda d: kernel(x + d, z), np.zeros(3), 1e-3), 0, 2)
     gradient = kernel.input_gradient(x, z)
@@ -90,7 +122,10 @@ def test_gradients_are_those_of_finite_differences(kernel):
         np.testing.assert_allclose(pulled, np.einsum("ij,ijd->id", every, gradient), rtol=1e-10)
 
     one = np.ones((1, 3))
-    for value, gradient in (kernel.log_variance(logs), Kernel.log_variance(kernel, logs)):
+    for value, gradient in (
+        kernel.log_variance(logs),
+        Kernel.log_variance(kernel, logs),
+    ):
         assert value == pytest.approx(np.log(covariance(kernel, one, one)[0, 0]), abs=1e-13)
         numerical = finite_differences(lambda v: kernel.log_variance(v)[0], logs, 1e-3)
         np.testing.assert_allclose(gradient, numerical, rtol=0, atol=1e-8)
@@ -98,8 +133,12 @@ def test_gradients_are_those_of_finite_differences(kernel):
 
 @each_kernel
 def test_stretched_kernel_gives_the_same_covariance_in_other_units(kernel):
-    x, z, factors = points(4), points(5, seed=1), np.array([10.0, 0.3, 7.0])
-    np.testing.assert_allclose(kernel.stretched(factors)(factors * x, factors * z), kernel(x, z), rtol=1e-12)
+    x = points(4)
+    z = points(5, seed=1)
+    factors = np.array([10.0, 0.3, 7.0])
+    np.testing.assert_allclose(
+        kernel.stretched(factors)(factors * x, factors * z), kernel(x, z), rtol=1e-12
+    )
 
 
 @each_kernel
@@ -117,10 +156,14 @@ def test_a_model_of_nested_kernels_states_them_in_the_units_of_the_data():
     model = Model(Narx(outputs={"y": 2}, inputs={"u": 1}), scaling, ZeroMean(), gp)
     product, matern = model.hyperparameters["kernel"]["parts"]
     for part in (matern, product["parts"][0]):
-        assert part["length_scales"] == pytest.approx({"y[k-1]": 1.4, "y[k-2]": 0.95, "u[k-1]": 11.0})
+        assert part["length_scales"] == pytest.approx(
+            {"y[k-1]": 1.4, "y[k-2]": 0.95, "u[k-1]": 11.0}
+        )
     linear = product["parts"][1]["parts"][0]
     assert linear["offset_variance"] == 0.4
-    assert linear["weight_variances"] == pytest.approx({"y[k-1]": 0.15, "y[k-2]": 0.2, "u[k-1]": 0.012})
+    assert linear["weight_variances"] == pytest.approx(
+        {"y[k-1]": 0.15, "y[k-2]": 0.2, "u[k-1]": 0.012}
+    )
 
 
 @each_kernel
@@ -131,14 +174,31 @@ def test_points_of_other_features_are_refused(kernel):
 
 
 STATIONARY = (SquaredExponential, Matern32, Matern52)
-FEW = ([SE], SE, [Linear()], [SE, SquaredExponential(1.0, [1.0])], [SE, Linear()], [LINEAR, 3])
+FEW = (
+    [SE],
+    SE,
+    [Linear()],
+    [SE, SquaredExponential(1.0, [1.0])],
+    [SE, Linear()],
+    [LINEAR, 3],
+)
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "values"),
     [
-        *((kind, "variance", [(bad, [1.0]) for bad in (0.0, -1.0, np.nan, np.inf)]) for kind in STATIONARY),
-        *((kind, "length_scales", [(1.0, bad) for bad in ([], [0.0], [1.0, -1.0], [np.inf])]) for kind in STATIONARY),
+        *(
+            (kind, "variance", [(bad, [1.0]) for bad in (0.0, -1.0, np.nan, np.inf)])
+            for kind in STATIONARY
+        ),
+        *(
+            (
+                kind,
+                "length_scales",
+                [(1.0, bad) for bad in ([], [0.0], [1.0, -1.0], [np.inf])],
+            )
+            for kind in STATIONARY
+        ),
         (Linear, "offset_variance", [(np.nan, [1.0])]),
         (Linear, "weight_variances", [(1.0, [1.0, np.inf])]),
         *((kind, "parts", [(bad,) for bad in FEW]) for kind in (Sum, Product)),
@@ -195,29 +255,41 @@ def rational_row(points, stride, n, p, x, parameters, out):
 
 
 class Exponential(Stationary):
-    row, slope = staticmethod(exponential_row), None
+    row = staticmethod(exponential_row)
+    slope = None
 
 
 class Rational(Stationary):
-    row, slope = staticmethod(rational_row), None
+    row = staticmethod(rational_row)
+    slope = None
 
 
 def test_compositions_of_shipped_rows_share_one_compiled_row():
     families = [FAMILY[name] for name in ("sum", "product", "nested", "product_of_products")]
     assert all(one.address == other.address for one, other in pairwise(families))
-    assert all(np.abs(kernel.parameters()).max() < 100 for kernel in families)  # codes and numbers, no address
+    assert all(
+        np.abs(kernel.parameters()).max() < 100 for kernel in families
+    )  # codes and numbers, no address
 
 
 def test_rows_of_ones_own_stand_alone_and_in_a_sum():
-    own, x, z = Exponential(1.2, LENGTHS), points(6), points(8, seed=1)
-    np.testing.assert_allclose(own(x, z), 1.2 * np.exp(-np.abs(x[:, None] - z) @ (1 / np.array(LENGTHS))), rtol=1e-12)
+    own = Exponential(1.2, LENGTHS)
+    x = points(6)
+    z = points(8, seed=1)
+    np.testing.assert_allclose(
+        own(x, z),
+        1.2 * np.exp(-np.abs(x[:, None] - z) @ (1 / np.array(LENGTHS))),
+        rtol=1e-12,
+    )
     np.testing.assert_allclose(Sum([own, SE])(x, z), own(x, z) + SE(x, z), rtol=1e-14)
 
 
 @pytest.mark.slow
 def test_rows_of_ones_own_within_compositions():
-    own, other = Exponential(1.2, LENGTHS), Rational(0.7, LENGTHS[::-1])
-    x, z = points(6), points(8, seed=1)
+    own = Exponential(1.2, LENGTHS)
+    other = Rational(0.7, LENGTHS[::-1])
+    x = points(6)
+    z = points(8, seed=1)
     a, b, c, d = (kernel(x, z) for kernel in (own, other, SE, LINEAR))
     nested = Sum([Product([own, LINEAR]), other, SE, Product([SE, Sum([other, own])])])
     np.testing.assert_allclose(nested(x, z), a * d + b + c + c * (b + a), rtol=1e-14)

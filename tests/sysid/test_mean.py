@@ -9,7 +9,9 @@ from sysid.gp.mean import linear_fit
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 def test_least_squares_are_those_of_the_normal_equations(intercept, ridge):
-    """The penalty counts in standard deviations, whatever the units; without an intercept in root mean squares."""
+    """The penalty counts in standard deviations, whatever the units; without an intercept in root
+    mean squares.
+    """
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 3)) * [1.0, 1e4, 0.1] + [0.0, 1e5, -3.0]
     t = 2.0 + x @ [1.0, -2e-4, 5.0] + 0.1 * rng.normal(size=40)

@@ -11,8 +11,10 @@ from sysid.simulation_error.metric import gradient_metric, state_metric, whiteni
 
 def test_the_metric_is_the_scaled_outer_product_of_gradients():
     rng = np.random.default_rng(4)
-    x, gradient = rng.standard_normal((300, 3)) @ rng.standard_normal((3, 3)), rng.standard_normal((300, 3))
-    outer, covariance = gradient.T @ gradient / 300, np.cov(x.T)
+    x = rng.standard_normal((300, 3)) @ rng.standard_normal((3, 3))
+    gradient = rng.standard_normal((300, 3))
+    outer = gradient.T @ gradient / 300
+    covariance = np.cov(x.T)
     mu = np.linalg.eigvals(covariance @ outer).real.max()
     matrix, spectrum = gradient_metric(x, gradient, spread=1.5)
     np.testing.assert_allclose(matrix.T @ matrix, outer / (1.5**2 * mu), rtol=1e-9, atol=1e-12)
@@ -21,7 +23,9 @@ def test_the_metric_is_the_scaled_outer_product_of_gradients():
     white, _ = gradient_metric(x, gradient, spread=1.5, power=0.0)
     np.testing.assert_allclose(white.T @ white, np.linalg.inv(covariance) / 1.5**2, rtol=1e-8)
     assert gradient_metric(x, np.zeros((300, 3)), spread=1.5) is None
-    assert gradient_metric(np.ones((300, 3)), gradient, spread=1.5) is None  # a free run that is at rest
+    assert (
+        gradient_metric(np.ones((300, 3)), gradient, spread=1.5) is None
+    )  # a free run that is at rest
     collinear = x[:, :2] @ np.array([[1.0, 0.0, 1.0], [0.0, 2.0, 2.0]])
     v, _ = whitening(collinear)
     assert v.shape == (2, 3)
@@ -30,13 +34,20 @@ def test_the_metric_is_the_scaled_outer_product_of_gradients():
 
 @EACH_KIND_OF_LAGS
 def test_the_state_of_a_linear_model_is_what_its_future_depends_on(narx):
-    """Regressors that differ by what no future output feels have the same coordinates; the others do not."""
+    """Regressors that differ by what no future output feels have the same coordinates; the others
+    do not.
+    """
     rng = np.random.default_rng(5)
     linear = linear_candidate(narx, rng.uniform(-0.3, 0.3, narx.n_features), 0.4)
-    x = rng.standard_normal((200, narx.n_features)) @ rng.standard_normal((narx.n_features, narx.n_features))
+    x = rng.standard_normal((200, narx.n_features)) @ rng.standard_normal(
+        (narx.n_features, narx.n_features)
+    )
     state = state_metric(replace(linear, limits=(-0.1, 0.1), bounds=(-0.1, 0.1)), x)
-    future, ahead = [], 30
-    for changed in np.eye(narx.n_features):  # of a lagged value, with everything else and every later input at zero
+    future = []
+    ahead = 30
+    for changed in np.eye(
+        narx.n_features
+    ):  # of a lagged value, with everything else and every later input at zero
         signals = {name: np.zeros(2 * narx.max_lag + ahead) for name in narx.signals}
         for (name, lag), value in zip(narx.features, changed, strict=True):
             signals[name][narx.max_lag - lag] += value

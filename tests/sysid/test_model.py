@@ -1,4 +1,6 @@
-"""An identified model: its settings as text, the map of its features, its mean function, its file, its record."""
+"""An identified model: its settings as text, the map of its features, its mean function, its file,
+its record.
+"""
 
 import json
 import sys
@@ -14,11 +16,27 @@ from identified import unstable
 from naive import CRITERIA, INSERTIONS, insertion_rule
 
 import sysid
-from sysid import AffineMap, ConstantMean, JointModel, LinearMean, Model, Narx, Origin, SquaredExponential, store
+from sysid import (
+    AffineMap,
+    ConstantMean,
+    JointModel,
+    LinearMean,
+    Model,
+    Narx,
+    Origin,
+    SquaredExponential,
+    store,
+)
 from sysid.gp.adaptation import Reason
 from sysid.gp.dictionary import NOT_PREDICTED
 from sysid.model.model import digest
-from sysid.model.result import INITIAL, ONLINE, VALIDATION, result_dataset, with_estimates
+from sysid.model.result import (
+    INITIAL,
+    ONLINE,
+    VALIDATION,
+    result_dataset,
+    with_estimates,
+)
 
 
 @dataclass(frozen=True)
@@ -43,14 +61,24 @@ class Square(sysid.MeanFunction):
 
 ACCEPTANCES = [
     sysid.AcceptAll(),
-    *(sysid.ExceedsMinimum(criterion, reference) for criterion in CRITERIA for reference in sysid.Reference),
+    *(
+        sysid.ExceedsMinimum(criterion, reference)
+        for criterion in CRITERIA
+        for reference in sysid.Reference
+    ),
 ]
 RULES = [insertion_rule(rule, 0.1 + 0.2, 1e-17) for rule in INSERTIONS]
-LINEAR, MATERN = sysid.Linear(0.3, [1.0, 0.1, 0.2]), sysid.Matern52(0.7, [1.0, 0.5, 2.0])
+LINEAR = sysid.Linear(0.3, [1.0, 0.1, 0.2])
+MATERN = sysid.Matern52(0.7, [1.0, 0.5, 2.0])
 SMOOTH = SquaredExponential(1.3, [1.0, 2.0, 0.7])
 NESTED = sysid.Sum([LINEAR, sysid.Product([MATERN, SMOOTH])])
 KERNELS = [SMOOTH, sysid.Matern32(0.7, [1.0, 0.5, 2.0]), MATERN, LINEAR, NESTED]
-MEANS = [sysid.ZeroMean(), ConstantMean(7.0), LinearMean([0.1, -0.2, 0.3], 0.4), Cooling(0.2)]
+MEANS = [
+    sysid.ZeroMean(),
+    ConstantMean(7.0),
+    LinearMean([0.1, -0.2, 0.3], 0.4),
+    Cooling(0.2),
+]
 ORIGIN = Origin(0.5, {"y1": "m", "u": "N"}, 0.1, 2.0, (-1.0, 3.0), 40)
 
 
@@ -62,7 +90,9 @@ def samples(n, seed=0):
 
 
 def learned(kernel=KERNELS[0], mean=MEANS[1], n_outputs=1, target=0, n=20, scaling=None, **rules):
-    """Model of one of the outputs y1, y2, ... with features y1[k-1], ..., u[k-1], ... after n updates."""
+    """Model of one of the outputs y1, y2, ... with features y1[k-1], ..., u[k-1], ... after n
+    updates.
+    """
     names = [f"y{i + 1}" for i in range(n_outputs)]
     narx = Narx(dict.fromkeys(names, 1), {"u": 3 - n_outputs}, names[target])
     x, y = samples(6 + n, seed=target)
@@ -74,7 +104,9 @@ def learned(kernel=KERNELS[0], mean=MEANS[1], n_outputs=1, target=0, n=20, scali
 
 
 def joint(n_outputs, **options):
-    return JointModel(tuple(learned(n_outputs=n_outputs, target=i, **options) for i in range(n_outputs)))
+    return JointModel(
+        tuple(learned(n_outputs=n_outputs, target=i, **options) for i in range(n_outputs))
+    )
 
 
 # settings as text
@@ -93,12 +125,18 @@ def test_settings_come_back_from_their_text():
         sysid.Acceptance: ACCEPTANCES,
         sysid.Criterion: CRITERIA,
         sysid.Insertion: RULES,
-        sysid.Training: [sysid.Fixed(1.0, [1.0, 2.0], 0.1), sysid.MaximumLikelihood(n_initial=7)],
+        sysid.Training: [
+            sysid.Fixed(1.0, [1.0, 2.0], 0.1),
+            sysid.MaximumLikelihood(n_initial=7),
+        ],
         sysid.Kernel: [SquaredExponential(np.pi, scales)],
     }.items():
         for one in settings:
             assert sysid.build(sysid.describe(one), role) == one
-    content = {"class": "sysid.ExceedsMinimum", "criterion": {"class": "sysid.MeanRelevance"}}
+    content = {
+        "class": "sysid.ExceedsMinimum",
+        "criterion": {"class": "sysid.MeanRelevance"},
+    }
     assert json.loads(sysid.describe(sysid.ExceedsMinimum(sysid.MeanRelevance()))) == content | {
         "reference": "leave_one_out"
     }
@@ -129,19 +167,33 @@ def test_foreign_texts_are_refused(text, words):
 @pytest.mark.parametrize("predict", ["change", "value"])
 def test_the_origin_holds_facts_of_the_output_in_the_rows(predict):
     """Those of y, not of the target: y[1] to y[4], as the first sample only is a lag."""
-    y, units = np.array([1.0, 3.0, 2.0, 6.0, 4.0]), {"y": "degC", "u": "V"}
-    one, two = (sysid.make_record({"y": y + d, "u": y}, name="r", sampling_time=0.5, units=units) for d in (0, 10))
+    y = np.array([1.0, 3.0, 2.0, 6.0, 4.0])
+    units = {"y": "degC", "u": "V"}
+    one, two = (
+        sysid.make_record({"y": y + d, "u": y}, name="r", sampling_time=0.5, units=units)
+        for d in (0, 10)
+    )
     narx = Narx({"y": 1}, {"u": [0]}, predict=predict)
     origin = Origin.of(narx.dataset(one))
-    assert (origin.sampling_time, origin.n_samples, origin.output_range) == (0.5, 4, (2.0, 6.0))
+    assert (origin.sampling_time, origin.n_samples, origin.output_range) == (
+        0.5,
+        4,
+        (2.0, 6.0),
+    )
     assert origin.units == (("u", "V"), ("y", "degC"))
-    assert (origin.output_mean, origin.output_variance) == pytest.approx((np.mean(y[1:]), np.var(y[1:])))
+    assert (origin.output_mean, origin.output_variance) == pytest.approx(
+        (np.mean(y[1:]), np.var(y[1:]))
+    )
     for each in (origin, Origin()):
         assert Origin(**json.loads(json.dumps(each.to_dict()))) == each
     both = Origin.of(narx.dataset([one, two]))
     assert (both.n_samples, both.output_range) == (8, (2.0, 16.0))
     table = Origin.of(Narx({"y": []}, {"u": [0]}, predict="value").dataset(one))
-    assert (table.unit("y"), table.unit("z"), table.output_range) == ("degC", "", (1.0, 6.0))
+    assert (table.unit("y"), table.unit("z"), table.output_range) == (
+        "degC",
+        "",
+        (1.0, 6.0),
+    )
 
 
 # maps from features to coordinates
@@ -155,28 +207,47 @@ def test_a_scaling_takes_mean_and_population_standard_deviation():
     scaling = AffineMap.fit(x)
     np.testing.assert_allclose(scaling.offset, x.mean(axis=0), rtol=1e-15)
     np.testing.assert_allclose(scaling.scale, x.std(axis=0, ddof=0), rtol=1e-15)
-    np.testing.assert_allclose(scaling.transform(x), (x - x.mean(axis=0)) / x.std(axis=0), atol=1e-14)
+    np.testing.assert_allclose(
+        scaling.transform(x), (x - x.mean(axis=0)) / x.std(axis=0), atol=1e-14
+    )
     assert scaling.constant == AffineMap.identity(4).constant == ()
-    assert AffineMap.identity(4).transform(x).tobytes() == AffineMap.identity(4).inverse(x).tobytes() == x.tobytes()
+    assert (
+        AffineMap.identity(4).transform(x).tobytes()
+        == AffineMap.identity(4).inverse(x).tobytes()
+        == x.tobytes()
+    )
 
 
 @given(arrays(np.float64, (7, 3), elements=st.floats(-1e6, 1e6)))
 def test_one_row_gives_the_bits_of_the_batch(x):
-    scaling, mixed = AffineMap.fit(x), AffineMap.of_matrix(OFFSET, MATRIX)
-    np.testing.assert_allclose(scaling.inverse(scaling.transform(x)), x, rtol=1e-12, atol=1e-12 * np.abs(x).max())
+    scaling = AffineMap.fit(x)
+    mixed = AffineMap.of_matrix(OFFSET, MATRIX)
+    np.testing.assert_allclose(
+        scaling.inverse(scaling.transform(x)),
+        x,
+        rtol=1e-12,
+        atol=1e-12 * np.abs(x).max(),
+    )
     np.testing.assert_allclose(mixed.transform(x), (x - OFFSET) @ MATRIX.T, rtol=1e-12, atol=1e-9)
     for convert in (scaling.transform, scaling.inverse, mixed.transform):
         batch = convert(x)
         for row, found in zip(x, batch, strict=True):
             assert convert(row).tobytes() == convert(row[None]).tobytes() == found.tobytes()
-        assert convert(x.tolist()).tobytes() == convert(np.asfortranarray(x)).tobytes() == batch.tobytes()
+        assert (
+            convert(x.tolist()).tobytes()
+            == convert(np.asfortranarray(x)).tobytes()
+            == batch.tobytes()
+        )
 
 
 def test_a_map_takes_a_checked_array_at_once():
     """A live sample goes through it: one call of a Python function."""
-    calls, x = [], np.ones((1, 3))
+    calls = []
+    x = np.ones((1, 3))
     for one in (AffineMap.identity(3), AffineMap.of_matrix(OFFSET, MATRIX)):
-        sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
+        sys.setprofile(
+            lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None
+        )
         one.transform(x)
         sys.setprofile(None)
     assert calls == ["transform", "transform"]
@@ -205,7 +276,8 @@ def test_rounding_is_constant_and_a_small_signal_of_any_magnitude_is_not():
 def test_maps_are_values_that_nobody_changes():
     x = np.random.default_rng(3).normal(size=(9, 3))
     for make in (AffineMap.fit, lambda x: AffineMap.of_matrix(x[0], x[:2])):
-        one, same = make(x), make(x.copy())
+        one = make(x)
+        same = make(x.copy())
         assert (one, hash(one)) == (same, hash(same))
         assert one not in (make(x + 1e-9), "map")
         with pytest.raises(ValueError, match="read-only"):
@@ -224,15 +296,30 @@ def test_maps_are_values_that_nobody_changes():
         (lambda: AffineMap([np.nan], [1.0]), r"AffineMap\(offset\).* finite"),
         (lambda: AffineMap([0.0], [1.0], (1,)), "constant"),
         (lambda: AffineMap.fit(np.zeros(3)), r"\(3,\)"),
-        (lambda: AffineMap.fit([[1.0, 2.0], [1.0, np.nan], [2.0, np.inf]]), r"2 of 6 .* \(1, 1\)"),
+        (
+            lambda: AffineMap.fit([[1.0, 2.0], [1.0, np.nan], [2.0, np.inf]]),
+            r"2 of 6 .* \(1, 1\)",
+        ),
         (lambda: AffineMap.identity(3).transform(np.zeros(2)), r"\(2,\)"),
         (lambda: AffineMap.identity(3).transform(np.zeros((1, 1, 3))), r"\(1, 1, 3\)"),
-        (lambda: AffineMap.of_matrix([0.0], [[1.0, 2.0]]), r"AffineMap\(matrix\).*\(n, 1\)"),
-        (lambda: AffineMap.of_matrix([0.0], np.zeros((0, 1))), r"AffineMap\(matrix\) must have rows"),
+        (
+            lambda: AffineMap.of_matrix([0.0], [[1.0, 2.0]]),
+            r"AffineMap\(matrix\).*\(n, 1\)",
+        ),
+        (
+            lambda: AffineMap.of_matrix([0.0], np.zeros((0, 1))),
+            r"AffineMap\(matrix\) must have rows",
+        ),
         (lambda: AffineMap([0.0], [2.0], matrix=[[1.0]]), "scale be 1"),
         (lambda: AffineMap.of_matrix([0.0], [[1.0]]).inverse([1.0]), "matrix"),
-        (lambda: replace(learned(), scaling=AffineMap.of_matrix(OFFSET, MATRIX)), r"coordinates, got \(2, 3\)"),
-        (lambda: replace(learned(), limits=(2.0, 1.0)), r"low < high .* got \(2.0, 1.0\)"),
+        (
+            lambda: replace(learned(), scaling=AffineMap.of_matrix(OFFSET, MATRIX)),
+            r"coordinates, got \(2, 3\)",
+        ),
+        (
+            lambda: replace(learned(), limits=(2.0, 1.0)),
+            r"low < high .* got \(2.0, 1.0\)",
+        ),
         (lambda: replace(learned(), mean=LinearMean([1.0])), "expected 3 coefficients"),
         (lambda: ConstantMean(np.nan), "value must be finite"),
         (lambda: LinearMean(intercept=np.nan), "finite"),
@@ -254,10 +341,26 @@ def test_what_does_not_fit_is_refused(make, message):
     ("mean", "value", "slopes"),
     [
         (sysid.ZeroMean(), lambda a, b: 0.0 * a, lambda a, b: (0.0 * a, 0.0 * a)),
-        (ConstantMean(1.5), lambda a, b: 1.5 + 0.0 * a, lambda a, b: (0.0 * a, 0.0 * a)),
-        (LinearMean([0.5, -2.0], 3.0), lambda a, b: 3 + 0.5 * a - 2 * b, lambda a, b: (0.5 + 0 * a, -2 + 0 * a)),
-        (LinearMean(intercept=0.7), lambda a, b: 0.7 + 0.0 * a, lambda a, b: (0.0 * a, 0.0 * a)),
-        (Cooling(0.3), lambda a, b: 0.3 * np.tanh(b - a), lambda a, b: np.array([[-0.3], [0.3]]) / np.cosh(b - a) ** 2),
+        (
+            ConstantMean(1.5),
+            lambda a, b: 1.5 + 0.0 * a,
+            lambda a, b: (0.0 * a, 0.0 * a),
+        ),
+        (
+            LinearMean([0.5, -2.0], 3.0),
+            lambda a, b: 3 + 0.5 * a - 2 * b,
+            lambda a, b: (0.5 + 0 * a, -2 + 0 * a),
+        ),
+        (
+            LinearMean(intercept=0.7),
+            lambda a, b: 0.7 + 0.0 * a,
+            lambda a, b: (0.0 * a, 0.0 * a),
+        ),
+        (
+            Cooling(0.3),
+            lambda a, b: 0.3 * np.tanh(b - a),
+            lambda a, b: np.array([[-0.3], [0.3]]) / np.cosh(b - a) ** 2,
+        ),
         (Square(), lambda a, b: 1e-6 * a**2, lambda a, b: (2e-6 * a, 0.0 * a)),
     ],
     ids=lambda value: repr(value) if isinstance(value, sysid.MeanFunction) else "",
@@ -275,8 +378,11 @@ def test_a_mean_is_fitted_by_least_squares():
         assert mean.fitted(x, y) == mean
     assert ConstantMean(9.0).fitted(x, y) == ConstantMean(float(y.mean()))
     expected = np.linalg.lstsq(np.column_stack([x, np.ones(7)]), y, rcond=None)[0]
-    free, held = LinearMean().fitted(x, y), LinearMean(ridge=50.0).fitted(x, y)
-    assert LinearMean([9.0, 9.0], 9.0).fitted(x, y) == LinearMean([9.0, 9.0], 9.0)  # given ones stay
+    free = LinearMean().fitted(x, y)
+    held = LinearMean(ridge=50.0).fitted(x, y)
+    assert LinearMean([9.0, 9.0], 9.0).fitted(x, y) == LinearMean(
+        [9.0, 9.0], 9.0
+    )  # given ones stay
     np.testing.assert_allclose([*free.coefficients, free.intercept], expected, rtol=1e-10)
     assert held.ridge == 50.0
     assert np.all(np.abs(held.coefficients) < np.abs(free.coefficients))
@@ -284,16 +390,23 @@ def test_a_mean_is_fitted_by_least_squares():
 
 def identified(mean):
     training = sysid.MaximumLikelihood(n_initial=12, restarts=1, max_iterations=5)
-    return sysid.Identification(Narx({"y": 1}, {"u": 2}), sysid.Settings(training=training, mean=mean, budget=8))
+    return sysid.Identification(
+        Narx({"y": 1}, {"u": 2}), sysid.Settings(training=training, mean=mean, budget=8)
+    )
 
 
-@pytest.mark.parametrize("mean", [sysid.ZeroMean(), ConstantMean(), LinearMean(), Cooling()], ids=repr)
+@pytest.mark.parametrize(
+    "mean", [sysid.ZeroMean(), ConstantMean(), LinearMean(), Cooling()], ids=repr
+)
 def test_a_mean_is_fitted_to_the_first_samples_and_kept(mean):
     """One by one or all at once, the same bits."""
     x, y = samples(36)
-    one, many = identified(mean), identified(mean)
+    one = identified(mean)
+    many = identified(mean)
     reports = [one.observe(point, target) for point, target in zip(x, y, strict=True)]
-    np.testing.assert_array_equal([r.mean if r else np.nan for r in reports], many.observe_many(x, y)["mean"])
+    np.testing.assert_array_equal(
+        [r.mean if r else np.nan for r in reports], many.observe_many(x, y)["mean"]
+    )
     assert one.model.mean == many.model.mean == mean.fitted(x[:12], y[:12])
     np.testing.assert_array_equal(one.model.predict(x), many.model.predict(x))
 
@@ -301,49 +414,82 @@ def test_a_mean_is_fitted_to_the_first_samples_and_kept(mean):
 # predictions
 
 
-@pytest.mark.parametrize("scaling", [AffineMap(OFFSET, np.array([2.0, 3.0, 0.5])), AffineMap.of_matrix(OFFSET, MATRIX)])
+@pytest.mark.parametrize(
+    "scaling",
+    [AffineMap(OFFSET, np.array([2.0, 3.0, 0.5])), AffineMap.of_matrix(OFFSET, MATRIX)],
+)
 def test_the_model_is_a_gp_with_the_metric_of_its_map(scaling):
     x, y, x_new = *samples(30), samples(8, seed=1)[0]
     q = scaling.n_coordinates
     gp = sysid.OnlineGP(SquaredExponential(1.5, [3.0] * q), noise_variance=0.01, budget=30)
-    model = Model(Narx({"y": 1}, {"u": 2}), scaling, ConstantMean(0.25), gp.fit(scaling.transform(x), y - 0.25))
+    model = Model(
+        Narx({"y": 1}, {"u": 2}),
+        scaling,
+        ConstantMean(0.25),
+        gp.fit(scaling.transform(x), y - 0.25),
+    )
     metric = scaling.linear_part().T @ scaling.linear_part() / 9.0
 
     def kernel(a, b):
         difference = a[:, None, :] - b[None, :, :]
         return 1.5 * np.exp(-0.5 * np.einsum("ijp,pq,ijq->ij", difference, metric, difference))
 
-    ky, k = kernel(x, x) + 0.01 * np.eye(30), kernel(x_new, x)
+    ky = kernel(x, x) + 0.01 * np.eye(30)
+    k = kernel(x_new, x)
     mean, variance = model.predict(x_new)
     np.testing.assert_allclose(mean, 0.25 + k @ np.linalg.solve(ky, y - 0.25), rtol=1e-7)
-    np.testing.assert_allclose(variance, 1.5 - np.sum(k * np.linalg.solve(ky, k.T).T, axis=1), rtol=1e-6, atol=1e-8)
-    expected = {"z1": 3.0, "z2": 3.0} if q == 2 else dict(zip(model.narx.feature_names, 3 * scaling.scale, strict=True))
+    np.testing.assert_allclose(
+        variance,
+        1.5 - np.sum(k * np.linalg.solve(ky, k.T).T, axis=1),
+        rtol=1e-6,
+        atol=1e-8,
+    )
+    expected = (
+        {"z1": 3.0, "z2": 3.0}
+        if q == 2
+        else dict(zip(model.narx.feature_names, 3 * scaling.scale, strict=True))
+    )
     described = json.loads(json.dumps(model.hyperparameters, allow_nan=False))
     assert described["kernel"]["length_scales"] == expected
-    assert (described["noise_variance"], described["mean"]) == (0.01, {"class": "ConstantMean", "value": 0.25})
+    assert (described["noise_variance"], described["mean"]) == (
+        0.01,
+        {"class": "ConstantMean", "value": 0.25},
+    )
 
 
 def test_an_update_reports_what_the_model_predicts():
     model, (x, y) = learned(mean=MEANS[2]), samples(2, seed=5)
     expected = model.predict(x)
     report = model.update(x[0], y[0])
-    np.testing.assert_allclose([report.mean, report.variance], [part[0] for part in expected], rtol=1e-9)
+    np.testing.assert_allclose(
+        [report.mean, report.variance], [part[0] for part in expected], rtol=1e-9
+    )
     expected = model.predict(x)
     reports = model.update_many(x[1:], y[1:])
-    np.testing.assert_allclose([reports["mean"], reports["variance"]], [part[1:] for part in expected], rtol=1e-9)
+    np.testing.assert_allclose(
+        [reports["mean"], reports["variance"]],
+        [part[1:] for part in expected],
+        rtol=1e-9,
+    )
 
 
 def test_limits_bound_the_simulation_only():
     free = unstable(1.3)
     bounded = replace(free, limits=(-np.inf, 20.0))
     assert bounded.predict([[100.0, 0.0]]).mean == free.predict([[100.0, 0.0]]).mean
-    held, runs_away = (sysid.free_run(each, np.zeros((40, 1)), np.ones((1, 1))) for each in (bounded, free))
+    held, runs_away = (
+        sysid.free_run(each, np.zeros((40, 1)), np.ones((1, 1))) for each in (bounded, free)
+    )
     assert held.mean.max() == 20.0
     assert np.nanmax(runs_away.mean) > 300.0
     assert (held.n_held, runs_away.n_held) == (np.sum(held.mean == 20.0), 0)
-    below = sysid.free_run(replace(free, limits=(-20.0, np.inf)), np.zeros((40, 1)), -np.ones((1, 1)))
+    below = sysid.free_run(
+        replace(free, limits=(-20.0, np.inf)), np.zeros((40, 1)), -np.ones((1, 1))
+    )
     assert below.n_held == np.sum(below.mean == -20.0) > 0
-    known = replace(bounded, origin=sysid.Origin(output_range=(0.0, 20.0)))  # saturates as the data does
+    known = replace(
+        bounded, origin=sysid.Origin(output_range=(0.0, 20.0))
+    )  # saturates as the data does
     assert sysid.free_run(known, np.zeros((40, 1)), np.ones((1, 1))).n_held == 0
 
 
@@ -357,7 +503,8 @@ class Bent(LinearMean):
 
 def test_a_linear_mean_with_another_formula_is_simulated_by_it():
     model = replace(unstable(1.3), mean=Bent((1.3, 0.0), 0.0))
-    found, y = sysid.free_run(model, np.zeros((9, 1)), np.ones((1, 1))).mean[:, 0], [1.0]
+    found = sysid.free_run(model, np.zeros((9, 1)), np.ones((1, 1))).mean[:, 0]
+    y = [1.0]
     for _ in range(8):
         y.append(model.predict([[y[-1], 0.0]]).mean[0])
     np.testing.assert_allclose(found, y[1:], rtol=1e-12)
@@ -372,7 +519,11 @@ def test_models_come_in_the_order_of_the_outputs():
     first, second = joint(2).models
     found = JointModel((second, first))
     assert found.models == (first, second)
-    assert (found.output_names, found.input_names, found.origin) == (("y1", "y2"), ("u",), ORIGIN)
+    assert (found.output_names, found.input_names, found.origin) == (
+        ("y1", "y2"),
+        ("u",),
+        ORIGIN,
+    )
     assert JointModel.of(found) is found
 
 
@@ -386,10 +537,22 @@ def change(one, part, **facts):
         (lambda first, second: (), "got none"),
         (lambda first, second: (first,), r"models of \['y1'\]"),
         (lambda first, second: (first, first), r"models of \['y1', 'y1'\]"),
-        (lambda first, second: (first, change(second, "origin", sampling_time=2.0)), r"sampling time .* 0.5 .* 2.0"),
-        (lambda first, second: (first, change(second, "origin", units={"u": "kN"})), "units"),
-        (lambda first, second: (first, change(second, "narx", predict="value")), "kind of target"),
-        (lambda first, second: (first, change(second, "narx", inputs={"u": [2]})), "lags"),
+        (
+            lambda first, second: (first, change(second, "origin", sampling_time=2.0)),
+            r"sampling time .* 0.5 .* 2.0",
+        ),
+        (
+            lambda first, second: (first, change(second, "origin", units={"u": "kN"})),
+            "units",
+        ),
+        (
+            lambda first, second: (first, change(second, "narx", predict="value")),
+            "kind of target",
+        ),
+        (
+            lambda first, second: (first, change(second, "narx", inputs={"u": [2]})),
+            "lags",
+        ),
     ],
 )
 def test_models_that_do_not_belong_together_are_refused(choose, words):
@@ -408,7 +571,8 @@ def assert_same_future(one, *others):
         for name in ("narx", "scaling", "mean", "origin", "limits", "hyperparameters"):
             assert getattr(other, name) == getattr(one, name)
     for point, target in zip(x, y, strict=True):
-        expected, report = one.predict(x), one.update(point, target)
+        expected = one.predict(x)
+        report = one.update(point, target)
         for other in others:
             np.testing.assert_array_equal(other.predict(x), expected)
             np.testing.assert_equal(other.update(point, target), report)
@@ -419,8 +583,13 @@ def test_a_file_gives_back_every_kernel_mean_rule_and_number_of_outputs(i, tmp_p
     """They take turns; saving changes nothing."""
     rules = {"insertion": RULES[i % len(RULES)], "acceptance": ACCEPTANCES[i]}
     rules["reduction"] = CRITERIA[(i + i // len(KERNELS)) % len(CRITERIA)]
-    parts = {"kernel": KERNELS[i % len(KERNELS)], "mean": MEANS[(i // 2) % len(MEANS)], "n_outputs": 1 + i % 2}
-    saved, twin = joint(**parts, **rules), joint(**parts, **rules)
+    parts = {
+        "kernel": KERNELS[i % len(KERNELS)],
+        "mean": MEANS[(i // 2) % len(MEANS)],
+        "n_outputs": 1 + i % 2,
+    }
+    saved = joint(**parts, **rules)
+    twin = joint(**parts, **rules)
     saved.save(tmp_path / "model.nc")
     loaded = JointModel.load(tmp_path / "model.nc")
     for again, one, other in zip(loaded.models, saved.models, twin.models, strict=True):
@@ -433,7 +602,11 @@ SPECIAL = {
     "not full": lambda: learned(n=1),
     "limited": lambda: replace(learned(), limits=(-np.inf, 20.0)),
     "constant feature": lambda: learned(scaling=AffineMap.fit(samples(30)[0] * [1.0, 1.0, 0.0])),
-    "empty": lambda: replace(learned(), gp=sysid.OnlineGP(KERNELS[0], noise_variance=0.01, budget=5), origin=Origin()),
+    "empty": lambda: replace(
+        learned(),
+        gp=sysid.OnlineGP(KERNELS[0], noise_variance=0.01, budget=5),
+        origin=Origin(),
+    ),
     "combinations": lambda: learned(SquaredExponential(1.0, [1.0, 2.0]), scaling=MIXED),
 }
 
@@ -472,26 +645,58 @@ WRONG = {
     "budget": ["many", float("inf"), 10**6, 10**15],
     "pending": ["[1]", "[" * 10**5 + "]" * 10**5],
     "noise_variance": [-1.0, 0.5, "small"],
-    "kernel": ["no json", '{"class": "os.path.join"}', sysid.describe(SquaredExponential(1.0, [1.0]))],
+    "kernel": [
+        "no json",
+        '{"class": "os.path.join"}',
+        sysid.describe(SquaredExponential(1.0, [1.0])),
+    ],
     "insertion": [sysid.describe(sysid.MeanRelevance())],
-    "narx": ["{}", "[1]", '{"outputs": {"y": 2}, "hidden": 3}', json.dumps(Narx({"y1": 2}).to_dict())],
+    "narx": [
+        "{}",
+        "[1]",
+        '{"outputs": {"y": 2}, "hidden": 3}',
+        json.dumps(Narx({"y1": 2}).to_dict()),
+    ],
     "counts": ["3", '{"points": "a"}'],
     "constant_features": ["[99]", "null"],
-    "mean": ["zero", sysid.describe(ConstantMean(0.0)).replace("0.0", "NaN"), sysid.describe(LinearMean([1.0]))],
+    "mean": [
+        "zero",
+        sysid.describe(ConstantMean(0.0)).replace("0.0", "NaN"),
+        sysid.describe(LinearMean([1.0])),
+    ],
     "bands": ["[[3, 1.0], [1, 1.0]]", "[[1, 0.0]]", "[[0, 1.0]]", "[3]", "wide"],
     "output_limits": [[2.0, 1.0], 3.0, "none", [float("nan"), 1.0]],
     "origin": ["none", "[]", '{"sampling_time": -1}', '{"unknown": 1}'],
 }
-FACTORS = dict.fromkeys(("inputs", "targets", "cholesky", "factor", "weights", "whitened", "pivots", "precision"), 1.01)
+FACTORS = dict.fromkeys(
+    (
+        "inputs",
+        "targets",
+        "cholesky",
+        "factor",
+        "weights",
+        "whitened",
+        "pivots",
+        "precision",
+    ),
+    1.01,
+)
 FACTORS |= {"order": 0, "feature_scale": -1.0}
 
 
 def test_a_file_whose_content_does_not_fit_together_is_refused():
-    """Whatever its digest says: a model whose factor is not that of its points predicts nonsense."""
+    """Whatever its digest says: a model whose factor is not that of its points predicts
+    nonsense.
+    """
     damaged = [DATASET.drop_vars(name) for name in DATASET.data_vars]
-    damaged += [DATASET.assign(number=DATASET["number"] + 10**9), DATASET.assign(errors=-DATASET["errors"])]
+    damaged += [
+        DATASET.assign(number=DATASET["number"] + 10**9),
+        DATASET.assign(errors=-DATASET["errors"]),
+    ]
     damaged += [DATASET.assign({name: factor * DATASET[name]}) for name, factor in FACTORS.items()]
-    damaged += [DATASET.assign_attrs({name: value}) for name, values in WRONG.items() for value in values]
+    damaged += [
+        DATASET.assign_attrs({name: value}) for name, values in WRONG.items() for value in values
+    ]
     for name in DATASET.attrs.keys() - {"digest"}:
         damaged.append(DATASET.copy())
         del damaged[-1].attrs[name]
@@ -502,9 +707,13 @@ def test_a_file_whose_content_does_not_fit_together_is_refused():
 
 
 def test_what_fits_but_was_edited_is_refused():
-    offset, narx = DATASET["feature_offset"] + 1e-9, DATASET.attrs["narx"].replace("change", "value")
+    offset = DATASET["feature_offset"] + 1e-9
+    narx = DATASET.attrs["narx"].replace("change", "value")
     facts = [{"output_limits": [0.0, 10.0]}, {"narx": narx}, {"digest": ""}]
-    for edited in (DATASET.assign(feature_offset=offset), *(DATASET.assign_attrs(fact) for fact in facts)):
+    for edited in (
+        DATASET.assign(feature_offset=offset),
+        *(DATASET.assign_attrs(fact) for fact in facts),
+    ):
         with pytest.raises(sysid.StoreError, match="edited after it was saved"):
             Model.restored(edited, "model.nc")
     assert Model.restored(DATASET.assign_attrs(history="looked at"), "model.nc").gp.n_points == 12
@@ -518,7 +727,13 @@ REPORTS = [
     sysid.UpdateReport(0.5, 0.6, False, True, True, 1, 1, 3, 1.5, 0.5, -2.0),
     sysid.UpdateReport(0.7, 0.8, False, True, False, -1, -1, 3, 0.1, 0.5, np.nan),
 ]
-RECORD = np.concatenate([NOT_PREDICTED, NOT_PREDICTED, np.array([*map(tuple, REPORTS)], dtype=NOT_PREDICTED.dtype)])
+RECORD = np.concatenate(
+    [
+        NOT_PREDICTED,
+        NOT_PREDICTED,
+        np.array([*map(tuple, REPORTS)], dtype=NOT_PREDICTED.dtype),
+    ]
+)
 RECORD["n_points"][1] = 2
 
 
@@ -527,11 +742,17 @@ def result_of(n_steps=6, n=3):
     k = np.arange(n_steps)
     signals = {"target": ("sample", 1.0 + k), "previous": ("sample", 20.0 + k)}
     steps = xr.Dataset(signals, {"time": ("sample", 900.0 * k), "record": ("sample", 0 * k)})
-    zone = xr.Variable("time", 20 + np.sin(np.arange(n + 2)), {"units": "degC", "long_name": "zone"})
+    zone = xr.Variable(
+        "time", 20 + np.sin(np.arange(n + 2)), {"units": "degC", "long_name": "zone"}
+    )
     data = xr.Dataset({"zone": zone}, coords={"time": 900.0 * np.arange(7, 9 + n)})
     rows = Narx({"zone": 1}).dataset(data).isel(sample=slice(0, n))
     predicted = sysid.Prediction(np.linspace(0, 1, n), np.linspace(1, 2, n))
-    return result_dataset(steps, RECORD[:n_steps], rows, predicted, sysid.Target.change), rows, predicted
+    return (
+        result_dataset(steps, RECORD[:n_steps], rows, predicted, sysid.Target.change),
+        rows,
+        predicted,
+    )
 
 
 def test_a_result_has_one_entry_per_sample_of_every_phase_in_the_units_of_the_target():
@@ -542,15 +763,39 @@ def test_a_result_has_one_entry_per_sample_of_every_phase_in_the_units_of_the_ta
         "previous": [20, 21, 22, 23, 24, 25, *rows["previous"].values],
         "time": [*(900.0 * np.arange(6)), *rows["time"].values],
         "mean": [np.nan, np.nan, *(report.mean for report in REPORTS), *predicted.mean],
-        "variance": [np.nan, np.nan, *(report.variance for report in REPORTS), *predicted.variance],
+        "variance": [
+            np.nan,
+            np.nan,
+            *(report.variance for report in REPORTS),
+            *predicted.variance,
+        ],
         "slot": [-1, -1, *(report.slot for report in REPORTS), -1, -1, -1],
-        "inserted": [False, False, *(report.inserted for report in REPORTS), False, False, False],
+        "inserted": [
+            False,
+            False,
+            *(report.inserted for report in REPORTS),
+            False,
+            False,
+            False,
+        ],
         "n_points": [0, 2, 2, 3, 3, 3, 3, 3, 3],
     }
     for name, values in expected.items():
         np.testing.assert_array_equal(result[name].values, values)
-    assert set(result.data_vars) == {*sysid.UpdateReport._fields, "target", "previous", "unchanged", "phase"}
-    units = {"target": "K", "mean": "K", "variance": "K2", "previous": "degC", "time": "s"}
+    assert set(result.data_vars) == {
+        *sysid.UpdateReport._fields,
+        "target",
+        "previous",
+        "unchanged",
+        "phase",
+    }
+    units = {
+        "target": "K",
+        "mean": "K",
+        "variance": "K2",
+        "previous": "degC",
+        "time": "s",
+    }
     assert {name: result[name].attrs["units"] for name in units} == units
 
 
@@ -561,8 +806,30 @@ MODEL = Model(
     sysid.OnlineGP(SquaredExponential(1.0, [1.0, 1.0]), noise_variance=0.1, budget=3),
 )
 ESTIMATES = [
-    sysid.Estimate(3, Reason.errors, 4.5, 50, -9.0, -2.0, 17, 0.25, SquaredExponential(3.0, [0.5, 2.0]), 0.07),
-    sysid.Estimate(6, Reason.revised, 1.1, 20, -1.0, -0.5, 9, 0.5, SquaredExponential(4.0, [0.25, 4.0]), 0.05),
+    sysid.Estimate(
+        3,
+        Reason.errors,
+        4.5,
+        50,
+        -9.0,
+        -2.0,
+        17,
+        0.25,
+        SquaredExponential(3.0, [0.5, 2.0]),
+        0.07,
+    ),
+    sysid.Estimate(
+        6,
+        Reason.revised,
+        1.1,
+        20,
+        -1.0,
+        -0.5,
+        9,
+        0.5,
+        SquaredExponential(4.0, [0.25, 4.0]),
+        0.05,
+    ),
 ]
 
 
@@ -589,7 +856,9 @@ def test_estimates_are_in_the_units_of_the_data():
 
 @pytest.mark.parametrize("estimates", [ESTIMATES, []], ids=["two", "none"])
 @pytest.mark.parametrize(("n_steps", "n"), [(6, 3), (6, 0), (2, 0), (0, 3)])
-def test_a_result_comes_back_from_its_file_and_every_part_may_be_empty(n_steps, n, estimates, tmp_path):
+def test_a_result_comes_back_from_its_file_and_every_part_may_be_empty(
+    n_steps, n, estimates, tmp_path
+):
     """The types do not depend on the content."""
     full = with_estimates(result_of()[0], ESTIMATES, MODEL)
     result = with_estimates(result_of(n_steps, n)[0], estimates if n_steps == 6 else [], MODEL)

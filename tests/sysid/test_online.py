@@ -1,6 +1,8 @@
-"""OnlineGP: algorithm 1 from scratch, consistency, causality, repair, 80-bit accuracy, compiled against plain, errors.
+"""OnlineGP: algorithm 1 from scratch, consistency, causality, repair, 80-bit accuracy, compiled
+against plain, errors.
 
-Run as a script it writes the reports of fixed streams to a file, which is how the run without the compiler is reached.
+Run as a script it writes the reports of fixed streams to a file, which is how the run without the
+compiler is reached.
 """
 
 import os
@@ -47,12 +49,18 @@ def assert_equals_scratch(gp, tolerance=1e-9):
     mean, variance = gp.predict(points)
     exact = naive.scratch(gp)
     expected = exact.predict(points)
-    np.testing.assert_allclose(mean, expected[0], rtol=0, atol=tolerance * max(1.0, np.abs(gp.targets).max()))
-    np.testing.assert_allclose(variance, expected[1], rtol=0, atol=tolerance * gp.kernel.diagonal(points).max())
+    np.testing.assert_allclose(
+        mean, expected[0], rtol=0, atol=tolerance * max(1.0, np.abs(gp.targets).max())
+    )
+    np.testing.assert_allclose(
+        variance, expected[1], rtol=0, atol=tolerance * gp.kernel.diagonal(points).max()
+    )
     left_out = gp.leave_one_out()
     residual, latent = np.array([exact.left_out(i) for i in range(gp.n_points)]).T
     np.testing.assert_allclose(left_out.residual, residual, rtol=1e-6, atol=tolerance)
-    np.testing.assert_allclose(left_out.variance, latent + gp.noise_variance, rtol=1e-6, atol=tolerance)
+    np.testing.assert_allclose(
+        left_out.variance, latent + gp.noise_variance, rtol=1e-6, atol=tolerance
+    )
 
 
 # --- algorithm 1 ------------------------------------------------------------------------------------
@@ -61,20 +69,31 @@ def assert_equals_scratch(gp, tolerance=1e-9):
 @each_rule
 @each_criterion
 def test_stream_equals_algorithm_1_from_scratch(criterion, rule):
-    replaced, refused, dropped = 0, 0, 0
+    replaced = 0
+    refused = 0
+    dropped = 0
     for case, acceptance in enumerate(naive.matched_and_crossed(criterion)):
-        budget, n_features = 4 + case % 3, 1 + case % 2
+        budget = 4 + case % 3
+        n_features = 1 + case % 2
         x, y = naive.random_stream(70, n_features, seed=case)
-        roles = {"insertion": naive.insertion_rule(rule, 0.03, 0.15), "acceptance": acceptance, "reduction": criterion}
+        roles = {
+            "insertion": naive.insertion_rule(rule, 0.03, 0.15),
+            "acceptance": acceptance,
+            "reduction": criterion,
+        }
         gp = naive.online_gp(n_features, variance=1.3, noise_variance=0.02, budget=budget, **roles)
         exact = naive.NaiveOnlineGP(gp)
         reports = gp.update_many(x, y)
         expected = [exact.update(*sample) for sample in zip(x, y, strict=True)]
         for name in DECISIONS:
-            np.testing.assert_array_equal(reports[name], [row[name] for row in expected], f"{case} {name}")
+            np.testing.assert_array_equal(
+                reports[name], [row[name] for row in expected], f"{case} {name}"
+            )
         for name in FLOATS:
             other = [row[name] for row in expected]
-            np.testing.assert_allclose(reports[name], other, rtol=1e-7, atol=1e-10, err_msg=f"{case} {name}")
+            np.testing.assert_allclose(
+                reports[name], other, rtol=1e-7, atol=1e-10, err_msg=f"{case} {name}"
+            )
         np.testing.assert_array_equal(gp.age_order, [slot for slot, _, _ in exact.points])
         replaced += np.count_nonzero(reports["removed"] >= 0)
         refused += np.count_nonzero(reports["inserted"] & ~reports["accepted"])
@@ -85,12 +104,16 @@ def test_stream_equals_algorithm_1_from_scratch(criterion, rule):
 
 
 @each_criterion
-def test_candidate_scores_are_those_of_the_set_with_each_candidate_and_change_nothing(criterion):
+def test_candidate_scores_are_those_of_the_set_with_each_candidate_and_change_nothing(
+    criterion,
+):
     x, y = naive.random_stream(40, 2, seed=5)
     gp = naive.online_gp(2, noise_variance=0.02)
     gp.update_many(x[:30], y[:30])
     assert not np.array_equal(gp.age_order, np.arange(6))
-    before, slots, new = gp.state(), naive.scratch(gp), list(zip(x[30:], y[30:], strict=True))
+    before = gp.state()
+    slots = naive.scratch(gp)
+    new = list(zip(x[30:], y[30:], strict=True))
     expected = np.array([naive.reduction_scores(criterion, slots.plus(*pair), 6) for pair in new])
     found = gp.candidate_scores(x[30:], y[30:], criterion)
     shared = (found - expected)[:, :1]  # what all points of a set share is left out
@@ -103,18 +126,27 @@ def test_a_candidate_must_exceed_the_minimum_and_not_just_reach_it():
     x, y = naive.random_stream(12, 2, seed=5)
     reports = naive.online_gp(2, acceptance=rules.ExceedsMinimum(naive.Oldest())).update_many(x, y)
     np.testing.assert_array_equal(reports["accepted"], np.arange(12) < 6)
-    np.testing.assert_array_equal(reports["acceptance_score"][6:], reports["acceptance_minimum"][6:])
+    np.testing.assert_array_equal(
+        reports["acceptance_score"][6:], reports["acceptance_minimum"][6:]
+    )
 
 
 # --- consistency ------------------------------------------------------------------------------------
 
 
 @each_criterion
-@given(seed=seeds, log_noise=st.floats(-4, 0), kernel=st.sampled_from([None, *naive.FAMILY.values()]))
+@given(
+    seed=seeds,
+    log_noise=st.floats(-4, 0),
+    kernel=st.sampled_from([None, *naive.FAMILY.values()]),
+)
 @settings(deadline=None, derandomize=True, max_examples=12)
-def test_any_sequence_of_changes_equals_a_gp_of_the_final_points(criterion, seed, log_noise, kernel):
+def test_any_sequence_of_changes_equals_a_gp_of_the_final_points(
+    criterion, seed, log_noise, kernel
+):
     rng = np.random.default_rng(seed)
-    n_features, budget = 3 if kernel else int(rng.integers(1, 4)), int(rng.integers(2, 9))
+    n_features = 3 if kernel else int(rng.integers(1, 4))
+    budget = int(rng.integers(2, 9))
     roles = {"reduction": criterion, "acceptance": rules.ExceedsMinimum(criterion)}
     kernel = kernel or SquaredExponential(1.0, [0.8] * n_features)
     gp = OnlineGP(kernel, noise_variance=5 * 10**log_noise, budget=budget, **roles)
@@ -135,14 +167,18 @@ def test_any_sequence_of_changes_equals_a_gp_of_the_final_points(criterion, seed
 
 
 @each_criterion
-def test_fit_and_reduce_to_are_backward_elimination_and_the_dictionary_can_grow_again(criterion):
+def test_fit_and_reduce_to_are_backward_elimination_and_the_dictionary_can_grow_again(
+    criterion,
+):
     x, y = naive.random_stream(20, 2, seed=9)
     gp = naive.online_gp(2, budget=10, reduction=criterion)
     gp.update_many(x, y)
     assert gp.fit(x[:14], y[:14]) is gp
     for n_points in (10, 4):
         gp.reduce_to(n_points)
-        kept = naive.backward_elimination(criterion, naive.NaiveGP(gp.kernel, 1e-2, x[:14], y[:14]), n_points)
+        kept = naive.backward_elimination(
+            criterion, naive.NaiveGP(gp.kernel, 1e-2, x[:14], y[:14]), n_points
+        )
         np.testing.assert_array_equal(gp.inputs[gp.age_order], x[kept])
         np.testing.assert_array_equal(gp.targets[gp.age_order], y[kept])
     reports = gp.update_many(x[10:], y[10:])
@@ -153,8 +189,10 @@ def test_fit_and_reduce_to_are_backward_elimination_and_the_dictionary_can_grow_
 
 def test_layout_and_type_of_the_arrays_do_not_matter():
     x, y = naive.random_stream(30, 3, seed=13)
-    x, y = x.astype(np.float32).astype(float), np.round(4 * y)
-    reports, wide = naive.online_gp(3).update_many(x, y), np.zeros((30, 6))
+    x = x.astype(np.float32).astype(float)
+    y = np.round(4 * y)
+    reports = naive.online_gp(3).update_many(x, y)
+    wide = np.zeros((30, 6))
     wide[:, ::2] = x
     for points, targets in (
         (np.asfortranarray(x), y.astype(int)),
@@ -163,12 +201,16 @@ def test_layout_and_type_of_the_arrays_do_not_matter():
         (x.tolist(), y.tolist()),
     ):
         assert_same_bits(bits(naive.online_gp(3).update_many(points, targets)), bits(reports))
-        assert repr(tuple(naive.online_gp(3).update(points[0], targets[0]))) == repr(reports[0].item())
+        assert repr(tuple(naive.online_gp(3).update(points[0], targets[0]))) == repr(
+            reports[0].item()
+        )
 
 
 def test_what_goes_in_and_what_comes_out_are_copies():
     x, y = naive.random_stream(4, 2, seed=14)
-    original, point, gp = x.copy(), np.array([0.1, 0.2]), naive.online_gp(2)
+    original = x.copy()
+    point = np.array([0.1, 0.2])
+    gp = naive.online_gp(2)
     gp.update_many(x, y)
     gp.update(point, 1.0)
     state = gp.state()
@@ -180,8 +222,12 @@ def test_what_goes_in_and_what_comes_out_are_copies():
 
 def test_restored_pickled_and_copied_states_continue_alone_and_bit_for_bit():
     x, y = naive.random_stream(60, 2, seed=15)
-    roles = {"acceptance": rules.ExceedsMinimum(rules.MeanRelevance()), "reduction": rules.MeanRelevance()}
-    gp, restored = naive.online_gp(2, **roles), naive.online_gp(2, **roles)
+    roles = {
+        "acceptance": rules.ExceedsMinimum(rules.MeanRelevance()),
+        "reduction": rules.MeanRelevance(),
+    }
+    gp = naive.online_gp(2, **roles)
+    restored = naive.online_gp(2, **roles)
     gp.fit(x[:12], y[:12])
     gp.update_many(x[12:35], y[12:35])
     state = gp.state()
@@ -213,7 +259,9 @@ def test_restore_refuses_what_does_not_fit():
         with pytest.raises(ValueError, match=word):
             gp.restore(state | change, state["counts"])
     with pytest.raises(KeyError, match="factor"):
-        naive.online_gp(2).restore({k: v for k, v in state.items() if k != "factor"}, state["counts"])
+        naive.online_gp(2).restore(
+            {k: v for k, v in state.items() if k != "factor"}, state["counts"]
+        )
 
 
 @each_criterion
@@ -240,8 +288,11 @@ def test_other_hyperparameters_keep_points_ages_rules_and_counts(criterion):
     }
     gp = naive.online_gp(2, budget=12, **roles)
     gp.update_many(x, y)
-    gp.n_refactorisations, gp.n_renewals, gp.n_clipped_predictions = 3, 4, 5
-    before, kernel = gp.state(), SquaredExponential(2.0, [1.1, 1.1])
+    gp.n_refactorisations = 3
+    gp.n_renewals = 4
+    gp.n_clipped_predictions = 5
+    before = gp.state()
+    kernel = SquaredExponential(2.0, [1.1, 1.1])
     other = gp.with_hyperparameters(kernel, 0.05)
     settings = roles | {"kernel": kernel, "noise_variance": 0.05, "budget": 12}
     assert {name: getattr(other, name) for name in settings} == settings
@@ -268,11 +319,16 @@ def test_duplicates_survive_and_are_counted(criterion, noise_variance):
     y = np.sin(x[:, 0]) + 1e-2 * rng.normal(size=80)
     gp = naive.online_gp(2, noise_variance=noise_variance, budget=8, reduction=criterion)
     reports = gp.update_many(x, y)
-    for mean, variance in ((reports["mean"], reports["variance"]), gp.predict(np.vstack([x, distinct]))):
+    for mean, variance in (
+        (reports["mean"], reports["variance"]),
+        gp.predict(np.vstack([x, distinct])),
+    ):
         assert (np.abs(mean) < 3).all()
         assert (variance >= 0).all()
     assert (gp.leave_one_out().variance >= noise_variance * (1 - 1e-6)).all()
-    count, stored = 0, {}  # entries that met a stored point at their place
+    # entries that met a stored point at their place
+    count = 0
+    stored = {}
     for t, report in enumerate(reports):
         stored.pop(report["removed"], None)
         count += any(np.allclose(x[t], other, rtol=0, atol=1e-8) for other in stored.values())
@@ -307,7 +363,9 @@ def test_close_and_proportional_points_are_no_duplicates_but_equal_ones_are(kern
 
 @pytest.mark.parametrize("corrupt", ["factor", "cholesky"])
 @pytest.mark.parametrize("damage", [1.01, np.nan, np.inf])
-def test_drift_is_repaired_at_the_next_probe_and_the_next_sample_is_predicted_by_the_repaired_model(corrupt, damage):
+def test_drift_is_repaired_at_the_next_probe_and_the_next_sample_is_predicted_by_the_repaired_model(
+    corrupt, damage
+):
     """In one call: the record must go on, with nothing lost or learned twice."""
     x, y = naive.random_stream(220, 2, seed=22)
     gp = naive.online_gp(2, budget=20, reduction=naive.Oldest())
@@ -319,7 +377,10 @@ def test_drift_is_repaired_at_the_next_probe_and_the_next_sample_is_predicted_by
     with np.errstate(invalid="ignore"):
         before.update_many(x[95:99], y[95:99])
         reports = gp.update_many(x[95:], y[95:])  # the 100th entry is a probe
-    assert (before.repairs["refactorisations"], gp.repairs["refactorisations"]) == (0, 1)
+    assert (before.repairs["refactorisations"], gp.repairs["refactorisations"]) == (
+        0,
+        1,
+    )
     assert gp.drift() < 1e-10
     assert reports["accepted"].all()
     np.testing.assert_array_equal(np.sort(gp.targets), np.sort(y[-20:]))
@@ -342,15 +403,26 @@ def test_negative_variances_are_clipped_and_counted():
     assert gp.repairs["clipped_variances"] > 6
 
 
-@pytest.mark.parametrize("kernel", [Linear(0.4, [0.6] * 3), Sum([naive.LINEAR, naive.SE])], ids=["linear", "sum"])
-def test_samples_at_which_the_noise_is_lost_beside_the_prior_variance_are_refused(kernel):
+@pytest.mark.parametrize(
+    "kernel",
+    [Linear(0.4, [0.6] * 3), Sum([naive.LINEAR, naive.SE])],
+    ids=["linear", "sum"],
+)
+def test_samples_at_which_the_noise_is_lost_beside_the_prior_variance_are_refused(
+    kernel,
+):
     """Rounding made variances negative there, and nan of predictions."""
     x, y = naive.random_stream(60, 3, seed=1)
     noise = 1.001e-13 * kernel.diagonal(1e4 * x).max()
-    kept, gp = (OnlineGP(kernel, noise_variance=noise, budget=10).fit(x[:5], y[:5]) for _ in range(2))
+    kept, gp = (
+        OnlineGP(kernel, noise_variance=noise, budget=10).fit(x[:5], y[:5]) for _ in range(2)
+    )
     far = np.vstack([x[:1], 2e4 * x[np.argmax(kernel.diagonal(x))]])
     for method in (gp.update_many, gp.fit):
-        with pytest.raises(ValueError, match="noise_variance must be at least 1e-13 of the prior variance"):
+        with pytest.raises(
+            ValueError,
+            match="noise_variance must be at least 1e-13 of the prior variance",
+        ):
             method(far, y[:2])
     np.testing.assert_equal(gp.state(), kept.state())
     reports = gp.update_many(1e4 * x, y)
@@ -359,9 +431,14 @@ def test_samples_at_which_the_noise_is_lost_beside_the_prior_variance_are_refuse
 
 
 def test_rounding_far_from_the_origin_is_no_drift():
-    """Factors of points whose prior variance is a million times larger are judged by that variance."""
-    near, far = (OnlineGP(Sum([naive.LINEAR, naive.SE]), noise_variance=1e-2, budget=6) for _ in range(2))
-    x, y = np.random.default_rng(4).uniform(-1, 1, size=(120, 3)), np.random.default_rng(5).normal(size=120)
+    """Factors of points whose prior variance is a million times larger are judged by that
+    variance.
+    """
+    near, far = (
+        OnlineGP(Sum([naive.LINEAR, naive.SE]), noise_variance=1e-2, budget=6) for _ in range(2)
+    )
+    x = np.random.default_rng(4).uniform(-1, 1, size=(120, 3))
+    y = np.random.default_rng(5).normal(size=120)
     for gp, scale in ((near, 1.0), (far, 1e4)):
         gp.update_many(scale * x, scale * y)
         assert gp.repairs["refactorisations"] == 0
@@ -375,7 +452,9 @@ def test_rounding_far_from_the_origin_is_no_drift():
 
 # --- rounding errors of long ill-conditioned streams, against an 80-bit Cholesky factorisation -------
 
-extended = pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="no 80-bit floats on this machine")
+extended = pytest.mark.skipif(
+    np.finfo(np.longdouble).eps > 1e-18, reason="no 80-bit floats on this machine"
+)
 COLLINEAR = SquaredExponential(1.0, [1.5] * 4)
 #: relative error of diag(Ky^-1) that a level of noise allows (about cond eps / 10)
 BOUNDS = {1e-2: 1e-13, 1e-4: 1e-11, 1e-6: 1e-9, 1e-8: 1e-7}
@@ -383,7 +462,8 @@ BOUNDS = {1e-2: 1e-13, 1e-4: 1e-11, 1e-6: 1e-9, 1e-8: 1e-7}
 
 def exact_inverse(matrix):
     """Inverse by a textbook Cholesky factorisation in 80-bit arithmetic."""
-    n, a = len(matrix), matrix.astype(np.longdouble)
+    n = len(matrix)
+    a = matrix.astype(np.longdouble)
     lower = np.zeros_like(a)
     for j in range(n):
         lower[j, j] = np.sqrt(a[j, j] - lower[j, :j] @ lower[j, :j])
@@ -400,28 +480,39 @@ def noisy_covariance(gp, inputs):
 
 
 def errors(gp, points):
-    """Errors of (1/leave-one-out variance, mean, variance): of the stream, of a fresh factorisation."""
+    """Errors of (1/leave-one-out variance, mean, variance): of the stream, of a fresh
+    factorisation.
+    """
     inverse = exact_inverse(noisy_covariance(gp, gp.inputs))
     cross = gp.kernel(points, gp.inputs).astype(np.longdouble)
     q = np.diag(inverse)
-    mean, variance = cross @ (inverse @ gp.targets), 1.0 - np.einsum("ij,jk,ik->i", cross, inverse, cross)
-    fitted = OnlineGP(gp.kernel, noise_variance=gp.noise_variance, budget=gp.budget).fit(gp.inputs, gp.targets)
+    mean = cross @ (inverse @ gp.targets)
+    variance = 1.0 - np.einsum("ij,jk,ik->i", cross, inverse, cross)
+    fitted = OnlineGP(gp.kernel, noise_variance=gp.noise_variance, budget=gp.budget).fit(
+        gp.inputs, gp.targets
+    )
     answers = [(1.0 / one.leave_one_out().variance, *one.predict(points)) for one in (gp, fitted)]
-    found = [[np.abs(a / q - 1).max(), np.abs(b - mean).max(), np.abs(c - variance).max()] for a, b, c in answers]
+    found = [
+        [np.abs(a / q - 1).max(), np.abs(b - mean).max(), np.abs(c - variance).max()]
+        for a, b, c in answers
+    ]
     return np.array(found, dtype=float)
 
 
 def assert_next_replacement_is_exact(gp, x, y):
     """It is the one that 80-bit arithmetic makes, and its score is right."""
-    oldest, bound = gp.age_order[0], BOUNDS[gp.noise_variance]
+    oldest = gp.age_order[0]
+    bound = BOUNDS[gp.noise_variance]
     targets = np.append(gp.targets, y)
     inverse = exact_inverse(noisy_covariance(gp, np.vstack([gp.inputs, x])))
-    q, a = np.diag(inverse)[:-1], (inverse @ targets)[:-1]
+    q = np.diag(inverse)[:-1]
+    a = (inverse @ targets)[:-1]
     report = gp.update(x, y)
     if isinstance(gp.reduction, naive.Oldest):
         assert report.removed == oldest
         return
-    entropy, likelihood = -0.5 * np.log(q), 0.5 * (a * a / q - np.log(q) + np.log(2 * np.pi))
+    entropy = -0.5 * np.log(q)
+    likelihood = 0.5 * (a * a / q - np.log(q) + np.log(2 * np.pi))
     scores = entropy if isinstance(gp.reduction, rules.PriorEntropy) else likelihood
     runner_up = np.partition(scores, 1)[1]
     assert report.removed == int(np.argmin(scores)) or runner_up - scores.min() < 10 * bound
@@ -435,17 +526,21 @@ def assert_next_replacement_is_exact(gp, x, y):
 )
 @pytest.mark.parametrize("noise_variance", BOUNDS)
 @pytest.mark.parametrize(
-    "reduction", [naive.Oldest(), rules.PriorEntropy(), rules.MarginalLogLikelihood()], ids=naive.criterion_name
+    "reduction",
+    [naive.Oldest(), rules.PriorEntropy(), rules.MarginalLogLikelihood()],
+    ids=naive.criterion_name,
 )
 def test_after_many_replacements_the_inverse_is_as_good_as_new(
     reduction, noise_variance, budget, n_replacements, n_checks, n_decisions
 ):
-    n, bound = budget + n_replacements, BOUNDS[noise_variance]
+    n = budget + n_replacements
+    bound = BOUNDS[noise_variance]
     x, y = naive.narx_stream(n + 1, seed=0, noise_std=np.sqrt(noise_variance))
     gp = OnlineGP(COLLINEAR, noise_variance=noise_variance, budget=budget, reduction=reduction)
     checks = set(np.linspace(budget, n, n_checks + 1, dtype=int)[1:])
     decisions = set(np.linspace(budget, n - 1, n_decisions, dtype=int))
-    done, worst = 0, []
+    done = 0
+    worst = []
     for stop in sorted(checks | decisions):
         assert (gp.update_many(x[done:stop], y[done:stop])["variance"] > 0).all()
         done = stop
@@ -455,19 +550,24 @@ def test_after_many_replacements_the_inverse_is_as_good_as_new(
             assert_next_replacement_is_exact(gp, x[stop], y[stop])
             done = stop + 1
     stream, fresh = np.max(worst, axis=0)
-    assert stream[0] < min(5 * bound, 20 * (fresh[0] + 1e-12))  # processors round differently: up to 3.3 was seen
+    assert stream[0] < min(
+        5 * bound, 20 * (fresh[0] + 1e-12)
+    )  # processors round differently: up to 3.3 was seen
     assert np.all(stream[1:] < 3 * (fresh[1:] + bound))
     assert (gp.predict(gp.inputs)[1] > 0).all()
     assert (gp.leave_one_out().variance >= noise_variance).all()
     assert gp.repairs["refactorisations"] == gp.repairs["clipped_variances"] == 0
-    np.testing.assert_array_equal(gp._state.covariance, noisy_covariance(gp, gp.inputs))  # exact, bit for bit
+    np.testing.assert_array_equal(
+        gp._state.covariance, noisy_covariance(gp, gp.inputs)
+    )  # exact, bit for bit
 
 
 @extended
 def test_a_plant_that_drifts_without_noise_is_rounded_as_from_scratch_and_forgetting_helps():
     x, y = naive.narx_stream(4000, seed=0)
     y = y + np.linspace(0, 3, len(y)) * np.tanh(x[:, -1])
-    worst, weights = [], []
+    worst = []
+    weights = []
     for memory in (None, 200.0):
         gp = OnlineGP(COLLINEAR, noise_variance=1e-8, budget=50, forgetting=memory)
         reports = gp.update_many(x, y)
@@ -480,12 +580,22 @@ def test_a_plant_that_drifts_without_noise_is_rounded_as_from_scratch_and_forget
 
 
 def adversarial_stream(random, n):
-    """Repeated, nearly repeated and collinear points, jumps in scale, targets that drift, contradict or explode."""
+    """Repeated, nearly repeated and collinear points, jumps in scale, targets that drift,
+    contradict or explode.
+    """
     x = random.uniform(-2, 2, (n, 4))
-    old, kind = random.integers(0, np.maximum(np.arange(n), 1)), random.integers(0, 6, n)
+    old = random.integers(0, np.maximum(np.arange(n), 1))
+    kind = random.integers(0, 6, n)
     for k in range(1, n):
         repeated = x[old[k]] + random.choice([0.0, 1e-12, 1e-8, 1e-4])
-        x[k] = (x[k], repeated, x[k - 1] + 1e-6, 1e3 * x[k], x[k, 0] * np.ones(4), x[k] * [1, 1, 0, 0])[kind[k]]
+        x[k] = (
+            x[k],
+            repeated,
+            x[k - 1] + 1e-6,
+            1e3 * x[k],
+            x[k, 0] * np.ones(4),
+            x[k] * [1, 1, 0, 0],
+        )[kind[k]]
     y = np.sin(x[:, 0]) + random.choice([0.0, 10.0]) * np.linspace(0, 1, n)
     return x, y * np.where(random.random(n) < 0.02, random.choice([-1.0, 1e6]), 1.0)
 
@@ -493,19 +603,33 @@ def adversarial_stream(random, n):
 @extended
 @pytest.mark.parametrize("n_streams", [20, pytest.param(3060, marks=pytest.mark.slow)])
 def test_adversarial_streams_stay_within_20_times_a_fresh_factorisation(n_streams):
-    """Largest errors on the way, but one in a thousand; means and variances, far from all points too, within 100."""
+    """Largest errors on the way, but one in a thousand; means and variances, far from all points
+    too, within 100.
+    """
     ratios = []
     for seed in range(n_streams):
         random = np.random.default_rng(seed)
-        noise_variance, reduction = random.choice([*BOUNDS]), random.choice([naive.Oldest(), *naive.CRITERIA])
-        gp = OnlineGP(COLLINEAR, noise_variance=noise_variance, budget=int(random.integers(2, 25)), reduction=reduction)
+        noise_variance = random.choice([*BOUNDS])
+        reduction = random.choice([naive.Oldest(), *naive.CRITERIA])
+        gp = OnlineGP(
+            COLLINEAR,
+            noise_variance=noise_variance,
+            budget=int(random.integers(2, 25)),
+            reduction=reduction,
+        )
         (x, y), found = adversarial_stream(random, 200), []
         for k in range(0, 200, 20):
             gp.update_many(x[k : k + 20], y[k : k + 20])
             found.append(errors(gp, x[::4]))
         stream, fresh = np.max(found, axis=0)
         ratios.append(stream / (fresh + 1e-12 * np.array([1.0, abs(y).max(), 1.0])))
-        assert (ratios[-1] <= 100).all(), (seed, noise_variance, reduction, stream, fresh)
+        assert (ratios[-1] <= 100).all(), (
+            seed,
+            noise_variance,
+            reduction,
+            stream,
+            fresh,
+        )
         assert gp.repairs["refactorisations"] == gp.repairs["clipped_variances"] == 0
     assert np.mean(np.array(ratios)[:, 0] > 20) <= 1e-3
 
@@ -514,7 +638,9 @@ def test_adversarial_streams_stay_within_20_times_a_fresh_factorisation(n_stream
 def test_the_80_bit_reference_is_better_than_double_precision():
     x, _ = naive.narx_stream(40, seed=2)
     ky = COLLINEAR(x, x) + 1e-8 * np.eye(40)
-    residual, double = (ky @ inverse - np.eye(40) for inverse in (exact_inverse(ky), np.linalg.inv(ky)))
+    residual, double = (
+        ky @ inverse - np.eye(40) for inverse in (exact_inverse(ky), np.linalg.inv(ky))
+    )
     assert np.abs(residual).max() < 0.02 * np.abs(double).max()
 
 
@@ -522,30 +648,49 @@ def test_the_80_bit_reference_is_better_than_double_precision():
 
 
 def fixed_runs():
-    """Reports, state and predictions of fixed streams for every criterion, acceptance and insertion."""
+    """Reports, state and predictions of fixed streams for every criterion, acceptance and
+    insertion.
+    """
     arrays = {"compiled": np.array(not config.DISABLE_JIT)}
     for criterion in naive.CRITERIA:
         for case, acceptance in enumerate(naive.matched_and_crossed(criterion)):
-            insertion = naive.insertion_rule(naive.INSERTIONS[case % len(naive.INSERTIONS)], 0.01, 0.1)
+            insertion = naive.insertion_rule(
+                naive.INSERTIONS[case % len(naive.INSERTIONS)], 0.01, 0.1
+            )
             x, y = naive.random_stream(130, 2, seed=case)
-            gp = naive.online_gp(2, budget=9, insertion=insertion, acceptance=acceptance, reduction=criterion)
+            gp = naive.online_gp(
+                2,
+                budget=9,
+                insertion=insertion,
+                acceptance=acceptance,
+                reduction=criterion,
+            )
             found = bits(gp.update_many(x, y))
             gp.reduce_to(gp.n_points - 2)
             found |= {f"state-{key}": value for key, value in gp.state().items()}
             found["predicted"] = np.array(gp.predict(x[:20]))
-            arrays |= {f"{naive.criterion_name(criterion)}-{case}-{name}": value for name, value in found.items()}
+            arrays |= {
+                f"{naive.criterion_name(criterion)}-{case}-{name}": value
+                for name, value in found.items()
+            }
     for name, kernel in naive.FAMILY.items():
         x, y = naive.random_stream(40, 3, seed=1)
         gp = OnlineGP(kernel, noise_variance=0.05, budget=8)
         arrays |= {f"{name}-{field}": value for field, value in bits(gp.update_many(x, y)).items()}
         likelihood = log_marginal_likelihood(kernel, 1e-2, x, y)
-        arrays |= {f"{name}-likelihood": np.array(likelihood.value), f"{name}-gradient": likelihood.gradient}
+        arrays |= {
+            f"{name}-likelihood": np.array(likelihood.value),
+            f"{name}-gradient": likelihood.gradient,
+        }
     return arrays
 
 
 def test_compiled_equals_plain(tmp_path):
     path = tmp_path / "other.npz"
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "0" if config.DISABLE_JIT else "1"}
+    environment = {
+        **os.environ,
+        "NUMBA_DISABLE_JIT": "0" if config.DISABLE_JIT else "1",
+    }
     command = [sys.executable, str(Path(__file__)), str(path)]
     finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert finished.returncode == 0, finished.stderr
@@ -559,19 +704,36 @@ def test_compiled_equals_plain(tmp_path):
                 np.testing.assert_allclose(array, there[name], rtol=1e-10, atol=1e-10, err_msg=name)
             else:
                 np.testing.assert_array_equal(array, there[name], err_msg=name)
-    assert sum(np.count_nonzero(array >= 0) for name, array in here.items() if name.endswith("-removed")) > 500
+    assert (
+        sum(
+            np.count_nonzero(array >= 0)
+            for name, array in here.items()
+            if name.endswith("-removed")
+        )
+        > 500
+    )
 
 
 # --- bad input --------------------------------------------------------------------------------------
 
 GOOD = [0.1, 0.2]
-BAD_POINTS = ([np.nan, 0.0], [0.0, -np.inf], [0.0], [GOOD], ["0.1", "0.2"], np.array([0.1 + 1j, 0.2]))
+BAD_POINTS = (
+    [np.nan, 0.0],
+    [0.0, -np.inf],
+    [0.0],
+    [GOOD],
+    ["0.1", "0.2"],
+    np.array([0.1 + 1j, 0.2]),
+)
 BAD_TARGETS = (np.nan, np.inf, [1.0], [1.0, 2.0], None, "1.0", np.complex128(1j))
 
 
 @pytest.mark.parametrize(
     ("x", "y", "words"),
-    [*((bad, 1.0, "(x|inputs): ") for bad in BAD_POINTS), *((GOOD, bad, "(y|targets): ") for bad in BAD_TARGETS)],
+    [
+        *((bad, 1.0, "(x|inputs): ") for bad in BAD_POINTS),
+        *((GOOD, bad, "(y|targets): ") for bad in BAD_TARGETS),
+    ],
 )
 def test_bad_samples_are_refused_and_nothing_is_learned(x, y, words):
     gp = naive.online_gp(2, acceptance=rules.ExceedsMinimum(rules.MarginalLogLikelihood()))
@@ -600,7 +762,14 @@ def test_bad_samples_are_refused_and_nothing_is_learned(x, y, words):
         ("kernel", [np.exp]),
         ("insertion", [rules.Always, 0.1, rules.PriorEntropy()]),
         ("acceptance", [rules.PriorEntropy(), True]),
-        ("reduction", [rules.PriorEntropy, "prior_entropy", rules.ExceedsMinimum(rules.PriorEntropy())]),
+        (
+            "reduction",
+            [
+                rules.PriorEntropy,
+                "prior_entropy",
+                rules.ExceedsMinimum(rules.PriorEntropy()),
+            ],
+        ),
     ],
 )
 def test_options_are_checked_and_read_only(option, values):
@@ -623,10 +792,20 @@ def test_options_are_checked_and_read_only(option, values):
 @pytest.mark.parametrize("n", [0, 3, 9])
 def test_many_points_are_predicted_as_one_by_one(n, learning):
     x = np.random.default_rng(n).normal(size=(TOGETHER + 20, 2))
-    gp = OnlineGP(SquaredExponential(2.0, [0.7, 1.1]), noise_variance=1e-3, budget=9, learning=learning)
+    gp = OnlineGP(
+        SquaredExponential(2.0, [0.7, 1.1]),
+        noise_variance=1e-3,
+        budget=9,
+        learning=learning,
+    )
     gp.update_many(x[:n], np.sin(x[:n, 0]))
     whole = gp.predict(x)
-    np.testing.assert_allclose(whole, np.concatenate([gp.predict(one[None]) for one in x], axis=1), 1e-11, 1e-14)
+    np.testing.assert_allclose(
+        whole,
+        np.concatenate([gp.predict(one[None]) for one in x], axis=1),
+        1e-11,
+        1e-14,
+    )
     for length in (2, 3, TOGETHER, TOGETHER + 1):
         np.testing.assert_array_equal(gp.predict(x[:length]), np.array(whole)[:, :length])
 
@@ -634,7 +813,12 @@ def test_many_points_are_predicted_as_one_by_one(n, learning):
 def test_an_empty_gp_predicts_the_prior_and_inputs_are_checked():
     gp = naive.online_gp(2, variance=2.5).fit(np.zeros((0, 2)), [])
     np.testing.assert_array_equal(gp.predict(np.zeros((3, 2))), [[0.0] * 3, [2.5] * 3])
-    assert len(gp.update_many(np.zeros((0, 2)), [])) == gp.n_points == gp.leave_one_out().residual.size == 0
+    assert (
+        len(gp.update_many(np.zeros((0, 2)), []))
+        == gp.n_points
+        == gp.leave_one_out().residual.size
+        == 0
+    )
     assert gp.drift() == 0.0
     for x in (GOOD, [[1.0]], [[np.nan, 0.0]]):
         with pytest.raises(ValueError, match="inputs"):
@@ -643,7 +827,9 @@ def test_an_empty_gp_predicts_the_prior_and_inputs_are_checked():
 
 @dataclass(frozen=True)
 class Larger(rules.Insertion):
-    """What is wrong by more than a bound, as a user may write it: the bound may be a whole number."""
+    """What is wrong by more than a bound, as a user may write it: the bound may be a whole
+    number.
+    """
 
     bound: float
 
@@ -656,8 +842,12 @@ class Larger(rules.Insertion):
 
 
 def test_whole_numbers_of_a_rule_of_ones_own_are_numbers():
-    x, settings = np.random.default_rng(0).normal(size=(60, 1)), {"noise_variance": 0.1, "budget": 3}
-    gps = [OnlineGP(SquaredExponential(1.0, [1.0]), **settings, insertion=Larger(bound)) for bound in (1, 1.0)]
+    x = np.random.default_rng(0).normal(size=(60, 1))
+    settings = {"noise_variance": 0.1, "budget": 3}
+    gps = [
+        OnlineGP(SquaredExponential(1.0, [1.0]), **settings, insertion=Larger(bound))
+        for bound in (1, 1.0)
+    ]
     for record in (gp.update_many(x, 2 * x[:, 0]) for gp in gps):
         np.testing.assert_array_equal(record["inserted"], abs(2 * x[:, 0] - record["mean"]) > 1)
         assert 0 < record["inserted"].sum() < 60
@@ -665,10 +855,18 @@ def test_whole_numbers_of_a_rule_of_ones_own_are_numbers():
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
 def test_all_settings_have_one_compiled_loop():
-    several = ({}, {"learning": "every_sample", "gate": 3.0}, {"forgetting": 50, "insertion": Larger(1)})
+    several = (
+        {},
+        {"learning": "every_sample", "gate": 3.0},
+        {"forgetting": 50, "insertion": Larger(1)},
+    )
     for options in several:
-        OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=3, **options).update([0.0], 0.0)
-    gp, x, y = OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=3), np.eye(1), np.zeros(1)
+        OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=3, **options).update(
+            [0.0], 0.0
+        )
+    gp = OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=3)
+    x = np.eye(1)
+    y = np.zeros(1)
     x.flags.writeable = y.flags.writeable = False  # as arrays of other libraries are
     gp.update_many(x, y)
     gp.update(x[0], y[0])

@@ -1,4 +1,6 @@
-"""The free run as a least-squares problem: sensitivities, minimisation, linear models, against naive versions."""
+"""The free run as a least-squares problem: sensitivities, minimisation, linear models, against
+naive versions.
+"""
 
 from dataclasses import replace
 
@@ -25,23 +27,29 @@ from sysid.simulation_error.candidate import Refusal, squared_error
 
 
 def parameters_of(candidate):
-    linear, metric = candidate.mean, candidate.scaling.linear_part().ravel()
+    linear = candidate.mean
+    metric = candidate.scaling.linear_part().ravel()
     return np.concatenate([linear.coefficients, [linear.intercept], candidate.weights, metric])
 
 
 def differences(function, x, step=1e-6):
     """Central differences of a function of parameters, by parameter in the last axis."""
     moves = step * np.eye(len(x))
-    return np.stack([(function(x + move) - function(x - move)) / (2 * step) for move in moves], axis=-1)
+    return np.stack(
+        [(function(x + move) - function(x - move)) / (2 * step) for move in moves],
+        axis=-1,
+    )
 
 
 def naive_jacobian(candidate, signals, first, last):
     """Derivatives (n, p + 1 + N + q p) of `naive_free_run`, also with respect to the metric."""
-    p, n = candidate.narx.n_features, len(candidate.weights)
+    p = candidate.narx.n_features
+    n = len(candidate.weights)
 
     def run(x):
         scaling = Projection(candidate.scaling.offset, x[p + 1 + n :].reshape(-1, p))
-        mean, weights = LinearMean(x[:p].tolist(), float(x[p])), x[p + 1 : p + 1 + n]
+        mean = LinearMean(x[:p].tolist(), float(x[p]))
+        weights = x[p + 1 : p + 1 + n]
         changed = replace(candidate, scaling=scaling, mean=mean, weights=weights)
         return naive_free_run(changed, signals, first, last)
 
@@ -54,14 +62,20 @@ def test_the_free_run_and_its_sensitivities_are_those_of_a_plain_loop(narx, limi
     """A saturated output depends on nothing and passes nothing on."""
     kernel = SquaredExponential if len(narx.signals) == 2 else Matern52
     candidate = candidate_of(narx, limits=limits, size=0.4, kernel=kernel, n_coordinates=2)
-    signals, first = random_signals(narx, 40), narx.max_lag
+    signals = random_signals(narx, 40)
+    first = narx.max_lag
     segment = segment_of(narx, signals)
     path = candidate.simulate(segment)
-    np.testing.assert_allclose(path, naive_free_run(candidate, signals, first, 40), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        path, naive_free_run(candidate, signals, first, 40), rtol=1e-9, atol=1e-12
+    )
     later = naive_free_run(candidate, signals, first + 6, 40)
     np.testing.assert_allclose(candidate.simulate(segment, 6), later, rtol=1e-9, atol=1e-12)
-    assert squared_error(candidate, [segment]) == pytest.approx(np.mean((path - signals["y"][first:]) ** 2))
-    found, expected = output_error.sensitivity(candidate, segment, path), naive_jacobian(candidate, signals, first, 40)
+    assert squared_error(candidate, [segment]) == pytest.approx(
+        np.mean((path - signals["y"][first:]) ** 2)
+    )
+    found = output_error.sensitivity(candidate, segment, path)
+    expected = naive_jacobian(candidate, signals, first, 40)
     np.testing.assert_allclose(found, expected[:, : found.shape[1]], rtol=1e-5, atol=1e-6)
     moving = output_error.sensitivity(candidate, segment, path, moves=True)
     np.testing.assert_allclose(moving, expected, rtol=1e-5, atol=1e-6)
@@ -73,17 +87,27 @@ def test_the_free_run_and_its_sensitivities_are_those_of_a_plain_loop(narx, limi
 @pytest.mark.parametrize("moves", [False, True])
 def test_normal_equations_of_the_problem_equal_those_of_differences(moves):
     narx = LAGS["change, gaps"]
-    signals, candidate = random_signals(narx, 60), candidate_of(narx, size=0.4, n_coordinates=2)
+    signals = random_signals(narx, 60)
+    candidate = candidate_of(narx, size=0.4, n_coordinates=2)
     segment = segment_of(narx, signals)
-    windows = [segment.part(0, 25)._replace(transient=4), segment.part(20, 55)._replace(transient=7)]
+    windows = [
+        segment.part(0, 25)._replace(transient=4),
+        segment.part(20, 55)._replace(transient=7),
+    ]
     problem = output_error.FreeRunProblem(candidate, windows, penalty=0.3, moves=moves)
     x = problem.parameters()
-    assert len(x) == narx.n_features + 1 + len(candidate.weights) + moves * candidate.scaling.matrix.size
+    assert (
+        len(x)
+        == narx.n_features + 1 + len(candidate.weights) + moves * candidate.scaling.matrix.size
+    )
     np.testing.assert_allclose(problem.at(x).weights, candidate.weights, rtol=1e-7)
-    np.testing.assert_array_equal(problem.at(x).scaling.linear_part(), candidate.scaling.linear_part())
+    np.testing.assert_array_equal(
+        problem.at(x).scaling.linear_part(), candidate.scaling.linear_part()
+    )
     _, descent = problem.normal_equations(x)
     np.testing.assert_allclose(descent, -0.5 * differences(problem.cost, x), rtol=1e-5, atol=1e-5)
-    weights, total = candidate.weights, 0.0
+    weights = candidate.weights
+    total = 0.0
     for first, last, skip in ((5, 30, 4), (25, 60, 7)):
         error = naive_free_run(candidate, signals, first, last) - signals["y"][first:last]
         total += np.sum(error[skip:] ** 2)
@@ -99,13 +123,19 @@ def test_levenberg_marquardt_reaches_the_minimum_around_a_forbidden_region():
         return float(rosen(x)) if x[0] < 1.5 else np.inf
 
     def normal_equations(x):
-        jacobian = np.array([[20 * x[0], -10.0], [1.0, 0.0]])  # of what is predicted, minus that of the residual
+        jacobian = np.array(
+            [[20 * x[0], -10.0], [1.0, 0.0]]
+        )  # of what is predicted, minus that of the residual
         residual = np.array([10 * (x[1] - x[0] ** 2), 1 - x[0]])
         return jacobian.T @ jacobian, jacobian.T @ residual
 
     def minimise(n, start=(-1.2, 1.0), tolerance=1e-3):
         return output_error.minimise_squares(
-            cost, normal_equations, np.array(start), max_iterations=n, tolerance=tolerance
+            cost,
+            normal_equations,
+            np.array(start),
+            max_iterations=n,
+            tolerance=tolerance,
         )
 
     x, least, n_iterations = minimise(100, tolerance=1e-12)
@@ -128,7 +158,10 @@ def test_a_step_to_where_the_sensitivities_overflow_is_refused():
     assert 1.0 <= x[0] < 2.0
     assert cost == x[0] ** 2
     start = np.array([0.5])
-    assert output_error.minimise_squares(lambda x: 1.0, normal_equations, start, max_iterations=5)[1] == np.inf
+    assert (
+        output_error.minimise_squares(lambda x: 1.0, normal_equations, start, max_iterations=5)[1]
+        == np.inf
+    )
 
 
 def test_the_poles_of_an_unstable_start_are_drawn_inwards():
@@ -142,9 +175,13 @@ def test_the_poles_of_an_unstable_start_are_drawn_inwards():
 
 def test_the_latent_variance_is_that_of_laplace():
     """By differences, with weights that are not whitened."""
-    signals, candidate, penalty = wiener(120), candidate_of(WIENER, 4, size=0.4, n_coordinates=2), 0.2
-    jacobian, gram = naive_jacobian(candidate, signals, 2, 120), candidate.kernel(candidate.points, candidate.points)
-    jacobian, prior = jacobian[:, :9], np.zeros((9, 9))
+    signals = wiener(120)
+    candidate = candidate_of(WIENER, 4, size=0.4, n_coordinates=2)
+    penalty = 0.2
+    jacobian = naive_jacobian(candidate, signals, 2, 120)
+    gram = candidate.kernel(candidate.points, candidate.points)
+    jacobian = jacobian[:, :9]
+    prior = np.zeros((9, 9))
     prior[5:, 5:] = penalty * gram
     inverse = np.linalg.inv(jacobian.T @ jacobian + prior)
     simulated = with_naive_run(candidate, signals)
@@ -154,21 +191,34 @@ def test_the_latent_variance_is_that_of_laplace():
     across = candidate.kernel(candidate.scaling.transform(x), candidate.points)
     basis = np.hstack([x, np.ones((len(x), 1)), across])
     prior_variance = candidate.weights @ gram @ candidate.weights / 4
-    left = prior_variance * (candidate.kernel.variance - np.sum(across * np.linalg.solve(gram, across.T).T, axis=1))
+    left = prior_variance * (
+        candidate.kernel.variance - np.sum(across * np.linalg.solve(gram, across.T).T, axis=1)
+    )
     expected = np.mean(noise * np.sum((basis @ inverse) * basis, axis=1) + left)
     found = output_error.latent_variance(candidate, [segment_of(WIENER, signals)], penalty)
     assert found == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_free_run_whose_sensitivities_overflow_is_refused():
-    """A chaotic record: an error doubles with every sample, and more than a thousand samples are simulated."""
-    narx, y = Narx({"y": 1}, predict="value"), np.full(3000, 0.3)
+    """A chaotic record: an error doubles with every sample, and more than a thousand samples are
+    simulated.
+    """
+    narx = Narx({"y": 1}, predict="value")
+    y = np.full(3000, 0.3)
     for k in range(1, len(y)):
         y[k] = 3.9 * y[k - 1] * (1.0 - y[k - 1])
     truth = replace(candidate_of(narx, 30), limits=FREE)
     x = y[:-1, None]
-    truth = replace(truth, scaling=Scaling.identity(1), kernel=SquaredExponential(1.0, [0.5]), points=x[:30])
+    truth = replace(
+        truth,
+        scaling=Scaling.identity(1),
+        kernel=SquaredExponential(1.0, [0.5]),
+        points=x[:30],
+    )
     system = truth.kernel(truth.points, truth.points) + 1e-10 * np.eye(30)
     truth = replace(truth, weights=np.linalg.solve(system, y[1:31] - truth.mean(truth.points)))
-    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(Refusal, match="free run overflow"):
+    with (
+        np.errstate(over="ignore", invalid="ignore"),
+        pytest.raises(Refusal, match="free run overflow"),
+    ):
         output_error.latent_variance(truth, [segment_of(narx, {"y": y})], 1.0)

@@ -1,10 +1,21 @@
-"""What becomes of the uncertainty of a model that is fed its own predictions, against brute force and known cases."""
+"""What becomes of the uncertainty of a model that is fed its own predictions, against brute force
+and known cases.
+"""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from identified import ONE, identified, mixed, naive_draws, naive_posterior, one_model, signals, unstable
+from identified import (
+    ONE,
+    identified,
+    mixed,
+    naive_draws,
+    naive_posterior,
+    one_model,
+    signals,
+    unstable,
+)
 
 from sysid import (
     AboutPath,
@@ -59,7 +70,9 @@ def run_of(model, n, rule=None, **options):
     return free_run(model, DATA["u"][np.arange(n) % 40, None], start, propagation=rule, **options)
 
 
-@pytest.mark.parametrize("make", [identified, lambda: identified("change"), lambda: mixed(identified())])
+@pytest.mark.parametrize(
+    "make", [identified, lambda: identified("change"), lambda: mixed(identified())]
+)
 @each_of(EVERY)
 def test_the_first_step_is_the_prediction_of_the_models(rule, make):
     joint = make()
@@ -73,8 +86,15 @@ def test_the_first_step_is_the_prediction_of_the_models(rule, make):
 
 
 def test_the_gradient_is_the_slope_of_the_mean():
-    kernels = (Matern52(0.3, [1.0] * 5), Sum([Linear(0.1, [0.1] * 5), Matern32(0.2, [2.0] * 5)]))
-    for joint in (identified(), mixed(identified()), *(identified(kernel=kernel) for kernel in kernels)):
+    kernels = (
+        Matern52(0.3, [1.0] * 5),
+        Sum([Linear(0.1, [0.1] * 5), Matern32(0.2, [2.0] * 5)]),
+    )
+    for joint in (
+        identified(),
+        mixed(identified()),
+        *(identified(kernel=kernel) for kernel in kernels),
+    ):
         dynamics = Dynamics(joint)
         x = np.random.default_rng(0).normal(size=(3, 5)) * 0.3
         found = dynamics.gradient(x)
@@ -92,14 +112,22 @@ def gaussian(size):
 
 
 def brute_force(joint, covariance, n):
-    """Moments of the targets and their covariance with the lagged outputs, from samples of the regressor."""
-    dynamics, rng = Dynamics(joint), np.random.default_rng(0)
+    """Moments of the targets and their covariance with the lagged outputs, from samples of the
+    regressor.
+    """
+    dynamics = Dynamics(joint)
+    rng = np.random.default_rng(0)
     total = []
     for size in np.full(-(-n // 50_000), min(n, 50_000)):
         rows = np.tile(X, (size, 1))
         rows[:, dynamics.feedback] += rng.multivariate_normal(np.zeros(3), covariance, size)
         parts = [naive_posterior(model, rows) for model in joint.models]
-        total.append((rows[:, dynamics.feedback], *(np.stack(part, axis=1) for part in zip(*parts, strict=True))))
+        total.append(
+            (
+                rows[:, dynamics.feedback],
+                *(np.stack(part, axis=1) for part in zip(*parts, strict=True)),
+            )
+        )
     rows, mean, latent = (np.concatenate(part) for part in zip(*total, strict=True))
     own = np.cov(mean.T) + np.diag(latent.mean(axis=0))
     return mean.mean(axis=0), own, (rows - rows.mean(axis=0)).T @ mean / len(rows)
@@ -107,11 +135,19 @@ def brute_force(joint, covariance, n):
 
 @pytest.mark.parametrize(
     ("mean", "n", "tolerance"),
-    [(LinearMean(), 100_000, 0.012), pytest.param(ConstantMean(), 2_000_000, 0.005, marks=pytest.mark.slow)],
+    [
+        (LinearMean(), 100_000, 0.012),
+        pytest.param(ConstantMean(), 2_000_000, 0.005, marks=pytest.mark.slow),
+    ],
 )
-@pytest.mark.parametrize(("change", "size"), [(lambda joint: joint, 2.0), (mixed, 5.0)], ids=["scaled", "mixed"])
+@pytest.mark.parametrize(
+    ("change", "size"),
+    [(lambda joint: joint, 2.0), (mixed, 5.0)],
+    ids=["scaled", "mixed"],
+)
 def test_moment_matching_is_exact_for_a_gaussian_regressor(mean, n, tolerance, change, size):
-    joint, covariance = change(identified(mean=mean)), gaussian(size)
+    joint = change(identified(mean=mean))
+    covariance = gaussian(size)
     found = MomentMatching().one_step(Dynamics(joint))(X, covariance[None])
     expected_mean, expected_own, expected_cross = brute_force(joint, covariance, n)
     scale = np.sqrt(np.diag(expected_own)).max()
@@ -119,20 +155,31 @@ def test_moment_matching_is_exact_for_a_gaussian_regressor(mean, n, tolerance, c
     np.testing.assert_allclose(found.covariance[0], expected_own, atol=tolerance * scale**2)
     assert abs(expected_own[0, 1]) > 5 * tolerance * scale**2  # the outputs are correlated
     cross = covariance @ found.slope[0]
-    np.testing.assert_allclose(cross, expected_cross, atol=tolerance * np.sqrt(covariance.max()) * scale)
+    np.testing.assert_allclose(
+        cross, expected_cross, atol=tolerance * np.sqrt(covariance.max()) * scale
+    )
 
 
 def test_what_no_or_a_small_covariance_adds_to_moment_matching():
-    """Nothing, and something linear: no digits cancel, though the weights are large; between outputs as for Taylor."""
+    """Nothing, and something linear: no digits cancel, though the weights are large; between
+    outputs as for Taylor.
+    """
     dynamics = Dynamics(identified(noise_variance=1e-6))
-    rule, targets = MomentMatching().one_step(dynamics), dynamics.targets(X)
+    rule = MomentMatching().one_step(dynamics)
+    targets = dynamics.targets(X)
     certain = rule(X, np.zeros((1, 3, 3)))
     np.testing.assert_allclose(certain.mean, targets.mean, rtol=1e-10)
-    np.testing.assert_allclose(certain.covariance[0], np.diag(targets.variance[0]), rtol=1e-7, atol=1e-14)
-    np.testing.assert_allclose(certain.slope[0].T, dynamics.gradient(X)[0][:, dynamics.feedback], rtol=1e-8)
+    np.testing.assert_allclose(
+        certain.covariance[0], np.diag(targets.variance[0]), rtol=1e-7, atol=1e-14
+    )
+    np.testing.assert_allclose(
+        certain.slope[0].T, dynamics.gradient(X)[0][:, dynamics.feedback], rtol=1e-8
+    )
     for size in (1e-3, 1e-4):
         covariance = gaussian(size)[None]
-        once, twice = (rule(X, f * covariance).covariance[0] - np.diag(targets.variance[0]) for f in (1.0, 2.0))
+        once, twice = (
+            rule(X, f * covariance).covariance[0] - np.diag(targets.variance[0]) for f in (1.0, 2.0)
+        )
         np.testing.assert_allclose(twice, 2.0 * once, rtol=2e-3)
         expanded = Taylor().one_step(dynamics)(X, covariance).covariance[0]
         np.testing.assert_allclose(once[0, 1], expanded[0, 1], rtol=2e-3)
@@ -147,7 +194,11 @@ def drawn_naively(joint, n, size, noise=False):
 @each_of([Taylor(process_noise=True), MomentMatching(process_noise=True)])
 def test_gaussian_states_follow_brute_force_where_it_is_nearly_linear(rule):
     """Many lags, two outputs, a change as target: every correlation counts."""
-    joint = identified("change", kernel=SquaredExponential(0.01, [6.0, 5.0, 6.0, 5.0, 7.0]), noise_variance=1e-4)
+    joint = identified(
+        "change",
+        kernel=SquaredExponential(0.01, [6.0, 5.0, 6.0, 5.0, 7.0]),
+        noise_variance=1e-4,
+    )
     mean, variance = drawn_naively(joint, 16, 4_000, noise=True)
     run = run_of(joint, 16, rule)
     np.testing.assert_allclose(run.mean, mean, atol=0.1 * np.sqrt(variance.max()))
@@ -155,11 +206,17 @@ def test_gaussian_states_follow_brute_force_where_it_is_nearly_linear(rule):
 
 
 def test_rounding_does_not_make_a_long_run_of_two_outputs_diverge():
-    """The antisymmetric part that rounding leaves in the covariance of the outputs would grow at every step."""
+    """The antisymmetric part that rounding leaves in the covariance of the outputs would grow at
+    every step.
+    """
     joint = identified("change")
-    run, path, dynamics = run_of(joint, 480, Taylor()), run_of(joint, 480), Dynamics(joint)
-    past, u = np.concatenate([START, path.mean]), np.tile(DATA["u"], 12)[:, None]
-    state, spread = np.zeros((4, 4)), []
+    run = run_of(joint, 480, Taylor())
+    path = run_of(joint, 480)
+    dynamics = Dynamics(joint)
+    past = np.concatenate([START, path.mean])
+    u = np.tile(DATA["u"], 12)[:, None]
+    state = np.zeros((4, 4))
+    spread = []
     for k in range(4, len(u)):
         last = past[k - 2 : k].reshape(1, 2, 2)
         x = dynamics.regressors(last, exogenous_rows(dynamics.narx, u, np.array([k])))
@@ -180,7 +237,10 @@ def test_rounding_does_not_make_a_long_run_of_two_outputs_diverge():
 
 @pytest.mark.parametrize(
     ("n", "naive", "own", "rtol"),
-    [(9, 3_000, 300, 0.35), pytest.param(14, 40_000, 20_000, 0.06, marks=pytest.mark.slow)],
+    [
+        (9, 3_000, 300, 0.35),
+        pytest.param(14, 40_000, 20_000, 0.06, marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("noise", [False, True])
 @pytest.mark.parametrize("predict", ["value", "change"])
@@ -199,7 +259,12 @@ KERNELS = [
     Matern52(0.3, [2.0, 1.5, 3.0]),
     Linear(0.2, [0.3, 0.1, 0.2]),
     Product([Linear(0.5, [0.3, 0.1, 0.2]), SE]),
-    Product([Sum([Linear(0.5, [0.3, 0.1, 0.2]), SE]), Product([SE, Matern52(2.0, [1.0, 2.0, 1.0])])]),
+    Product(
+        [
+            Sum([Linear(0.5, [0.3, 0.1, 0.2]), SE]),
+            Product([SE, Matern52(2.0, [1.0, 2.0, 1.0])]),
+        ]
+    ),
 ]
 
 
@@ -226,7 +291,11 @@ def tame(kernel):
         (lambda: tame(Sum([Linear(0.01, [0.01] * 3), SE])), 9, (1500, 10, 500), 0.35),
         (lambda: mixed(identified("change")), 7, (1500, 10, 600), 0.35),
         pytest.param(
-            lambda: identified("change", noise_variance=1e-2), 24, (4000, 100, 2000), 0.2, marks=pytest.mark.slow
+            lambda: identified("change", noise_variance=1e-2),
+            24,
+            (4000, 100, 2000),
+            0.2,
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -243,7 +312,10 @@ def test_a_long_record_is_followed_by_fewer_functions(monkeypatch):
     monkeypatch.setattr("sysid.simulation.propagation.propagation.MOST_STEPS", 90)
     monkeypatch.setattr("sysid.simulation.forecast.FEWEST", 3)
     for n, expected in ((40, 10), (184, 3)):
-        runs = [run_of(identified("change"), n, Pathwise(count, 20), seed=1).variance for count in (50, expected)]
+        runs = [
+            run_of(identified("change"), n, Pathwise(count, 20), seed=1).variance
+            for count in (50, expected)
+        ]
         np.testing.assert_array_equal(*runs)
 
 
@@ -271,18 +343,32 @@ ADDED = {"coverage": None, "n_samples": 300}
         (SequentialConditioning, 2, ADDED, 0.3),
     ],
 )
-def test_one_function_per_trajectory_adds_up_where_independent_draws_average_out(rule, power, settings, rtol):
-    """Each step adds the same unknown: variance n^2 s2 after n steps, not n s2; of the noise n - 1 times its own."""
-    u, y, steps = np.full((13, 1), 3.2), np.zeros((3, 1)), np.arange(1, 11)[:, None]
+def test_one_function_per_trajectory_adds_up_where_independent_draws_average_out(
+    rule, power, settings, rtol
+):
+    """Each step adds the same unknown: variance n^2 s2 after n steps, not n s2; of the noise n - 1
+    times its own.
+    """
+    u = np.full((13, 1), 3.2)
+    y = np.zeros((3, 1))
+    steps = np.arange(1, 11)[:, None]
     loud = [] if rule is MeanOnly else [(4.0, settings | {"process_noise": True})]
     for noise, options in [(1e-4, settings), *loud]:
         gp = OnlineGP(SquaredExponential(1.0, [1e6, 1.0]), noise_variance=noise, budget=5)
         gp.fit([[0.0, 0.0], [0.0, 1.0]], [0.1, -0.2])
-        model = Model(Narx({"y": 1}, {"u": [0]}), Scaling(np.zeros(2), np.array([1.0, 2.0])), ZeroMean(), gp)
-        one, run = model.predict([[0.0, 3.2]]), free_run(model, u, y, propagation=rule(**options))
+        model = Model(
+            Narx({"y": 1}, {"u": [0]}),
+            Scaling(np.zeros(2), np.array([1.0, 2.0])),
+            ZeroMean(),
+            gp,
+        )
+        one = model.predict([[0.0, 3.2]])
+        run = free_run(model, u, y, propagation=rule(**options))
         fed = noise * (steps - 1) * options.get("process_noise", False)
         np.testing.assert_allclose(run.variance, steps**power * one.variance + fed, rtol=rtol)
-        np.testing.assert_allclose(run.mean, steps * one.mean, atol=rtol * np.sqrt(run.variance.max()))
+        np.testing.assert_allclose(
+            run.mean, steps * one.mean, atol=rtol * np.sqrt(run.variance.max())
+        )
 
 
 # any kernel, mean function, map of the features and number of starts
@@ -315,9 +401,15 @@ class Straight(MeanFunction):
 
 def test_what_a_method_cannot_do_is_an_error_and_the_others_do_it():
     rough, known = (one_model(Narx(**ONE), 8, kernel) for kernel in (ROUGH, SE))
-    with pytest.raises(ValueError, match="MomentMatching: expected the kernel SquaredExponential, got Rough"):
+    with pytest.raises(
+        ValueError,
+        match="MomentMatching: expected the kernel SquaredExponential, got Rough",
+    ):
         run_of(rough, 8, MomentMatching())
-    with pytest.raises(ValueError, match="spectral density of Rough is not known; SequentialConditioning"):
+    with pytest.raises(
+        ValueError,
+        match="spectral density of Rough is not known; SequentialConditioning",
+    ):
         run_of(rough, 8, Pathwise(4))
     assert_same_runs(rough, known, [MeanOnly(), MonteCarlo(5), SequentialConditioning(5), Taylor()])
     straight = one_model(Narx(**ONE), 8, SE, Straight())
@@ -329,7 +421,8 @@ def test_what_a_method_cannot_do_is_an_error_and_the_others_do_it():
 @each_of([MeanOnly(), *GAUSSIAN, DRAWN[1]])
 def test_starts_do_not_know_of_each_other(rule):
     """Several starts at once give what each gives alone."""
-    dynamics, rng = Dynamics(identified("change")), np.random.default_rng(0)
+    dynamics = Dynamics(identified("change"))
+    rng = np.random.default_rng(0)
     past = START[None, -2:] + 0.1 * rng.normal(size=(3, 2, 2))
     exogenous = np.zeros((3, 4, 5))
     exogenous[:, :, 3:] = rng.normal(size=(3, 4, 2))
@@ -377,7 +470,12 @@ def test_few_draws_that_run_away_do_not_set_the_band():
 
 @pytest.mark.parametrize("rule", [Pathwise, MonteCarlo, SequentialConditioning])
 def test_counts_and_coverages_that_make_no_sense_are_refused(rule):
-    for wrong in ({"n_samples": 1}, {"n_samples": 2.0}, {"coverage": 0.0}, {"coverage": 1.0}):
+    for wrong in (
+        {"n_samples": 1},
+        {"n_samples": 2.0},
+        {"coverage": 0.0},
+        {"coverage": 1.0},
+    ):
         with pytest.raises(ValueError, match=f"{rule.__name__}: {next(iter(wrong))} must be"):
             rule(**wrong)
     with pytest.raises(ValueError, match="use fewer trajectories, a shorter horizon, or Pathwise"):
@@ -387,17 +485,26 @@ def test_counts_and_coverages_that_make_no_sense_are_refused(rule):
 def test_sums_of_cosines_are_those_of_numpy():
     """Far from zero, too, where the angle has to be reduced."""
     rng = np.random.default_rng(0)
-    points, frequency = 30 * rng.normal(size=(7, 3, 4)), 10 * rng.normal(size=(3, 4, 50))
-    phase, amplitude = rng.uniform(0, 2 * np.pi, (3, 50)), rng.normal(size=(3, 50))
+    points = 30 * rng.normal(size=(7, 3, 4))
+    frequency = 10 * rng.normal(size=(3, 4, 50))
+    phase = rng.uniform(0, 2 * np.pi, (3, 50))
+    amplitude = rng.normal(size=(3, 50))
     angle = np.einsum("nsp,spf->nsf", points, frequency) + phase
     expected = (amplitude * np.cos(angle)).sum(axis=2)
-    np.testing.assert_allclose(_sum_waves(points, frequency, phase, amplitude), expected, atol=1e-10)
+    np.testing.assert_allclose(
+        _sum_waves(points, frequency, phase, amplitude), expected, atol=1e-10
+    )
 
 
-@pytest.mark.parametrize("rule", [Pathwise(8, 20), Pathwise(8, 20, process_noise=True), Taylor()], ids=repr)
+@pytest.mark.parametrize(
+    "rule", [Pathwise(8, 20), Pathwise(8, 20, process_noise=True), Taylor()], ids=repr
+)
 def test_bands_about_the_path_are_as_wide_as_held_out_errors(rule):
-    """Of a measurement, by the factor of the horizon; of what they were not measured with only the first step."""
-    model, bands = one_model(Narx(**ONE), 8, SE), ((1, 1.2), (4, 2.0), (6, 0.5))
+    """Of a measurement, by the factor of the horizon; of what they were not measured with only the
+    first step.
+    """
+    model = one_model(Narx(**ONE), 8, SE)
+    bands = ((1, 1.2), (4, 2.0), (6, 0.5))
     plain, wide = (run_of(replace(model, bands=b), 15, AboutPath(rule)) for b in ((), bands))
     np.testing.assert_array_equal(plain.mean, wide.mean)
     noise = model.gp.noise_variance
@@ -416,12 +523,14 @@ def test_bands_about_the_path_are_as_wide_as_held_out_errors(rule):
 @pytest.mark.parametrize("rule", [MeanOnly(), Pathwise(8, 20), Taylor()], ids=repr)
 def test_without_feedback_every_horizon_says_what_one_step_says(rule):
     """Mean, calibrated bands and regressors; nothing is drawn."""
-    narx, kernel = Narx({"a": []}, {"u": [0, 1]}, predict="value"), SquaredExponential(0.3, [2.0, 1.5])
+    narx = Narx({"a": []}, {"u": [0, 1]}, predict="value")
+    kernel = SquaredExponential(0.3, [2.0, 1.5])
     static = replace(one_model(narx, 8, kernel), bands=((1, 1.7),))
     record = make_record({name: DATA[name] for name in ("a", "u")}, name="r", sampling_time=1.0)
     for propagation in (rule, AboutPath(rule)):
         found = [
-            forecast(static, record, horizon=h, window=5, propagation=propagation).records[0] for h in (1, 5, None)
+            forecast(static, record, horizon=h, window=5, propagation=propagation).records[0]
+            for h in (1, 5, None)
         ]
         for other in found[1:]:
             assert other.n_draws is None
@@ -430,26 +539,44 @@ def test_without_feedback_every_horizon_says_what_one_step_says(rule):
     mean, variance = naive_posterior(static, found[0].regressors)
     s = static.gp.noise_variance
     np.testing.assert_allclose(found[0].mean[:, 0], mean, rtol=1e-7)
-    np.testing.assert_allclose(found[0].variance[:, 0], np.maximum(1.7**2 * (variance + s) - s, 0.0), rtol=1e-6)
+    np.testing.assert_allclose(
+        found[0].variance[:, 0], np.maximum(1.7**2 * (variance + s) - s, 0.0), rtol=1e-6
+    )
 
 
 def test_factors_of_bands_are_those_of_simulated_errors():
-    """Against forecasts of the pieces that are simulated; a model that is k times too sure has factors k times."""
-    model, n = one_model(Narx(**ONE), 8, SE), 40
-    y, u = DATA["a"], DATA["u"]
+    """Against forecasts of the pieces that are simulated; a model that is k times too sure has
+    factors k times.
+    """
+    model = one_model(Narx(**ONE), 8, SE)
+    n = 40
+    y = DATA["a"]
+    u = DATA["u"]
     columns = {"a": y, "u": u}
-    x = np.array([[columns[name][k - lag] for name, lag in model.narx.features] for k in range(4, n)])
+    x = np.array(
+        [[columns[name][k - lag] for name, lag in model.narx.features] for k in range(4, n)]
+    )
     segment = Segment(x, y[4:n], y[4 - Dynamics(model).n_lags : 4])
     found = measure_bands(model, [(model, [segment])], 0)
     mean, variance = naive_posterior(model, x)
-    z = np.abs(y[4:n] - y[3 : n - 1] - mean) / np.sqrt(variance + model.gp.noise_variance)  # it predicts changes
-    ratio = np.sqrt(np.quantile(z, 0.5) / 0.6744897501960817 * np.quantile(z, 0.95) / 1.959963984540054)
+    z = np.abs(y[4:n] - y[3 : n - 1] - mean) / np.sqrt(
+        variance + model.gp.noise_variance
+    )  # it predicts changes
+    ratio = np.sqrt(
+        np.quantile(z, 0.5) / 0.6744897501960817 * np.quantile(z, 0.95) / 1.959963984540054
+    )
     assert found[0] == (1, pytest.approx(ratio, rel=1e-6))
     assert measure_bands(model, [(model, [segment])], 0, np.zeros(len(z))) == found
-    s, added = variance + model.gp.noise_variance, np.linspace(0.0, 1.0, len(z))
+    s = variance + model.gp.noise_variance
+    added = np.linspace(0.0, 1.0, len(z))
     z = z * np.sqrt(s / (s + added))
-    ratio = np.sqrt(np.quantile(z, 0.5) / 0.6744897501960817 * np.quantile(z, 0.95) / 1.959963984540054)
-    assert measure_bands(model, [(model, [segment])], 0, added)[0] == (1, pytest.approx(ratio, rel=1e-6))
+    ratio = np.sqrt(
+        np.quantile(z, 0.5) / 0.6744897501960817 * np.quantile(z, 0.95) / 1.959963984540054
+    )
+    assert measure_bands(model, [(model, [segment])], 0, added)[0] == (
+        1,
+        pytest.approx(ratio, rel=1e-6),
+    )
     assert [horizon for horizon, _ in found] == [1, 3, 10, 30]
     run = free_run(model, u[:n, None], y[:4, None], propagation=AboutPath(Pathwise(40)))
     z = np.abs(y[4:n] - run.mean[:, 0]) / np.sqrt(run.variance[:, 0] + model.gp.noise_variance)

@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from free_runs import VALUE, WIENER, linear_candidate, random_signals, refine, segment_of, wiener, with_naive_run
+from free_runs import (
+    VALUE,
+    WIENER,
+    linear_candidate,
+    random_signals,
+    refine,
+    segment_of,
+    wiener,
+    with_naive_run,
+)
 
 from sysid import Model, Narx, OnlineGP, OutputErrorRefinement, free_run
 from sysid.simulation_error import refinement
@@ -12,8 +21,12 @@ from sysid.simulation_error.candidate import squared_error
 from sysid.simulation_error.windows import hold_back, windows_of
 
 
-@pytest.mark.parametrize(("lengths", "window", "transient"), [((1000,), 2048, 400), ((500, 40, 3), 100, 20)])
-def test_windows_score_every_sample_once_but_the_transients_of_the_segments(lengths, window, transient):
+@pytest.mark.parametrize(
+    ("lengths", "window", "transient"), [((1000,), 2048, 400), ((500, 40, 3), 100, 20)]
+)
+def test_windows_score_every_sample_once_but_the_transients_of_the_segments(
+    lengths, window, transient
+):
     segments = [segment_of(VALUE, random_signals(VALUE, n + 2, seed=n)) for n in lengths]
     windows = windows_of(segments, window, transient)
     assert len(windows) >= 4
@@ -42,7 +55,9 @@ def test_the_refinement_simulates_a_record_that_it_has_not_seen():
     signals = wiener(300, seed=1)
     new = segment_of(WIENER, signals)
     path = refined.candidate.simulate(new)
-    assert np.sqrt(np.mean((path - new.values) ** 2)) < 0.1 * refined.report["stages"][0]["held rmse"]
+    assert (
+        np.sqrt(np.mean((path - new.values) ** 2)) < 0.1 * refined.report["stages"][0]["held rmse"]
+    )
     assert 0 < refined.latent_variance < 0.1 * np.var(new.values)
     start = refined.candidate.initial_model(1e-4, refined.latent_variance, new.regressors)
     gp = OnlineGP(start.hyperparameters.kernel, noise_variance=1e-4, budget=20).fit(*start.points)
@@ -53,9 +68,13 @@ def test_the_refinement_simulates_a_record_that_it_has_not_seen():
 
 @pytest.mark.parametrize("predict", ["value", "change"])
 def test_the_refinement_follows_its_seed_and_does_not_depend_on_the_units(predict):
-    narx, signals, quick = replace(WIENER, predict=predict), wiener(200), {"stages": 1, "iterations": 3}
+    narx = replace(WIENER, predict=predict)
+    signals = wiener(200)
+    quick = {"stages": 1, "iterations": 3}
     other = {"u": 0.01 * signals["u"] - 3.0, "y": 1000.0 * signals["y"] + 5000.0}
-    first, again, second = (refine(s, 10, narx, search_points=10, **quick) for s in (signals, signals, other))
+    first, again, second = (
+        refine(s, 10, narx, search_points=10, **quick) for s in (signals, signals, other)
+    )
     np.testing.assert_array_equal(again.candidate.weights, first.candidate.weights)
     assert again.report == first.report
     run = second.candidate.simulate(segment_of(narx, other))
@@ -70,9 +89,16 @@ def test_the_start_and_the_penalty_that_simulate_the_windows_held_back_best_go_o
     found = refine(wiener(840), 20, plain_spreads=(6.0, 12.0), penalty=0.1, stages=0)
     held = {stage["stage"]: stage["held rmse"] for stage in found.report["stages"][1:4]}
     assert min(held, key=held.get) == "plain 6"
-    assert (held["whitened"], found.report["stages"][1]["runs away from"]) == (np.inf, "larger inputs")
+    assert (held["whitened"], found.report["stages"][1]["runs away from"]) == (
+        np.inf,
+        "larger inputs",
+    )
     y, u = (np.std(wiener(840)[name][2:], ddof=0) for name in ("y", "u"))
-    np.testing.assert_allclose(found.candidate.scaling.matrix, np.diag(1 / (6 * np.array([y, y, u, u]))), rtol=1e-2)
+    np.testing.assert_allclose(
+        found.candidate.scaling.matrix,
+        np.diag(1 / (6 * np.array([y, y, u, u]))),
+        rtol=1e-2,
+    )
     of_state = refine(wiener(840), 20, state_spreads=(3.0, 6.0), penalty=0.1, stages=0)
     held = {stage["stage"]: stage["held rmse"] for stage in of_state.report["stages"][1:4]}
     assert min(held, key=held.get) == "state 3"
@@ -81,27 +107,39 @@ def test_the_start_and_the_penalty_that_simulate_the_windows_held_back_best_go_o
     tried = [stage for stage in fewer.report["stages"] if stage["stage"] == "8 points"]
     best = min(tried, key=lambda stage: stage["held rmse"])["penalty"]
     assert best == fewer.report["penalty"] == fewer.report["stages"][-1]["penalty"]
-    assert np.diff([stage["held rmse"] for stage in tried])[-1] >= 0  # heavier ones are not tried beyond
-    assert (len(tried), len(fewer.candidate.weights), fewer.candidate.weights.any()) == (2, 8, True)
+    assert (
+        np.diff([stage["held rmse"] for stage in tried])[-1] >= 0
+    )  # heavier ones are not tried beyond
+    assert (
+        len(tried),
+        len(fewer.candidate.weights),
+        fewer.candidate.weights.any(),
+    ) == (2, 8, True)
 
 
 def test_a_metric_that_moves_finds_the_combination_of_many_lags_on_which_a_function_depends():
-    """``y[k] = 0.3 y[k-1] + tanh(2 h'u)``, h of twelve lags: the rows of the regression would fill 12 dimensions."""
-    u, y = np.random.default_rng(0).standard_normal(1500), np.zeros(1500)
+    """``y[k] = 0.3 y[k-1] + tanh(2 h'u)``, h of twelve lags: the rows of the regression would fill
+    12 dimensions.
+    """
+    u = np.random.default_rng(0).standard_normal(1500)
+    y = np.zeros(1500)
     response = np.sin(np.arange(12)) * 0.8 ** np.arange(12)
     for k in range(12, 1500):
         y[k] = 0.3 * y[k - 1] + np.tanh(2.0 * response @ u[k - 11 : k + 1][::-1])
     narx = Narx({"y": 1}, {"u": range(12)}, predict="value")
     found = refine({"u": u, "y": y}, 20, narx, search_points=40)
     (direction, *rest), stages = found.candidate.scaling.matrix, found.report["stages"]
-    assert abs(direction[1:] @ response) > 0.999 * np.linalg.norm(direction) * np.linalg.norm(response)
+    assert abs(direction[1:] @ response) > 0.999 * np.linalg.norm(direction) * np.linalg.norm(
+        response
+    )
     assert not rest
     assert stages[-1]["moves"]
     assert stages[-1]["held rmse"] < 0.02 * np.std(y) < 0.2 * stages[0]["held rmse"]
 
 
 def test_the_search_from_a_second_start_ends_where_the_first_is_far_ahead(monkeypatch):
-    stages, asked = object.__new__(refinement._Stages), []
+    stages = object.__new__(refinement._Stages)
+    asked = []
     stages.settings = OutputErrorRefinement(stages=3)
 
     def change_metric(before, *what):
@@ -114,8 +152,15 @@ def test_the_search_from_a_second_start_ends_where_the_first_is_far_ahead(monkey
     assert [what[1:] for what in asked] == [(1.0, True), (1.0, True), (1.0, True)]
     assert stages.search(start, rival=0.2).held == pytest.approx(0.9)
     assert len(asked) == 4
-    assert stages.tries(start)[:3] == [(1.0, 1.0, True), (1.0, 10.0, True), (1.0, 10.0, False)]
-    assert stages.tries(start._replace(penalty=1.0))[:2] == [(1.0, 1.0, True), (1.0, 10.0, True)]
+    assert stages.tries(start)[:3] == [
+        (1.0, 1.0, True),
+        (1.0, 10.0, True),
+        (1.0, 10.0, False),
+    ]
+    assert stages.tries(start._replace(penalty=1.0))[:2] == [
+        (1.0, 1.0, True),
+        (1.0, 10.0, True),
+    ]
 
 
 def test_weights_that_never_beat_the_linear_model_are_left_out():

@@ -1,4 +1,6 @@
-"""The five criteria, insertion and acceptance: every score against its definition in the paper, ties, bad input."""
+"""The five criteria, insertion and acceptance: every score against its definition in the paper,
+ties, bad input.
+"""
 
 from dataclasses import fields
 from itertools import pairwise
@@ -22,7 +24,9 @@ from sysid.gp.kernels import SquaredExponential
 from sysid.gp.online import OnlineGP
 
 each_criterion = pytest.mark.parametrize("criterion", CRITERIA, ids=criterion_name)
-each_reference = pytest.mark.parametrize("reference", list(rules.Reference), ids=lambda reference: reference.value)
+each_reference = pytest.mark.parametrize(
+    "reference", list(rules.Reference), ids=lambda reference: reference.value
+)
 thorough = settings(deadline=None, max_examples=50, derandomize=True)
 problems = {
     "seed": st.integers(0, 2**32 - 1),
@@ -33,12 +37,16 @@ problems = {
 
 
 def random_problem(seed, n, n_features, log_noise):
-    """GP of n points with a nonlinear target; noise variance 10**log_noise of the signal variance."""
+    """GP of n points with a nonlinear target; noise variance 10**log_noise of the signal
+    variance.
+    """
     rng = np.random.default_rng(seed)
     variance = float(10 ** rng.uniform(-2, 2))
     kernel = SquaredExponential(variance, rng.uniform(0.3, 2.0, size=n_features))
     x = rng.uniform(-2, 2, size=(n, n_features))
-    y = np.sqrt(variance) * (np.sin(2 * x.sum(axis=1)) + rng.normal(size=n) * (0.1 + np.sqrt(10**log_noise)))
+    y = np.sqrt(variance) * (
+        np.sin(2 * x.sum(axis=1)) + rng.normal(size=n) * (0.1 + np.sqrt(10**log_noise))
+    )
     return NaiveGP(kernel, variance * 10**log_noise, x, y)
 
 
@@ -55,7 +63,9 @@ def line_of(targets, **roles):
 
 
 def close(actual, expected, relative=1e-6):
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=relative * max(1e-6, np.abs(expected).max()))
+    np.testing.assert_allclose(
+        actual, expected, rtol=0, atol=relative * max(1e-6, np.abs(expected).max())
+    )
 
 
 @each_criterion
@@ -65,7 +75,9 @@ def test_the_lowest_score_with_the_candidate_leaves(criterion, seed, n, p, log_n
     """Scores are those of the paper up to a constant that the points of a set share."""
     model = random_problem(seed, n + 1, p, log_noise)
     gp = online(model, n, reduction=criterion)
-    naive = reduction_scores(criterion, model, n)  # the candidate, point n, is in the set but never removed
+    naive = reduction_scores(
+        criterion, model, n
+    )  # the candidate, point n, is in the set but never removed
     ours = gp.candidate_scores(model.inputs[n:], model.targets[n:])[0]
     close(ours - ours.mean(), naive - naive.mean(), 1e-5)
     report = gp.update(model.inputs[n], model.targets[n])
@@ -84,7 +96,8 @@ def test_acceptance_scores_are_those_of_the_paper(criterion, reference, seed, n,
     model = random_problem(seed, n, p, log_noise)
     acceptance = rules.ExceedsMinimum(criterion, reference)
     least = stored_acceptance_scores(acceptance, model).min()
-    x, y = np.random.default_rng(seed).uniform(-2, 2, size=p), float(model.targets[0])
+    x = np.random.default_rng(seed).uniform(-2, 2, size=p)
+    y = float(model.targets[0])
     mean, latent = model.predict_one(x)
     report = online(model, n, acceptance=acceptance).update(x, y)
     score = acceptance_score(criterion, y - mean, latent, model.noise_variance)
@@ -113,7 +126,9 @@ def test_a_surprising_point_is_worth_no_less(criterion):
 class Extreme(Oldest):
     """Points of target 0 are worth infinitely little, all others infinitely much."""
 
-    reduction = staticmethod(lambda residual, variance, noise_variance: np.inf if residual**2 > 0.1 else -np.inf)
+    reduction = staticmethod(
+        lambda residual, variance, noise_variance: np.inf if residual**2 > 0.1 else -np.inf
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +141,9 @@ class Extreme(Oldest):
         *((criterion, np.ones(9), [0, 1, 2, 0, 1, 2]) for criterion in CRITERIA),
     ],
 )
-def test_of_scores_within_a_relative_gap_of_1e_9_the_oldest_leaves_also_of_infinite_ones(criterion, targets, removed):
+def test_of_scores_within_a_relative_gap_of_1e_9_the_oldest_leaves_also_of_infinite_ones(
+    criterion, targets, removed
+):
     np.testing.assert_array_equal(line_of(targets, reduction=criterion)["removed"][3:], removed)
 
 
@@ -149,7 +166,12 @@ def test_of_scores_within_a_relative_gap_of_1e_9_the_oldest_leaves_also_of_infin
     ],
 )
 def test_variance_must_exceed_and_error_must_reach_its_threshold(insertion, target, inserted):
-    gp = OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=2, insertion=insertion)
+    gp = OnlineGP(
+        SquaredExponential(1.0, [1.0]),
+        noise_variance=0.1,
+        budget=2,
+        insertion=insertion,
+    )
     report = gp.update([0.3], target)
     assert (report.mean, report.variance) == (0.0, 1.0)
     assert report.inserted is inserted

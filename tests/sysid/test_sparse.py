@@ -1,4 +1,6 @@
-"""Sparse GPs: against dense formulas, finite differences and the exact GP; training; memory; errors."""
+"""Sparse GPs: against dense formulas, finite differences and the exact GP; training; memory;
+errors.
+"""
 
 import tracemalloc
 from dataclasses import replace
@@ -16,7 +18,8 @@ from sysid.gp.sparse import Approximation, InducingPoints, SparseGP, fit_sparse
 from sysid.gp.training import MaximumAPosteriori, MaximumLikelihood
 
 START = MaximumLikelihood(n_initial=30, restarts=2)
-PLANE, LINE = SquaredExponential(1.0, [1.0, 1.0]), Linear(0.5, [1.5, 0.5])
+PLANE = SquaredExponential(1.0, [1.0, 1.0])
+LINE = Linear(0.5, [1.5, 0.5])
 
 both = pytest.mark.parametrize("approximation", list(Approximation))
 thorough = settings(deadline=None, derandomize=True, max_examples=12)
@@ -33,8 +36,11 @@ cases = {
 def random_case(seed, n, m, p, log_noise):
     rng = np.random.default_rng(seed)
     kernel = SquaredExponential(10 ** rng.uniform(-2, 2), rng.uniform(0.5, 3.0, size=p))
-    x, points = rng.uniform(-2, 2, size=(n, p)), rng.uniform(-2, 2, size=(m, p))
-    y = np.sqrt(kernel.variance) * (np.sin(x.sum(axis=1)) + rng.normal(size=n) * np.sqrt(10**log_noise))
+    x = rng.uniform(-2, 2, size=(n, p))
+    points = rng.uniform(-2, 2, size=(m, p))
+    y = np.sqrt(kernel.variance) * (
+        np.sin(x.sum(axis=1)) + rng.normal(size=n) * np.sqrt(10**log_noise)
+    )
     return kernel, kernel.variance * 10**log_noise, points, x, y
 
 
@@ -42,22 +48,35 @@ def separated_case(n=25):
     """Samples far enough apart for no jitter on the covariance."""
     rng = np.random.default_rng(5)
     x = np.linspace(-6, 6, n)[:, None] + rng.uniform(-0.05, 0.05, size=(n, 1))
-    return SquaredExponential(1.7, [0.6]), 0.03, x, np.sin(x[:, 0]) + 0.2 * rng.normal(size=n)
+    return (
+        SquaredExponential(1.7, [0.6]),
+        0.03,
+        x,
+        np.sin(x[:, 0]) + 0.2 * rng.normal(size=n),
+    )
 
 
 def dense(prior, x, y, new):
     """Objective, mean and latent variance with n x n inverses, as the papers print them."""
-    kernel, z, s2 = prior.kernel, prior.points, prior.noise_variance
+    kernel = prior.kernel
+    z = prior.points
+    s2 = prior.noise_variance
     kuu = covariance(kernel, z, z)
     kuu += prior.jitter * np.mean(np.diag(kuu)) * np.eye(len(z))
-    kuf, kus = covariance(kernel, z, x), covariance(kernel, z, new)
-    q, cross = kuf.T @ np.linalg.solve(kuu, kuf), kus.T @ np.linalg.solve(kuu, kuf)
+    kuf = covariance(kernel, z, x)
+    kus = covariance(kernel, z, new)
+    q = kuf.T @ np.linalg.solve(kuu, kuf)
+    cross = kus.T @ np.linalg.solve(kuu, kuf)
     unexplained = np.diag(covariance(kernel, x, x)) - np.diag(q)
     if prior.approximation is Approximation.fitc:
-        ky, penalty = q + np.diag(unexplained + s2), 0.0
+        ky = q + np.diag(unexplained + s2)
+        penalty = 0.0
     else:
-        ky, penalty = q + s2 * np.eye(len(x)), unexplained.sum() / (2 * s2)
-    log_density = -0.5 * (y @ np.linalg.solve(ky, y) + np.linalg.slogdet(ky)[1] + len(y) * np.log(2 * np.pi))
+        ky = q + s2 * np.eye(len(x))
+        penalty = unexplained.sum() / (2 * s2)
+    log_density = -0.5 * (
+        y @ np.linalg.solve(ky, y) + np.linalg.slogdet(ky)[1] + len(y) * np.log(2 * np.pi)
+    )
     variance = np.diag(covariance(kernel, new, new)) - np.diag(cross @ np.linalg.solve(ky, cross.T))
     return log_density - penalty, cross @ np.linalg.solve(ky, y), variance
 
@@ -79,20 +98,33 @@ def test_objective_posterior_and_gradient_are_those_of_the_dense_formulas(
     value, gradient, moved = prior.log_likelihood(x, y)
     assert value == model.posterior.log_likelihood == pytest.approx(objective, rel=1e-7, abs=1e-6)
     np.testing.assert_allclose(model.predict(new)[0], mean, rtol=1e-6, atol=1e-6 * np.abs(y).max())
-    np.testing.assert_allclose(model.predict(new)[1], variance, rtol=1e-6, atol=1e-7 * kernel.variance)
+    np.testing.assert_allclose(
+        model.predict(new)[1], variance, rtol=1e-6, atol=1e-7 * kernel.variance
+    )
 
     def at(values):
-        changed, z = kernel.with_log_hyperparameters(values[: p + 1]), values[p + 2 :].reshape(m, p)
-        return InducingPoints(changed, np.exp(values[p + 1]), z, approximation, jitter).posterior(x, y).log_likelihood
+        changed = kernel.with_log_hyperparameters(values[: p + 1])
+        z = values[p + 2 :].reshape(m, p)
+        return (
+            InducingPoints(changed, np.exp(values[p + 1]), z, approximation, jitter)
+            .posterior(x, y)
+            .log_likelihood
+        )
 
     start = np.concatenate([kernel.log_hyperparameters(), [np.log(noise_variance)], points.ravel()])
     numerical = finite_differences(at, start, 1e-4)
     found = np.append(gradient, moved.ravel())
-    np.testing.assert_allclose(found, numerical, rtol=1e-4, atol=1e-6 * max(1.0, np.abs(numerical).max()))
+    np.testing.assert_allclose(
+        found, numerical, rtol=1e-4, atol=1e-6 * max(1.0, np.abs(numerical).max())
+    )
 
 
 @both
-@pytest.mark.parametrize("kernel", [Matern52(2.0, [1.0, 2.0]), Sum([LINE, PLANE]), Product([LINE, PLANE])], ids=repr)
+@pytest.mark.parametrize(
+    "kernel",
+    [Matern52(2.0, [1.0, 2.0]), Sum([LINE, PLANE]), Product([LINE, PLANE])],
+    ids=repr,
+)
 def test_objective_and_gradient_of_every_kernel(approximation, kernel):
     _, _, points, x, y = random_case(3, 40, 6, 2, -1.0)
     prior = InducingPoints(kernel, 0.2, points, approximation, jitter=1e-3, block_size=16)
@@ -101,7 +133,11 @@ def test_objective_and_gradient_of_every_kernel(approximation, kernel):
 
     def at(values):
         changed = kernel.with_log_hyperparameters(values[:-1])
-        return replace(prior, kernel=changed, noise_variance=np.exp(values[-1])).posterior(x, y).log_likelihood
+        return (
+            replace(prior, kernel=changed, noise_variance=np.exp(values[-1]))
+            .posterior(x, y)
+            .log_likelihood
+        )
 
     numerical = finite_differences(at, np.append(kernel.log_hyperparameters(), np.log(0.2)), 1e-4)
     np.testing.assert_allclose(gradient, numerical, rtol=1e-5, atol=1e-6 * np.abs(numerical).max())
@@ -118,7 +154,9 @@ def test_inducing_points_at_the_data_give_the_exact_gp(approximation):
     np.testing.assert_allclose(gradient, exact.gradient, rtol=1e-7)
     new = np.linspace(-8, 8, 50)[:, None]
     expected = NaiveGP(kernel, noise_variance, x, y).predict(new)
-    np.testing.assert_allclose(SparseGP.condition(prior, x, y).predict(new), expected, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(
+        SparseGP.condition(prior, x, y).predict(new), expected, rtol=1e-8, atol=1e-9
+    )
     if approximation is Approximation.vfe:  # the bound is tight: no point wants to move
         np.testing.assert_allclose(moved, 0.0, atol=1e-8)
 
@@ -126,16 +164,25 @@ def test_inducing_points_at_the_data_give_the_exact_gp(approximation):
 @both
 def test_block_size_and_an_offset_of_the_features_do_not_matter(approximation):
     kernel, noise_variance, points, x, y = random_case(7, 30, 6, 2, -1.0)
-    x, points = (np.round(values * 2.0**20) / 2.0**20 for values in (x, points))  # offsets are added exactly
+    x, points = (
+        np.round(values * 2.0**20) / 2.0**20 for values in (x, points)
+    )  # offsets are added exactly
     first, *others = (
-        (prior.log_likelihood(x + offset, y), SparseGP.condition(prior, x + offset, y).predict(x + offset))
+        (
+            prior.log_likelihood(x + offset, y),
+            SparseGP.condition(prior, x + offset, y).predict(x + offset),
+        )
         for size, offset in ((512, 0.0), (1, 0.0), (7, 0.0), (512, 2.0**20))
-        for prior in [InducingPoints(kernel, noise_variance, points + offset, approximation, block_size=size)]
+        for prior in [
+            InducingPoints(kernel, noise_variance, points + offset, approximation, block_size=size)
+        ]
     )
     for likelihood, prediction in others:
         assert likelihood.value == pytest.approx(first[0].value, rel=1e-11)
         np.testing.assert_allclose(likelihood.gradient, first[0].gradient, rtol=1e-6, atol=1e-7)
-        np.testing.assert_allclose(likelihood.point_gradient, first[0].point_gradient, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(
+            likelihood.point_gradient, first[0].point_gradient, rtol=1e-6, atol=1e-7
+        )
         np.testing.assert_allclose(prediction, first[1], rtol=1e-8, atol=1e-10)
 
 
@@ -151,8 +198,12 @@ def test_variances_below_zero_by_rounding_are_reported():
 @pytest.mark.parametrize("approximation", Approximation)
 def test_what_is_kept_between_two_passes_changes_no_bit(approximation, monkeypatch):
     rng = np.random.default_rng(0)
-    x, y, found = rng.normal(size=(90, 2)), rng.normal(size=90), []
-    prior = InducingPoints(SquaredExponential(1.0, [1.0, 2.0]), 0.1, x[:7], approximation, block_size=20)
+    x = rng.normal(size=(90, 2))
+    y = rng.normal(size=90)
+    found = []
+    prior = InducingPoints(
+        SquaredExponential(1.0, [1.0, 2.0]), 0.1, x[:7], approximation, block_size=20
+    )
     for most in (90 * 7, 90 * 7 - 1):
         monkeypatch.setattr(sparse, "MOST_KEPT", most)
         found.append(prior.log_likelihood(x, y))
@@ -161,9 +212,14 @@ def test_what_is_kept_between_two_passes_changes_no_bit(approximation, monkeypat
 
 
 def test_memory_does_not_grow_with_samples_times_inducing_points():
-    n, m, rng = 50_000, 50, np.random.default_rng(0)
-    x, y = rng.normal(size=(n, 1)), rng.normal(size=n)
-    prior = InducingPoints(SquaredExponential(1.0, [1.0]), 0.1, rng.normal(size=(m, 1)), block_size=m)
+    n = 50_000
+    m = 50
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, 1))
+    y = rng.normal(size=n)
+    prior = InducingPoints(
+        SquaredExponential(1.0, [1.0]), 0.1, rng.normal(size=(m, 1)), block_size=m
+    )
     prior.log_likelihood(x[:m], y[:m])  # compiled by now
     tracemalloc.start()
     prior.log_likelihood(x, y)
@@ -187,7 +243,9 @@ def test_trained_bound_comes_close_to_the_likelihood_of_the_exact_gp():
     fit = fit_sparse(x, y, n_inducing=12, training=START)
     assert (fit.converged, fit.warnings) == (True, ())
     assert exact.log_likelihood - 0.1 < fit.objective <= exact.log_likelihood + 1e-6
-    np.testing.assert_allclose(fit.model.prior.kernel.length_scales, exact.kernel.length_scales, rtol=0.02)
+    np.testing.assert_allclose(
+        fit.model.prior.kernel.length_scales, exact.kernel.length_scales, rtol=0.02
+    )
     assert fit.model.noise_variance == pytest.approx(exact.noise_variance, rel=0.02)
     assert fit.model.prior.approximation is Approximation.vfe
 
@@ -213,7 +271,14 @@ def test_the_start_is_the_training_on_a_random_subset_of_the_seed():
 
     seen, (x, y) = [], wave()
     first, again, other = (
-        fit_sparse(x, y, n_inducing=6, training=Recorded(n_initial=n, restarts=1), max_iterations=3, seed=seed)
+        fit_sparse(
+            x,
+            y,
+            n_inducing=6,
+            training=Recorded(n_initial=n, restarts=1),
+            max_iterations=3,
+            seed=seed,
+        )
         for n, seed in ((20, 9), (20, 9), (500, 1))
     )
     assert seen == [(20, 20, 9), (20, 20, 9), (80, 80, 1)]
@@ -224,18 +289,30 @@ def test_the_start_is_the_training_on_a_random_subset_of_the_seed():
 
 def test_units_scale_out():
     x, y = wave(40)
-    x, y = np.repeat(np.column_stack([x, np.full(40, 3.0)]), 2, axis=0), np.repeat(y, 2)  # constant and duplicates
+    x, y = (
+        np.repeat(np.column_stack([x, np.full(40, 3.0)]), 2, axis=0),
+        np.repeat(y, 2),
+    )  # constant and duplicates
     fit = fit_sparse(x, y, n_inducing=8, training=START)
     scaled = fit_sparse(x * 2.0**20, y / 2.0**10, n_inducing=8, training=START)
-    np.testing.assert_allclose(scaled.model.prior.points / 2.0**20, fit.model.prior.points, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        scaled.model.prior.points / 2.0**20,
+        fit.model.prior.points,
+        rtol=1e-3,
+        atol=1e-3,
+    )
     assert scaled.objective == pytest.approx(fit.objective + len(y) * np.log(2.0**10), abs=0.01)
-    assert scaled.model.noise_variance * 2.0**20 == pytest.approx(fit.model.noise_variance, rel=1e-2)
+    assert scaled.model.noise_variance * 2.0**20 == pytest.approx(
+        fit.model.noise_variance, rel=1e-2
+    )
 
 
 def test_priors_and_bounds_of_the_training_hold_and_are_reported_as_is_an_early_end():
     x, y = wave()
     power = np.mean(y[np.random.default_rng(0).permutation(len(x))[:30]] ** 2)  # of the subset
-    training = MaximumAPosteriori(n_initial=30, restarts=1, noise_prior_median=0.5, noise_prior_std=1e-3)
+    training = MaximumAPosteriori(
+        n_initial=30, restarts=1, noise_prior_median=0.5, noise_prior_std=1e-3
+    )
     fit = fit_sparse(x, y, n_inducing=6, training=training)
     assert fit.model.noise_variance == pytest.approx(0.5 * power, rel=0.02)
     training = MaximumLikelihood(n_initial=30, restarts=1, variance_bounds=(0.1, 0.2))
@@ -250,13 +327,16 @@ def test_priors_and_bounds_of_the_training_hold_and_are_reported_as_is_an_early_
 def test_training_stops_where_ten_iterations_gain_too_little():
     x, y = wave()
     settings = {"n_inducing": 6, "training": START}
-    last, tolerance = fit_sparse(x, y, **settings), 0.05
+    last = fit_sparse(x, y, **settings)
+    tolerance = 0.05
     fit = fit_sparse(x, y, **settings, tolerance=tolerance)
     steps = fit.n_iterations
     assert 10 < steps < last.n_iterations
     assert (fit.converged, fit.warnings) == (True, ())
     ends = steps - 11, steps - 10, steps - 1, steps
-    first, second, third, fourth = (fit_sparse(x, y, **settings, max_iterations=k).objective for k in ends)
+    first, second, third, fourth = (
+        fit_sparse(x, y, **settings, max_iterations=k).objective for k in ends
+    )
     assert fourth == fit.objective
     assert fourth - second < tolerance * len(x) <= third - first
 
@@ -277,7 +357,9 @@ def test_training_stops_where_ten_iterations_gain_too_little():
 def test_settings_are_checked(name, values):
     for value in values:
         with pytest.raises((TypeError, ValueError), match=f"InducingPoints: {name}"):
-            InducingPoints(**{"kernel": PLANE, "noise_variance": 0.1, "points": np.eye(2)} | {name: value})
+            InducingPoints(
+                **{"kernel": PLANE, "noise_variance": 0.1, "points": np.eye(2)} | {name: value}
+            )
 
 
 def test_points_cannot_be_changed_from_outside_and_data_are_checked():
@@ -317,7 +399,11 @@ def test_points_cannot_be_changed_from_outside_and_data_are_checked():
     ],
 )
 def test_training_checks_its_arguments(name, values):
-    good = {"inputs": np.repeat(np.arange(10.0), 2)[:, None], "targets": np.ones(20), "n_inducing": 3}
+    good = {
+        "inputs": np.repeat(np.arange(10.0), 2)[:, None],
+        "targets": np.ones(20),
+        "n_inducing": 3,
+    }
     for value in values:
         with pytest.raises((TypeError, ValueError), match=name):
             fit_sparse(**good | {"training": START} | {name.partition("\\")[0]: value})

@@ -24,10 +24,17 @@ from sysid.store import read, read_groups, write, write_groups
 def example(n=2000):
     """One variable of every kind that a file can hold."""
     rng = np.random.default_rng(0)
-    flags = {"flag_values": np.array([0, 1, 2], dtype=np.int8), "flag_meanings": "kept inserted replaced"}
+    flags = {
+        "flag_values": np.array([0, 1, 2], dtype=np.int8),
+        "flag_meanings": "kept inserted replaced",
+    }
     return xr.Dataset(
         {
-            "regressor": (("sample", "feature"), rng.normal(size=(n, 3)), {"units": "K", "long_name": "lagged"}),
+            "regressor": (
+                ("sample", "feature"),
+                rng.normal(size=(n, 3)),
+                {"units": "K", "long_name": "lagged"},
+            ),
             "count": ("sample", np.arange(n) - 5),
             "accepted": ("sample", rng.random(n) > 0.5),
             "action": ("sample", rng.integers(0, 3, n).astype(np.int8), flags),
@@ -43,12 +50,21 @@ def example(n=2000):
             "time": ("sample", 0.1 * np.arange(n), {"units": "s", "long_name": "time"}),
             "unit": ("feature", ["K", "", "°C"]),
         },
-        attrs={"seed": 3, "wall_time": 0.25, "sizes": [1, 2], "names": ["a", "b"], "nothing": "", "big": 2**62},
+        attrs={
+            "seed": 3,
+            "wall_time": 0.25,
+            "sizes": [1, 2],
+            "names": ["a", "b"],
+            "nothing": "",
+            "big": 2**62,
+        },
     )
 
 
 def groups_example():
-    """Data sets of different lengths under names that are not in alphabetical order, and nested ones."""
+    """Data sets of different lengths under names that are not in alphabetical order, and nested
+    ones.
+    """
     records = {f"test/record_{i}": example(20 + i).assign_attrs(number=i) for i in (1, 0)}
     return {"validation": example(7), **records, "about/units": example(2000)}
 
@@ -94,33 +110,69 @@ def test_every_type_comes_back_and_the_data_set_is_not_changed(path):
     assert_same(back, original)
     assert back.action.attrs["flag_values"].dtype == np.int8
     if sys.platform == "linux":
-        assert not [fd for fd in Path("/proc/self/fd").iterdir() if os.path.realpath(fd) == str(path)]  # it is closed
+        assert not [
+            fd for fd in Path("/proc/self/fd").iterdir() if os.path.realpath(fd) == str(path)
+        ]  # it is closed
     assert files(path.parent) == ["run.nc"]
     path.with_name("plain").write_bytes(b"")
     assert path.stat().st_mode == path.with_name("plain").stat().st_mode
 
 
 @pytest.mark.parametrize("reproducible", [False, True])
-def test_the_file_says_where_it_comes_from_and_describes_itself_when_written_again(path, monkeypatch, reproducible):
+def test_the_file_says_where_it_comes_from_and_describes_itself_when_written_again(
+    path, monkeypatch, reproducible
+):
     text = "seed: 3\nsystem:\n  mass: 2.0  # kg ü\n" * 4000
     monkeypatch.setattr(store, "source_commit", lambda: "0" * 40)
-    write(example(5), path, kind="trajectory", attributes={"configuration": text, "seed": 4, "source": "test rig"})
+    write(
+        example(5),
+        path,
+        kind="trajectory",
+        attributes={"configuration": text, "seed": 4, "source": "test rig"},
+    )
     old = read(path, kind="trajectory")
-    expected = {"schema": "trajectory", "schema_version": store.SCHEMA_VERSION, "title": store.TITLES["trajectory"]}
-    expected |= {"Conventions": "CF-1.11", "source": "test rig", "configuration": text, "source_commit": "0" * 40}
+    expected = {
+        "schema": "trajectory",
+        "schema_version": store.SCHEMA_VERSION,
+        "title": store.TITLES["trajectory"],
+    }
+    expected |= {
+        "Conventions": "CF-1.11",
+        "source": "test rig",
+        "configuration": text,
+        "source_commit": "0" * 40,
+    }
     assert expected.items() <= old.attrs.items()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", old.attrs["creation_time"])
     versions = json.loads(old.attrs["package_versions"])
-    assert set(versions) == {"python", "sysid", "numpy", "scipy", "xarray", "netCDF4", "numba"}
+    assert set(versions) == {
+        "python",
+        "sysid",
+        "numpy",
+        "scipy",
+        "xarray",
+        "netCDF4",
+        "numba",
+    }
     assert versions["numpy"] == np.__version__
     monkeypatch.setattr(store, "source_commit", lambda: None)
     write(old, path, kind="result")
     new = read(path, kind="result")
     assert new.attrs["title"] == store.TITLES["result"]
     assert "source_commit" not in new.attrs
-    write_groups({"test/record_1": old}, path, kind="truth", attributes={"name": "tanks"}, reproducible=reproducible)
+    write_groups(
+        {"test/record_1": old},
+        path,
+        kind="truth",
+        attributes={"name": "tanks"},
+        reproducible=reproducible,
+    )
     with netCDF4.Dataset(path) as file:
-        assert (file.schema, file.title, file.getncattr("name")) == ("truth", store.TITLES["truth"], "tanks")
+        assert (file.schema, file.title, file.getncattr("name")) == (
+            "truth",
+            store.TITLES["truth"],
+            "tanks",
+        )
         assert ("creation_time" in file.ncattrs()) is not reproducible
     given = example(5).assign_attrs(source="test rig", configuration=text, seed=4)
     xr.testing.assert_identical(read_groups(path, kind="truth")["test/record_1"], given)
@@ -131,7 +183,8 @@ def test_groups_come_back_in_order_and_other_content_has_another_digest(path):
         assert write_groups(groups, path, kind="benchmark", reproducible=True) == path
         return store.header(path)
 
-    original, changed = groups_example(), groups_example()
+    original = groups_example()
+    changed = groups_example()
     changed["validation"]["regressor"][0, 0] += 1e-12
     first = write_example(original)
     back = read_groups(path, kind="benchmark")
@@ -146,13 +199,26 @@ def test_groups_come_back_in_order_and_other_content_has_another_digest(path):
     assert files(path.parent) == ["run.nc"]
 
 
-def test_numbers_are_checksummed_and_large_arrays_compressed_in_chunks_of_a_mebibyte(path):
+def test_numbers_are_checksummed_and_large_arrays_compressed_in_chunks_of_a_mebibyte(
+    path,
+):
     large = xr.Dataset({"large": (("t", "f"), np.zeros((35000, 12)))})
     write_groups({"here": example(), "there": large}, path, kind="benchmark")
     with netCDF4.Dataset(path) as file:
-        for name in ("regressor", "count", "accepted", "action", "gaps", "single", "small", "time"):
+        for name in (
+            "regressor",
+            "count",
+            "accepted",
+            "action",
+            "gaps",
+            "single",
+            "small",
+            "time",
+        ):
             assert file["here"][name].filters()["fletcher32"], name
-            assert file["here"][name].filters()["zlib"] is (name not in ("small", "accepted", "action")), name
+            assert file["here"][name].filters()["zlib"] is (
+                name not in ("small", "accepted", "action")
+            ), name
         assert file["here/regressor"].filters()["shuffle"]
         assert file["here/regressor"].chunking() == [2000, 3]
         assert file["there/large"].chunking() == [2**17 // 12, 12]
@@ -160,10 +226,19 @@ def test_numbers_are_checksummed_and_large_arrays_compressed_in_chunks_of_a_mebi
 
 @pytest.mark.parametrize(
     "attributes",
-    [{"units": "days since 2000-01-01"}, {"units": "seconds"}, {"scale_factor": 2.0}, {"missing_value": 1.0}],
+    [
+        {"units": "days since 2000-01-01"},
+        {"units": "seconds"},
+        {"scale_factor": 2.0},
+        {"missing_value": 1.0},
+    ],
 )
 def test_attributes_do_not_change_how_numbers_are_read(path, attributes):
-    write(xr.Dataset({"x": ("t", np.arange(3.0).astype(">f8"), attributes)}), path, kind="result")
+    write(
+        xr.Dataset({"x": ("t", np.arange(3.0).astype(">f8"), attributes)}),
+        path,
+        kind="result",
+    )
     back = read(path, kind="result").x
     assert back.values.tolist() == [0.0, 1.0, 2.0]
     assert back.attrs == attributes
@@ -173,14 +248,26 @@ def test_attributes_do_not_change_how_numbers_are_read(path, attributes):
 
 
 def git(folder, *arguments):
-    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
-    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+    identity = (
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@example.org",
+        "-c",
+        "commit.gpgsign=false",
+    )
+    subprocess.run(
+        ["git", "-C", str(folder), *identity, *arguments],
+        check=True,
+        capture_output=True,
+    )
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def test_source_commit_is_that_of_the_packages_own_checkout(tmp_path, monkeypatch):
     commit = store.source_commit.__wrapped__
-    package, nested = tmp_path / "sysid", tmp_path / "lib" / "site-packages" / "sysid"
+    package = tmp_path / "sysid"
+    nested = tmp_path / "lib" / "site-packages" / "sysid"
     for folder in (package, nested):
         folder.mkdir(parents=True)
     assert commit(package) is None  # no checkout
@@ -208,7 +295,21 @@ def test_source_commit_is_that_of_the_packages_own_checkout(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "value", [True, np.True_, None, {"a": 1}, [], ["one"], [1, "a"], [[1, 2], [3, 4]], [True, False], 2**70, 1j, b"x"]
+    "value",
+    [
+        True,
+        np.True_,
+        None,
+        {"a": 1},
+        [],
+        ["one"],
+        [1, "a"],
+        [[1, 2], [3, 4]],
+        [True, False],
+        2**70,
+        1j,
+        b"x",
+    ],
 )
 def test_attributes_that_would_not_come_back_are_refused(path, value):
     with pytest.raises(TypeError, match=r"'option' of the data set"):
@@ -221,7 +322,13 @@ def test_attributes_that_would_not_come_back_are_refused(path, value):
 
 
 @pytest.mark.parametrize(
-    "values", [np.zeros(2, dtype=complex), np.zeros(2, "M8[ns]"), np.array([{}, None]), np.zeros(2, dtype=np.float16)]
+    "values",
+    [
+        np.zeros(2, dtype=complex),
+        np.zeros(2, "M8[ns]"),
+        np.array([{}, None]),
+        np.zeros(2, dtype=np.float16),
+    ],
 )
 def test_variables_that_would_not_come_back_are_refused(path, values):
     bad = xr.Dataset({"x": ("t", values)})
@@ -230,11 +337,19 @@ def test_variables_that_would_not_come_back_are_refused(path, values):
     assert files(path.parent) == []
 
 
-@pytest.mark.parametrize("names", [[], [""], ["a//b"], ["/a"], [3], ["test", "test/record"], ["test/record", "test"]])
+@pytest.mark.parametrize(
+    "names",
+    [[], [""], ["a//b"], ["/a"], [3], ["test", "test/record"], ["test/record", "test"]],
+)
 def test_names_and_groups_that_cannot_be_stored_are_refused(path, previous, names):
-    with pytest.raises(ValueError, match=r"at least one group|name is text|'test' cannot be stored"):
+    with pytest.raises(
+        ValueError, match=r"at least one group|name is text|'test' cannot be stored"
+    ):
         write_groups(dict.fromkeys(names, example(3)), path, kind="benchmark")
-    for dataset, attributes in ((xr.Dataset({"a/b": 1.0}), {}), (xr.Dataset(), {"": 1.0})):
+    for dataset, attributes in (
+        (xr.Dataset({"a/b": 1.0}), {}),
+        (xr.Dataset(), {"": 1.0}),
+    ):
         with pytest.raises(ValueError, match="name is text"):
             write(dataset, path, kind="result", attributes=attributes)
     assert path.read_bytes() == previous
@@ -242,7 +357,10 @@ def test_names_and_groups_that_cannot_be_stored_are_refused(path, previous, name
 
 
 def test_unknown_kind_and_taken_attributes_are_refused(path):
-    for call in (lambda: write(example(5), path, kind="gp"), lambda: read(path, kind="gp")):
+    for call in (
+        lambda: write(example(5), path, kind="gp"),
+        lambda: read(path, kind="gp"),
+    ):
         with pytest.raises(ValueError, match=r"kind .*'gp'"):
             call()
     with pytest.raises(ValueError, match="schema_version"):
@@ -283,12 +401,15 @@ for number in range(10**6):
 @pytest.mark.slow
 def test_kills_of_a_writer_leave_whole_files_only(path):
     """22 SIGKILLs while files of the same name are written one after the other."""
-    random, n_cut = np.random.default_rng(0), 0
+    random = np.random.default_rng(0)
+    n_cut = 0
     for _ in range(22):
         before = path.stat().st_ino if path.exists() else 0
         with subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) as process:
             deadline = time.monotonic() + 60
-            while (path.stat().st_ino if path.exists() else 0) == before and time.monotonic() < deadline:
+            while (
+                path.stat().st_ino if path.exists() else 0
+            ) == before and time.monotonic() < deadline:
                 time.sleep(0.005)
             time.sleep(random.uniform(0.0, 0.2))
             process.kill()
@@ -304,7 +425,8 @@ def test_kills_of_a_writer_leave_whole_files_only(path):
 
 @pytest.mark.skipif(os.name != "posix", reason="folders can be opened on POSIX only")
 def test_the_folder_is_flushed_after_the_rename(path, monkeypatch):
-    flushed, flush = [], os.fsync
+    flushed = []
+    flush = os.fsync
 
     def note(handle):
         flushed.append((stat.S_ISDIR(os.fstat(handle).st_mode), path.exists()))
@@ -318,7 +440,10 @@ def test_the_folder_is_flushed_after_the_rename(path, monkeypatch):
 # --- reading that is refused ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("content", [None, b"", b"no NetCDF" * 99, b"\x89HDF\r\n\x1a\n" + bytes(500), b"CDF\x01\xff"])
+@pytest.mark.parametrize(
+    "content",
+    [None, b"", b"no NetCDF" * 99, b"\x89HDF\r\n\x1a\n" + bytes(500), b"CDF\x01\xff"],
+)
 def test_missing_files_and_other_formats_are_refused(path, content):
     if content is not None:
         path.write_bytes(content)
@@ -330,7 +455,9 @@ def test_missing_files_and_other_formats_are_refused(path, content):
 @pytest.mark.parametrize("n", [8, 50_000])
 @pytest.mark.parametrize("has_groups", [False, True])
 def test_a_cut_file_and_a_flipped_bit_are_noticed(path, n, has_groups):
-    values = np.random.default_rng(0).integers(0, 256, n).astype(np.uint8)  # zlib keeps such bytes as they are
+    values = (
+        np.random.default_rng(0).integers(0, 256, n).astype(np.uint8)
+    )  # zlib keeps such bytes as they are
     data = xr.Dataset({"x": ("t", values)})
     if has_groups:
         write_groups({"good": example(5), "bad": data}, path, kind="result")
@@ -358,9 +485,21 @@ def test_an_error_of_our_own_is_not_the_files_fault(path, monkeypatch):
         (read, {"schema_version": None}, "another origin"),
         (read, {"schema": None}, "another origin"),
         (read, {"schema_version": "two"}, "another origin"),
-        (read, {"schema_version": store.SCHEMA_VERSION + 1}, f"schema_version {store.SCHEMA_VERSION + 1}, newer"),
-        (read, {"schema_version": store.SCHEMA_VERSION - 1}, f"schema_version {store.SCHEMA_VERSION - 1}, older"),
-        (read, {"schema_version": 0}, r"schema_version 0, older than this sysid reads \(3\): .*make it anew"),
+        (
+            read,
+            {"schema_version": store.SCHEMA_VERSION + 1},
+            f"schema_version {store.SCHEMA_VERSION + 1}, newer",
+        ),
+        (
+            read,
+            {"schema_version": store.SCHEMA_VERSION - 1},
+            f"schema_version {store.SCHEMA_VERSION - 1}, older",
+        ),
+        (
+            read,
+            {"schema_version": 0},
+            r"schema_version 0, older than this sysid reads \(3\): .*make it anew",
+        ),
         (read_groups, {"group_names": "no list"}, "damaged"),
         (read_groups, {"group_names": 3}, "damaged"),
         (read, {}, None),
@@ -368,7 +507,10 @@ def test_an_error_of_our_own_is_not_the_files_fault(path, monkeypatch):
 )
 def test_files_of_another_origin_or_version_are_refused(path, call, attributes, message):
     stated = {"schema": "result", "schema_version": store.SCHEMA_VERSION} | attributes
-    data = xr.Dataset({"x": 1.0}, attrs={name: value for name, value in stated.items() if value is not None})
+    data = xr.Dataset(
+        {"x": 1.0},
+        attrs={name: value for name, value in stated.items() if value is not None},
+    )
     data.to_netcdf(path, engine="netcdf4")
     if message is None:
         assert read(path, kind="result").x == 1.0
@@ -379,10 +521,16 @@ def test_files_of_another_origin_or_version_are_refused(path, call, attributes, 
 
 def test_files_of_another_kind_or_form_are_refused(path):
     write(example(5), path, kind="trajectory")
-    for call, kind, message in ((read, "model", "kind='trajectory'"), (read_groups, "trajectory", r"store\.read$")):
+    for call, kind, message in (
+        (read, "model", "kind='trajectory'"),
+        (read_groups, "trajectory", r"store\.read$"),
+    ):
         with pytest.raises(StoreError, match=message):
             call(path, kind=kind)
     write_groups({"test": example(5)}, path, kind="narx")
-    for call, kind, message in ((read, "narx", r"store\.read_groups"), (read_groups, "truth", "kind='narx'")):
+    for call, kind, message in (
+        (read, "narx", r"store\.read_groups"),
+        (read_groups, "truth", "kind='narx'"),
+    ):
         with pytest.raises(StoreError, match=message):
             call(path, kind=kind)

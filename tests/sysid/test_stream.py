@@ -42,14 +42,17 @@ def test_the_loop_is_lazy():
 
 @pytest.mark.parametrize("size", [1, 7, 250])
 def test_blocks_of_samples_take_the_way_of_single_ones(size):
-    """The live loop and a record in blocks: the same rows and the same record, bit for bit, gaps included."""
+    """The live loop and a record in blocks: the same rows and the same record, bit for bit, gaps
+    included.
+    """
     y, u = record(120)
     y[60] = np.nan
     settings = Settings(training=QUICK, budget=15, **RULES)
     found, rows, one, window = run(SKIP, settings, y, u)
     cuts = range(0, 120, size)
     blocks = [Sample(0.0, y[k : k + size, None], u[k : k + size, None]) for k in cuts]
-    other, twin = Identification(SKIP, settings), LagWindow(SKIP)
+    other = Identification(SKIP, settings)
+    twin = LagWindow(SKIP)
     theirs, record_of_blocks = learn(blocks, other, twin)
     for ours, block in zip(rows, theirs, strict=True):
         assert ours.tobytes() == block.tobytes()
@@ -59,14 +62,20 @@ def test_blocks_of_samples_take_the_way_of_single_ones(size):
 
 
 def test_a_block_corrects_the_last_row_of_the_block_before():
-    """The plant jumps at the end of a block: the sample is learned with the next one, and its record is a value."""
+    """The plant jumps at the end of a block: the sample is learned with the next one, and its
+    record is a value.
+    """
     rng = np.random.default_rng(0)
-    u, y = rng.uniform(-1, 1, 120), np.zeros(120)
+    u = rng.uniform(-1, 1, 120)
+    y = np.zeros(120)
     for k in range(1, 120):
         y[k] = 0.7 * y[k - 1] + np.tanh(u[k - 1]) + 0.02 * rng.normal() + 3.0 * (k == 79)
     settings = Settings(training=replace(QUICK, n_initial=40), budget=30)
     one, _, _, _ = run(NARX, settings, y, u)
-    ends = Sample(0.0, y[:80, None], u[:80, None]), Sample(0.0, y[80:, None], u[80:, None])
+    ends = (
+        Sample(0.0, y[:80, None], u[:80, None]),
+        Sample(0.0, y[80:, None], u[80:, None]),
+    )
     first, second = learn_from(ends, Identification(NARX, settings), LagWindow(NARX), **NAMES)
     assert first.correction is None
     assert first.record["outlier"][-1]
@@ -77,7 +86,12 @@ def test_a_block_corrects_the_last_row_of_the_block_before():
     assert_same(whole, one)
 
 
-GAPS = [("y", slice(20, 21), 3), ("u", slice(20, 21), 1), ("u", slice(39, 40), 0), ("y", slice(25, 35), 12)]
+GAPS = [
+    ("y", slice(20, 21), 3),
+    ("u", slice(20, 21), 1),
+    ("u", slice(39, 40), 0),
+    ("y", slice(25, 35), 12),
+]
 
 
 @pytest.mark.parametrize(("signal", "gap", "lost"), GAPS)
@@ -99,13 +113,20 @@ def test_gaps_are_skipped_and_counted(signal, gap, lost):
 def test_columns_are_found_by_name_and_what_is_missing_is_named():
     y, u = record(40)
     wide = [
-        sample._replace(output=np.append(9.0, sample.output), input=np.append(sample.input, [7.0, 8.0]))
+        sample._replace(
+            output=np.append(9.0, sample.output),
+            input=np.append(sample.input, [7.0, 8.0]),
+        )
         for sample in stream(y, u)
     ]
-    settings, names = Settings(training=FIXED, budget=10), {"outputs": ["other", "y"], "inputs": ["u", "v", "w"]}
+    settings = Settings(training=FIXED, budget=10)
+    names = {"outputs": ["other", "y"], "inputs": ["u", "v", "w"]}
     _, found = learn(wide, Identification(NARX, settings), LagWindow(NARX), **names)
     assert_same(found, run(NARX, settings, y, u)[0])
-    for change, words in (({"outputs": ["z"]}, r"outputs \['y'\].*\['z'\]"), ({"inputs": []}, r"inputs \['u'\]")):
+    for change, words in (
+        ({"outputs": ["z"]}, r"outputs \['y'\].*\['z'\]"),
+        ({"inputs": []}, r"inputs \['u'\]"),
+    ):
         with pytest.raises(ValueError, match=words):
             learn(wide, Identification(NARX, settings), LagWindow(NARX), **change)
     y[20] = np.inf

@@ -1,4 +1,6 @@
-"""Training: objective and gradient, starts and bounds, recovery, optimality, units, odd data, start data, selection."""
+"""Training: objective and gradient, starts and bounds, recovery, optimality, units, odd data, start
+data, selection.
+"""
 
 import math
 from functools import partial
@@ -6,11 +8,25 @@ from functools import partial
 import numpy as np
 import pytest
 import xarray as xr
-from naive import CRITERIA, NaiveGP, backward_elimination, covariance, criterion_name, finite_differences
+from naive import (
+    CRITERIA,
+    NaiveGP,
+    backward_elimination,
+    covariance,
+    criterion_name,
+    finite_differences,
+)
 from scipy.optimize import rosen, rosen_der
 
 from sysid.gp.affine_map import AffineMap, Projection, Scaling
-from sysid.gp.kernels import Linear, Matern32, Matern52, Product, SquaredExponential, Sum
+from sysid.gp.kernels import (
+    Linear,
+    Matern32,
+    Matern52,
+    Product,
+    SquaredExponential,
+    Sum,
+)
 from sysid.gp.marginal_likelihood import log_marginal_likelihood, minimise
 from sysid.gp.mean import ConstantMean, LinearMean, ZeroMean
 from sysid.gp.online import OnlineGP
@@ -46,7 +62,9 @@ def gp_sample(kernel, noise_variance, seed, n=150):
     """Inputs and targets drawn from the prior itself."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(-2, 2, size=(n, kernel.n_features))
-    return x, np.linalg.cholesky(covariance(kernel, x, x) + noise_variance * np.eye(n)) @ rng.normal(size=n)
+    return x, np.linalg.cholesky(
+        covariance(kernel, x, x) + noise_variance * np.eye(n)
+    ) @ rng.normal(size=n)
 
 
 def smooth_sample(length_scales, noise_variance, seed, n=150):
@@ -91,21 +109,27 @@ def test_a_prior_holds_length_scales_and_weights_to_its_medians(form):
     space = problem.space
     held = np.isfinite(space.stds)
     ending = np.array([name.rpartition(": ")[2] for name in problem.unit.hyperparameter_names])
-    assert all(name.startswith(("length scale", "weight variance", "offset")) for name in ending[held])
+    assert all(
+        name.startswith(("length scale", "weight variance", "offset")) for name in ending[held]
+    )
     assert not any(name.startswith(("length", "weight")) for name in ending[~held])
     x = np.append(space.start, 0.0)
     x[:-1][held] = space.medians[held]
     for moved in (0.0, 0.5):
         x[np.argmax(held)] += moved
         x[-1] = np.log(0.1 * problem.expected.variance) - problem.unit.log_variance(x[:-1])[0]
-        assert problem.prior(x)[0] == pytest.approx(0.5 * (moved / space.stds[held][0]) ** 2, rel=1e-9, abs=1e-20)
+        assert problem.prior(x)[0] == pytest.approx(
+            0.5 * (moved / space.stds[held][0]) ** 2, rel=1e-9, abs=1e-20
+        )
 
 
 # --- starts and bounds ------------------------------------------------------------------------------
 
 
 @each_form
-def test_starts_lie_within_the_bounds_and_the_first_is_typical_then_follow_the_seed(form):
+def test_starts_lie_within_the_bounds_and_the_first_is_typical_then_follow_the_seed(
+    form,
+):
     problem = problem_of(form)
     low, high = problem.bounds.T
     runs = [problem.starts(3, np.random.default_rng(seed)) for seed in (0, 0, 1)]
@@ -118,16 +142,29 @@ def test_starts_lie_within_the_bounds_and_the_first_is_typical_then_follow_the_s
     assert np.all((drawn != runs[2][2])[low < high])
     kernel = problem.unit.with_log_hyperparameters(first[:-1])
     x = np.vstack([np.zeros(2), problem.expected.lengths])
-    assert 0.05 * problem.expected.variance < kernel(x, x).diagonal().max() < 20 * problem.expected.variance
+    assert (
+        0.05 * problem.expected.variance
+        < kernel(x, x).diagonal().max()
+        < 20 * problem.expected.variance
+    )
     if form is FORMS["sum"]:
-        half, scale = problem.expected.variance / 2, 2.0 * problem.expected.variance / np.var(problem.inputs, axis=0)
+        half = problem.expected.variance / 2
+        scale = 2.0 * problem.expected.variance / np.var(problem.inputs, axis=0)
         for start, factor in ((first, 1), (longer, 20)):
             linear, smooth = problem.kernel_and_noise(start)[0].parts
-            np.testing.assert_allclose(linear.parameters(), [half, *(scale / factor**2)], rtol=1e-12)
-            np.testing.assert_allclose(smooth.parameters(), [half, *(factor * problem.expected.lengths)], rtol=1e-12)
+            np.testing.assert_allclose(
+                linear.parameters(), [half, *(scale / factor**2)], rtol=1e-12
+            )
+            np.testing.assert_allclose(
+                smooth.parameters(),
+                [half, *(factor * problem.expected.lengths)],
+                rtol=1e-12,
+            )
 
 
-@pytest.mark.parametrize("further", [Linear(), Matern32(), FORMS["sum"]], ids=["linear", "matern_32", "sum"])
+@pytest.mark.parametrize(
+    "further", [Linear(), Matern32(), FORMS["sum"]], ids=["linear", "matern_32", "sum"]
+)
 def test_a_further_factor_has_no_unit_and_no_prior_on_its_fixed_scale(further):
     x, y = some_data()
     training = MaximumAPosteriori(kernel=Product([SquaredExponential(), further]))
@@ -152,7 +189,8 @@ def test_a_further_factor_has_no_unit_and_no_prior_on_its_fixed_scale(further):
 def test_hyperparameters_of_a_gp_sample_are_recovered_bit_for_bit_again(kind, noise_variance):
     truth = kind(1.0, [0.5, 1.5])
     x, y = gp_sample(truth, noise_variance, seed=1)
-    before, training = (x.tobytes(), y.tobytes()), MaximumLikelihood(kernel=kind(), restarts=3)
+    before = (x.tobytes(), y.tobytes())
+    training = MaximumLikelihood(kernel=kind(), restarts=3)
     result = training.train(x, y, seed=0)
     assert result == training.train(x.copy(), y.copy(), seed=0)
     assert (x.tobytes(), y.tobytes()) == before
@@ -171,8 +209,12 @@ def test_priors_hold_what_the_data_do_not_decide():
     x, y = smooth_sample([1.0], 1e-2, seed=21, n=12)
     x = np.column_stack([x, np.random.default_rng(22).normal(size=12)])
     plain = MaximumLikelihood().train(x, y, seed=0)
-    held = MaximumLikelihood(length_scale_prior_median=3.0, length_scale_prior_std=0.01).train(x, y, seed=0)
-    distances = [np.median(np.abs(column[:, None] - column)[np.triu_indices(12, 1)]) for column in x.T]
+    held = MaximumLikelihood(length_scale_prior_median=3.0, length_scale_prior_std=0.01).train(
+        x, y, seed=0
+    )
+    distances = [
+        np.median(np.abs(column[:, None] - column)[np.triu_indices(12, 1)]) for column in x.T
+    ]
     median = 3.0 * np.sqrt(2) * np.array(distances)
     np.testing.assert_allclose(held.kernel.length_scales, median, rtol=0.1)
     assert np.abs(np.log(plain.kernel.length_scales / median)).max() > 1.0
@@ -185,18 +227,28 @@ def test_priors_hold_what_the_data_do_not_decide():
 @pytest.mark.parametrize("form", [FORMS["squared_exponential"], FORMS["sum"], FORMS["product"]])
 def test_units_of_target_and_features_scale_out(form, kind):
     x, y = some_data(30)
-    training, new = kind(kernel=form, restarts=1), np.array([[0.3, 1.0], [2.0, -4.0]])
+    training = kind(kernel=form, restarts=1)
+    new = np.array([[0.3, 1.0], [2.0, -4.0]])
     result = training.train(x, y, seed=0)
     for factor, unit in ((1e-4, 1.0), (1e5, 1.0), (1.0, np.array([1e3, 1.0]))):
         scaled = training.train(unit * x, factor * y, seed=0)
-        assert scaled.log_likelihood == pytest.approx(result.log_likelihood - 30 * np.log(factor), abs=2e-2)
+        assert scaled.log_likelihood == pytest.approx(
+            result.log_likelihood - 30 * np.log(factor), abs=2e-2
+        )
         assert scaled.noise_variance == pytest.approx(factor**2 * result.noise_variance, rel=5e-2)
-        np.testing.assert_allclose(scaled.kernel(unit * new, unit * new), factor**2 * result.kernel(new, new), rtol=0.1)
+        np.testing.assert_allclose(
+            scaled.kernel(unit * new, unit * new),
+            factor**2 * result.kernel(new, new),
+            rtol=0.1,
+        )
 
 
 ODD = {
     "constant feature": lambda x, y: (np.column_stack([x, np.full(len(y), 3.0)]), y),
-    "almost constant feature": lambda x, y: (np.column_stack([x, np.full(len(y), 0.1)]), y),
+    "almost constant feature": lambda x, y: (
+        np.column_stack([x, np.full(len(y), 0.1)]),
+        y,
+    ),
     "duplicate rows": lambda x, y: (np.repeat(x, 3, axis=0), np.repeat(y, 3)),
     "target of zeros": lambda x, y: (x, 0.0 * y),
     "constant target": lambda x, y: (x, 0.0 * y + 5.0),
@@ -208,7 +260,11 @@ ODD = {
 @pytest.mark.parametrize(
     ("kind", "form", "change"),
     [
-        *((kind, SquaredExponential(), change) for kind in (MaximumLikelihood, MaximumAPosteriori) for change in ODD),
+        *(
+            (kind, SquaredExponential(), change)
+            for kind in (MaximumLikelihood, MaximumAPosteriori)
+            for change in ODD
+        ),
         *((MaximumLikelihood, form, "no noise") for form in FORMS.values()),
     ],
 )
@@ -229,13 +285,20 @@ def test_a_bound_that_is_reached_is_reported():
     assert noise_free.noise_variance >= 1e-8 * noise_free.kernel.variance * (1 - 1e-9)
     assert "noise variance at its lower bound" in noise_free.warnings
     y = np.random.default_rng(0).normal(size=25)
-    noisy = MaximumLikelihood(noise_bounds=(1e-8, 1e-3), variance_bounds=(0.1, 0.2)).train(x, y, seed=0)
-    assert set(noisy.warnings) == {"signal variance at its upper bound", "noise variance at its upper bound"}
+    noisy = MaximumLikelihood(noise_bounds=(1e-8, 1e-3), variance_bounds=(0.1, 0.2)).train(
+        x, y, seed=0
+    )
+    assert set(noisy.warnings) == {
+        "signal variance at its upper bound",
+        "noise variance at its upper bound",
+    }
 
 
 # --- settings ---------------------------------------------------------------------------------------
 
-PARTS, PRIORS, MOMENTS = ("length_scale", "variance", "weight"), ("length_scale", "weight", "noise"), ("median", "std")
+PARTS = ("length_scale", "variance", "weight")
+PRIORS = ("length_scale", "weight", "noise")
+MOMENTS = ("median", "std")
 GIVEN = {"variance": 2.0, "length_scales": [1.0, 4.0], "noise_variance": 0.1}
 
 
@@ -243,12 +306,19 @@ GIVEN = {"variance": 2.0, "length_scales": [1.0, 4.0], "noise_variance": 0.1}
     ("form", "kernel"),
     [
         (Matern52(), Matern52(2.0, [1.0, 4.0])),
-        (FORMS["sum"], Sum([Linear(1.0, [1.0, 0.0625]), SquaredExponential(1.0, [1.0, 4.0])])),
-        (FORMS["product"], Product([Linear(2.0, [2.0, 0.125]), Matern52(1.0, [1.0, 4.0])])),
+        (
+            FORMS["sum"],
+            Sum([Linear(1.0, [1.0, 0.0625]), SquaredExponential(1.0, [1.0, 4.0])]),
+        ),
+        (
+            FORMS["product"],
+            Product([Linear(2.0, [2.0, 0.125]), Matern52(1.0, [1.0, 4.0])]),
+        ),
     ],
 )
 def test_fixed_returns_what_it_was_given(form, kernel):
-    x, y = np.zeros((0, 2)), np.zeros(0)
+    x = np.zeros((0, 2))
+    y = np.zeros(0)
     result = Fixed(**GIVEN, kernel=form).train(x, y, seed=0)
     assert (result.kernel, result.noise_variance, result.warnings) == (kernel, 0.1, ())
     assert np.isnan(result.log_likelihood)
@@ -264,12 +334,30 @@ def test_fixed_returns_what_it_was_given(form, kernel):
         (MaximumLikelihood, "n_initial", ["abc", 1]),
         (MaximumLikelihood, "restarts", [0]),
         (MaximumLikelihood, "max_iterations", [0]),
-        (MaximumLikelihood, "noise_bounds", [(1e-12, 1e-10), 3, (2.0, 1.0), (np.nan, 1.0)]),
+        (
+            MaximumLikelihood,
+            "noise_bounds",
+            [(1e-12, 1e-10), 3, (2.0, 1.0), (np.nan, 1.0)],
+        ),
         *((MaximumLikelihood, f"{name}_bounds", [(0.0, 1.0), (1.0, 1.0)]) for name in PARTS),
-        *((MaximumLikelihood, f"{name}_prior_{of}", [0.0, np.nan, ".inf"]) for name in PRIORS for of in MOMENTS),
+        *(
+            (MaximumLikelihood, f"{name}_prior_{of}", [0.0, np.nan, ".inf"])
+            for name in PRIORS
+            for of in MOMENTS
+        ),
         (partial(Fixed, **GIVEN), "n_initial", [-1]),
         *(
-            (make, "kernel", [SquaredExponential(1.0, [1.0]), SquaredExponential(2.0), Linear, "matern", None])
+            (
+                make,
+                "kernel",
+                [
+                    SquaredExponential(1.0, [1.0]),
+                    SquaredExponential(2.0),
+                    Linear,
+                    "matern",
+                    None,
+                ],
+            )
             for make in (MaximumLikelihood, MaximumAPosteriori, partial(Fixed, **GIVEN))
         ),
         (Backward, "max_samples", [1.5]),
@@ -282,7 +370,10 @@ def test_settings_are_checked(make, name, values):
 
 
 def test_settings_come_back_from_their_description_and_know_their_kind_of_kernel():
-    for training in (MaximumLikelihood(kernel=FORMS["nested"]), Fixed(**GIVEN, kernel=FORMS["sum"])):
+    for training in (
+        MaximumLikelihood(kernel=FORMS["nested"]),
+        Fixed(**GIVEN, kernel=FORMS["sum"]),
+    ):
         assert build(describe(training), Training) == training
     with pytest.raises(ValueError, match=r"Sum.*Matern52"):
         problem_of(FORMS["sum"]).logarithms(Matern52(1.0, [1.0, 1.0]), 0.1)
@@ -292,9 +383,13 @@ def test_settings_come_back_from_their_description_and_know_their_kind_of_kernel
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 20, np.inf])
-def test_the_minimum_within_the_bounds_is_found_unless_evaluations_or_iterations_end(most):
+def test_the_minimum_within_the_bounds_is_found_unless_evaluations_or_iterations_end(
+    most,
+):
     """Rosenbrock's function."""
-    values, start, wide = [], np.array([-1.2, 1.0]), np.array([[-5.0, 5.0], [-5.0, 5.0]])
+    values = []
+    start = np.array([-1.2, 1.0])
+    wide = np.array([[-5.0, 5.0], [-5.0, 5.0]])
 
     def cost(x):
         values.append(rosen(x))
@@ -313,7 +408,8 @@ def test_the_minimum_within_the_bounds_is_found_unless_evaluations_or_iterations
 
 # --- selection of the first dictionary --------------------------------------------------------------
 
-KERNEL, NOISE = SquaredExponential(1.3, [0.4, 0.9]), 0.01
+KERNEL = SquaredExponential(1.3, [0.4, 0.9])
+NOISE = 0.01
 
 
 def fill(selection, x, y, **rules):
@@ -321,7 +417,9 @@ def fill(selection, x, y, **rules):
 
 
 @pytest.mark.parametrize("criterion", CRITERIA, ids=criterion_name)
-def test_forward_adds_the_sample_of_highest_score_and_backward_removes_the_lowest(criterion):
+def test_forward_adds_the_sample_of_highest_score_and_backward_removes_the_lowest(
+    criterion,
+):
     """Refit from scratch for every candidate of every step."""
     x, y = some_data(25)
     chosen = []
@@ -337,7 +435,9 @@ def test_forward_adds_the_sample_of_highest_score_and_backward_removes_the_lowes
     np.testing.assert_array_equal(gp.targets, y[chosen])
     twice = np.repeat(x[:4], 3, axis=0), np.repeat(y[:4], 3)
     for selection in (Forward(), Backward()):  # all are kept if there is room
-        assert sorted(fill(selection, *twice, budget=12, reduction=criterion).targets) == sorted(twice[1])
+        assert sorted(fill(selection, *twice, budget=12, reduction=criterion).targets) == sorted(
+            twice[1]
+        )
     kept = fill(Backward(), x, y, budget=14, reduction=criterion)
     left = backward_elimination(criterion, NaiveGP(KERNEL, NOISE, x, y), 14)
     assert sorted(kept.targets) == sorted(y[left])
@@ -354,10 +454,17 @@ def test_forward_adds_the_sample_of_highest_score_and_backward_removes_the_lowes
 THIRDS = (1 / 3, 2 / 3)
 MATRIX = np.arange(6.0).reshape(2, 3) / 7
 SQUARED = SquaredExponential(0.1 + 0.2, THIRDS)
-REPORT = {"route": "A", "tried": [{"rmse": 1 / 7, "refusal": "", "n": 3, "none": None}], "limits": [-math.inf, 1.5]}
+REPORT = {
+    "route": "A",
+    "tried": [{"rmse": 1 / 7, "refusal": "", "n": 3, "none": None}],
+    "limits": [-math.inf, 1.5],
+}
 STARTS = {
     "nothing": Start(),
-    "scaling": Start(Scaling(np.array([0.1, 1e99]), np.array([1 / 3, 1.0]), (1,)), ConstantMean(math.pi)),
+    "scaling": Start(
+        Scaling(np.array([0.1, 1e99]), np.array([1 / 3, 1.0]), (1,)),
+        ConstantMean(math.pi),
+    ),
     "projection": Start(
         Projection(np.array([1 / 3, -0.0, 5e-324]), MATRIX),
         LinearMean((0.1, -0.2, 1e-300), 1 / 3),
@@ -366,14 +473,22 @@ STARTS = {
         (-math.inf, 10.0),
         REPORT,
     ),
-    "no points": Start(Scaling.identity(2), ZeroMean(), None, Points(np.empty((0, 2)), np.empty(0))),
+    "no points": Start(
+        Scaling.identity(2), ZeroMean(), None, Points(np.empty((0, 2)), np.empty(0))
+    ),
 }
 
 
 def bits(value):
     """Everything that distinguishes a value to the last bit, with types and layout."""
     if isinstance(value, np.ndarray):
-        return (str(value.dtype), value.shape, value.tobytes(), value.flags.c_contiguous, value.flags.f_contiguous)
+        return (
+            str(value.dtype),
+            value.shape,
+            value.tobytes(),
+            value.flags.c_contiguous,
+            value.flags.f_contiguous,
+        )
     if isinstance(value, AffineMap):
         return (type(value), {name: bits(part) for name, part in vars(value).items()})
     if isinstance(value, tuple | list):
@@ -390,7 +505,11 @@ def test_a_start_comes_back_bit_for_bit(start, tmp_path):
 
 
 def test_what_cannot_be_described_is_refused():
-    for start in (Start(scaling=3), Start(mean=object()), Start(report={"array": np.zeros(2)})):
+    for start in (
+        Start(scaling=3),
+        Start(mean=object()),
+        Start(report={"array": np.zeros(2)}),
+    ):
         with pytest.raises(TypeError):
             start_to_dataset(start)
     with pytest.raises(KeyError):

@@ -1,30 +1,30 @@
 """Gaussian approximations of the state: Taylor expansion and moment matching.
 
-The state z = (last L outputs of all m), of length L m, is taken as Gaussian with the full covariance P. H selects
-the lagged outputs of a regressor from z, and ``S = H P H'`` is their covariance. For a target whose covariance with
-them is ``S w``, w (q, m), ``cov(z, target) = P H' w``; with ``y = A z + target`` (A selects y[k-1] where the target is
-a change, else A = 0)::
+The state z = (last L outputs of all m), of length L m, is taken as Gaussian with the full
+covariance P. H selects the lagged outputs of a regressor from z, and ``S = H P H'`` is their
+covariance. For a target whose covariance with them is ``S w``, w (q, m), ``cov(z, target) = P H'
+w``; with ``y = A z + target`` (A selects y[k-1] where the target is a change, else A = 0)::
 
     cov(z, y) = P A' + P H' w
     Var y = A P A' + A cov(z, target) + (A cov(z, target))' + Var target
 
 S may be singular, and is singular where an output was measured.
 
-Moments of a squared exponential process at an uncertain input (`Overlap`, `MomentMatching`). The deviation d of the
-input from its mean is Gaussian with covariance ``S = R R'`` (q, q). Every process sees d through a linear map B of its
-own, in units of its length scales: its mean is ``f(d) = sum_k beta_k k_k(d)``,
-``k_k(d) = sf2 exp(-0.5 |nu_k - B d|^2)`` with nu_k (c,) the point k relative to the mean of the input. With
-``C = B R`` and ``G = I + C'C``::
+Moments of a squared exponential process at an uncertain input (`Overlap`, `MomentMatching`). The
+deviation d of the input from its mean is Gaussian with covariance ``S = R R'`` (q, q). Every
+process sees d through a linear map B of its own, in units of its length scales: its mean is ``f(d)
+= sum_k beta_k k_k(d)``, ``k_k(d) = sf2 exp(-0.5 |nu_k - B d|^2)`` with nu_k (c,) the point k
+relative to the mean of the input. With ``C = B R`` and ``G = I + C'C``::
 
     g_k = E k_k = |G|^-1/2 k_k(0) exp(e_k),   e_k = 0.5 nu_k' C G^-1 C' nu_k
     E f = beta' g,   cov(d, f) = S w,   w = sum_k beta_k g_k B' (I + C C')^-1 nu_k
-    Q_kl = E k_k^a k_l^b = |G_ab|^-1/2 k_k^a(0) k_l^b(0) exp(0.5 |C_a' nu_k + C_b' nu_l|^2 in the metric G_ab^-1)
-    G_ab = I + C_a'C_a + C_b'C_b
-    cov(f_a, f_b) = beta_a' (Q - g g') beta_b,   and for a = b  + sf2 - tr(Ky^-1 Q)
+    Q_kl = E k_k^a k_l^b = |G_ab|^-1/2 k_k^a(0) k_l^b(0) exp(0.5 |C_a' nu_k + C_b' nu_l|^2 in the
+    metric G_ab^-1) G_ab = I + C_a'C_a + C_b'C_b cov(f_a, f_b) = beta_a' (Q - g g') beta_b,   and
+    for a = b  + sf2 - tr(Ky^-1 Q)
 
-The formulas of Girard et al. (2003) and, between outputs, Deisenroth and Rasmussen (2011), rewritten: S may be
-singular, and ``Q - g g' = g g' o (exp(D) - 1)`` with D of the size of S and without cancellation stays accurate
-however small S is.
+The formulas of Girard et al. (2003) and, between outputs, Deisenroth and Rasmussen (2011),
+rewritten: S may be singular, and ``Q - g g' = g g' o (exp(D) - 1)`` with D of the size of S and
+without cancellation stays accurate however small S is.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class UncertainTargets(NamedTuple):
 
     mean: Array  # (b, m) target units
     covariance: Array  # (b, m, m) latent, target units squared
-    slope: Array  # (b, q, m) w, whose product with S is the covariance of lagged outputs and targets
+    # (b, q, m) w, whose product with S is the covariance of lagged outputs and targets
+    slope: Array
 
 
 #: targets at regressors of mean (b, p), whose lagged outputs have the covariance S (b, q, q)
@@ -67,13 +68,21 @@ class GaussianState(Propagation):
     def one_step(self, dynamics: Dynamics) -> OneStep:
         """Rule for one step of these dynamics."""
 
-    def propagate(self, dynamics: Dynamics, past: Array, exogenous: Array, generator: np.random.Generator) -> Moments:
+    def propagate(
+        self,
+        dynamics: Dynamics,
+        past: Array,
+        exogenous: Array,
+        generator: np.random.Generator,
+    ) -> Moments:
         one_step = self.one_step(dynamics)
         n_starts, n_steps, _ = exogenous.shape
-        m, index = dynamics.n_outputs, dynamics.state_index
+        m = dynamics.n_outputs
+        index = dynamics.state_index
         bounds = dynamics.bounds(past)
         moments = Moments(*np.full((2, n_starts, n_steps, m), np.nan))
-        mean, covariance = past.copy(), np.zeros((n_starts, past[0].size, past[0].size))
+        mean = past.copy()
+        covariance = np.zeros((n_starts, past[0].size, past[0].size))
         goes_on = np.arange(n_starts)
         noise = np.diag(dynamics.noise_variance * self.process_noise)
         for t in range(n_steps):
@@ -83,7 +92,10 @@ class GaussianState(Propagation):
                 cross, own = _covary_with_next(dynamics, covariance, targets)
             y = dynamics.to_value(targets.mean, mean[:, -1])
             variance = np.maximum(np.einsum("bii->bi", own), 0.0)
-            inside = np.all(bounds.contain(y) & (np.sqrt(variance) < bounds.high - bounds.low), axis=1)
+            inside = np.all(
+                bounds.contain(y) & (np.sqrt(variance) < bounds.high - bounds.low),
+                axis=1,
+            )
             moments.mean[goes_on, t] = y
             moments.variance[goes_on[inside], t] = variance[inside]
             mean = np.concatenate([mean[:, 1:], y[:, None]], axis=1)[inside]
@@ -94,11 +106,19 @@ class GaussianState(Propagation):
 
     def size(self, dynamics: Dynamics, n_steps: int) -> int:
         n_points = max(model.gp.n_points for model in dynamics.models)
-        return 4 * (dynamics.n_lags * dynamics.n_outputs) ** 2 + n_steps + n_points * (dynamics.n_features + 1)
+        return (
+            4 * (dynamics.n_lags * dynamics.n_outputs) ** 2
+            + n_steps
+            + n_points * (dynamics.n_features + 1)
+        )
 
 
-def _covary_with_next(dynamics: Dynamics, covariance: Array, targets: UncertainTargets) -> tuple[Array, Array]:
-    """Covariance (b, L m, m) of the state with the next outputs, and covariance (b, m, m) of the next outputs."""
+def _covary_with_next(
+    dynamics: Dynamics, covariance: Array, targets: UncertainTargets
+) -> tuple[Array, Array]:
+    """Covariance (b, L m, m) of the state with the next outputs, and covariance (b, m, m) of the
+    next outputs.
+    """
     cross = covariance[:, :, dynamics.state_index] @ targets.slope
     own = targets.covariance
     if dynamics.is_change:
@@ -106,14 +126,17 @@ def _covary_with_next(dynamics: Dynamics, covariance: Array, targets: UncertainT
         both = cross[:, newest]
         own = own + covariance[:, newest, newest] + both + both.transpose(0, 2, 1)
         cross = cross + covariance[:, :, newest]
-    return cross, 0.5 * (own + own.transpose(0, 2, 1))  # rounding must not feed an antisymmetric part back
+    return cross, 0.5 * (
+        own + own.transpose(0, 2, 1)
+    )  # rounding must not feed an antisymmetric part back
 
 
 @dataclass(frozen=True)
 class Taylor(GaussianState):
     """Linearise the mean at the mean of the regressor, for any kernel and mean function.
 
-    With J = d mean / dx and the latent variance s2 at the mean x of the regressor, S its covariance::
+    With J = d mean / dx and the latent variance s2 at the mean x of the regressor, S its
+    covariance::
 
         E = mean(x),  Cov = diag(s2) + J S J',  w = J'
 
@@ -171,7 +194,11 @@ class Mixture:
                     "MonteCarlo and SequentialConditioning take any kernel and mean function"
                 )
         state = model.gp.exact_form()
-        self.scaling, self.lengths, self.variance = model.scaling, np.asarray(kernel.length_scales), kernel.variance
+        self.scaling, self.lengths, self.variance = (
+            model.scaling,
+            np.asarray(kernel.length_scales),
+            kernel.variance,
+        )
         self.view = model.scaling.linear_part()[:, feedback] / self.lengths[:, None]
         self.points = state["inputs"][state["order"]] / self.lengths
         self.beta, self.cholesky = state["weights"], state["cholesky"]
@@ -205,9 +232,18 @@ class Overlap:
         self.mixture = mixture
         nu = mixture.points - mixture.scaling.transform(regressor) / mixture.lengths
         c = mixture.view @ root
-        self.projected, self.gram = nu @ c, c.T @ c
-        self.exponent, self.half_log = _quadratic(self.projected, self.gram), _half_log(self.gram)
-        self.log_g = np.log(mixture.variance) - 0.5 * np.einsum("kc,kc->k", nu, nu) + self.exponent - self.half_log
+        self.projected = nu @ c
+        self.gram = c.T @ c
+        self.exponent, self.half_log = (
+            _quadratic(self.projected, self.gram),
+            _half_log(self.gram),
+        )
+        self.log_g = (
+            np.log(mixture.variance)
+            - 0.5 * np.einsum("kc,kc->k", nu, nu)
+            + self.exponent
+            - self.half_log
+        )
         self.g = np.exp(self.log_g)
         pulled = (mixture.beta * self.g) @ nu
         self.slope = mixture.view.T @ np.linalg.solve(np.eye(len(c)) + c @ c.T, pulled)
@@ -216,8 +252,8 @@ class Overlap:
 def covariance_of(overlaps: list[Overlap]) -> Array:
     """Covariance (m, m) of several posteriors at the same input.
 
-    ``beta_a' (Q - g g') beta_b`` is that of their means; the variance of a posterior adds the mean of its latent
-    variance.
+    ``beta_a' (Q - g g') beta_b`` is that of their means; the variance of a posterior adds the mean
+    of its latent variance.
     """
     covariance = np.empty((len(overlaps), len(overlaps)))
     for i, first in enumerate(overlaps):
@@ -237,12 +273,22 @@ def _excess(first: Overlap, second: Overlap) -> Array:
     gram = first.gram + second.gram
     mixed = first.projected @ np.linalg.solve(np.eye(len(gram)) + gram, second.projected.T)
     rows = _quadratic(first.projected, gram) - first.exponent
-    columns = _quadratic(second.projected, gram) - second.exponent + first.half_log + second.half_log - _half_log(gram)
-    ratio, product = mixed + rows[:, None] + columns, np.outer(first.g, second.g)  # D, and g g'
+    columns = (
+        _quadratic(second.projected, gram)
+        - second.exponent
+        + first.half_log
+        + second.half_log
+        - _half_log(gram)
+    )
+    # D, and g g'
+    ratio = mixed + rows[:, None] + columns
+    product = np.outer(first.g, second.g)
     excess = product * np.expm1(np.minimum(ratio, 1.0))
     large = ratio > 1.0
     if large.any():
-        excess[large] = np.exp((first.log_g[:, None] + second.log_g + ratio)[large]) - product[large]
+        excess[large] = (
+            np.exp((first.log_g[:, None] + second.log_g + ratio)[large]) - product[large]
+        )
     return np.asarray(excess)
 
 
@@ -259,11 +305,13 @@ def _half_log(gram: Array) -> float:
 
 @dataclass(frozen=True)
 class MomentMatching(GaussianState):
-    """Exact mean and covariance of every step, given a Gaussian before it (formulas at the head of the file).
+    """Exact mean and covariance of every step, given a Gaussian before it (formulas at the head of
+    the file).
 
-    For squared exponential kernels and zero, constant or linear mean functions. Against `Taylor` it also sees the
-    curvature of the function over the spread of the regressor, and the covariance of several outputs that follows
-    from it; like `Taylor` it counts the error of the function as drawn anew at every step.
+    For squared exponential kernels and zero, constant or linear mean functions. Against `Taylor` it
+    also sees the curvature of the function over the spread of the regressor, and the covariance of
+    several outputs that follows from it; like `Taylor` it counts the error of the function as drawn
+    anew at every step.
     """
 
     def one_step(self, dynamics: Dynamics) -> OneStep:
@@ -285,7 +333,9 @@ class MomentMatching(GaussianState):
             slope = np.empty((len(mean), *trend.shape))
             for b, x in enumerate(regressors):
                 values, vectors = np.linalg.eigh(covariance[b])
-                root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding may leave eigenvalues below zero
+                root = vectors * np.sqrt(
+                    np.maximum(values, 0.0)
+                )  # rounding may leave eigenvalues below zero
                 found = [Overlap(mixture, x, root) for mixture in mixtures]
                 w = np.stack([one.slope for one in found], axis=1)
                 mixed = trend.T @ covariance[b] @ w

@@ -1,15 +1,16 @@
 """Whole functions drawn from the posterior: one per trajectory.
 
-A function of the prior is a sum of random Fourier features. A stationary kernel is the characteristic function of its
-spectral density, ``k(x, x') = variance E cos(w'(x - x'))`` (Bochner), so that with frequencies w_i drawn from that
-density, Gaussian weights and F features::
+A function of the prior is a sum of random Fourier features. A stationary kernel is the
+characteristic function of its spectral density, ``k(x, x') = variance E cos(w'(x - x'))``
+(Bochner), so that with frequencies w_i drawn from that density, Gaussian weights and F features::
 
     f(x) = sqrt(variance / F) sum_i r_i cos(w_i'x + phase_i),   r_i Rayleigh, phase_i uniform
 
-has exactly the covariance of the kernel over all draws (Rahimi and Recht 2008). Every function has frequencies of its
-own; F only decides how far it is from Gaussian. Frequencies of the squared exponential kernel are Gaussian, those of
-a Matern kernel of smoothness nu Student-t with 2 nu degrees of freedom (Rasmussen and Williams, section 4.2.1).
-Matheron's rule turns a function of the prior into one of the posterior (`Pathwise`).
+has exactly the covariance of the kernel over all draws (Rahimi and Recht 2008). Every function has
+frequencies of its own; F only decides how far it is from Gaussian. Frequencies of the squared
+exponential kernel are Gaussian, those of a Matern kernel of smoothness nu Student-t with 2 nu
+degrees of freedom (Rasmussen and Williams, section 4.2.1). Matheron's rule turns a function of the
+prior into one of the posterior (`Pathwise`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ from scipy.linalg import solve_triangular
 
 from sysid.arrays import Array, check_counts
 from sysid.errors import UserError
-from sysid.gp.kernels import Kernel, Linear, Matern32, Matern52, Product, SquaredExponential, Sum
+from sysid.gp.kernels import (
+    Kernel,
+    Linear,
+    Matern32,
+    Matern52,
+    Product,
+    SquaredExponential,
+    Sum,
+)
 from sysid.model.model import Model
 from sysid.simulation.dynamics import Dynamics, Moments
 from sysid.simulation.propagation.propagation import Paths, Trajectories
@@ -33,7 +42,9 @@ from sysid.simulation.propagation.propagation import Paths, Trajectories
 #: values (n, P) of P functions at points (n, P, p), those of one function in each column
 Functions: TypeAlias = Callable[[Array], Array]
 
-SINE = tuple((-1.0) ** k / factorial(2 * k + 1) for k in range(9, -1, -1))  # of its series, the highest power first
+SINE = tuple(
+    (-1.0) ** k / factorial(2 * k + 1) for k in range(9, -1, -1)
+)  # of its series, the highest power first
 DEGREES = {Matern32: 3, Matern52: 5}  # of freedom of the frequencies
 
 
@@ -48,8 +59,8 @@ class Draws(NamedTuple):
 def draw(draws: Draws, *factors: Kernel) -> Functions:
     """Functions from a Gaussian process of zero mean whose kernel is the product of these.
 
-    Sums are distributed over the other factors, and a linear factor has a function for each of its coefficients.
-    Without a kernel the functions are constants.
+    Sums are distributed over the other factors, and a linear factor has a function for each of its
+    coefficients. Without a kernel the functions are constants.
 
     Raises
     ------
@@ -73,7 +84,9 @@ def draw(draws: Draws, *factors: Kernel) -> Functions:
 
 
 def _draw_linear(kernel: Linear, others: tuple[Kernel, ...], draws: Draws) -> Functions:
-    """``sum_d sqrt(variance_d) x_d g_d(x)`` with g_d drawn from the other factors, constants if there are none."""
+    """``sum_d sqrt(variance_d) x_d g_d(x)`` with g_d drawn from the other factors, constants if
+    there are none.
+    """
     roots = np.sqrt(kernel.parameters())
     drawn = [draw(draws, *others) for _ in roots]
 
@@ -89,7 +102,8 @@ def _draw_waves(factors: tuple[Kernel, ...], draws: Draws) -> Functions:
 
     The frequencies of a product of stationary kernels are sums of theirs.
     """
-    shape, generator = (draws.n_functions, draws.n_features), draws.generator
+    shape = (draws.n_functions, draws.n_features)
+    generator = draws.generator
     drawn = sum(_frequencies(factor, shape, generator) for factor in factors)
     variance = np.prod([factor.parameters()[0] for factor in factors])
     amplitude = np.sqrt(variance / draws.n_features) * generator.rayleigh(size=shape)
@@ -100,12 +114,15 @@ def _draw_waves(factors: tuple[Kernel, ...], draws: Draws) -> Functions:
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
 def _sum_waves(points, frequency, phase, amplitude):  # type: ignore[no-untyped-def]
-    """``sum_f amplitude cos(frequency'x + phase)`` (n, P) at points (n, P, p), of frequencies (P, p, F).
+    """``sum_f amplitude cos(frequency'x + phase)`` (n, P) at points (n, P, p), of frequencies (P,
+    p, F).
 
-    ``cos 2h = 1 - 2 sin^2 h``, with the series of the sine for h within half of its period: within 1e-13.
+    ``cos 2h = 1 - 2 sin^2 h``, with the series of the sine for h within half of its period: within
+    1e-13.
     """
     n, n_functions, p = points.shape
-    values, angle = np.empty((n, n_functions)), np.empty(phase.shape[1])
+    values = np.empty((n, n_functions))
+    angle = np.empty(phase.shape[1])
     for s in range(n_functions):
         for i in range(n):
             angle[:] = phase[s]
@@ -117,7 +134,8 @@ def _sum_waves(points, frequency, phase, amplitude):  # type: ignore[no-untyped-
             for f in range(angle.size):
                 half = 0.5 * angle[f]
                 half -= np.pi * np.floor(half / np.pi + 0.5)
-                square, sine = half * half, 0.0
+                square = half * half
+                sine = 0.0
                 for c in SINE:
                     sine = sine * square + c
                 sine *= half
@@ -133,7 +151,9 @@ def _frequencies(kernel: Kernel, shape: tuple[int, int], generator: np.random.Ge
             f"Pathwise: the spectral density of {type(kernel).__name__} is not known; SequentialConditioning draws "
             "functions of any kernel"
         )
-    normal = generator.standard_normal((*shape, kernel.n_features)) / np.asarray(kernel.length_scales)
+    normal = generator.standard_normal((*shape, kernel.n_features)) / np.asarray(
+        kernel.length_scales
+    )
     degrees = DEGREES.get(type(kernel))
     if degrees is None:
         return np.asarray(normal)
@@ -144,15 +164,17 @@ def _frequencies(kernel: Kernel, shape: tuple[int, int], generator: np.random.Ge
 class Pathwise(Trajectories):
     """Draw functions from the posterior; each trajectory follows one of them all the way.
 
-    The error of the function is the same whenever the trajectory visits the same place, as it is in truth, so that
-    errors add up; draws that are independent at every step (`MonteCarlo`) average them out. A function of the
-    posterior is a function of the prior (`draw`) and an update by the data (Wilson et al. 2020)::
+    The error of the function is the same whenever the trajectory visits the same place, as it is in
+    truth, so that errors add up; draws that are independent at every step (`MonteCarlo`) average
+    them out. A function of the posterior is a function of the prior (`draw`) and an update by the
+    data (Wilson et al. 2020)::
 
         f(x) + k(x, X) Ky^-1 (y - f(X) - e),   e ~ N(0, noise_variance)
 
-    If the model has learned every sample, y is a draw of the values of its points and e has the variance `diagonal`.
-    The trajectories of all starts follow the same functions. The moments of the first sample, where nothing is fed
-    back, are exact. For squared exponential, Matern and linear kernels, their sums and products.
+    If the model has learned every sample, y is a draw of the values of its points and e has the
+    variance `diagonal`. The trajectories of all starts follow the same functions. The moments of
+    the first sample, where nothing is fed back, are exact. For squared exponential, Matern and
+    linear kernels, their sums and products.
     """
 
     n_samples: int = 1000  # functions, and trajectories per start
@@ -166,7 +188,13 @@ class Pathwise(Trajectories):
     def is_calibrated(self) -> bool:
         return not self.process_noise
 
-    def propagate(self, dynamics: Dynamics, past: Array, exogenous: Array, generator: np.random.Generator) -> Moments:
+    def propagate(
+        self,
+        dynamics: Dynamics,
+        past: Array,
+        exogenous: Array,
+        generator: np.random.Generator,
+    ) -> Moments:
         """Draw the functions and follow them; see `Propagation.propagate`.
 
         Raises
@@ -188,8 +216,11 @@ class Pathwise(Trajectories):
                 paths.note(t, *paths.of_draws(values))
         return paths.moments
 
-    def functions(self, dynamics: Dynamics, generator: np.random.Generator) -> Callable[[Array], Array]:
-        """Draw P functions of every output; regressors (b P, p), those of the functions in turn, to targets (b P, m).
+    def functions(
+        self, dynamics: Dynamics, generator: np.random.Generator
+    ) -> Callable[[Array], Array]:
+        """Draw P functions of every output; regressors (b P, p), those of the functions in turn, to
+        targets (b P, m).
 
         Raises
         ------
@@ -206,12 +237,20 @@ class Pathwise(Trajectories):
 
 
 def _posterior(model: Model, draws: Draws) -> Callable[[Array], Array]:
-    """Draw P functions of a posterior: from regressors (b P, p), of the functions in turn, to targets (b P,)."""
-    kernel, points, n = model.gp.kernel, model.gp.inputs, draws.n_functions
+    """Draw P functions of a posterior: from regressors (b P, p), of the functions in turn, to
+    targets (b P,).
+    """
+    kernel = model.gp.kernel
+    points = model.gp.inputs
+    n = draws.n_functions
     prior = draw(draws, kernel)
     state = model.gp.state()
     noise = np.sqrt(model.gp.diagonal) * draws.generator.standard_normal((len(points), n))
-    missing = model.gp.draw_targets(n, draws.generator) - prior(np.repeat(points[:, None], n, axis=1)) - noise
+    missing = (
+        model.gp.draw_targets(n, draws.generator)
+        - prior(np.repeat(points[:, None], n, axis=1))
+        - noise
+    )
     update = _solve(state["cholesky"], state["order"], missing)
 
     def values(regressors: Array) -> Array:
@@ -225,7 +264,9 @@ def _posterior(model: Model, draws: Draws) -> Callable[[Array], Array]:
 
 
 def _solve(cholesky: Array, order: np.ndarray, right: Array) -> Array:
-    """``Ky^-1 right`` (N, P) in the order of the slots, with the factor U in the order of insertion."""
+    """``Ky^-1 right`` (N, P) in the order of the slots, with the factor U in the order of
+    insertion.
+    """
     solved = np.empty_like(right)
     if len(right):
         half = solve_triangular(cholesky, right[order], trans=1, check_finite=False)
