@@ -127,16 +127,14 @@ def check_states(system: System, states: Array, *, trajectory: int | None = None
         return title if trajectory is None else f"trajectory {trajectory + row}: {title}"
 
     n_x = len(system.states)
-    has_columns = states.shape[1:] == (n_x,)
-    if has_columns:
+    are_finite = [False] * len(states)
+    if states.shape[1:] == (n_x,):
         is_inside = (lower <= states) & (states <= upper)
         if (is_inside & (abs(states) < np.inf)).all():
             return
-    is_finite = np.zeros(len(states), dtype=bool)
-    if has_columns:
-        is_finite = np.isfinite(states).all(axis=1)
-    if not is_finite.all():
-        row = int(np.argmin(is_finite))
+        are_finite = [bool(np.isfinite(state).all()) for state in states]
+    if not all(are_finite):
+        row = are_finite.index(False)
         raise UserError(
             f"{title_of(row)}: expected {n_x} finite initial states {names_of(system.states)}, "
             f"got {states[row].tolist()}; change initial_state"
