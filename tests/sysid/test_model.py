@@ -12,10 +12,10 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from identified import unstable
-from naive import CRITERIA, INSERTIONS, insertion_rule
 
 import sysid
+from identified import unstable
+from naive import CRITERIA, INSERTIONS, insertion_rule
 from sysid import (
     AffineMap,
     ConstantMean,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive import NaiveGP, covariance, finite_differences
 
+from naive import NaiveGP, covariance, finite_differences
 from sysid.gp import sparse
 from sysid.gp.kernels import Linear, Matern52, Product, SquaredExponential, Sum
 from sysid.gp.marginal_likelihood import log_marginal_likelihood
