@@ -241,8 +241,8 @@ def choose_narx(estimator: BaseEstimator, outputs: Sequence[str], inputs: Sequen
         past,
         {name: lags for name, lags in applied.items() if lags},
         outputs[0],
-        predict=target,
-    )  # type: ignore[arg-type]
+        predict=target,  # type: ignore[arg-type]
+    )
 
 
 def _by_name(
