@@ -653,7 +653,7 @@ class NarxGPRegressor(GPRegressor):
         return runs
 
     def _propagation(self, with_std: bool) -> Propagation:
-        """Return the rule of propagation: without a standard deviation, only the mean is fed."""
+        """Return how uncertainty is propagated: only if a standard deviation is wanted."""
         if not with_std:
             return MeanOnly()
         return AboutPath(self.propagation or Pathwise())
@@ -683,7 +683,7 @@ class NarxGPRegressor(GPRegressor):
 
 
 def _warn_of_divergence(sample: int, value: object) -> None:
-    """Warn, at the line that called the regressor, that a free run diverged."""
+    """Warn that a free run diverged."""
     warnings.warn(
         f"the free run diverged at sample {sample} with {value}; from there on it is nan",
         stacklevel=4,

@@ -147,10 +147,11 @@ def export_python(
     window = None  # first outputs that a free run needs; None: the file cannot simulate
     if len(models) == len(models[0].narx.output_names):
         window = int(Dynamics(model).feeds_back)
+    _, _, formulas = inspect.getsource(standalone).split('"""', 2)  # without its docstring
     text = "\n".join(
         [
             _docstring(models, Path(path).stem, window, usage),
-            inspect.getsource(standalone).split('"""', 2)[2],
+            formulas,
             "",
             *_constants(models),
             *_model(models, window),
@@ -178,17 +179,17 @@ def _run_self_check(text: str) -> float:
 
 def _docstring(models: Sequence[Model], name: str, window: int | None, usage: str) -> str:
     """Return the docstring of the file, which says how to use it and what it contains."""
-    model = models[0]
-    narx = model.narx
-    sizes = [f"{one.gp.n_points} points of {_safe(one.narx.target)}" for one in models]
+    first = models[0]
+    narx = first.narx
+    sizes = [f"{model.gp.n_points} points of {_safe(model.narx.target)}" for model in models]
     features = [_safe(feature) for feature in narx.feature_names]
     is_change = narx.predict is Target.change
     target = "the change y[k] - y[k-1]" if is_change else "the value y[k]"
-    time = model.origin.sampling_time
+    time = first.origin.sampling_time
     sampling_time = "not known" if time is None else f"{time!r} s"
     facts = [
         f"It stores {', '.join(sizes)}.",
-        *[_describe_signal(model, signal) for signal in narx.signals],
+        *[_describe_signal(first, signal) for signal in narx.signals],
         f"A regressor has {narx.n_features} features: {', '.join(features)}.",
         f"Target: {target}. Sampling time: {sampling_time}.",
     ]
@@ -230,15 +231,16 @@ def _wrap(text: str) -> list[str]:
 
 def _constants(models: Sequence[Model]) -> list[str]:
     """Return the assignments of what the models state besides their numbers."""
-    model = models[0]
-    narx = model.narx
-    noise_variances = tuple(float(one.gp.noise_variance) for one in models)
+    narx = models[0].narx
+    origin = models[0].origin
+    targets = tuple(model.narx.target for model in models)
+    noise_variances = tuple(float(model.gp.noise_variance) for model in models)
     return [
         f"OUTPUTS = {narx.output_names!r}",
         f"INPUTS = {narx.input_names!r}",
-        f"TARGETS = {tuple(one.narx.target for one in models)!r}",
-        f"UNITS = {dict(model.origin.units)!r}",
-        f"SAMPLING_TIME = {model.origin.sampling_time!r}  # s; 1.0 if time counts samples",
+        f"TARGETS = {targets!r}",
+        f"UNITS = {dict(origin.units)!r}",
+        f"SAMPLING_TIME = {origin.sampling_time!r}  # s; 1.0 if time counts samples",
         f"IS_CHANGE = {narx.predict is Target.change!r}  # whether the target is y[k] - y[k-1]",
         "#: variance of the measurement noise of each target",
         f"NOISE_VARIANCE = {noise_variances!r}",

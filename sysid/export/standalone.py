@@ -132,7 +132,7 @@ class Loop:
         self.model = model
         self.largest_lag = max([lag for _, lag in model.features])
         #: the last samples of every signal; the present sample is at the end
-        self.kept: dict[str, np.ndarray] = {}
+        self.last_samples: dict[str, np.ndarray] = {}
         for k in range(len(inputs)):
             self.append(inputs[k], outputs[k])
 
@@ -142,8 +142,8 @@ class Loop:
         The first sample also stands for all samples before it.
         """
         for name, value in self.model.signals(u[None], y[None]).items():
-            kept = self.kept.get(name, np.repeat(value, self.largest_lag + 1))
-            self.kept[name] = np.append(kept[1:], value)
+            previous = self.last_samples.get(name, np.repeat(value, self.largest_lag + 1))
+            self.last_samples[name] = np.append(previous[1:], value)
 
     def step(self, u: Any, y: Any = None) -> tuple[Any, Any]:
         """Return mean and latent variance of the outputs of this sample.
@@ -158,15 +158,17 @@ class Loop:
         measured = None
         if y is not None:
             measured = columns(np.reshape(y, (1, -1)), model.outputs, "y")[0]
-        before = np.array([self.kept[name][-1] if self.kept else 0.0 for name in model.outputs])
+        before = np.zeros(len(model.outputs))
+        if self.last_samples:
+            before = np.array([self.last_samples[name][-1] for name in model.outputs])
         self.append(inputs, before)  # no feature contains the output of this sample
-        x = lagged(model.features, self.kept, self.largest_lag)
-        found = [moments(part, x[None]) for part in model.parts]
-        variance = np.array([variances[0] for _, variances in found])
-        if measured is not None:
-            mean = np.array([means[0] for means, _ in found])
-        else:
-            mean = np.array([mean_only(part, x) for part in model.parts])
+        x = lagged(model.features, self.last_samples, self.largest_lag)
+        mean = np.empty(len(model.parts))
+        variance = np.empty(len(model.parts))
+        for i, part in enumerate(model.parts):
+            means, variances = moments(part, x[None])
+            mean[i] = means[0] if measured is not None else mean_only(part, x)
+            variance[i] = variances[0]
         if model.is_change:
             mean = mean + before
         if measured is None:
@@ -175,7 +177,7 @@ class Loop:
             mean = np.clip(mean, lowest, highest)
         output = mean if measured is None else measured
         for i, name in enumerate(model.outputs):
-            self.kept[name][-1] = output[i]
+            self.last_samples[name][-1] = output[i]
         if len(mean) == 1:
             return float(mean[0]), float(variance[0])
         return mean, variance

@@ -106,6 +106,7 @@ class Kernel(ABC):
     `search_space` of the prototype and returns a kernel with the values that it found.
     """
 
+    #: function that fills a row of a covariance matrix, see `sysid.gp.compiled_kernels`
     row: ClassVar[Callable[..., None]]
 
     @property
@@ -387,7 +388,7 @@ class Stationary(PerFeatureKernel):
         return np.full(len(points), self.variance)
 
     def diagonal_gradient(self, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """See `Kernel.diagonal_gradient`; only the derivative by the variance is not zero."""
+        """See `Kernel.diagonal_gradient`; only the variance has a derivative other than zero."""
         return self.variance * weights.sum() * np.eye(1, 1 + points.shape[1])[0]
 
     def log_variance(self, values: np.ndarray) -> tuple[float, np.ndarray]:

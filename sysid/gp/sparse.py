@@ -94,7 +94,10 @@ class _Block(NamedTuple):
 
 
 class _CovarianceGradient:
-    """Sum of derivatives of the objective F through covariances with the inducing points."""
+    """Derivatives of the objective F that pass through covariances of the inducing points.
+
+    They are sums over all covariances that were added.
+    """
 
     def __init__(self, kernel: Kernel, points: np.ndarray) -> None:
         self.kernel = kernel
@@ -136,7 +139,7 @@ class _CovarianceGradient:
 
 
 class _Slopes(NamedTuple):
-    """Derivatives of the objective F that do not pass through k(Z, X)."""
+    """Derivatives of the objective F with respect to everything but k(Z, X)."""
 
     by_point_covariance: np.ndarray  # (M, M) -2 L' dF/dKuu L
     by_variances: np.ndarray  # (n,) dF/dk(x_i, x_i)
@@ -210,9 +213,7 @@ class InducingPoints:
         check_counts(self, block_size=1)
 
     def posterior(self, inputs: ArrayLike, targets: ArrayLike) -> Posterior:
-        """Return the posterior of the inducing values, with the log marginal likelihood.
-
-        The log marginal likelihood is approximate.
+        """Return the posterior, with the (approximate) log marginal likelihood.
 
         With ``B = I + V D^-1 V' = C C'``, ``w = B^-1 V D^-1 y``::
 
@@ -221,6 +222,7 @@ class InducingPoints:
         Parameters
         ----------
         inputs : (n, p)
+        targets : (n,)
             Of zero mean a priori: subtract their mean first.
 
         Raises
@@ -323,7 +325,7 @@ class InducingPoints:
         y: np.ndarray,
         gradient: _CovarianceGradient,
     ) -> _Slopes:
-        """Return the slopes of VFE, and add those through k(Z, X) to `gradient`.
+        """Return the slopes of VFE, and add the derivatives through k(Z, X) to `gradient`.
 
         Because of ``D = noise_variance I``, all sums over products of V follow from
         ``V V' = noise_variance (B - I)``.
@@ -355,7 +357,7 @@ class InducingPoints:
         y: np.ndarray,
         gradient: _CovarianceGradient,
     ) -> _Slopes:
-        """Return the slopes of FITC, and add those through k(Z, X) to `gradient`.
+        """Return the slopes of FITC, and add the derivatives through k(Z, X) to `gradient`.
 
         Here ``h = g``, which differs from sample to sample.
         """

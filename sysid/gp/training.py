@@ -25,6 +25,9 @@ from sysid.narx.lags import Narx
 #: A typical distance is the median over at most this many samples.
 MAX_SAMPLES_FOR_DISTANCES = 400
 
+#: A median distance below this fraction of the spread of a feature counts as zero.
+MIN_DISTANCE_TO_SPREAD = 1e-6
+
 #: First start of the logarithm of noise variance / signal variance.
 LOG_NOISE_RATIO_START = np.log(0.01)
 
@@ -90,7 +93,7 @@ class Start(NamedTuple):
     limits: tuple[float, float] | None = None
     #: what the training tried, as plain numbers, texts, lists and dicts
     report: dict[str, Any] | None = None
-    #: half widths of bands by horizon, from held-out errors; None: not measured
+    #: horizons and factors of the bands, see `sysid.Model.bands`; None: not measured
     bands: tuple[tuple[int, float], ...] | None = None
     #: whether the hyper-parameters are final and not estimated again from some of the samples
     stays: bool = False
@@ -266,16 +269,18 @@ class MarginalLikelihoodProblem:
 
 
 def _typical_distances(inputs: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """Return the median distance of two samples times sqrt(p), (p,), for inputs (n, p).
+    """Return the typical distance (p,) of each feature of the inputs (n, p).
 
-    Where this median is zero, up to rounding, the spread (p,) of the feature takes its place.
+    This is the median distance of two samples times sqrt(p). Where the median is zero, the spread
+    (p,) of the feature takes its place.
     """
     p = inputs.shape[1]
     step = -(-len(inputs) // MAX_SAMPLES_FOR_DISTANCES)  # rounded up
     some = inputs[::step]
     first, second = np.triu_indices(len(some), 1)
     medians = np.array([np.median(abs(some[first, d] - some[second, d])) for d in range(p)])
-    return np.where(medians > 1e-6 * spread, medians, spread) * np.sqrt(p)
+    has_distance = medians > MIN_DISTANCE_TO_SPREAD * spread
+    return np.where(has_distance, medians, spread) * np.sqrt(p)
 
 
 class Follower(Protocol):
