@@ -42,7 +42,7 @@ from sysid.gp.training import (
     Training,
 )
 from sysid.initial_training import Trained, train
-from sysid.model.model import NO_LIMITS, Model
+from sysid.model.model import NO_OUTPUT_LIMITS, Model
 from sysid.narx.lags import Narx, consecutive
 from sysid.outliers import OutlierHandling, reach_of
 from sysid.simulation.bands import MIN_ROWS_FOR_BANDS, measure_bands_by_folds
@@ -685,4 +685,6 @@ class Identification:
             gp = s.selection.fill(gp, scaling.transform(x), y - mean(x))
         else:
             gp.fit(*points)
-        return Model(self.narx, scaling, mean, gp, limits=limits or NO_LIMITS, bands=bands or ())
+        return Model(
+            self.narx, scaling, mean, gp, limits=limits or NO_OUTPUT_LIMITS, bands=bands or ()
+        )

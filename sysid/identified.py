@@ -17,7 +17,7 @@ import pandas as pd
 import xarray as xr
 
 from sysid.beside import one_blas_thread
-from sysid.data.csv import ON_MISSING, read_table, split_table
+from sysid.data.csv import KEEP_MISSING, ON_MISSING, read_table, split_table
 from sysid.data.source import Recordings
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.adaptation import Adaptive
@@ -163,9 +163,9 @@ def identify(
         outputs = outputs or narx.output_names
     elif narx != "auto":
         raise UserError(f'identify: narx must be "auto" or a Narx, got {narx!r}')
-    if on_missing not in ON_MISSING[:2]:
+    if on_missing not in ON_MISSING:
         raise UserError(
-            f"identify: on_missing must be one of {', '.join(ON_MISSING[:2])}, got {on_missing!r}"
+            f"identify: on_missing must be one of {', '.join(ON_MISSING)}, got {on_missing!r}"
         )
     reader = _Reader(inputs, outputs, dt, time, on_missing)
     estimation_records = reader.read(data)
@@ -485,7 +485,7 @@ class IdentifiedModel:
         """Return the records of the data; None: the test records."""
         if data is not None:
             known = self.recordings
-            reader = _Reader(known.inputs, known.outputs, known.sampling_time, None, "keep")
+            reader = _Reader(known.inputs, known.outputs, known.sampling_time, None, KEEP_MISSING)
             return reader.read(data)
         if not self.recordings.test:
             raise UserError("there is no test record (identified=1): give data")
