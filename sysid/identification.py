@@ -65,11 +65,17 @@ ONLINE_GP_SETTINGS = (
 class Settings:
     """How to learn from a stream; the defaults are those of `sysid-identify`."""
 
+    #: how the initial samples give hyper-parameters, and whether these are re-estimated
     training: Training = field(default_factory=Adaptive)
-    mean: MeanFunction = field(default_factory=AutomaticMean)  # fitted if the training standardises
+    #: mean function; fitted if the training standardises
+    mean: MeanFunction = field(default_factory=AutomaticMean)
+    #: which samples become candidates for stored points
     insertion: Insertion = field(default_factory=Always)
+    #: which candidates replace a stored point once the budget is reached
     acceptance: Acceptance = field(default_factory=lambda: ExceedsMinimum(MeanRelevance()))
+    #: criterion that chooses the stored point to remove
     reduction: Criterion = field(default_factory=MeanRelevance)
+    #: what is learned: the stored points alone, or every sample
     learning: Learning | str = Learning.every_sample
     #: whether all variances are rescaled to match the errors, if every sample is learned
     scale: bool = True
@@ -80,7 +86,7 @@ class Settings:
     #: how stored points are selected from the initial samples, if these exceed the budget
     selection: Selection = field(default_factory=Backward)
     budget: int = 100  # largest number of stored points
-    seed: int = 0  # of the training's random starts
+    seed: int = 0  # seed of the training's random starts
 
     def __post_init__(self) -> None:
         check_whole(self.budget, 2, "Settings: budget")

@@ -100,7 +100,7 @@ class CsvFiles(DataSource):
     units: Mapping[str, str] | None = None  # units of signals, {u: V}; they replace those in names
     delimiter: str | None = None  # character between two cells; None: recognised from the header
     decimal: str | None = None  # decimal sign, "." or ","; None: recognised from the numbers
-    encoding: str = "utf-8"  # of the text; older Windows programs use cp1252
+    encoding: str = "utf-8"  # encoding of the text; older Windows programs use cp1252
     #: at a missing value or time: error, or skip (the record is split there)
     on_missing: str = "error"
     #: least number of samples between two gaps; shorter segments are left out, with a note

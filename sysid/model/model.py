@@ -231,10 +231,11 @@ class Model:
     """
 
     narx: Narx
-    scaling: AffineMap  # from features to the coordinates of the kernel
-    mean: MeanFunction  # of features in their own units
+    scaling: AffineMap  # map from features to the coordinates of the kernel
+    mean: MeanFunction  # mean function m of features in their own units
     gp: OnlineGP
-    origin: Origin = field(default_factory=Origin)  # of the samples that it was identified from
+    #: facts about the samples that the model was identified from
+    origin: Origin = field(default_factory=Origin)
     #: values at which the target output saturates, in its unit
     limits: tuple[float, float] = NO_OUTPUT_LIMITS
     #: (horizon, factor) with rising horizons: how many times wider than the predicted bands the
