@@ -73,9 +73,10 @@ class LagChoice(NamedTuple):
 
     narx: Narx
     criterion: str  # one_step or free_run
-    #: rows of `rank_lags`, with the held-out RMSE of the `model` for some; in free run, for all,
-    #: with the number of `parts` that were simulated, which is lower where the candidate could not
-    #: win any more, and whether a `quick` version of the training was used; one row is `chosen`
+    #: The candidates, one of them `chosen`. One step ahead they are rows of `rank_lags`; some have
+    #: the held-out RMSE of the `model`, too. In free run each has, for `linear` or `model`, the
+    #: RMSE, the number of held-out `parts` that were simulated (fewer if it could not win any
+    #: more), and whether a `quick` version of the training was used.
     tried: list[dict[str, Any]]
     notes: list[str]
 

@@ -49,7 +49,7 @@ class Suspect(NamedTuple):
 class Accepted(NamedTuple):
     """A sample that was held back and has now been learned."""
 
-    report: UpdateReport  # the prediction reported before, and the decisions made now
+    report: UpdateReport  # with the prediction that was reported before, and the new decisions
     plant_jumped: bool  # whether it was beyond the gate although its measurements were right
 
 
@@ -80,7 +80,7 @@ class MendedRows:
             if name != narx.target
         }
         self.errors: Errors = {}  # times are counted from the first row of `begin`
-        self.last = np.zeros(narx.n_features)  # regressor before that row, as measured
+        self.last = np.zeros(narx.n_features)  # measured regressor one sample before that row
 
     @property
     def measured_targets(self) -> np.ndarray:

@@ -321,18 +321,9 @@ def split_table(
     times, start = _read_times(table, dt, time, time_format, decimal)
     rows = _find_rows(table, values, times, time, on_missing)
     step, is_gap, notes = _find_step(table, times, rows, dt, on_missing)
-    segment_ends = np.flatnonzero((np.diff(rows) > 1) | is_gap) + 1
-    segments = np.split(rows, segment_ends)
+    segments = np.split(rows, np.flatnonzero((np.diff(rows) > 1) | is_gap) + 1)
     min_samples = max(shortest, initialisation_window + 1)
-    kept = [segment for segment in segments if len(segment) >= min_samples]
-    if len(segments) == 1:
-        kept = segments
-    if not kept:
-        raise UserError(
-            f"{_place(table)}: gaps split it into {len(segments)} parts of at most "
-            f"{max(map(len, segments))} samples, expected one of at least {min_samples}: "
-            "fill gaps, or set a smaller shortest"
-        )
+    kept = _keep_long(table, segments, min_samples)
     if len(segments) > 1:
         n_incomplete = len(table) - len(rows)
         note = f"{n_incomplete} rows without a value and {int(is_gap.sum())} gaps of time skipped"
@@ -363,6 +354,22 @@ def split_table(
         segment_times = times[segment[0]] + record["time"].values
         records.append(record.assign_coords(time=("time", segment_times, record["time"].attrs)))
     return records
+
+
+def _keep_long(
+    table: pd.DataFrame, segments: list[np.ndarray], min_samples: int
+) -> list[np.ndarray]:
+    """Return the segments with at least `min_samples` rows; a single segment may be shorter."""
+    if len(segments) == 1:
+        return segments
+    kept = [segment for segment in segments if len(segment) >= min_samples]
+    if not kept:
+        raise UserError(
+            f"{_place(table)}: gaps split it into {len(segments)} parts of at most "
+            f"{max(map(len, segments))} samples, expected one of at least {min_samples}: "
+            "fill gaps, or set a smaller shortest"
+        )
+    return kept
 
 
 def _read_labels(
