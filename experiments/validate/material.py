@@ -13,7 +13,7 @@ from experiments.plant.plant import Plant
 from experiments.plant.source import SIMULATION
 from simulators import Controller
 from sysid import JointModel, Narx, Recordings
-from sysid.data.source import ROLES
+from sysid.data.source import RECORD_ROLES
 from sysid.errors import UserError
 from sysid.store import header
 
@@ -110,7 +110,7 @@ def select_records(recordings: Recordings, part: str | None = None) -> Material:
     ValueError
         If there are none.
     """
-    there = [role for role in ROLES if getattr(recordings, role)]
+    there = [role for role in RECORD_ROLES if getattr(recordings, role)]
     wanted = part or next((role for role in ("test", "validation") if role in there), "test")
     if wanted not in there:
         others = (
