@@ -29,7 +29,7 @@ from sysid.gp.kernels import (
 from sysid.model.description import name_of
 from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Target
-from sysid.simulation.dynamics import AFFINE, Dynamics
+from sysid.simulation.dynamics import AFFINE_MEANS, Dynamics
 from sysid.simulation.forecast import free_run
 
 FORMULAS: dict[type[Kernel], Callable[..., Any]] = {
@@ -212,7 +212,7 @@ def _constants(models: Sequence[Model]) -> list[str]:
 
 def _numbers(model: Model, i: int) -> list[str]:
     """Write the assignments of the fields of the part of a model."""
-    if type(model.mean) not in AFFINE:
+    if type(model.mean) not in AFFINE_MEANS:
         raise _no_formula(model.mean)
     vectors: dict[str, np.ndarray] = {}
     kernel = _kernel_text(model.gp.kernel, i, vectors)
