@@ -340,6 +340,7 @@ def _balance_states(model: StateSpace) -> Array:
 
 
 def _normalise_columns(matrix: Array) -> Array:
+    """Scale every column to norm one; a column of zeros stays."""
     sizes = np.linalg.norm(matrix, axis=0)
     return np.asarray(matrix / np.where(sizes > 0, sizes, 1.0))
 

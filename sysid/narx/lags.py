@@ -570,8 +570,7 @@ class Orders:
 
 def _orders_of(name: str, order: Order, signals: Sequence[str], kind: str) -> tuple[int, ...]:
     """Return one order for every signal."""
-    is_list = isinstance(order, Sequence)
-    orders = tuple(order) if is_list else (int(order),) * len(signals)
+    orders = tuple(order) if isinstance(order, Sequence) else (int(order),) * len(signals)
     if len(orders) != len(signals):
         raise UserError(
             f"Orders: expected one number {name} for all {kind}, or one for each of "

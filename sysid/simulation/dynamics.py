@@ -365,8 +365,8 @@ def exogenous_rows(narx: Narx, inputs: Array, samples: Indices) -> Array:
 def _output_range(model: Model, lagged: Indices) -> tuple[float, float]:
     """Return the smallest and largest output in the data of a model.
 
-    Without its origin, they are taken from the lagged outputs (features `lagged`) of its points;
-    (inf, -inf) if there are none.
+    If `Origin.output_range` is not known, they are taken from the lagged outputs of its points,
+    which are the features `lagged` (q,). They are (inf, -inf) if there are none.
     """
     if model.origin.output_range is not None:
         return model.origin.output_range

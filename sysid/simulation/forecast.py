@@ -92,7 +92,7 @@ def free_run(
     moments = rule.propagate(dynamics, past, exogenous[None], generator)
     mean = moments.mean[0]
     variance = moments.variance[0]
-    is_lost = np.isnan(variance).any(axis=1)
+    is_lost = _find_lost_rows(variance)
     if is_lost.any():
         left = int(is_lost.argmax())
         value = mean[left]
@@ -104,8 +104,13 @@ def free_run(
     return SimulatedOutput(mean, variance, left, value, dynamics.count_held(mean))
 
 
+def _find_lost_rows(variance: Array) -> NDArray[np.bool_]:
+    """Return the rows (n,) of a variance (n, m) that are nan because the prediction diverged."""
+    return np.asarray(np.isnan(variance).any(axis=1))
+
+
 def _blank_rows(values: Array, is_lost: NDArray[np.bool_]) -> Array:
-    """Return values (n, m) with nan in the lost rows (n,)."""
+    """Return values (n, m) with nan in all lost rows (n,)."""
     return np.where(is_lost[:, None], np.nan, values)
 
 
@@ -332,7 +337,7 @@ def _forecast_record(
         mean, variance, regressors = _predict_ahead(
             dynamics, rule, y, exogenous, sample, n_steps, seeds
         )
-    is_lost = np.isnan(variance).any(axis=1)
+    is_lost = _find_lost_rows(variance)
     diverged = None
     if is_lost.any():
         row = int(is_lost.argmax())

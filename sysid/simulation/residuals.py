@@ -66,8 +66,7 @@ VARIABLE_LONG_NAMES = {
 
 def _read_columns(records: Records, name: str) -> list[Array]:
     """Read every record as (n_i, number of signals)."""
-    is_list = isinstance(records, list | tuple)
-    given = list(records) if is_list else [np.asarray(records)]
+    given = list(records) if isinstance(records, list | tuple) else [np.asarray(records)]
     if not given:
         raise UserError(
             f"residual_tests: no record of {name}; give an array, or a list with one array per "
@@ -126,7 +125,9 @@ def normal_scores(x: Array) -> Array:
     return np.asarray(ndtri(np.ascontiguousarray(ranks) / (len(x) + 1)))
 
 
-def autocorrelate(z: Array, index: Indices, lags: Indices, n_parameters: int) -> Correlations:
+def autocorrelate(
+    z: Array, sample_index: Indices, lags: Indices, n_parameters: int
+) -> Correlations:
     """Return the autocorrelations at lags 1 to M and the Ljung-Box statistic.
 
     With N samples and N_k pairs at lag k (N - k for one record)::
@@ -143,7 +144,7 @@ def autocorrelate(z: Array, index: Indices, lags: Indices, n_parameters: int) ->
     ----------
     z : (n, m)
         Standardised columns (`standardise`).
-    index : (n,)
+    sample_index : (n,)
         Index of each sample in its record, from 0.
     lags : (M,)
         1 to M.
@@ -152,9 +153,9 @@ def autocorrelate(z: Array, index: Indices, lags: Indices, n_parameters: int) ->
     """
     n = len(z)
     n_lags = len(lags)
-    counts = [np.count_nonzero(index >= k) for k in range(2 * n_lags + 1)]
+    counts = [np.count_nonzero(sample_index >= k) for k in range(2 * n_lags + 1)]
     n_pairs = np.array(counts, dtype=float)
-    r = _lagged_means(z, z, index, lags)
+    r = _lagged_means(z, z, sample_index, lags)
     statistic = n * (n + 2) * np.sum(r**2 / n_pairs[lags, None], axis=0)
     matched_freedom = 2 * n_lags**2 / _portmanteau_variance(n_pairs, n, lags)
     freedom = matched_freedom * (1 - n_parameters / n_lags)
@@ -163,21 +164,21 @@ def autocorrelate(z: Array, index: Indices, lags: Indices, n_parameters: int) ->
     return Correlations(lags, r, band, statistic, p_value, (freedom,))
 
 
-def correlate_products(a: Array, z: Array, index: Indices, lags: Indices) -> Correlations:
+def correlate_products(a: Array, z: Array, sample_index: Indices, lags: Indices) -> Correlations:
     """Correlate ``a[t-k]``, k = 1 to M, with ``z[t]`` for a white a, and test the sum of squares.
 
     ``r_k = sum_t a[t-k] z[t] / sqrt(sum_t a^2 sum_t z^2)`` has the variance s_k / N. Here s_k is
     the fraction of the squares of a, about their mean, that has a partner at lag k. ``Q = N sum_k
     r_k^2 / s_k`` is chi-squared with M degrees of freedom.
     """
-    r, fraction = _correlate(a, z, index, lags)
+    r, fraction = _correlate(a, z, sample_index, lags)
     statistic = len(z) * np.sum(r**2 / fraction, axis=0)
     band = Z_95 * np.sqrt(fraction / len(z))
     p_value = chdtrc(len(lags), statistic)
     return Correlations(lags, r, band, statistic, p_value, (float(len(lags)),))
 
 
-def correlate_input(u: Array, z: Array, index: Indices, lags: Indices) -> Correlations:
+def correlate_input(u: Array, z: Array, sample_index: Indices, lags: Indices) -> Correlations:
     """Correlate one input ``u[t-k]`` with ``z[t]``, and test all lags together by an F test.
 
     ``r_k = sum_t u[t-k] z[t] / sqrt(sum_t u^2 sum_t z^2)`` has the variance s_k / N. Here s_k is
@@ -197,12 +198,12 @@ def correlate_input(u: Array, z: Array, index: Indices, lags: Indices) -> Correl
         Standardised input (`standardise`).
     z : (n, m)
         Standardised columns.
-    index : (n,)
+    sample_index : (n,)
         Index of each sample in its record, from 0.
     lags : (n_lags,)
     """
-    r, fraction = _correlate(u[:, None], z, index, lags)
-    now = np.flatnonzero(index >= lags[-1])
+    r, fraction = _correlate(u[:, None], z, sample_index, lags)
+    now = np.flatnonzero(sample_index >= lags[-1])
     X = u[now[:, None] - lags]
     y = z[now]
     X = X - X.mean(axis=0)
@@ -222,24 +223,24 @@ def correlate_input(u: Array, z: Array, index: Indices, lags: Indices) -> Correl
     return Correlations(lags, r, band, statistic, fdtrc(*freedom, statistic), freedom)
 
 
-def _correlate(a: Array, z: Array, index: Indices, lags: Indices) -> tuple[Array, Array]:
+def _correlate(a: Array, z: Array, sample_index: Indices, lags: Indices) -> tuple[Array, Array]:
     """Return the correlations r_k (n_lags, m) of a[t-k] with z[t], and the fractions s_k.
 
     s_k (n_lags, 1 or m) is the fraction of the squares of a, about their mean, that has a partner
     at lag k.
     """
     ones = np.ones_like(a)
-    mean = _lagged_means(a, ones, index, lags)
-    fraction = _lagged_means(a**2, ones, index, lags) - mean**2
+    mean = _lagged_means(a, ones, sample_index, lags)
+    fraction = _lagged_means(a**2, ones, sample_index, lags) - mean**2
     # Without the lower bound, s_k would be 0 if a is 0 wherever lag k exists.
-    return _lagged_means(a, z, index, lags), np.maximum(fraction, 1 / len(z))
+    return _lagged_means(a, z, sample_index, lags), np.maximum(fraction, 1 / len(z))
 
 
-def _lagged_means(a: Array, z: Array, index: Indices, lags: Indices) -> Array:
+def _lagged_means(a: Array, z: Array, sample_index: Indices, lags: Indices) -> Array:
     """Return ``sum_t a[t-k] z[t] / n`` within records, for every lag (n_lags, m)."""
     sums = []
     for k in lags:
-        now = np.flatnonzero(index >= k)
+        now = np.flatnonzero(sample_index >= k)
         sums.append(np.einsum("tm,tm->m", a[now - k], z[now]))
     return np.array(sums) / len(z)
 
@@ -374,7 +375,7 @@ def residual_tests(
     u = np.vstack(u_records)
     all_outputs = _check_names(output_names, e.shape[1], "output")
     all_inputs = _check_names(input_names, u.shape[1], "input")
-    index = np.concatenate([np.arange(n) for n in lengths])
+    sample_index = np.concatenate([np.arange(n) for n in lengths])
     e, varies = standardise(e)
     outputs = list(compress(all_outputs, varies))
     skipped = [
@@ -391,7 +392,7 @@ def residual_tests(
             outputs=outputs,
             squares=scores[:, square_varies],
             square_outputs=list(compress(outputs, square_varies)),
-            index=index,
+            sample_index=sample_index,
             past_lags=np.arange(1, n_lags + 1),
             input_lags=np.arange(input_start, n_lags + 1),
         )
@@ -405,7 +406,7 @@ def residual_tests(
             tests += input_tests
             skipped += reasons
     tests.sort(key=lambda test: all_outputs.index(test.output))
-    return ResidualReport(tuple(tests), tuple(skipped), len(index), len(lengths), n_lags)
+    return ResidualReport(tuple(tests), tuple(skipped), len(sample_index), len(lengths), n_lags)
 
 
 class _Tested(NamedTuple):
@@ -415,17 +416,17 @@ class _Tested(NamedTuple):
     outputs: list[str]  # their names
     squares: Array  # (n, m') standardised normal scores of the squares that vary
     square_outputs: list[str]  # their names
-    index: Indices  # (n,) index of each sample in its record, from 0
+    sample_index: Indices  # (n,) index of each sample in its record, from 0
     past_lags: Indices  # lags of residuals
     input_lags: Indices  # lags of inputs
 
 
 def _test_whiteness(tested: _Tested, n_parameters: int) -> Iterator[CorrelationTest]:
     """Test whether the residuals and their squares can be predicted from their past."""
-    e, outputs, squares, square_outputs, index, lags, _ = tested
-    correlations = autocorrelate(e, index, lags, n_parameters)
+    e, outputs, squares, square_outputs, sample_index, lags, _ = tested
+    correlations = autocorrelate(e, sample_index, lags, n_parameters)
     yield from _tests("autocorrelation", outputs, "", correlations)
-    correlations = autocorrelate(squares, index, lags, 0)
+    correlations = autocorrelate(squares, sample_index, lags, 0)
     yield from _tests("squared_autocorrelation", square_outputs, "", correlations)
 
 
@@ -434,23 +435,23 @@ def _test_input(tested: _Tested, u: Array, name: str) -> tuple[list[CorrelationT
 
     Also return why tests were skipped.
     """
-    e, outputs, squares, square_outputs, index, past_lags, input_lags = tested
+    e, outputs, squares, square_outputs, sample_index, past_lags, input_lags = tested
     standardised, (varies,) = standardise(u)
     if not varies:
         return [], [f"{name} is constant: not tested"]
     x = standardised[:, 0]
-    correlations = correlate_input(x, e, index, input_lags)
+    correlations = correlate_input(x, e, sample_index, input_lags)
     tests = list(_tests("input", outputs, name, correlations))
     products, _ = standardise(e * x[:, None])
-    correlations = correlate_products(products, e, index, past_lags)
+    correlations = correlate_products(products, e, sample_index, past_lags)
     tests += _tests("residual_input", outputs, name, correlations)
     standardised, (varies,) = standardise((x**2)[:, None])
     if not varies:
         return tests, [f"the square of {name} about its mean is constant: not tested"]
     x_squared = standardised[:, 0]
-    correlations = correlate_input(x_squared, e, index, input_lags)
+    correlations = correlate_input(x_squared, e, sample_index, input_lags)
     tests += _tests("squared_input", outputs, name, correlations)
-    correlations = correlate_input(x_squared, squares, index, input_lags)
+    correlations = correlate_input(x_squared, squares, sample_index, input_lags)
     tests += _tests("squared_input_squared", square_outputs, name, correlations)
     return tests, []
 

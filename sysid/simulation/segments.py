@@ -171,9 +171,10 @@ def find_copies(folds: Sequence[Fold]) -> list[int]:
         c = d'e / (|d| |e|)
 
     The fold is a copy if the largest c is at least `MIN_COPY_CORRELATION`, and this is unlikely to
-    be chance. Among N stretches of noise, one is as similar with a probability of at most ``N (1 -
-    c^2)^((m - 1) / 2)``. Here ``m = n / sum rho^2`` is the number of independent samples among n,
-    with the autocorrelation rho of d at all lags (Bartlett).
+    be chance. With the autocorrelation rho of d at all lags, m is the number of independent samples
+    among n (Bartlett), and one of N stretches of noise is as similar with at most the probability::
+
+        N (1 - c^2)^((m - 1) / 2),   m = n / sum rho^2
     """
     copies = []
     for number, fold in enumerate(folds):
@@ -216,7 +217,7 @@ def _correlate_with_stretches(changes: Array, segments: Sequence[Segment]) -> tu
 
 
 def _chance_of_correlation(correlation: float, changes: Array, n_stretches: int) -> float:
-    """Return a bound of the probability that noise correlates so well with one of N stretches."""
+    """Return the largest probability that one of the stretches correlates so well by chance."""
     from scipy.signal import correlate  # takes most of a second to import
 
     autocorrelation = correlate(changes, changes) / float(changes @ changes)

@@ -218,6 +218,7 @@ class Mixture:
 
 
 def _unknown_moments(model: Model, expected: str, given: object) -> UserError:
+    """Return the error for a kernel or mean function whose moments are not known."""
     return UserError(
         f"MomentMatching: expected {expected}, got {type(given).__name__} for "
         f"{model.narx.target!r}; Taylor, MonteCarlo and SequentialConditioning take any kernel "
@@ -270,8 +271,8 @@ class Overlap:
         )
         self.g = np.exp(self.log_g)
         weighted_points = (mixture.beta * self.g) @ nu
-        pulled = np.linalg.solve(np.eye(len(c)) + c @ c.T, weighted_points)
-        self.slope = mixture.view.T @ pulled
+        slope_in_length_scales = np.linalg.solve(np.eye(len(c)) + c @ c.T, weighted_points)
+        self.slope = mixture.view.T @ slope_in_length_scales
 
 
 def covariance_of(overlaps: list[Overlap]) -> Array:

@@ -142,11 +142,11 @@ class _FunctionDraws:
         self.cholesky = state["cholesky"]
         self.whitened = state["whitened"]
         self.points = state["inputs"][state["order"]]
-        self.visited = np.empty((n_functions, n_steps, model.gp.n_features))
-        self.projected = np.empty((n_functions, n_steps, len(self.points)))
-        self.rows = np.zeros((n_functions, n_steps, n_steps))
+        self.visited = np.empty((n_functions, n_steps, model.gp.n_features))  # earlier points
+        self.projected = np.empty((n_functions, n_steps, len(self.points)))  # U'^-1 k(X, point)
+        self.rows = np.zeros((n_functions, n_steps, n_steps))  # l_t
         self.inverse = np.zeros((n_functions, n_steps))  # 1 / d_t; 0 where the value is certain
-        self.normal = np.zeros((n_functions, n_steps))
+        self.normal = np.zeros((n_functions, n_steps))  # n_t
 
     def step(self, t: int, regressors: Array) -> _Draw:
         """Draw the targets (R,) at regressors (R, p)."""
@@ -154,12 +154,11 @@ class _FunctionDraws:
         projected = np.empty((len(z), 0))
         if len(self.points):
             covariance = self.model.gp.kernel(self.points, z)
-            # U'^-1 k(X, z)
             solved = solve_triangular(self.cholesky, covariance, trans=1, check_finite=False)
             projected = solved.T
         self.visited[:, t] = z
         self.projected[:, t] = projected
-        row = self._row(t, z, projected)
+        row = self._factor_row(t, z, projected)
         mean = (
             self.model.mean(regressors)
             + projected @ self.whitened
@@ -174,15 +173,15 @@ class _FunctionDraws:
         self.normal[:, t] = self.generator.standard_normal(len(z))
         return _Draw(mean, variance, mean + std * self.normal[:, t])
 
-    def _row(self, t: int, z: Array, projected: Array) -> Array:
+    def _factor_row(self, t: int, z: Array, projected: Array) -> Array:
         """Return l_t (R, t) by forward substitution of the covariance with the earlier points."""
         kernel = self.model.gp.kernel
         priors = []
         for point, earlier_points in zip(z, self.visited[:, :t], strict=True):
             priors.append(kernel(point[None, :], earlier_points)[0])
-        row = np.array(priors).reshape(len(z), t) - np.einsum(
-            "rtn,rn->rt", self.projected[:, :t], projected
-        )
+        prior = np.array(priors).reshape(len(z), t)
+        explained = np.einsum("rtn,rn->rt", self.projected[:, :t], projected)
+        row = prior - explained
         for s in range(t):
             row[:, s] -= np.einsum("rs,rs->r", self.rows[:, s, :s], row[:, :s])
             row[:, s] *= self.inverse[:, s]

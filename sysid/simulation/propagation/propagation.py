@@ -34,9 +34,7 @@ class Propagation(ABC):
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether the factors in `sysid.Model.bands` beyond one step were measured with this
-        rule.
-        """
+        """Whether `sysid.Model.bands` are measured with this rule beyond one step."""
         return False
 
     @abstractmethod
@@ -166,8 +164,8 @@ class Paths:
         inside = np.all(self.bounds.contain(values), axis=2)
         self._path_has_left |= ~inside
         allowed = 0.0 if self.coverage is None else 1.0 - self.coverage
-        has_too_few = self._path_has_left.mean(axis=1) > allowed + FRACTION_ROUNDING
-        diverges_now = has_too_few & ~self._start_has_diverged
+        too_many_have_left = self._path_has_left.mean(axis=1) > allowed + FRACTION_ROUNDING
+        diverges_now = too_many_have_left & ~self._start_has_diverged
         for b in np.flatnonzero(diverges_now):
             first_outside = np.argmin(inside[b])
             self.moments.mean[b, t] = values[b, first_outside]
@@ -185,8 +183,9 @@ class Paths:
         return summarise_draws(known, self.coverage)
 
     def summarise_conditionals(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Return centre and variance (b, m) of a mixture of distributions with these moments (b, P,
-        m).
+        """Return centre and variance (b, m) of the mixture of P distributions per start.
+
+        `mean` and `variance` (b, P, m) are the moments of these distributions.
         """
         centre, variance_of_means = self.summarise_draws(mean)
         if self.coverage is None:
