@@ -38,7 +38,8 @@ ALARM_MEANINGS = {
         "whose variance changes"
     ),
     "residual_input": (
-        "residuals go with products of past residuals and input: a bilinear term of noise and input"
+        "the residuals correlate with products of past residuals and input: a bilinear term of "
+        "noise and input is missing"
     ),
     "input": (
         "the input explains part of the residuals: a lag of it is missing or its effect is "
@@ -623,7 +624,7 @@ class ResidualReport(NamedTuple):
         p = self.p_value(output)
         count = f"{output}: {len(alarms)} of {len(tests)} residual tests"
         if p >= FALSE_ALARM_PROBABILITY:
-            summary = f"{count} alarm, weakly: chance does so with p = {p:.2g}"
+            summary = f"{count} alarm, but weakly: by chance this happens with p = {p:.2g}"
         else:
             summary = f"{count} find structure (p = {p:.2g} for all together)"
         sentences = [summary]
