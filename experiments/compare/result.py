@@ -153,7 +153,7 @@ def write_page(
         "seed": seed,
     }
     page.write(
-        folder / page.FILE,
+        folder / page.PAGE_FILE,
         Path(__file__).with_name("comparison.html"),
         figures,
         title=f"{len(found)} models compared",

@@ -18,12 +18,12 @@ from experiments.drawing.style import BLUE, GREEN, GREY, ORANGE, PALETTE
 from experiments.drawing.tables import significant
 from sysid import store
 
-FILE = "report.html"
+PAGE_FILE = "report.html"
 MOST_DRAWN = 40_000  # samples of all series of a page: more would make it heavy and slow
 MOST_BYTES = 1_400_000  # of the pictures of a page, which stays below 5 MB with them
 CHANGING = (
     ".log",
-    FILE,
+    PAGE_FILE,
 )  # ends of the names of files that are written to after the page
 TOOLS = "pan,box_zoom,wheel_zoom,reset,save"
 Array = np.ndarray

@@ -13,9 +13,9 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from running import CONF, call
 
-from experiments.files.job_file import NUMBERS, Content, write
+from experiments.files.job_file import SUMMARY_NUMBERS, Content, write
 
-FULL = dict.fromkeys((*NUMBERS, "free_run", "training")) | {
+FULL = dict.fromkeys((*SUMMARY_NUMBERS, "free_run", "training")) | {
     "system": "Building",
     "target": "y",
     "target_unit": "K",

@@ -338,7 +338,7 @@ def test_doubtful_settings_are_told(finished, caplog, tmp_path):
             "budget=5",
             "learning=stored",
         ),
-        "no sample asked for a place": (
+        "no sample became a candidate": (
             "insertion.error_threshold=1e3",
             "learning=stored",
         ),
