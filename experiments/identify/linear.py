@@ -172,5 +172,8 @@ def _compare_with_best(
     if error is None:
         return f"the model diverges{where}, a linear model does not: {smallest} {orders}{advice}"
     if error > MAX_ERROR_OVER_LINEAR * best[key]:
-        return f"a linear model predicts better{where}: {smallest} against {error:.4g} {orders}{advice}"
+        return (
+            f"a linear model predicts better{where}: {smallest} against {error:.4g} {orders}"
+            f"{advice}"
+        )
     return ""

@@ -156,14 +156,14 @@ def read_settings(config: DictConfig) -> RunSettings:
 
 
 def _read_learner(config: DictConfig, lags: LagOptions, overrides: tuple[str, ...]) -> Settings:
-    """Return the settings of the learner; raise UserError for options that the training replaces."""
+    """Return the settings of the learner; refuse options that the training replaces."""
     parts = {name: build(config, name) for name in LEARNER_GROUPS}
     values = {name: config[name] for name in LEARNER_VALUES}
     replaced = parts["training"].replaces
     if lags.predicts_residual and "mean" in replaced:
         raise UserError(
-            f"narx.predict={RESIDUAL}: the simulated output is the mean function, but this training "
-            "brings a mean function of its own; take another training, or other lags with "
+            f"narx.predict={RESIDUAL}: the simulated output is the mean function, but this "
+            "training brings a mean function of its own; take another training, or lags and "
             "narx.predict=change"
         )
     refused = without_effect(replaced & {"kernel", "mean"}, overrides)
@@ -539,7 +539,7 @@ def _run_joint(
     source: Source,
     cache: Cache | None,
 ) -> float:
-    """Identify several outputs from the same samples and join the models; return the largest SMSE."""
+    """Identify several outputs from the same samples, join the models; return the largest SMSE."""
     found: dict[str, Result] = {}
     try:
         for target, target_settings in settings_by_target.items():

@@ -179,13 +179,13 @@ def test_a_comparison_shows_what_there_is(free_run, errors, lags):
         "One step ahead",
         *["Free run"] * (free_run is not None or errors[1] is not None),
     ]
-    assert [ax.get_title() for ax in figure.axes] == titles + ["Lags tried, held-out parts"] * lags
+    assert [ax.get_title() for ax in figure.axes] == titles + ["Lags tried, held-out folds"] * lags
     told = [text.get_text() for ax in figure.axes[1:2] for text in ax.texts]
     assert ("diverges" in told) == (free_run == {"rmse": None})
     if lags:
         drawn = {line.get_label(): line for line in figure.axes[-1].lines}
         is_open = {label: line.get_markerfacecolor() == "none" for label, line in drawn.items()}
-        part = "quick or fewer parts"
+        part = "quick or fewer folds"
         assert is_open == {
             "linear": False,
             "model": False,
