@@ -24,7 +24,7 @@ from experiments.plant import recorded as sources
 from experiments.plant.functions import FunctionData
 from experiments.plant.measured import Measured
 from experiments.plant.physics import (
-    START,
+    N_INITIAL_STATE_SAMPLES,
     FittedPhysics,
     Physics,
     ResidualNarx,
@@ -431,7 +431,7 @@ def test_the_start_of_a_record_is_what_its_first_samples_say():
     ) == (5, WINDOW)
     assert (
         fitted.add(record.assign_attrs(initialisation_window=0)).attrs["initialisation_window"]
-        == START
+        == N_INITIAL_STATE_SAMPLES
     )
     with pytest.raises(
         ValueError, match=r"record 'tanks 1' from its first 2 samples: .*longer records"
@@ -545,7 +545,7 @@ def test_a_stored_model_knows_its_physics(run, tmp_path):
     assert errors["free_run", 5] < 0.15
     unsaid = [one for one in data if not one.startswith("data.initialisation_window")]
     content = validate(tmp_path / "unsaid", f"model={folder / 'model.nc'}", *unsaid, *settings[1:])
-    assert content["free_run"]["window"] == START
+    assert content["free_run"]["window"] == N_INITIAL_STATE_SAMPLES
 
 
 def test_bands_carry_what_the_parameters_leave_open(run, tmp_path):
@@ -644,12 +644,14 @@ def test_an_exported_file_simulates_the_physics_too(run, tmp_path):
     error = np.sqrt(np.mean((file["simulate"](u, y[:WINDOW]) - y)[WINDOW:] ** 2))
     assert error == pytest.approx(summary_of(folder)["rmse"], rel=1e-3)
     mean, _ = file["predict"](file["regressors"](u, y))
-    simulated = file["simulate"](u, y[:START])[START:]
-    np.testing.assert_allclose(mean[START:], simulated, rtol=1e-9)
-    loop = file["start"](u[:START], y[:START])
+    simulated = file["simulate"](u, y[:N_INITIAL_STATE_SAMPLES])[N_INITIAL_STATE_SAMPLES:]
+    np.testing.assert_allclose(mean[N_INITIAL_STATE_SAMPLES:], simulated, rtol=1e-9)
+    loop = file["start"](u[:N_INITIAL_STATE_SAMPLES], y[:N_INITIAL_STATE_SAMPLES])
     steps = [
         loop.step(v, None if k % 2 else w)[0]
-        for k, (v, w) in enumerate(zip(u[START:], y[START:], strict=True))
+        for k, (v, w) in enumerate(
+            zip(u[N_INITIAL_STATE_SAMPLES:], y[N_INITIAL_STATE_SAMPLES:], strict=True)
+        )
     ]
     np.testing.assert_allclose(
         steps, simulated, rtol=1e-12
