@@ -1,4 +1,4 @@
-"""Digests of all that decides the result of a job: its settings, the code, and the files it reads."""
+"""Digests of all that decides the result of a job: settings, code, and files that it reads."""
 
 import ast
 import hashlib
@@ -28,7 +28,7 @@ VERSIONED_PACKAGES = frozenset(
 )
 #: keys of a configuration that decide where and how a job is run, not its result
 WITHOUT_EFFECT = frozenset({"hydra", "cache", "report"})
-#: keys of `sysid-identify` without effect on the samples of a simulated trajectory; all others have one
+#: keys of `sysid-identify` without effect on a simulated trajectory; all others have an effect
 AFTER_THE_TRAJECTORY = WITHOUT_EFFECT | {
     "figures",
     "outputs",
@@ -137,7 +137,7 @@ def code_digest(configuration: Mapping[str, Any] | None = None) -> str:
 
 @cache
 def _own_digest() -> str:
-    """Return the SHA-256 of all modules of the toolbox: of their names, and of their parsed code."""
+    """Return the SHA-256 of all modules of the toolbox: of their names and of their parsed code."""
     digest = hashlib.sha256()
     for folder in PACKAGE_FOLDERS:
         _add_modules(digest, folder)
@@ -282,7 +282,7 @@ def _without_hydra(configuration: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value that is no dict and no list, after its key; entries have that of the list."""
+    """Yield every value that is no dict and no list, after its key or that of its list."""
     if isinstance(value, dict):
         for name, entry in value.items():
             yield from _leaves(entry, str(name))

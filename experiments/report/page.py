@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.drawing import page
-from experiments.drawing.page import MOST_DRAWN, Curve, draw_pairs, draw_series
+from experiments.drawing.page import MAX_SAMPLES_DRAWN, Curve, draw_pairs, draw_series
 from experiments.drawing.style import label_of, unit_of, with_clock
 from experiments.files import job_file
 from experiments.files.job_file import SUMMARY_NUMBERS
@@ -44,7 +44,7 @@ def write_run(folder: Path) -> Path:
         free_runs = store.read_groups(path, kind="validation", under=f"free_run_window_{window}")
         attributes = store.header(path) | attributes
     n_series = len(outputs) + sum(one.sizes["output"] for one in free_runs.values())
-    most = MOST_DRAWN // max(n_series, 1)
+    most = MAX_SAMPLES_DRAWN // max(n_series, 1)
     figures = dict[str, Any]()
     for number, one in enumerate(outputs):
         if one["record"] is not None:

@@ -307,8 +307,8 @@ class OptunaSweeper(Sweeper):
             if not isinstance(self.launcher, SweepLauncher):
                 got = f"{type(self.launcher).__module__}.{type(self.launcher).__name__}"
                 raise UserError(
-                    "hydra/sweeper=optuna needs hydra/launcher=in_process, joblib, dask or slurm of "
-                    f"this package, which know finished jobs; got {got}"
+                    "hydra/sweeper=optuna needs hydra/launcher=in_process, joblib, dask or slurm "
+                    f"of this package, which know finished jobs; got {got}"
                 )
             settings = Settings(**self._settings)
             lines = [

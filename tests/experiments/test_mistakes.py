@@ -102,7 +102,7 @@ def record(patch, _):
 def sweep(patch, _):
     plugins = hydra_plugins.sysid_sweep.plugins
     for name, value in {
-        "_check": fault,
+        "_check_sweeps": fault,
         "check_launcher": lambda *_: None,
         "SweepLauncher": Some,
     }.items():
