@@ -41,7 +41,7 @@ from sysid.model.model_file import start_from_dataset, start_to_dataset
 MAX_WAIT_FOR_RESULT = 900.0
 N_KEY_DIGITS_LOGGED = 12
 #: errors of a file that cannot be read, or of content that cannot be converted
-UNUSABLE = (
+CONTENT_ERRORS = (
     OSError,
     ValueError,
     TypeError,
@@ -118,7 +118,7 @@ class Cache:
             content = kind.from_dataset(dataset)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except UNUSABLE as reason:
+        except CONTENT_ERRORS as reason:
             log.warning(
                 "Note: cache file %s is damaged (%s), its content is computed anew",
                 path,
@@ -150,7 +150,7 @@ class Cache:
             log.info("Cache: %s computed and kept (%s)", kind.name, key[:N_KEY_DIGITS_LOGGED])
         except OSError as reason:
             self._warn_once(reason)
-        except UNUSABLE as reason:
+        except CONTENT_ERRORS as reason:
             self.counts[kind.name]["left_out"] += 1
             log.debug("Cache: the %s is not kept: %s", kind.name, reason)
 

@@ -20,6 +20,7 @@ from experiments.cli.build import build, build_one
 from experiments.cli.ends import Stopped, deferred_interrupt, is_mistake
 from experiments.cli.invocation import given_overrides, is_multirun
 from experiments.cli.options import flag, whole
+from experiments.cli.process import EXIT_CODE_INTERRUPTED
 from experiments.cli.progress import doing
 from experiments.files import job_file
 from experiments.files.cache import (
@@ -104,8 +105,7 @@ def run(config: DictConfig, folder: Path) -> float:
         _check_targets(settings.lags, source, targets)
         if len(targets) > 1:
             settings_by_target = {
-                target: _without_joint_files(_for_output(config, settings, target))
-                for target in targets
+                target: _for_output(config, settings, target) for target in targets
             }
             return _run_joint(settings, settings_by_target, folder, source, cache)
         settings = _for_output(config, settings, targets[0])
@@ -181,11 +181,6 @@ def _for_output(config: DictConfig, settings: RunSettings, target: str) -> RunSe
     alone = OmegaConf.merge(config, {"narx": {"target": target}})
     files = replace(settings.files, configuration=OmegaConf.to_yaml(alone, resolve=True))
     return replace(settings, lags=settings.lags.of(target), files=files)
-
-
-def _without_joint_files(settings: RunSettings) -> RunSettings:
-    """Return the settings without job.nc and the page, which are written once for all outputs."""
-    return replace(settings, files=replace(settings.files, job=False, page=False))
 
 
 def source_of(config: DictConfig, cache: Cache | None = None) -> Source:
@@ -438,7 +433,7 @@ def validate_one_step(
             is_learned = ~source.is_validation(*record_and_time)
             origin = Origin.of(rows.isel(sample=np.flatnonzero(is_learned)))
             identification.model = replace(identification.model, origin=origin)
-            validated = np.flatnonzero(source.is_judged(*record_and_time))
+            validated = np.flatnonzero(source.is_scored(*record_and_time))
         validation = rows.isel(sample=validated)
         model = identification.model
         initial_model = identification.initial
@@ -508,7 +503,7 @@ def _keep(settings: RunSettings, folder: Path, result: Result) -> None:
         return
     where = f"Partial results are in {folder}"
     if isinstance(reason, KeyboardInterrupt):
-        raise Stopped(f"Run interrupted. {where}", 130)
+        raise Stopped(f"Run interrupted. {where}", EXIT_CODE_INTERRUPTED)
     if isinstance(reason, DivergenceError) or is_mistake(reason):
         raise Stopped(f"Run stopped: {reason}. {where}", 1)
     log.error("Run stopped by an unexpected error. %s", where)
@@ -542,8 +537,9 @@ def _run_joint(
     """Identify several outputs from the same samples, join the models; return the largest SMSE."""
     found: dict[str, Result] = {}
     try:
-        for target, target_settings in settings_by_target.items():
+        for target, complete_settings in settings_by_target.items():
             log.info("Output %s", target)
+            target_settings = _without_joint_files(complete_settings)
             source.restart()
             result = identify(target_settings, source, cache, {}, is_alone=False)
             found[target] = result
@@ -555,6 +551,11 @@ def _run_joint(
         raise
     _conclude(settings, source, folder, found)
     return max(map(_smse, found.values()))
+
+
+def _without_joint_files(settings: RunSettings) -> RunSettings:
+    """Return the settings without job.nc and the page, which are written once for all outputs."""
+    return replace(settings, files=replace(settings.files, job=False, page=False))
 
 
 def _conclude(

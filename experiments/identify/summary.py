@@ -14,7 +14,7 @@ from experiments.files.outputs import plain
 from experiments.identify.linear import note_linear
 from experiments.identify.result import Result
 from experiments.identify.settings import RunSettings
-from experiments.plant.physics import PREFIX
+from experiments.plant.physics import SIGNAL_PREFIX
 from experiments.validate.report import tell_free_run
 from simulators import Signal
 from sysid import Always, standardised_mean_squared_error, validate
@@ -46,18 +46,18 @@ RECORD_KEYS = RECORD_PRIOR_KEYS | {"training.record_samples", "training.on_recor
 #: keys of online learning, without effect if a training for the free run has used all samples
 ONLINE_LEARNING_KEYS = {"insertion", "acceptance", "reduction", "gate", "scale", "forgetting"}
 
-# share of the inserted samples that acceptance may turn away, and of all samples that may be
-# outliers, without a warning
-MAX_TURNED_AWAY = 0.5
-MAX_OUTLIERS = 0.05
+# no warning if acceptance turns away at most this fraction of the candidates, and if at most this
+# fraction of the samples are outliers
+MAX_TURNED_AWAY_FRACTION = 0.5
+MAX_OUTLIER_FRACTION = 0.05
 MIN_SAMPLES_FOR_DRIFT = 1000  # with fewer samples drift cannot be distinguished from chance
 # drift is reported if the SMSE at the end of a stream exceeds that at its start by this factor,
 # and this value
 DRIFT_SMSE_RATIO = 3.0
 MIN_DRIFT_SMSE = 0.02
-# a model is called poor if its SMSE is not below this share of that of a trivial prediction
+# a warning follows unless the SMSE is below this fraction of that of a trivial prediction
 MAX_SMSE_OVER_TRIVIAL = 0.95
-# share of the validation samples within the 95 % band that needs no warning
+# fractions of the validation samples within the 95 % band between which there is no warning
 MIN_COVERAGE = 0.85
 MAX_COVERAGE = 0.99
 MAX_PARAMETERS_LOGGED = 6  # estimated parameters of the physics that the log lists
@@ -221,14 +221,14 @@ def _warn_of_refused_samples(summary: dict[str, Any], result: Result) -> list[st
     warnings = []
     # an insertion of every sample leaves the choice to the acceptance on purpose
     chooses = _learns_stored_points_only(result) and not isinstance(settings.insertion, Always)
-    if chooses and n_inserted and n_turned_away > MAX_TURNED_AWAY * n_inserted:
+    if chooses and n_inserted and n_turned_away > MAX_TURNED_AWAY_FRACTION * n_inserted:
         warnings.append(
             f"acceptance turned away {n_turned_away} of {n_inserted} inserted samples: the "
             "insertion threshold cannot be met with this acceptance and a budget of "
             f"{settings.budget} points; raise the threshold or the budget, or try "
             "acceptance=none or acceptance.reference=in_sample"
         )
-    if n_outliers > MAX_OUTLIERS * n_seen:
+    if n_outliers > MAX_OUTLIER_FRACTION * n_seen:
         warnings.append(
             f"{n_outliers} of {n_seen} samples were taken for outliers and not learned: "
             f"gate={settings.gate} is too narrow for this plant, or its sensor fails; gate=none "
@@ -269,7 +269,7 @@ def _warn_of_unused_physics(result: Result) -> list[str]:
         return []
     return [
         "the model does not use the physics, none of whose signals is among its regressors: take "
-        f"narx=residual, or add {PREFIX}{narx.target}: [0] to narx.inputs"
+        f"narx=residual, or add {SIGNAL_PREFIX}{narx.target}: [0] to narx.inputs"
     ]
 
 
@@ -498,8 +498,10 @@ def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
         noise_before = math.sqrt(initial.gp.noise_variance)
         noise_after = math.sqrt(final.gp.noise_variance)
         longest = max((estimate.seconds for estimate in result.estimates), default=0.0)
+        n_estimates = summary["n_estimates"]
+        times_estimated = "once" if n_estimates == 1 else f"{n_estimates} times"
         lines.append(
-            f"Hyper-parameters estimated anew {summary['n_estimates']} times in "
+            f"Hyper-parameters estimated anew {times_estimated} in "
             f"{times['adaptation']:.2f} s, one in {longest:.2f} s at most; noise std "
             f"{noise_before:.3g} before and {with_unit(noise_after, unit, 3)} after"
         )

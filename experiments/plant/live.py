@@ -140,7 +140,7 @@ class LiveSource:
         """Return which samples come after the identified part."""
         return time > (self.n_identified - 0.5) * self.plant.system.dt
 
-    is_judged = is_validation
+    is_scored = is_validation
 
     def records(self) -> Sequence[xr.Dataset]:
         """Return all samples seen so far, with the set-points of the controller."""

@@ -44,8 +44,8 @@ from sysid.arrays import Array
 from sysid.errors import UserError
 from sysid.model.description import public_name
 
-PREFIX = "physics."  # of the names of the signals of the physics
-VARIANCE = ".variance"  # ending of the name of an output's variance by the uncertain parameters
+SIGNAL_PREFIX = "physics."  # start of the names of the signals of the physics
+VARIANCE_SUFFIX = ".variance"  # end of the name of an output's variance by uncertain parameters
 RESIDUAL = "residual"  # value of narx.predict: the output minus the simulated output
 #: fields of the physics that the file of a model keeps
 KEPT_FIELDS = ("system", "initial", "starts", "interpolation")
@@ -118,7 +118,7 @@ class Physics:
             for signal, values in zip(system.states, states.T, strict=True)
             if not any((values == output).all() for output in outputs)
         ]
-        return {PREFIX + signal.name: signal for signal in (*system.outputs, *hidden_states)}
+        return {SIGNAL_PREFIX + signal.name: signal for signal in (*system.outputs, *hidden_states)}
 
     def join(self, recordings: Recordings, *, seed: int) -> "tuple[FittedPhysics, Recordings]":
         """Estimate the parameters on the estimation records, and add the signals to all records.
@@ -202,7 +202,7 @@ class Physics:
             If the simulated output is not among the regressors, or if the bands contain a
             covariance and there are lags of an output.
         """
-        name = PREFIX + narx.target
+        name = SIGNAL_PREFIX + narx.target
         if self.covariance and any(narx.lags[output] for output in narx.output_names):
             raise UserError(
                 "physics.covariance=true expects a model without lags of outputs: take "
@@ -324,7 +324,7 @@ class FittedPhysics:
                     "units": f"{signal.unit}2",
                     "long_name": f"what the parameters leave open of {signal.name}",
                 }
-                added[PREFIX + signal.name + VARIANCE] = "time", variance, attributes
+                added[SIGNAL_PREFIX + signal.name + VARIANCE_SUFFIX] = "time", variance, attributes
         return record.assign(added)
 
     def held_out(self, records: Sequence[xr.Dataset], parts: int) -> tuple[xr.Dataset, ...]:
@@ -408,7 +408,7 @@ class FittedPhysics:
         hidden_states = [
             i
             for i, signal in enumerate(system.states)
-            if PREFIX + signal.name in self.physics.signals
+            if SIGNAL_PREFIX + signal.name in self.physics.signals
         ]
         return np.column_stack([np.asarray(system.output(states)), states[:, hidden_states]])
 
@@ -506,7 +506,7 @@ def variance_at(rows: xr.Dataset, records: Sequence[xr.Dataset], target: str) ->
     They are 0 in records without such variances.
     """
     variances = np.zeros(rows.sizes["sample"])
-    name = PREFIX + target + VARIANCE
+    name = SIGNAL_PREFIX + target + VARIANCE_SUFFIX
     for number, record in enumerate(records):
         if name in record:
             is_of_record = rows["record"].values == number
@@ -520,7 +520,7 @@ def widen(found: Forecast, joint: JointModel, records: Sequence[xr.Dataset]) -> 
 
     These models feed no output back, so every sample has the variance of one step.
     """
-    models = {PREFIX + model.narx.target + VARIANCE: model for model in joint.models}
+    models = {SIGNAL_PREFIX + model.narx.target + VARIANCE_SUFFIX: model for model in joint.models}
     has_variances = models.keys() <= records[0].keys()
     if not has_variances:
         return found
@@ -552,7 +552,7 @@ def thin(training: Training, recordings: Recordings, target: str) -> Training:
         return training
     n = 0
     for record in recordings.estimation:
-        residual = (record[target] - record[PREFIX + target]).values
+        residual = (record[target] - record[SIGNAL_PREFIX + target]).values
         n += len(residual) // _correlation_length(residual)
     return replace(
         training,

@@ -106,7 +106,7 @@ class RecordedSource:
         """Return which samples belong to a record that validates the model."""
         return record >= len(self._recordings.estimation)
 
-    def is_judged(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
+    def is_scored(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
         """Return which samples validate the model and lie after the initialisation window."""
         scored = np.zeros(len(time), dtype=bool)
         n_estimation = len(self._recordings.estimation)

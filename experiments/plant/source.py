@@ -93,7 +93,7 @@ class Source(Protocol):
             s, in its record.
         """
 
-    def is_judged(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
+    def is_scored(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
         """Return which of n samples count for the error of the model; see `is_validation`."""
 
     def records(self) -> Sequence[xr.Dataset]:

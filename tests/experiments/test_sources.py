@@ -170,7 +170,7 @@ def test_sources_count_what_they_have_delivered_and_begin_again():
     assert (n_asked, sum(len(block.output) for block in live.finish())) == (20, 60)
     time = live.plant.system.dt * np.arange(80)
     np.testing.assert_array_equal(
-        live.is_judged(np.zeros(80, dtype=int), time), np.arange(80) >= 20
+        live.is_scored(np.zeros(80, dtype=int), time), np.arange(80) >= 20
     )
     assert trajectory_of(live).sizes["time"] == 80
     live.restart()
