@@ -336,7 +336,7 @@ def _log_plan(source: Source, learner: Settings) -> None:
     else:
         how_long = "seconds to a minute"
     log.info(
-        "Identify %s with %d points: %d samples are learned, %d validate the model; takes %s",
+        "Identify %s with %d points: %d samples are learned, %d validate the model; this takes %s",
         source.title,
         learner.budget,
         source.n_identified,
