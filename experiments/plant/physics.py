@@ -45,7 +45,7 @@ from sysid.errors import UserError
 from sysid.model.description import public_name
 
 SIGNAL_PREFIX = "physics."  # start of the names of the signals of the physics
-VARIANCE_SUFFIX = ".variance"  # end of the name of an output's variance by uncertain parameters
+VARIANCE_SUFFIX = ".variance"  # end of the name of an output's variance due to uncertain parameters
 RESIDUAL = "residual"  # value of narx.predict: the output minus the simulated output
 #: fields of the physics that the file of a model keeps
 KEPT_FIELDS = ("system", "initial", "starts", "interpolation")
@@ -271,7 +271,7 @@ class FittedPhysics:
         *,
         window: int = 0,
     ) -> xr.Dataset:
-        """Return a record with the simulated signals, and the variances by uncertain parameters.
+        """Return a record with the simulated signals, and the variances due to uncertain parameters.
 
         Parameters
         ----------
@@ -501,7 +501,7 @@ def read_physics(text: str, trusted: Sequence[str]) -> FittedPhysics:
 
 
 def variance_at(rows: xr.Dataset, records: Sequence[xr.Dataset], target: str) -> Array:
-    """Return the variances (n,) by uncertain parameters of the physics at rows of a lag data set.
+    """Return the variances (n,) due to uncertain parameters of the physics at rows of a lag data set.
 
     They are 0 in records without such variances.
     """
@@ -516,7 +516,7 @@ def variance_at(rows: xr.Dataset, records: Sequence[xr.Dataset], target: str) ->
 
 
 def widen(found: Forecast, joint: JointModel, records: Sequence[xr.Dataset]) -> Forecast:
-    """Widen a forecast of records by the variances by uncertain parameters, if there are any.
+    """Widen a forecast of records by the variances due to uncertain parameters, if there are any.
 
     These models feed no output back, so every sample has the variance of one step.
     """
@@ -536,7 +536,7 @@ def widen(found: Forecast, joint: JointModel, records: Sequence[xr.Dataset]) -> 
 
 
 def _variance_of_one_step(model: Model, regressors: Array, parameter_variance: Array) -> Array:
-    """Return the calibrated variances of predictions, with those by uncertain parameters."""
+    """Return the calibrated variances of predictions, with those due to uncertain parameters."""
     return model.calibrated(model.predict(regressors).variance + parameter_variance)
 
 
