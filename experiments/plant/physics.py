@@ -271,7 +271,7 @@ class FittedPhysics:
         *,
         window: int = 0,
     ) -> xr.Dataset:
-        """Return a record with the simulated signals, and the variances due to uncertain parameters.
+        """Return a record with the simulated signals and their variances due to uncertain parameters.
 
         Parameters
         ----------
@@ -501,7 +501,7 @@ def read_physics(text: str, trusted: Sequence[str]) -> FittedPhysics:
 
 
 def variance_at(rows: xr.Dataset, records: Sequence[xr.Dataset], target: str) -> Array:
-    """Return the variances (n,) due to uncertain parameters of the physics at rows of a lag data set.
+    """Return the variances (n,) due to uncertain parameters at rows of a lag data set of records.
 
     They are 0 in records without such variances.
     """
