@@ -271,7 +271,7 @@ class FittedPhysics:
         *,
         window: int = 0,
     ) -> xr.Dataset:
-        """Return a record with the simulated signals and their variances due to uncertain parameters.
+        """Return a record with the simulated signals and, if known, their variances.
 
         Parameters
         ----------
