@@ -10,7 +10,7 @@ import xarray as xr
 
 from experiments.plant.physics import FittedPhysics, read_physics
 from experiments.plant.plant import Plant
-from experiments.plant.source import SIMULATION
+from experiments.plant.source import SIMULATION_KEYS
 from simulators import Controller
 from sysid import JointModel, Narx, Recordings
 from sysid.data.source import RECORD_ROLES
@@ -117,7 +117,7 @@ def select_records(recordings: Recordings, part: str | None = None) -> Material:
             f"only {', '.join(there)}: name one (data.{wanted}=...), or choose with part={there[0]}"
         )
         raise UserError(f"{recordings.name} has no {wanted} record, {others}")
-    return Material(recordings, wanted, getattr(recordings, wanted), SIMULATION | OF_THE_MODEL)
+    return Material(recordings, wanted, getattr(recordings, wanted), SIMULATION_KEYS | OF_THE_MODEL)
 
 
 def add_physics(material: Material, model: str | Path, trusted: Sequence[str]) -> Material:
