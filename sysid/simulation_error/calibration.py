@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from sysid.arrays import Array
-from sysid.simulation.propagation.propagation import of_draws
+from sysid.simulation.propagation.propagation import summarise_draws
 from sysid.simulation.segments import (
     Fold,
     Limits,
@@ -218,7 +218,7 @@ class _Band:
         is_inside = []
         for part in self.parts:
             runs = np.array([function.simulate(part) for function in functions])
-            _, spread = of_draws(runs.T[:, :, None], CENTRAL_SHARE)
+            _, spread = summarise_draws(runs.T[:, :, None], CENTRAL_SHARE)
             variance = spread[:, 0] + self.noise
             error = candidate.simulate(part) - part.values
             is_inside.append(np.abs(error) <= Z_95 * np.sqrt(variance))

@@ -30,7 +30,7 @@ from sysid.gp.mean import LinearMean
 from sysid.gp.online import LEAST_NOISE
 from sysid.gp.training import Hyperparameters, Points
 from sysid.narx.lags import Narx, Target
-from sysid.simulation.dynamics import FARTHEST, MeanMap, run
+from sysid.simulation.dynamics import MAX_OUTPUT_MAGNITUDE, MeanMap, simulate_paths
 from sysid.simulation.segments import Limits, Segment, feedback_of
 
 # The noise variance stays this factor above the smallest that double precision can hold beside the
@@ -176,7 +176,7 @@ class Candidate:
     points: Array
     weights: Array
     limits: Limits = (-np.inf, np.inf)
-    bounds: tuple[float, float] = (-FARTHEST, FARTHEST)
+    bounds: tuple[float, float] = (-MAX_OUTPUT_MAGNITUDE, MAX_OUTPUT_MAGNITUDE)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields only: cached addresses of compiled code mean nothing elsewhere."""
@@ -241,7 +241,7 @@ class Candidate:
         low, high = self.bounds
         exogenous = np.ascontiguousarray(part.regressors)[None]
         n_done = np.zeros(1, dtype=np.int64)
-        run(self.mean_map, np.array([low]), np.array([high]), exogenous, path, n_done)
+        simulate_paths(self.mean_map, np.array([low]), np.array([high]), exogenous, path, n_done)
         output = path[0, longest:, 0]
         output[int(n_done[0]) :] = np.nan
         return output

@@ -17,7 +17,7 @@ from sysid.arrays import Array
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Stationary
 from sysid.gp.mean import LinearMean
-from sysid.simulation.dynamics import FARTHEST
+from sysid.simulation.dynamics import MAX_OUTPUT_MAGNITUDE
 from sysid.simulation.segments import Segment, feedback_of
 from sysid.simulation_error.candidate import (
     COVARIANCE_BLOCK_ROWS,
@@ -143,7 +143,7 @@ def _future_outputs(linear: Candidate) -> Array:
     narx = linear.narx
     n = narx.n_features
     columns, lags = feedback_of(narx)
-    no_limits = (-FARTHEST, FARTHEST)
+    no_limits = (-MAX_OUTPUT_MAGNITUDE, MAX_OUTPUT_MAGNITUDE)
     homogeneous = replace(
         linear,
         mean=LinearMean(linear.mean.coefficients),
