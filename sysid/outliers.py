@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from sysid.arrays import matrix, vector
 from sysid.gp.affine_map import AffineMap
-from sysid.gp.dictionary import NOT_PREDICTED, RECORD, UpdateReport
+from sysid.gp.dictionary import NOT_PREDICTED, RECORD_DTYPE, UpdateReport
 from sysid.model.model import Model
 from sysid.narx.lags import Narx, Target, reach_of
 
@@ -25,7 +25,7 @@ MIN_BLAME_GAIN = 2.0
 OUTLIER_JUMP_STDS = 3.0
 
 #: what is decided of a sample once it is predicted
-DECISIONS = tuple(name for name in RECORD.names or () if name not in ("mean", "variance"))
+DECISIONS = tuple(name for name in RECORD_DTYPE.names or () if name not in ("mean", "variance"))
 
 #: what measurements that are not believed exceed their replacement by: by signal and time, counted in rows
 Errors = dict[tuple[str, int], float]

@@ -14,7 +14,7 @@ from sysid.errors import UserError, UserTypeError
 from sysid.gp import compiled_kernels
 from sysid.gp.compiled_kernels import ADD, MULTIPLY, SHIPPED
 from sysid.gp.dictionary import covariance_matrix, prior_variances
-from sysid.gp.formula import COVARIANCE, address
+from sysid.gp.formula import COVARIANCE_SIGNATURE, address
 
 BLOCK = 128  # rows of a gradient that are computed at a time: they stay in the cache
 DIAGONAL = 32  # points whose prior variances are differentiated at a time
@@ -205,7 +205,7 @@ class Kernel(ABC):
     def address(self) -> Any:
         """`row` as compiled loops call it; shipped rows stay in the disk cache."""
         row = type(self).row
-        return address(row, COVARIANCE, kept=row in SHIPPED)
+        return address(row, COVARIANCE_SIGNATURE, kept=row in SHIPPED)
 
     def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Covariance matrix (m, n) between the rows of first (m, p) and second (n, p)."""
@@ -657,7 +657,7 @@ class OfParts(Kernel):
     def address(self) -> Any:
         own = self._own_rows()
         row = compiled_kernels.composition_with(own) if own else compiled_kernels.composition
-        return address(row, COVARIANCE, kept=not own)
+        return address(row, COVARIANCE_SIGNATURE, kept=not own)
 
     def _own_rows(self) -> tuple[Callable[..., None], ...]:
         """Rows of the parts, and of their parts, that are not shipped; each once."""

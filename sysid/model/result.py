@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from sysid.gp.adaptation import Estimate, Reason
-from sysid.gp.dictionary import MEANINGS, NOT_PREDICTED
+from sysid.gp.dictionary import FIELD_MEANINGS, NOT_PREDICTED
 from sysid.gp.kernels import Kernel, Stationary
 from sysid.model.model import Model, Prediction
 from sysid.narx.lags import Target
@@ -61,7 +61,7 @@ def result_dataset(
         "mean": {"units": unit},
         "variance": {"units": squared_unit(unit)},
     }
-    units |= {name: {} for name in MEANINGS if name.startswith(("acceptance_", "reduction_"))}
+    units |= {name: {} for name in FIELD_MEANINGS if name.startswith(("acceptance_", "reduction_"))}
     whole = np.concatenate([record, rest])
     variables: dict[str, Any] = {
         name: (
@@ -69,7 +69,7 @@ def result_dataset(
             np.ascontiguousarray(whole[name]),
             {"long_name": meaning, **units.get(name, {"units": "1"})},
         )
-        for name, meaning in MEANINGS.items()
+        for name, meaning in FIELD_MEANINGS.items()
     }
 
     def join(name: str) -> np.ndarray:

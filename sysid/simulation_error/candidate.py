@@ -24,7 +24,7 @@ from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import covariances
 from sysid.gp.kernels import Kernel, Stationary
 from sysid.gp.mean import LinearMean
-from sysid.gp.online import LEAST_NOISE
+from sysid.gp.online import MIN_NOISE_RATIO
 from sysid.gp.training import Hyperparameters, Points
 from sysid.narx.lags import Narx, Target
 from sysid.simulation.dynamics import FARTHEST, MeanMap, run
@@ -260,7 +260,7 @@ class Candidate:
         As far as double precision allows with this noise.
         """
         variance = self.mean_variance(regressors)
-        most = noise_variance / (MARGIN * LEAST_NOISE * self.kernel.variance)
+        most = noise_variance / (MARGIN * MIN_NOISE_RATIO * self.kernel.variance)
         return solve_increasing(
             lambda c: variance(noise_variance, c),
             latent_variance,
