@@ -14,7 +14,7 @@ like the square root of their number. Therefore both factors are computed anew f
 covariance at intervals (`RENEWAL_INTERVAL`), and their drift is measured more often
 (`PROBE_INTERVAL`).
 
-With ``learning=every_sample`` the points carry what all samples have taught. The values of the
+With ``learning=every_sample`` the points carry the information of all samples. The values of the
 function at the points, ``z = f(points) + e'`` with ``e' ~ N(0, diagonal I)``, are hidden. Whitened,
 ``w = U'^-1 z``, they are N(0, I) before the first sample and N(b, M'M) afterwards: b replaces
 ``F y``, and M, upper triangular like U, is a root of the posterior covariance. For a sample (x, y),
@@ -51,7 +51,7 @@ from sysid.gp.formula import (
     SCORE_SIGNATURE,
 )
 
-# Scores whose relative difference is smaller than this are a tie, which the oldest point loses.
+# Scores whose relative difference is smaller than this are a tie. The oldest point loses a tie.
 SCORE_TIE = 1e-9
 
 
@@ -336,18 +336,8 @@ def _dot(x: np.ndarray, y: np.ndarray, n: int) -> float:
 def covariances(kernel, parameters, points, n, x, out):  # type: ignore[no-untyped-def]
     """Set ``out[j] = k(points[:, j], x)`` for j < n."""
     p, stride = points.shape
-    _covariance(
-        kernel,
-        (
-            _pointer(points),
-            stride,
-            n,
-            p,
-            _pointer(x),
-            _pointer(parameters),
-            _pointer(out),
-        ),
-    )
+    arguments = (_pointer(points), stride, n, p, _pointer(x), _pointer(parameters), _pointer(out))
+    _covariance(kernel, arguments)
 
 
 @njit(nogil=True, **PYTHON_ENTRY_OPTIONS)
@@ -360,15 +350,10 @@ def covariance_matrix(kernel, parameters, points, rows, out):  # type: ignore[no
 @njit(nogil=True, **PYTHON_ENTRY_OPTIONS)
 def prior_variances(kernel, parameters, points, out):  # type: ignore[no-untyped-def]
     """Set ``out[t] = k(points[t], points[t])``."""
+    p = points.shape[1]
     for t in range(points.shape[0]):
-        covariances(
-            kernel,
-            parameters,
-            points[t].reshape(points.shape[1], 1),
-            1,
-            points[t],
-            out[t:],
-        )
+        x = points[t]
+        covariances(kernel, parameters, x.reshape(p, 1), 1, x, out[t:])
 
 
 @internal
@@ -587,17 +572,30 @@ def _delete_from_root(root, n, r, cosines, sines):  # type: ignore[no-untyped-de
         c = root[k + 2]
         d = root[k + 3]
         begin = max(r + 1, k + 3)
-        w = _rotate_entries(a, r, k, begin, cosines, sines)
-        x = _rotate_entries(b, r, k + 1, begin, cosines, sines)
-        y = _rotate_entries(c, r, k + 2, begin, cosines, sines)
-        z = _rotate_entries(d, r, k + 3, begin, cosines, sines)
-        for i in range(begin, n):  # four chains of dependent products at a time
+        carried_a = _rotate_entries(a, r, k, begin, cosines, sines)
+        carried_b = _rotate_entries(b, r, k + 1, begin, cosines, sines)
+        carried_c = _rotate_entries(c, r, k + 2, begin, cosines, sines)
+        carried_d = _rotate_entries(d, r, k + 3, begin, cosines, sines)
+        # four rows at a time, because the products of one row depend on each other
+        for i in range(begin, n):
             cosine = cosines[i]
             sine = sines[i]
-            a[i - 1], w = cosine * a[i] - sine * w, sine * a[i] + cosine * w
-            b[i - 1], x = cosine * b[i] - sine * x, sine * b[i] + cosine * x
-            c[i - 1], y = cosine * c[i] - sine * y, sine * c[i] + cosine * y
-            d[i - 1], z = cosine * d[i] - sine * z, sine * d[i] + cosine * z
+            a[i - 1], carried_a = (
+                cosine * a[i] - sine * carried_a,
+                sine * a[i] + cosine * carried_a,
+            )
+            b[i - 1], carried_b = (
+                cosine * b[i] - sine * carried_b,
+                sine * b[i] + cosine * carried_b,
+            )
+            c[i - 1], carried_c = (
+                cosine * c[i] - sine * carried_c,
+                sine * c[i] + cosine * carried_c,
+            )
+            d[i - 1], carried_d = (
+                cosine * d[i] - sine * carried_d,
+                sine * d[i] + cosine * carried_d,
+            )
     for k in range(whole, n):
         _rotate_entries(root[k], r, k, n, cosines, sines)
     for j in range(r, n - 1):
@@ -632,22 +630,27 @@ def delete(state, n, r):  # type: ignore[no-untyped-def]
     for i in range(r + 1, n):
         row = triangles[i]
         above = triangles[i - 1]
-        # the rotation of U and b
+        # rotation of U and b
         length = math.sqrt(carried[i + 1] * carried[i + 1] + row[i + 1] * row[i + 1])
         c = row[i + 1] / length
         s = -carried[i + 1] / length
         cosines[i] = c
         sines[i] = s
         state.pivots[i - 1] = 1.0 / length
-        b[i - 1], b_carried = c * b[i] - s * b_carried, s * b[i] + c * b_carried
-        # the rotation of F
+        b[i - 1], b_carried = (
+            c * b[i] - s * b_carried,
+            s * b[i] + c * b_carried,
+        )
+        # rotation of F
         length = math.sqrt(pivot * pivot + row[r] * row[r])
         c_inverse = pivot / length
         s_inverse = row[r] / length
         pivot = length
         carried[i] = 0.0
+        # the columns of F before r stay where they are, the later ones move to the left
         _rotate(row, carried, above, c_inverse, s_inverse, r)
         _rotate(row[r + 1 :], carried[r + 1 :], above[r:], c_inverse, s_inverse, i - r)
+        # the columns of U move to the left
         _rotate(row[i + 1 :], carried[i + 1 :], above[i:], c, s, n - i)
     if state.root.size:
         _delete_from_root(state.root, n, r, cosines, sines)
@@ -712,14 +715,9 @@ def _condition(state, n, image, noise, error):  # type: ignore[no-untyped-def]
         a = image[j]
         before = s
         s += a * a
-        _shrink_row(
-            state.root[j, j:],
-            gain[j:],
-            a,
-            math.sqrt(before / s),
-            a / math.sqrt(before * s),
-            n - j,
-        )
+        scale = math.sqrt(before / s)
+        fraction = a / math.sqrt(before * s)
+        _shrink_row(state.root[j, j:], gain[j:], a, scale, fraction, n - j)
     _add_multiple(state.whitened, error / s, gain, n)
 
 
@@ -803,10 +801,8 @@ def _leave_one_out_with(state, n, error, s, residual, variance):  # type: ignore
 @shared
 def scores(formula, n, residual, variance, noise_variance, out):  # type: ignore[no-untyped-def]
     """Set ``out[j] = formula(residual[j], variance[j], noise_variance)``."""
-    _score(
-        formula,
-        (n, _pointer(residual), _pointer(variance), noise_variance, _pointer(out)),
-    )
+    arguments = (n, _pointer(residual), _pointer(variance), noise_variance, _pointer(out))
+    _score(formula, arguments)
 
 
 @inlined
@@ -994,7 +990,7 @@ def _factor_status(state, n):  # type: ignore[no-untyped-def]
 def update_from_factors(state, n):  # type: ignore[no-untyped-def]
     """Compute what follows from new factors: ``1/diag(U)``, b, a and q.
 
-    If every sample is learned, b is kept, because it holds what all samples have taught.
+    If every sample is learned, b is kept, because it contains the information of all samples.
     """
     for j in range(n):
         state.pivots[j] = 1.0 / state.triangles[j, j + 1]

@@ -85,7 +85,7 @@ DIAGONAL_TO_NOISE = 0.01
 #: samples.
 INITIAL_SCALE_MEMORY = 20
 
-#: Number of samples that the running mean of the scale remembers at most.
+#: Largest number of samples that the running mean of the scale remembers.
 MAX_SCALE_MEMORY = 1000
 
 #: `OnlineGP.exact_form` treats at least this fraction of the prior variance as known.
@@ -129,7 +129,7 @@ class OnlineGP:
     ``learning="every_sample"`` the points are chosen in the same way, but every sample, stored or
     not, updates the posterior of the function at the stored points (`sysid.gp.dictionary`), also at
     O(N^2) operations. In that case the kernel and noise variances follow a running mean of the
-    squared standardised errors; the predicted means do not change by that.
+    squared standardised errors, which does not change the predicted means.
 
     Parameters
     ----------
@@ -251,6 +251,7 @@ class OnlineGP:
     def _check_noise_variance(self, prior_variance: float) -> None:
         """Raise `UserError` if the noise variance is too small beside the prior variance."""
         least = MIN_NOISE_RATIO * prior_variance
+        # a limit that was rounded elsewhere must be accepted
         if not least * (1 - 1e-9) <= self.noise_variance < np.inf:
             raise UserError(
                 f"OnlineGP: noise_variance must be at least {MIN_NOISE_RATIO:g} of the kernel's "
@@ -266,6 +267,7 @@ class OnlineGP:
         returns_to_prior = forgets and self.learns_every_sample
         criterion = self.reduction
         reduction = criterion.gain_address if weighs_age else criterion.reduction_address
+        sums_squared_errors = (self.learns_every_sample and self.scale) or self.gate is not None
         # parameters of integers would make numba compile everything a second time
         insertion_parameters = np.asarray(self.insertion.parameters(), dtype=float)
         return Rules(
@@ -274,7 +276,7 @@ class OnlineGP:
             noise_variance=self.noise_variance,
             diagonal=self.diagonal,
             every_sample=self.learns_every_sample,
-            scale=(self.learns_every_sample and self.scale) or self.gate is not None,
+            scale=sums_squared_errors,
             age_memory=memory if weighs_age else 0.0,
             forget_interval=self._forget_interval if returns_to_prior else 0,
             gate=self.gate or 0.0,
