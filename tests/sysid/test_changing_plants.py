@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from naive import CRITERIA, criterion_name
 
 import sysid
+from naive import CRITERIA, criterion_name
 from sysid import (
     MarginalLogLikelihood,
     MeanRelevance,

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 import xarray as xr
-from identified import ONE, TWO, identified, mixed, naive_run, record, signals, unstable
 
+from identified import ONE, TWO, identified, mixed, naive_run, record, signals, unstable
 from sysid import (
     JointModel,
     LinearMean,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+
 from identified import (
     ONE,
     identified,
@@ -16,7 +17,6 @@ from identified import (
     signals,
     unstable,
 )
-
 from sysid import (
     AboutPath,
     ConstantMean,

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
 from free_runs import (
     FREE,
     LAGS,
@@ -21,8 +23,6 @@ from free_runs import (
     system,
     wiener,
 )
-from threadpoolctl import threadpool_info, threadpool_limits
-
 from sysid import (
     BoucWenData,
     CascadedTanksData,
