@@ -113,6 +113,9 @@ FACTORS_GOOD, RENEWAL_DUE, PROBE_DUE = range(3)
 SUM_OF_SQUARES, N_SQUARES, SCALE_MEMORY, ERROR_SCALE, OUTLIER_LEVEL = range(5)
 
 
+N_ERRORS = 5
+
+
 # Rows of `Dictionary.work`. The scratch rows have a different content in every function.
 (
     K_BY_SLOT,
@@ -198,8 +201,8 @@ class Dictionary(NamedTuple):
     # (N + 1, N + 1) M, upper triangular, M'M = covariance of w; (0, 0) if only stored samples are
     # learned
     root: np.ndarray
-    # (5,) SUM_OF_SQUARES and N_SQUARES: sum and number of the squared standardised errors since the
-    # last update of the scale; SCALE_MEMORY: number of samples that the scale remembers;
+    # (N_ERRORS,) SUM_OF_SQUARES and N_SQUARES: sum and number of the squared standardised errors
+    # since the last update of the scale; SCALE_MEMORY: number of samples that the scale remembers;
     # ERROR_SCALE: the scale, where the variances do not follow it; OUTLIER_LEVEL: level of outliers
     errors: np.ndarray
 

@@ -353,14 +353,19 @@ class OnlineGP:
             covariance=np.zeros((capacity, capacity)),
             order=np.arange(capacity),
             triangles=np.zeros((size, size + 1)),
-            **{name: np.zeros(size) for name in AGE_ORDERED_VECTORS},
+            pivots=np.zeros(size),
+            whitened=np.zeros(size),
+            weights=np.zeros(size),
+            precision=np.zeros(size),
             work=np.zeros((dictionary.N_WORK_ROWS, size + 1)),
             counts=np.zeros(dictionary.N_COUNTS, dtype=np.int64),
             minimum=np.zeros(1),
             number=np.full(capacity, -1),
             root=np.eye(size if every_sample else 0),
-            errors=np.array([0.0, 0.0, INITIAL_SCALE_MEMORY, 1.0, 0.0]),
+            errors=np.zeros(dictionary.N_ERRORS),
         )
+        state.errors[dictionary.SCALE_MEMORY] = INITIAL_SCALE_MEMORY
+        state.errors[dictionary.ERROR_SCALE] = 1.0
         covariance = self.kernel(inputs, inputs)
         state.inputs[:, :n] = inputs.T
         state.targets[:n] = targets
