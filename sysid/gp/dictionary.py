@@ -43,7 +43,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from sysid.arrays import LARGEST
+from sysid.arrays import MAX_MAGNITUDE
 from sysid.gp.formula import (
     COVARIANCE_SIGNATURE,
     DECISION_SIGNATURE,
@@ -1050,13 +1050,13 @@ def reduce(rules, state, target):  # type: ignore[no-untyped-def]
 def _all_finite(points, targets, prior_mean):  # type: ignore[no-untyped-def]
     """Return whether all points (m, p) and targets (m,) less the mean are finite.
 
-    Their magnitudes must be below `LARGEST`.
+    Their magnitudes must be below `MAX_MAGNITUDE`.
     """
     for t in range(targets.size):
-        if not abs(targets[t] - prior_mean[t]) < LARGEST:
+        if not abs(targets[t] - prior_mean[t]) < MAX_MAGNITUDE:
             return False
         for d in range(points.shape[1]):
-            if not abs(points[t, d]) < LARGEST:
+            if not abs(points[t, d]) < MAX_MAGNITUDE:
                 return False
     return True
 
