@@ -28,7 +28,7 @@ from experiments.benchmark.harness import (
     timed,
 )
 from sysid.gp import online
-from sysid.gp.dictionary import PROBE_INTERVAL, RECORD
+from sysid.gp.dictionary import PROBE_INTERVAL, RECORD_DTYPE
 from sysid.gp.rules import COMPARED_CRITERIA, CRITERIA
 
 N_FEATURES = 9
@@ -173,9 +173,11 @@ def not_inserted(plan: Plan) -> Iterator[Row]:
     Predicted together: one of 512 samples for which `predict` is called.
     """
     for size in plan.sizes:
-        samples = narx_samples(size + max(_block(size), online.BLOCK), seed=plan.seed)
+        samples = narx_samples(
+            size + max(_block(size), online.MIN_ABSORPTION_BLOCK_ROWS), seed=plan.seed
+        )
         new = samples.part(size, size + _block(size))
-        block = samples.part(size, size + online.BLOCK)
+        block = samples.part(size, size + online.MIN_ABSORPTION_BLOCK_ROWS)
         for learning, name, most in (
             ("stored", f"N={size}", 2),
             ("every_sample", f"N={size} learned", 8),
@@ -187,7 +189,9 @@ def not_inserted(plan: Plan) -> Iterator[Row]:
                 Job(partial(gp.update_many, *new), len(new.targets)), size, plan
             )
             yield ratio(name, seconds, ("ours", UNIT), UNIT, target=f"<= {most}")
-        seconds = _against_product(Job(partial(gp.predict, block.inputs), online.BLOCK), size, plan)
+        seconds = _against_product(
+            Job(partial(gp.predict, block.inputs), online.MIN_ABSORPTION_BLOCK_ROWS), size, plan
+        )
         yield ratio(
             f"N={size} predicted together, every sample learned",
             seconds,
@@ -420,7 +424,7 @@ def soak(plan: Plan) -> Iterator[Row]:
             _drifting(plan), identification, window, outputs=["displacement"], inputs=[]
         )
         weights: np.ndarray = np.zeros(3)
-        record = np.zeros(0, RECORD)
+        record = np.zeros(0, RECORD_DTYPE)
         entered = 0
         resident = []
         rounding = []
