@@ -550,7 +550,7 @@ def jobs(plan: Plan) -> Iterator[Row]:
         running = _per_job(usages[1], usages[-1], n)
         second = _per_job(usages[2 + quarter], usages[2 + 2 * quarter], quarter)
         last = _per_job(usages[n + 1 - quarter], usages[n + 1], quarter)
-        details = {
+        details: dict[str, Any] = {
             "second quarter": second.processor,
             "last quarter": last.processor,
             "composing": planning.processor,

@@ -352,6 +352,30 @@ def case_of(unit: Unit, plan: Plan) -> Case:
     )
 
 
+def _measure(
+    name: str, method: Callable[[Case], Outcome], case: Case, product: float
+) -> dict[str, Any]:
+    """Run a method, and return its row; `product` is the time of a matrix-vector product [s]."""
+    begin = time.perf_counter()
+    outcome = method(case)
+    seconds = time.perf_counter() - begin
+    score = sysid.validate(case.test.targets, outcome.mean, outcome.variance, 0.0)
+    targets = case.stream.targets
+    row: dict[str, Any] = {
+        "model": name,
+        "smse": score.smse,
+        "nlpd": score.nlpd,
+        "coverage_95": score.coverage_95,
+    }
+    row |= dict.fromkeys(("smse_stream", "per_sample", *ONLINE_COUNTS), np.nan)
+    row |= outcome.counts
+    row |= errors_of(targets, outcome.stream_mean)
+    if np.isfinite(outcome.stream_mean).all():
+        row["smse_stream"] = sysid.standardised_mean_squared_error(targets, outcome.stream_mean)
+        row["per_sample"] = seconds / len(targets) / product
+    return row
+
+
 class OnlineStudy(Study):
     """Every online method on the same streams."""
 
@@ -367,30 +391,10 @@ class OnlineStudy(Study):
         product = matrix_vector_seconds(plan.budget)
         first = slice(N_WARM_UP_SAMPLES)
         few = Rows(case.stream.inputs[first], case.stream.targets[first])
-        _run_every_sample(case._replace(stream=few))  # compiles
-        rows = []
-        for name, method in ONLINE_METHODS.items():
-            begin = time.perf_counter()
-            outcome = method(case)
-            seconds = time.perf_counter() - begin
-            score = sysid.validate(case.test.targets, outcome.mean, outcome.variance, 0.0)
-            targets = case.stream.targets
-            row = {
-                "model": name,
-                "smse": score.smse,
-                "nlpd": score.nlpd,
-                "coverage_95": score.coverage_95,
-            }
-            row |= dict.fromkeys(("smse_stream", "per_sample", *ONLINE_COUNTS), np.nan)
-            row |= outcome.counts
-            row |= errors_of(targets, outcome.stream_mean)
-            if np.isfinite(outcome.stream_mean).all():
-                row["smse_stream"] = sysid.standardised_mean_squared_error(
-                    targets, outcome.stream_mean
-                )
-                row["per_sample"] = seconds / len(targets) / product
-            rows.append(row)
-        return part_of(rows)
+        run_ours(case._replace(stream=few), **EVERY_SAMPLE_SETTINGS)  # compiles
+        return part_of(
+            [_measure(name, method, case, product) for name, method in ONLINE_METHODS.items()]
+        )
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
         """Return tasks and methods."""
