@@ -1,5 +1,6 @@
-"""Benchmarks of simulations: against `solve_ivp` of SciPy, of many trajectories, of files, of free
-runs.
+"""Benchmarks of simulations, of many trajectories, of their files, and of free runs.
+
+Simulations are compared with `solve_ivp` of SciPy.
 """
 
 from collections.abc import Callable, Iterator

@@ -44,7 +44,7 @@ METRIC_TITLES = {
 }
 NOMINAL_COVERAGE = 0.95  # of a 95 % band
 MAX_SWEEP_PANELS = 4  # panels side by side
-MAX_PANEL_LINES = 8  # lines in a panel
+MAX_PANEL_LINES = 8  # lines in a panel; the palette has this number of colours
 MAX_FRONT_LABELS = 8  # settings on the Pareto front that have a label
 # Heat maps with at most this number of columns, all maps together, have values in their cells.
 MAX_WRITTEN_COLUMNS = 14
@@ -405,7 +405,9 @@ def _choose_looks(rows: DataFrame, series: str) -> dict[Any, dict[str, Any]]:
     levels = _levels(rows[series])
     values = levels.iloc[_spread_out(len(levels), MAX_PANEL_LINES)]
     looks = {}
-    for value, color, shape in zip(values, style.PALETTE, style.SHAPES, strict=False):
+    colors = style.PALETTE[: len(values)]
+    shapes = style.SHAPES[: len(values)]
+    for value, color, shape in zip(values, colors, shapes, strict=True):
         looks[value] = {
             "color": style.COLORS.get(value, color),
             "marker": style.MARKERS.get(value, shape),

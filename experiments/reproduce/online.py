@@ -29,13 +29,12 @@ MAX_BATCH_ROWS = 2000  # of the full GP, in equal steps over the stream
 N_PANEL_COLUMNS = 4  # panels side by side in a figure
 N_WARM_UP_SAMPLES = 50  # of a run that compiles
 #: Methods whose error over the stream is drawn, with their colours.
-DRAWN_METHODS = dict(
-    zip(
-        ("RLS", "stored, mean relevance", "every_sample", "every_sample, adaptive"),
-        PALETTE,
-        strict=False,
-    )
-)
+DRAWN_METHODS = {
+    "RLS": PALETTE[0],
+    "stored, mean relevance": PALETTE[1],
+    "every_sample": PALETTE[2],
+    "every_sample, adaptive": PALETTE[3],
+}
 #: Model structures of the tasks whose rows have an order.
 STRUCTURES: dict[str, sysid.Narx] = {
     name: task.narx for name, task in STUDY_TASKS.items() if task.narx is not None
@@ -488,8 +487,9 @@ def make_panels(found: xr.Dataset, height: float, x: str, y: str) -> tuple[Figur
     """Return a figure, and a panel for each task."""
     n_rows = -(-found.sizes["dataset"] // N_PANEL_COLUMNS)
     figure, axes = page(n_rows, N_PANEL_COLUMNS, 0.9 + height * n_rows)
-    panels = dict(zip(found["dataset"].values, axes.flat, strict=False))
-    for ax in axes.flat[len(panels) :]:
+    tasks = found["dataset"].values
+    panels = dict(zip(tasks, axes.flat[: len(tasks)], strict=True))
+    for ax in axes.flat[len(tasks) :]:
         ax.set_visible(False)
     for task, ax in panels.items():
         ax.set_title(task, fontsize=7)

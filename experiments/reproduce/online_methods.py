@@ -407,10 +407,9 @@ class StreamingVFE(BasisMethod):
 
 
 class LinearModel(Method):
-    """Bayesian linear regression ``y = phi(x)'w + e`` with exponential forgetting, in units of the
-    noise variance s2.
+    """Bayesian linear regression ``y = phi(x)'w + e`` with exponential forgetting.
 
-    ::
+    In units of the noise variance s2, it is::
 
         h = P phi,   g = h / (l + phi'h),   w += g (y - phi'w),   P <- (P - g h') / l
         mean = phi'w,   variance = s2 (1 + phi'h)

@@ -1,5 +1,6 @@
-"""One run of `sysid-reproduce`: compute what is missing of all studies, write their files and the
-report.
+"""One run of `sysid-reproduce`: compute the chosen studies, write their files and the report.
+
+Results that are kept from an earlier run are not computed again.
 """
 
 import logging
