@@ -155,7 +155,7 @@ def draw_lines(
             if metric == COVERAGE_METRIC:
                 ax.axhline(
                     NOMINAL_COVERAGE,
-                    color=style.BASELINE,
+                    color=style.BASELINE_COLOR,
                     linestyle="--",
                     linewidth=0.8,
                     zorder=0,
@@ -275,7 +275,7 @@ def _scale_colors(values: pd.Series) -> Normalize:
     """Return the scale of colours: logarithmic for positive values with a large ratio."""
     low = values.min()
     high = values.max()
-    if low > 0 and high / low >= style.LOGARITHMIC:
+    if low > 0 and high / low >= style.MIN_LOGARITHMIC_RATIO:
         return LogNorm(low, high)
     return Normalize(low, high)
 
@@ -409,8 +409,8 @@ def _choose_looks(rows: DataFrame, series: str) -> dict[Any, dict[str, Any]]:
     shapes = style.SHAPES[: len(values)]
     for value, color, shape in zip(values, colors, shapes, strict=True):
         looks[value] = {
-            "color": style.COLORS.get(value, color),
-            "marker": style.MARKERS.get(value, shape),
+            "color": style.CRITERION_COLORS.get(value, color),
+            "marker": style.CRITERION_MARKERS.get(value, shape),
             "label": _text(value),
         }
     return looks

@@ -75,7 +75,7 @@ def write_sweep(found: Results, dataset: xr.Dataset, counted: str, folder: Path)
         "swept": ", ".join(found.sweep.swept),
     }
     return page.write(
-        folder / page.FILE,
+        folder / page.PAGE_FILE,
         Path(__file__).with_name("sweep.html"),
         figures,
         title=f"Sweep of sysid-{found.sweep.command}",

@@ -17,7 +17,14 @@ import pandas as pd
 import xarray as xr
 from tqdm import tqdm
 
-from experiments.files.job_file import FILE, NUMBERS, SQUARED, TIMES, UNIT, read_summary
+from experiments.files.job_file import (
+    JOB_FILE,
+    SUMMARY_NUMBERS,
+    SUMMARY_TIMES,
+    TARGET_SQUARED,
+    TARGET_UNIT,
+    read_summary,
+)
 from experiments.sweeps.store import (
     MANIFEST,
     OUTCOME,
@@ -56,15 +63,15 @@ ABSENT = object()  # value of a parameter that a job does not have
 # A grid has at most this number of cells per job; the values of a random search make far more.
 MAX_CELLS_PER_JOB = 4
 METRIC_MEANINGS = {
-    **{name: meaning for name, (_, meaning) in NUMBERS.items()},
-    **{f"{TIMES_KEY}_{name}": meaning for name, meaning in TIMES.items()},
+    **{name: meaning for name, (_, meaning) in SUMMARY_NUMBERS.items()},
+    **{f"{TIMES_KEY}_{name}": meaning for name, meaning in SUMMARY_TIMES.items()},
     f"{TIMES_KEY}_job": "wall time of the job in its worker",
 }
 #: Units of metrics and thresholds by the last part of their names.
 UNITS_BY_NAME = {
-    **{name: unit for name, (unit, _) in NUMBERS.items()},
-    **dict.fromkeys(("held_out_rmse", "error_threshold"), UNIT),
-    **dict.fromkeys(("noise_variance", "variance_threshold"), SQUARED),
+    **{name: unit for name, (unit, _) in SUMMARY_NUMBERS.items()},
+    **dict.fromkeys(("held_out_rmse", "error_threshold"), TARGET_UNIT),
+    **dict.fromkeys(("noise_variance", "variance_threshold"), TARGET_SQUARED),
     **dict.fromkeys(("nrmse", "r2", "msll", "coverage_50", "coverage_90", "n"), "1"),
     "fit_percent": "%",
 }
@@ -210,9 +217,11 @@ def read_job(
         problem = damage(outcome, folder)
         if problem:
             return "damaged", problem, outcome, {}
-        if FILE not in outcome["files"]:  # the command returned a number and writes its own files
+        if (
+            JOB_FILE not in outcome["files"]
+        ):  # the command returned a number and writes its own files
             return "done", "", outcome, {"": {"value": outcome.get("value")}}
-        found = read_summary(folder / FILE)
+        found = read_summary(folder / JOB_FILE)
     except (OSError, TypeError, AttributeError) as error:
         return "damaged", _one_line(error), outcome, {}
     has_one_output = isinstance(found.get("target"), str)
@@ -473,9 +482,9 @@ def find_unit(name: str, target_unit: str) -> str:
     ['K', 'K2', '1', '']
     """
     unit = UNITS_BY_NAME.get(name, "")
-    if unit == SQUARED:
+    if unit == TARGET_SQUARED:
         return squared_unit(target_unit) if target_unit else ""
-    return target_unit if unit == UNIT else unit
+    return target_unit if unit == TARGET_UNIT else unit
 
 
 def _drop_empty(**attributes: str | int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.plant.physics import START, FittedPhysics
+from experiments.plant.physics import N_INITIAL_STATE_SAMPLES, FittedPhysics
 from simulators import Interpolation
 from simulators.interpolation import interpolate, upsample
 from simulators.runge_kutta import integrate
@@ -367,7 +367,7 @@ def _numbers_of(fitted: FittedPhysics, title: str) -> dict[str, object]:
         "lowest": lowest,
         "directions": directions,
         "shares": np.array(shares),
-        "n_first": START,
+        "n_first": N_INITIAL_STATE_SAMPLES,
     }
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import xarray as xr
 
 from experiments.drawing import page
-from experiments.drawing.page import MOST_DRAWN, Curve, draw_pairs, draw_series
+from experiments.drawing.page import MAX_SAMPLES_DRAWN, Curve, draw_pairs, draw_series
 from experiments.drawing.style import label_of, unit_of, with_clock
 from experiments.files import job_file
-from experiments.files.job_file import NUMBERS
+from experiments.files.job_file import SUMMARY_NUMBERS
 from sysid import StoreError, store
 from sysid.model.result import INITIAL, VALIDATION
 from sysid.simulation.validation import Z_95
@@ -52,14 +52,14 @@ def write_run(folder: Path) -> Path:
     summaries = [output["summary"] for output in outputs]
     parts = summaries if validation is None else [*summaries, validation]
     return page.write(
-        folder / page.FILE,
+        folder / page.PAGE_FILE,
         Path(__file__).with_name("run.html"),
         _draw_figures(outputs, free_runs),
         title=parts[0]["system"] if outputs else parts[0]["data"]["name"],
         warnings=list(dict.fromkeys(text for part in parts for text in part["warnings"])),
         outputs=outputs,
         validation=validation,
-        numbers=NUMBERS,
+        numbers=SUMMARY_NUMBERS,
         pictures=pictures,
         left_out=left_out,
         origin=page.read_origin(folder, attributes),
@@ -76,9 +76,9 @@ def _read_free_runs(path: Path, validation: dict[str, Any]) -> Mapping[str, xr.D
 def _draw_figures(
     outputs: list[dict[str, Any]], free_runs: Mapping[str, xr.Dataset]
 ) -> dict[str, Any]:
-    """Draw records and free runs; all series together have at most MOST_DRAWN samples."""
+    """Draw records and free runs; all series together have at most MAX_SAMPLES_DRAWN samples."""
     n_series = len(outputs) + sum(free_run.sizes["output"] for free_run in free_runs.values())
-    most = MOST_DRAWN // max(n_series, 1)
+    most = MAX_SAMPLES_DRAWN // max(n_series, 1)
     figures = dict[str, Any]()
     for number, output in enumerate(outputs):
         if output["record"] is not None:
@@ -96,7 +96,7 @@ def read_outputs(folder: Path) -> list[dict[str, Any]]:
     """
     if (folder / "summary.json").is_file():
         return [_read_full(folder)]
-    job = folder / job_file.FILE
+    job = folder / job_file.JOB_FILE
     if job.is_file():
         return _read_lean(job)
     return [_read_full(path.parent) for path in sorted(folder.glob("*/summary.json"))]
@@ -107,12 +107,12 @@ def _read_lean(job: Path) -> list[dict[str, Any]]:
     summary = job_file.read_summary(job)
     has_one_output = isinstance(summary.get("target"), str)
     summaries = {"": summary} if has_one_output else summary
-    groups = store.read_groups(job, kind=job_file.JOB)
+    groups = store.read_groups(job, kind=job_file.JOB_SCHEMA)
     header = store.header(job)
     outputs = []
     for name, output_summary in summaries.items():
-        record = groups.get(f"{job_file.RECORD}/{name}".rstrip("/"))
-        model = groups.get(f"{job_file.MODEL}/{name}".rstrip("/"))
+        record = groups.get(f"{job_file.RECORD_GROUP}/{name}".rstrip("/"))
+        model = groups.get(f"{job_file.MODEL_GROUP}/{name}".rstrip("/"))
         if record is not None:
             record = record.assign_attrs(header)
         outputs.append({"summary": output_summary, "record": record, "model": model})

@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 
 import sysid
 from experiments.drawing.style import (
-    BASELINE,
+    BASELINE_COLOR,
     LABELS,
-    PUBLISHED,
+    PUBLISHED_COLOR,
     draw_band,
     page,
     scale_axis,
@@ -554,13 +554,13 @@ class ThresholdSweep(Study):
                 ax.axhline(
                     published,
                     label=f"{self.model.title} (published)",
-                    color=PUBLISHED,
+                    color=PUBLISHED_COLOR,
                     linestyle=":",
                 ),
                 ax.axhline(
                     ours,
                     label=f"{self.model.title} (ours)",
-                    color=BASELINE,
+                    color=BASELINE_COLOR,
                     linestyle="--",
                 ),
             ]

@@ -23,7 +23,13 @@ from experiments.benchmark.dictionary import (
     score_seconds,
 )
 from experiments.benchmark.harness import describe, machine
-from experiments.drawing.style import COLORS, LABELS, MARKERS, PUBLISHED, page
+from experiments.drawing.style import (
+    CRITERION_COLORS,
+    CRITERION_MARKERS,
+    LABELS,
+    PUBLISHED_COLOR,
+    page,
+)
 from experiments.drawing.tables import fixed, quantiles, significant, to_markdown
 from experiments.reproduce import paper, stream, study
 from experiments.reproduce.stream import (
@@ -68,7 +74,7 @@ CRITERION_DISTANCE = 0.24  # between two criteria of a dataset, in rows of the f
 DATASET_HEIGHT = 0.4  # inch
 HOLLOW_MARK: dict[str, Any] = {
     "markerfacecolor": "none",
-    "markeredgecolor": PUBLISHED,
+    "markeredgecolor": PUBLISHED_COLOR,
     "markeredgewidth": 0.7,
 }
 
@@ -308,8 +314,8 @@ def draw_dots(cells: pd.DataFrame) -> Figure:
 
 def _draw_cell(ax: Axes, cell: Mapping[str, Any], y: float) -> None:
     """Draw one cell at a height: a cross, or the published value and our median with its range."""
-    color = COLORS[cell["criterion"]]
-    marker = MARKERS[cell["criterion"]]
+    color = CRITERION_COLORS[cell["criterion"]]
+    marker = CRITERION_MARKERS[cell["criterion"]]
     if cell["threshold_choice"] == "own":
         ax.plot(
             cell["smse"],
@@ -344,7 +350,14 @@ def _draw_cell(ax: Axes, cell: Mapping[str, Any], y: float) -> None:
 def _make_handles(criteria: Sequence[str]) -> list[Line2D]:
     """Return the entries of the legend: criteria, published values, own thresholds."""
     handles = [
-        Line2D([], [], color=COLORS[name], marker=MARKERS[name], markersize=4, label=LABELS[name])
+        Line2D(
+            [],
+            [],
+            color=CRITERION_COLORS[name],
+            marker=CRITERION_MARKERS[name],
+            markersize=4,
+            label=LABELS[name],
+        )
         for name in criteria
     ]
     published = Line2D(

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig
-from running import call, configured
-from sweep_jobs import driven
 
 import sysid
 from experiments.cli.mistakes import check_arguments
 from experiments.generate import score
 from experiments.generate.score import read_predictions
-from experiments.identify.summary import _tell_drift
+from experiments.identify.summary import _warn_of_drift
 from experiments.sweeps import dask_engine
 from experiments.sweeps.dask_engine import DaskCluster
 from experiments.sweeps.slurm_engine import SlurmQueue
+from helpers.commands import compose_configuration, run_command
+from helpers.jobs import script_process
 
 # --- the command line
 
@@ -85,7 +85,7 @@ VALUES += ["{}", "{a:1}", "[[1]]", "'../../x'", "[/tmp/x]"]
 @cache
 def keys_of(command):
     """All keys of a command, those of its groups, and values inside of the chosen options."""
-    config = configured(command=command)
+    config = compose_configuration(command=command)
     inside = [
         f"{group}.{name}"
         for group in config
@@ -111,7 +111,9 @@ def test_no_value_of_an_option_ends_in_a_traceback(command, data, tmp_path_facto
     keys = sorted(data.draw(st.sets(st.sampled_from(keys_of(command)), min_size=1, max_size=2)))
     overrides = QUICK[command] + [f"{key}={data.draw(st.sampled_from(VALUES))}" for key in keys]
     started = time.monotonic()
-    said = call(command, *overrides, cwd=tmp_path_factory.mktemp("run"))  # a bug of ours is raised
+    said = run_command(
+        command, *overrides, cwd=tmp_path_factory.mktemp("run")
+    )  # a bug of ours is raised
     assert "Traceback" not in said.out + said.err, overrides
     assert time.monotonic() - started < 30, overrides
 
@@ -184,7 +186,7 @@ def test_a_cluster_that_is_started_takes_no_work_from_who_has_not_its_keys(tmp_p
             for address in own
             for protocol in ("tcp", "tls")
         ]
-        with driven(STRANGER, *addresses, stdout=-1, text=True) as stranger:
+        with script_process(STRANGER, *addresses, stdout=-1, text=True) as stranger:
             told = stranger.communicate(timeout=60)[0].splitlines()
         assert client.submit(sum, [1, 2]).result(timeout=60) == 3
     assert len(told) == len(addresses) == 6
@@ -203,7 +205,7 @@ def test_a_stream_that_is_predicted_worse_and_worse_is_told_once():
         error = rng.normal(size=n) * np.linspace(0.1, 0.1 * growth, n)
         result = SimpleNamespace(is_online=np.ones(n, dtype=bool), record={"mean": target + error})
         result.identified = {"target": SimpleNamespace(values=target)}
-        return _tell_drift(result)
+        return "".join(_warn_of_drift(result))
 
     assert "SMSE 0.01" in told(4.0)
     assert "forgetting=<samples>" in told(4.0)
