@@ -23,7 +23,9 @@ from simulators.system import limits_of, names_of
 from sysid.errors import UserError
 from sysid.export.standalone import ExportedModel, columns
 
-N_CHECKED_STEPS = 20  # samples of the physics that an exported file simulates to check itself
+N_PHYSICS_CHECK_SAMPLES = (
+    20  # samples of the physics that an exported file simulates to check itself
+)
 
 
 class ExportedPhysics(NamedTuple):
@@ -395,9 +397,9 @@ def _simulate_check(fitted: FittedPhysics) -> tuple[np.ndarray, np.ndarray]:
     physics = fitted.physics
     system = physics.system
     low, high = system.input_limits()
-    u = np.random.default_rng(0).normal(size=(N_CHECKED_STEPS, len(system.inputs)))
+    u = np.random.default_rng(0).normal(size=(N_PHYSICS_CHECK_SAMPLES, len(system.inputs)))
     u = np.clip(u, low, high)
-    no_noise = np.zeros((N_CHECKED_STEPS, len(system.noises)))
+    no_noise = np.zeros((N_PHYSICS_CHECK_SAMPLES, len(system.noises)))
     interpolation = Interpolation(physics.interpolation)
     trajectory = integrate(system, system.initial_state(), u, no_noise, interpolation)
     return u, fitted.values(trajectory.states)
