@@ -44,7 +44,7 @@ from experiments.sweeps.dask_engine import DaskCluster
 from experiments.sweeps.engines import Engine, InProcess, JoblibPool
 from experiments.sweeps.slurm_engine import SlurmQueue
 from experiments.sweeps.sweep import open_sweep
-from experiments.validate.assessment import FREE_RUN, assess, plan_cases
+from experiments.validate.assessment import FREE_RUN_LABEL, assess, plan_cases
 from experiments.validate.material import select_records
 from sysid import Identification, JointModel, LagWindow
 from sysid.beside import n_cores
@@ -303,7 +303,7 @@ def _free_run(
         seconds=seconds,
         **measured,
     )
-    each = [one for one in content["records"] if one["horizon"] == FREE_RUN]
+    each = [one for one in content["records"] if one["horizon"] == FREE_RUN_LABEL]
     for one, most in zip(each, limits, strict=True) if each else ():
         covered = {name: one[name] for name in MEASURES}
         yield row(

@@ -10,8 +10,8 @@ import pandas as pd
 import xarray as xr
 
 from experiments.drawing.tables import fixed, to_text, with_unit
-from experiments.validate.assessment import FREE_RUN, Assessment
-from experiments.validate.report import warn
+from experiments.validate.assessment import FREE_RUN_LABEL, Assessment
+from experiments.validate.report import find_warnings
 from sysid import store
 from sysid.store import header
 
@@ -70,10 +70,10 @@ def _span(lags: Sequence[int]) -> str:
 def write_text(table: pd.DataFrame) -> str:
     """Write the table for the terminal."""
     text = pd.DataFrame({"run": table["run"], "output": table["output"]})
-    for kind, words in (("one_step", "1 step"), (FREE_RUN, "free run")):
+    for kind, words in (("one_step", "1 step"), (FREE_RUN_LABEL, "free run")):
         errors = zip(table[f"rmse_{kind}"], table["unit"], strict=True)
         text[f"RMSE {words}"] = [with_unit(value, unit) for value, unit in errors]
-        if kind == FREE_RUN:
+        if kind == FREE_RUN_LABEL:
             text["fit %"] = [fixed(value, 1) for value in table["fit_percent_free_run"]]
         text[f"NLPD {words}"] = [fixed(value, 2) for value in table[f"nlpd_{kind}"]]
         text[f"95 % {words}"] = [fixed(100 * value, 1) for value in table[f"coverage_95_{kind}"]]
@@ -89,14 +89,15 @@ def longest_free_run(
     from experiments.drawing.style import with_clock
 
     one = next(iter(found.values()))
-    runs = one.forecasts[one.main[FREE_RUN]].records
+    runs = one.forecasts[one.main[FREE_RUN_LABEL]].records
     i = one.outputs.index(output)
     number = max(range(len(runs)), key=lambda k: len(runs[k].sample))
     clock = with_clock(one.material.records[runs[number].record], "time")["shown"].isel(
         time=runs[number].sample
     )
     means = {
-        name: a.forecasts[a.main[FREE_RUN]].records[number].mean[:, i] for name, a in found.items()
+        name: a.forecasts[a.main[FREE_RUN_LABEL]].records[number].mean[:, i]
+        for name, a in found.items()
     }
     return clock, runs[number].measured[:, i], means
 
@@ -160,7 +161,11 @@ def write_page(
         name=one.material.source.name,
         warnings=[
             *notes,
-            *(f"{name}: {text}" for name, assessment in found.items() for text in warn(assessment)),
+            *(
+                f"{name}: {text}"
+                for name, assessment in found.items()
+                for text in find_warnings(assessment)
+            ),
         ],
         rows=table.astype(object).where(table.notna(), None).to_dict("records"),
         part=one.material.part,
