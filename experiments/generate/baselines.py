@@ -190,7 +190,7 @@ def choose_lags(
 
 
 def _lags_of_output(
-    output: str | None, given: Narx | AutomaticNarx, plant: Plant, n_samples: int, seed: int
+    output: str, given: Narx | AutomaticNarx, plant: Plant, n_samples: int, seed: int
 ) -> Narx:
     """Return the lags of the model of one output."""
     if isinstance(given, AutomaticNarx):

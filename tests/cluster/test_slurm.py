@@ -127,7 +127,7 @@ def test_a_killed_driver_is_taken_over_by_the_same_command_alone(tmp_path):
     assert not done(folder), "the jobs were to be at work still"
     other = ended(started(folder, *LONG))
     assert other.code == 1
-    assert "take hydra/launcher=slurm" in other.out + other.err
+    assert "resume with hydra/launcher=slurm" in other.out + other.err
     same = ended(started(folder, *LONG, *SLURM, "hydra.launcher.time_limit=10min"), 400)
     assert same.code == 0, same
     assert done(folder) == {0, 1}
