@@ -18,7 +18,7 @@ from sysid import JointModel, Recordings, store
 from sysid.errors import UserError
 from sysid.store import header
 
-ADVICE = "name a record for all models: data=..., or a plant with system=..."
+RECORD_ADVICE = "name a record for all models: data=..., or a plant with system=..."
 
 
 def read_own_record(paths: Mapping[str, Path], part: str | None) -> Material:
@@ -38,7 +38,7 @@ def read_own_record(paths: Mapping[str, Path], part: str | None) -> Material:
         for signal in ("time", *other.outputs, *other.inputs):
             if not _is_equal(signal, base.dataset, other.dataset):
                 raise UserError(
-                    f"the test records of {richest} and {name} differ in {signal}: {ADVICE}"
+                    f"the test records of {richest} and {name} differ in {signal}: {RECORD_ADVICE}"
                 )
     records = []
     for number, rows in base.dataset.groupby("record"):
@@ -78,12 +78,14 @@ def _read_test_rows(name: str, path: Path) -> HeldOutRows:
     """
     trajectories = sorted(path.parent.glob("**/trajectory.nc"))
     if not trajectories:
-        raise UserError(f"{name} has no record of its own (trajectory.nc): {ADVICE}")
+        raise UserError(f"{name} has no record of its own (trajectory.nc): {RECORD_ADVICE}")
     # A run with several outputs has several files, which hold the same record.
     dataset = store.read(trajectories[0], kind="trajectory")
     test = dataset.isel(time=np.flatnonzero(dataset["part"] == 1))
     if not test.sizes["time"]:
-        raise UserError(f"{name} has no test samples that its model has not learned: {ADVICE}")
+        raise UserError(
+            f"{name} has no test samples that its model has not learned: {RECORD_ADVICE}"
+        )
     outputs = json.loads(str(dataset.attrs["outputs"]))
     inputs = json.loads(str(dataset.attrs["inputs"]))
     if "physics" in header(path):

@@ -385,7 +385,7 @@ class Task:
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.jobs = list(jobs)  # jobs that have not ended
         self.attempts = {job.number: count_attempts(job.folder) for job in jobs}
-        self.end: float | None = None  # s; time at which the task was first found to be over
+        self.end_time: float | None = None  # s; time at which the task was first found to be over
 
 
 class TaskBook:
@@ -541,8 +541,8 @@ class TaskBook:
                 task.jobs.remove(job)
                 yield outcome
         if is_over:
-            task.end = task.end or time.monotonic()
-            has_waited = time.monotonic() - task.end >= self._submission.file_delay
+            task.end_time = task.end_time or time.monotonic()
+            has_waited = time.monotonic() - task.end_time >= self._submission.file_delay
             if not task.jobs or has_waited:
                 yield from self._remove_task(name)
 

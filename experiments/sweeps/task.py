@@ -182,9 +182,9 @@ def _check_input_files(job: Job) -> None:
     if job.files is None:
         return
     expected = set(job.files)
-    found = set(file_digests(json.loads(job.configuration)).items())
-    if found != expected:
-        changed = min(name for name, _ in found ^ expected)
+    present = set(file_digests(json.loads(job.configuration)).items())
+    if present != expected:
+        changed = min(name for name, _ in present ^ expected)
         raise UserError(
             f"{changed} is not what it was when the sweep was started, or {socket.gethostname()} "
             f"has another file of this name in {os.getcwd()}: "

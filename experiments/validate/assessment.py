@@ -164,14 +164,14 @@ class Assessment:
         noise_variance
             Noise variance of a measurement.
         """
-        found = self.forecasts[case]
+        case_forecast = self.forecasts[case]
         i = self.outputs.index(output)
-        chosen = [part for part in found.records if record in (None, part.record)]
+        chosen = [part for part in case_forecast.records if record in (None, part.record)]
         measured, mean, variance = (
             np.concatenate([getattr(part, name)[:, i] for part in chosen])
             for name in FORECAST_SERIES
         )
-        return measured, mean, variance, float(found.noise_variance[i])
+        return measured, mean, variance, float(case_forecast.noise_variance[i])
 
     def score(self, case: Case, output: str, record: int | None = None) -> Validation:
         """Return the scores of one output in one record, or in all records together."""
@@ -205,12 +205,12 @@ class Assessment:
 
     def count(self, case: Case) -> dict[str, int]:
         """Return the number of samples that a case does not score, and of special predictions."""
-        found = self.forecasts[case]
+        case_forecast = self.forecasts[case]
         n_scored = self.scores[case][self.outputs[0]].n
         special = {
-            "n_filled": found.n_filled,
-            "n_diverged": found.n_lost,
-            "n_held": found.n_held,
+            "n_filled": case_forecast.n_filled,
+            "n_diverged": case_forecast.n_lost,
+            "n_held": case_forecast.n_held,
         }
         return {"left_out": self.material.n_samples - n_scored, **special}
 
@@ -266,14 +266,14 @@ def _check_lengths(material: Material, cases: Sequence[Case]) -> None:
             )
 
 
-def _shorten(found: Forecast, window: int, max_lag: int) -> Forecast:
+def _shorten(longer: Forecast, window: int, max_lag: int) -> Forecast:
     """Return a forecast without the samples of a longer window.
 
     This is the forecast after the longer window: a few steps ahead, predictions do not depend on
     the window.
     """
     records = []
-    for record in found.records:
+    for record in longer.records:
         is_kept = record.sample >= window
         kept = {
             name: getattr(record, name)[is_kept]
@@ -281,7 +281,7 @@ def _shorten(found: Forecast, window: int, max_lag: int) -> Forecast:
         }
         n_filled = int((kept["sample"] < max_lag).sum())
         records.append(replace(record, **kept, n_filled=n_filled))
-    return replace(found, window=window, records=tuple(records))
+    return replace(longer, window=window, records=tuple(records))
 
 
 def _predict(
@@ -301,7 +301,7 @@ def _predict(
         path does not diverge.
     """
     records = material.records_after(case.window)
-    found = forecast(
+    case_forecast = forecast(
         joint,
         records,
         horizon=case.horizon,
@@ -309,9 +309,9 @@ def _predict(
         propagation=AboutPath(propagation),
         seed=seed,
     )
-    found = widen(found, joint, records)
+    case_forecast = widen(case_forecast, joint, records)
     unbounded = []
-    for predicted in found.records:
+    for predicted in case_forecast.records:
         is_unbounded = np.isinf(predicted.variance).any(axis=1)
         if predicted.diverged is None and is_unbounded.any():
             row = int(is_unbounded.argmax())
@@ -320,4 +320,4 @@ def _predict(
             column = int(np.isinf(predicted.variance[row]).argmax())
             output = joint.output_names[column]
             unbounded.append(Divergence(predicted.record, sample, time, output, np.inf))
-    return found, tuple(unbounded)
+    return case_forecast, tuple(unbounded)

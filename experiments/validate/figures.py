@@ -113,16 +113,16 @@ def _draw_free_run(run: Axes, error: Axes, assessment: Assessment, output: str) 
     the same band about zero.
     """
     case = assessment.main[FREE_RUN_LABEL]
-    found = assessment.forecasts[case]
+    forecast = assessment.forecasts[case]
     i = assessment.outputs.index(output)
-    predicted = max(found.records, key=lambda record: len(record.sample))
+    predicted = max(forecast.records, key=lambda record: len(record.sample))
     record = with_clock(assessment.material.records[predicted.record], "time")
     x = record["shown"].values
     measured = record[output].values
     mean = predicted.mean[:, i]
     x_predicted = x[predicted.sample]
     residual = measured[predicted.sample] - mean
-    half_width = Z_95 * np.sqrt(predicted.variance[:, i] + found.noise_variance[i])
+    half_width = Z_95 * np.sqrt(predicted.variance[:, i] + forecast.noise_variance[i])
     run.fill_between(
         x_predicted,
         mean - half_width,
@@ -164,8 +164,8 @@ def _draw_free_run(run: Axes, error: Axes, assessment: Assessment, output: str) 
     score = assessment.score(case, output, predicted.record)
     unit = assessment.error_unit(output)
     title = f"{output}, free run on {record.attrs['name']}"
-    if len(found.records) > 1:
-        title += f", one of {len(found.records)} records"
+    if len(forecast.records) > 1:
+        title += f", one of {len(forecast.records)} records"
     if np.isfinite(score.rmse):
         title += f": RMSE {with_unit(score.rmse, unit)}, fit {score.fit_percent:.1f} %"
     else:
@@ -249,18 +249,18 @@ def _draw_correlations(
     """
     ax.axhline(0.0, color="black", linewidth=0.6)
     ax.set(xlabel="lag [samples]; grey: 95 % band", ylabel="correlation [-]")
-    found = []
+    matching = []
     for kind, report in residuals.items():
         if isinstance(report, str):
             continue
         for test in report.tests:
             if test.output == output and test.name == name:
-                found.append((kind, test))
+                matching.append((kind, test))
     input_name: str | None = "the input"
-    if found:
-        _, most_significant = min(found, key=lambda pair: pair[1].p_value)
+    if matching:
+        _, most_significant = min(matching, key=lambda pair: pair[1].p_value)
         input_name = most_significant.input
-    drawn = [(kind, test) for kind, test in found if test.input == input_name]
+    drawn = [(kind, test) for kind, test in matching if test.input == input_name]
     for (kind, test), offset in zip(drawn, TEST_OFFSETS, strict=False):
         label = f"{KIND_LABELS[kind]}, p = {test.p_value:.2g}"
         if test.alarm:

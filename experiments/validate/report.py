@@ -110,15 +110,15 @@ def make_report(assessment: Assessment, notes: Sequence[str] = ()) -> Report:
         }
         for record, case, name, score in assessment.of_each_record
     ]
-    content["residuals"] = {kind: _residual_content(found) for kind, found in residuals.items()}
+    content["residuals"] = {kind: _residual_content(tests) for kind, tests in residuals.items()}
     content["closed_loop"] = None
     if assessment.loop is not None:
         noise_variance = assessment.joint.noise_variance
         content["closed_loop"] = score_loop(assessment.loop, noise_variance)
     content["divergences"] = [
         {"horizon": case.label, "window": case.window, **divergence._asdict()}
-        for case, found in assessment.forecasts.items()
-        for divergence in found.diverged
+        for case, forecast in assessment.forecasts.items()
+        for divergence in forecast.diverged
     ]
     content["warnings"] = [*find_warnings(assessment), *notes]
     content["data"] = {
@@ -156,11 +156,11 @@ def _calibration_content(assessment: Assessment, case: Case, output: str) -> dic
     return {name: values.tolist() for name, values in coverage._asdict().items()}
 
 
-def _residual_content(found: ResidualReport | str) -> dict[str, Any]:
+def _residual_content(tests: ResidualReport | str) -> dict[str, Any]:
     """Return residual tests, or the reason why there are none, for validation.json."""
-    if isinstance(found, str):
-        return {"skipped": [found]}
-    return found.to_dict()
+    if isinstance(tests, str):
+        return {"skipped": [tests]}
+    return tests.to_dict()
 
 
 def run_residual_tests(assessment: Assessment, case: Case) -> ResidualReport | str:
@@ -199,7 +199,7 @@ def label_case(assessment: Assessment, case: Case) -> xr.Dataset:
 
     The samples of all records follow each other.
     """
-    found = assessment.forecasts[case]
+    forecast = assessment.forecasts[case]
     outputs = list(assessment.outputs)
     output_units = [assessment.unit(name) for name in outputs]
     # If the outputs have different units, only the coordinate "unit" states them.
@@ -208,7 +208,7 @@ def label_case(assessment: Assessment, case: Case) -> xr.Dataset:
     time_unit = assessment.material.records[0]["time"].attrs.get("units", "s")
 
     def join(name: str) -> np.ndarray:
-        return np.concatenate([getattr(part, name) for part in found.records])
+        return np.concatenate([getattr(part, name) for part in forecast.records])
 
     def variable(
         dims: str | tuple[str, ...], values: Any, long_name: str, units: str = ""
@@ -219,8 +219,8 @@ def label_case(assessment: Assessment, case: Case) -> xr.Dataset:
         return dims, values, attributes
 
     record = np.repeat(
-        [part.record for part in found.records],
-        [len(part.sample) for part in found.records],
+        [part.record for part in forecast.records],
+        [len(part.sample) for part in forecast.records],
     )
     measured = join("measured")
     mean = join("mean")
@@ -243,7 +243,7 @@ def label_case(assessment: Assessment, case: Case) -> xr.Dataset:
             "residual": variable(dims, measured - mean, "measured minus predicted output", unit),
             "noise_variance": variable(
                 "output",
-                found.noise_variance,
+                forecast.noise_variance,
                 "noise variance of a measurement",
                 squared_unit,
             ),
@@ -273,9 +273,9 @@ def writers(
     assessment = report.assessment
     json_text = json.dumps(report.content, indent=2, allow_nan=False)
     groups = {case.name: label_case(assessment, case) for case in assessment.forecasts}
-    for kind, found in report.residuals.items():
-        if not isinstance(found, str):
-            groups[f"residual_tests_{kind}"] = found.to_dataset()
+    for kind, tests in report.residuals.items():
+        if not isinstance(tests, str):
+            groups[f"residual_tests_{kind}"] = tests.to_dataset()
     if assessment.loop is not None:
         groups["closed_loop"] = _with_units(assessment.loop, assessment)
     write_netcdf = partial(
@@ -374,8 +374,8 @@ def log_report(report: Report, folder: Path) -> None:
             name,
         )
         lines = tabulate_scores(assessment, name).splitlines()
-        for kind, found in report.residuals.items():
-            lines.append(_describe_residuals(kind, found, name))
+        for kind, tests in report.residuals.items():
+            lines.append(_describe_residuals(kind, tests, name))
         for line in lines:
             log.info("%s", line)
     _log_loop(report)
@@ -388,16 +388,16 @@ def log_report(report: Report, folder: Path) -> None:
     )
 
 
-def _describe_residuals(kind: str, found: ResidualReport | str, output: str) -> str:
+def _describe_residuals(kind: str, tests: ResidualReport | str, output: str) -> str:
     """Return one line about the residual tests of one output."""
     title = RESIDUAL_TITLES[kind]
-    if isinstance(found, str):
-        return f"{title}: {found}"
-    if output not in found.outputs:
+    if isinstance(tests, str):
+        return f"{title}: {tests}"
+    if output not in tests.outputs:
         return f"{title}: {output} is constant, nothing to test"
-    sentences = [line for line in found.verdict() if line.startswith(f"{output}: ")]
+    sentences = [line for line in tests.verdict() if line.startswith(f"{output}: ")]
     line = f"{title}, {sentences[0]}"
-    has_alarm = any(test.alarm for test in found.tests if test.output == output)
+    has_alarm = any(test.alarm for test in tests.tests if test.output == output)
     if has_alarm and kind == FREE_RUN_LABEL:
         line += NOT_WHITE_NOTE
     return line
@@ -504,11 +504,11 @@ def find_warnings(assessment: Assessment) -> Iterator[str]:
     yield from _warn_of_free_run_errors(assessment)
     yield from _warn_of_coverage(assessment)
     yield from _warn_of_extrapolation(assessment)
-    for case, found in assessment.forecasts.items():
-        if found.n_filled and case.horizon is None:
+    for case, forecast in assessment.forecasts.items():
+        if forecast.n_filled and case.horizon is None:
             yield (
                 f"the window of {case.window} samples is shorter than the largest lag: "
-                f"{found.n_filled} predictions use the first value of their record in place of "
+                f"{forecast.n_filled} predictions use the first value of their record in place of "
                 "the samples before it"
             )
     yield from _warn_of_few_draws(assessment)
@@ -524,12 +524,12 @@ def _warn_of_divergences(assessment: Assessment) -> Iterator[str]:
     records = assessment.material.records
     unit = str(records[0]["time"].attrs.get("units", "s"))
     time_unit = "samples" if unit == "1" else unit
-    for case, found in assessment.forecasts.items():
+    for case, forecast in assessment.forecasts.items():
         kind = "the free run"
         if case.horizon is not None:
             kind = f"the prediction {case.words} ahead"
 
-        for divergence in found.diverged:
+        for divergence in forecast.diverged:
             name = records[divergence.record].attrs["name"]
             value = with_unit(divergence.value, assessment.unit(divergence.output))
             yield (
@@ -544,11 +544,11 @@ def _warn_of_divergences(assessment: Assessment) -> Iterator[str]:
                 f"bounds from {divergence.time:g} {time_unit} on: within its uncertainty, the "
                 "model may diverge there"
             )
-        if found.n_held:
-            n = sum(len(record.sample) for record in found.records)
+        if forecast.n_held:
+            n = sum(len(record.sample) for record in forecast.records)
             yield (
                 f"{kind} after a window of {case.window} runs into a limit that the data of the "
-                f"model never reached, at {found.n_held} of {n} samples: without the limit it "
+                f"model never reached, at {forecast.n_held} of {n} samples: without the limit it "
                 "would run away there, and these samples are not predictions"
             )
     if assessment.loop is not None:
@@ -612,8 +612,8 @@ def _warn_of_few_draws(assessment: Assessment) -> Iterator[str]:
     if requested is None:
         return
     few_draws: dict[str, int] = {}
-    for case, found in assessment.forecasts.items():
-        n_draws = [record.n_draws for record in found.records if record.n_draws is not None]
+    for case, forecast in assessment.forecasts.items():
+        n_draws = [record.n_draws for record in forecast.records if record.n_draws is not None]
         fewest = min(n_draws, default=requested)
         if fewest < min(requested, MIN_DRAWS):
             few_draws[case.words] = min(fewest, few_draws.get(case.words, requested))
