@@ -17,9 +17,9 @@ The first samples of every record, the initialisation window, are not scored: pu
 outputs there. A file with the wrong length, or with values that are not finite, is refused with
 exit code 2.
 
-Tasks: in free_run the measured outputs after the window were not used; in one_step sample k was
-predicted from the measured samples up to k-1. Both tasks are scored with the same formulas, so
-name the task that you really solved:
+Name the task that you really solved: in free_run the measured outputs after the window were not
+used; in one_step sample k was predicted from the measured samples up to k-1. Both tasks are scored
+with the same formulas:
 
     RMSE   sqrt(mean((y - p)^2))
     NRMSE  RMSE / standard deviation of y, in percent

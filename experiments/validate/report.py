@@ -75,11 +75,11 @@ class Report(NamedTuple):
 def make_report(assessment: Assessment, notes: Sequence[str] = ()) -> Report:
     """Test the residuals and collect all numbers and warnings; `notes` are added to the warnings.
 
-    ``one_step`` and ``free_run`` hold the scores with the main window; if the model has several
-    outputs, by output. ``horizons`` lists the scores of every horizon, window and output, including
-    these two. ``records`` lists these two for each record, if there are several. None stands for a
-    score that does not exist: it is not defined, not finite after a divergence, or needs what the
-    model does not know.
+    In the content, ``one_step`` and ``free_run`` hold the scores with the main window. If the model
+    has several outputs, each of them holds the scores by output. ``horizons`` lists the scores of
+    every horizon, window and output. ``records`` lists the scores of each record one step ahead and
+    in free run, if there are several records. None stands for a score that is not defined, is not
+    finite after a divergence, or needs moments of the output that the model does not state.
     """
     outputs = assessment.outputs
     material = assessment.material
