@@ -21,7 +21,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 sys.path.append(str(Path(__file__).with_name("experiments")))
-from running import ROOT, call
+from helpers.commands import ROOT, run_command
 
 MADE = {
     "build",
@@ -138,7 +138,7 @@ def start(arguments, cwd):
 
 
 def run(program, overrides, cwd):
-    said = call(program, *overrides, cwd=cwd)
+    said = run_command(program, *overrides, cwd=cwd)
     assert said.code == 0, said
 
 

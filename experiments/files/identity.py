@@ -18,11 +18,13 @@ import experiments
 import simulators
 import sysid
 from sysid.data.published import DATA_VARIABLE
-from sysid.store import PACKAGES, package_versions
+from sysid.store import NUMERICAL_PACKAGES, package_versions
 
 OWN_FOLDERS = [Path(str(package.__file__)).parent for package in (sysid, simulators, experiments)]
 #: top-level packages whose version stands in the digest already, with that of Python
-VERSIONED = frozenset({*PACKAGES, "sysid", "simulators", "experiments", *sys.stdlib_module_names})
+VERSIONED = frozenset(
+    {*NUMERICAL_PACKAGES, "sysid", "simulators", "experiments", *sys.stdlib_module_names}
+)
 #: keys of a configuration that decide where and how a job is run, not what comes out
 WITHOUT_EFFECT = frozenset({"hydra", "cache", "report"})
 #: keys of `sysid-identify` that decide what becomes of a simulated trajectory, not its samples; all others decide it

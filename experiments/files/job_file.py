@@ -12,14 +12,14 @@ import numpy as np
 import xarray as xr
 
 from sysid import store
-from sysid.model.model_file import GROUP, JOB
+from sysid.model.model_file import JOB_SCHEMA, MODEL_GROUP
 from sysid.model.result import squared_unit
 
 FILE = "job.nc"
 # groups, of several outputs with a group for each inside
 SUMMARY = "summary"
 RECORD = "record"
-MODEL = GROUP
+MODEL = MODEL_GROUP
 ONE = "1"
 UNIT = "target"
 SQUARED = "target squared"
@@ -114,7 +114,7 @@ def write(contents: Mapping[str, Content], path: Path, attributes: Mapping[str, 
         groups[_name(SUMMARY, output)] = _summary_dataset(content.summary)
         parts = {RECORD: content.record, MODEL: content.model}
         groups |= {_name(group, output): part for group, part in parts.items() if part is not None}
-    store.write_groups(groups, path, kind=JOB, attributes=attributes)
+    store.write_groups(groups, path, kind=JOB_SCHEMA, attributes=attributes)
 
 
 def read_summary(path: str | Path) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def read_summary(path: str | Path) -> dict[str, Any]:
     sysid.StoreError
         Missing, damaged or foreign file.
     """
-    groups = store.read_attributes(path, kind=JOB, under=SUMMARY)
+    groups = store.read_attributes(path, kind=JOB_SCHEMA, under=SUMMARY)
     found = {name: _checked(attributes, path) for name, attributes in groups.items() if name}
     if not found:
         raise store.StoreError(f"{path} holds no summary: run its job again")

@@ -15,7 +15,7 @@ from simulators import Signal, System, Trajectory, noise_free
 from simulators.errors import SimulationError
 from sysid import Narx, make_record
 from sysid.arrays import Array
-from sysid.data.source import ROLES
+from sysid.data.source import RECORD_ROLES
 from sysid.errors import UserError
 
 #: range of each random initial state, by the name of the state, in its unit
@@ -55,7 +55,7 @@ def split_seed(seed: int, role: str, number: int) -> int:
     >>> split_seed(0, "test", 1) == split_seed(0, "test", 1) != split_seed(0, "test", 0)
     True
     """
-    sequence = np.random.SeedSequence(seed, spawn_key=(ROLES.index(role), number))
+    sequence = np.random.SeedSequence(seed, spawn_key=(RECORD_ROLES.index(role), number))
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
@@ -270,7 +270,7 @@ class Benchmark:
     def count(self) -> str:
         """Return the number of records and samples of every split, as text."""
         counts = []
-        for role in ROLES:
+        for role in RECORD_ROLES:
             records = self.select(role)
             counts.append(f"{len(records)} x {records[0].n_samples} {role}")
         return ", ".join(counts)

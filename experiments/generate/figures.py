@@ -14,7 +14,7 @@ from experiments.drawing.style import (
     with_clock,
 )
 from experiments.generate.benchmark import Benchmark
-from sysid.data.source import ROLES
+from sysid.data.source import RECORD_ROLES
 
 ROLE_COLORS = {"estimation": BLUE, "validation": GREEN, "test": ORANGE}
 
@@ -24,13 +24,13 @@ def draw_time_series(benchmark: Benchmark) -> bytes:
 
     The initialisation windows are shaded.
     """
-    records = {role: benchmark.select(role)[0] for role in ROLES}
+    records = {role: benchmark.select(role)[0] for role in RECORD_ROLES}
     measured = {role: with_clock(record.measured, "time") for role, record in records.items()}
     names = [str(name) for name in measured["test"].data_vars]
     figure, axes = screen(
         len(names),
         0.8 + 2.0 * len(names),
-        ncols=len(ROLES),
+        ncols=len(RECORD_ROLES),
         sharey="row",
         sharex="col",
         squeeze=False,

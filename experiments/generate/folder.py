@@ -19,7 +19,7 @@ from experiments.drawing.tables import to_csv
 from experiments.generate.benchmark import Benchmark
 from experiments.generate.card import fill_card
 from sysid import Recordings, StoreError
-from sysid.data.source import ROLES
+from sysid.data.source import RECORD_ROLES
 from sysid.store import write_bytes, write_groups
 
 SCORE_SCRIPT = Path(__file__).with_name("score.py")
@@ -150,7 +150,9 @@ def _write_data(benchmark: Benchmark, configuration: str, folder: Path) -> None:
     digest = hashlib.sha256(configuration.encode()).hexdigest()
     attributes = {**name_and_licence, "configuration_sha256": digest}
     plant = benchmark.plant
-    measured = {role: tuple(record.measured for record in benchmark.select(role)) for role in ROLES}
+    measured = {
+        role: tuple(record.measured for record in benchmark.select(role)) for role in RECORD_ROLES
+    }
     recordings = Recordings(benchmark.name, tuple(plant.inputs), tuple(plant.outputs), **measured)
     public = recordings.to_groups()
     truth = {key: record.truth for key, record in zip(public, benchmark.records, strict=True)}

@@ -6,7 +6,7 @@ import numpy as np
 
 from simulators import OpenLoop, VanDerPol, closed_loop
 from sysid import OnlineGP, SquaredExponential
-from sysid.beside import PATIENCE, Beside
+from sysid.beside import SHARE_TIMEOUT, Beside
 from sysid.gp.dictionary import covariance_matrix, delete, learn
 from sysid.gp.formula import PLAIN
 
@@ -34,4 +34,4 @@ def compile_together() -> None:
     list(closed_loop(VanDerPol(), OpenLoop(dt=VanDerPol.dt), {}, n_samples=2))
     import experiments.identify.figures  # noqa: F401  slow, and this process would only wait
 
-    learning.result(PATIENCE)
+    learning.result(SHARE_TIMEOUT)

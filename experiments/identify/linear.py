@@ -13,7 +13,7 @@ from sysid import fit_percent
 from sysid.errors import UserError
 from sysid.lag_choice import best_arx
 from sysid.simulation.baselines import LinearArx
-from sysid.simulation.dynamics import REACH
+from sysid.simulation.dynamics import MAX_EXCURSION_IN_RANGES
 
 WORSE = 1.01  # times the error of a linear model: worth a note
 
@@ -107,7 +107,7 @@ def _judge(
     if measured:
         y = np.concatenate(measured)
         y_hat = np.concatenate(simulated)
-        if not (np.abs(y_hat - known.mean()) <= REACH * np.ptp(known)).all():
+        if not (np.abs(y_hat - known.mean()) <= MAX_EXCURSION_IN_RANGES * np.ptp(known)).all():
             return found | {"free_run_diverges": True}
         found |= {
             "free_run_rmse": _rms(y - y_hat),

@@ -17,7 +17,7 @@ from experiments.files.outputs import RunFiles, write_every
 from experiments.plant.source import Source, trajectory_of
 from experiments.validate.report import Report, writers
 from sysid import Estimate, Identification, LagWindow, Prediction, store
-from sysid.beside import PATIENCE, Beside
+from sysid.beside import SHARE_TIMEOUT, Beside
 from sysid.model.result import result_dataset, with_estimates
 
 #: files of the full outputs that a run may leave out
@@ -165,7 +165,7 @@ def write(files: RunFiles, folder: Path, result: Result) -> None:
             )  # type: ignore[misc]
 
     half = Beside(lambda: write_every(draw(EVEN)))
-    write_every(chain(jobs, draw(ODD), [partial(half.result, PATIENCE)]))
+    write_every(chain(jobs, draw(ODD), [partial(half.result, SHARE_TIMEOUT)]))
 
 
 def write_again(folder: Path, result: Result, *, figures: bool) -> None:

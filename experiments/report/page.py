@@ -78,7 +78,7 @@ def read_outputs(folder: Path) -> list[dict[str, Any]]:
     if (job := folder / job_file.FILE).is_file():
         summary = job_file.read_summary(job)
         summaries = {"": summary} if isinstance(summary.get("target"), str) else summary
-        groups = store.read_groups(job, kind=job_file.JOB)
+        groups = store.read_groups(job, kind=job_file.JOB_SCHEMA)
         header = store.header(job)
         found = []
         for name, one in summaries.items():

@@ -11,7 +11,7 @@ from experiments.plant.plant import Plant
 from experiments.plant.source import SIMULATION
 from simulators import Controller
 from sysid import JointModel, Narx, Recordings
-from sysid.data.source import ROLES
+from sysid.data.source import RECORD_ROLES
 from sysid.errors import UserError
 from sysid.store import header
 
@@ -107,7 +107,7 @@ def select_records(recordings: Recordings, part: str | None = None) -> Material:
     ValueError
         If there is no record of the selected part.
     """
-    available = [role for role in ROLES if getattr(recordings, role)]
+    available = [role for role in RECORD_ROLES if getattr(recordings, role)]
     selected = part or "test"
     if not part and "test" not in available and "validation" in available:
         selected = "validation"

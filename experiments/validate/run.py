@@ -33,7 +33,7 @@ from experiments.validate.material import (
 )
 from experiments.validate.report import log_report, make_report, writers
 from sysid import JointModel, Propagation
-from sysid.data.source import ROLES
+from sysid.data.source import RECORD_ROLES
 from sysid.errors import UserError
 from sysid.store import header
 
@@ -121,8 +121,10 @@ def read_settings(config: DictConfig) -> ValidationSettings:
         given.
     """
     plan_cases(config.horizons, config.windows, 1)  # checks both options
-    if config.part is not None and config.part not in ROLES:
-        raise UserError(f"part must be one of {', '.join(ROLES)}, or null, got {config.part!r}")
+    if config.part is not None and config.part not in RECORD_ROLES:
+        raise UserError(
+            f"part must be one of {', '.join(RECORD_ROLES)}, or null, got {config.part!r}"
+        )
     left_out = config.left_out
     is_list = isinstance(left_out, list | ListConfig)
     if not is_list or not all(isinstance(name, str) for name in left_out):

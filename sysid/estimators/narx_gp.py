@@ -1,5 +1,6 @@
-"""Estimator of scikit-learn for dynamic systems: inputs and outputs over time, one record or
-several.
+"""Regressor with the interface of scikit-learn for dynamic systems.
+
+The data are inputs and outputs over time, of one record or of several.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sysid.beside import one_blas_thread
 from sysid.data.nonlinear_benchmarks import InputOutput
 from sysid.data.source import make_record
 from sysid.errors import UserError
-from sysid.estimators.online_gp import LEAST_SAMPLES, GPRegressor, distinct
+from sysid.estimators.online_gp import MIN_BATCH_ROWS, GPRegressor, unused_name
 from sysid.model.model import JointModel, Model, Origin
 from sysid.narx.lags import Lags, Narx, Order, Orders
 from sysid.narx.record import TIME_TOLERANCE
@@ -31,25 +32,50 @@ from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly, Propagation
 from sysid.simulation.validation import validate
 
+#: Orders that hold where a parameter is left out: lags 1 and 2 of every signal.
+DEFAULT_ORDERS = {"na": 2, "nb": 2, "nk": 1}
+
+#: Checks of scikit-learn that a model with memory cannot pass, with the reason.
+EXEMPTED_CHECKS = {
+    "check_methods_sample_order_invariance": (
+        "rows are samples over time: another order is another experiment"
+    ),
+    "check_methods_subset_invariance": (
+        "a prediction depends on earlier samples, which a subset does not contain"
+    ),
+}
+
 
 class Signals(NamedTuple):
-    """Records, one behind the other: as they are given, or after `check_signals` as arrays."""
+    """Signals of all records, one record after the other.
+
+    They are as the user gave them or, after `check_signals`, arrays.
+    """
 
     inputs: Any  # (n, n_u), None without inputs
     outputs: Any  # (n,) or (n, m), None if they are not given
     lengths: tuple[int, ...] | None = None  # samples of each record; None: one record
-    sampling_time: float | None = None  # s, None where it is not stated
-    windows: tuple[int | None, ...] = (
-        None,
-    )  # samples of each record that initialise a model, where it states them
+    sampling_time: float | None = None  # s, None if it is not stated
+    #: samples of the initialisation window of each record, None if the record states none
+    windows: tuple[int | None, ...] = (None,)
 
     def cut(self, values: np.ndarray) -> list[np.ndarray]:
-        """Values of all samples, record by record."""
-        return [values] if self.lengths is None else np.split(values, np.cumsum(self.lengths)[:-1])
+        """Split the values of all samples into one array per record."""
+        if self.lengths is None:
+            return [values]
+        ends = np.cumsum(self.lengths)
+        return np.split(values, ends[:-1])
+
+
+class Run(NamedTuple):
+    """Prediction of a measurement for all samples of a record."""
+
+    mean: np.ndarray  # (n, m) output units
+    std: np.ndarray  # (n, m) output units
 
 
 def read_signals(u: Any, y: Any = None, groups: ArrayLike | None = None) -> Signals:
-    """Signals of one record or of several.
+    """Return the signals of one record or of several.
 
     Parameters
     ----------
@@ -57,60 +83,55 @@ def read_signals(u: Any, y: Any = None, groups: ArrayLike | None = None) -> Sign
         (n, n_u); None; a record with attributes u and y as `nonlinear_benchmarks` has them; or a
         list of arrays or of such records.
     y
-        (n,) or (n, m); a list of arrays if u is one, or if there are no inputs; None with records,
-        which hold it.
+        (n,) or (n, m). A list of arrays if u is one, or if there are no inputs. None with records,
+        which contain it.
     groups
-        (n,) labels that differ between records, each record in one piece.
+        (n,) labels that differ between records; the samples of a record must be contiguous.
 
     Raises
     ------
     ValueError
-        Lists or records that do not fit together, groups in several pieces.
+        If lists or records do not fit together, or a group is not contiguous.
     """
-    if isinstance(u, InputOutput) or _are(u, InputOutput):
+    if isinstance(u, InputOutput) or _is_list_of(u, InputOutput):
         return _read_records(u, y, groups)
-    if _are(u, np.ndarray) or (u is None and _are(y, np.ndarray)):
+    if _is_list_of(u, np.ndarray) or (u is None and _is_list_of(y, np.ndarray)):
         return _read_lists(u, y, groups)
-    return Signals(u, y, None if groups is None else _lengths(groups))
+    lengths = None if groups is None else _lengths_of_groups(groups)
+    return Signals(u, y, lengths)
 
 
 def check_signals(
-    estimator: BaseEstimator, given: Signals, *, n_inputs: int | None, least: int
+    estimator: BaseEstimator, given: Signals, *, n_inputs: int | None, min_samples: int
 ) -> Signals:
-    """Signals as scikit-learn checks them: inputs (n, n_u), outputs (n, m).
+    """Return the signals as arrays that scikit-learn has checked.
+
+    Inputs have shape (n, n_u), outputs have shape (n, m).
 
     Parameters
     ----------
     estimator
-        Its number and names of inputs are set, or compared with where `n_inputs` is known.
+        The number and names of its inputs are set, or compared if `n_inputs` is known.
     given
+        Signals as the user gave them.
     n_inputs
-        Known number of inputs.
-    least
-        Samples at least.
+        Number of inputs, None if it is not known yet.
+    min_samples
+        Smallest allowed number of samples.
 
     Raises
     ------
     ValueError, TypeError
-        Values that are not finite numbers, too few samples, other inputs than known, groups of
-        another length.
+        If values are not finite numbers, there are too few samples, the inputs are not the known
+        ones, or groups have another length.
     """
     u = given.inputs
     y = given.outputs
-    common: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": least}
+    options: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": min_samples}
     if u is None or n_inputs == 0:
-        if n_inputs:
-            raise UserError(f"expected {n_inputs} inputs (n, {n_inputs}), got None")
-        if u is not None and np.shape(u)[1:] != (0,):
-            raise UserError(f"expected no inputs, None or an array (n, 0), got shape {np.shape(u)}")
-        if u is None and y is None:
-            raise UserError(
-                "a model without inputs needs to know how many samples: give an array (n, 0)"
-            )
-        y = None if y is None else check_array(y, ensure_2d=False, input_name="y", **common)
-        u = np.empty((len(u if y is None else y), 0))
+        u, y = _check_without_inputs(u, y, n_inputs, options)
     elif y is None:
-        u = validate_data(estimator, u, reset=n_inputs is None, **common)
+        u = validate_data(estimator, u, reset=n_inputs is None, **options)
     else:
         u, y = validate_data(
             estimator,
@@ -119,197 +140,245 @@ def check_signals(
             reset=n_inputs is None,
             multi_output=True,
             y_numeric=True,
-            **common,
+            **options,
         )
-    if given.lengths is not None and sum(given.lengths) != len(u):
+    n = len(u)
+    if given.lengths is not None and sum(given.lengths) != n:
         raise UserError(
-            f"groups: expected one label for each of the {len(u)} samples, got {sum(given.lengths)}"
+            f"groups: expected one label for each of the {n} samples, got {sum(given.lengths)}"
         )
-    return given._replace(
-        inputs=u,
-        outputs=None if y is None else np.asarray(y, dtype=np.float64).reshape(len(u), -1),
-    )
+    if y is not None:
+        y = np.asarray(y, dtype=np.float64).reshape(n, -1)
+    return given._replace(inputs=u, outputs=y)
 
 
-def agree(*times: float | None) -> float | None:
-    """Return the one sampling time [s] of all that are known; None if none is.
+def _check_without_inputs(
+    u: Any, y: Any, n_inputs: int | None, options: dict[str, Any]
+) -> tuple[np.ndarray, Any]:
+    """Return inputs (n, 0) and checked outputs, for a model that has no inputs."""
+    if n_inputs:
+        raise UserError(f"expected {n_inputs} inputs (n, {n_inputs}), got None")
+    if u is not None and np.shape(u)[1:] != (0,):
+        raise UserError(f"expected no inputs, None or an array (n, 0), got shape {np.shape(u)}")
+    if u is None and y is None:
+        raise UserError(
+            "a model without inputs needs the number of samples: give an array (n, 0) as inputs"
+        )
+    if y is None:
+        return np.empty((len(u), 0)), None
+    y = check_array(y, ensure_2d=False, input_name="y", **options)
+    return np.empty((len(y), 0)), y
+
+
+def common_sampling_time(*times: float | None) -> float | None:
+    """Return the sampling time [s] that all known ones agree on; None if none is known.
 
     Raises
     ------
     ValueError
-        Different ones.
+        If they differ.
     """
     known = [time for time in times if time is not None]
-    if known and max(known) - min(known) > TIME_TOLERANCE * max(known):
+    if not known:
+        return None
+    if max(known) - min(known) > TIME_TOLERANCE * max(known):
         raise UserError(
-            f"expected one sampling time, got {sorted(set(known))} s: resample the records, or fit to records like them"
+            f"expected one sampling time, got {sorted(set(known))} s: resample the records, or "
+            "use only records that have the same one"
         )
-    return known[0] if known else None
+    return known[0]
 
 
-def _are(values: Any, kind: type) -> bool:
-    """Whether this is a list of such things; a list of rows of numbers is none."""
-    return (
-        isinstance(values, list | tuple)
-        and len(values) > 0
-        and all(isinstance(value, kind) for value in values)
-    )
+def _is_list_of(values: Any, kind: type) -> bool:
+    """Return whether this is a list of such objects; a list of rows of numbers is not."""
+    if not isinstance(values, list | tuple) or len(values) == 0:
+        return False
+    return all(isinstance(value, kind) for value in values)
 
 
 def _read_records(u: Any, y: Any, groups: ArrayLike | None) -> Signals:
+    """Return the signals of a record, or of a list of records, that contain their outputs."""
     if y is not None or groups is not None:
         raise UserError(
-            "records hold their outputs themselves: leave y and groups out, or give record.u and record.y"
+            "records contain their outputs: leave y and groups out, or give record.u and record.y"
         )
-    records: Sequence[InputOutput] = u if isinstance(u, list | tuple) else [u]
-    times = [
-        None if r.sampling_time is None else float(np.squeeze(r.sampling_time)) for r in records
-    ]
-    inputs = _stack([np.reshape(r.u, (len(r.u), -1)) for r in records], "inputs")
-    outputs = _stack([np.asarray(r.y) for r in records], "outputs")
-    lengths = tuple(len(r.y) for r in records) if isinstance(u, list | tuple) else None
-    windows = tuple(r.state_initialization_window_length for r in records)
-    return Signals(inputs, outputs, lengths, agree(*times), windows)
+    is_list = isinstance(u, list | tuple)
+    records: Sequence[InputOutput] = u if is_list else [u]
+    times: list[float | None] = []
+    for record in records:
+        if record.sampling_time is None:
+            times.append(None)
+        else:
+            times.append(float(np.squeeze(record.sampling_time)))
+    inputs = _stack([np.reshape(record.u, (len(record.u), -1)) for record in records], "inputs")
+    outputs = _stack([np.asarray(record.y) for record in records], "outputs")
+    return Signals(
+        inputs=inputs,
+        outputs=outputs,
+        lengths=tuple(len(record.y) for record in records) if is_list else None,
+        sampling_time=common_sampling_time(*times),
+        windows=tuple(record.state_initialization_window_length for record in records),
+    )
 
 
 def _read_lists(u: Any, y: Any, groups: ArrayLike | None) -> Signals:
+    """Return the signals of lists with one array per record."""
     if groups is not None:
-        raise UserError("groups: a list of records needs none; leave groups out")
-    lengths = [tuple(len(np.atleast_1d(a)) for a in given) for given in (u, y) if given is not None]
+        raise UserError("groups: a list of arrays already separates the records; leave groups out")
+    lengths = [_count_samples(arrays) for arrays in (u, y) if arrays is not None]
     if len(set(lengths)) > 1:
         raise UserError(
-            f"expected as many outputs as inputs, record by record, got records of {lengths} samples"
+            "expected as many outputs as inputs, record by record, "
+            f"got records of {lengths} samples"
         )
-    inputs, outputs = (
-        None if given is None else _stack(list(given), kind)
-        for given, kind in ((u, "inputs"), (y, "outputs"))
+    return Signals(
+        inputs=None if u is None else _stack(list(u), "inputs"),
+        outputs=None if y is None else _stack(list(y), "outputs"),
+        lengths=lengths[0],
+        windows=(None,) * len(lengths[0]),
     )
-    return Signals(inputs, outputs, lengths[0], windows=(None,) * len(lengths[0]))
+
+
+def _count_samples(arrays: Sequence[np.ndarray]) -> tuple[int, ...]:
+    """Return the number of samples of each array."""
+    return tuple(len(np.atleast_1d(array)) for array in arrays)
 
 
 def _stack(parts: list[np.ndarray], kind: str) -> np.ndarray:
-    if len({part.shape[1:] for part in parts}) > 1 or not all(part.ndim for part in parts):
+    """Return the rows of all records in one array.
+
+    Raises
+    ------
+    ValueError
+        If the records do not have the same channels.
+    """
+    channels = {part.shape[1:] for part in parts}
+    has_scalar = any(part.ndim == 0 for part in parts)
+    if len(channels) > 1 or has_scalar:
         raise UserError(
-            f"expected {kind} of the same channels in all records, got {[part.shape for part in parts]}"
+            f"expected {kind} of the same channels in all records, "
+            f"got {[part.shape for part in parts]}"
         )
     return np.concatenate(parts)
 
 
-def _lengths(groups: ArrayLike) -> tuple[int, ...]:
+def _lengths_of_groups(groups: ArrayLike) -> tuple[int, ...]:
+    """Return the number of samples of each group of equal labels (n,)."""
     labels = np.asarray(groups)
     if labels.ndim != 1:
         raise UserError(f"groups: expected one label for each sample, got shape {labels.shape}")
-    starts = np.flatnonzero(np.r_[True, labels[1:] != labels[:-1]])
+    is_start = np.r_[True, labels[1:] != labels[:-1]]
+    starts = np.flatnonzero(is_start)
     if len(starts) > len(set(labels.tolist())):
         raise UserError(
-            "groups: expected the samples of each record in one piece, in the order of time; sort them"
+            "groups: expected the samples of each record in one piece, in the order of time; "
+            "sort them"
         )
     return tuple(np.diff(np.r_[starts, len(labels)]).tolist())
 
 
-DEFAULT = {"na": 2, "nb": 2, "nk": 1}
-
-
 def choose_narx(estimator: BaseEstimator, outputs: Sequence[str], inputs: Sequence[str]) -> Narx:
-    """Lags of the first output by the parameters na, nb, nk, output_lags, input_lags and target of
-    an estimator.
+    """Return the lags of the first output that the parameters of an estimator describe.
+
+    The parameters are na, nb, nk, output_lags, input_lags and target.
 
     Raises
     ------
     ValueError, TypeError
-        Both orders and lags of a signal, lags of another signal, or what `Orders` and `Narx`
-        refuse.
+        If a signal has both orders and lags, lags belong to an unknown signal, or `Orders` or
+        `Narx` does not accept its arguments.
     """
-    given = estimator.get_params(deep=False)
+    parameters = estimator.get_params(deep=False)
     for lags, order in (
         ("output_lags", "na"),
         ("input_lags", "nb"),
         ("input_lags", "nk"),
     ):
-        if given[lags] is not None and given[order] is not None:
+        if parameters[lags] is not None and parameters[order] is not None:
             raise UserError(
-                f"{lags}={given[lags]!r} and {order}={given[order]!r} say the same twice: leave one out"
+                f"{lags}={parameters[lags]!r} and {order}={parameters[order]!r} describe the same "
+                "lags: leave one out"
             )
-    na, nb, nk = (
-        default if given[name] is None else given[name] for name, default in DEFAULT.items()
+    chosen_orders: dict[str, Any] = {
+        name: default if parameters[name] is None else parameters[name]
+        for name, default in DEFAULT_ORDERS.items()
+    }
+    orders = Orders(**chosen_orders)
+    output_lags: Mapping[str, Lags] = _lags_by_name(
+        "output_lags", parameters["output_lags"], outputs
     )
-    orders = Orders(na, nb, nk)
-    past = _by_name("output_lags", given["output_lags"], outputs) or orders.output_lags(outputs)
-    applied = _by_name("input_lags", given["input_lags"], inputs) or orders.input_lags(inputs)
-    target = given["target"] or ("change" if any(past.values()) else "value")
-    return Narx(
-        past,
-        {name: lags for name, lags in applied.items() if lags},
-        outputs[0],
-        predict=target,
-    )  # type: ignore[arg-type]
+    if not output_lags:
+        output_lags = orders.output_lags(outputs)
+    input_lags: Mapping[str, Lags] = _lags_by_name("input_lags", parameters["input_lags"], inputs)
+    if not input_lags:
+        input_lags = orders.input_lags(inputs)
+    target = parameters["target"]
+    if not target:
+        has_output_lags = any(output_lags.values())
+        target = "change" if has_output_lags else "value"
+    used_input_lags = {name: lags for name, lags in input_lags.items() if lags}
+    return Narx(output_lags, used_input_lags, outputs[0], predict=target)
 
 
-def _by_name(
+def _lags_by_name(
     option: str, lags: Lags | Mapping[str, Lags] | None, signals: Sequence[str]
 ) -> dict[str, Lags]:
-    """Lags of every signal; none if the option is left out."""
+    """Return the lags of every signal; an empty dictionary if the option is left out."""
     if lags is None:
         return {}
-    found = dict(lags) if isinstance(lags, Mapping) else dict.fromkeys(signals, lags)
-    if unknown := [name for name in found if name not in signals]:
-        raise UserError(f"{option}: expected lags of {list(signals)}, got some of {unknown}")
-    return found
-
-
-#: checks of scikit-learn that no model with a memory can pass, with the reason
-EXEMPTED_CHECKS = {
-    "check_methods_sample_order_invariance": "rows are samples over time: in another order, another experiment",
-    "check_methods_subset_invariance": "a prediction depends on the samples before, which a part does not have",
-}
-
-
-Run = tuple[
-    np.ndarray, np.ndarray
-]  # mean and std of a measurement of all samples of a record, (n, m) output units
+    lags_of = dict(lags) if isinstance(lags, Mapping) else dict.fromkeys(signals, lags)
+    unknown = [name for name in lags_of if name not in signals]
+    if unknown:
+        raise UserError(
+            f"{option}: expected lags of {list(signals)}, got lags of unknown signals {unknown}"
+        )
+    return lags_of
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NarxGPRegressor(GPRegressor):
-    """Nonlinear ARX model of a dynamic system, ``y[k] = f(past outputs, inputs)``, f an online
-    Gaussian process.
+    """Nonlinear ARX model ``y[k] = f(past outputs, inputs)`` of a dynamic system.
+
+    The function f is an online Gaussian process.
 
     X are the inputs u over time, y the outputs; every row is one sample later than the row before.
-    Lags are given as numbers, na, nb, nk as in MATLAB (`sysid.Orders`), or as lists. Several
+    Lags are given as numbers na, nb, nk, as in MATLAB (`sysid.Orders`), or as lists. Several
     outputs have one Gaussian process each over the same regressors. Several records are given as
-    lists of arrays, as records of `nonlinear_benchmarks` (which hold u and y), or told apart by
-    `groups`; no lag reaches from one into another.
+    lists of arrays, as records of `nonlinear_benchmarks` (which contain u and y), or as one array
+    with `groups`. A lag never reaches from one record into another.
 
     Parameters
     ----------
     na, nb, nk : int or sequence of int, optional
-        Lags 1 to na of each output and nk to nk + nb - 1 of each input; 2, 2 and 1 where nothing
-        else is said.
+        Lags 1 to na of each output and nk to nk + nb - 1 of each input; the defaults are 2, 2
+        and 1.
     output_lags, input_lags : int, sequence of int or mapping, optional
-        Instead of na, and of nb and nk: 3 for lags 1 to 3, a list of lags for all signals, or lags
-        by name.
+        Alternatives to na, and to nb and nk: 3 for lags 1 to 3, a list of lags for all signals, or
+        lags by name.
     target : {"change", "value"}, optional
-        What the Gaussian process predicts: y[k] - y[k-1] or y[k]; None: the value if no output has
-        a lag.
+        Quantity that the Gaussian process predicts: y[k] - y[k-1] or y[k]; None: the change, or the
+        value if no output has a lag.
     sampling_time : float, optional
-        Of the records [s]; None: what they state, or 1, samples.
+        Sampling time of the records [s]; None: the one that they state, or else 1 sample.
     scoring_horizon : int, optional
-        Samples ahead that `score` predicts; None: free run.
+        Samples ahead that `score` predicts; None: free run (simulation).
     propagation : Propagation, optional
-        How uncertainty grows over several samples, about the fed-back mean; None: `sysid.Pathwise`.
+        How uncertainty grows over several samples, around the fed-back mean; None:
+        `sysid.Pathwise`.
     forgetting, gate, selection, standardise, random_state
         As for `OnlineGPRegressor`.
     budget, kernel, training, mean, insertion, acceptance, reduction, learning
-        As for `OnlineGPRegressor`; with ``training.n_initial`` rows or fewer, all of them train.
+        As for `OnlineGPRegressor`; with ``training.n_initial`` rows or fewer, all rows are used to
+        train.
 
     Attributes
     ----------
     model_ : JointModel
         Can be saved, loaded, validated and exported.
     output_mean_ : ndarray (m,)
-        Mean of the outputs it was fitted to.
+        Mean of the outputs that it was fitted to.
     n_features_in_, feature_names_in_
-        As in scikit-learn: of the inputs u. Inputs without names are called ``u`` or ``u1``,
+        As in scikit-learn, for the inputs u. Inputs without names are called ``u`` or ``u1``,
         ``u2``, ..., outputs ``y`` or ``y1``, ``y2``, ...
 
     Examples
@@ -338,55 +407,56 @@ class NarxGPRegressor(GPRegressor):
         Raises
         ------
         ValueError, TypeError
-            Records that are shorter than the lags, values that are not finite, lags that contradict
-            each other.
+            If records are shorter than the lags, values are not finite, or lags contradict each
+            other.
         """
         given = read_signals(X, y, groups)
         if given.outputs is None:
             raise UserError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
-        signals = check_signals(self, given, n_inputs=None, least=LEAST_SAMPLES)
+        signals = check_signals(self, given, n_inputs=None, min_samples=MIN_BATCH_ROWS)
         self._shape = np.asarray(given.outputs).shape[1:]
         if given.inputs is None:
             self.n_features_in_ = 0
-        self._inputs = tuple(vars(self).get("feature_names_in_", _number("u", self.n_features_in_)))
-        outputs = [distinct(name, self._inputs) for name in _number("y", signals.outputs.shape[1])]
+        numbered_inputs = _numbered_names("u", self.n_features_in_)
+        self._inputs = tuple(vars(self).get("feature_names_in_", numbered_inputs))
+        numbered_outputs = _numbered_names("y", signals.outputs.shape[1])
+        outputs = [unused_name(name, self._inputs) for name in numbered_outputs]
         narx = choose_narx(self, outputs, self._inputs)
-        self._sampling_time = agree(given.sampling_time, self.sampling_time)
+        self._sampling_time = common_sampling_time(given.sampling_time, self.sampling_time)
         records = self._records(signals, outputs, self._sampling_time)
-        self.model_ = JointModel(
-            tuple(self._identify(replace(narx, target=name), records) for name in outputs)
-        )
+        models = [self._identify(replace(narx, target=name), records) for name in outputs]
+        self.model_ = JointModel(tuple(models))
         self.output_mean_ = signals.outputs.mean(axis=0)
         return self
 
     def simulate(self, u: Any, y_init: Any = None, return_std: bool = False) -> Any:
-        """Free run: outputs (n,) or (n, m) from the inputs and the first outputs.
+        """Return the outputs (n,) or (n, m) of a free run: a simulation from the first outputs.
 
         Parameters
         ----------
         u
-            (n, n_u), a list of them, or records, whose outputs after the first are not looked at;
+            Inputs (n, n_u), a list of them, or records, of whose outputs only the first are used;
             (n, 0) without inputs.
         y_init
-            First w outputs (w,) or (w, m), returned as they are; lags that reach before them hold
-            the first. A list of them for a list of inputs. None: those of the initialisation window
-            that a record states.
+            First w outputs (w,) or (w, m), which the result repeats. Lags that reach before them
+            take the first of them. A list of arrays for a list of inputs. None: the outputs of the
+            initialisation window that a record states.
         return_std
-            Whether to return also the standard deviation of a measurement, 0 for the outputs given.
+            Whether to return also the standard deviation of a measurement, which is 0 for the given
+            outputs.
         """
         check_is_fitted(self)
         given = read_signals(u)
-        signals = check_signals(
-            self, given._replace(outputs=None), n_inputs=self.n_features_in_, least=1
-        )
-        agree(given.sampling_time, self._sampling_time)
-        first = self._first_outputs(given, y_init)
-        rule = self._propagation(return_std)
+        only_inputs = given._replace(outputs=None)
+        signals = check_signals(self, only_inputs, n_inputs=self.n_features_in_, min_samples=1)
+        common_sampling_time(given.sampling_time, self._sampling_time)
+        first_outputs = self._first_outputs(given, y_init)
+        propagation = self._propagation(return_std)
         runs = [
-            self._run_freely(one, y, rule)
-            for one, y in zip(self._used_inputs(signals), first, strict=True)
+            self._run_freely(inputs, first, propagation)
+            for inputs, first in zip(self._used_inputs(signals), first_outputs, strict=True)
         ]
         return self._shape_results(given, runs, return_std)
 
@@ -403,69 +473,80 @@ class NarxGPRegressor(GPRegressor):
         Parameters
         ----------
         X
-            (n, n_u), a list of them, or records, which hold y.
+            (n, n_u), a list of them, or records, which contain y.
         y
-            Measured outputs. None, as scikit-learn calls it: a free run over all samples, before
-            which the outputs were at their mean in estimation and the inputs at their first values.
+            Measured outputs. None, as scikit-learn calls it: a free run over all samples. Before
+            it, the outputs were at their mean in the estimation data and the inputs at their first
+            values.
         horizon
-            Samples ahead, >= 1: y[k] from outputs up to k - horizon; None: 1. Samples that lack a
-            measured lag are nan. `math.inf`: a free run from the first outputs, as many as the
-            largest lag.
+            Samples ahead, >= 1: y[k] is predicted from outputs up to k - horizon; None: 1. Samples
+            that lack a measured lag are nan. `math.inf`: a free run from the first outputs, as many
+            as the largest lag.
         return_std
             Whether to return also the standard deviation of a measurement.
         """
         check_is_fitted(self)
         given = read_signals(X, y)
         if given.outputs is not None:
-            ahead = 1 if horizon is None else None if horizon == inf else horizon
-            return self._shape_results(given, self._run_ahead(given, ahead, return_std), return_std)  # type: ignore[arg-type]
+            n_ahead: int | None
+            if horizon is None:
+                n_ahead = 1
+            elif horizon == inf:
+                n_ahead = None  # free run
+            else:
+                n_ahead = horizon  # type: ignore[assignment]
+            runs = self._run_ahead(given, n_ahead, return_std)
+            return self._shape_results(given, runs, return_std)
         if horizon is not None:
             raise UserError(
                 f"predict(horizon={horizon}): expected measured outputs y to start from, got none"
             )
-        signals = check_signals(self, given, n_inputs=self.n_features_in_, least=1)
-        rule = self._propagation(return_std)
-        before = self.output_mean_[None]
-        runs = [
-            self._run_freely(np.concatenate([one[:1], one]), before, rule)
-            for one in self._used_inputs(signals)
+        signals = check_signals(self, given, n_inputs=self.n_features_in_, min_samples=1)
+        propagation = self._propagation(return_std)
+        outputs_before = self.output_mean_[None]
+        longer_runs = [
+            self._run_freely(np.concatenate([inputs[:1], inputs]), outputs_before, propagation)
+            for inputs in self._used_inputs(signals)
         ]
-        return self._shape_results(given, [(mean[1:], std[1:]) for mean, std in runs], return_std)
+        runs = [Run(mean=run.mean[1:], std=run.std[1:]) for run in longer_runs]
+        return self._shape_results(given, runs, return_std)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """R2 of predictions `scoring_horizon` samples ahead, by default in free run; averaged over
-        the outputs.
+        """Return R2 of predictions `scoring_horizon` samples ahead, averaged over the outputs.
 
-        The samples at the start of a record that lack a measured lag do not count; -inf after a
-        divergence.
+        By default it is that of a free run (simulation). Samples at the start of a record that lack
+        a measured lag do not count. The score is -inf if the free run diverged.
         """
         check_is_fitted(self)
         given = read_signals(X, y)
         if given.outputs is None:
             raise UserError("score: expected measured outputs y, got none")
-        means = [mean for mean, _ in self._run_ahead(given, self.scoring_horizon, False)]
+        means = [run.mean for run in self._run_ahead(given, self.scoring_horizon, False)]
+        n_outputs = means[0].shape[1]
+        outputs = np.asarray(given.outputs, dtype=np.float64).reshape(-1, n_outputs)
         start = max(self.model_.models[0].narx.max_lag, self.scoring_horizon or 0)
-        measured = given.cut(
-            np.asarray(given.outputs, dtype=np.float64).reshape(-1, means[0].shape[1])
-        )
-        columns = (
-            np.concatenate([part[start:] for part in parts]).T for parts in (measured, means)
-        )
-        return float(
-            np.mean([validate(y, mean, window=start).r2 for y, mean in zip(*columns, strict=True)])
-        )
+        measured = np.concatenate([part[start:] for part in given.cut(outputs)])
+        predicted = np.concatenate([mean[start:] for mean in means])
+        r2_of_outputs = [
+            validate(measured_output, predicted_output, window=start).r2
+            for measured_output, predicted_output in zip(measured.T, predicted.T, strict=True)
+        ]
+        return float(np.mean(r2_of_outputs))
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True  # on tables, whose rows know nothing of each other
+        # Some checks of scikit-learn use tables whose rows are not a sequence over time.
+        tags.regressor_tags.poor_score = True
         return tags
 
     def _identify(self, narx: Narx, records: list[xr.Dataset]) -> Model:
+        """Return the model of one output, identified from all records."""
         rows = narx.dataset(records)
         n = rows.sizes["sample"]
-        if n < LEAST_SAMPLES:
+        if n < MIN_BATCH_ROWS:
             raise UserError(
-                f"expected at least {LEAST_SAMPLES} samples after the largest lag {narx.max_lag}, got {n}"
+                f"expected at least {MIN_BATCH_ROWS} samples after the largest lag {narx.max_lag}, "
+                f"got {n}"
             )
         identification = self._identification(narx, n)
         x = rows["regressor"].values
@@ -476,125 +557,143 @@ class NarxGPRegressor(GPRegressor):
                 x, t, mean=settings.mean, seed=settings.seed
             )
         record = rows["record"].values
-        identification.observe_many(x, t, follows=np.r_[False, record[1:] == record[:-1]])
+        follows = np.r_[False, record[1:] == record[:-1]]
+        identification.observe_many(x, t, follows=follows)
         identification.finish()
         if self.standardise:
             identification.calibrate(rows)
-        return replace(
-            identification.require_model(),
-            origin=replace(Origin.of(rows), sampling_time=self._sampling_time),
-        )
+        origin = replace(Origin.of(rows), sampling_time=self._sampling_time)
+        return replace(identification.require_model(), origin=origin)
 
     def _records(
         self, signals: Signals, outputs: Sequence[str], sampling_time: float | None
     ) -> list[xr.Dataset]:
-        """Make data sets of checked records; without a sampling time [s], time counts samples."""
+        """Return one data set per record; without a sampling time [s], time counts samples."""
         names = (*self._inputs, *outputs)
-        time = sampling_time or 1.0
-        pairs = zip(signals.cut(signals.inputs), signals.cut(signals.outputs), strict=True)
-        columns = [dict(zip(names, (*u.T, *y.T), strict=True)) for u, y in pairs]
-        return [make_record(one, name=str(i), sampling_time=time) for i, one in enumerate(columns)]
+        inputs_of_records = signals.cut(signals.inputs)
+        outputs_of_records = signals.cut(signals.outputs)
+        records = []
+        for i, (u, y) in enumerate(zip(inputs_of_records, outputs_of_records, strict=True)):
+            columns = dict(zip(names, (*u.T, *y.T), strict=True))
+            record = make_record(columns, name=str(i), sampling_time=sampling_time or 1.0)
+            records.append(record)
+        return records
 
     def _first_outputs(self, given: Signals, y_init: Any) -> list[np.ndarray]:
-        """First outputs (w, m) of every record: `y_init`, or those of the windows that the records
-        state.
+        """Return the first outputs (w, m) of every record.
+
+        They are `y_init`, or else those of the initialisation windows that the records state.
         """
-        n = len(given.windows)
-        m = len(self.model_.models)
+        n_records = len(given.windows)
+        n_outputs = len(self.model_.models)
         if y_init is not None:
-            first = [y_init] if given.lengths is None else list(y_init)
+            first_outputs = [y_init] if given.lengths is None else list(y_init)
         elif given.outputs is None or not all(given.windows):
             raise UserError(
-                "simulate: expected the first outputs y_init (w, m), or records that state an initialisation window"
+                "simulate: expected the first outputs y_init (w, m), or records that state an "
+                "initialisation window"
             )
         else:
-            first = [
-                y[:window]
-                for y, window in zip(
-                    given.cut(np.asarray(given.outputs)), given.windows, strict=True
-                )
-            ]
-        if len(first) != n:
+            outputs = given.cut(np.asarray(given.outputs))
+            first_outputs = [y[:window] for y, window in zip(outputs, given.windows, strict=True)]
+        if len(first_outputs) != n_records:
             raise UserError(
-                f"simulate: expected first outputs of each of {n} records, got {len(first)}"
+                f"simulate: expected first outputs of each of {n_records} records, "
+                f"got {len(first_outputs)}"
             )
-        return [
-            matrix(np.reshape(y, (-1, 1)) if np.ndim(y) == m == 1 else y, m, "y_init")
-            for y in first
-        ]
+        checked = []
+        for y in first_outputs:
+            if n_outputs == 1 and np.ndim(y) == 1:
+                y = np.reshape(y, (-1, 1))
+            checked.append(matrix(y, n_outputs, "y_init"))
+        return checked
 
-    def _run_freely(self, inputs: np.ndarray, first: np.ndarray, rule: Propagation) -> Run:
-        """Free run of the model's inputs (n, n_u) from the first outputs (w, m), which it begins
-        with.
-        """
-        run = free_run(self.model_, inputs, first, propagation=rule)
+    def _run_freely(self, inputs: np.ndarray, first: np.ndarray, propagation: Propagation) -> Run:
+        """Return the free run of inputs (n, n_u) that begins with the first outputs (w, m)."""
+        run = free_run(self.model_, inputs, first, propagation=propagation)
         if run.left is not None:
             _warn_of_divergence(len(first) + run.left, run.value)
         warn_of_held(run.n_held)
         std = np.sqrt(run.variance + self.model_.noise_variance)
-        return np.concatenate([first, run.mean]), np.concatenate([np.zeros(first.shape), std])
+        return Run(
+            mean=np.concatenate([first, run.mean]),
+            std=np.concatenate([np.zeros(first.shape), std]),
+        )
 
     def _run_ahead(self, given: Signals, horizon: int | None, with_std: bool) -> list[Run]:
-        """Predictions a horizon ahead, without one in free run; nan for samples that lack a
-        measured lag.
+        """Return predictions a horizon ahead, or a free run if the horizon is None.
+
+        Samples that lack a measured lag are nan.
         """
-        signals = check_signals(self, given, n_inputs=self.n_features_in_, least=1)
-        outputs = self.model_.output_names
-        if (got := signals.outputs.shape[1]) != len(outputs):
-            raise UserError(f"expected {len(outputs)} outputs {list(outputs)}, got {got}")
-        records = self._records(signals, outputs, agree(given.sampling_time, self._sampling_time))
-        # samples that lack a lag
-        rule = self._propagation(with_std)
-        window = self.model_.models[0].narx.max_lag
-        found = forecast(self.model_, records, horizon=horizon, window=window, propagation=rule)
-        warn_of_held(found.n_held)
+        signals = check_signals(self, given, n_inputs=self.n_features_in_, min_samples=1)
+        names = self.model_.output_names
+        n_outputs = signals.outputs.shape[1]
+        if n_outputs != len(names):
+            raise UserError(f"expected {len(names)} outputs {list(names)}, got {n_outputs}")
+        sampling_time = common_sampling_time(given.sampling_time, self._sampling_time)
+        records = self._records(signals, names, sampling_time)
+        forecasts = forecast(
+            self.model_,
+            records,
+            horizon=horizon,
+            window=self.model_.models[0].narx.max_lag,
+            propagation=self._propagation(with_std),
+        )
+        warn_of_held(forecasts.n_held)
         runs = []
-        for record, one in zip(records, found.records, strict=True):
-            mean, std = np.full((2, record.sizes["time"], len(outputs)), np.nan)
-            mean[one.sample], std[one.sample] = (
-                one.mean,
-                np.sqrt(one.variance + found.noise_variance),
-            )
-            if one.diverged is not None:
-                _warn_of_divergence(one.diverged.sample, one.diverged.value)
-            runs.append((mean, std))
+        for record, predicted in zip(records, forecasts.records, strict=True):
+            shape = (record.sizes["time"], n_outputs)
+            mean = np.full(shape, np.nan)
+            std = np.full(shape, np.nan)
+            mean[predicted.sample] = predicted.mean
+            std[predicted.sample] = np.sqrt(predicted.variance + forecasts.noise_variance)
+            if predicted.diverged is not None:
+                _warn_of_divergence(predicted.diverged.sample, predicted.diverged.value)
+            runs.append(Run(mean, std))
         return runs
 
     def _propagation(self, with_std: bool) -> Propagation:
-        return AboutPath(self.propagation or Pathwise()) if with_std else MeanOnly()
+        """Return how uncertainty is propagated: only if a standard deviation is wanted."""
+        if not with_std:
+            return MeanOnly()
+        return AboutPath(self.propagation or Pathwise())
 
     def _used_inputs(self, signals: Signals) -> list[np.ndarray]:
         """Return the inputs that the model uses, in its order, record by record.
 
-        An input without lags is none of them.
+        Inputs without lags are left out.
         """
-        return signals.cut(
-            signals.inputs[:, [self._inputs.index(name) for name in self.model_.input_names]]
-        )
+        columns = [self._inputs.index(name) for name in self.model_.input_names]
+        return signals.cut(signals.inputs[:, columns])
 
     def _shape_results(self, given: Signals, runs: list[Run], return_std: bool) -> Any:
-        """Means, or means and standard deviations, as the signals were given: an array, or one for
-        each record.
+        """Return means, or means and standard deviations, in the form of the given signals.
+
+        This is an array for an array, and a list with one array per record for a list.
         """
-        parts = [
-            [part.reshape(len(part), *self._shape) for part in column]
-            for column in zip(*runs, strict=True)
-        ]
-        results = [part[0] if given.lengths is None else part for part in parts]
-        return tuple(results) if return_std else results[0]
+        mean = self._shape_as_given(given, [run.mean for run in runs])
+        if not return_std:
+            return mean
+        return mean, self._shape_as_given(given, [run.std for run in runs])
+
+    def _shape_as_given(self, given: Signals, parts: list[np.ndarray]) -> Any:
+        """Return the values (n, m) of all records in the form of the given signals."""
+        shaped = [part.reshape(len(part), *self._shape) for part in parts]
+        return shaped[0] if given.lengths is None else shaped
 
 
 def _warn_of_divergence(sample: int, value: object) -> None:
+    """Warn that a free run diverged."""
     warnings.warn(
         f"the free run diverged at sample {sample} with {value}; from there on it is nan",
         stacklevel=4,
     )
 
 
-def _number(letter: str, n: int) -> list[str]:
-    """Names of n signals.
+def _numbered_names(letter: str, n: int) -> list[str]:
+    """Return names of n signals.
 
-    >>> _number("y", 1), _number("u", 2)
+    >>> _numbered_names("y", 1), _numbered_names("u", 2)
     (['y'], ['u1', 'u2'])
     """
     return [letter] if n == 1 else [f"{letter}{i + 1}" for i in range(n)]

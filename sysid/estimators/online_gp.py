@@ -1,4 +1,7 @@
-"""Estimator of scikit-learn and river for tables, and what both estimators share."""
+"""Regressor for tables with the interfaces of scikit-learn and river.
+
+The module also contains the base class of both regressors of `sysid.estimators`.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,35 @@ from sysid.gp.selection import Selection
 from sysid.gp.training import Start, Training
 from sysid.identification import Identification, Settings
 from sysid.model.model import Model
-from sysid.narx.lags import Narx
+from sysid.narx.lags import Lags, Narx
 
-LEAST_SAMPLES = 2  # that a batch is fitted to
+#: A batch must have at least this many rows.
+MIN_BATCH_ROWS = 2
+
+#: Parameters that `sysid.Settings` has too, under the same name; None stands for its default.
+SETTINGS_PARAMETERS = (
+    "mean",
+    "insertion",
+    "acceptance",
+    "reduction",
+    "learning",
+    "forgetting",
+    "gate",
+    "selection",
+)
+
+#: Options of scikit-learn's check of features and targets.
+_CHECK_OPTIONS: dict[str, Any] = {"dtype": np.float64, "y_numeric": True, "multi_output": True}
+
+#: One target, or several by name.
+Target = float | Mapping[Hashable, float]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GPRegressor(RegressorMixin, BaseEstimator):
-    """What both estimators share: parameters that become the settings of one identification per
-    output.
+    """Base class of both regressors: its parameters become the settings of an identification.
+
+    Every output has an identification of its own.
     """
 
     budget: int = 100
@@ -50,14 +73,31 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     random_state: Any = 0
 
     def _identification(self, narx: Narx, n_samples: int | None = None) -> Identification:
-        """Identification with these parameters; a batch of fewer samples than the training wants
-        trains on all of them.
+        """Return an identification of `narx` with these parameters.
+
+        If a batch has fewer samples than the training needs, all of them are used to train.
 
         Raises
         ------
         TypeError, ValueError
-            What the parameters' own classes refuse.
+            If the classes of the parameters do not accept their values.
         """
+        chosen: dict[str, Any] = {}
+        for name in SETTINGS_PARAMETERS:
+            value = getattr(self, name)
+            if value is not None:
+                chosen[name] = value
+        settings = Settings(
+            training=self._training(n_samples),
+            budget=self.budget,
+            seed=self._seed(),
+            **chosen,
+        )
+        scaling = None if self.standardise else AffineMap.identity(narx.n_features)
+        return Identification(narx, settings, start=Start(scaling=scaling))
+
+    def _training(self, n_samples: int | None) -> Training:
+        """Return the training with the chosen kernel, and at most `n_samples` initial samples."""
         training = Adaptive() if self.training is None else self.training
         if not isinstance(training, Training):
             raise UserTypeError(f"training must be a Training such as Adaptive(), got {training!r}")
@@ -70,27 +110,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             changes["kernel"] = self.kernel
         if n_samples is not None and (training.n_initial is None or training.n_initial > n_samples):
             changes["n_initial"] = n_samples
-        rules = (
-            "mean",
-            "insertion",
-            "acceptance",
-            "reduction",
-            "learning",
-            "forgetting",
-            "gate",
-            "selection",
-        )
-        settings = Settings(
-            training=replace(training, **changes) if changes else training,  # type: ignore[type-var]
-            budget=self.budget,
-            seed=self._seed(),
-            **{name: getattr(self, name) for name in rules if getattr(self, name) is not None},
-        )
-        scaling = None if self.standardise else AffineMap.identity(narx.n_features)
-        return Identification(narx, settings, start=Start(scaling=scaling))
+        if not changes:
+            return training
+        return replace(training, **changes)  # type: ignore[type-var]
 
     def _seed(self) -> int:
-        """Return `random_state` if it is a whole number, else draw one as scikit-learn does."""
+        """Return `random_state` if it is an integer, else draw one as scikit-learn does."""
         if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -101,36 +126,36 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return tags
 
 
-def distinct(wanted: str, taken: Sequence[str]) -> str:
-    """Return a name that is not taken, with underscores behind it if need be.
+def unused_name(wanted: str, taken: Sequence[str]) -> str:
+    """Return the wanted name, with underscores appended until it is not taken.
 
-    >>> distinct("y", ["x", "y"])
+    >>> unused_name("y", ["x", "y"])
     'y_'
     """
-    return wanted if wanted not in taken else distinct(f"{wanted}_", taken)
-
-
-Target = float | Mapping[Hashable, float]
+    name = wanted
+    while name in taken:
+        name += "_"
+    return name
 
 
 class OnlineGPRegressor(GPRegressor):
-    """Regression with a Gaussian process that learns from a stream and keeps at most `budget`
-    points.
+    """Gaussian process regression that learns from a stream and stores at most `budget` points.
 
-    The rows come in the order of time: the first ones (``training.n_initial``, or all of a smaller
-    batch) give the hyper-parameters, every later row is predicted and then learned from, by
+    The rows come in the order of time. The first ones (``training.n_initial``, or all rows of a
+    smaller batch) determine the hyper-parameters. Every later row is predicted and then learned, by
     `sysid.Identification`. Several outputs have one Gaussian process each over the same features.
 
-    `partial_fit` and `learn_one` go on where the calls before ended. Until they have seen
-    ``training.n_initial`` rows there is no Gaussian process yet: mean and standard deviation of the
-    targets so far are predicted.
+    `partial_fit` and `learn_one` continue where earlier calls ended. Until they have received
+    ``training.n_initial`` rows there is no Gaussian process: the prediction is the mean and the
+    standard deviation of all targets so far.
 
     Parameters
     ----------
     budget : int
         Largest number of stored points.
     kernel : Kernel, optional
-        Prototype that the training fills, such as ``sysid.Matern52()``; None: that of the training.
+        Prototype whose hyper-parameters the training finds, such as ``sysid.Matern52()``; None:
+        that of the training.
     training : Training, optional
         None: `sysid.Adaptive`.
     mean, insertion, acceptance, reduction, learning, forgetting, gate, selection : optional
@@ -139,7 +164,7 @@ class OnlineGPRegressor(GPRegressor):
     standardise : bool
         Whether the training standardises the features; `sysid.Fixed` never does.
     random_state : int, RandomState or None
-        Seed of the training's random starts.
+        Seed of the random starts of the training.
 
     Attributes
     ----------
@@ -163,29 +188,30 @@ class OnlineGPRegressor(GPRegressor):
 
     @one_blas_thread
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Forget everything, then learn from rows X (n, p), y (n,) or (n, m); n >= 2."""
-        x, targets = validate_data(self, X, y, ensure_min_samples=LEAST_SAMPLES, **_CHECKS)
-        self._begin(targets, len(x))
+        """Forget everything, then learn rows X (n, p), y (n,) or (n, m), with n >= 2."""
+        x, targets = validate_data(self, X, y, ensure_min_samples=MIN_BATCH_ROWS, **_CHECK_OPTIONS)
+        self._begin(targets, n_samples=len(x))
         return self._learn(x, targets)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from more rows X (n, p), y (n,) or (n, m)."""
+        """Learn more rows X (n, p), y (n,) or (n, m)."""
         is_first = not self.__sklearn_is_fitted__()
-        x, targets = validate_data(self, X, y, reset=is_first, **_CHECKS)
+        x, targets = validate_data(self, X, y, reset=is_first, **_CHECK_OPTIONS)
         if is_first:
             self._begin(targets)
         if targets.shape[1:] != self._target_shape:
+            expected_shape = ("n", *self._target_shape)
             raise UserError(
-                f"partial_fit: expected targets of shape {('n', *self._target_shape)} as before, got {targets.shape}"
+                f"partial_fit: expected targets of shape {expected_shape} as before, "
+                f"got {targets.shape}"
             )
         return self._learn(x, targets)
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Mean (n,) or (n, m) of the targets at X (n, p); with `return_std` also the standard
-        deviation.
+        """Return the mean (n,) or (n, m) of the targets at X (n, p).
 
-        The standard deviation is that of a measurement: what the model does not know, and the
-        noise.
+        With `return_std`, return also the standard deviation of a measurement. It includes the
+        uncertainty of the model and the noise.
         """
         check_is_fitted(self)
         x = validate_data(self, X, reset=False, dtype=np.float64)
@@ -193,7 +219,7 @@ class OnlineGPRegressor(GPRegressor):
         return (mean, std) if return_std else mean
 
     def learn_one(self, x: Mapping[Hashable, float], y: Target) -> Self:
-        """Learn from one sample, as river's regressors do.
+        """Learn one sample, as river's regressors do.
 
         Parameters
         ----------
@@ -201,20 +227,22 @@ class OnlineGPRegressor(GPRegressor):
             Features by name; the same names in every call. After `fit` on an array they are ``x0``,
             ``x1``, ...
         y
-            The target, or several by name.
+            The target, or several targets by name.
 
         Raises
         ------
         ValueError, TypeError
-            A feature or target missing or new, a value that is not a finite number. Nothing has
-            been learned then.
+            If a feature or target is missing or new, or a value is not a finite number. The sample
+            is not learned then.
         """
         is_first = not self.__sklearn_is_fitted__()
-        names = tuple(x) if is_first else self._names
+        if is_first:
+            names = tuple(x)
+            target_names = tuple(y) if isinstance(y, Mapping) else None
+        else:
+            names = self._names
+            target_names = self._target_names
         row = _values(x, names, "features")
-        target_names = (
-            (tuple(y) if isinstance(y, Mapping) else None) if is_first else self._target_names
-        )
         target = _targets(y, target_names)
         if is_first:
             self.n_features_in_ = len(names)
@@ -225,18 +253,21 @@ class OnlineGPRegressor(GPRegressor):
         return self._learn(row[None], target[None])
 
     def predict_one(self, x: Mapping[Hashable, float]) -> Any:
-        """Prediction of one sample, a number or a dict of them; 0.0 before anything was learned."""
+        """Predict one sample: a number, or a dict of numbers; 0.0 before anything was learned."""
         if not self.__sklearn_is_fitted__():
             return 0.0
-        mean = self._moments(_values(x, self._names, "features")[None])[0][0]
-        if self._target_names is None:
-            return float(mean) if not self._target_shape else mean
-        return dict(zip(self._target_names, mean.tolist(), strict=True))
+        row = _values(x, self._names, "features")
+        means, _ = self._moments(row[None])
+        mean = means[0]
+        if self._target_names is not None:
+            return dict(zip(self._target_names, mean.tolist(), strict=True))
+        return mean if self._target_shape else float(mean)
 
     @property
     def models_(self) -> tuple[Model, ...]:
-        """Models of the outputs; none before the first rows are there."""
-        return tuple(i.model for i in self._identifications if i.model is not None)
+        """Models of the outputs; empty until there are enough rows to train them."""
+        models = [identification.model for identification in self._identifications]
+        return tuple(model for model in models if model is not None)
 
     @property
     def n_outputs_(self) -> int:
@@ -247,70 +278,81 @@ class OnlineGPRegressor(GPRegressor):
         return "_identifications" in vars(self)
 
     def _begin(self, targets: np.ndarray, n_samples: int | None = None, names: Any = None) -> None:
-        """Empty identifications for targets (n,) or (n, m) of features that are known."""
-        numbered = [f"x{j}" for j in range(self.n_features_in_)]
-        self._names: tuple[Hashable, ...] = tuple(
-            names or vars(self).get("feature_names_in_", numbered)
-        )
+        """Start one empty identification per output, for targets (n,) or (n, m).
+
+        The names of the features are `names`, else those that scikit-learn found, else x0, x1, ...
+        """
+        if not names:
+            numbered = [f"x{j}" for j in range(self.n_features_in_)]
+            names = vars(self).get("feature_names_in_", numbered)
+        self._names: tuple[Hashable, ...] = tuple(names)
         self._target_names = None
         self._target_shape = targets.shape[1:]
         features: list[str] = []
         for name in self._names:
-            features.append(distinct(str(name), features))
-        m = targets[0].size
-        outputs = [distinct("y" if m == 1 else f"y{i + 1}", features) for i in range(m)]
+            features.append(unused_name(str(name), features))
         inputs = {name: [0] for name in features}
-        self._identifications = tuple(
-            self._identification(Narx({name: []}, inputs, predict="value"), n_samples)  # type: ignore[arg-type]
-            for name in outputs
-        )
-        self._first_targets = np.empty((0, m))
+        n_outputs = targets[0].size
+        wanted = ["y"] if n_outputs == 1 else [f"y{i + 1}" for i in range(n_outputs)]
+        identifications = []
+        for name in wanted:
+            output_lags: dict[str, Lags] = {unused_name(name, features): []}
+            narx = Narx(output_lags, inputs, predict="value")  # type: ignore[arg-type]
+            identifications.append(self._identification(narx, n_samples))
+        self._identifications = tuple(identifications)
+        self._first_targets = np.empty((0, n_outputs))
         self.n_samples_seen_ = 0
 
     def _learn(self, x: np.ndarray, targets: np.ndarray) -> Self:
+        """Learn rows x (n, p), and keep their targets as long as a model is missing."""
         columns = targets.reshape(len(x), -1)
         for identification, column in zip(self._identifications, columns.T, strict=True):
             identification.observe_many(x, column)
         self.n_samples_seen_ += len(x)
-        collects = len(self.models_) < self.n_outputs_
-        self._first_targets = (
-            np.vstack([self._first_targets, columns])
-            if collects
-            else np.empty((0, columns.shape[1]))
-        )
+        if len(self.models_) < self.n_outputs_:
+            self._first_targets = np.vstack([self._first_targets, columns])
+        else:
+            self._first_targets = np.empty((0, columns.shape[1]))
         return self
 
     def _moments(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of measurements at x (n, p), in the shape of the targets."""
+        """Return mean and standard deviation of measurements at x (n, p), shaped like targets."""
         shape = (len(x), *self._target_shape)
         if len(self.models_) < self.n_outputs_:
-            first = self._first_targets
-            moments = (
-                np.tile(value, (len(x), 1)) for value in (first.mean(axis=0), first.std(axis=0))
-            )
-            return tuple(moment.reshape(shape) for moment in moments)  # type: ignore[return-value]
-        found = [(model.predict(x), model.gp.noise_variance) for model in self.models_]
-        mean = np.stack([prediction.mean for prediction, _ in found], axis=1)
-        variance = np.stack([prediction.variance + noise for prediction, noise in found], axis=1)
+            mean = np.tile(self._first_targets.mean(axis=0), (len(x), 1))
+            std = np.tile(self._first_targets.std(axis=0), (len(x), 1))
+            return mean.reshape(shape), std.reshape(shape)
+        means = []
+        variances = []
+        for model in self.models_:
+            prediction = model.predict(x)
+            means.append(prediction.mean)
+            variances.append(prediction.variance + model.gp.noise_variance)
+        mean = np.stack(means, axis=1)
+        variance = np.stack(variances, axis=1)
         return mean.reshape(shape), np.sqrt(variance).reshape(shape)
 
 
-_CHECKS: dict[str, Any] = {"dtype": np.float64, "y_numeric": True, "multi_output": True}
-
-
 def _values(given: Mapping[Hashable, float], names: tuple[Hashable, ...], kind: str) -> np.ndarray:
-    """Values (p,) in the order of the names, which must be those given."""
+    """Return the values (p,) in the order of the names.
+
+    Raises
+    ------
+    ValueError
+        If the given names are not exactly these names, or there are none.
+    """
     if given.keys() != set(names) or not names:
-        missing = [n for n in names if n not in given]
-        new = [n for n in given if n not in names]
+        missing = [name for name in names if name not in given]
+        new = [name for name in given if name not in names]
         raise UserError(
-            f"expected the {kind} {list(names)} in every sample, got {list(given)}: missing {missing}, new {new}"
+            f"expected the {kind} {list(names)} in every sample, got {list(given)}: "
+            f"missing {missing}, new {new}"
         )
     return vector([given[name] for name in names], len(names), kind)
 
 
 def _targets(y: Target, names: tuple[Hashable, ...] | None) -> np.ndarray:
-    """One target () or several (m,)."""
+    """Return one target () or, with names, several targets (m,)."""
     if names is None:
         if isinstance(y, Mapping):
             raise UserTypeError(f"y: expected one number, got {y!r}")

@@ -29,10 +29,11 @@ from sysid.gp.kernels import (
 from sysid.model.description import name_of
 from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Target
-from sysid.simulation.dynamics import AFFINE, Dynamics
+from sysid.simulation.dynamics import AFFINE_MEANS, Dynamics
 from sysid.simulation.forecast import free_run
 
-FORMULAS: dict[type[Kernel], Callable[..., Any]] = {
+#: Formula of each kernel in the exported file.
+KERNEL_FORMULAS: dict[type[Kernel], Callable[..., Any]] = {
     SquaredExponential: standalone.squared_exponential,
     Matern32: standalone.matern_32,
     Matern52: standalone.matern_52,
@@ -41,44 +42,65 @@ FORMULAS: dict[type[Kernel], Callable[..., Any]] = {
     Product: standalone.product,
 }
 
-WIDTH = 118  # characters of a line
-N_CHECKED = 8  # regressors of the self-check
-N_STEPS = 20  # samples of its free run
-# of the self-check: rounding, also that of a badly conditioned model on another machine [-]
-TOLERANCE = 1e-6
+EXPORTED_LINE_WIDTH = 100  # Characters of a line of the exported file.
+N_CHECKED_REGRESSORS = 8  # Regressors whose predictions the self-check compares.
+N_CHECKED_STEPS = 20  # Samples of the free run that the self-check compares.
+CHECK_SEED = 0  # Seed of the regressors of the self-check.
 
-HEAD = '''\
+#: Standard deviation of the regressors of the self-check around stored points [coordinates].
+CHECK_SPREAD = 0.1
+
+#: Largest relative deviation in a self-check. It allows for rounding on another machine, also by a
+#: badly conditioned model [-].
+SELF_CHECK_TOLERANCE = 1e-6
+
+DOCSTRING_TEMPLATE = '''\
 """Identified Gaussian process model, exported from sysid {version}.
 
 It needs Python 3.9 and NumPy 1.20, or newer, and nothing else::
 
     import {name}  # the name of this file
-    mean, variance = {name}.predict({name}.regressors(u, y))  # one step ahead, samples {first}, {second}, ...
+    x = {name}.regressors(u, y)  # of samples {first}, {second}, ...
+    mean, variance = {name}.predict(x)  # one step ahead
 {free_run}{facts}
 
-Variances are those of the function; add NOISE_VARIANCE for a measurement. Signals are arrays (n,), or (n, number of
-signals) in the order of INPUTS and OUTPUTS. Run as a script, the file checks itself.
+Variances are those of the function; add NOISE_VARIANCE for a measurement. Signals are arrays (n,),
+or (n, number of signals) in the order of INPUTS and OUTPUTS. Run as a script, the file checks
+itself.
 """'''
-FREE_RUN = (
-    "    y = {name}.simulate(u, y_init)  # free run: all outputs from the inputs and {window} or more first outputs\n"
-    "    loop = {name}.start(u_init, y_init)  # a loop of your own, behind these first samples\n"
-    "    mean, variance = loop.step(u_now, y_now)  # predicts this sample, then takes y_now; without y_now the mean"
-)
+FREE_RUN_USAGE = """\
 
-CHECK = '''\
+    # Free run: all outputs from the inputs and the first outputs, at least {window}.
+    y = {name}.simulate(u, y_init)
+
+    # A loop in your own program, which starts after these first samples.
+    loop = {name}.start(u_init, y_init)
+    # The step predicts this sample and then stores y_now; without y_now it stores the mean.
+    mean, variance = loop.step(u_now, y_now)"""
+
+SELF_CHECK_TEMPLATE = '''\
 def self_check():
-    """Largest deviation from what was predicted when the model was exported, relative to what it could be at most."""
+    """Return the largest relative deviation from the predictions at export.
+
+    A deviation is relative to the prediction plus a typical size of predictions.
+    """
     mean, variance = predict(CHECK_REGRESSORS)
-    pairs = [(mean, CHECK_MEAN), (variance, CHECK_VARIANCE){free}]
-    relative = [np.abs(np.ravel(found)[: kept.size] - kept) / (np.abs(kept) + CHECK_SCALE) for found, kept in pairs]
-    return float(np.max(np.concatenate(relative)))
+    pairs = [
+{pairs}
+    ]
+    deviations = []
+    for found, kept in pairs:
+        difference = np.abs(np.ravel(found)[: kept.size] - kept)
+        deviations.append(difference / (np.abs(kept) + CHECK_SCALE))
+    return float(np.max(np.concatenate(deviations)))
 
 
 if __name__ == "__main__":
     deviation = self_check()
-    verdict = "as exported" if deviation < TOLERANCE else "NOT the exported model"
+    passed = deviation < TOLERANCE
+    verdict = "as exported" if passed else "NOT the exported model"
     print(f"largest deviation {{deviation:.1e}}: {{verdict}}")
-    raise SystemExit(not deviation < TOLERANCE)
+    raise SystemExit(not passed)
 '''
 
 
@@ -90,136 +112,175 @@ def export_python(
     usage: str = "",
     checks: str = "",
 ) -> Path:
-    """Write a Python file that predicts as the model does, with NumPy alone; returns its path.
+    """Write a Python file that predicts as the model does, with NumPy alone; return its path.
 
     The file has ``regressors`` (from signals), ``predict`` (mean and variance one step ahead),
-    ``simulate`` (the mean in free run) and ``start`` (a loop of your own, with ``step`` for one
-    sample). It states lags and units, holds every number in full precision, and checks itself when
-    it is run. It appears under its name only after that check has passed.
+    ``simulate`` (the mean in free run) and ``start`` (a loop for your own program, with ``step``
+    for one sample). It states lags and units, contains every number in full precision, and checks
+    itself when it is run. It appears under its name only after that check has passed.
 
     Parameters
     ----------
     model : Model or JointModel
-        A single model that looks at other outputs can predict, not simulate: its file lacks
-        ``simulate`` and ``start``.
+        A single model whose regressors contain other outputs can predict, but not simulate: its
+        file has neither ``simulate`` nor ``start``.
     path
         Ends in ``.py``; a file of that name is replaced.
-    addition, usage, checks
-        Python text that makes more of the model, before the file checks itself: it knows `MODEL`,
-        and may replace ``regressors``, ``simulate`` and ``start``; lines about it for the head of
-        the file; further pairs ``(found, kept)``.
+    addition
+        Python text that extends the model, and precedes the self-check of the file. It may use
+        `MODEL`, and may replace ``regressors``, ``simulate`` and ``start``.
+    usage
+        Text about the addition for the docstring of the file.
+    checks
+        Further pairs ``(found, kept)`` for the self-check, as text that begins with a comma.
 
     Raises
     ------
     ValueError
-        Another ending; a kernel or a mean function that the toolbox does not ship.
+        If the path has another ending, or a kernel or a mean function is not part of the toolbox.
     sysid.StoreError
-        The file cannot be written; nothing is left.
+        If the file cannot be written; nothing is left.
     """
     if Path(path).suffix != ".py":
         raise UserError(f"export_python: expected a name that ends in .py, got {os.fspath(path)!r}")
     models = model.models if isinstance(model, JointModel) else (model,)
     window = None  # first outputs that a free run needs; None: the file cannot simulate
     if len(models) == len(models[0].narx.output_names):
-        dynamics = Dynamics(model)
-        window = int(dynamics.feeds_back)
-    lines = [
-        _head(models, Path(path).stem, window, usage),
-        inspect.getsource(standalone).split('"""', 2)[2],
-        "",
-        *_constants(models),
-        *(line for i, one in enumerate(models) for line in _numbers(one, i)),
-        f"PARTS = ({', '.join(f'PART_{i}' for i in range(len(models)))},)",
-        f"MODEL = ExportedModel(PARTS, OUTPUTS, INPUTS, FEATURES, IS_CHANGE, {window or 0})",
-        "predict, regressors = MODEL.predict, MODEL.regressors",
-        *([] if window is None else ["simulate, start = MODEL.simulate, MODEL.start"]),
-        addition,
-        *_evidence(models, window),
-        f"TOLERANCE = {TOLERANCE!r}",
-        "",
-        "",
-        CHECK.format(
-            free=("" if window is None else ", (MODEL.simulate(CHECK_U, CHECK_Y_INIT), CHECK_Y)")
-            + checks
-        ),
-    ]
-    text = "\n".join(lines)
-    with tempfile.TemporaryDirectory() as folder:
-        checked = Path(folder) / "exported.py"
-        checked.write_text(text, encoding="utf-8")
-        deviation = runpy.run_path(str(checked))["self_check"]()
-    if not deviation < TOLERANCE:
+        window = int(Dynamics(model).feeds_back)
+    _, _, formulas = inspect.getsource(standalone).split('"""', 2)  # without its docstring
+    text = "\n".join(
+        [
+            _docstring(models, Path(path).stem, window, usage),
+            formulas,
+            "",
+            *_constants(models),
+            *_model(models, window),
+            addition,
+            *_evidence(models, window),
+            *_self_check(window, checks),
+        ]
+    )
+    deviation = _run_self_check(text)
+    if not deviation < SELF_CHECK_TOLERANCE:
         raise UserError(
-            f"the model cannot be exported: the file deviates from it by {deviation:.3g}; a likely reason is a badly "
-            "conditioned model, which a larger noise variance avoids"
+            f"the model cannot be exported: the file deviates from it by {deviation:.3g}; a likely "
+            "reason is a badly conditioned model, which a larger noise variance avoids"
         )
     return store.write_bytes(text.encode(), path)
 
 
-def _head(models: Sequence[Model], name: str, window: int | None, usage: str) -> str:
-    """Docstring."""
-    model = models[0]
-    narx = models[0].narx
-    time = model.origin.sampling_time
+def _run_self_check(text: str) -> float:
+    """Return the deviation that a file with this text finds when it checks itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "exported.py"
+        file.write_text(text, encoding="utf-8")
+        return float(runpy.run_path(str(file))["self_check"]())
+
+
+def _docstring(models: Sequence[Model], name: str, window: int | None, usage: str) -> str:
+    """Return the docstring of the file, which says how to use it and what it contains."""
+    first = models[0]
+    narx = first.narx
+    sizes = [f"{model.gp.n_points} points of {_safe(model.narx.target)}" for model in models]
+    features = [_safe(feature) for feature in narx.feature_names]
+    is_change = narx.predict is Target.change
+    target = "the change y[k] - y[k-1]" if is_change else "the value y[k]"
+    time = first.origin.sampling_time
+    sampling_time = "not known" if time is None else f"{time!r} s"
     facts = [
-        *([_safe(usage)] if usage else []),
-        f"It keeps {', '.join(f'{one.gp.n_points} points of {_safe(one.narx.target)}' for one in models)}.",
-        *(_signal(model, signal) for signal in narx.signals),
-        f"A regressor has {narx.n_features} features: {', '.join(map(_safe, narx.feature_names))}.",
-        f"Target: {'the change y[k] - y[k-1]' if narx.predict is Target.change else 'the value y[k]'}. "
-        f"Sampling time: {'not known' if time is None else f'{time!r} s'}.",
+        f"It stores {', '.join(sizes)}.",
+        *[_describe_signal(first, signal) for signal in narx.signals],
+        f"A regressor has {narx.n_features} features: {', '.join(features)}.",
+        f"Target: {target}. Sampling time: {sampling_time}.",
     ]
-    return HEAD.format(
+    if usage:
+        facts.insert(0, _safe(usage))
+    lines: list[str] = []
+    for fact in facts:
+        lines += _wrap(fact)
+    free_run = "\n"
+    if window is not None:
+        free_run = FREE_RUN_USAGE.format(name=name, window=window) + "\n\n"
+    return DOCSTRING_TEMPLATE.format(
         version=__version__,
         name=name,
         first=narx.max_lag,
         second=narx.max_lag + 1,
-        free_run="\n" if window is None else FREE_RUN.format(name=name, window=window) + "\n\n",
-        facts="\n".join(
-            line for fact in facts for line in textwrap.wrap(fact, WIDTH, subsequent_indent="    ")
-        ),
+        free_run=free_run,
+        facts="\n".join(lines),
     )
 
 
-def _signal(model: Model, signal: str) -> str:
+def _describe_signal(model: Model, signal: str) -> str:
+    """Return a sentence about the role, the unit and the lags of a signal."""
     kind = "Output" if signal in model.narx.output_names else "Input"
     unit = model.origin.unit(signal) or "unit not known"
-    lags = model.narx.lags[signal]
-    return f"{kind} {_safe(signal)} [{_safe(unit)}], lags {', '.join(map(str, lags)) or 'none'}."
+    lags = ", ".join(str(lag) for lag in model.narx.lags[signal]) or "none"
+    return f"{kind} {_safe(signal)} [{_safe(unit)}], lags {lags}."
 
 
 def _safe(text: str) -> str:
-    """ASCII text that neither ends a docstring nor is changed in it."""
+    """Return ASCII text that a docstring can contain: it has no backslashes or double quotes."""
     return text.encode("ascii", "backslashreplace").decode().replace("\\", "/").replace('"', "'")
 
 
+def _wrap(text: str) -> list[str]:
+    """Return the lines of a text; all but the first are indented."""
+    return textwrap.wrap(text, EXPORTED_LINE_WIDTH, subsequent_indent="    ")
+
+
 def _constants(models: Sequence[Model]) -> list[str]:
-    """Write what the model states beside its numbers."""
-    model = models[0]
+    """Return the assignments of what the models state besides their numbers."""
     narx = models[0].narx
-    pairs = "".join(f"    {pair!r},\n" for pair in narx.features)
+    origin = models[0].origin
+    targets = tuple(model.narx.target for model in models)
+    noise_variances = tuple(float(model.gp.noise_variance) for model in models)
     return [
         f"OUTPUTS = {narx.output_names!r}",
         f"INPUTS = {narx.input_names!r}",
-        f"TARGETS = {tuple(one.narx.target for one in models)!r}",
-        f"UNITS = {dict(model.origin.units)!r}",
-        f"SAMPLING_TIME = {model.origin.sampling_time!r}  # s; 1.0 where time counts samples",
+        f"TARGETS = {targets!r}",
+        f"UNITS = {dict(origin.units)!r}",
+        f"SAMPLING_TIME = {origin.sampling_time!r}  # s; 1.0 if time counts samples",
         f"IS_CHANGE = {narx.predict is Target.change!r}  # whether the target is y[k] - y[k-1]",
-        f"NOISE_VARIANCE = {tuple(float(one.gp.noise_variance) for one in models)!r}  # of a measurement of a target",
-        f"#: signal and lag of every column of a regressor\nFEATURES = (\n{pairs})",
+        "#: variance of the measurement noise of each target",
+        f"NOISE_VARIANCE = {noise_variances!r}",
+        "#: signal and lag of every column of a regressor",
+        "FEATURES = (",
+        *[f"    {signal_and_lag!r}," for signal_and_lag in narx.features],
+        ")",
+        "",
     ]
 
 
-def _numbers(model: Model, i: int) -> list[str]:
-    """Write the assignments of the fields of the part of a model."""
-    if type(model.mean) not in AFFINE:
+def _model(models: Sequence[Model], window: int | None) -> list[str]:
+    """Return the assignments of the parts, of the model, and of its methods."""
+    lines: list[str] = []
+    for i, model in enumerate(models):
+        lines += _part(model, i)
+    parts = "".join(f"PART_{i}, " for i in range(len(models)))
+    lines += [
+        f"PARTS = ({parts.rstrip()})",
+        f"MODEL = ExportedModel(PARTS, OUTPUTS, INPUTS, FEATURES, IS_CHANGE, {window or 0})",
+        "predict = MODEL.predict",
+        "regressors = MODEL.regressors",
+    ]
+    if window is not None:
+        lines += ["simulate = MODEL.simulate", "start = MODEL.start"]
+    return lines
+
+
+def _part(model: Model, i: int) -> list[str]:
+    """Return the assignments of the fields of the i-th part, and of the part itself."""
+    if type(model.mean) not in AFFINE_MEANS:
         raise _no_formula(model.mean)
     vectors: dict[str, np.ndarray] = {}
     kernel = _kernel_text(model.gp.kernel, i, vectors)
     state = model.gp.exact_form()
     origin = np.zeros((1, model.narx.n_features))
     n = model.gp.n_points
-    named = vectors | {
+    lower_factor = state["factor"][np.tril_indices(n)]
+    lowest, highest = model.limits
+    arrays = vectors | {
         f"SLOPES_{i}": model.mean.gradient(origin)[0],
         f"OFFSET_{i}": model.scaling.offset,
         f"MATRIX_{i}": model.scaling.linear_part(),
@@ -227,91 +288,121 @@ def _numbers(model: Model, i: int) -> list[str]:
         f"WEIGHTS_{i}": state["weights"],
         f"WHITENED_{i}": state["whitened"],
     }
+    names_of_fields = [f"{name.upper()}_{i}" for name in standalone.Part._fields[:-2]]
     return [
-        *(_array(name, value) for name, value in named.items()),
-        *textwrap.wrap(f"KERNEL_{i} = {kernel}", WIDTH, subsequent_indent="    "),
+        *[_array(name, value) for name, value in arrays.items()],
+        *_wrap(f"KERNEL_{i} = {kernel}"),
         f"INTERCEPT_{i} = {float(model.mean(origin)[0])!r}",
-        f'FACTOR_{i} = lower("""{_block(state["factor"][np.tril_indices(n)])}""", {n})',
-        f'LIMITS_{i} = (float("{model.limits[0]!r}"), float("{model.limits[1]!r}"))',
-        f"PART_{i} = Part({', '.join(f'{name.upper()}_{i}' for name in standalone.Part._fields[:-2])}, *LIMITS_{i})",
+        f'FACTOR_{i} = lower("""{_block(lower_factor)}""", {n})',
+        f'LIMITS_{i} = (float("{lowest!r}"), float("{highest!r}"))',
+        *_wrap(f"PART_{i} = Part({', '.join(names_of_fields)}, *LIMITS_{i})"),
     ]
 
 
 def _kernel_text(kernel: Kernel, i: int, vectors: dict[str, np.ndarray]) -> str:
-    """Write a kernel as its formula and parameters, or its formula and parts.
+    """Return a kernel as text: its formula with its parameters, or its formula with its parts.
 
     The parameters are added to `vectors` by name.
     """
-    if type(kernel) not in FORMULAS:
+    if type(kernel) not in KERNEL_FORMULAS:
         raise _no_formula(kernel)
     if isinstance(kernel, Sum | Product):
-        second = f"({', '.join(_kernel_text(part, i, vectors) for part in kernel.parts)})"
+        parts = [_kernel_text(part, i, vectors) for part in kernel.parts]
+        arguments = f"({', '.join(parts)})"
     else:
-        second = f"KERNEL_{i}_{len(vectors)}"
-        vectors[second] = np.hstack([getattr(kernel, field.name) for field in fields(kernel)])  # type: ignore[arg-type]
-    return f"({FORMULAS[type(kernel)].__name__}, {second})"
+        arguments = f"KERNEL_{i}_{len(vectors)}"
+        values = [getattr(kernel, field.name) for field in fields(kernel)]  # type: ignore[arg-type]
+        vectors[arguments] = np.hstack(values)
+    return f"({KERNEL_FORMULAS[type(kernel)].__name__}, {arguments})"
 
 
-def _no_formula(own: object) -> UserError:
+def _no_formula(kernel_or_mean: object) -> UserError:
+    """Return the error for a kernel or a mean function that is not part of the toolbox."""
     return UserError(
-        f"{name_of(type(own))} cannot be exported: a file holds only formulas of kernels and mean functions that the "
-        "toolbox ships; evaluate the model in Python with the toolbox, or contribute the formula to sysid.export"
+        f"{name_of(type(kernel_or_mean))} cannot be exported: a file contains only formulas of "
+        "kernels and mean functions of the toolbox; evaluate the model in Python with the toolbox, "
+        "or contribute the formula to sysid.export"
     )
 
 
 def _evidence(models: Sequence[Model], window: int | None) -> list[str]:
-    """Write what the model predicts, for the self-check."""
-    x = _typical_regressors(models[0], N_CHECKED)
-    found = [model.predict(x) for model in models]
-    mean, variance = (np.stack(part, axis=1) for part in zip(*found, strict=True))
-    prior = np.max([model.gp.kernel.diagonal(model.scaling.transform(x)).max() for model in models])
-    named = {
+    """Return the assignments of the predictions that the self-check compares."""
+    x = _typical_regressors(models[0], N_CHECKED_REGRESSORS)
+    predictions = [model.predict(x) for model in models]
+    mean = np.stack([prediction.mean for prediction in predictions], axis=1)
+    variance = np.stack([prediction.variance for prediction in predictions], axis=1)
+    prior_variances = [
+        model.gp.kernel.diagonal(model.scaling.transform(x)).max() for model in models
+    ]
+    prior = np.max(prior_variances)
+    evidence = {
         "CHECK_REGRESSORS": x,
         "CHECK_MEAN": mean.ravel(),
         "CHECK_VARIANCE": variance.ravel(),
         "CHECK_SCALE": np.maximum(prior, np.sqrt(prior)),
     }
-    if (
-        window is not None
-    ):  # a free run through typical inputs, as far as it stays within its bounds
-        narx = models[0].narx
-        x = _typical_regressors(models[0], narx.max_lag + N_STEPS)
-        column = {name: j for j, (name, _) in reversed(list(enumerate(narx.features)))}
-        u = x[:, [column[name] for name in narx.input_names]]
-        y = (
-            np.stack([x[:window, column[name]] for name in narx.output_names], axis=1)
-            if window
-            else np.empty((0, 1))
-        )
-        run = free_run(JointModel(tuple(models)), u, y)
-        inside = window + (len(run.mean) if run.left is None else run.left)
-        path = np.concatenate([y, run.mean])[:inside]
-        named |= {
-            "CHECK_U": u[: max(inside, window + 1)],
-            "CHECK_Y_INIT": y,
-            "CHECK_Y": path.ravel(),
-        }
-    return [_array(name, values) for name, values in named.items()]
+    if window is not None:
+        evidence |= _free_run_evidence(models, window)
+    return [_array(name, values) for name, values in evidence.items()]
+
+
+def _free_run_evidence(models: Sequence[Model], window: int) -> dict[str, np.ndarray]:
+    """Return a free run with typical inputs, as far as it stays within its bounds."""
+    narx = models[0].narx
+    x = _typical_regressors(models[0], narx.max_lag + N_CHECKED_STEPS)
+    first_column: dict[str, int] = {}
+    for j, (signal, _) in enumerate(narx.features):
+        first_column.setdefault(signal, j)
+    u = x[:, [first_column[name] for name in narx.input_names]]
+    y_init = np.empty((0, 1))
+    if window > 0:
+        y_init = np.stack([x[:window, first_column[name]] for name in narx.output_names], axis=1)
+    run = free_run(JointModel(tuple(models)), u, y_init)
+    n_steps_inside = len(run.mean) if run.left is None else run.left
+    n_inside = window + n_steps_inside
+    path = np.concatenate([y_init, run.mean])[:n_inside]
+    return {
+        "CHECK_U": u[: max(n_inside, window + 1)],
+        "CHECK_Y_INIT": y_init,
+        "CHECK_Y": path.ravel(),
+    }
+
+
+def _self_check(window: int | None, checks: str) -> list[str]:
+    """Return the tolerance and the code of the self-check."""
+    pairs = ["(mean, CHECK_MEAN)", "(variance, CHECK_VARIANCE)"]
+    if window is not None:
+        pairs.append("(MODEL.simulate(CHECK_U, CHECK_Y_INIT), CHECK_Y)")
+    if checks:
+        pairs.append(checks.removeprefix(", "))
+    lines_of_pairs = "\n".join(f"        {pair}," for pair in pairs)
+    return [
+        f"TOLERANCE = {SELF_CHECK_TOLERANCE!r}",
+        "",
+        "",
+        SELF_CHECK_TEMPLATE.format(pairs=lines_of_pairs),
+    ]
 
 
 def _typical_regressors(model: Model, n: int) -> np.ndarray:
-    """Regressors (n, p) near the stored points, or about the offset of the features if there are
-    none.
+    """Return regressors (n, p) near the stored points.
+
+    If there are no points, they are near the offset of the features.
     """
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(CHECK_SEED)
     z = generator.normal(size=(n, model.scaling.n_coordinates))
     if model.gp.n_points:
-        z = 0.1 * z + model.gp.inputs[np.arange(n) % model.gp.n_points]
+        z = CHECK_SPREAD * z + model.gp.inputs[np.arange(n) % model.gp.n_points]
     return np.asarray(model.scaling.offset + z @ np.linalg.pinv(model.scaling.linear_part()).T)
 
 
 def _array(name: str, values: np.ndarray) -> str:
-    """Write the assignment of an array."""
+    """Return the assignment of an array."""
     shape = "".join(f", {size}" for size in values.shape)
     return f'{name} = numbers("""{_block(values)}"""{shape})'
 
 
 def _block(values: np.ndarray) -> str:
-    """Numbers as the words of a text, each so that it is read back bit for bit."""
-    words = [repr(value) for value in np.ravel(values).tolist()]
-    return "\n".join(["", *textwrap.wrap(" ".join(words), WIDTH), ""])
+    """Return the numbers as a text of words, from which they are read back bit for bit."""
+    words = " ".join(repr(value) for value in np.ravel(values).tolist())
+    return "\n".join(["", *textwrap.wrap(words, EXPORTED_LINE_WIDTH), ""])

@@ -1,7 +1,7 @@
-"""What an exported model computes, with NumPy alone: everything below this docstring is copied into
-the exported files.
+"""Formulas of an exported model, with NumPy alone.
 
-It runs with Python 3.9 and NumPy 1.20, too.
+Everything below this docstring is copied into the exported files. It must also run with Python 3.9
+and NumPy 1.20.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 
 
 class Part(NamedTuple):
-    """Gaussian process of one output; N points from the oldest to the youngest, in q coordinates of
-    p features.
+    """Gaussian process of one output.
+
+    It has N stored points, from the oldest to the youngest, in q coordinates of p features.
     """
 
-    kernel: tuple[
-        Callable[..., Any], Any
-    ]  # formula and its parameters; of a sum or product: and its parts
+    #: formula and its parameters; for a sum or product: formula and parts
+    kernel: tuple[Callable[..., Any], Any]
     intercept: float  # of the mean function, unit of the target
     slopes: np.ndarray  # (p,) of the mean function
     offset: np.ndarray  # (p,) subtracted from the features
@@ -29,8 +29,8 @@ class Part(NamedTuple):
     weights: np.ndarray  # (N,) (K + noise_variance I)^-1 y
     whitened: np.ndarray  # (N,) F y
     factor: np.ndarray  # (N, N) lower triangular F with F'F = (K + noise_variance I)^-1
-    lowest: float  # output in free run, its unit
-    highest: float  # output in free run, its unit
+    lowest: float  # lower limit of the output in free run, unit of the output
+    highest: float  # upper limit of the output in free run, unit of the output
 
 
 class ExportedModel(NamedTuple):
@@ -41,22 +41,29 @@ class ExportedModel(NamedTuple):
     inputs: Sequence[str]
     features: Sequence[tuple[str, int]]  # signal and lag of every column of a regressor
     is_change: bool  # whether the target is y[k] - y[k-1]
-    window: int  # first outputs that a free run needs
+    window: int  # number of first outputs that a free run needs
 
     def predict(self, regressors: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and latent variance of the targets at regressors (n, p): (n,), or (n, number of
-        targets) of several.
+        """Return mean and latent variance of the targets at regressors (n, p).
+
+        Both have shape (n,), or (n, number of targets) if there are several targets.
         """
         x = np.asarray(regressors, dtype=float)
         p = len(self.features)
         if x.ndim != 2 or x.shape[1] != p or not np.isfinite(x).all():
             raise ValueError(f"regressors: expected finite numbers (n, {p}), got shape {x.shape}")
-        found = [moments(part, x) for part in self.parts]
-        return shaped([mean for mean, _ in found]), shaped([variance for _, variance in found])
+        means = []
+        variances = []
+        for part in self.parts:
+            mean, variance = moments(part, x)
+            means.append(mean)
+            variances.append(variance)
+        return shaped(means), shaped(variances)
 
     def regressors(self, u: Any, y: Any) -> np.ndarray:
-        """Regressors (n - L, p) of samples L, ..., n - 1 of inputs u and outputs y, L the largest
-        lag.
+        """Return regressors (n - L, p) for samples L, ..., n - 1 of inputs u and outputs y.
+
+        L is the largest lag.
         """
         inputs = columns(u, self.inputs, "u")
         outputs = columns(y, self.outputs, "y")
@@ -64,14 +71,15 @@ class ExportedModel(NamedTuple):
             raise ValueError(
                 f"expected u and y of one length, got {len(inputs)} and {len(outputs)}"
             )
-        first = max([lag for _, lag in self.features])
-        return lagged(self.features, self.signals(inputs, outputs), np.arange(first, len(outputs)))
+        largest_lag = max([lag for _, lag in self.features])
+        samples = np.arange(largest_lag, len(outputs))
+        return lagged(self.features, self.signals(inputs, outputs), samples)
 
     def simulate(self, u: Any, y_init: Any) -> np.ndarray:
-        """Outputs in free run, (n,) or (n, number of outputs), from inputs u and the first outputs
-        y_init.
+        """Return the outputs of a free run: a simulation from the first outputs y_init.
 
-        The first outputs are returned as they are; lags that reach before them hold the first.
+        They have shape (n,) or (n, number of outputs), for inputs u of n samples. The first outputs
+        are returned as they are. A lag that reaches before them takes the first of them.
         """
         inputs = columns(u, self.inputs, "u")
         first = columns(y_init, self.outputs, "y_init")
@@ -81,85 +89,102 @@ class ExportedModel(NamedTuple):
             raise ValueError(
                 f"y_init: expected {self.window} to {n - 1} first outputs, got {start}"
             )
-        signals = self.signals(
-            inputs, np.concatenate([first, np.zeros((n - start, len(self.outputs)))])
-        )
+        to_simulate = np.zeros((n - start, len(self.outputs)))
+        signals = self.signals(inputs, np.concatenate([first, to_simulate]))
         for k in range(start, n):
             x = lagged(self.features, signals, k)
             for i, name in enumerate(self.outputs):
-                y = mean_only(self.parts[i], x) + (signals[name][k - 1] if self.is_change else 0.0)
-                signals[name][k] = min(max(y, self.parts[i].lowest), self.parts[i].highest)
+                part = self.parts[i]
+                before = signals[name][k - 1] if self.is_change else 0.0
+                y = mean_only(part, x) + before
+                signals[name][k] = min(max(y, part.lowest), part.highest)
         return shaped([signals[name] for name in self.outputs])
 
     def start(self, u: Any, y: Any) -> Loop:
-        """Loop of your own behind the first inputs u and outputs y, as many as a free run needs, or
-        more.
+        """Return a loop for your own program, which has seen the first inputs u and outputs y.
+
+        It needs at least as many first samples as a free run.
         """
         return Loop(self, u, y)
 
     def signals(self, inputs: np.ndarray, outputs: np.ndarray) -> dict[str, np.ndarray]:
-        """Columns of inputs and outputs by name."""
+        """Return the columns of inputs and outputs by name."""
         signals = {name: outputs[:, i] for i, name in enumerate(self.outputs)}
         signals.update({name: inputs[:, i] for i, name in enumerate(self.inputs)})
         return signals
 
 
 class Loop:
-    """The model beside a running plant: one sample in, its prediction out; the lags are kept
-    here.
+    """Model beside a running plant: every step takes one sample and returns its prediction.
+
+    The loop stores the lagged samples.
     """
 
     def __init__(self, model: ExportedModel, u: Any, y: Any) -> None:
-        """Begin behind these first samples."""
+        """Start after these first samples of inputs u and outputs y."""
         inputs = columns(u, model.inputs, "u")
         outputs = columns(y, model.outputs, "y")
         if not model.window <= len(outputs) == len(inputs):
             raise ValueError(
-                f"expected u and y of the first {model.window} or more samples, got {len(inputs)} and {len(outputs)}"
+                f"expected u and y of the first {model.window} or more samples, "
+                f"got {len(inputs)} and {len(outputs)}"
             )
-        self.model, self.last = model, max([lag for _, lag in model.features])
-        self.kept: dict[
-            str, np.ndarray
-        ] = {}  # the last samples of every signal, the present one at the end
+        self.model = model
+        self.largest_lag = max([lag for _, lag in model.features])
+        #: the last samples of every signal; the present sample is at the end
+        self.last_samples: dict[str, np.ndarray] = {}
         for k in range(len(inputs)):
             self.append(inputs[k], outputs[k])
 
     def append(self, u: np.ndarray, y: np.ndarray) -> None:
-        """Take one more sample of inputs and outputs; the first one stands for all before it."""
+        """Store one more sample of inputs and outputs.
+
+        The first sample also stands for all samples before it.
+        """
         for name, value in self.model.signals(u[None], y[None]).items():
-            kept = self.kept.get(name, np.repeat(value, self.last + 1))
-            self.kept[name] = np.append(kept[1:], value)
+            previous = self.last_samples.get(name, np.repeat(value, self.largest_lag + 1))
+            self.last_samples[name] = np.append(previous[1:], value)
 
     def step(self, u: Any, y: Any = None) -> tuple[Any, Any]:
-        """Mean and latent variance of the outputs of this sample, from its inputs and all before
-        it.
+        """Return mean and latent variance of the outputs of this sample.
 
-        Then y is taken for what was measured at this sample; without it the mean is, within its
-        bounds, as in a free run: the variance remains that of one step. Numbers for a single
-        output, else arrays (number of outputs,).
+        The prediction uses the inputs u of this sample and everything before it. Then y is stored
+        as the measured output of this sample. Without y, the mean is stored instead, within its
+        limits, as in a free run; the variance is still that of one step. The results are numbers
+        for a single output, else arrays (number of outputs,).
         """
         model = self.model
-        row = columns(np.reshape(u, (1, -1)), model.inputs, "u")[0]
-        given = None if y is None else columns(np.reshape(y, (1, -1)), model.outputs, "y")[0]
-        before = np.array([self.kept[name][-1] if self.kept else 0.0 for name in model.outputs])
-        self.append(row, before)  # the output of this sample is among no features
-        x = lagged(model.features, self.kept, self.last)
-        found = [moments(part, x[None]) for part in model.parts]
-        mean = np.array([one[0] for one, _ in found])
-        if given is None:
-            mean = np.array([mean_only(part, x) for part in model.parts])
-        mean = mean + before if model.is_change else mean
-        if given is None:
-            bounds = np.array([(part.lowest, part.highest) for part in model.parts])
-            given = mean = np.clip(mean, bounds[:, 0], bounds[:, 1])
+        inputs = columns(np.reshape(u, (1, -1)), model.inputs, "u")[0]
+        measured = None
+        if y is not None:
+            measured = columns(np.reshape(y, (1, -1)), model.outputs, "y")[0]
+        before = np.zeros(len(model.outputs))
+        if self.last_samples:
+            before = np.array([self.last_samples[name][-1] for name in model.outputs])
+        self.append(inputs, before)  # no feature contains the output of this sample
+        x = lagged(model.features, self.last_samples, self.largest_lag)
+        mean = np.empty(len(model.parts))
+        variance = np.empty(len(model.parts))
+        for i, part in enumerate(model.parts):
+            means, variances = moments(part, x[None])
+            mean[i] = means[0] if measured is not None else mean_only(part, x)
+            variance[i] = variances[0]
+        if model.is_change:
+            mean = mean + before
+        if measured is None:
+            lowest = np.array([part.lowest for part in model.parts])
+            highest = np.array([part.highest for part in model.parts])
+            mean = np.clip(mean, lowest, highest)
+        output = mean if measured is None else measured
         for i, name in enumerate(model.outputs):
-            self.kept[name][-1] = given[i]
-        variance = np.array([one[0] for _, one in found])
-        return (float(mean[0]), float(variance[0])) if len(mean) == 1 else (mean, variance)
+            self.last_samples[name][-1] = output[i]
+        if len(mean) == 1:
+            return float(mean[0]), float(variance[0])
+        return mean, variance
 
 
 def moments(part: Part, regressors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and latent variance (n,) of the target at regressors (n, p)."""
+    """Return mean and latent variance (n,) of the target at regressors (n, p)."""
     z = (regressors - part.offset) @ part.matrix.T
     k = covariance(part.kernel, part.points.T[:, None, :], z.T[:, :, None])  # (n, N)
     white = k @ part.factor.T
@@ -169,70 +194,82 @@ def moments(part: Part, regressors: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def mean_only(part: Part, regressor: np.ndarray) -> float:
-    """Mean of the target at one regressor (p,)."""
+    """Return the mean of the target at one regressor (p,)."""
     z = part.matrix @ (regressor - part.offset)
     k = covariance(part.kernel, part.points.T, z[:, None])
     return float(part.intercept + (regressor * part.slopes).sum() + part.weights @ k)
 
 
 def covariance(kernel: tuple[Callable[..., Any], Any], points: np.ndarray, x: np.ndarray) -> Any:
-    """Covariances of points and x, each by coordinate (q, ...)."""
+    """Return the covariances of points and x, each given by coordinate (q, ...)."""
     formula, parameters = kernel
     return formula(parameters, points, x)
 
 
 def squared_exponential(parameters: np.ndarray, points: np.ndarray, x: np.ndarray) -> Any:
-    """``variance exp(-r^2 / 2)``; parameters: variance, length scales."""
+    """Return ``variance exp(-r^2 / 2)``; the parameters are variance and length scales."""
     return parameters[0] * np.exp(-0.5 * squared_distances(points, x, parameters[1:]))
 
 
 def matern_32(parameters: np.ndarray, points: np.ndarray, x: np.ndarray) -> Any:
-    """``variance (1 + a) exp(-a)``, ``a = sqrt(3) r``; parameters: variance, length scales."""
+    """Return ``variance (1 + a) exp(-a)``, ``a = sqrt(3) r``.
+
+    The parameters are variance and length scales.
+    """
     a = np.sqrt(3.0 * squared_distances(points, x, parameters[1:]))
     return parameters[0] * (1.0 + a) * np.exp(-a)
 
 
 def matern_52(parameters: np.ndarray, points: np.ndarray, x: np.ndarray) -> Any:
-    """``variance (1 + a + a^2 / 3) exp(-a)``, ``a = sqrt(5) r``; parameters: variance, length
-    scales.
+    """Return ``variance (1 + a + a^2 / 3) exp(-a)``, ``a = sqrt(5) r``.
+
+    The parameters are variance and length scales.
     """
     a = np.sqrt(5.0 * squared_distances(points, x, parameters[1:]))
     return parameters[0] * (1.0 + a + a * a / 3.0) * np.exp(-a)
 
 
 def linear(parameters: np.ndarray, points: np.ndarray, x: np.ndarray) -> Any:
-    """``offset variance + sum_d weight variance_d points_d x_d``; parameters: those variances."""
+    """Return ``offset variance + sum_d weight variance_d points_d x_d``.
+
+    The parameters are the offset variance and the weight variances.
+    """
     return parameters[0] + sum(parameters[1 + d] * points[d] * x[d] for d in range(len(x)))
 
 
 def total(parts: Sequence[Any], points: np.ndarray, x: np.ndarray) -> Any:
-    """Sum of the covariances of the parts."""
+    """Return the sum of the covariances of the parts."""
     return sum(covariance(part, points, x) for part in parts)
 
 
 def product(parts: Sequence[Any], points: np.ndarray, x: np.ndarray) -> Any:
-    """Product of the covariances of the parts."""
+    """Return the product of the covariances of the parts."""
     return math.prod(covariance(part, points, x) for part in parts)
 
 
 def squared_distances(points: np.ndarray, x: np.ndarray, length_scales: np.ndarray) -> Any:
-    """``r^2 = sum_d ((points_d - x_d) / length scale_d)^2``."""
+    """Return ``r^2 = sum_d ((points_d - x_d) / length scale_d)^2``."""
     return sum(((points[d] - x[d]) / length_scales[d]) ** 2 for d in range(len(x)))
 
 
 def lagged(
     features: Sequence[tuple[str, int]], signals: Mapping[str, np.ndarray], k: Any
 ) -> np.ndarray:
-    """Features of samples k: every signal (n,) at k - lag; lags before the first sample hold it."""
+    """Return the features of samples k: every signal (n,) at sample k - lag.
+
+    A lag that reaches before the first sample takes the first sample.
+    """
     return np.stack([signals[name][np.maximum(k - lag, 0)] for name, lag in features], axis=-1)
 
 
 def columns(values: Any, names: Sequence[str], kind: str) -> np.ndarray:
-    """Finite numbers (n, number of names) of values (n, number of names), or (n,) of a single
-    name.
+    """Return the values as an array (n, number of names) of finite numbers.
+
+    The values may have shape (n,) if there is a single name.
     """
     array = np.asarray(values, dtype=float)
-    array = array[:, None] if array.ndim == 1 and len(names) == 1 else array
+    if array.ndim == 1 and len(names) == 1:
+        array = array[:, None]
     if array.ndim != 2 or array.shape[1] != len(names) or not np.isfinite(array).all():
         raise ValueError(
             f"{kind}: expected finite numbers (n, {len(names)}) of {list(names)}, got {array.shape}"
@@ -241,17 +278,17 @@ def columns(values: Any, names: Sequence[str], kind: str) -> np.ndarray:
 
 
 def shaped(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """(n,) of a single array (n,), (n, number of arrays) of several."""
+    """Return a single array (n,) as it is, several as the columns of one array."""
     return parts[0] if len(parts) == 1 else np.stack(parts, axis=1)
 
 
 def numbers(text: str, *shape: int) -> np.ndarray:
-    """Array of the numbers in a text."""
+    """Return the numbers in a text as an array of this shape."""
     return np.array([float(word) for word in text.split()]).reshape(shape)
 
 
 def lower(text: str, n: int) -> np.ndarray:
-    """Lower triangular matrix (n, n) of the numbers in a text, row by row."""
-    found = np.zeros((n, n))
-    found[np.tril_indices(n)] = numbers(text, n * (n + 1) // 2)
-    return found
+    """Return the lower triangular matrix (n, n) whose numbers are in a text, row by row."""
+    matrix = np.zeros((n, n))
+    matrix[np.tril_indices(n)] = numbers(text, n * (n + 1) // 2)
+    return matrix

@@ -13,23 +13,24 @@ from sysid.errors import UserError
 
 Array = NDArray[np.float64]
 
-RELATIVE_CONSTANT = 1e-12  # a feature whose std is below this fraction of its mean is constant [-]
+#: A feature is constant if its standard deviation is at most this fraction of its mean [-]
+MAX_RELATIVE_STD_OF_CONSTANT = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class AffineMap:
     """Map of features x (p,) in their own units to coordinates z (q,) of the kernel.
 
-    ``z = (x - offset) / scale`` with one scale per feature, or ``z = A (x - offset)`` with a matrix
-    (`of_matrix`). A row alone gives the same bits as the same row in a batch. Arrays are copied and
-    read-only.
+    It is ``z = (x - offset) / scale`` with one scale per feature, or ``z = A (x - offset)`` with a
+    matrix (`of_matrix`). A single row gives the same bits as the same row in a batch. Arrays are
+    copied and read-only.
 
     Parameters
     ----------
     offset : (p,)
         Unit of each feature.
     scale : (p,)
-        Positive, unit of each feature; 1 where there is a matrix.
+        Positive, unit of each feature; 1 if there is a matrix.
     constant
         Indices of the features that did not vary in the training samples; their scale is 1.
     matrix : (q, p), optional
@@ -38,7 +39,7 @@ class AffineMap:
     Raises
     ------
     ValueError
-        Shapes that do not fit, values that are not finite, a scale that is not positive.
+        If shapes do not fit, values are not finite, or a scale is not positive.
 
     Examples
     --------
@@ -66,22 +67,26 @@ class AffineMap:
         object.__setattr__(self, "constant", tuple(int(i) for i in self.constant))
         if not np.all(self.scale > 0):
             raise UserError(
-                f"AffineMap(scale) must be positive, got {self.scale.tolist()}: use 1 for no scaling"
+                f"AffineMap(scale) must be positive, got {self.scale.tolist()}: "
+                "use 1 for no scaling"
             )
         if not all(0 <= i < p for i in self.constant):
             raise UserError(f"AffineMap(constant={self.constant}) must be indices below {p}")
-        if self.matrix is not None and not (len(self.matrix) and np.all(self.scale == 1)):
+        if self.matrix is None:
+            return
+        if len(self.matrix) == 0 or not np.all(self.scale == 1):
             raise UserError(
-                "AffineMap(matrix) must have rows, and the scale be 1: divide the matrix by the scale"
+                "AffineMap(matrix) must have rows, and the scale must be 1: "
+                "divide the matrix by the scale"
             )
 
     @classmethod
     def fit(cls, x: ArrayLike) -> AffineMap:
-        """Offset = mean and scale = population standard deviation of each column of the training
-        samples.
+        """Return the map that standardises the training samples.
 
-        A column counts as constant if its standard deviation is no larger than rounding,
-        ``std <= 1e-12 * |mean|``; it gets scale 1 and is reported in `constant`.
+        The offset is the mean and the scale is the population standard deviation of each column. A
+        column is constant if its standard deviation is no larger than rounding,
+        ``std <= 1e-12 * |mean|``; its scale is 1, and its index is in `constant`.
 
         Parameters
         ----------
@@ -91,39 +96,40 @@ class AffineMap:
         Raises
         ------
         ValueError
-            Not two-dimensional, no samples, or values that are not finite (how many, which is the
-            first).
+            If the samples are not two-dimensional, there are none, or values are not finite. The
+            message counts these values and names the first one.
         """
         x = np.asarray(x, dtype=np.float64)
         if x.ndim != 2 or x.shape[0] == 0:
             raise UserError(
-                f"AffineMap.fit: expected samples (n, p), n >= 1, got {x.shape}; one feature is x[:, None]"
+                f"AffineMap.fit: expected samples (n, p), n >= 1, got {x.shape}; "
+                "one feature is x[:, None]"
             )
         mean, std = _moments(matrix(x, x.shape[1], "AffineMap.fit(x)"))
-        is_constant = std <= RELATIVE_CONSTANT * np.abs(mean)
+        is_constant = std <= MAX_RELATIVE_STD_OF_CONSTANT * np.abs(mean)
         return cls(
-            mean,
-            np.where(is_constant, 1.0, std),
-            tuple(np.flatnonzero(is_constant).tolist()),
+            offset=mean,
+            scale=np.where(is_constant, 1.0, std),
+            constant=tuple(np.flatnonzero(is_constant).tolist()),
         )
 
     @classmethod
     def identity(cls, n_features: int) -> AffineMap:
-        """Map that changes nothing: offset 0, scale 1."""
+        """Return the map that changes nothing: offset 0, scale 1."""
         return cls(np.zeros(n_features), np.ones(n_features))
 
     @classmethod
     def of_matrix(cls, offset: ArrayLike, matrix: ArrayLike) -> AffineMap:
-        """Map ``z = A (x - offset)`` with a matrix A (q, p): a squared exponential of z has the
-        metric ``A'A``.
+        """Return the map ``z = A (x - offset)`` with a matrix A (q, p).
 
-        Lagged signals are nearly collinear. A length scale per lag cannot tell a level from a
-        difference; a combination of lags can.
+        A squared exponential kernel of z has the metric ``A'A``. Lagged signals are nearly
+        collinear: one length scale per lag cannot distinguish a level from a difference, but a
+        combination of lags can.
 
         Examples
         --------
-        >>> sum_and_difference = AffineMap.of_matrix(np.zeros(2), np.array([[1.0, 1.0], [1.0, -1.0]]))
-        >>> sum_and_difference.transform([3.0, 1.0])
+        >>> sum_and_difference = np.array([[1.0, 1.0], [1.0, -1.0]])
+        >>> AffineMap.of_matrix(np.zeros(2), sum_and_difference).transform([3.0, 1.0])
         array([4., 2.])
         """
         return cls(np.asarray(offset), np.ones(np.shape(offset)), matrix=np.asarray(matrix))
@@ -143,36 +149,37 @@ class AffineMap:
         return np.diag(1.0 / self.scale) if self.matrix is None else self.matrix
 
     def transform(self, x: ArrayLike) -> Array:
-        """Coordinates of a row (p,) or of rows (n, p)."""
-        if not (
-            type(x) is np.ndarray and x.dtype == np.float64 and x.shape[1:] == self.offset.shape
-        ):
+        """Return the coordinates of a row (p,) or of rows (n, p)."""
+        if type(x) is not np.ndarray or x.dtype != np.float64 or x.shape[1:] != self.offset.shape:
             x = self._rows(x)
         centred: Array = x - self.offset
         if self.matrix is None:
             return centred / self.scale
+        # The bits of a matrix product would depend on the number of rows, those of a sum do not.
         z = np.zeros((*centred.shape[:-1], len(self.matrix)))
-        for d, column in enumerate(
-            self.matrix.T
-        ):  # a matrix product of one row has other bits than that of a batch
+        for d, column in enumerate(self.matrix.T):
             z += centred[..., d, None] * column
         return z
 
     def inverse(self, z: ArrayLike) -> Array:
-        """Features in their units, x = offset + scale * z, of a row (p,) or of rows (n, p).
+        """Return the features ``x = offset + scale * z``, in their units, of one or several rows.
+
+        The coordinates z have shape (p,) or (n, p).
 
         Raises
         ------
         ValueError
-            The map has a matrix, or z another shape.
+            If the map has a matrix, or z has another shape.
         """
         if self.matrix is not None:
             raise UserError(
-                "AffineMap.inverse: a map with a matrix has none; solve linear_part() for the features"
+                "AffineMap.inverse: a map with a matrix has no inverse; "
+                "solve linear_part() for the features"
             )
         return self.offset + self.scale * self._rows(z)
 
     def _rows(self, x: ArrayLike) -> Array:
+        """Return x as an array (p,) or (n, p)."""
         array = np.asarray(x, dtype=np.float64)
         p = self.n_features
         if array.ndim not in (1, 2) or array.shape[-1] != p:
@@ -182,13 +189,18 @@ class AffineMap:
         return array
 
     def __eq__(self, other: object) -> bool:
-        return self._key() == other._key() if isinstance(other, AffineMap) else NotImplemented
+        if not isinstance(other, AffineMap):
+            return NotImplemented
+        return self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash(self._key())
 
     def _key(self) -> tuple[Any, ...]:
-        matrix = None if self.matrix is None else tuple(map(tuple, self.matrix.tolist()))
+        """Return all values as a hashable tuple."""
+        matrix = None
+        if self.matrix is not None:
+            matrix = tuple(tuple(row) for row in self.matrix.tolist())
         return (
             tuple(self.offset.tolist()),
             tuple(self.scale.tolist()),
@@ -202,15 +214,14 @@ Projection = AffineMap.of_matrix  #: earlier name of maps with a matrix
 
 
 def _moments(x: Array) -> tuple[Array, Array]:
-    """Mean and population standard deviation per column, free of overflow and of cancellation.
+    """Return mean and population standard deviation per column, without overflow or cancellation.
 
-    Columns are first divided by a power of two near their largest magnitude, which costs no bit,
-    and counted from their first sample, so that a constant column has a standard deviation of
-    exactly 0.
+    Each column is first divided by a power of two near its largest magnitude, which is exact. Then
+    its first sample is subtracted, so that a constant column has a standard deviation of exactly 0.
     """
     _, exponent = np.frexp(np.abs(x).max(axis=0))
-    unit = np.ldexp(x, -exponent)
-    deviation = unit - unit[0]
-    mean = unit[0] + deviation.mean(axis=0)
+    normalised = np.ldexp(x, -exponent)
+    deviation = normalised - normalised[0]
+    mean = normalised[0] + deviation.mean(axis=0)
     std = deviation.std(axis=0)
     return np.ldexp(mean, exponent), np.ldexp(std, exponent)

@@ -1,4 +1,4 @@
-"""Covariance functions, and where a training searches their hyper-parameters."""
+"""Covariance functions, and the ranges in which a training searches their hyper-parameters."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -16,29 +16,38 @@ from sysid.gp.compiled_kernels import ADD, MULTIPLY, SHIPPED
 from sysid.gp.dictionary import covariance_matrix, prior_variances
 from sysid.gp.formula import COVARIANCE, address
 
-BLOCK = 128  # rows of a gradient that are computed at a time: they stay in the cache
-DIAGONAL = 32  # points whose prior variances are differentiated at a time
+GRADIENT_BLOCK_ROWS = 128  # Rows of a gradient that are computed together stay in the cache.
+DIAGONAL_BLOCK_POINTS = 32  # Prior variances of this many points are differentiated together.
 
 
 class Expected(NamedTuple):
-    """What is known of hyper-parameters before the likelihood speaks, in the units of the data; p
-    features.
+    """Knowledge about the hyper-parameters before the likelihood is evaluated, for p features.
+
+    All values are in the units of the data. An infinite standard deviation means that there is no
+    prior.
     """
 
-    variance: float  # mean square of the target
-    lengths: np.ndarray  # (p,) typical distances
-    variance_bounds: np.ndarray  # (2,) target unit^2
-    length_scale_bounds: np.ndarray  # (p, 2) feature units
-    log_length_scales: np.ndarray  # (p,) median of the log-normal prior
-    length_scale_std: float  # of the logarithm; infinite: no prior
-    weight_bounds: (
-        np.ndarray
-    )  # (p, 2) of a linear function's weight variances, target unit^2 / feature unit^2
-    log_weights: np.ndarray  # (p,) median of their log-normal prior
-    weight_std: float  # of the logarithm; infinite: no prior
+    #: mean square of the target
+    variance: float
+    #: (p,) typical distances between samples
+    lengths: np.ndarray
+    #: (2,) target unit^2
+    variance_bounds: np.ndarray
+    #: (p, 2) feature units
+    length_scale_bounds: np.ndarray
+    #: (p,) median of the log-normal prior
+    log_length_scales: np.ndarray
+    #: standard deviation of the logarithm of a length scale
+    length_scale_std: float
+    #: (p, 2) of the weight variances of a linear function, target unit^2 / feature unit^2
+    weight_bounds: np.ndarray
+    #: (p,) median of the log-normal prior of the weight variances
+    log_weights: np.ndarray
+    #: standard deviation of the logarithm of a weight variance
+    weight_std: float
 
     def without_unit(self) -> "Expected":
-        """For a factor without unit: relative to the variance."""
+        """Return the same values relative to the variance, for a dimensionless factor."""
         return self._replace(
             variance=1.0,
             variance_bounds=self.variance_bounds / self.variance,
@@ -48,71 +57,85 @@ class Expected(NamedTuple):
 
 
 class SearchSpace(NamedTuple):
-    """Where a training searches the q log hyper-parameters of a kernel; equal bounds fix a
-    hyper-parameter.
+    """Starts, bounds and priors of the q log hyper-parameters of a kernel.
+
+    Equal bounds fix a hyper-parameter.
     """
 
-    start: np.ndarray  # (q,) first start
-    along_lengths: np.ndarray  # (q,) change of each with the logarithm of all lengths
-    bounds: np.ndarray  # (q, 2)
-    medians: np.ndarray  # (q,) of log-normal priors
-    stds: np.ndarray  # (q,) of the logarithms; infinite: no prior
+    #: (q,) first start
+    start: np.ndarray
+    #: (q,) change of each log hyper-parameter when the logarithm of all length scales grows by one
+    along_lengths: np.ndarray
+    #: (q, 2) lower and upper bounds
+    bounds: np.ndarray
+    #: (q,) medians of the log-normal priors
+    medians: np.ndarray
+    #: (q,) standard deviations of the logarithms; infinite: no prior
+    stds: np.ndarray
 
     def fix_first(self) -> "SearchSpace":
         """Return a copy whose first hyper-parameter is fixed at its start, without a prior."""
         bounds = self.bounds.copy()
+        bounds[0] = self.start[0]
         stds = self.stds.copy()
-        bounds[0], stds[0] = self.start[0], np.inf
+        stds[0] = np.inf
         return self._replace(bounds=bounds, stds=stds)
 
     @classmethod
     def join(cls, parts: "Sequence[SearchSpace]") -> "SearchSpace":
-        """All hyper-parameters of the parts, one part after the other."""
-        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        """Return the space of the hyper-parameters of all parts, one part after the other."""
+        return cls(
+            start=np.concatenate([part.start for part in parts]),
+            along_lengths=np.concatenate([part.along_lengths for part in parts]),
+            bounds=np.concatenate([part.bounds for part in parts]),
+            medians=np.concatenate([part.medians for part in parts]),
+            stds=np.concatenate([part.stds for part in parts]),
+        )
 
 
 class Kernel(ABC):
     """Covariance function ``k(x, x')`` of a Gaussian process.
 
     A kernel states its covariance once, as the function `row` that fills a row of the covariance
-    matrix; the compiled online GP, the training and the batch prediction all use it. For training
-    it also maps itself to a vector of log hyper-parameters and contracts its gradient; the first of
-    them must be the log of a variance.
+    matrix. The compiled online GP, the training and the batch prediction all use this function.
+    For training, a kernel also maps itself to a vector of log hyper-parameters and contracts its
+    gradient with a matrix. The first log hyper-parameter must be the logarithm of a variance.
 
     A kernel without hyper-parameters, such as ``Matern52()`` or ``Sum([Linear(), Matern52()])``, is
-    a prototype for any number of features. A training searches its hyper-parameters in its
-    `search_space` and fills it.
+    a prototype for any number of features. A training searches the hyper-parameters within the
+    `search_space` of the prototype and returns a kernel with the values that it found.
     """
 
+    #: function that fills a row of a covariance matrix, see `sysid.gp.compiled_kernels`
     row: ClassVar[Callable[..., None]]
 
     @property
     @abstractmethod
     def n_features(self) -> int:
-        """Number of features of a point."""
+        """Number of features of a point (p)."""
 
     @abstractmethod
     def parameters(self) -> np.ndarray:
-        """Vector that `row` receives."""
+        """Return the vector of parameters that `row` receives."""
 
     @property
     @abstractmethod
     def hyperparameter_names(self) -> tuple[str, ...]:
-        """What each of the `log_hyperparameters` is, for people."""
+        """Readable names of the `log_hyperparameters`, in the same order."""
 
     @abstractmethod
     def log_hyperparameters(self) -> np.ndarray:
-        """Logarithms of the trainable hyper-parameters."""
+        """Return the logarithms of the trainable hyper-parameters."""
 
     @abstractmethod
     def with_log_hyperparameters(self, values: np.ndarray) -> Self:
-        """Kernel of the same kind with other hyper-parameters."""
+        """Return a kernel of the same kind with other hyper-parameters."""
 
     @abstractmethod
     def stretched(self, factors: np.ndarray) -> Self:
-        """Return the same kernel for features in other units, by factors c (p,).
+        """Return the same covariance for features that were multiplied by factors c (p,).
 
-        With it, ``stretched(c)(c x, c x') = k(x, x')``.
+        The result satisfies ``stretched(c)(c x, c x') = k(x, x')``.
         """
 
     @abstractmethod
@@ -123,74 +146,75 @@ class Kernel(ABC):
         covariance: np.ndarray,
         others: np.ndarray | None = None,
     ) -> np.ndarray:
-        """``sum_ij weights_ij dK_ij / d log theta`` for every log hyper-parameter.
+        """Return ``sum_ij weights_ij dK_ij / d log theta`` for every log hyper-parameter (q,).
 
         Parameters
         ----------
         weights : (n, m)
         points : (n, p)
-        covariance : (n, m) noise-free K between these points and the others
+        covariance : (n, m)
+            Noise-free covariance K between `points` and `others`.
         others : (m, p)
-            None: the points themselves.
+            None stands for `points`.
         """
 
     def diagonal_gradient(self, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """``sum_i weights_i dk(x_i, x_i) / d log theta`` for every log hyper-parameter; weights
-        (n,), points (n, p).
+        """Return ``sum_i weights_i dk(x_i, x_i) / d log theta`` for every log hyper-parameter.
+
+        The weights have shape (n,), the points x have shape (n, p).
         """
-        parts = (slice(first, first + DIAGONAL) for first in range(0, len(points), DIAGONAL))
-        gradients = [
-            self.contract_gradient(np.diag(weights[i]), points[i], self(points[i], points[i]))
-            for i in parts
-        ]
+        gradients = []
+        for first in range(0, len(points), DIAGONAL_BLOCK_POINTS):
+            rows = slice(first, first + DIAGONAL_BLOCK_POINTS)
+            x = points[rows]
+            gradients.append(self.contract_gradient(np.diag(weights[rows]), x, self(x, x)))
         return np.asarray(np.sum(gradients, axis=0))
 
     @abstractmethod
     def input_gradient(self, inputs: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """``d k(x_i, z_j) / d x_i`` (m, n, p) of inputs x (m, p) and points z (n, p), target unit^2
-        / feature unit.
+        """Return ``d k(x_i, z_j) / d x_i`` (m, n, p), in target unit^2 / feature unit.
+
+        The inputs x have shape (m, p), the points z have shape (n, p).
         """
 
     @property
     def is_prototype(self) -> bool:
-        """Whether hyper-parameters and number of features are open."""
+        """Whether this is a prototype: hyper-parameters and number of features are still open."""
         return False
 
     def scaled(self, factor: float) -> Self:
-        """Return the kernel of this covariance times a factor."""
+        """Return a kernel whose covariance is this covariance times `factor`."""
         logs = self.log_hyperparameters()
         logs[0] += np.log(factor)
         return self.with_log_hyperparameters(logs)
 
     def with_scales(self, variance: float, length_scales: np.ndarray) -> Self:
-        """Kernel of the same kind, of this variance, whose functions change over these lengths
-        (p,).
+        """Return a kernel of the same kind with this variance and these length scales.
 
         Parameters
         ----------
         variance : float
             Target unit^2.
         length_scales : (p,)
-            Feature units.
+            Distances over which the functions change, in feature units.
         """
         raise NotImplementedError(
             f"{type(self).__name__} has no with_scales, which a training needs"
         )
 
     def search_space(self, expected: Expected) -> SearchSpace:
-        """Where a training searches the log hyper-parameters: starts, bounds and priors from what
-        is expected.
-        """
+        """Return the starts, bounds and priors of the log hyper-parameters for a training."""
         raise NotImplementedError(
             f"{type(self).__name__} has no search_space, which a training needs"
         )
 
     def describe(self, features: Sequence[str]) -> dict[str, Any]:
-        """Class and fields as plain values for people, one number for each feature under its
-        name.
+        """Return the class and the fields as plain values for people.
+
+        Values that belong to features become a dictionary with the name of each feature.
         """
-        plain = {name: self._describe(value, features) for name, value in vars(self).items()}
-        return {"class": type(self).__name__} | plain
+        described = {name: self._describe(value, features) for name, value in vars(self).items()}
+        return {"class": type(self).__name__} | described
 
     def _describe(self, value: Any, features: Sequence[str]) -> Any:
         if isinstance(value, Kernel):
@@ -203,12 +227,12 @@ class Kernel(ABC):
 
     @property
     def address(self) -> Any:
-        """`row` as compiled loops call it; shipped rows stay in the disk cache."""
+        """Address of `row` for compiled loops; only rows of this package use the disk cache."""
         row = type(self).row
         return address(row, COVARIANCE, kept=row in SHIPPED)
 
     def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Covariance matrix (m, n) between the rows of first (m, p) and second (n, p)."""
+        """Return the covariance matrix (m, n) of the rows of first (m, p) and second (n, p)."""
         rows = matrix(first, self.n_features, "first")
         others = matrix(second, self.n_features, "second")
         out = np.empty((len(rows), len(others)))
@@ -217,30 +241,31 @@ class Kernel(ABC):
         return out
 
     def diagonal(self, points: np.ndarray) -> np.ndarray:
-        """Prior variances ``k(x, x)`` (n,) of the rows of points (n, p)."""
+        """Return the prior variances ``k(x, x)`` (n,) of the rows of points (n, p)."""
         out = np.empty(len(points))
         prior_variances(self.address, self.parameters(), np.ascontiguousarray(points), out)
         return out
 
     def log_variance(self, values: np.ndarray) -> tuple[float, np.ndarray]:
-        """Logarithm of the prior variance at features of one, and its gradient, by log
-        hyper-parameters (q,).
+        """Return the log prior variance at a point whose features are all 1, and its gradient.
+
+        The gradient (q,) is with respect to the log hyper-parameters `values` (q,).
         """
         kernel = self.with_log_hyperparameters(values)
-        one = np.ones((1, self.n_features))
-        variance = kernel(one, one)
-        return float(np.log(variance[0, 0])), kernel.contract_gradient(
-            np.ones((1, 1)), one, variance
-        ) / variance[0, 0]
+        point = np.ones((1, self.n_features))
+        covariance = kernel(point, point)
+        variance = covariance[0, 0]
+        gradient = kernel.contract_gradient(np.ones((1, 1)), point, covariance)
+        return float(np.log(variance)), gradient / variance
 
 
 def read_positive(owner: object, name: str) -> tuple[float, ...]:
-    """Numbers of a field, one or several, each of which must be positive and finite.
+    """Return the numbers of a field, one or several, as a tuple.
 
     Raises
     ------
     ValueError
-        Naming the class and the field.
+        If there are none, or one is not positive and finite. The message names class and field.
     """
     values = getattr(owner, name)
     try:
@@ -256,32 +281,34 @@ def read_positive(owner: object, name: str) -> tuple[float, ...]:
     return numbers
 
 
-class OnePerFeature(Kernel):
+class PerFeatureKernel(Kernel):
     """Kernel with two fields: a variance, and one number per feature.
 
-    In a prototype a single number takes the place of the latter, whatever the number of features.
+    In a prototype the second field is a single number, whatever the number of features.
     """
 
-    names: ClassVar[tuple[str, str]]  # of the hyper-parameters, for people
+    names: ClassVar[tuple[str, str]]  # readable names of the two hyper-parameters
 
     def __post_init__(self) -> None:
-        variance, numbers = (field.name for field in fields(self)[:2])  # type: ignore[arg-type]
-        is_single = np.ndim(getattr(self, numbers)) == 0
-        (value,), values = read_positive(self, variance), read_positive(self, numbers)
-        object.__setattr__(self, variance, value)
-        object.__setattr__(self, numbers, values[0] if is_single else values)
+        variance_field, numbers_field = fields(self)[:2]  # type: ignore[arg-type]
+        is_single_number = np.ndim(getattr(self, numbers_field.name)) == 0
+        (variance,) = read_positive(self, variance_field.name)
+        numbers = read_positive(self, numbers_field.name)
+        object.__setattr__(self, variance_field.name, variance)
+        object.__setattr__(self, numbers_field.name, numbers[0] if is_single_number else numbers)
 
     @property
     def is_prototype(self) -> bool:
         return self == type(self)()
 
     def parameters(self) -> np.ndarray:
-        """Variance, then the number of each feature."""
+        """Return the variance, followed by the number of each feature."""
         (_, variance), (name, numbers) = list(vars(self).items())[:2]
         if isinstance(numbers, float):
             raise UserError(
-                f"{type(self).__name__}: {name} must be one number per feature, got {numbers} for any number of "
-                "features; a training fills such a prototype, and so does with_scales"
+                f"{type(self).__name__}: {name} must be one number per feature, got {numbers} for "
+                "any number of features; a training fills such a prototype, and so does "
+                "with_scales"
             )
         return np.array([variance, *numbers])
 
@@ -291,13 +318,12 @@ class OnePerFeature(Kernel):
 
     @property
     def hyperparameter_names(self) -> tuple[str, ...]:
-        return (
-            self.names[0],
-            *(f"{self.names[1]} {d + 1}" for d in range(self.n_features)),
-        )
+        variance_name, feature_name = self.names
+        feature_names = [f"{feature_name} {d + 1}" for d in range(self.n_features)]
+        return (variance_name, *feature_names)
 
     def log_hyperparameters(self) -> np.ndarray:
-        """Logarithms of `parameters`."""
+        """Return the logarithms of `parameters`."""
         return np.log(self.parameters())
 
     def with_log_hyperparameters(self, values: np.ndarray) -> Self:
@@ -306,8 +332,8 @@ class OnePerFeature(Kernel):
 
 
 @dataclass(frozen=True)
-class Stationary(OnePerFeature):
-    """Kernel of the scaled distance r with automatic relevance determination (ARD).
+class Stationary(PerFeatureKernel):
+    """Kernel of the scaled distance r, with automatic relevance determination (ARD).
 
     ``k(x, x') = variance f(r)``, ``r^2 = sum_d ((x_d - x'_d) / length_scale_d)^2``, ``f(0) = 1``.
     With the slope ``s = -variance f'(r) / r`` (`slope`)::
@@ -320,8 +346,8 @@ class Stationary(OnePerFeature):
     variance : float
         Signal variance > 0, unit of the target squared.
     length_scales : sequence of float
-        One per feature, > 0, unit of the feature. A single number serves any number of features: a
-        prototype.
+        One per feature, > 0, unit of the feature. A single number makes a prototype for any number
+        of features.
     """
 
     variance: float = 1.0  # target unit^2
@@ -331,8 +357,9 @@ class Stationary(OnePerFeature):
 
     @abstractmethod
     def slope(self, first: np.ndarray, second: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-        """``-variance f'(r) / r`` (m, n) between the rows of first (m, p) and second (n, p) of this
-        covariance.
+        """Return ``-variance f'(r) / r`` (m, n) for the rows of first (m, p) and second (n, p).
+
+        `covariance` (m, n) is the covariance of the same rows.
         """
 
     def scaled(self, factor: float) -> Self:
@@ -345,7 +372,7 @@ class Stationary(OnePerFeature):
         return type(self)(variance, length_scales)
 
     def search_space(self, expected: Expected) -> SearchSpace:
-        """Bounds of all, a prior on the length scales."""
+        """Return bounds for all hyper-parameters, and a prior for the length scales."""
         p = len(expected.lengths)
         start = self.with_scales(expected.variance, expected.lengths).log_hyperparameters()
         return SearchSpace(
@@ -361,11 +388,11 @@ class Stationary(OnePerFeature):
         return np.full(len(points), self.variance)
 
     def diagonal_gradient(self, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """See `Kernel.diagonal_gradient`; only the variance is there."""
+        """See `Kernel.diagonal_gradient`; only the variance has a derivative other than zero."""
         return self.variance * weights.sum() * np.eye(1, 1 + points.shape[1])[0]
 
     def log_variance(self, values: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the first of the logarithms and its gradient, wherever the features are."""
+        """Return the log signal variance and its gradient; they do not depend on the features."""
         return float(values[0]), np.eye(1, len(values))[0]
 
     def contract_gradient(
@@ -377,21 +404,24 @@ class Stationary(OnePerFeature):
     ) -> np.ndarray:
         """See `Kernel.contract_gradient`.
 
-        With ``M = weights o s``, z and x the points and the others in length scales: ``sum_ij M_ij
-        (z_id - x_jd)^2 = sum_i z_id^2 (M 1)_i + sum_j x_jd^2 (M'1)_j - 2 z_d' M x_d``.
+        With ``M = weights o s`` (element by element), and z and x the points and the others in
+        units of the length scales::
+
+            sum_ij M_ij (z_id - x_jd)^2
+                = sum_i z_id^2 (M 1)_i + sum_j x_jd^2 (M'1)_j - 2 z_d' M x_d
         """
         others = points if others is None else others
         m = weights * self.slope(points, others, covariance)
-        z, x = (
-            (rows - points.mean(axis=0)) / np.asarray(self.length_scales)
-            for rows in (points, others)
-        )
-        scales = (
-            (z * z).T @ m.sum(axis=1)
-            + (x * x).T @ m.sum(axis=0)
-            - 2.0 * np.einsum("id,id->d", z, m @ x)
-        )
-        return np.concatenate([[np.vdot(weights, covariance)], scales])
+        centre = points.mean(axis=0)
+        scales = np.asarray(self.length_scales)
+        z = (points - centre) / scales
+        x = (others - centre) / scales
+        squares_of_z = (z * z).T @ m.sum(axis=1)
+        squares_of_x = (x * x).T @ m.sum(axis=0)
+        products = np.einsum("id,id->d", z, m @ x)
+        by_length_scales = squares_of_z + squares_of_x - 2.0 * products
+        by_variance = np.vdot(weights, covariance)
+        return np.concatenate([[by_variance], by_length_scales])
 
     def point_gradient(
         self,
@@ -400,13 +430,14 @@ class Stationary(OnePerFeature):
         covariance: np.ndarray,
         others: np.ndarray,
     ) -> np.ndarray:
-        """``sum_j weights_ij dk(z_i, x_j) / d z_i`` (n, p); points z, others x, the rest as in
-        `contract_gradient`.
+        """Return ``sum_j weights_ij dk(z_i, x_j) / d z_i`` (n, p) of points z and others x.
+
+        The arguments are those of `contract_gradient`.
         """
         m = weights * self.slope(points, others, covariance)
         centre = points.mean(axis=0)
-        pulled = m @ (others - centre) - m.sum(axis=1)[:, None] * (points - centre)
-        return np.asarray(pulled / np.square(self.length_scales))
+        weighted = m @ (others - centre) - m.sum(axis=1)[:, None] * (points - centre)
+        return np.asarray(weighted / np.square(self.length_scales))
 
     def input_gradient(self, inputs: np.ndarray, points: np.ndarray) -> np.ndarray:
         x = matrix(inputs, self.n_features, "inputs")
@@ -422,22 +453,26 @@ class Stationary(OnePerFeature):
         weights: np.ndarray,
         covariance: np.ndarray,
     ) -> np.ndarray:
-        """``sum_j weights_j d k(x_i, z_j) / d x_i`` (m, p): the gradient of a function that is a
-        sum of kernels.
+        """Return ``sum_j weights_j d k(x_i, z_j) / d x_i`` (m, p).
+
+        This is the gradient of a function that is a weighted sum of kernels. The inputs x have
+        shape (m, p), the points z shape (n, p), the weights (n,); `covariance` is k(x, z) (m, n).
         """
         x = matrix(inputs, self.n_features, "inputs")
         z = matrix(points, self.n_features, "points")
-        found = np.empty(x.shape)
+        gradient = np.empty(x.shape)
         centre = z.mean(axis=0)
         points_and_one = weights[:, None] * np.column_stack([z - centre, np.ones(len(z))])
-        for first in range(0, len(x), BLOCK):
-            rows = slice(first, first + BLOCK)
+        for first in range(0, len(x), GRADIENT_BLOCK_ROWS):
+            rows = slice(first, first + GRADIENT_BLOCK_ROWS)
             moments = self.slope(x[rows], z, covariance[rows]) @ points_and_one
-            found[rows] = moments[:, :-1] - moments[:, -1:] * (x[rows] - centre)
-        return np.asarray(found / np.square(self.length_scales))
+            sums_of_points = moments[:, :-1]
+            sums_of_weights = moments[:, -1:]
+            gradient[rows] = sums_of_points - sums_of_weights * (x[rows] - centre)
+        return np.asarray(gradient / np.square(self.length_scales))
 
     def distances(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Scaled distances r (m, n) between the rows of first (m, p) and second (n, p)."""
+        """Return the scaled distances r (m, n) of the rows of first (m, p) and second (n, p)."""
         out = np.zeros((len(first), len(second)))
         _add_squares(
             np.ascontiguousarray(first),
@@ -464,7 +499,7 @@ def _add_squares(first, second, scales, out):  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True)
 class SquaredExponential(Stationary):
-    """Squared exponential with automatic relevance determination (ARD), section 2 of the paper.
+    """Squared exponential kernel with automatic relevance determination (section 2 of the paper).
 
     ``k(x, x') = variance exp(-0.5 sum_d ((x_d - x'_d) / length_scale_d)^2)``
 
@@ -473,75 +508,78 @@ class SquaredExponential(Stationary):
     variance : float
         Signal variance sf2 > 0, unit of the target squared.
     length_scales : sequence of float
-        One per feature, > 0, unit of the feature. A single number serves any number of features: a
-        prototype.
+        One per feature, > 0, unit of the feature. A single number makes a prototype for any number
+        of features.
     """
 
     row = staticmethod(compiled_kernels.squared_exponential)
 
     def slope(self, first: np.ndarray, second: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-        """Return the covariance itself."""
+        """Return the covariance itself, which equals the slope."""
         return covariance
 
 
 @dataclass(frozen=True)
 class Matern32(Stationary):
-    """Matern kernel of smoothness 3/2 with automatic relevance determination: functions with one
-    derivative.
+    """Matern kernel of smoothness 3/2 with automatic relevance determination.
 
-    ``k(x, x') = variance (1 + sqrt(3) r) exp(-sqrt(3) r)``, ``r^2 = sum_d ((x_d - x'_d) /
-    length_scale_d)^2`` (Rasmussen and Williams, equation 4.17). ``-f'(r) / r = 3 exp(-sqrt(3) r)``.
+    Its functions have one derivative. With ``r^2 = sum_d ((x_d - x'_d) / length_scale_d)^2``
+    (Rasmussen and Williams, equation 4.17)::
+
+        k(x, x') = variance (1 + sqrt(3) r) exp(-sqrt(3) r)
+        -f'(r) / r = 3 exp(-sqrt(3) r)
 
     Parameters
     ----------
     variance : float
         Signal variance > 0, unit of the target squared.
     length_scales : sequence of float
-        One per feature, > 0, unit of the feature. A single number serves any number of features: a
-        prototype.
+        One per feature, > 0, unit of the feature. A single number makes a prototype for any number
+        of features.
     """
 
     row = staticmethod(compiled_kernels.matern_32)
 
     def slope(self, first: np.ndarray, second: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-        """``3 variance exp(-sqrt(3) r) = 3 k / (1 + sqrt(3) r)``."""
+        """Return ``3 variance exp(-sqrt(3) r) = 3 k / (1 + sqrt(3) r)``."""
         return np.asarray(3.0 * covariance / (1.0 + sqrt(3.0) * self.distances(first, second)))
 
 
 @dataclass(frozen=True)
 class Matern52(Stationary):
-    """Matern kernel of smoothness 5/2 with automatic relevance determination: functions with two
-    derivatives.
+    """Matern kernel of smoothness 5/2 with automatic relevance determination.
 
-    ``k(x, x') = variance (1 + a + a^2 / 3) exp(-a)``, ``a = sqrt(5) r``,
-    ``r^2 = sum_d ((x_d - x'_d) / length_scale_d)^2`` (Rasmussen and Williams, equation 4.17).
-    ``-f'(r) / r = 5 / 3 (1 + a) exp(-a)``.
+    Its functions have two derivatives. With ``a = sqrt(5) r`` and
+    ``r^2 = sum_d ((x_d - x'_d) / length_scale_d)^2`` (Rasmussen and Williams, equation 4.17)::
+
+        k(x, x') = variance (1 + a + a^2 / 3) exp(-a)
+        -f'(r) / r = 5 / 3 (1 + a) exp(-a)
 
     Parameters
     ----------
     variance : float
         Signal variance > 0, unit of the target squared.
     length_scales : sequence of float
-        One per feature, > 0, unit of the feature. A single number serves any number of features: a
-        prototype.
+        One per feature, > 0, unit of the feature. A single number makes a prototype for any number
+        of features.
     """
 
     row = staticmethod(compiled_kernels.matern_52)
 
     def slope(self, first: np.ndarray, second: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-        """``5 / 3 variance (1 + a) exp(-a) = 5 k / (3 + a^2 / (1 + a))``, ``a = sqrt(5) r``."""
+        """Return ``5 / 3 variance (1 + a) exp(-a) = 5 k / (3 + a^2 / (1 + a))``, a = sqrt(5) r."""
         a = self.distances(first, second)
         a *= sqrt(5.0)
         return np.asarray(5.0 * covariance / (3.0 + a * a / (1.0 + a)))
 
 
 @dataclass(frozen=True)
-class Linear(OnePerFeature):
-    """Linear trend ``f(x) = b + w'x`` with ``b ~ N(0, offset_variance)``, ``w_d ~ N(0,
-    weight_variance_d)``.
+class Linear(PerFeatureKernel):
+    """Linear trend ``f(x) = b + w'x`` with random coefficients.
 
-    ``k(x, x') = offset_variance + sum_d weight_variance_d x_d x'_d`` (Rasmussen and Williams,
-    section 4.2.2). The coefficients are integrated out: what the data leave open of them is in the
+    The coefficients are ``b ~ N(0, offset_variance)`` and ``w_d ~ N(0, weight_variance_d)``, so
+    that ``k(x, x') = offset_variance + sum_d weight_variance_d x_d x'_d`` (Rasmussen and Williams,
+    section 4.2.2). They are integrated out: what the data do not determine of them adds to the
     predicted variance, which grows with the square of the distance from the origin.
 
     Parameters
@@ -550,7 +588,7 @@ class Linear(OnePerFeature):
         > 0, unit of the target squared.
     weight_variances : sequence of float
         One per feature, > 0, unit of the target squared per unit of the feature squared. A single
-        number serves any number of features: a prototype.
+        number makes a prototype for any number of features.
     """
 
     offset_variance: float = 1.0  # target unit^2
@@ -568,12 +606,13 @@ class Linear(OnePerFeature):
         )
 
     def with_scales(self, variance: float, length_scales: np.ndarray) -> Self:
-        """Trend with this variance of the offset, and of the change over each length."""
+        """Return a trend whose offset, and whose change over each length, have this variance."""
         return type(self)(variance, variance / np.square(length_scales))
 
     def search_space(self, expected: Expected) -> SearchSpace:
-        """Bounds of all, priors on all, which start from the medians; that of the offset is the
-        expected variance.
+        """Return bounds and priors for all hyper-parameters; the search starts from the medians.
+
+        The median of the offset variance is the expected variance.
         """
         p = len(expected.lengths)
         medians = np.append(np.log(expected.variance), expected.log_weights)
@@ -586,13 +625,12 @@ class Linear(OnePerFeature):
         )
 
     def diagonal(self, points: np.ndarray) -> np.ndarray:
-        """``offset_variance + sum_d weight_variance_d x_d^2``."""
-        return np.asarray(
-            self.offset_variance + np.square(points) @ np.asarray(self.weight_variances)
-        )
+        """Return ``offset_variance + sum_d weight_variance_d x_d^2`` (n,)."""
+        weight_variances = np.asarray(self.weight_variances)
+        return np.asarray(self.offset_variance + np.square(points) @ weight_variances)
 
     def log_variance(self, values: np.ndarray) -> tuple[float, np.ndarray]:
-        """``log(offset_variance + sum_d weight_variance_d)``."""
+        """Return ``log(offset_variance + sum_d weight_variance_d)`` and its gradient."""
         total = float(np.logaddexp.reduce(values))
         return total, np.exp(values - total)
 
@@ -603,41 +641,46 @@ class Linear(OnePerFeature):
         covariance: np.ndarray,
         others: np.ndarray | None = None,
     ) -> np.ndarray:
-        """See `Kernel.contract_gradient`; ``dK / d log weight_variance_d = weight_variance_d x_d
-        x_d'``.
+        """See `Kernel.contract_gradient`.
+
+        ``dK / d log weight_variance_d = weight_variance_d x_d x_d'``.
         """
-        pulled = weights @ (points if others is None else others)
-        along = np.einsum("id,id->d", points, pulled) * np.asarray(self.weight_variances)
-        return np.append(self.offset_variance * weights.sum(), along)
+        others = points if others is None else others
+        weighted = weights @ others
+        by_offset = self.offset_variance * weights.sum()
+        by_weights = np.einsum("id,id->d", points, weighted) * np.asarray(self.weight_variances)
+        return np.append(by_offset, by_weights)
 
     def input_gradient(self, inputs: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """See `Kernel.input_gradient`; ``weight_variance_d z_d`` wherever x is."""
+        """See `Kernel.input_gradient`; it is ``weight_variance_d z_d`` for every x."""
         x = matrix(inputs, self.n_features, "inputs")
         z = matrix(points, self.n_features, "points")
         return np.tile(np.asarray(self.weight_variances) * z, (len(x), 1, 1))
 
 
 @dataclass(frozen=True)
-class OfParts(Kernel):
-    """Kernel made of at least two others of the same features, which may be made of others
-    themselves.
+class CompositeKernel(Kernel):
+    """Kernel that combines at least two kernels of the same features.
+
+    The parts may be composite kernels themselves.
 
     Parameters
     ----------
     parts : sequence of Kernel
-        Prototypes, or filled kernels.
+        Either prototypes, or kernels with hyper-parameters.
     """
 
     parts: Sequence[Kernel]
 
     row = staticmethod(compiled_kernels.composition)
-    code: ClassVar[int]  # of the instruction that joins two parts
+    code: ClassVar[int]  # code of the instruction that joins two parts
 
     def __post_init__(self) -> None:
         parts = tuple(self.parts) if isinstance(self.parts, Sequence) else (self.parts,)
         name = type(self).__name__
-        if wrong := [part for part in parts if not isinstance(part, Kernel)]:
-            raise UserTypeError(f"{name}: parts must be instances of Kernel, got {wrong[0]!r}")
+        for part in parts:
+            if not isinstance(part, Kernel):
+                raise UserTypeError(f"{name}: parts must be instances of Kernel, got {part!r}")
         if len(parts) < 2:
             raise UserError(f"{name}: parts must be at least two, got {len(parts)}")
         features = ["any number" if part.is_prototype else part.n_features for part in parts]
@@ -655,39 +698,48 @@ class OfParts(Kernel):
 
     @property
     def address(self) -> Any:
-        own = self._own_rows()
-        row = compiled_kernels.composition_with(own) if own else compiled_kernels.composition
-        return address(row, COVARIANCE, kept=not own)
+        extra_rows = self._extra_rows()
+        if not extra_rows:
+            return address(compiled_kernels.composition, COVARIANCE, kept=True)
+        row = compiled_kernels.composition_with(extra_rows)
+        return address(row, COVARIANCE, kept=False)
 
-    def _own_rows(self) -> tuple[Callable[..., None], ...]:
-        """Rows of the parts, and of their parts, that are not shipped; each once."""
-        found = [
-            part._own_rows() if isinstance(part, OfParts) else (type(part).row,)
-            for part in self.parts
-        ]
-        return tuple(dict.fromkeys(row for rows in found for row in rows if row not in SHIPPED))
+    def _extra_rows(self) -> tuple[Callable[..., None], ...]:
+        """Return each row once that occurs at any depth but is not among `SHIPPED`."""
+        rows: dict[Callable[..., None], None] = {}  # a set that keeps the order
+        for part in self.parts:
+            if isinstance(part, CompositeKernel):
+                rows |= dict.fromkeys(part._extra_rows())
+            elif type(part).row not in SHIPPED:
+                rows[type(part).row] = None
+        return tuple(rows)
 
     def parameters(self) -> np.ndarray:
-        """Program of `sysid.gp.compiled_kernels.composition`."""
-        instructions = self._instructions(SHIPPED + self._own_rows())
-        n_rows = (len(instructions) + 1) // 2  # all but the first are joined
-        return np.concatenate([[2 + sum(map(len, instructions)), n_rows], *instructions])
+        """Return the program that `sysid.gp.compiled_kernels.composition` runs."""
+        instructions = self._instructions(SHIPPED + self._extra_rows())
+        n_numbers = 2 + sum(len(instruction) for instruction in instructions)
+        n_stack_rows = (len(instructions) + 1) // 2  # every row but the first is joined once
+        return np.concatenate([[n_numbers, n_stack_rows], *instructions])
 
     def _instructions(self, rows: Sequence[Callable[..., None]]) -> list[list[float]]:
-        """Those of the first part, then of each other part and the one that joins it."""
-        found: list[list[float]] = []
+        """Return the instructions of all parts, where every part but the first is joined.
+
+        The code of a part is the place of its row among `rows`.
+        """
+        instructions: list[list[float]] = []
         for i, part in enumerate(self.parts):
-            if isinstance(part, OfParts):
-                found += part._instructions(rows)
+            if isinstance(part, CompositeKernel):
+                instructions += part._instructions(rows)
             else:
                 numbers = part.parameters()
-                found += [[rows.index(type(part).row), len(numbers), *numbers]]
-            found += [[self.code, 0]] if i else []
-        return found
+                instructions.append([rows.index(type(part).row), len(numbers), *numbers])
+            if i > 0:
+                instructions.append([self.code, 0])
+        return instructions
 
     @property
     def hyperparameter_names(self) -> tuple[str, ...]:
-        """Those of each part in turn."""
+        """Names of the hyper-parameters of each part in turn."""
         return tuple(
             f"part {i + 1}: {name}"
             for i, part in enumerate(self.parts)
@@ -695,16 +747,16 @@ class OfParts(Kernel):
         )
 
     def log_hyperparameters(self) -> np.ndarray:
-        """Those of each part in turn."""
+        """Return the log hyper-parameters of each part in turn."""
         return np.concatenate([part.log_hyperparameters() for part in self.parts])
 
     def with_log_hyperparameters(self, values: np.ndarray) -> Self:
         return type(self)(
-            [part.with_log_hyperparameters(share) for part, share in self.split(values)]
+            [part.with_log_hyperparameters(numbers) for part, numbers in self.split(values)]
         )
 
     def split(self, values: np.ndarray) -> Iterator[tuple[Kernel, np.ndarray]]:
-        """Each part with its log hyper-parameters."""
+        """Return pairs of each part and its log hyper-parameters."""
         ends = np.cumsum([len(part.hyperparameter_names) for part in self.parts])
         return zip(self.parts, np.split(values, ends[:-1]), strict=True)
 
@@ -713,14 +765,15 @@ class OfParts(Kernel):
 
 
 @dataclass(frozen=True)
-class Sum(OfParts):
-    """``k(x, x') = sum_i k_i(x, x')``: the sum of independent functions, a trend and what deviates
-    from it for example.
+class Sum(CompositeKernel):
+    """``k(x, x') = sum_i k_i(x, x')``: the covariance of a sum of independent functions.
+
+    An example is a trend and the deviation from it.
 
     Parameters
     ----------
     parts : sequence of Kernel
-        At least two, of the same features; or prototypes.
+        At least two: kernels of the same features, or prototypes.
     """
 
     code = ADD
@@ -729,25 +782,35 @@ class Sum(OfParts):
         return type(self)([part.scaled(factor) for part in self.parts])
 
     def with_scales(self, variance: float, length_scales: np.ndarray) -> Self:
-        """Parts of equal shares of the variance and of these lengths."""
+        """Return parts that have these length scales and share the variance equally."""
+        variance_of_part = variance / len(self.parts)
         return type(self)(
-            [part.with_scales(variance / len(self.parts), length_scales) for part in self.parts]
+            [part.with_scales(variance_of_part, length_scales) for part in self.parts]
         )
 
     def search_space(self, expected: Expected) -> SearchSpace:
-        """Those of the parts, which start from equal shares of the variance; the bounds are those
-        of the whole.
+        """Return the spaces of the parts, which start from equal fractions of the variance.
+
+        The bounds of each part are those of the whole variance.
         """
-        share = expected._replace(variance=expected.variance / len(self.parts))
-        return SearchSpace.join([part.search_space(share) for part in self.parts])
+        of_part = expected._replace(variance=expected.variance / len(self.parts))
+        return SearchSpace.join([part.search_space(of_part) for part in self.parts])
 
     def diagonal(self, points: np.ndarray) -> np.ndarray:
         return np.sum([part.diagonal(points) for part in self.parts], axis=0)
 
     def log_variance(self, values: np.ndarray) -> tuple[float, np.ndarray]:
-        found = [part.log_variance(share) for part, share in self.split(values)]
-        total = float(np.logaddexp.reduce([value for value, _ in found]))
-        return total, np.concatenate([np.exp(value - total) * slope for value, slope in found])
+        logs = []
+        gradients = []
+        for part, numbers in self.split(values):
+            log, gradient = part.log_variance(numbers)
+            logs.append(log)
+            gradients.append(gradient)
+        total = float(np.logaddexp.reduce(logs))
+        fractions = [np.exp(log - total) for log in logs]
+        return total, np.concatenate(
+            [fraction * gradient for fraction, gradient in zip(fractions, gradients, strict=True)]
+        )
 
     def contract_gradient(
         self,
@@ -767,19 +830,20 @@ class Sum(OfParts):
 
 
 @dataclass(frozen=True)
-class Product(OfParts):
-    """``k(x, x') = prod_i k_i(x, x')``: with a linear part, a trend whose coefficients change over
-    the features.
+class Product(CompositeKernel):
+    """``k(x, x') = prod_i k_i(x, x')``, the product of the covariances of its parts.
 
-    A training gives the first part the unit of the covariance; the others have none. Of each other
-    part it fixes the first hyper-parameter, which scales it, at 1: only the product of the scales
-    matters.
+    With a linear part it describes a trend whose coefficients change over the features.
+
+    A training gives the first part the unit of the covariance; the other parts are dimensionless.
+    Only the product of the scales of all parts matters. The training therefore fixes the first
+    hyper-parameter of each other part, which scales that part, at 1.
 
     Parameters
     ----------
     parts : sequence of Kernel
-        At least two, of the same features; or prototypes. The unit of the product of their
-        variances is that of the target squared.
+        At least two: kernels of the same features, or prototypes. The product of their variances
+        has the unit of the target squared.
     """
 
     code = MULTIPLY
@@ -788,7 +852,7 @@ class Product(OfParts):
         return type(self)([self.parts[0].scaled(factor), *self.parts[1:]])
 
     def with_scales(self, variance: float, length_scales: np.ndarray) -> Self:
-        """Parts of these lengths; the first has the variance, the others have 1."""
+        """Return parts with these length scales; the first gets the variance, the others get 1."""
         first, *others = self.parts
         filled = [part.with_scales(1.0, length_scales) for part in others]
         return type(self)([first.with_scales(variance, length_scales), *filled])
@@ -802,10 +866,13 @@ class Product(OfParts):
         return np.prod([part.diagonal(points) for part in self.parts], axis=0)
 
     def log_variance(self, values: np.ndarray) -> tuple[float, np.ndarray]:
-        found = [part.log_variance(share) for part, share in self.split(values)]
-        return float(np.sum([value for value, _ in found])), np.concatenate(
-            [slope for _, slope in found]
-        )
+        logs = []
+        gradients = []
+        for part, numbers in self.split(values):
+            log, gradient = part.log_variance(numbers)
+            logs.append(log)
+            gradients.append(gradient)
+        return float(np.sum(logs)), np.concatenate(gradients)
 
     def contract_gradient(
         self,
@@ -814,27 +881,28 @@ class Product(OfParts):
         covariance: np.ndarray,
         others: np.ndarray | None = None,
     ) -> np.ndarray:
-        """See `Kernel.contract_gradient`; ``dK / d theta_i = dK_i / d theta_i prod_(l != i)
-        K_l``.
+        """See `Kernel.contract_gradient`.
+
+        ``dK / d theta_i = dK_i / d theta_i prod_(l != i) K_l``.
         """
         x = points if others is None else others
-        found = [part(points, x) for part in self.parts]
-        shares = [weights * _multiply_others(found, i) for i in range(len(found))]
-        gradients = zip(self.parts, shares, found, strict=True)
-        return np.concatenate(
-            [part.contract_gradient(share, points, own, x) for part, share, own in gradients]
-        )
+        covariances = [part(points, x) for part in self.parts]
+        gradients = []
+        for i, part in enumerate(self.parts):
+            weights_of_part = weights * _multiply_others(covariances, i)
+            gradients.append(part.contract_gradient(weights_of_part, points, covariances[i], x))
+        return np.concatenate(gradients)
 
     def input_gradient(self, inputs: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """See `Kernel.input_gradient`; the product rule."""
-        found = [part(inputs, points) for part in self.parts]
-        slopes = [part.input_gradient(inputs, points) for part in self.parts]
-        return np.sum(
-            [_multiply_others(found, i)[:, :, None] * slope for i, slope in enumerate(slopes)],
-            axis=0,
-        )
+        """See `Kernel.input_gradient`; this is the product rule."""
+        covariances = [part(inputs, points) for part in self.parts]
+        terms = []
+        for i, part in enumerate(self.parts):
+            other_factors = _multiply_others(covariances, i)[:, :, None]
+            terms.append(other_factors * part.input_gradient(inputs, points))
+        return np.sum(terms, axis=0)
 
 
 def _multiply_others(factors: list[np.ndarray], i: int) -> np.ndarray:
-    """Product of all factors but the i-th; nothing is divided, since factors may be 0."""
+    """Return the product of all factors but the i-th, without dividing: factors may be 0."""
     return np.prod(factors[:i] + factors[i + 1 :], axis=0)

@@ -1,4 +1,4 @@
-"""Exact Gaussian process: the marginal likelihood of a data set, its gradient and its maximum."""
+"""Exact Gaussian process: marginal likelihood of samples, its gradient, and its maximisation."""
 
 from collections.abc import Callable
 from math import inf
@@ -26,8 +26,11 @@ def log_marginal_likelihood(
     targets: np.ndarray,
     n_given: int = 0,
 ) -> Likelihood:
-    """``log p(y) = -0.5 y' Ky^-1 y - 0.5 log|Ky| - (n/2) log 2 pi`` with ``Ky = K + noise_variance
-    I``.
+    """Return the log marginal likelihood of samples and its gradient.
+
+    With ``Ky = K + noise_variance I``::
+
+        log p(y) = -0.5 y' Ky^-1 y - 0.5 log|Ky| - (n/2) log 2 pi
 
     Gradient with ``W = a a' - Ky^-1``, ``a = Ky^-1 y`` (Rasmussen and Williams, equation 5.9)::
 
@@ -42,8 +45,9 @@ def log_marginal_likelihood(
     inputs : (n, p)
     targets : (n,)
     n_given : int
-        So many of the first samples only condition: ``log p(y_others | y_given) = log p(y) - log
-        p(y_given)``. The leading block of the factor of Ky is the factor of theirs.
+        Number of first samples that are only conditioned on: the result is then ``log p(y_others |
+        y_given) = log p(y) - log p(y_given)``. The leading block of the Cholesky factor of Ky is
+        the factor of the given samples.
 
     Raises
     ------
@@ -61,29 +65,27 @@ def log_marginal_likelihood(
         )
     value, w = _value_and_weights(factor, targets)
     if n_given:
-        given, w_given = _value_and_weights(
-            np.asfortranarray(factor[:n_given, :n_given]), targets[:n_given]
-        )
-        value -= given
+        factor_given = np.asfortranarray(factor[:n_given, :n_given])
+        value_given, w_given = _value_and_weights(factor_given, targets[:n_given])
+        value -= value_given
         w[:n_given, :n_given] -= w_given
-    gradient = [
-        *(0.5 * kernel.contract_gradient(w, inputs, k)),
-        0.5 * noise_variance * np.trace(w),
-    ]
-    return Likelihood(float(value), np.array(gradient))
+    by_kernel = 0.5 * kernel.contract_gradient(w, inputs, k)
+    by_noise = 0.5 * noise_variance * np.trace(w)
+    return Likelihood(float(value), np.append(by_kernel, by_noise))
 
 
 def _value_and_weights(factor: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
-    """``log p(y)`` and W (n, n) of `log_marginal_likelihood` by the factor (n, n) of Ky, lower with
-    zeros above.
+    """Return ``log p(y)`` and W (n, n) of `log_marginal_likelihood`.
+
+    `factor` (n, n) is the lower Cholesky factor of Ky, with zeros above the diagonal.
     """
     a, _ = lapack.dpotrs(factor, targets, lower=1)
-    value = (
-        -0.5 * targets @ a
-        - np.log(np.diag(factor)).sum()
-        - 0.5 * len(targets) * np.log(2.0 * np.pi)
-    )
-    inverse, _ = lapack.dpotri(factor, lower=1)  # its lower half; the zeros above stay
+    data_fit = -0.5 * targets @ a
+    complexity = np.log(np.diag(factor)).sum()
+    constant = 0.5 * len(targets) * np.log(2.0 * np.pi)
+    value = data_fit - complexity - constant
+    # LAPACK fills only the lower half of the inverse; the zeros above the diagonal stay.
+    inverse, _ = lapack.dpotri(factor, lower=1)
     weights = np.outer(a, a)
     weights -= inverse
     inverse[np.arange(len(a)), np.arange(len(a))] = 0.0
@@ -92,7 +94,7 @@ def _value_and_weights(factor: np.ndarray, targets: np.ndarray) -> tuple[float, 
 
 
 class Optimum(NamedTuple):
-    """What a minimisation found."""
+    """Result of a minimisation."""
 
     x: np.ndarray
     cost: float
@@ -102,7 +104,7 @@ class Optimum(NamedTuple):
 
 
 class EvaluationsUsedUp(Exception):
-    """The cost has been evaluated as often as it may be."""
+    """The cost has been evaluated as often as allowed."""
 
 
 def minimise(
@@ -119,33 +121,41 @@ def minimise(
     Parameters
     ----------
     cost : callable
-        Value and gradient (n,) at x (n,).
+        Returns the value and the gradient (n,) at x (n,).
     start : (n,)
         Within the bounds.
     bounds : (n, 2)
     max_iterations : int
-        Line searches; each may evaluate the cost several times.
+        Largest number of line searches; each may evaluate the cost several times.
     max_evaluations : float
-        Never exceeded: the search then ends with the best point so far.
+        Largest number of evaluations of the cost. The search then ends with the best point so far.
     tolerance : float
-        The search ends once an iteration lowers the cost by less than this, relative to its
-        magnitude (at least 1).
+        The search ends once an iteration lowers the cost by less than this, relative to the
+        magnitude of the cost (at least 1).
     """
-    seen: list[tuple[float, np.ndarray]] = []
+    evaluations: list[tuple[float, np.ndarray]] = []
 
-    def count(x: np.ndarray) -> tuple[float, np.ndarray]:
-        if len(seen) >= max_evaluations:
+    def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
+        if len(evaluations) >= max_evaluations:
             raise EvaluationsUsedUp
         value, gradient = cost(x)
-        seen.append((value, x.copy()))
+        evaluations.append((value, x.copy()))
         return value, gradient
 
-    options = {"maxiter": max_iterations, "ftol": tolerance}
     try:
-        result = minimize(count, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        result = minimize(
+            evaluate,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"maxiter": max_iterations, "ftol": tolerance},
+        )
         x = result.x
         value = float(result.fun)
         converged = bool(result.success)
     except EvaluationsUsedUp:
-        (value, x), converged = min(seen, key=lambda pair: pair[0]), False
-    return Optimum(x, value, seen[0][0], converged, len(seen))
+        value, x = min(evaluations, key=lambda value_and_x: value_and_x[0])
+        converged = False
+    cost_at_start, _ = evaluations[0]
+    return Optimum(x, value, cost_at_start, converged, len(evaluations))

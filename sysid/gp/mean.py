@@ -1,4 +1,4 @@
-"""Mean functions: what is subtracted from the target before the GP sees it."""
+"""Mean functions: prior means that are subtracted from the target, so that a GP models the rest."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ from sysid.gp.affine_map import AffineMap
 Array = NDArray[np.float64]
 
 
-# of a central difference, relative to the size of the feature: cube root of the rounding [-]
-STEP = 6e-6
+#: Relative step of a central difference: cube root of the rounding error [-]
+DIFFERENCE_STEP = 6e-6
 
 
 class LinearFit(NamedTuple):
-    """``t = intercept + x @ coefficients``."""
+    """Linear function ``t = intercept + x @ coefficients`` that was fitted to samples."""
 
     coefficients: Array  # (p,), unit of the target per unit of the feature
     intercept: float  # unit of the target
     rank: int  # of the standardised features (n, p)
-    condition: float  # largest over smallest singular value of these; infinite below full rank [-]
+    #: largest over smallest singular value of the standardised features [-], or infinite
+    #: below full rank
+    condition: float
 
 
 def linear_fit(x: Array, t: Array, *, ridge: float = 0.0, intercept: bool = True) -> LinearFit:
-    """Least squares of targets (n,) on features (n, p).
+    """Fit targets (n,) to features (n, p) by least squares.
 
-    Minimises ``mean((t - c - theta' x)^2) + ridge |scale theta|^2``. Below full rank ``|scale
-    theta|`` is the smallest possible: features that do not vary, and directions that the samples do
-    not excite, get no weight.
+    The fit minimises ``mean((t - c - theta' x)^2) + ridge |scale theta|^2``. Below full rank it is
+    the one with the smallest ``|scale theta|``: features that do not vary, and directions that the
+    samples do not excite, get no weight.
 
     Parameters
     ----------
@@ -45,13 +47,13 @@ def linear_fit(x: Array, t: Array, *, ridge: float = 0.0, intercept: bool = True
     ridge
         Penalty on the coefficients of the standardised features, at least 0 [-].
     intercept
-        Whether c is estimated; else c = 0, and features are not centred, but scaled by their root
-        mean square.
+        Whether c is estimated. If not, c = 0, and the features are scaled by their root mean square
+        and not centred.
 
     Raises
     ------
     ValueError
-        A negative or infinite ridge.
+        If the ridge is negative or infinite.
 
     Examples
     --------
@@ -61,20 +63,24 @@ def linear_fit(x: Array, t: Array, *, ridge: float = 0.0, intercept: bool = True
     """
     if not 0 <= ridge < inf:
         raise UserError(f"linear_fit(ridge={ridge!r}): expected a finite number >= 0; change ridge")
-    scaling = AffineMap.fit(x) if intercept else _root_mean_square(x)
+    scaling = AffineMap.fit(x) if intercept else _scale_by_root_mean_square(x)
     z = scaling.transform(x)
-    z[:, list(scaling.constant)] = 0.0  # rounding of a constant explains nothing
+    z[:, list(scaling.constant)] = 0.0  # a constant feature varies by rounding errors only
     mean = float(t.mean()) if intercept else 0.0
     U, s, Vt = np.linalg.svd(z, full_matrices=False)
-    rank = int(np.count_nonzero(s > np.finfo(float).eps * max(z.shape) * s[0]))
+    least_singular_value = np.finfo(float).eps * max(z.shape) * s[0]
+    rank = int(np.count_nonzero(s > least_singular_value))
     kept = s[:rank]
-    weights = Vt[:rank].T @ (kept / (kept**2 + len(t) * ridge) * (U[:, :rank].T @ (t - mean)))
-    theta = weights / scaling.scale
-    condition = float(s[0] / s[-1]) if rank == z.shape[1] else inf
+    filters = kept / (kept**2 + len(t) * ridge)
+    standardised_coefficients = Vt[:rank].T @ (filters * (U[:, :rank].T @ (t - mean)))
+    theta = standardised_coefficients / scaling.scale
+    has_full_rank = rank == z.shape[1]
+    condition = float(s[0] / s[-1]) if has_full_rank else inf
     return LinearFit(theta, mean - float(theta @ scaling.offset), rank, condition)
 
 
-def _root_mean_square(x: Array) -> AffineMap:
+def _scale_by_root_mean_square(x: Array) -> AffineMap:
+    """Return a map that divides each feature by its root mean square."""
     size = np.sqrt(np.mean(x**2, axis=0))
     return AffineMap(np.zeros(x.shape[1]), np.where(size > 0, size, 1.0))
 
@@ -82,9 +88,9 @@ def _root_mean_square(x: Array) -> AffineMap:
 class MeanFunction(ABC):
     """Prior mean m(x) of a target: the Gaussian process describes ``target - m(x)``.
 
-    A frozen dataclass of numbers, so that a model file can name and rebuild it. Features and target
-    are in their own units. What is known beforehand, such as a balance of energy, is a subclass of
-    the user's own:
+    A mean function is a frozen dataclass of numbers, so that a model file can name and rebuild it.
+    Features and target are in their own units. Prior knowledge, such as an energy balance, goes
+    into a subclass:
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -99,38 +105,41 @@ class MeanFunction(ABC):
 
     @abstractmethod
     def __call__(self, regressors: Array) -> Array:
-        """Mean (n,) of the target at regressors (n, p)."""
+        """Return the mean (n,) of the target at regressors (n, p)."""
 
     def gradient(self, regressors: Array) -> Array:
-        """``dm/dx`` (n, p) at regressors (n, p); by central differences unless a mean function
-        knows better.
+        """Return ``dm/dx`` (n, p) at regressors (n, p).
+
+        The default uses central differences; a subclass may override it.
         """
+        n_features = regressors.shape[1]
         slopes = np.empty(regressors.shape)
-        for d in range(regressors.shape[1]):
-            step = STEP * np.maximum(np.abs(regressors[:, d]), 1.0)
-            shift = np.outer(step, np.arange(regressors.shape[1]) == d)
+        for d in range(n_features):
+            step = DIFFERENCE_STEP * np.maximum(np.abs(regressors[:, d]), 1.0)
+            shift = np.outer(step, np.arange(n_features) == d)
             above = regressors + shift
             below = regressors - shift
             slopes[:, d] = (self(above) - self(below)) / (above[:, d] - below[:, d])
         return slopes
 
     def fitted(self, regressors: Array, targets: Array) -> MeanFunction:
-        """Mean function of this kind for training samples (n, p), (n,); itself if nothing of it is
-        estimated.
+        """Return a mean function of this kind, fitted to training samples (n, p), (n,).
+
+        It is the same object if nothing is estimated.
         """
         return self
 
     def fitted_to_record(self, regressors: Array, targets: Array) -> MeanFunction:
-        """Mean function for all samples (n, p), (n,) of a record that is known as a whole."""
+        """Return a mean function fitted to all samples (n, p), (n,) of a whole record."""
         return self.fitted(regressors, targets)
 
     def check(self, n_features: int) -> None:
-        """Refuse a number of features that this mean function does not fit, by evaluating it.
+        """Raise UserError unless this mean function can be evaluated for `n_features` features.
 
         Raises
         ------
         ValueError
-            If it does not give one number per regressor.
+            If it needs more features, or does not return one number per regressor.
         """
         try:
             shape = np.shape(self(np.zeros((2, n_features))))
@@ -140,26 +149,27 @@ class MeanFunction(ABC):
             ) from error
         if shape != (2,):
             raise UserError(
-                f"{self}: expected a mean (n,) of regressors (n, {n_features}), got {shape} for n = 2"
+                f"{self}: expected a mean (n,) of regressors (n, {n_features}), got {shape} for "
+                "n = 2"
             )
 
 
 @dataclass(frozen=True)
 class ZeroMean(MeanFunction):
-    """``m(x) = 0``: the target is taken as it is."""
+    """``m(x) = 0``: the target is not changed."""
 
     def __call__(self, regressors: Array) -> Array:
-        """Zeros (n,)."""
+        """Return zeros (n,)."""
         return np.zeros(len(regressors))
 
     def gradient(self, regressors: Array) -> Array:
-        """Zeros (n, p)."""
+        """Return zeros (n, p)."""
         return np.zeros(regressors.shape)
 
 
 @dataclass(frozen=True)
 class ConstantMean(MeanFunction):
-    """``m(x) = value``; fitted, it is the mean of the training targets, as the paper centres them.
+    """``m(x) = value``; a fit takes the mean of the training targets, as the paper does.
 
     Examples
     --------
@@ -176,28 +186,27 @@ class ConstantMean(MeanFunction):
 
     def __call__(self, regressors: Array) -> Array:
         """Return the value for every row (n,)."""
-        return (
-            np.zeros(len(regressors)) + self.value
-        )  # numpy.full takes twice as long for the one row of a live sample
+        # numpy.full takes twice as long for the single row of a live sample.
+        return np.zeros(len(regressors)) + self.value
 
     def gradient(self, regressors: Array) -> Array:
-        """Zeros (n, p)."""
+        """Return zeros (n, p)."""
         return np.zeros(regressors.shape)
 
     def fitted(self, regressors: Array, targets: Array) -> ConstantMean:
-        """Return a constant mean function at the mean of the targets."""
+        """Return a constant mean function whose value is the mean of the targets."""
         return ConstantMean(float(targets.mean()))
 
 
 @dataclass(frozen=True)
 class AutomaticMean(ConstantMean):
-    """A linear trend on a record that is known as a whole, if it helps; on a stream the mean of the
-    first samples.
+    """Linear trend on a record that is known as a whole, if it helps; otherwise a constant.
 
-    The first samples of a stream cover a small part of what it will visit: a trend of theirs leads
-    astray. On a record the linear model of all samples is what a Gaussian process must beat, and
-    what it starts from. It helps if it lowers the mean squared error, each estimated for new
-    samples by the factor ``(n + p) / (n - p)`` of p coefficients.
+    On a stream it is the mean of the first samples. They cover only a small part of the region that
+    the stream visits later, so that their trend would be misleading. On a record, a Gaussian
+    process must predict better than the linear model of all samples, and starts from it. The linear
+    model helps if it lowers the mean squared error. The error that p coefficients have on new
+    samples is estimated by the factor ``(n + p) / (n - p)``.
 
     Examples
     --------
@@ -211,21 +220,19 @@ class AutomaticMean(ConstantMean):
         if n <= p + 1:
             return self.fitted(regressors, targets)
         linear = LinearMean().fitted(regressors, targets)
-        left = np.mean((targets - linear(regressors)) ** 2)
-        return (
-            linear
-            if left * (n + p) / (n - p) < np.var(targets)
-            else self.fitted(regressors, targets)
-        )
+        mean_squared_error = np.mean((targets - linear(regressors)) ** 2)
+        if mean_squared_error * (n + p) / (n - p) < np.var(targets):
+            return linear
+        return self.fitted(regressors, targets)
 
 
 @dataclass(frozen=True)
 class LinearMean(MeanFunction):
-    """``m(x) = intercept + coefficients' x``: on the lags of a NARX, a linear ARX model.
+    """``m(x) = intercept + coefficients' x``; on the lags of a NARX, this is a linear ARX model.
 
-    The Gaussian process then describes what the linear model leaves. Coefficients that are given
-    stay; without any they are fitted by least squares on the training samples. Either way they
-    count as certain; a `sysid.Linear` kernel integrates them out instead.
+    The Gaussian process then describes what the linear model does not explain. Given coefficients
+    are kept; without any, they are fitted by least squares on the training samples. In both cases
+    they count as certain. A `sysid.Linear` kernel integrates the coefficients out instead.
 
     Examples
     --------
@@ -234,39 +241,39 @@ class LinearMean(MeanFunction):
     array([21.])
     """
 
-    coefficients: Sequence[
-        float
-    ] = ()  # target unit per unit of the feature; empty: not yet estimated, zeros
+    #: target unit per unit of the feature; empty: not estimated yet, zeros
+    coefficients: Sequence[float] = ()
     intercept: float = 0.0  # target unit
     ridge: float = 0.0  # penalty on the coefficients of the standardised features [-]
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self,
-            "coefficients",
-            listed_numbers(self.coefficients, "LinearMean: coefficients"),
-        )
+        coefficients = listed_numbers(self.coefficients, "LinearMean: coefficients")
+        object.__setattr__(self, "coefficients", coefficients)
         object.__setattr__(self, "intercept", float(self.intercept))
         if not np.isfinite([*self.coefficients, self.intercept]).all():
             raise UserError(
-                f"LinearMean: expected finite numbers, got {self.coefficients} and {self.intercept}"
+                "LinearMean: coefficients and intercept must be finite numbers, got "
+                f"{self.coefficients} and {self.intercept}"
             )
         if not 0 <= self.ridge < inf:
             raise UserError(f"LinearMean: ridge must be a finite number >= 0, got {self.ridge!r}")
 
     def __call__(self, regressors: Array) -> Array:
-        """``intercept + coefficients' x``, (n,)."""
+        """Return ``intercept + coefficients' x`` (n,)."""
         if not self.coefficients:
             return np.full(len(regressors), self.intercept)
         return np.asarray(self.intercept + (regressors * np.asarray(self.coefficients)).sum(axis=1))
 
     def gradient(self, regressors: Array) -> Array:
         """Return the coefficients for every row (n, p)."""
-        return np.full(regressors.shape, self.coefficients or 0.0)
+        if not self.coefficients:
+            return np.full(regressors.shape, 0.0)
+        return np.full(regressors.shape, self.coefficients)
 
     def fitted(self, regressors: Array, targets: Array) -> LinearMean:
-        """Least squares with intercept on the samples (n, p), (n,), see `linear_fit`; given
-        coefficients stay.
+        """Return this mean if coefficients are given, else the least squares fit with intercept.
+
+        The samples are (n, p), (n,); see `linear_fit`.
         """
         if self.coefficients:
             return self
@@ -274,8 +281,9 @@ class LinearMean(MeanFunction):
         return LinearMean(fit.coefficients.tolist(), fit.intercept, self.ridge)
 
     def check(self, n_features: int) -> None:
-        """Refuse another number of features than of coefficients."""
+        """Raise UserError unless there is one coefficient per feature, or none."""
         if self.coefficients and len(self.coefficients) != n_features:
             raise UserError(
-                f"LinearMean: expected {n_features} coefficients, one per feature, got {len(self.coefficients)}"
+                f"LinearMean: expected {n_features} coefficients, one per feature, "
+                f"got {len(self.coefficients)}"
             )

@@ -1,5 +1,6 @@
-"""Sparse Gaussian processes: the batch baselines VFE and FITC, and the bound that adaptive training
-maximises.
+"""Sparse Gaussian processes: VFE and FITC.
+
+Both are batch baselines. Adaptive training maximises the VFE bound.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,17 +26,32 @@ from sysid.errors import UserError, UserTypeError
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Kernel, SquaredExponential, Stationary
 from sysid.gp.marginal_likelihood import Likelihood
-from sysid.gp.training import MarginalLikelihoodProblem, MaximumLikelihood
+from sysid.gp.training import (
+    COST_IF_NOT_POSITIVE_DEFINITE,
+    Hyperparameters,
+    MarginalLikelihoodProblem,
+    MaximumLikelihood,
+)
 
-#: covariances of samples and inducing points that an evaluation keeps between its two passes, 16 byte each
-MOST_KEPT = 2_000_000
+#: Largest number of covariances between samples and inducing points that an evaluation keeps from
+#: its first pass over the data for its second. Each takes 16 byte.
+MAX_KEPT_COVARIANCES = 2_000_000
+
+#: Training of the exact GP, on some of the samples, that gives the first hyper-parameters.
+EXACT_GP_TRAINING = MaximumLikelihood(n_initial=500, restarts=3)
+
+#: Iterations of k-means, which places the inducing points before they are trained.
+N_KMEANS_ITERATIONS = 10
+
+#: Last iterations of L-BFGS-B whose total gain is compared with the tolerance.
+N_GAIN_ITERATIONS = 10
 
 
 class Approximation(Enum):
-    """What becomes of the prior variance ``d_i`` of a sample that the inducing points do not
-    explain.
+    """Treatment of the prior variance ``d_i`` of a sample that the inducing points do not explain.
 
-    The value is its share ``alpha`` that counts as noise of that sample; the rest is a penalty.
+    The value is the fraction ``alpha`` of it that counts as noise of that sample; the rest is a
+    penalty.
 
     References
     ----------
@@ -51,12 +67,10 @@ class SparseLikelihood(NamedTuple):
     """(Approximate) log marginal likelihood and its gradient."""
 
     value: float
-    gradient: (
-        np.ndarray
-    )  # (q + 1,) with respect to (log kernel hyper-parameters, log noise variance)
-    point_gradient: (
-        np.ndarray | None
-    )  # (M, p) with respect to the inducing points, of a stationary kernel
+    #: (q + 1,) with respect to (log kernel hyper-parameters, log noise variance)
+    gradient: np.ndarray
+    #: (M, p) with respect to the inducing points; None if the kernel is not stationary
+    point_gradient: np.ndarray | None
 
 
 class Posterior(NamedTuple):
@@ -69,7 +83,7 @@ class Posterior(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Quantities of some samples."""
+    """Covariances of b samples with the M inducing points, and what follows from them."""
 
     rows: slice
     inputs: np.ndarray  # (b, p)
@@ -79,58 +93,72 @@ class _Block(NamedTuple):
     noise: np.ndarray  # (b,) noise_variance + alpha d
 
 
-class _Gradient:
-    """Sum of the derivatives of the objective F through covariances of the inducing points with
-    others.
+class _CovarianceGradient:
+    """Derivatives of the objective F that pass through covariances of the inducing points.
+
+    They are sums over all covariances that were added.
     """
 
     def __init__(self, kernel: Kernel, points: np.ndarray) -> None:
         self.kernel = kernel
         self.points = points
-        self.along = np.zeros(
-            len(kernel.hyperparameter_names)
-        )  # (q,) with respect to the log hyper-parameters
-        self._pull = np.zeros(points.shape)  # (M, p) to the points, where the kernel is stationary
+        #: (q,) with respect to the log hyper-parameters
+        self.by_hyperparameters = np.zeros(len(kernel.hyperparameter_names))
+        self._by_points = np.zeros(points.shape)
 
     def add(
         self,
         weights: np.ndarray,
         others: np.ndarray,
         covariance: np.ndarray,
-        times: float = 1.0,
+        point_factor: float = 1.0,
     ) -> None:
-        """Add what the derivative `weights` (M, b) with respect to this covariance says; `times`
-        for the points.
+        """Add the contribution of one covariance of the points with other points.
+
+        Parameters
+        ----------
+        weights : (M, b)
+            Derivative of F with respect to this covariance.
+        others : (b, p)
+        covariance : (M, b)
+        point_factor : float
+            Multiplies the derivative with respect to the points.
         """
-        self.along += self.kernel.contract_gradient(weights, self.points, covariance, others)
+        self.by_hyperparameters += self.kernel.contract_gradient(
+            weights, self.points, covariance, others
+        )
         if isinstance(self.kernel, Stationary):
-            self._pull += times * self.kernel.point_gradient(
+            self._by_points += point_factor * self.kernel.point_gradient(
                 weights, self.points, covariance, others
             )
 
     @property
-    def pull(self) -> np.ndarray | None:
+    def by_points(self) -> np.ndarray | None:
         """Derivative with respect to the points (M, p); None if the kernel is not stationary."""
-        return self._pull if isinstance(self.kernel, Stationary) else None
+        return self._by_points if isinstance(self.kernel, Stationary) else None
 
 
-#: derivatives of the objective F: ``-2 L' dF/dKuu L`` (M, M), ``dF/dk(x_i, x_i)`` (n,) and ``dF/d noise_variance``
-_Slopes = tuple[np.ndarray, np.ndarray, float]
+class _Slopes(NamedTuple):
+    """Derivatives of the objective F with respect to everything but k(Z, X)."""
+
+    by_point_covariance: np.ndarray  # (M, M) -2 L' dF/dKuu L
+    by_variances: np.ndarray  # (n,) dF/dk(x_i, x_i)
+    by_noise: float  # dF/d noise_variance
 
 
 @dataclass(frozen=True, eq=False)
 class InducingPoints:
-    """Prior of a sparse GP: M inducing points stand for the data.
+    """Prior of a sparse GP, in which M inducing points represent the data.
 
-    With ``Kuu = k(Z, Z) + jitter variance I = L L'``, ``V = L^-1 k(Z, X)``, ``d = diag(k(X, X) -
-    V'V)``::
+    With ``Kuu = k(Z, Z) + jitter variance I = L L'``, ``V = L^-1 k(Z, X)`` and
+    ``d = diag(k(X, X) - V'V)``::
 
         log p(y) ~ log N(y; 0, V'V + D) - (1 - alpha) / (2 noise_variance) sum_i d_i
         D = diag(noise_variance + alpha d),   alpha = 0 (VFE), 1 (FITC)
 
-    VFE is a lower bound of the exact log marginal likelihood. Data are visited in blocks, whitened
-    by L: memory O(M^2 + M block_size), beside what a gradient keeps of few samples (`MOST_KEPT`);
-    time O(n M^2).
+    VFE is a lower bound of the exact log marginal likelihood. Data are processed in blocks, which
+    are whitened by L. Memory is O(M^2 + M block_size), plus the covariances that a gradient keeps
+    if there are few samples (`MAX_KEPT_COVARIANCES`). Time is O(n M^2).
 
     Parameters
     ----------
@@ -142,15 +170,16 @@ class InducingPoints:
     approximation : Approximation
     jitter : float
         Relative to the mean prior variance of the points. The inducing values are then those of f
-        plus noise of that variance: VFE stays a bound, nothing else is touched. Smooth kernels make
-        k(Z, Z) singular in double precision without it; 0 is for well separated points.
+        plus noise of that variance: VFE remains a bound, and nothing else changes. Smooth kernels
+        make k(Z, Z) singular in double precision without it. Use 0 for well separated points only.
     block_size : int
-        Samples at a time.
+        Number of samples that are processed together.
 
     Raises
     ------
     ValueError, TypeError
-        No points, features that are not those of the kernel, values out of range, another kernel.
+        If there are no points, their features are not those of the kernel, a value is out of range,
+        or the kernel is a prototype.
     """
 
     kernel: Kernel
@@ -163,7 +192,8 @@ class InducingPoints:
     def __post_init__(self) -> None:
         if not isinstance(self.kernel, Kernel) or self.kernel.is_prototype:
             raise UserTypeError(
-                f"InducingPoints: kernel must be a kernel with hyper-parameters, got {self.kernel!r}"
+                "InducingPoints: kernel must be a kernel with hyper-parameters, "
+                f"got {self.kernel!r}"
             )
         points = matrix(self.points, self.kernel.n_features, "InducingPoints: points").copy()
         points.setflags(write=False)
@@ -172,16 +202,18 @@ class InducingPoints:
             raise UserError("InducingPoints: points must have at least 1 row, got 0")
         if not 0 < self.noise_variance < np.inf:
             raise UserError(
-                f"InducingPoints: noise_variance must be positive and finite, got {self.noise_variance}"
+                "InducingPoints: noise_variance must be positive and finite, "
+                f"got {self.noise_variance}"
             )
         if not 0 <= self.jitter < 1:
             raise UserError(
-                f"InducingPoints: jitter must be from 0 to below 1, got {self.jitter}; 1e-8 is usual"
+                f"InducingPoints: jitter must be from 0 to below 1, got {self.jitter}; "
+                "1e-8 is usual"
             )
         check_counts(self, block_size=1)
 
     def posterior(self, inputs: ArrayLike, targets: ArrayLike) -> Posterior:
-        """Posterior of the inducing values and (approximate) log marginal likelihood.
+        """Return the posterior, with the (approximate) log marginal likelihood.
 
         With ``B = I + V D^-1 V' = C C'``, ``w = B^-1 V D^-1 y``::
 
@@ -191,12 +223,12 @@ class InducingPoints:
         ----------
         inputs : (n, p)
         targets : (n,)
-            Of zero mean a priori: centre them first.
+            Of zero mean a priori: subtract their mean first.
 
         Raises
         ------
         ValueError
-            Shapes that do not fit, no samples, values that are not finite.
+            If shapes do not fit, there are no samples, or values are not finite.
         sysid.arrays.NotPositiveDefiniteError
             If Kuu is not positive definite in double precision.
         """
@@ -205,122 +237,154 @@ class InducingPoints:
         return self._condition(whitening, self.blocks(whitening, x), y)
 
     def _whitening(self) -> np.ndarray:
-        """``L^-1`` (M, M), lower."""
+        """Return ``L^-1`` (M, M), lower triangular."""
         kuu = self.kernel(self.points, self.points)
         kuu[np.diag_indices_from(kuu)] += self.jitter * np.mean(self.kernel.diagonal(self.points))
-        factor = _cholesky(
-            kuu, f"covariance of {len(kuu)} inducing points with jitter {self.jitter:g}"
-        )
-        return np.asarray(lapack.dtrtri(factor, lower=1)[0])
+        name = f"covariance of {len(kuu)} inducing points with jitter {self.jitter:g}"
+        inverse, _ = lapack.dtrtri(_cholesky(kuu, name), lower=1)
+        return np.asarray(inverse)
 
     def _condition(
         self, whitening: np.ndarray, blocks: Iterable[_Block], y: np.ndarray
     ) -> Posterior:
+        """Return the posterior given targets y (n,) of the samples in these blocks."""
         B = np.eye(len(whitening))
         projected = np.zeros(len(whitening))
+        penalty_fraction = 1.0 - self.approximation.value
         terms = len(y) * np.log(2.0 * np.pi)
         for block in blocks:
+            targets = y[block.rows]
             scaled = block.whitened / np.sqrt(block.noise)
-            B += scaled @ scaled.T  # numpy sees the symmetry
-            projected += block.whitened @ (y[block.rows] / block.noise)
-            terms += np.log(block.noise).sum() + (y[block.rows] ** 2 / block.noise).sum()
-            terms += (1.0 - self.approximation.value) * block.residual.sum() / self.noise_variance
+            B += scaled @ scaled.T  # NumPy uses the symmetry of this product
+            projected += block.whitened @ (targets / block.noise)
+            terms += np.log(block.noise).sum() + (targets**2 / block.noise).sum()
+            terms += penalty_fraction * block.residual.sum() / self.noise_variance
         C = _cholesky(B, "posterior precision")
         half = solve_triangular(C, projected, lower=True, check_finite=False)
         terms += 2.0 * np.log(np.diag(C)).sum() - half @ half
         weights = solve_triangular(C, half, lower=True, trans=1, check_finite=False)
-        return Posterior(whitening, C, weights, -0.5 * terms)
+        return Posterior(
+            whitening=whitening,
+            precision_factor=C,
+            weights=weights,
+            log_likelihood=-0.5 * terms,
+        )
 
     def log_likelihood(self, inputs: ArrayLike, targets: ArrayLike) -> SparseLikelihood:
-        """(Approximate) log marginal likelihood with its gradient, in two passes over the data.
+        """Return the (approximate) log marginal likelihood with its gradient.
 
-        With ``b = (V'V + D)^-1 y``, ``g = diag(b b' - (V'V + D)^-1) / 2`` and the derivative
-        ``h = alpha g - (1 - alpha) / (2 noise_variance)`` with respect to d::
+        This takes two passes over the data. With ``b = (V'V + D)^-1 y``,
+        ``g = diag(b b' - (V'V + D)^-1) / 2`` and the derivative with respect to d,
+        ``h = alpha g - (1 - alpha) / (2 noise_variance)``::
 
             d/dKuf = L^-T (w b' - B^-1 V D^-1 - 2 V diag(h))
             d/dKuu = -L^-T (w w' - I + B^-1 - 2 V diag(h) V') L^-1 / 2
-            d/dk(x_i, x_i) = h_i,   d/d noise_variance = sum_i g_i + (1 - alpha) / (2
-            noise_variance^2) sum_i d_i
+            d/dk(x_i, x_i) = h_i
+            d/d noise_variance = sum_i g_i + (1 - alpha) / (2 noise_variance^2) sum_i d_i
 
         Parameters and errors are those of `posterior`.
         """
         x, y = self._samples(inputs, targets)
         whitening = self._whitening()
-        kept = [*self.blocks(whitening, x)] if len(x) * len(self.points) <= MOST_KEPT else None
-        p = self._condition(whitening, kept or self.blocks(whitening, x), y)
-        slopes = self._fitc if self.approximation is Approximation.fitc else self._vfe
-        gradient = _Gradient(self.kernel, self.points)
-        prior, variance, noise = slopes(p, kept or self.blocks(whitening, x), y, gradient)
-        derivative = (
-            -0.5 * p.whitening.T @ prior @ p.whitening
-        )  # dF/dKuu, in which every point stands twice
-        gradient.add(derivative, self.points, self.kernel(self.points, self.points), times=2.0)
-        gradient.along += self.kernel.diagonal_gradient(variance, x)
-        jitter = np.full(len(self.points), self.jitter * np.trace(derivative) / len(self.points))
-        gradient.along += self.kernel.diagonal_gradient(
-            jitter, self.points
-        )  # which follows the variances
+        first_pass, second_pass = self._blocks_twice(whitening, x)
+        posterior = self._condition(whitening, first_pass, y)
+        gradient = _CovarianceGradient(self.kernel, self.points)
+        if self.approximation is Approximation.fitc:
+            slopes = self._fitc_slopes(posterior, second_pass, y, gradient)
+        else:
+            slopes = self._vfe_slopes(posterior, second_pass, y, gradient)
+        by_kuu = -0.5 * whitening.T @ slopes.by_point_covariance @ whitening
+        # Every point occurs twice in Kuu, as a row and as a column.
+        kuu = self.kernel(self.points, self.points)
+        gradient.add(by_kuu, self.points, kuu, point_factor=2.0)
+        by_hyperparameters = gradient.by_hyperparameters
+        by_hyperparameters += self.kernel.diagonal_gradient(slopes.by_variances, x)
+        # The jitter is proportional to the prior variances of the points.
+        n_points = len(self.points)
+        by_point_variances = np.full(n_points, self.jitter * np.trace(by_kuu) / n_points)
+        by_hyperparameters += self.kernel.diagonal_gradient(by_point_variances, self.points)
         return SparseLikelihood(
-            p.log_likelihood,
-            np.append(gradient.along, self.noise_variance * noise),
-            gradient.pull,
+            value=posterior.log_likelihood,
+            gradient=np.append(by_hyperparameters, self.noise_variance * slopes.by_noise),
+            point_gradient=gradient.by_points,
         )
 
-    def _vfe(
-        self, p: Posterior, blocks: Iterable[_Block], y: np.ndarray, gradient: _Gradient
+    def _blocks_twice(
+        self, whitening: np.ndarray, x: np.ndarray
+    ) -> tuple[Iterable[_Block], Iterable[_Block]]:
+        """Return the blocks of x (n, p) for a first and a second pass, from memory if they fit."""
+        if len(x) * len(self.points) <= MAX_KEPT_COVARIANCES:
+            kept = list(self.blocks(whitening, x))
+            return kept, kept
+        return self.blocks(whitening, x), self.blocks(whitening, x)
+
+    def _vfe_slopes(
+        self,
+        posterior: Posterior,
+        blocks: Iterable[_Block],
+        y: np.ndarray,
+        gradient: _CovarianceGradient,
     ) -> _Slopes:
-        """With ``D = noise_variance I`` all sums over products of V follow from ``V V' =
-        noise_variance (B - I)``.
+        """Return the slopes of VFE, and add the derivatives through k(Z, X) to `gradient`.
+
+        Because of ``D = noise_variance I``, all sums over products of V follow from
+        ``V V' = noise_variance (B - I)``.
         """
         s2 = self.noise_variance
-        eye = np.eye(len(p.weights))
-        inverse = _inverse(p.precision_factor)
-        mixing = p.whitening.T @ (eye - inverse) / s2
-        weights = p.weights @ p.whitening
-        noise = 0.5 * (len(eye) - np.trace(inverse) - len(y)) / s2
+        w = posterior.weights
+        C = posterior.precision_factor
+        eye = np.eye(len(w))
+        inverse = _inverse(C)
+        mixing = posterior.whitening.T @ (eye - inverse) / s2
+        weights = w @ posterior.whitening
+        by_noise = 0.5 * (len(eye) - np.trace(inverse) - len(y)) / s2
         for block in blocks:
-            b = (y[block.rows] - p.weights @ block.whitened) / s2
+            b = (y[block.rows] - w @ block.whitened) / s2
             by_cross = mixing @ block.whitened
             by_cross += np.outer(weights, b)
             gradient.add(by_cross, block.inputs, block.cross)
-            noise += 0.5 * (b @ b + block.residual.sum() / s2**2)
-        prior = (
-            np.outer(p.weights, p.weights)
-            - 2.0 * eye
-            + inverse
-            + p.precision_factor @ p.precision_factor.T
+            by_noise += 0.5 * (b @ b + block.residual.sum() / s2**2)
+        return _Slopes(
+            by_point_covariance=np.outer(w, w) - 2.0 * eye + inverse + C @ C.T,
+            by_variances=np.full(len(y), -0.5 / s2),
+            by_noise=by_noise,
         )
-        return prior, np.full(len(y), -0.5 / s2), noise
 
-    def _fitc(
-        self, p: Posterior, blocks: Iterable[_Block], y: np.ndarray, gradient: _Gradient
+    def _fitc_slopes(
+        self,
+        posterior: Posterior,
+        blocks: Iterable[_Block],
+        y: np.ndarray,
+        gradient: _CovarianceGradient,
     ) -> _Slopes:
-        """``h = g`` differs from sample to sample."""
-        inverse = _inverse(p.precision_factor)
-        slopes = np.empty(len(y))
-        prior = np.outer(p.weights, p.weights) - np.eye(len(inverse)) + inverse
+        """Return the slopes of FITC, and add the derivatives through k(Z, X) to `gradient`.
+
+        Here ``h = g``, which differs from sample to sample.
+        """
+        w = posterior.weights
+        inverse = _inverse(posterior.precision_factor)
+        by_point_covariance = np.outer(w, w) - np.eye(len(inverse)) + inverse
+        by_variances = np.empty(len(y))
         for block in blocks:
             v = block.whitened
             d = block.noise
             solved = inverse @ v
-            b = (y[block.rows] - p.weights @ v) / d
+            b = (y[block.rows] - w @ v) / d
             g = 0.5 * (b * b - 1.0 / d + np.einsum("ij,ij->j", v, solved) / d**2)
-            pushed = v * (2.0 * g)
-            prior -= pushed @ v.T
+            minus_by_whitened = v * (2.0 * g)
+            by_point_covariance -= minus_by_whitened @ v.T
             solved /= d
-            pushed += solved
-            pushed -= np.outer(p.weights, b)
-            gradient.add(
-                _product(p.whitening, -pushed, transposed=True),
-                block.inputs,
-                block.cross,
-            )
-            slopes[block.rows] = g
-        return prior, slopes, float(slopes.sum())
+            minus_by_whitened += solved
+            minus_by_whitened -= np.outer(w, b)
+            by_cross = _product(posterior.whitening, -minus_by_whitened, transposed=True)
+            gradient.add(by_cross, block.inputs, block.cross)
+            by_variances[block.rows] = g
+        return _Slopes(by_point_covariance, by_variances, float(by_variances.sum()))
 
     def blocks(self, whitening: np.ndarray, inputs: np.ndarray) -> Iterator[_Block]:
-        """Covariances with the inducing points, whitened by ``L^-1``, block after block of the
-        inputs (n, p).
+        """Yield the covariances of the inducing points with one block of the inputs at a time.
+
+        The inputs have shape (n, p); `whitening` is ``L^-1``.
         """
         variances = self.kernel.diagonal(inputs)
         for start in range(0, len(inputs), self.block_size):
@@ -332,6 +396,7 @@ class InducingPoints:
             yield _Block(rows, inputs[rows], cross, v, residual, noise)
 
     def _samples(self, inputs: ArrayLike, targets: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """Return the samples as arrays (n, p) and (n,), with n >= 1."""
         x = matrix(inputs, self.kernel.n_features, "inputs")
         if len(x) == 0:
             raise UserError("InducingPoints: inputs must have at least 1 sample, got 0")
@@ -339,17 +404,18 @@ class InducingPoints:
 
 
 def _product(lower: np.ndarray, block: np.ndarray, *, transposed: bool = False) -> np.ndarray:
-    """Lower triangular matrix (M, M), or its transpose, times a row-major block (M, b)."""
+    """Return a lower triangular matrix (M, M), or its transpose, times a row-major block (M, b)."""
     return blas.dtrmm(1.0, lower, block.T, side=1, lower=1, trans_a=not transposed).T
 
 
 def _inverse(factor: np.ndarray) -> np.ndarray:
-    """``(C C')^-1`` of a lower factor C."""
+    """Return ``(C C')^-1`` of a lower triangular factor C."""
     root = lapack.dtrtri(factor, lower=1)[0]
     return root.T @ root
 
 
 def _cholesky(a: np.ndarray, name: str) -> np.ndarray:
+    """Return the lower Cholesky factor of a."""
     factor, status = lapack.dpotrf(a, lower=1, clean=1)
     if status != 0:
         raise NotPositiveDefiniteError(
@@ -358,22 +424,12 @@ def _cholesky(a: np.ndarray, name: str) -> np.ndarray:
     return factor
 
 
-START = MaximumLikelihood(n_initial=500, restarts=3)  # exact GP on some of the samples
-
-
-LLOYD_STEPS = 10  # of k-means, before the inducing points are trained
-
-
-GAIN_STEPS = 10  # iterations whose common gain is judged
-
-
 @dataclass(frozen=True, eq=False)
 class VariationalProblem(MarginalLikelihoodProblem):
-    """The same for a model that has `points` alone: the likelihood of all samples by VFE, with
-    these points.
+    """Marginal likelihood problem of a model that keeps only `points` of its samples.
 
-    What the points cannot represent counts as noise, so that the hyper-parameters are those that
-    serve the model.
+    The likelihood of all samples is that of VFE with these points. What the points cannot represent
+    counts as noise. The hyper-parameters are therefore those that suit the model.
     """
 
     points: np.ndarray = field(kw_only=True)  # (M, p), in the scales of the inputs
@@ -386,31 +442,31 @@ class VariationalProblem(MarginalLikelihoodProblem):
         targets: np.ndarray,
         points: np.ndarray | None = None,
     ) -> Self:
-        """Problem of inputs (n, p), centred targets (n,) and points (M, p); None: the inputs are
-        the points.
+        """Return the problem of inputs (n, p), centred targets (n,) and points (M, p).
+
+        Without points, the inputs are the points.
         """
-        plain = MarginalLikelihoodProblem.of(settings, inputs, targets)
+        exact = MarginalLikelihoodProblem.of(settings, inputs, targets)
         points = inputs if points is None else points
-        return cls(plain.settings, plain.inputs, plain.targets, plain.expected, points=points)
+        return cls(exact.settings, exact.inputs, exact.targets, exact.expected, points=points)
 
     def log_density(self, kernel: Kernel, noise_variance: float) -> Likelihood:
-        """VFE with its gradient; `n_given` has no effect."""
-        found = InducingPoints(kernel, noise_variance, self.points).log_likelihood(
-            self.inputs, self.targets
-        )
-        return Likelihood(found.value, found.gradient)
+        """Return the VFE bound and its gradient; `n_given` has no effect."""
+        inducing = InducingPoints(kernel, noise_variance, self.points)
+        likelihood = inducing.log_likelihood(self.inputs, self.targets)
+        return Likelihood(likelihood.value, likelihood.gradient)
 
 
 @dataclass(frozen=True, eq=False)
 class SparseGP:
-    """Sparse GP that has seen its data; ``y = f(x) + e``, ``f`` of zero mean.
+    """Sparse GP that has learned its data: ``y = f(x) + e``, where ``f`` has zero mean a priori.
 
     With the names of `InducingPoints` and ``v = L^-1 k(Z, x)``::
 
         mean = v'w,   latent variance = k(x, x) - v'v + v' B^-1 v
 
     (Quinonero-Candela and Rasmussen, A unifying view of sparse approximate Gaussian process
-    regression, JMLR 2005). Its memory is two M x M factors; a prediction costs O(M^2).
+    regression, JMLR 2005). It stores two M x M factors; a prediction costs O(M^2).
 
     Examples
     --------
@@ -426,12 +482,14 @@ class SparseGP:
 
     @classmethod
     def condition(cls, prior: InducingPoints, inputs: ArrayLike, targets: ArrayLike) -> Self:
-        """Learn from inputs (n, p) and centred targets (n,), with the hyper-parameters as they are.
+        """Return the sparse GP that has learned inputs (n, p) and centred targets (n,).
+
+        The hyper-parameters and inducing points of the prior do not change.
 
         Raises
         ------
         ValueError, sysid.arrays.NotPositiveDefiniteError
-            As `InducingPoints.posterior`.
+            Under the conditions of `InducingPoints.posterior`.
         """
         return cls(prior, prior.posterior(inputs, targets))
 
@@ -441,42 +499,47 @@ class SparseGP:
         return self.prior.noise_variance
 
     def predict(self, inputs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Posterior mean (m,) and latent variance (m,) at inputs (m, p).
+        """Return the posterior mean (m,) and the latent variance (m,) at inputs (m, p).
 
         Add `noise_variance` for the variance of a measured target.
 
         Raises
         ------
         ValueError
-            Inputs of another shape, or that are not finite.
+            If inputs have another shape, or are not finite.
 
         Warns
         -----
         RuntimeWarning
-            If rounding put variances below 0; they are set to 0.
+            If rounding made variances negative; they are set to 0.
         """
         x = matrix(inputs, self.prior.kernel.n_features, "inputs")
         mean = np.empty(len(x))
         variance = np.empty(len(x))
-        root = self.posterior.precision_factor
+        C = self.posterior.precision_factor
         for block in self.prior.blocks(self.posterior.whitening, x):
-            half = blas.dtrsm(1.0, root, block.whitened.T, side=1, lower=1, trans_a=1)  # (b, M)
+            half = blas.dtrsm(1.0, C, block.whitened.T, side=1, lower=1, trans_a=1)  # (b, M)
             mean[block.rows] = self.posterior.weights @ block.whitened
             variance[block.rows] = block.residual + np.einsum("ij,ij->i", half, half)
-        if clipped := int((variance < 0).sum()):
-            text = f"SparseGP: {clipped} of {len(x)} variances were below 0 by rounding and are set to 0; raise jitter"
-            warn(text, RuntimeWarning, stacklevel=2)
+        n_negative = int((variance < 0).sum())
+        if n_negative > 0:
+            warn(
+                f"SparseGP: {n_negative} of {len(x)} variances were below 0 by rounding and are "
+                "set to 0; raise jitter",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return mean, np.maximum(variance, 0.0)
 
 
 class SparseFit(NamedTuple):
-    """What a training of a sparse GP returns."""
+    """Result of the training of a sparse GP."""
 
     model: SparseGP
     objective: float  # VFE: lower bound of the log marginal likelihood; FITC: its approximation
     n_iterations: int
     converged: bool
-    seconds: float  # wall time of everything
+    seconds: float  # wall time of the whole training
     warnings: tuple[str, ...]  # what a user should know about this estimate
 
 
@@ -486,7 +549,7 @@ def fit_sparse(
     *,
     approximation: Approximation = Approximation.vfe,
     n_inducing: int = 100,
-    training: MaximumLikelihood = START,
+    training: MaximumLikelihood = EXACT_GP_TRAINING,
     max_iterations: int = 300,
     tolerance: float = 0.0,
     jitter: float = 1e-8,
@@ -494,9 +557,10 @@ def fit_sparse(
 ) -> SparseFit:
     """Train hyper-parameters and inducing points together on all samples.
 
-    L-BFGS-B with the analytic gradient over ``(log variance, log length scales, log noise/variance,
-    Z / std)``, from the exact GP's hyper-parameters on a random subset and the centres of k-means.
-    The result does not depend on the units of the features (up to rounding); centre the targets.
+    L-BFGS-B with the analytic gradient searches ``(log variance, log length scales, log
+    noise/variance, Z / std)``. It starts from the hyper-parameters of an exact GP on a random
+    subset, and from the centres of k-means. The result does not depend on the units of the features
+    (up to rounding). Subtract the mean from the targets first.
 
     Parameters
     ----------
@@ -507,37 +571,78 @@ def fit_sparse(
     n_inducing : int
         M, from 1 to the number of distinct inputs.
     training : MaximumLikelihood
-        Finds the start on ``n_initial`` random samples (all, if there are fewer). Its bounds,
-        relative to these samples, and its priors hold for the sparse GP too.
+        Gives the first hyper-parameters, on ``n_initial`` random samples (all, if there are fewer).
+        Its bounds, which are relative to these samples, and its priors hold for the sparse GP too.
     max_iterations : int
-        Of L-BFGS-B; a warning says if it stopped there.
+        Largest number of iterations of L-BFGS-B. A warning reports that the search stopped there.
     tolerance : float
         The training has converged once its last 10 iterations together gained less than this, in
-        nats per sample (whatever the units of the target); 0 waits for L-BFGS-B's own rule. 1e-4 is
-        usual for many samples.
+        nats per sample (whatever the units of the target). With 0, L-BFGS-B's own criterion
+        decides. 1e-4 is usual for many samples.
     jitter : float
         See `InducingPoints`.
     seed : int
-        Of the subset, of the starts and of k-means.
+        Seed of the subset, of the starts and of k-means.
 
     Raises
     ------
     ValueError
-        Shapes that do not fit, values that are not finite, fewer than 2 samples, another
-        `n_inducing`, `max_iterations`, `tolerance` or `jitter`.
+        If shapes do not fit, values are not finite, there are fewer than 2 samples, or
+        `n_inducing`, `max_iterations`, `tolerance` or `jitter` is out of range.
     """
     from scipy.cluster.vq import kmeans2  # slow to import
 
     begin = perf_counter()
     x = matrix(inputs, np.shape(inputs)[1] if np.ndim(inputs) == 2 else 0, "inputs")
     y = vector(targets, len(x), "targets")
+    _check_fit_settings(x, n_inducing, training, max_iterations, tolerance)
+    generator = np.random.default_rng(seed)
+    subset = generator.permutation(len(x))[: training.n_initial]
+    exact_gp = training.train(x[subset], y[subset], seed)
+    problem = _SparseProblem(
+        exact=MarginalLikelihoodProblem.of(training, x[subset], y[subset]),
+        inputs=x,
+        targets=y,
+        spread=AffineMap.fit(x).scale,
+        approximation=approximation,
+        jitter=jitter,
+    )
+    centres, _ = kmeans2(
+        x / problem.spread, n_inducing, iter=N_KMEANS_ITERATIONS, minit="++", seed=generator
+    )
+    result = problem.solve(problem.start(exact_gp, centres), max_iterations, tolerance)
+    model = SparseGP.condition(problem.prior(result.x), x, y)
+    warnings = problem.exact.warnings(problem.hyperparameters(result.x))
+    if not result.success:
+        stopped = f"stopped after {result.nit} iterations without convergence: {result.message}"
+        warnings = (*warnings, stopped)
+    return SparseFit(
+        model=model,
+        objective=model.posterior.log_likelihood,
+        n_iterations=int(result.nit),
+        converged=bool(result.success),
+        seconds=perf_counter() - begin,
+        warnings=warnings,
+    )
+
+
+def _check_fit_settings(
+    x: np.ndarray,
+    n_inducing: int,
+    training: MaximumLikelihood,
+    max_iterations: int,
+    tolerance: float,
+) -> None:
+    """Raise UserError unless these arguments of `fit_sparse` suit the inputs x (n, p)."""
     check_whole(n_inducing, 1, "fit_sparse: n_inducing")
     check_whole(max_iterations, 1, "fit_sparse: max_iterations")
     if len(x) < 2:
         raise UserError(f"fit_sparse: inputs must have at least 2 samples, got {len(x)}")
-    if n_inducing > (distinct := len(np.unique(x, axis=0))):
+    n_distinct = len(np.unique(x, axis=0))
+    if n_inducing > n_distinct:
         raise UserError(
-            f"fit_sparse: n_inducing must be at most {distinct}, the distinct inputs, got {n_inducing}"
+            f"fit_sparse: n_inducing must be at most {n_distinct}, the number of distinct inputs, "
+            f"got {n_inducing}"
         )
     if not 0 <= tolerance < np.inf:
         raise UserError(
@@ -547,62 +652,47 @@ def fit_sparse(
         raise UserTypeError(
             f"fit_sparse: training.kernel must be SquaredExponential(), got {training.kernel}"
         )
-    generator = np.random.default_rng(seed)
-    subset = generator.permutation(len(x))[: training.n_initial]
-    start = training.train(x[subset], y[subset], seed)
-    spread = AffineMap.fit(x).scale
-    exact = MarginalLikelihoodProblem.of(training, x[subset], y[subset])
-    problem = _SparseProblem(exact, x, y, spread, approximation, jitter)
-    logs = start.kernel.log_hyperparameters()
-    first = np.append(logs, np.log(start.noise_variance) - logs[0])
-    centres, _ = kmeans2(x / spread, n_inducing, iter=LLOYD_STEPS, minit="++", seed=generator)
-    result = problem.solve(np.concatenate([first, centres.ravel()]), max_iterations, tolerance)
-    model = SparseGP.condition(problem.prior(result.x), x, y)
-    notes = exact.warnings(result.x[: first.size])
-    if not result.success:
-        notes = (
-            *notes,
-            f"stopped after {result.nit} iterations without convergence: {result.message}",
-        )
-    seconds = perf_counter() - begin
-    return SparseFit(
-        model,
-        model.posterior.log_likelihood,
-        int(result.nit),
-        bool(result.success),
-        seconds,
-        notes,
-    )
 
 
 @dataclass(frozen=True, eq=False)
 class _SparseProblem:
-    """Minimise minus the objective over the hyper-parameters of the exact problem, then ``Z /
-    spread``.
+    """Minimisation of minus the objective of a sparse GP.
+
+    The variables are those of the exact problem (p + 2,), followed by the inducing points divided
+    by the spread of each feature, row by row.
     """
 
-    exact: MarginalLikelihoodProblem  # bounds and priors
+    exact: MarginalLikelihoodProblem  # bounds and priors of the hyper-parameters
     inputs: np.ndarray
     targets: np.ndarray
     spread: np.ndarray  # standard deviation per feature
     approximation: Approximation
     jitter: float
 
+    def start(self, exact_gp: Hyperparameters, centres: np.ndarray) -> np.ndarray:
+        """Return the variables for these hyper-parameters and these divided points (M, p)."""
+        logs = exact_gp.kernel.log_hyperparameters()
+        log_noise_ratio = np.log(exact_gp.noise_variance) - logs[0]
+        return np.concatenate([logs, [log_noise_ratio], centres.ravel()])
+
     def solve(self, start: np.ndarray, max_iterations: int, tolerance: float) -> OptimizeResult:
-        """L-BFGS-B, which also succeeds once `GAIN_STEPS` iterations gain less than the tolerance
-        together.
+        """Minimise by L-BFGS-B, with an additional criterion of convergence.
+
+        The search also succeeds once the last `N_GAIN_ITERATIONS` iterations together gained less
+        than the tolerance.
         """
-        free = np.tile([-np.inf, np.inf], (start.size - len(self.exact.bounds), 1))
-        options = {"maxiter": max_iterations, "maxfun": 10 * max_iterations}
-        bounds = np.vstack([self.exact.bounds, free])
+        n_coordinates = start.size - len(self.exact.bounds)
+        unbounded = np.tile([-np.inf, np.inf], (n_coordinates, 1))
+        least_gain = tolerance * len(self.targets)
         costs: list[float] = []
 
         def gain_is_small() -> bool:
-            return len(costs) > GAIN_STEPS and costs[-1 - GAIN_STEPS] - costs[-1] < tolerance * len(
-                self.targets
-            )
+            if len(costs) <= N_GAIN_ITERATIONS:
+                return False
+            gain = costs[-1 - N_GAIN_ITERATIONS] - costs[-1]
+            return gain < least_gain
 
-        def stop(intermediate_result: OptimizeResult) -> None:
+        def stop_if_gain_is_small(intermediate_result: OptimizeResult) -> None:
             costs.append(intermediate_result.fun)
             if gain_is_small():
                 raise StopIteration
@@ -612,27 +702,33 @@ class _SparseProblem:
             start,
             jac=True,
             method="L-BFGS-B",
-            bounds=bounds,
-            options=options,
-            callback=stop,
+            bounds=np.vstack([self.exact.bounds, unbounded]),
+            options={"maxiter": max_iterations, "maxfun": 10 * max_iterations},
+            callback=stop_if_gain_is_small,
         )
         result.success = result.success or gain_is_small()
         return result
 
+    def hyperparameters(self, x: np.ndarray) -> np.ndarray:
+        """Return the variables of the exact problem (p + 2,)."""
+        return x[: len(self.spread) + 2]
+
     def prior(self, x: np.ndarray) -> InducingPoints:
+        """Return the prior of the sparse GP for all variables x."""
         p = len(self.spread)
         kernel = SquaredExponential(1.0, self.spread).with_log_hyperparameters(x[: p + 1])
-        noise = float(np.exp(x[0] + x[p + 1]))
+        noise_variance = float(np.exp(x[0] + x[p + 1]))
         points = x[p + 2 :].reshape(-1, p) * self.spread
-        return InducingPoints(kernel, noise, points, self.approximation, self.jitter)
+        return InducingPoints(kernel, noise_variance, points, self.approximation, self.jitter)
 
     def cost(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        p = len(self.spread)
+        """Return minus the log posterior and its gradient for all variables x."""
         try:
-            value, gradient, moved = self.prior(x).log_likelihood(self.inputs, self.targets)
-            assert moved is not None  # the kernel is stationary
+            likelihood = self.prior(x).log_likelihood(self.inputs, self.targets)
         except np.linalg.LinAlgError:
-            return 1e25, np.zeros_like(x)
+            return COST_IF_NOT_POSITIVE_DEFINITE, np.zeros_like(x)
+        value, gradient, point_gradient = likelihood
+        assert point_gradient is not None  # the kernel is stationary
         gradient[0] += gradient[-1]  # the noise is relative to the signal variance
-        penalty, slope = self.exact.prior(x[: p + 2])
-        return penalty - value, np.append(slope - gradient, -moved * self.spread)
+        penalty, slope = self.exact.prior(self.hyperparameters(x))
+        return penalty - value, np.append(slope - gradient, -point_gradient * self.spread)

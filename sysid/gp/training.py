@@ -1,4 +1,4 @@
-"""Estimation of hyper-parameters from the first samples of a stream."""
+"""Estimation of hyper-parameters from the first samples of a stream, or from a record."""
 
 from __future__ import annotations
 
@@ -22,54 +22,85 @@ from sysid.gp.online import LEAST_NOISE, OnlineGP
 from sysid.gp.rules import Learning
 from sysid.narx.lags import Narx
 
+#: A typical distance is the median over at most this many samples.
+MAX_SAMPLES_FOR_DISTANCES = 400
+
+#: A median distance below this fraction of the spread of a feature counts as zero.
+MIN_DISTANCE_TO_SPREAD = 1e-6
+
+#: First start of the logarithm of noise variance / signal variance.
+LOG_NOISE_RATIO_START = np.log(0.01)
+
+#: Standard deviation of the logarithms of randomly drawn starts.
+RANDOM_START_STD = 0.7
+
+#: Cost where the covariance is not positive definite, so that the line search turns back.
+COST_IF_NOT_POSITIVE_DEFINITE = 1e25
+
+#: Settings of `MaximumLikelihood` that describe log-normal priors and must be positive.
+PRIOR_SETTINGS = (
+    "length_scale_prior_median",
+    "length_scale_prior_std",
+    "weight_prior_median",
+    "weight_prior_std",
+    "noise_prior_median",
+    "noise_prior_std",
+    "record_length_prior_median",
+    "record_length_prior_std",
+)
+
+#: Smallest value that the lower bound of each of these settings may have.
+LEAST_LOWER_BOUNDS = {
+    "length_scale_bounds": 0.0,
+    "variance_bounds": 0.0,
+    "weight_bounds": 0.0,
+    "noise_bounds": LEAST_NOISE,
+}
+
 
 class InitialSamples(NamedTuple):
-    """Samples that were collected before anything is learned, in their own units."""
+    """Samples, in their own units, that were collected before the model learns the first one."""
 
     narx: Narx
     regressors: np.ndarray  # (n, p)
     targets: np.ndarray  # (n,)
-    follows: (
-        np.ndarray
-    )  # (n,) bool: the sample comes right after the one before it, in the same record
+    #: (n,) bool: whether a sample directly follows the one before it, in the same record
+    follows: np.ndarray
 
 
 class Points(NamedTuple):
     """Points of a dictionary, in the coordinates of the kernel."""
 
     inputs: np.ndarray  # (n, q)
-    targets: np.ndarray  # (n,) without the mean, target unit
-
-
-TYPICAL = 400  # samples, at most, whose distances are looked at
+    targets: np.ndarray  # (n,) minus the mean function, target unit
 
 
 class Start(NamedTuple):
-    """What a model starts from; None: it follows from the initial samples."""
+    """What is known about a model before it learns its first sample.
 
-    scaling: AffineMap | None = (
-        None  # of the features, for instance that of the whole training part
-    )
-    mean: MeanFunction | None = None  # subtracted from the target, as it is
-    hyperparameters: Hyperparameters | None = (
-        None  # for features and target in these scales; spares the training
-    )
-    points: Points | None = None  # of the first dictionary; None: the initial samples
-    limits: tuple[float, float] | None = (
-        None  # between which the output saturates; None: nothing is known
-    )
-    report: dict[str, Any] | None = (
-        None  # of the training: what was tried, as plain numbers, texts, lists and dicts
-    )
-    bands: tuple[tuple[int, float], ...] | None = (
-        None  # by horizon, of held-out errors; None: not measured
-    )
-    # whether the hyper-parameters, of all samples, are not estimated anew from some of them
+    A field that is None follows from the initial samples.
+    """
+
+    #: map of the features, for instance fitted to the whole training part of a record
+    scaling: AffineMap | None = None
+    #: mean function that is subtracted from the target; it is not fitted again
+    mean: MeanFunction | None = None
+    #: for features and target in these scales; no training is needed then
+    hyperparameters: Hyperparameters | None = None
+    #: points of the first dictionary; None: the initial samples
+    points: Points | None = None
+    #: lower and upper limit at which the output saturates; None: there are no known limits
+    limits: tuple[float, float] | None = None
+    #: what the training tried, as plain numbers, texts, lists and dicts
+    report: dict[str, Any] | None = None
+    #: horizons and factors of the bands, see `sysid.Model.bands`; None: not measured
+    bands: tuple[tuple[int, float], ...] | None = None
+    #: whether the hyper-parameters are final and not estimated again from some of the samples
     stays: bool = False
 
 
 class Hyperparameters(NamedTuple):
-    """What a training returns."""
+    """Result of a training."""
 
     kernel: Kernel
     noise_variance: float  # target unit^2
@@ -79,12 +110,13 @@ class Hyperparameters(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MarginalLikelihoodProblem:
-    """Minimise minus the log posterior over ``(log hyper-parameters of the kernel, log
-    noise/variance)``.
+    """Minimisation of minus the log posterior of the hyper-parameters.
 
-    Those of the squared exponential are the logarithms of its variance and length scales. The noise
-    is relative to the variance of the kernel at features of one. The likelihood is that of all
-    samples, or, given the first `n_given` of them, that of the others::
+    The variables are the log hyper-parameters of the kernel, followed by the logarithm of noise
+    variance / signal variance. For the squared exponential kernel, the first ones are the
+    logarithms of its variance and length scales. The signal variance is the prior variance of the
+    kernel at a point whose features are all 1. The likelihood is that of all samples or, given the
+    first `n_given` samples, that of the others::
 
         log p(y_others | y_given) = log p(y) - log p(y_given)
     """
@@ -93,19 +125,17 @@ class MarginalLikelihoodProblem:
     inputs: np.ndarray
     targets: np.ndarray
     expected: Expected
-    n_given: int = 0  # samples that only condition
+    n_given: int = 0  # number of first samples that are only conditioned on
 
     @classmethod
     def of(cls, settings: MaximumLikelihood, inputs: np.ndarray, targets: np.ndarray) -> Self:
-        """Problem of inputs (n, p) and centred targets (n,), in their own scales."""
-        p = inputs.shape[1]
+        """Return the problem of inputs (n, p) and centred targets (n,), in their own scales."""
         spread = AffineMap.fit(inputs).scale  # 1 for a constant feature
-        some = inputs[:: -(-len(inputs) // TYPICAL)]
-        first, second = np.triu_indices(len(some), 1)
-        distances = np.array([np.median(abs(some[first, d] - some[second, d])) for d in range(p)])
-        typical = np.where(distances > 1e-6 * spread, distances, spread) * np.sqrt(p)
-        variance = float(np.mean(targets**2)) or 1.0
-        of_weight = variance / spread**2
+        typical = _typical_distances(inputs, spread)
+        variance = float(np.mean(targets**2))
+        if variance == 0:
+            variance = 1.0
+        typical_weight_variance = variance / spread**2
         expected = Expected(
             variance=variance,
             lengths=typical,
@@ -113,135 +143,157 @@ class MarginalLikelihoodProblem:
             length_scale_bounds=np.outer(spread, settings.length_scale_bounds),
             log_length_scales=np.log(settings.length_scale_prior_median * typical),
             length_scale_std=settings.length_scale_prior_std,
-            weight_bounds=np.outer(of_weight, settings.weight_bounds),
-            log_weights=np.log(settings.weight_prior_median * of_weight),
+            weight_bounds=np.outer(typical_weight_variance, settings.weight_bounds),
+            log_weights=np.log(settings.weight_prior_median * typical_weight_variance),
             weight_std=settings.weight_prior_std,
         )
         return cls(settings, inputs, targets, expected)
 
     @cached_property
     def unit(self) -> Kernel:
-        """Kernel of the settings with hyper-parameters of one."""
+        """Kernel of the settings whose hyper-parameters are all 1."""
         return self.settings.kernel.with_scales(1.0, np.ones(self.inputs.shape[1]))
 
     @cached_property
     def space(self) -> SearchSpace:
-        """Where the hyper-parameters of the kernel are searched."""
+        """Starts, bounds and priors of the hyper-parameters of the kernel."""
         return self.settings.kernel.search_space(self.expected)
 
     @property
     def bounds(self) -> np.ndarray:
-        """Lower and upper bounds (q + 1, 2) of the logarithms."""
+        """Lower and upper bounds (q + 1, 2) of the logarithms of all variables."""
         return np.vstack([self.space.bounds, np.log(self.settings.noise_bounds)])
 
     def starts(self, n: int, generator: np.random.Generator) -> list[np.ndarray]:
-        """Choose n starts (q + 1,): typical distances, longer ones, and random draws about them."""
-        first = np.append(self.space.start, np.log(0.01))
+        """Choose n starts (q + 1,): typical distances, longer ones, then random draws around them.
+
+        All starts lie within the bounds.
+        """
+        first = np.append(self.space.start, LOG_NOISE_RATIO_START)
         longer = first.copy()
         longer[:-1] += self.space.along_lengths * np.log(self.settings.length_scale_prior_median)
-        drawn = [first + generator.normal(scale=0.7, size=first.size) for _ in range(n)]
-        return [np.clip(start, *self.bounds.T) for start in [first, longer, *drawn][:n]]
+        drawn = [
+            first + generator.normal(scale=RANDOM_START_STD, size=first.size) for _ in range(n)
+        ]
+        starts = [first, longer, *drawn]
+        lower, upper = self.bounds.T
+        return [np.clip(start, lower, upper) for start in starts[:n]]
 
     def kernel_and_noise(self, x: np.ndarray) -> tuple[Kernel, float]:
-        """Kernel and noise variance of the logarithms x (q + 1,)."""
-        variance, _ = self.unit.log_variance(x[:-1])
-        return self.unit.with_log_hyperparameters(x[:-1]), float(np.exp(variance + x[-1]))
+        """Return the kernel and the noise variance for the variables x (q + 1,)."""
+        log_signal_variance, _ = self.unit.log_variance(x[:-1])
+        kernel = self.unit.with_log_hyperparameters(x[:-1])
+        noise_variance = float(np.exp(log_signal_variance + x[-1]))
+        return kernel, noise_variance
 
     def logarithms(self, kernel: Kernel, noise_variance: float) -> np.ndarray:
-        """Inverse of `kernel_and_noise`.
+        """Return the variables x (q + 1,) for a kernel and a noise variance.
+
+        This is the inverse of `kernel_and_noise`.
 
         Raises
         ------
         ValueError
-            A kernel of another kind than that of the settings.
+            If the kernel is of another kind than that of the settings.
         """
         logs = kernel.log_hyperparameters()
-        if kernel.with_log_hyperparameters(0.0 * logs) != self.unit.with_log_hyperparameters(
-            0.0 * self.space.start
-        ):
-            expected = self.settings.kernel
+        unit_of_given = kernel.with_log_hyperparameters(0.0 * logs)
+        unit_of_settings = self.unit.with_log_hyperparameters(0.0 * self.space.start)
+        if unit_of_given != unit_of_settings:
             raise UserError(
-                f"{type(self.settings).__name__}: kernel must be of the kind {expected}, got {kernel}"
+                f"{type(self.settings).__name__}: kernel must be of the kind "
+                f"{self.settings.kernel}, got {kernel}"
             )
-        return np.append(logs, np.log(noise_variance) - self.unit.log_variance(logs)[0])
+        log_signal_variance, _ = self.unit.log_variance(logs)
+        return np.append(logs, np.log(noise_variance) - log_signal_variance)
 
     def log_likelihood(self, x: np.ndarray) -> Likelihood:
-        """``log p(y) - log p(y_given)`` and its gradient (q + 1,).
+        """Return ``log p(y) - log p(y_given)`` and its gradient (q + 1,) at x (q + 1,).
 
         Raises
         ------
         sysid.arrays.NotPositiveDefiniteError
             If the covariance is not positive definite in double precision.
         """
-        value, gradient = self.log_density(*self.kernel_and_noise(x))
-        gradient[:-1] += (
-            gradient[-1] * self.unit.log_variance(x[:-1])[1]
-        )  # the noise is relative to the variance
+        kernel, noise_variance = self.kernel_and_noise(x)
+        value, gradient = self.log_density(kernel, noise_variance)
+        # The noise is relative to the signal variance, which the kernel's own parameters change.
+        _, log_signal_gradient = self.unit.log_variance(x[:-1])
+        gradient[:-1] += gradient[-1] * log_signal_gradient
         return Likelihood(value, gradient)
 
     def log_density(self, kernel: Kernel, noise_variance: float) -> Likelihood:
         """Return ``log p(y) - log p(y_given)`` of a kernel and a noise variance, and its gradient.
 
-        The gradient is with respect to the logarithms of both.
+        The gradient is with respect to the log hyper-parameters and the log noise variance.
         """
         return log_marginal_likelihood(
             kernel, noise_variance, self.inputs, self.targets, self.n_given
         )
 
     def warnings(self, x: np.ndarray) -> tuple[str, ...]:
-        """Hyper-parameters that lie on a bound."""
+        """Return one warning for each hyper-parameter that lies on a bound."""
         names = [*self.unit.hyperparameter_names, "noise variance"]
-        return tuple(
-            f"{name} at its {'lower' if value <= low else 'upper'} bound"
-            for name, value, (low, high) in zip(names, x, self.bounds, strict=True)
-            if low < high and not low < value < high
-        )
+        warnings = []
+        for name, value, (low, high) in zip(names, x, self.bounds, strict=True):
+            is_free = low < high
+            if is_free and not low < value < high:
+                side = "lower" if value <= low else "upper"
+                warnings.append(f"{name} at its {side} bound")
+        return tuple(warnings)
 
     def cost(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Minus the log posterior and its gradient (q + 1,)."""
+        """Return minus the log posterior and its gradient (q + 1,)."""
         try:
             value, gradient = self.log_likelihood(x)
         except np.linalg.LinAlgError:
-            return 1e25, np.zeros_like(x)
+            return COST_IF_NOT_POSITIVE_DEFINITE, np.zeros_like(x)
         penalty, slope = self.prior(x)
         return penalty - value, slope - gradient
 
     def prior(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Minus the log of the log-normal priors, without constants."""
-        s = self.settings
-        space = self.space
-        variance, gradient = self.unit.log_variance(x[:-1])
-        pull = (x[:-1] - space.medians) / space.stds
-        noise = (
-            variance + x[-1] - np.log(s.noise_prior_median * self.expected.variance)
-        ) / s.noise_prior_std
-        slope = np.append(noise / s.noise_prior_std * gradient, noise / s.noise_prior_std)
-        slope[:-1] += pull / space.stds
-        return float(0.5 * (pull @ pull + noise * noise)), slope
+        """Return minus the log density of the log-normal priors, without constants.
+
+        The second value is its gradient (q + 1,).
+        """
+        noise_std = self.settings.noise_prior_std
+        log_noise_median = np.log(self.settings.noise_prior_median * self.expected.variance)
+        log_signal_variance, log_signal_gradient = self.unit.log_variance(x[:-1])
+        kernel_deviations = (x[:-1] - self.space.medians) / self.space.stds
+        noise_deviation = (log_signal_variance + x[-1] - log_noise_median) / noise_std
+        by_log_noise = noise_deviation / noise_std
+        gradient = np.append(by_log_noise * log_signal_gradient, by_log_noise)
+        gradient[:-1] += kernel_deviations / self.space.stds
+        squares = kernel_deviations @ kernel_deviations + noise_deviation * noise_deviation
+        return float(0.5 * squares), gradient
 
 
-WITH_PRIORS = ("length_scale", "weight", "noise", "record_length")
-PRIORS = tuple(f"{name}_prior_{value}" for name in WITH_PRIORS for value in ("median", "std"))
+def _typical_distances(inputs: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """Return the typical distance (p,) of each feature of the inputs (n, p).
 
-
-LEAST_BOUNDS = {
-    "length_scale_bounds": 0.0,
-    "variance_bounds": 0.0,
-    "weight_bounds": 0.0,
-    "noise_bounds": LEAST_NOISE,
-}
+    This is the median distance of two samples times sqrt(p). Where the median is zero, the spread
+    (p,) of the feature takes its place.
+    """
+    p = inputs.shape[1]
+    step = -(-len(inputs) // MAX_SAMPLES_FOR_DISTANCES)  # rounded up
+    some = inputs[::step]
+    first, second = np.triu_indices(len(some), 1)
+    medians = np.array([np.median(abs(some[first, d] - some[second, d])) for d in range(p)])
+    has_distance = medians > MIN_DISTANCE_TO_SPREAD * spread
+    return np.where(has_distance, medians, spread) * np.sqrt(p)
 
 
 class Follower(Protocol):
-    """What an identification asks of a training that goes on while the stream does;
-    `sysid.gp.adaptation` has it.
+    """Re-estimation of the hyper-parameters while samples arrive, as an identification uses it.
+
+    `sysid.gp.adaptation` implements it.
     """
 
-    estimates: list[Any]  # made so far
+    estimates: list[Any]  # all estimates so far
 
     @property
     def n_until_look(self) -> int:
-        """Samples that may follow before `adapted` must be asked."""
+        """Number of samples that may follow before `adapted` must be called."""
 
     def start(
         self,
@@ -253,43 +305,42 @@ class Follower(Protocol):
         *,
         n_left_out: int = 0,
     ) -> None:
-        """Begin with the map and the mean of the initial model and its samples (n, p), (n,), in
-        their own units.
+        """Begin with the map and the mean of the initial model.
 
-        So many more initial samples were seen, but left out as outliers.
+        The initial samples (n, p), (n,) are in their own units. `n_left_out` is the number of
+        further initial samples that were left out as outliers.
         """
 
     def observe(self, regressors: np.ndarray, targets: np.ndarray, record: np.ndarray) -> None:
-        """Take note of samples (n, p), (n,) and of their record (n,)."""
+        """Store samples (n, p), (n,) and the number of the record of each (n,)."""
 
     def believe(self) -> None:
-        """Take the last sample, an outlier so far, for a usual one."""
+        """Accept the last sample, which was an outlier so far."""
 
     def adapted(self, gp: OnlineGP, *, is_settled: bool = True) -> OnlineGP:
-        """Return the online GP with new hyper-parameters, or itself.
+        """Return the online GP with new hyper-parameters, or the same GP.
 
-        `is_settled`: its last sample is not learned later.
+        `is_settled` says that the last sample will not be learned later.
         """
 
 
 class Training(ABC):
-    """Supplies hyper-parameters once the first `n_initial` samples are there."""
+    """Source of the hyper-parameters once the first `n_initial` samples have been collected."""
 
-    #: settings of an identification that it brings itself: those of the same name have no effect
+    #: settings that this training supplies itself: those of the identification have no effect
     replaces: ClassVar[frozenset[str]] = frozenset()
 
-    n_initial: (
-        int | None
-    )  # samples to collect before learning starts; 0 starts empty, None takes all that there are
+    #: samples to collect before learning starts; 0 starts empty, None waits for all samples
+    n_initial: int | None
 
     @property
     @abstractmethod
     def standardise(self) -> bool:
-        """Whether features are standardised and the target is centred by the training samples."""
+        """Whether the training samples standardise the features and centre the target."""
 
     @abstractmethod
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
-        """Hyper-parameters for samples (n_initial, p), (n_initial,)."""
+        """Return the hyper-parameters for samples (n_initial, p), (n_initial,)."""
 
     def prepare(
         self,
@@ -300,33 +351,40 @@ class Training(ABC):
         budget: int,
         seed: int,
     ) -> Start:
-        """Everything that a model starts from: what is known beforehand, and for the rest what the
-        samples say.
+        """Return a start without open fields: what is not known follows from the samples.
 
         Parameters
         ----------
         samples : InitialSamples
             The first `n_initial`.
         known : Start
+            What is known beforehand.
         mean : MeanFunction
-            Its kind; fitted to the samples if the training standardises.
+            Kind of the mean; fitted to the samples if the training standardises.
         budget : int
             Largest number of points.
         seed : int
         """
         x = samples.regressors
         y = samples.targets
-        fits = self.standardise and len(samples.targets) > 0
+        is_fitted_to_samples = self.standardise and len(samples.targets) > 0
         scaling = known.scaling
-        chosen = known.mean
+        if scaling is None and is_fitted_to_samples:
+            scaling = AffineMap.fit(x)
+        elif scaling is None:
+            scaling = AffineMap.identity(samples.narx.n_features)
+        chosen_mean = known.mean
+        if chosen_mean is None:
+            chosen_mean = mean.fitted(x, y) if is_fitted_to_samples else mean
         hyperparameters = known.hyperparameters
-        if scaling is None:
-            scaling = AffineMap.fit(x) if fits else AffineMap.identity(samples.narx.n_features)
-        if chosen is None:
-            chosen = mean.fitted(x, y) if fits else mean
         if hyperparameters is None:
-            hyperparameters = self.train(scaling.transform(x), y - chosen(x), seed)
-        return Start(scaling, chosen, hyperparameters, known.points)
+            hyperparameters = self.train(scaling.transform(x), y - chosen_mean(x), seed)
+        return Start(
+            scaling=scaling,
+            mean=chosen_mean,
+            hyperparameters=hyperparameters,
+            points=known.points,
+        )
 
     def know(
         self,
@@ -336,21 +394,22 @@ class Training(ABC):
         mean: MeanFunction,
         seed: int,
     ) -> Start:
-        """Return what all samples (n, p), (n,) of a record say before the first is learned.
+        """Return what is known from all samples (n, p), (n,) of a record before any is learned.
 
-        It is nothing unless this is overridden.
+        By default nothing is known.
         """
         return Start()
 
     def follow(self, seed: int) -> Follower | None:
-        """Return what re-estimates the hyper-parameters during the stream, or None if they stay."""
+        """Return the re-estimation during the stream; None: the hyper-parameters do not change."""
         return None
 
 
 @dataclass(frozen=True)
 class Fixed(Training):
-    """Given hyper-parameters, in the units of the features and of the target; nothing is
-    standardised.
+    """Given hyper-parameters, in the units of the features and of the target.
+
+    Nothing is standardised.
 
     Examples
     --------
@@ -361,26 +420,25 @@ class Fixed(Training):
     variance: float  # target unit^2
     length_scales: Sequence[float] | float  # feature units; one number serves all features
     noise_variance: float  # target unit^2
-    n_initial: int = 0  # samples that start the dictionary before learning
-    kernel: Kernel = field(
-        default_factory=SquaredExponential
-    )  # prototype that the variance and length scales fill
+    n_initial: int = 0  # samples that form the dictionary before learning starts
+    #: prototype whose variance and length scales are given
+    kernel: Kernel = field(default_factory=SquaredExponential)
 
-    standardise = False  # the values given are in the units of the data
+    standardise = False  # the given values are in the units of the data
 
     def __post_init__(self) -> None:
         check_prototype(self)
         check_counts(self, n_initial=0)
-        self.kernel.with_scales(
-            float(self.variance), np.atleast_1d(self.length_scales)
-        )  # refuses what is not positive
+        # This raises an error for values that are not positive.
+        self.kernel.with_scales(float(self.variance), np.atleast_1d(self.length_scales))
         if not LEAST_NOISE * self.variance <= self.noise_variance < inf:
             raise UserError(
-                f"Fixed: noise_variance must be at least {LEAST_NOISE:g} of the variance, got {self.noise_variance}"
+                f"Fixed: noise_variance must be at least {LEAST_NOISE:g} of the variance, "
+                f"got {self.noise_variance}"
             )
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
-        """Return the given values; a single length scale is repeated for all features."""
+        """Return the given values; a single length scale holds for every feature."""
         p = inputs.shape[1]
         n = np.size(self.length_scales)
         if n not in (1, p):
@@ -389,22 +447,23 @@ class Fixed(Training):
             )
         scales = np.asarray(self.length_scales, dtype=float) * np.ones(p)
         return Hyperparameters(
-            self.kernel.with_scales(float(self.variance), scales),
-            float(self.noise_variance),
-            nan,
+            kernel=self.kernel.with_scales(float(self.variance), scales),
+            noise_variance=float(self.noise_variance),
+            log_likelihood=nan,
         )
 
 
 @dataclass(frozen=True)
 class MaximumLikelihood(Training):
-    """Maximum marginal likelihood by L-BFGS-B with the analytic gradient, from several seeded
-    starts.
+    """Maximum marginal likelihood by L-BFGS-B with the analytic gradient.
 
-    Bounds are relative: length scales to the standard deviation of their feature, the signal
-    variance to the mean square of the target, the weight variances of a linear kernel to both, the
-    noise variance to the signal variance: that of the kernel at features of one. Log-normal priors
-    on length scales, weight variances and noise can be added (see `MaximumAPosteriori`); here they
-    are off.
+    The optimisation is repeated from several seeded starts.
+
+    Bounds are relative. Length scales are relative to the standard deviation of their feature, the
+    signal variance to the mean square of the target, the weight variances of a linear kernel to
+    both. The noise variance is relative to the signal variance, which is the prior variance of the
+    kernel at a point whose features are all 1. Log-normal priors on length scales, weight variances
+    and noise can be added (see `MaximumAPosteriori`); here they are off.
 
     Notes
     -----
@@ -413,7 +472,7 @@ class MaximumLikelihood(Training):
     """
 
     n_initial: int = 100  # samples
-    restarts: int = 5  # optimisations from different starts; one on a record
+    restarts: int = 5  # optimisations from different starts; on a whole record only one
     length_scale_bounds: tuple[float, float] = (0.05, 1000.0)  # std of the feature
     variance_bounds: tuple[float, float] = (0.0025, 1e4)  # mean square of the target
     noise_bounds: tuple[float, float] = (LEAST_NOISE, 100.0)  # signal variance
@@ -423,17 +482,14 @@ class MaximumLikelihood(Training):
     noise_prior_std: float = inf  # of the logarithm; infinite: no prior
     max_iterations: int = 200  # of one optimisation
     kernel: Kernel = field(default_factory=SquaredExponential)  # prototype
-    weight_bounds: tuple[float, float] = (
-        1e-6,
-        1e6,
-    )  # mean square of the target / variance of the feature
+    #: mean square of the target / variance of the feature
+    weight_bounds: tuple[float, float] = (1e-6, 1e6)
     weight_prior_median: float = 1.0  # mean square of the target / variance of the feature
     weight_prior_std: float = inf  # of the logarithm; infinite: no prior
-    # samples spread over a record that is known as a whole, instead of its first ones
+    #: samples, spread over a record that is known as a whole, that replace the first samples
     record_samples: int = 400
-    record_length_prior_median: float = (
-        5.0  # typical distances; of a record, which shows where the function changes
-    )
+    #: typical distances; a whole record shows where the function changes
+    record_length_prior_median: float = 5.0
     record_length_prior_std: float = inf  # of the logarithm; infinite: no prior
 
     standardise = True
@@ -441,20 +497,22 @@ class MaximumLikelihood(Training):
     def __post_init__(self) -> None:
         check_prototype(self)
         check_counts(self, n_initial=2, restarts=1, max_iterations=1, record_samples=2)
-        for name in PRIORS:
+        for name in PRIOR_SETTINGS:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
+            is_number = isinstance(value, Real) and not isinstance(value, bool)
+            if not is_number or not float(value) > 0:
                 raise UserError(
-                    f"{self._name}: {name} must be a positive number (inf is one), got {value!r}"
+                    f"{self._name}: {name} must be a positive number or inf, got {value!r}"
                 )
-        for name, lowest in LEAST_BOUNDS.items():
-            object.__setattr__(self, name, self._read_bounds(name, lowest))
+        for name, least in LEAST_LOWER_BOUNDS.items():
+            object.__setattr__(self, name, self._read_bounds(name, least))
 
     @property
     def _name(self) -> str:
         return type(self).__name__
 
     def _read_bounds(self, name: str, least: float) -> tuple[float, float]:
+        """Return the two bounds of a setting, the lower of which is at least `least`."""
         try:
             low, high = (float(value) for value in getattr(self, name))
         except (TypeError, ValueError):
@@ -463,7 +521,8 @@ class MaximumLikelihood(Training):
             ) from None
         if not (least <= low < high and low > 0):
             raise UserError(
-                f"{self._name}: {name} must be 0 < low < high with low >= {least:g}, got ({low}, {high})"
+                f"{self._name}: {name} must be 0 < low < high with low >= {least:g}, "
+                f"got ({low}, {high})"
             )
         return low, high
 
@@ -475,58 +534,60 @@ class MaximumLikelihood(Training):
         mean: MeanFunction,
         seed: int,
     ) -> Start:
-        """Scales and mean of all samples, hyper-parameters of `record_samples` of them at equal
-        distances.
+        """Return the scaling and the mean of all samples, with trained hyper-parameters.
+
+        The training uses `record_samples` samples at equal distances.
         """
         scaling = AffineMap.fit(regressors)
-        chosen = mean.fitted_to_record(regressors, targets)
+        chosen_mean = mean.fitted_to_record(regressors, targets)
         n = len(targets)
-        spread = np.arange(min(n, self.record_samples)) * n // min(n, self.record_samples)
-        median = self.record_length_prior_median
-        std = self.record_length_prior_std
+        n_used = min(n, self.record_samples)
+        spread_rows = np.arange(n_used) * n // n_used
         training = replace(
             self,
-            length_scale_prior_median=median,
-            length_scale_prior_std=std,
+            length_scale_prior_median=self.record_length_prior_median,
+            length_scale_prior_std=self.record_length_prior_std,
             restarts=1,
         )
-        x = regressors[spread]
-        left = targets[spread] - chosen(regressors[spread])
+        x = regressors[spread_rows]
+        residuals = targets[spread_rows] - chosen_mean(x)
         return Start(
-            scaling,
-            chosen,
-            training.train(scaling.transform(x), left, seed),
+            scaling=scaling,
+            mean=chosen_mean,
+            hyperparameters=training.train(scaling.transform(x), residuals, seed),
             stays=True,
         )
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
-        """Best optimum over all starts."""
+        """Return the best optimum over all starts."""
         problem = MarginalLikelihoodProblem.of(self, inputs, targets)
         starts = problem.starts(self.restarts, np.random.default_rng(seed))
         results = [
             minimise(problem.cost, start, problem.bounds, max_iterations=self.max_iterations)
             for start in starts
         ]
-        best = min(results, key=lambda result: result.cost).x
-        notes = problem.warnings(best)
-        kernel_and_noise = problem.kernel_and_noise(best)
-        if unfinished := sum(not result.converged for result in results):
-            notes = (
-                *notes,
-                f"{unfinished} of {len(results)} optimisations did not converge",
-            )
-        return Hyperparameters(*kernel_and_noise, problem.log_likelihood(best).value, notes)
+        best = min(results, key=lambda result: result.cost)
+        warnings = problem.warnings(best.x)
+        n_unfinished = sum(not result.converged for result in results)
+        if n_unfinished > 0:
+            unfinished = f"{n_unfinished} of {len(results)} optimisations did not converge"
+            warnings = (*warnings, unfinished)
+        kernel, noise_variance = problem.kernel_and_noise(best.x)
+        log_likelihood = problem.log_likelihood(best.x).value
+        return Hyperparameters(kernel, noise_variance, log_likelihood, warnings)
 
 
 @dataclass(frozen=True)
 class MaximumAPosteriori(MaximumLikelihood):
-    """`MaximumLikelihood` with log-normal priors on the length scales, on weight variances and on
-    the noise.
+    """Maximum marginal likelihood with log-normal priors: see `MaximumLikelihood`.
 
-    The first samples of a stream cover a small part of what it will visit, and say little about
-    length scales far beyond their own spread: the likelihood alone puts many of them at a bound or
-    far too short. The prior says that a function changes over a distance of the order of 20 typical
-    distances of the first samples; where these samples know better, the likelihood decides.
+    The priors are on the length scales, on weight variances and on the noise.
+
+    The first samples of a stream cover only a small part of the region that the stream visits
+    later. They contain little information about length scales far beyond their own spread: with
+    the likelihood alone, many length scales end at a bound or far too short. The prior assumes that
+    a function changes over a distance of the order of 20 typical distances of the first samples.
+    Where the samples contain enough information, the likelihood outweighs the prior.
     """
 
     length_scale_prior_std: float = 0.7  # of the logarithm; infinite: no prior
@@ -536,10 +597,13 @@ class MaximumAPosteriori(MaximumLikelihood):
 
 
 def check_prototype(training: Fixed | MaximumLikelihood) -> None:
-    """Refuse a kernel setting that is no prototype: its hyper-parameters would have no effect."""
+    """Raise UserTypeError unless the kernel setting is a prototype.
+
+    The hyper-parameters of another kernel would have no effect.
+    """
     kernel = training.kernel
     if not isinstance(kernel, Kernel) or not kernel.is_prototype:
         raise UserTypeError(
-            f"{type(training).__name__}: kernel must be a prototype, such as Matern52(), whose hyper-parameters the "
-            f"training finds, got {kernel!r}"
+            f"{type(training).__name__}: kernel must be a prototype, such as Matern52(), whose "
+            f"hyper-parameters the training finds, got {kernel!r}"
         )

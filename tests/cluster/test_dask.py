@@ -12,10 +12,10 @@ import time
 import psutil
 import pytest
 import yaml
-from sweep_jobs import ROOT, attempts, descendants, jobs, wait_until
 
 from experiments.sweeps.dask_engine import DaskCluster
 from experiments.sweeps.engines import EngineStopped
+from helpers.jobs import ROOT, child_processes, count_starts, make_jobs, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +59,7 @@ def scheduler(tmp_path):
     yield file, members
     for one in [
         *members,
-        *(one for process in members for one in descendants(process.pid)),
+        *(one for process in members for one in child_processes(process.pid)),
     ]:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.kill()
@@ -77,17 +77,17 @@ def test_a_running_cluster_is_reached_by_its_address_and_outlives_worker_and_swe
     with Client(address, set_as_default=False) as neighbour:
         neighbour.wait_for_workers(2)
         foreign = neighbour.submit(sum, [1, 2], key="of somebody else")
-        todo = jobs(folder, ["slow"] * 12, seconds=0.2)
+        todo = make_jobs(folder, ["slow"] * 12, seconds=0.2)
         outcomes = {}
         for outcome in DaskCluster(folder, address=address).run(todo):
             outcomes[outcome.number] = outcome
             if len(outcomes) == 3:  # while another job runs
-                (worker,) = descendants(members[1].pid)
+                (worker,) = child_processes(members[1].pid)
                 time.sleep(0.15)
                 worker.kill()
         assert sorted(outcomes) == list(range(12))
         assert all(outcome.done for outcome in outcomes.values())
-        assert all(attempts(one) <= 2 for one in todo)
+        assert all(count_starts(one) <= 2 for one in todo)
         assert foreign.result(timeout=20) == 3
         assert all(process.poll() is None for process in members)
         assert neighbour.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks)) == [
@@ -101,7 +101,7 @@ def test_a_cluster_that_loses_its_workers_or_its_scheduler_stops_the_sweep_and_s
     file, members = scheduler
     folder = tmp_path / "sweep"
     outcomes = DaskCluster(folder, address=str(file), workers=1).run(
-        jobs(folder, ["number", "sleeping", "number"])
+        make_jobs(folder, ["number", "sleeping", "number"])
     )
     assert next(outcomes).done
     assert wait_until(lambda: (folder / "1" / "attempts").exists())
@@ -109,17 +109,17 @@ def test_a_cluster_that_loses_its_workers_or_its_scheduler_stops_the_sweep_and_s
     outcomes.close()
     for one in [
         *members[1:],
-        *(one for process in members[1:] for one in descendants(process.pid)),
+        *(one for process in members[1:] for one in child_processes(process.pid)),
     ]:
         one.kill()
     with pytest.raises(EngineStopped, match="no worker for 1 s"):
         list(
             DaskCluster(tmp_path, address=str(file), patience=1).run(
-                jobs(tmp_path / "b", ["number"])
+                make_jobs(tmp_path / "b", ["number"])
             )
         )
     outcomes = DaskCluster(tmp_path, address=str(file), patience=60).run(
-        jobs(tmp_path / "b", ["number"])
+        make_jobs(tmp_path / "b", ["number"])
     )
     threading.Timer(1.0, members[0].kill).start()
     with pytest.raises(EngineStopped, match="the same command resumes the sweep"):

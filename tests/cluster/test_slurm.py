@@ -10,21 +10,22 @@ import subprocess
 import time
 
 import pytest
-from sweep_command import (
-    QUICK,
-    at_work,
-    check_whole,
-    done,
-    ended,
-    interrupted,
-    marked,
-    outcome,
-    started,
+
+from helpers.jobs import wait_until
+from helpers.sweeps import (
+    QUICK_JOB,
+    check_sweep_is_whole,
+    finished_jobs,
+    interrupt_sweep,
+    marked_environment,
+    read_job_outcome,
+    running_jobs,
+    start_sweep,
+    wait_for_end,
 )
-from sweep_jobs import wait_until
 
 N = 6
-JOBS = (*QUICK, f"seed=range(0,{N})", "cache=null")
+JOBS = (*QUICK_JOB, f"seed=range(0,{N})", "cache=null")
 SLURM = ("hydra/launcher=slurm", "hydra.launcher.workers=2", "hydra.launcher.poll=0.2")
 LONG = (
     "system=van_der_pol",
@@ -78,16 +79,16 @@ def test_drivers_that_are_killed_lose_nothing(tmp_path):
         9,
         12,
     ):  # tasks of a killed driver go on: each one after it has more to do
-        jobs = (*QUICK, f"seed=range(0,{n})", "cache=null")
-        process = started(folder, *jobs, *SLURM)
+        jobs = (*QUICK_JOB, f"seed=range(0,{n})", "cache=null")
+        process = start_sweep(folder, *jobs, *SLURM)
         time.sleep(random_.uniform(1.0, 6.0))
         hits += process.poll() is None
         process.kill()
-        ended(process)
-        kept = {number: outcome(folder, number) for number in done(folder)}
+        wait_for_end(process)
+        kept = {number: read_job_outcome(folder, number) for number in finished_jobs(folder)}
     assert hits >= 2
-    check_whole(folder, n, jobs, *SLURM)
-    assert kept == {number: outcome(folder, number) for number in kept}, (
+    check_sweep_is_whole(folder, n, jobs, *SLURM)
+    assert kept == {number: read_job_outcome(folder, number) for number in kept}, (
         "finished jobs were run again"
     )
 
@@ -96,48 +97,48 @@ def test_tasks_that_are_killed_and_cancelled_cost_an_attempt(tmp_path, queue):
     folder = tmp_path / "sweep"
     random_ = random.Random(1)
     hits = set()
-    process = started(folder, *JOBS, *SLURM)
+    process = start_sweep(folder, *JOBS, *SLURM)
     for how in ("kill", "cancel"):
-        if not wait_until(lambda: set(at_work(folder)) - hits or process.poll() is not None):
+        if not wait_until(lambda: set(running_jobs(folder)) - hits or process.poll() is not None):
             break
-        number = random_.choice(sorted(set(at_work(folder)) - hits or {-1}))
+        number = random_.choice(sorted(set(running_jobs(folder)) - hits or {-1}))
         hits.add(number)
         if how == "kill" and number >= 0:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(at_work(folder).get(number, 2**22), signal.SIGKILL)
+                os.kill(running_jobs(folder).get(number, 2**22), signal.SIGKILL)
         elif running := [name for name, state in queue() if state == "RUNNING"]:
             subprocess.run(["scancel", running[0]])
-    said = ended(process, 300)
+    said = wait_for_end(process, 300)
     assert said.code == 0, said
     assert f"{N} jobs: {N} done" in said.out
-    check_whole(folder, N, JOBS, *SLURM)
+    check_sweep_is_whole(folder, N, JOBS, *SLURM)
 
 
 def test_a_killed_driver_is_taken_over_by_the_same_command_alone(tmp_path):
     folder = tmp_path / "sweep"
     starts = [folder / str(number) / "attempts" for number in (0, 1)]
-    process = started(folder, *LONG, *SLURM, "hydra.launcher.time_limit=10min")
+    process = start_sweep(folder, *LONG, *SLURM, "hydra.launcher.time_limit=10min")
     assert wait_until((folder / ".lock").exists)
-    second = ended(started(folder, *LONG, *SLURM))
+    second = wait_for_end(start_sweep(folder, *LONG, *SLURM))
     assert (second.code, second.out) == (1, "")
     assert "another sweep runs in" in second.err
     assert wait_until(lambda: all(path.exists() for path in starts), 120)
     process.kill()
-    ended(process)
-    assert not done(folder), "the jobs were to be at work still"
-    other = ended(started(folder, *LONG))
+    wait_for_end(process)
+    assert not finished_jobs(folder), "the jobs were to be at work still"
+    other = wait_for_end(start_sweep(folder, *LONG))
     assert other.code == 1
     assert "resume with hydra/launcher=slurm" in other.out + other.err
-    same = ended(started(folder, *LONG, *SLURM, "hydra.launcher.time_limit=10min"), 400)
+    same = wait_for_end(start_sweep(folder, *LONG, *SLURM, "hydra.launcher.time_limit=10min"), 400)
     assert same.code == 0, same
-    assert done(folder) == {0, 1}
+    assert finished_jobs(folder) == {0, 1}
     assert [len(path.read_text().splitlines()) for path in starts] == [1, 1], (
         "each was started once"
     )
 
 
 def test_a_job_beyond_its_limit_ends_alone(tmp_path):
-    short = [one for one in QUICK if not one.startswith("duration")]
+    short = [one for one in QUICK_JOB if not one.startswith("duration")]
     sweeps = {}
     for limit, told in (
         ("time_limit=20s", "time limit of 20 s"),
@@ -150,12 +151,12 @@ def test_a_job_beyond_its_limit_ends_alone(tmp_path):
             *SLURM,
             f"hydra.launcher.{limit}",
         )
-        sweeps[told] = started(tmp_path / limit[:4], *lines)
+        sweeps[told] = start_sweep(tmp_path / limit[:4], *lines)
     for told, process in sweeps.items():
-        said = ended(process, 300)
+        said = wait_for_end(process, 300)
         assert said.code == 1, said
         assert f"{told} exceeded" in said.err
-        assert done(tmp_path / told.replace(" ", "_")[:4]) == {1}
+        assert finished_jobs(tmp_path / told.replace(" ", "_")[:4]) == {1}
 
 
 def test_dask_on_a_batch_system_runs_the_jobs_and_ends(tmp_path, queue):
@@ -170,15 +171,15 @@ def test_dask_on_a_batch_system_runs_the_jobs_and_ends(tmp_path, queue):
         "hydra.launcher.workers=2",
         f"hydra.launcher.cluster={cluster}",
     )
-    said = ended(started(tmp_path / "sweep", *lines), 300)
+    said = wait_for_end(start_sweep(tmp_path / "sweep", *lines), 300)
     assert said.code == 0, said
-    assert done(tmp_path / "sweep") == set(range(N))
+    assert finished_jobs(tmp_path / "sweep") == set(range(N))
     assert wait_until(lambda: queue() == [])
 
 
 def test_ctrl_c_at_any_moment_of_the_start_ends_in_a_line(tmp_path):
     random_ = random.Random("slurm")
     for number in range(4):
-        own = marked()
-        process = started(tmp_path / f"{number}", *JOBS, *SLURM, env=own)
-        interrupted(process, own, random_.uniform(0.2, 7.0))
+        own = marked_environment()
+        process = start_sweep(tmp_path / f"{number}", *JOBS, *SLURM, env=own)
+        interrupt_sweep(process, own, random_.uniform(0.2, 7.0))

@@ -7,9 +7,10 @@ import pytest
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from numba import config
-from running import CONF, SHORT, execute
-from sweep_command import JOBS, sweep
-from validating import RECORD, SMALL, csv_file
+
+from helpers.commands import CONF, SHORT_RUN, run_identify
+from helpers.records import RECORD_OVERRIDES, SMALL_MODEL, write_record
+from helpers.sweeps import QUICK_JOBS, run_sweep
 
 #: plants, recorded and simulated, and naive formulas
 TESTS = Path(__file__).parents[1]
@@ -21,7 +22,7 @@ collect_ignore_glob = ["test_*.py"] if config.DISABLE_JIT else []
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """Folder of a finished short run with figures."""
-    return execute(tmp_path_factory.mktemp("runs") / "finished", *SHORT, "figures=true")
+    return run_identify(tmp_path_factory.mktemp("runs") / "finished", *SHORT_RUN, "figures=true")
 
 
 @pytest.fixture(scope="session")
@@ -31,17 +32,17 @@ def record(tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("record")
     files = (
-        csv_file(folder / "estimation.csv", n=60, seed=2),
-        csv_file(folder / "test.csv", n=30, seed=5),
+        write_record(folder / "estimation.csv", n=60, seed=2),
+        write_record(folder / "test.csv", n=30, seed=5),
     )
-    return (*RECORD, *SMALL, *(f"data.{path.stem}={path}" for path in files))
+    return (*RECORD_OVERRIDES, *SMALL_MODEL, *(f"data.{path.stem}={path}" for path in files))
 
 
 @pytest.fixture(scope="session")
 def swept(tmp_path_factory):
     """Folder of a sweep to which nothing has happened."""
     folder = tmp_path_factory.mktemp("sweeps") / "undisturbed"
-    assert sweep(folder, *JOBS).code == 0
+    assert run_sweep(folder, *QUICK_JOBS).code == 0
     return folder
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
-from running import call
 
 from experiments.benchmark import command, dictionary, harness, simulation
 from experiments.benchmark import run as session
@@ -24,6 +23,7 @@ from experiments.benchmark.harness import Job, interleave, ratio
 from experiments.benchmark.simulation import calibration
 from experiments.cli.config import CONF
 from experiments.cli.options import choose
+from helpers.commands import run_command
 from sysid.simulation.dynamics import Moments
 
 NAMES = [name for name in session.BENCHMARKS if name != "free_run"]
@@ -177,7 +177,7 @@ def test_the_command_is_run_in_its_loop_and_in_processes(done):
 def test_processes_run(tmp_path, monkeypatch):
     monkeypatch.setitem(harness.QUICK, "repetitions", 1)
     monkeypatch.setitem(harness.QUICK, "duration", "3d")
-    said = call(
+    said = run_command(
         "benchmark",
         "quick=true",
         "benchmarks=[thresholds,jobs]",

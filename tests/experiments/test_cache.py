@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 import xarray as xr
 from filelock import FileLock
-from running import broken_off, configured
-from sweep_command import found_by
-from sweep_jobs import driven, wait_until
 
 from experiments.cli.ends import Stopped
 from experiments.files import cache as cache_module
 from experiments.files.cache import Cache, CachedTraining, Kind, cache_of, counts_of
 from experiments.identify.run import run
 from experiments.plant.plant import Plant
+from helpers.cached_numbers import NUMBERS, VALUES
+from helpers.commands import compose_configuration, fail_after
+from helpers.jobs import script_process, wait_until
+from helpers.sweeps import job_content
 from simulators import DivergenceError
 from sysid import (
     Adaptive,
@@ -30,13 +31,6 @@ from sysid import (
     store,
 )
 
-VALUES = np.arange(2000.0) / 3
-NUMBERS = Kind(
-    "numbers",
-    "Numbers",
-    lambda v: xr.Dataset({"x": ("n", v)}),
-    lambda found: found["x"].values,
-)
 KEY = "0123456789abcdef"
 
 
@@ -177,7 +171,7 @@ JOB = """
 import sys, time
 from pathlib import Path
 from experiments.files.cache import Cache, counts_of
-from test_cache import NUMBERS, VALUES
+from helpers.cached_numbers import NUMBERS, VALUES
 folder, name, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 
 def compute():
@@ -196,11 +190,11 @@ print(counts_of(cache)["cache"])
 
 def test_one_process_computes_while_the_others_wait_for_it_or_its_death(tmp_path):
     pipe = {"stdout": subprocess.PIPE, "text": True}
-    with driven(JOB, tmp_path, "killed", 60.0, **pipe) as killed:
+    with script_process(JOB, tmp_path, "killed", 60.0, **pipe) as killed:
         assert wait_until((tmp_path / "killed.computes").exists)
         with (
-            driven(JOB, tmp_path, "a", 0.1, **pipe) as a,
-            driven(JOB, tmp_path, "b", 0.1, **pipe) as b,
+            script_process(JOB, tmp_path, "a", 0.1, **pipe) as a,
+            script_process(JOB, tmp_path, "b", 0.1, **pipe) as b,
         ):
             assert wait_until(lambda: len(list(tmp_path.glob("*.asks"))) == 3)
             assert not wait_until(lambda: len(list(tmp_path.glob("*.computes"))) > 1, 0.2)
@@ -292,10 +286,12 @@ def job(folder, *overrides, cache=None):
     """Run a job with lean outputs; what `found_by` says of it."""
     folder.mkdir()
     run(
-        configured(*overrides, "outputs=lean", f"cache={'null' if cache is None else cache}"),
+        compose_configuration(
+            *overrides, "outputs=lean", f"cache={'null' if cache is None else cache}"
+        ),
         folder,
     )
-    return found_by(folder / "job.nc")
+    return job_content(folder / "job.nc")
 
 
 @pytest.mark.parametrize("overrides", RUNS.values(), ids=RUNS)
@@ -366,7 +362,7 @@ def test_a_simulation_that_breaks_off_leaves_the_same_with_a_cache(tmp_path, mon
     original = Plant.samples
 
     def breaking(self, *arguments):
-        return broken_off(original(self, *arguments), 60, DivergenceError("the plant exploded"))
+        return fail_after(original(self, *arguments), 60, DivergenceError("the plant exploded"))
 
     monkeypatch.setattr(Plant, "samples", breaking)
     found = []
@@ -377,7 +373,7 @@ def test_a_simulation_that_breaks_off_leaves_the_same_with_a_cache(tmp_path, mon
     ):
         with pytest.raises(Stopped, match="the plant exploded"):
             job(tmp_path / name, *BASE, cache=cache)
-        found.append(found_by(tmp_path / name / "job.nc"))
+        found.append(job_content(tmp_path / name / "job.nc"))
     assert found[0][:2] == found[1][:2] == found[2][:2]
     assert found[2][2]["cache"]["trajectory"] == {"misses": 1}
     assert not list((tmp_path / "cache" / "trajectory").glob("*.nc"))

@@ -6,7 +6,6 @@ import hashlib
 import io
 import itertools
 import json
-import math
 import re
 from functools import partial
 from pathlib import Path
@@ -14,9 +13,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import xarray as xr
-from running import REFUSALS, call, configured, read_csv
-from searching import FULL
 
 from experiments.cli.ends import MISTAKES
 from experiments.collect import mark_folder
@@ -29,16 +25,17 @@ from experiments.collect.read import (
 from experiments.collect.run import run
 from experiments.collect.tables import count_jobs, write_csv, write_markdown
 from experiments.drawing.tables import significant
-from experiments.files.job_file import Content, write
-from experiments.sweeps.store import Entry, Job, Manifest, Outcome, write_outcome
+from helpers.commands import REFUSALS, compose_configuration, read_exact_csv, run_command
+from helpers.written_sweeps import (
+    SWEPT_VALUES,
+    THRESHOLD_KEY,
+    make_summary,
+    read_planned_jobs,
+    write_job,
+    write_sweep,
+)
 from sysid import store
 
-THRESHOLD = "insertion.error_threshold"
-VALUES = {
-    THRESHOLD: [0.2, 0.05],
-    "reduction": ["prior_entropy", "a|b"],
-    "seed": [0, 1, 2],
-}
 MISSING, DONE, FAILED, DAMAGED, PARTIAL = range(5)
 
 
@@ -48,7 +45,7 @@ def read(folder):
 
 
 def csv_of(found):
-    return read_csv(io.StringIO(write_csv(found)))
+    return read_exact_csv(io.StringIO(write_csv(found)))
 
 
 def rows_of(text):
@@ -65,18 +62,14 @@ def edit(folder, number, **changed):
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
 
 
-def jobs_of(folder):
-    return json.loads((folder / "sweep.json").read_text())["jobs"]
-
-
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory):
     """A grid of which job 1 is missing and job 4 has failed."""
     return read(
         write_sweep(
             tmp_path_factory.mktemp("grid") / "s",
-            VALUES,
-            summary_like,
+            SWEPT_VALUES,
+            make_summary,
             skip=(1,),
             fail=(4,),
         )
@@ -87,7 +80,7 @@ def test_every_number_lies_in_the_cell_of_its_parameters(grid):
     found, data = grid
     assert data["smse"].dims == ("error_threshold", "reduction", "seed")
     assert data["error_threshold"].values.tolist() == [0.05, 0.2], "numbers ascend"
-    assert data["reduction"].values.tolist() == VALUES["reduction"], (
+    assert data["reduction"].values.tolist() == SWEPT_VALUES["reduction"], (
         "texts are in the order of the command"
     )
     names = {
@@ -96,7 +89,7 @@ def test_every_number_lies_in_the_cell_of_its_parameters(grid):
         "times.loop": "times_loop",
         "free_run.rmse": "free_run_rmse",
     }
-    for number, one in enumerate(itertools.product(*VALUES.values())):
+    for number, one in enumerate(itertools.product(*SWEPT_VALUES.values())):
         cell = data.sel(dict(zip(data["smse"].dims, one, strict=True)))
         row = csv_of(found).loc[number]
         columns = ("number", "folder", "error_threshold", "reduction", "seed")
@@ -107,7 +100,7 @@ def test_every_number_lies_in_the_cell_of_its_parameters(grid):
             status,
             status,
         )
-        summary = pd.json_normalize(summary_like(dict(zip(VALUES, one, strict=True)))).loc[0]
+        summary = pd.json_normalize(make_summary(dict(zip(SWEPT_VALUES, one, strict=True)))).loc[0]
         for key, name in names.items():
             np.testing.assert_array_equal(
                 [cell[name], row[name]], summary[key] if status == DONE else np.nan
@@ -146,7 +139,7 @@ def test_medians_quartiles_and_what_has_no_result(grid):
     ]
     assert [[*row[:2], row[-1]] for row in rows[:3]] == expected
     smse = [
-        summary_like({THRESHOLD: 0.05, "reduction": "a|b", "seed": seed})["smse"]
+        make_summary({THRESHOLD_KEY: 0.05, "reduction": "a|b", "seed": seed})["smse"]
         for seed in range(3)
     ]
     low, middle, high = (significant(value) for value in np.quantile(smse, [0.25, 0.5, 0.75]))
@@ -164,18 +157,18 @@ def test_gaps_are_nan_and_counted(tmp_path):
     results.
     """
     folder = write_sweep(
-        tmp_path / "s", {"seed": list(range(12))}, summary_like, skip=(0,), fail=(3,)
+        tmp_path / "s", {"seed": list(range(12))}, make_summary, skip=(0,), fail=(3,)
     )
-    jobs = jobs_of(folder)
+    jobs = read_planned_jobs(folder)
     content = (folder / "1" / "job.nc").read_bytes()
     (folder / "1" / "job.nc").write_bytes(content[:-1])
     (folder / "2" / "job.nc").write_bytes(content[:500] + b"x" * 10 + content[510:])
-    write_job(folder, jobs[4], summary_like(jobs[4]["values"]) | {"partial": True})
+    write_job(folder, jobs[4], make_summary(jobs[4]["values"]) | {"partial": True})
     (folder / "5" / "outcome.json").write_text('{"schema": "outc')
     write_job(
         folder,
         jobs[6] | {"identity": "of another configuration"},
-        summary_like(jobs[6]["values"]),
+        make_summary(jobs[6]["values"]),
     )
     (folder / "7" / "job.nc").write_bytes((folder / "8" / "job.nc").read_bytes())
     content = b"no result, though as it was written"
@@ -210,13 +203,15 @@ def test_one_dimension_where_parameters_form_no_grid(tmp_path):
     than a quarter.
     """
     jobs = [{"a": 1, "seed": 0}, {"seed": 1, "b": "x"}, {"seed": 2, "a": 2}]
-    _, found = read(write_sweep(tmp_path / "some", jobs, summary_like, fail=(1,)))
+    _, found = read(write_sweep(tmp_path / "some", jobs, make_summary, fail=(1,)))
     assert found["smse"].dims == ("job",)
     np.testing.assert_array_equal(found["a"], [1, np.nan, 2])
     assert found["b"].values.tolist() == ["", "x", ""]
     np.testing.assert_array_equal(np.isnan(found["smse"]), [False, True, False])
-    assert read(write_sweep(tmp_path / "none", [{}], summary_like))[1]["smse"].dims == ("job",)
-    search = write_sweep(tmp_path / "search", {THRESHOLD: [0.1, 0.2], "seed": [0, 1]}, summary_like)
+    assert read(write_sweep(tmp_path / "none", [{}], make_summary))[1]["smse"].dims == ("job",)
+    search = write_sweep(
+        tmp_path / "search", {THRESHOLD_KEY: [0.1, 0.2], "seed": [0, 1]}, make_summary
+    )
     (search / "search.json").write_text("{}")
     assert read(search)[1]["smse"].dims == ("job",)
     for n_jobs, dims in ((12, ("a", "b")), (11, ("job",))):
@@ -224,20 +219,20 @@ def test_one_dimension_where_parameters_form_no_grid(tmp_path):
             {"a": 5, "b": 7},
             *({"a": k % 6, "b": k % 8} for k in range(1, n_jobs)),
         ]
-        folder = write_sweep(tmp_path / str(n_jobs), values, summary_like, skip=range(n_jobs))
+        folder = write_sweep(tmp_path / str(n_jobs), values, make_summary, skip=range(n_jobs))
         assert read(folder)[1]["status"].dims == dims, "12 jobs in 48 cells"
 
 
 def test_cells_without_a_job_and_jobs_with_the_same_parameters(tmp_path):
     """Of equal jobs the last one that is done counts; it counts once."""
     _, found = read(
-        write_sweep(tmp_path / "cells", [{"a": 1, "b": 1}, {"a": 2, "b": 2}], summary_like)
+        write_sweep(tmp_path / "cells", [{"a": 1, "b": 1}, {"a": 2, "b": 2}], make_summary)
     )
     assert found["number"].values.tolist() == [[0, -1], [-1, 1]]
     assert np.isnan(found["smse"].values).tolist() == [[False, True], [True, False]]
     assert found.attrs["n_unplanned"] == 2
     values = [{"a": one} for one in (1, 1.0, 1.0, 1, 2)]
-    found, data = read(write_sweep(tmp_path / "same", values, summary_like, fail=(2,), skip=(3,)))
+    found, data = read(write_sweep(tmp_path / "same", values, make_summary, fail=(2,), skip=(3,)))
     assert data["number"].values.tolist() == [1, 4]
     assert data.attrs["n_superseded"] == 3
     assert "3 jobs have the parameters of others" in count_jobs(found, data)
@@ -250,11 +245,11 @@ def test_cells_without_a_job_and_jobs_with_the_same_parameters(tmp_path):
 
 def test_several_outputs(tmp_path):
     def metric(values):
-        y = summary_like(values) | {
+        y = make_summary(values) | {
             "smse": 0.1,
             "training": {"held_out": 3.0} if values["seed"] else None,
         }
-        return {"y": y, "x": summary_like(values) | {"smse": 0.3, "target_unit": "m"}}
+        return {"y": y, "x": make_summary(values) | {"smse": 0.3, "target_unit": "m"}}
 
     found, data = read(
         write_sweep(tmp_path / "s", {"seed": [0, 1, 2]}, metric, several=True, fail=(2,))
@@ -300,11 +295,11 @@ def test_jobs_that_did_something_else_do_not_count():
 
 def test_raw_times_are_kept_and_the_odd_ones_marked(tmp_path):
     """Six jobs of two processes; the slow first job of each, and one that has simulated."""
-    folder = write_sweep(tmp_path / "s", {"budget": [10, 20], "seed": [0, 1, 2]}, summary_like)
+    folder = write_sweep(tmp_path / "s", {"budget": [10, 20], "seed": [0, 1, 2]}, make_summary)
     times = [99, 12, 13, 99, 99, 23]
-    for number, (job, time) in enumerate(zip(jobs_of(folder), times, strict=True)):
+    for number, (job, time) in enumerate(zip(read_planned_jobs(folder), times, strict=True)):
         cache = {"trajectory": {"misses": int(number == 4)}}
-        summary = summary_like(job["values"]) | {"times": {"loop": time, "cache": cache}}
+        summary = make_summary(job["values"]) | {"times": {"loop": time, "cache": cache}}
         write_job(folder, job, summary)
         edit(folder, number, pid=1 + number // 3)
     found, data = read(folder)
@@ -326,7 +321,7 @@ FIGURES = {"against_error_threshold.png", "pareto_front.png"}
 @pytest.fixture
 def sweep(tmp_path):
     values = {"insertion.error_threshold": [0.2, 0.05], "seed": [0, 1]}
-    return write_sweep(tmp_path / "s", values, summary_like, fail=(1,), skip=(2,))
+    return write_sweep(tmp_path / "s", values, make_summary, fail=(1,), skip=(2,))
 
 
 def files(folder):
@@ -341,7 +336,7 @@ def test_the_command(sweep):
     """A folder of any name; nothing else is changed; the same again but for the time."""
 
     sweep = sweep.rename(sweep.with_name("it's, a=b ${x} {é} [1]"))
-    collect = partial(call, "collect", cwd=sweep.parent)
+    collect = partial(run_command, "collect", cwd=sweep.parent)
     before = files(sweep)
     begin, counted, *_ = collect(sweep.name, "report=false").out.splitlines()
     assert begin.startswith(f"Collect the jobs of {sweep.name}: ")
@@ -423,102 +418,5 @@ def test_what_is_no_sweep_and_mistakes_change_nothing(words, how, sweep, monkeyp
     given = [f"folder={how(sweep)}"] if callable(how) else [f"folder={sweep}", how]
     before = files(sweep)
     with pytest.raises(MISTAKES, match=words):
-        run(configured("figures=false", *given, command="collect"), Path())
+        run(compose_configuration("figures=false", *given, command="collect"), Path())
     assert files(sweep) == before
-
-
-# --- folders of sweeps that no sweep has made
-
-
-def write_sweep(folder, values, metric, skip=(), fail=(), several=False):
-    """Write a sweep over all combinations of values.
-
-    Parameters
-    ----------
-    folder
-        That of the sweep; made if it is missing.
-    values
-        Swept key to the list of its values, or a list of the values of each job (dicts).
-    metric
-        From the values of a job to its summary (dict); with `several` to a dict of summaries, by
-        output.
-    skip, fail
-        Numbers of jobs that were not run, and that have failed.
-    """
-    (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
-    if isinstance(values, dict):
-        values = [
-            dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())
-        ]
-    overrides = [("budget=20", *(f"{key}={value}" for key, value in one.items())) for one in values]
-    entries = {
-        f"x{n}": Entry(n, f"x{n}", *both)
-        for n, both in enumerate(zip(overrides, values, strict=True))
-    }
-    Manifest(
-        folder,
-        "identify",
-        [key for one in values for key in one],
-        entries,
-        "0.1.0",
-        "c0de",
-    ).write()
-    for number, job in enumerate(jobs_of(folder)):
-        if number in fail:
-            end(
-                folder,
-                job,
-                done=False,
-                error="ValueError: it did not work\n| twice",
-                traceback="Traceback",
-            )
-        elif number not in skip:
-            write_job(folder, job, metric(job["values"]), several=several)
-    return folder
-
-
-def write_job(folder, job, summary, several=False):
-    """A finished job."""
-    (own := folder / str(job["number"])).mkdir(exist_ok=True)
-    mean = ("sample", np.arange(4.0) + job["number"], {"units": "K"})
-    record = xr.Dataset({"mean": mean, "variance": ("sample", np.ones(4))})
-    found = summary if several else {"": summary}
-    contents = {output: Content(FULL | one, record, None) for output, one in found.items()}
-    write(contents, own / "job.nc", {"seed": 0, "partial": 0, "configuration": ""})
-    end(folder, job, done=True, value=0.5)
-
-
-def end(folder, job, **how):
-    number = job["number"]
-    overrides = tuple(job["overrides"])
-    one = Job(
-        number,
-        str(folder / str(number)),
-        job["identity"],
-        overrides,
-        task="",
-        configuration="{}",
-    )
-    write_outcome(Outcome(number, **how, seconds=1.5), one)
-
-
-def summary_like(values):
-    """A summary of an identification whose numbers follow from the values of its job."""
-    seed = int(values.get("seed", 0))
-    threshold = float(values.get("insertion.error_threshold", 0.1))
-    worse = len(str(values.get("reduction", "")))
-    smse = 0.1 + threshold + 0.01 * worse + 0.003 * math.sin(seed)
-    return {
-        "smse": smse,
-        "rmse": math.sqrt(smse) / 10,
-        "coverage_95": 0.9 + 0.01 * math.cos(seed),
-        "nlpd": None if seed == 7 else -1.5 + threshold,
-        "n_revised": round(50 / threshold) + seed,
-        "n_points": 100,
-        "hyperparameters": {
-            "kernel": {"class": "K", "length_scales": {"y[k-1]": 1.5}},
-            "noise_variance": 0.01,
-        },
-        "free_run": {"rmse": 0.3, "fit_percent": 80.0, "unit": "K"},
-        "times": {"setup": 0.1, "loop": 0.5 / threshold + 0.1 * seed, "training": 0.2},
-    }

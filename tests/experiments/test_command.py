@@ -16,24 +16,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
-from running import (
-    COMMAND,
-    DATA,
-    REFUSALS,
-    ROOT,
-    SHORT,
-    bits,
-    call,
-    configured,
-    data_of,
-    execute,
-    said,
-    summary_of,
-)
-from test_engines import CLASSES
-from test_generate import BOUC_WEN, generate
-from test_sweep_identity import master_of
-from validating import ONE_STEP, csv_file, from_csv, model, recorded, saved, validate
 
 from experiments.benchmark import run as session
 from experiments.cli import progress
@@ -46,6 +28,31 @@ from experiments.reproduce import run as reproduction
 from experiments.sweeps import search
 from experiments.sweeps.composer import Composer
 from experiments.validate import run as validation
+from helpers.benchmarks import BOUC_WEN, generate
+from helpers.commands import (
+    DATA_FILES,
+    IDENTIFY_COMMAND,
+    REFUSALS,
+    ROOT,
+    SHORT_RUN,
+    bytes_of_variables,
+    compose_configuration,
+    load_dataset,
+    load_summary,
+    printed_by,
+    run_command,
+    run_identify,
+)
+from helpers.records import (
+    ONE_STEP_ONLY,
+    csv_overrides,
+    make_model,
+    run_validate,
+    save_models,
+    validation_overrides,
+    write_record,
+)
+from helpers.sweeps import ENGINE_CLASSES, load_sweep_configuration
 from sysid import ErrorThreshold, Identification, Narx, StoreError
 from sysid.gp.formula import PLAIN
 
@@ -57,25 +64,27 @@ def process(arguments, folder, **environment):
     kept = {name: value for name, value in (os.environ | environment).items() if value is not None}
     options = {"env": kept, "capture_output": True, "text": True, "timeout": 120}
     done = subprocess.run([sys.executable, *arguments], cwd=folder, **options)
-    assert done.returncode == 0, said(done)
+    assert done.returncode == 0, printed_by(done)
     return done
 
 
 def test_a_run_from_elsewhere_computes_the_same_bits_and_says_nothing_strange(finished, tmp_path):
-    done = process([*COMMAND[1:], *SHORT], tmp_path)
+    done = process([*IDENTIFY_COMMAND[1:], *SHORT_RUN], tmp_path)
     (folder,) = (tmp_path / "outputs" / "identify").iterdir()
-    files = {f"{kind}.nc" for kind in DATA} | {"summary.json"}
+    files = {f"{kind}.nc" for kind in DATA_FILES} | {"summary.json"}
     assert files <= {path.name for path in folder.iterdir()}
     assert not list(folder.glob(".*.tmp"))
-    for kind in DATA:
-        assert bits(data_of(folder, kind)) == bits(data_of(finished, kind)), kind
+    for kind in DATA_FILES:
+        assert bytes_of_variables(load_dataset(folder, kind)) == bytes_of_variables(
+            load_dataset(finished, kind)
+        ), kind
     config = OmegaConf.load(folder / ".hydra" / "config.yaml")
-    written = OmegaConf.create(data_of(folder, "result").attrs["configuration"])
+    written = OmegaConf.create(load_dataset(folder, "result").attrs["configuration"])
     assert OmegaConf.to_container(config, resolve=True) == OmegaConf.to_container(written)
     assert not [
         word
         for word in ("Warning", "Traceback", "DEBUG", "numba", "samples/s]", "\r")
-        if word in said(done)
+        if word in printed_by(done)
     ]
 
 
@@ -84,7 +93,9 @@ def test_mistakes_end_in_a_word_and_not_in_a_traceback(overrides, words, tmp_pat
     (tmp_path / "file").write_text("")
     given = overrides.format(tmp_path).split()
     where = [] if "hydra" in overrides else [f"hydra.run.dir={tmp_path}/run"]
-    said = call("identify", *sorted([*where, *SHORT, *given], key=lambda word: word != "-m"))
+    said = run_command(
+        "identify", *sorted([*where, *SHORT_RUN, *given], key=lambda word: word != "-m")
+    )
     code = said.code
     text = said.out + said.err
     assert code == 1
@@ -112,17 +123,17 @@ def test_ctrl_c_ends_with_its_code_and_the_results(monkeypatch, tmp_path):
 
     monkeypatch.setattr(Identification, "observe_many", observe_many)
     monkeypatch.setattr("experiments.plant.live.SAMPLES_PER_BLOCK", 4)
-    said = call("identify", f"hydra.run.dir={tmp_path}/run", *SHORT)
+    said = run_command("identify", f"hydra.run.dir={tmp_path}/run", *SHORT_RUN)
     assert (said.code, "Traceback" in said.out + said.err) == (130, False)
     assert f"Run interrupted. Partial results are in {tmp_path}/run" in said.out
-    assert {path.stem for path in (tmp_path / "run").glob("*.nc")} == set(DATA)
-    assert summary_of(tmp_path / "run")["partial"] is True
+    assert {path.stem for path in (tmp_path / "run").glob("*.nc")} == set(DATA_FILES)
+    assert load_summary(tmp_path / "run")["partial"] is True
 
     def interrupted(*given):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("experiments.identify.run.run", interrupted)
-    said = call("identify", f"hydra.run.dir={tmp_path}/other", *SHORT)
+    said = run_command("identify", f"hydra.run.dir={tmp_path}/other", *SHORT_RUN)
     assert (said.code, "Interrupted before all results were written" in said.out) == (
         130,
         True,
@@ -156,15 +167,15 @@ def test_overrides_without_effect_are_told(tmp_path):
     given = (f"hydra.run.dir={tmp_path}/run", *given, *quick, *short)
     assert (
         "Note: without effect on VanDerPol: excitation=prbs selection=forward"
-        in call("identify", *given).out
+        in run_command("identify", *given).out
     )
     rules = ("gate=2", "scale=false", "reduction=prior_entropy")
     for more, told in ((), rules[1:2]), (("training.n_initial=null",), rules):
         assert (
             f"prbs selection=forward {' '.join(told)}\n"
-            in call("identify", *given, *rules, *more).out
+            in run_command("identify", *given, *rules, *more).out
         )
-    said = call("identify", *given, "mean=zero", "kernel=matern_32")
+    said = run_command("identify", *given, "mean=zero", "kernel=matern_32")
     assert (
         "mean=zero and kernel=matern_32: this training chooses kernel and mean itself" in said.out
     )
@@ -174,16 +185,16 @@ def test_overrides_without_effect_are_told(tmp_path):
 def test_settings_that_follow_a_stream_have_no_effect_on_a_record_and_the_other_way_round(
     tmp_path,
 ):
-    data = from_csv(estimation=csv_file(tmp_path / "a.csv", n=60))
+    data = csv_overrides(estimation=write_record(tmp_path / "a.csv", n=60))
     few = (
         f"hydra.run.dir={tmp_path}/run",
         "budget=10",
         "figures=false",
         "training.n_initial=12",
     )
-    said = call("identify", *data, "narx=orders", *few, "training.interval=10").out
+    said = run_command("identify", *data, "narx=orders", *few, "training.interval=10").out
     assert "without effect on a.csv: training.interval=10" in said
-    said = call("identify", *few, "duration=160samples", "training.on_records=true").out
+    said = run_command("identify", *few, "duration=160samples", "training.on_records=true").out
     assert "without effect on Building: training.on_records=true" in said
 
 
@@ -209,16 +220,16 @@ def test_physics_and_propagation_without_effect_are_told(tmp_path):
         "mean=zero",
         "propagation=mean_only",
     )
-    said = call("identify", *few, *live, *idle).out
+    said = run_command("identify", *few, *live, *idle).out
     assert f"without effect on CascadedTanks: {' '.join(idle)}\n" in said
     assert "does not use the physics" not in said
-    said = call("identify", *few, *live, "narx=cascaded_tanks").out
+    said = run_command("identify", *few, *live, "narx=cascaded_tanks").out
     assert "the model does not use the physics" in said
-    data = from_csv(estimation=csv_file(tmp_path / "a.csv", n=60))
+    data = csv_overrides(estimation=write_record(tmp_path / "a.csv", n=60))
     more = ("identified=1", "propagation=mean_only")
     assert (
         "without effect on a.csv: propagation"
-        in call("identify", *data, "narx=orders", *few, *more).out
+        in run_command("identify", *data, "narx=orders", *few, *more).out
     )
 
 
@@ -240,12 +251,14 @@ def test_help_lists_options_and_loads_nothing_heavy(tmp_path):
 @pytest.mark.skipif(PLAIN or os.cpu_count() == 1, reason="nothing is compiled side by side")
 def test_a_first_run_compiles_in_two_processes_and_computes_the_same_bits(finished, tmp_path):
     for folder, times in ((tmp_path / "first", 1), (tmp_path / "next", 0)):
-        options = [*COMMAND[1:], *SHORT, f"hydra.run.dir={folder}"]
+        options = [*IDENTIFY_COMMAND[1:], *SHORT_RUN, f"hydra.run.dir={folder}"]
         done = process(options, tmp_path, NUMBA_CACHE_DIR=f"{tmp_path}/cache")
-        assert said(done).count("The first run compiles") == times
+        assert printed_by(done).count("The first run compiles") == times
         assert len(list((tmp_path / "cache").rglob("dictionary.learn-*.nbc"))) == 1
-        for kind in DATA:
-            assert bits(data_of(folder, kind)) == bits(data_of(finished, kind)), kind
+        for kind in DATA_FILES:
+            assert bytes_of_variables(load_dataset(folder, kind)) == bytes_of_variables(
+                load_dataset(finished, kind)
+            ), kind
 
 
 def test_help_whose_reader_has_gone_ends_in_silence():
@@ -259,7 +272,7 @@ def test_help_whose_reader_has_gone_ends_in_silence():
 
 def test_help_shows_options_and_their_values_on_demand():
     overview, options, values, own = (
-        call("identify", "--help", *more).out
+        run_command("identify", "--help", *more).out
         for more in ([], ["narx"], ["narx=orders"], ["values"])
     )
     assert len(overview.splitlines()) < 45
@@ -280,7 +293,7 @@ def test_help_shows_options_and_their_values_on_demand():
 
 @pytest.mark.parametrize("group", ["hydra", "nothing", "nothing=at_all"])
 def test_help_of_what_is_no_group_says_so(group):
-    said = call("identify", "--help", group)
+    said = run_command("identify", "--help", group)
     assert (said.code, said.out) == (
         0,
         f"There is no group {group!r}; sysid-identify --help lists them.\n",
@@ -379,27 +392,31 @@ BOTH = {"outputs": {"y": 1, "z": 1}, "inputs": {"u": [1]}}
 
 def test_models_are_exported_and_files_replaced_only_when_that_is_said(tmp_path):
     path = f"model={tmp_path}/tank.nc"
-    saved(tmp_path / "tank.nc")
-    export.run(configured(path, command="export"), tmp_path)
+    save_models(tmp_path / "tank.nc")
+    export.run(compose_configuration(path, command="export"), tmp_path)
     np.testing.assert_allclose(
         runpy.run_path(str(tmp_path / "tank.py"))["predict"](X)[0],
-        model().predict(X).mean,
+        make_model().predict(X).mean,
     )
-    saved(tmp_path / "joint.nc", model("y", BOTH), model("z", BOTH))
+    save_models(tmp_path / "joint.nc", make_model("y", BOTH), make_model("z", BOTH))
     joint = (f"model={tmp_path}/joint.nc", f"output={tmp_path}/mine.py")
-    export.run(configured(*joint, command="export"), tmp_path / "nowhere")
+    export.run(compose_configuration(*joint, command="export"), tmp_path / "nowhere")
     assert runpy.run_path(str(tmp_path / "mine.py"))["OUTPUTS"] == ("y", "z")
     before = (tmp_path / "mine.py").read_text()
     with pytest.raises(ValueError, match="name the file of the model"):
-        export.run(configured(command="export"), tmp_path)
+        export.run(compose_configuration(command="export"), tmp_path)
     with pytest.raises(ValueError, match=r"exists.*overwrite=true"):
-        export.run(configured(path, f"output={tmp_path}/mine.py", command="export"), tmp_path)
+        export.run(
+            compose_configuration(path, f"output={tmp_path}/mine.py", command="export"), tmp_path
+        )
     assert (tmp_path / "mine.py").read_text() == before
-    model("y", BOTH).save(
+    make_model("y", BOTH).save(
         tmp_path / "tank.nc"
     )  # one of two outputs: it predicts, and cannot simulate
     export.run(
-        configured(path, f"output={tmp_path}/mine.py", "overwrite=true", command="export"),
+        compose_configuration(
+            path, f"output={tmp_path}/mine.py", "overwrite=true", command="export"
+        ),
         tmp_path,
     )
     file = runpy.run_path(str(tmp_path / "mine.py"))
@@ -416,7 +433,9 @@ def test_a_class_of_ones_own_must_be_trusted(tmp_path, monkeypatch):
     )
     (tmp_path / "own_room.py").write_text("\n".join([*lines, "class Own(ZeroMean): pass", ""]))
     monkeypatch.syspath_prepend(str(tmp_path))
-    replace(model(), mean=importlib.import_module("own_room").Own()).save(tmp_path / "model.nc")
+    replace(make_model(), mean=importlib.import_module("own_room").Own()).save(
+        tmp_path / "model.nc"
+    )
     for act, command, more, words in (
         (export.run, "export", [], r"trust it .* \+trusted=\[own_room.Own\]"),
         (validation.run, "validate", [], r"trust it .* \+trusted=\[own_room.Own\]"),
@@ -431,14 +450,14 @@ def test_a_class_of_ones_own_must_be_trusted(tmp_path, monkeypatch):
         sys.modules.pop("own_room", None)
         with pytest.raises((ValueError, StoreError), match=words):
             act(
-                configured(f"model={tmp_path}/model.nc", *more, command=command),
+                compose_configuration(f"model={tmp_path}/model.nc", *more, command=command),
                 tmp_path,
             )
 
 
 # --- every row of refusals.yaml ends in an error with its words, and nothing is written
 
-LEARNED = [one for one in SHORT if not one.startswith("insertion")]
+LEARNED = [one for one in SHORT_RUN if not one.startswith("insertion")]
 ELSEWHERE = ("command line", "search", "collect")
 ROWS = [
     (command, *row)
@@ -452,12 +471,12 @@ ROWS = [
 def files(tmp_path_factory):
     """Overrides of a validation of a small model, and of an identification of two records."""
     folder = tmp_path_factory.mktemp("files")
-    first, second = (csv_file(folder / f"{n}.csv", n=n) for n in (40, 31))
+    first, second = (write_record(folder / f"{n}.csv", n=n) for n in (40, 31))
     fitting = [
-        *recorded(saved(folder / "model.nc"), csv_file(folder / "test.csv")),
-        *ONE_STEP,
+        *validation_overrides(save_models(folder / "model.nc"), write_record(folder / "test.csv")),
+        *ONE_STEP_ONLY,
     ]
-    return fitting, from_csv(estimation=f"[{first},{second}]")
+    return fitting, csv_overrides(estimation=f"[{first},{second}]")
 
 
 @pytest.mark.parametrize(
@@ -474,23 +493,27 @@ def test_what_is_refused_is_named_and_nothing_is_done(
         fitting = [one for one in fitting if not one.startswith("data.units")]
     settings = (
         OmegaConf.to_container(OmegaConf.from_dotlist(given))
-        if command in (*CLASSES, "optuna")
+        if command in (*ENGINE_CLASSES, "optuna")
         else {}
     )
     run = {
-        "identify": lambda folder: execute(folder, *LEARNED, *given),
-        "records": lambda folder: execute(folder, *LEARNED, *records, *given),
-        "validate": lambda folder: validate(folder, *fitting, *given),
-        "compare": lambda folder: comparison.run(configured(*given, command="compare"), folder),
-        "benchmark": lambda folder: session.run(configured(*given, command="benchmark"), folder),
+        "identify": lambda folder: run_identify(folder, *LEARNED, *given),
+        "records": lambda folder: run_identify(folder, *LEARNED, *records, *given),
+        "validate": lambda folder: run_validate(folder, *fitting, *given),
+        "compare": lambda folder: comparison.run(
+            compose_configuration(*given, command="compare"), folder
+        ),
+        "benchmark": lambda folder: session.run(
+            compose_configuration(*given, command="benchmark"), folder
+        ),
         "reproduce": lambda folder: reproduction.run(
-            configured(*given, command="reproduce"), folder
+            compose_configuration(*given, command="reproduce"), folder
         ),
         "generate": lambda folder: generate(folder / "bw", *BOUC_WEN, *given),
-        "job": lambda folder: Composer(loader, master_of(loader)).job(given),
+        "job": lambda folder: Composer(loader, load_sweep_configuration(loader)).job(given),
         **{
             name: lambda folder, make=make: make(folder, **settings)
-            for name, make in CLASSES.items()
+            for name, make in ENGINE_CLASSES.items()
         },
         "optuna": lambda folder: search.Settings(**settings),
         "space": lambda folder: search.space_of(given, ["seed"], loader),

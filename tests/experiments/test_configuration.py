@@ -16,17 +16,6 @@ from hydra.utils import get_class, instantiate
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
-from plants import concrete_classes
-from running import (
-    BUDGET,
-    CONF,
-    SHORT,
-    configured,
-    data_of,
-    execute,
-    phases,
-    summary_of,
-)
 
 import simulators
 import sysid
@@ -34,6 +23,17 @@ from experiments.cli.options import MOST_SAMPLES, samples_of, seconds, seconds_t
 from experiments.identify.run import read_settings
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.physics import Physics, ResidualNarx
+from helpers.commands import (
+    BUDGET,
+    CONF,
+    SHORT_RUN,
+    compose_configuration,
+    load_dataset,
+    load_summary,
+    phase_masks,
+    run_identify,
+)
+from plants import concrete_classes
 from sysid import Matern52, Model
 from sysid.model.description import name_of
 
@@ -116,7 +116,7 @@ CHOSEN += [
 
 @pytest.mark.parametrize("overrides", CHOSEN, ids=lambda overrides: overrides[0])
 def test_every_option_composes_and_instantiates(overrides):
-    config = configured(*overrides)
+    config = compose_configuration(*overrides)
     OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     for group in set(ROLES) & set(config):
         found = instantiate(config[group], _convert_="all")
@@ -212,7 +212,7 @@ def test_every_recipe_composes_wins_over_the_defaults_and_is_listed(path):
     }
     for end in (0, -1):
         swept = (f"{key}={each[end]}" for key, each in values.items())
-        config = configured(f"experiment={path.stem}", *swept, command=command)
+        config = compose_configuration(f"experiment={path.stem}", *swept, command=command)
         assert OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         written.pop("defaults", None)
         assert OmegaConf.merge(config, OmegaConf.create(written)) == config
@@ -222,8 +222,8 @@ def test_every_recipe_composes_wins_over_the_defaults_and_is_listed(path):
 # --- what options do, durations as people write them
 
 THRESHOLDS = {"variance_threshold": 0.0005, "error_threshold": 0.02}
-ANY_INSERTION = [override for override in SHORT if not override.startswith("insertion")]
-UNTRAINED = [override for override in SHORT if not override.startswith("training")]
+ANY_INSERTION = [override for override in SHORT_RUN if not override.startswith("insertion")]
+UNTRAINED = [override for override in SHORT_RUN if not override.startswith("training")]
 
 
 INSERTIONS, REDUCTIONS, ACCEPTANCES = (
@@ -246,10 +246,10 @@ def test_every_option_runs(insertion, reduction, acceptance, tmp_path):
         f"reduction={reduction}",
         f"acceptance={acceptance}",
     )
-    folder = execute(tmp_path, *ANY_INSERTION, *groups, *thresholds)
-    summary = summary_of(folder)
+    folder = run_identify(tmp_path, *ANY_INSERTION, *groups, *thresholds)
+    summary = load_summary(folder)
     model = Model.load(folder / "model.nc")
-    result = data_of(folder, "result")
+    result = load_dataset(folder, "result")
     assert (
         summary["n_seen"]
         >= summary["n_inserted"]
@@ -265,7 +265,7 @@ def test_every_option_runs(insertion, reduction, acceptance, tmp_path):
         wanted = reduction if acceptance == "matched" else acceptance
         assert type(model.gp.acceptance.criterion).__name__ == wanted.title().replace("_", "")
     assert type(model.gp.reduction).__name__ == reduction.title().replace("_", "")
-    online = phases(result)[1]
+    online = phase_masks(result)[1]
     large = np.abs(result["target"] - result["mean"]).values >= THRESHOLDS["error_threshold"]
     unsure = result["variance"].values > THRESHOLDS["variance_threshold"]
     expected = {
@@ -282,7 +282,7 @@ def test_every_option_runs(insertion, reduction, acceptance, tmp_path):
 
 def test_every_training_takes_the_kernel_that_is_chosen(tmp_path):
     for training in ("maximum_a_posteriori", "maximum_likelihood", "adaptive", "fixed"):
-        config = configured("kernel=matern_52", f"training={training}")
+        config = compose_configuration("kernel=matern_52", f"training={training}")
         assert instantiate(config.training, _convert_="all").kernel == Matern52()
     few = (
         "training.restarts=1",
@@ -291,21 +291,21 @@ def test_every_training_takes_the_kernel_that_is_chosen(tmp_path):
         "duration=2d",
         "budget=24",
     )
-    folder = execute(
-        tmp_path, *SHORT, *few, "training.n_initial=20", "kernel=linear_plus_matern_52"
+    folder = run_identify(
+        tmp_path, *SHORT_RUN, *few, "training.n_initial=20", "kernel=linear_plus_matern_52"
     )
-    told = summary_of(folder)["hyperparameters"]["kernel"]
+    told = load_summary(folder)["hyperparameters"]["kernel"]
     model = Model.load(folder / "model.nc")
     assert told == model.hyperparameters["kernel"]
     assert all(name in str(told) for name in model.narx.feature_names)
 
 
 def test_fixed_training_starts_empty_or_from_some_samples(tmp_path):
-    folder = execute(tmp_path / "empty", "training=fixed", *UNTRAINED, "scale=false")
-    summary = summary_of(folder)
-    result = data_of(folder, "result")
+    folder = run_identify(tmp_path / "empty", "training=fixed", *UNTRAINED, "scale=false")
+    summary = load_summary(folder)
+    result = load_dataset(folder, "result")
     model = Model.load(folder / "model.nc")
-    initial, online, _ = phases(result)
+    initial, online, _ = phase_masks(result)
     assert (initial.any(), summary["n_initial"]) == (False, 0)
     first = [result[name].values[online][0] for name in ("n_points", "mean", "variance")]
     assert first == [1, 0.0, pytest.approx(10.0)]
@@ -322,7 +322,7 @@ def test_fixed_training_starts_empty_or_from_some_samples(tmp_path):
         "training.n_initial=15",
         f"training.length_scales={scales}",
     )
-    some = summary_of(execute(tmp_path / "some", *UNTRAINED, *given))
+    some = load_summary(run_identify(tmp_path / "some", *UNTRAINED, *given))
     assert some["n_initial"] == 15
     assert list(some["hyperparameters"]["kernel"]["length_scales"].values()) == scales
 
@@ -348,16 +348,16 @@ def test_doubtful_settings_are_told(finished, caplog, tmp_path):
     for k, (words, overrides) in enumerate(cases.items()):
         caplog.clear()
         caplog.set_level("INFO")
-        folder = execute(tmp_path / str(k), *SHORT, *overrides)
-        (warning,) = [warning for warning in summary_of(folder)["warnings"] if words in warning]
+        folder = run_identify(tmp_path / str(k), *SHORT_RUN, *overrides)
+        (warning,) = [warning for warning in load_summary(folder)["warnings"] if words in warning]
         assert warning in caplog.text
-        assert words == "turned away" or words not in str(summary_of(finished)["warnings"])
-    assert summary_of(folder)["constant_features"] == [
+        assert words == "turned away" or words not in str(load_summary(finished)["warnings"])
+    assert load_summary(folder)["constant_features"] == [
         f"ambient_temperature[k-{lag}]" for lag in (1, 2, 3)
     ]
-    assert summary_of(folder)["repairs"]["constant_features"] == 3
-    result = data_of(tmp_path / "0", "result")
-    assert (result["n_points"].values[phases(result)[1]] == 5).all(), (
+    assert load_summary(folder)["repairs"]["constant_features"] == 3
+    result = load_dataset(tmp_path / "0", "result")
+    assert (result["n_points"].values[phase_masks(result)[1]] == 5).all(), (
         "a budget below the initial samples"
     )
 
@@ -397,7 +397,7 @@ NEUTRAL |= {"narx": "AutomaticNarx"}
     ],
 )
 def test_a_system_brings_its_own_groups_and_the_command_line_wins(overrides, expected):
-    config = configured(*overrides.split())
+    config = compose_configuration(*overrides.split())
     assert {
         name: config[name].get("_target_", "").rpartition(".")[2] or None for name in expected
     } == expected
@@ -450,7 +450,9 @@ def test_durations_are_read_and_told():
 
 
 def test_a_run_is_handed_plain_values_and_objects():
-    settings = read_settings(configured("narx=orders", "narx.target=[y,z]", "budget=7", "seed=3"))
+    settings = read_settings(
+        compose_configuration("narx=orders", "narx.target=[y,z]", "budget=7", "seed=3")
+    )
     json.dumps([settings.resolved, settings.lags.description, settings.overrides])
     assert (settings.learner.budget, settings.learner.seed, settings.files.seed) == (
         7,
@@ -467,7 +469,7 @@ def test_a_run_is_handed_plain_values_and_objects():
     [("[z,y]", ["z", "y"]), ("all", ["y", "z"]), ("[]", []), ("y", None), ("''", None)],
 )
 def test_several_outputs_are_those_of_a_list_or_all(target, expected):
-    lags = read_settings(configured("narx=orders", f"narx.target={target}")).lags
+    lags = read_settings(compose_configuration("narx=orders", f"narx.target={target}")).lags
     assert lags.targets(["y", "z"]) == expected
     assert lags.of("z").targets(["y", "z"]) is None
 
@@ -489,7 +491,7 @@ def test_several_outputs_are_those_of_a_list_or_all(target, expected):
 )
 def test_which_files_a_run_writes(outputs, in_sweep, lean, job, monkeypatch):
     monkeypatch.setattr("experiments.identify.run.is_multirun", lambda: in_sweep)
-    settings = read_settings(configured(f"outputs={outputs}", "report=true"))
+    settings = read_settings(compose_configuration(f"outputs={outputs}", "report=true"))
     assert (settings.files.lean, settings.files.job, settings.files.page) == (
         lean,
         job,

@@ -18,8 +18,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
-from running import call, configured, read_csv, tree
-from test_records import naive_arx
 
 from experiments.cli.ends import Refused
 from experiments.generate import folder as writing
@@ -28,6 +26,17 @@ from experiments.generate.floor import find_floor
 from experiments.generate.run import choose_window, run
 from experiments.plant.plant import Plant, plant_of
 from experiments.sweeps.shared_output import SharedOutput
+from helpers import systems
+from helpers.benchmarks import (
+    BOUC_WEN,
+    INITIALISATION_WINDOW,
+    RECORD_LENGTHS,
+    SHORT_BENCHMARK,
+    compose_benchmark,
+    generate,
+)
+from helpers.commands import list_files, read_exact_csv, run_command
+from helpers.naive_arx import naive_arx
 from simulators import (
     BoucWen,
     Change,
@@ -40,39 +49,7 @@ from simulators import (
 from simulators.noise import held_noise
 from sysid import Narx, Recordings, StoreError, store
 
-LENGTHS = {"estimation": 300, "validation": 80, "test": 150}
-WINDOW = 10
-SHORT = (
-    *(f"{role}={n}" for role, n in LENGTHS.items()),
-    f"initialisation_window={WINDOW}",
-    "training.n_initial=20",
-    "training.restarts=1",
-    "budget=15",
-    "noise_paths=20",
-    "figures=false",
-)
-#: a plant in open loop with measurement noise only, and one in closed loop with process noise only
-BOUC_WEN = (
-    "system=bouc_wen",
-    "excitation.band=[5,150]",
-    "excitation.rms=50",
-    "noise.snr_db=40",
-)
 BUILDING = ("system=building",)
-composed = partial(configured, command="generate")
-
-
-def generate(folder, *overrides, trusted=(), **nodes):
-    """Make a short benchmark in this process; `nodes` replace parts of the configuration. Returns
-    its folder.
-    """
-    config = OmegaConf.create(
-        OmegaConf.to_container(composed(*SHORT, f"output={folder}", *overrides))
-    )
-    for name, node in nodes.items():
-        config[name] = node
-    run(config, Path(folder).parent, trusted=trusted)
-    return Path(folder)
 
 
 def groups(folder, kind):
@@ -90,7 +67,7 @@ def rms(values):
 
 def score(folder, *arguments):
     """Run the scoring script of a folder in this process, as its command line does."""
-    return call(
+    return run_command(
         "score",
         *arguments,
         main=partial(runpy.run_path, str(folder / "score.py"), run_name="__main__"),
@@ -104,7 +81,7 @@ def scored(folder, *arguments):
     return json.loads(said.out)
 
 
-ROOMS = {"_target_": "two_rooms.TwoRooms", "dt": 0.5}
+ROOMS = {"_target_": "helpers.systems.TwoRooms", "dt": 0.5}
 SECRET = 8_123_456_789_012_345_678
 DATA = ("benchmark", "truth", "narx")
 FILES = {
@@ -151,7 +128,9 @@ def cells(folder):
 
 def content(folder):
     """Content of all data files: bytes of tables, attributes and digests of arrays."""
-    found = {name: (folder / name).read_bytes() for name in tree(folder) if name.endswith(".csv")}
+    found = {
+        name: (folder / name).read_bytes() for name in list_files(folder) if name.endswith(".csv")
+    }
     for kind in DATA:
         arrays = {
             key: store.digest(group, group.attrs) for key, group in groups(folder, kind).items()
@@ -171,16 +150,16 @@ def test_the_folder_holds_what_was_simulated_and_its_checksums(oscillator, build
         "truth_csv/test.csv",
         "figures/time_series.png",
     }
-    assert tree(oscillator) == FILES | own
+    assert list_files(oscillator) == FILES | own
     several = {f"{folder}/test_{i}.csv" for folder in ("csv", "truth_csv") for i in (0, 1)}
-    assert tree(building) == FILES | several | {
+    assert list_files(building) == FILES | several | {
         "csv/estimation_0.csv",
         "csv/estimation_1.csv",
     }
     checked = dict(
         line.split("  ")[::-1] for line in (building / "checksums.sha256").read_text().splitlines()
     )
-    assert set(checked) == tree(building) - {"checksums.sha256"}
+    assert set(checked) == list_files(building) - {"checksums.sha256"}
     assert checked == {
         name: hashlib.sha256((building / name).read_bytes()).hexdigest() for name in checked
     }
@@ -195,7 +174,7 @@ def test_the_folder_holds_what_was_simulated_and_its_checksums(oscillator, build
         (record.sizes["time"], record.attrs["initialisation_window"])
         for record in recordings.records
     ]
-    assert sizes == [(300, 0), (80, WINDOW), (150, WINDOW)]
+    assert sizes == [(300, 0), (80, INITIALISATION_WINDOW), (150, INITIALISATION_WINDOW)]
     for key, record in truth.items():
         y = measured[key]["displacement"].values
         y0 = record["displacement_noise_free"].values
@@ -226,8 +205,8 @@ def test_several_records_are_groups_without_their_transient_and_differ(building)
     assert list(measured) == list(truth) == expected
     record = measured["validation"]
     answer = truth["validation"]
-    plant = plant_of(composed(*BUILDING))
-    whole = plant.trajectory(LENGTHS["validation"], int(answer.attrs["seed"]), transient=7)
+    plant = plant_of(compose_benchmark(*BUILDING))
+    whole = plant.trajectory(RECORD_LENGTHS["validation"], int(answer.attrs["seed"]), transient=7)
     np.testing.assert_array_equal(record["zone_temperature"], whole.output[7:, 0])
     np.testing.assert_array_equal(record["mass_flow"], whole.input[7:, 1])
     np.testing.assert_array_equal(answer["zone_noise"], whole.noise[7:, 0])
@@ -246,7 +225,7 @@ def test_a_transient_leaves_the_multisine_exact(tmp_path):
     )
     after = groups(generate(tmp_path / "bw", *few, "transient=37"), "benchmark")
     for role, record in groups(generate(tmp_path / "plain", *few), "benchmark").items():
-        assert record.sizes["time"] == LENGTHS[role]
+        assert record.sizes["time"] == RECORD_LENGTHS[role]
         assert rms(record["force"]) == pytest.approx(50, rel=1e-9)
         np.testing.assert_array_equal(after[role]["force"], record["force"])
     assert groups(tmp_path / "bw", "truth")["test"]["position"][0] != 0
@@ -291,11 +270,11 @@ def test_initial_states_are_drawn_for_every_record(tmp_path):
 def test_csv_copies_and_lag_data_are_those_of_the_measured_signals(oscillator, building):
     for folder in (oscillator, building):
         for key, record in groups(folder, "benchmark").items():
-            columns = read_csv(folder / "csv" / f"{key.replace('/record', '')}.csv")
+            columns = read_exact_csv(folder / "csv" / f"{key.replace('/record', '')}.csv")
             assert list(columns) == ["time", *record.data_vars]
             for name, values in columns.items():
                 np.testing.assert_array_equal(values, record[name])
-    columns = read_csv(building / "truth_csv" / "test_1.csv")
+    columns = read_exact_csv(building / "truth_csv" / "test_1.csv")
     truth = groups(building, "truth")["test/record_1"]
     assert list(columns) == ["time", "zone_temperature_noise_free"]
     np.testing.assert_array_equal(
@@ -334,9 +313,11 @@ def test_no_public_file_tells_the_answer(oscillator):
     noise_free = {record["displacement_noise_free"].values.tobytes() for record in truth}
     answers = {
         repr(value)
-        for value in read_csv(oscillator / "truth_csv" / "test.csv")["displacement_noise_free"][1:]
+        for value in read_exact_csv(oscillator / "truth_csv" / "test.csv")[
+            "displacement_noise_free"
+        ][1:]
     }
-    for name in tree(oscillator) - ANSWER:
+    for name in list_files(oscillator) - ANSWER:
         raw = (oscillator / name).read_bytes()
         assert not [seed for seed in seeds if seed.encode() in raw], name
         if not name.endswith((".nc", ".png")):
@@ -368,7 +349,9 @@ def test_without_process_noise_the_floor_is_the_measurement_noise(between, tmp_p
         tmp_path / "bw", *BOUC_WEN, f"interpolation={between.value}", "baseline=[mean]"
     )
     found = scores(folder)
-    expected = rms(groups(folder, "truth")["test"]["displacement_noise"].values[WINDOW:])
+    expected = rms(
+        groups(folder, "truth")["test"]["displacement_noise"].values[INITIALISATION_WINDOW:]
+    )
     for task in ("one_step", "free_run"):
         assert found[task]["measurement_noise"]["displacement"]["rmse"] == pytest.approx(
             expected, rel=1e-12
@@ -386,15 +369,15 @@ def test_floor_with_process_noise_counts_the_records_after_transient_and_window(
     """Records simulated again, and their floor: the window of each is left out, and all errors
     count together.
     """
-    plant = plant_of(composed(*BUILDING))
+    plant = plant_of(compose_benchmark(*BUILDING))
     found = scores(building)
     errors = {"one_step": [], "free_run": []}
     for record in (groups(building, "truth")[f"test/record_{i}"] for i in (0, 1)):
-        whole = plant.trajectory(LENGTHS["test"], int(record.attrs["seed"]), transient=7)
-        floor = find_floor(whole, ["mass_flow"], 7 + WINDOW - 1, 20)
+        whole = plant.trajectory(RECORD_LENGTHS["test"], int(record.attrs["seed"]), transient=7)
+        floor = find_floor(whole, ["mass_flow"], 7 + INITIALISATION_WINDOW - 1, 20)
         values = (floor.one_step - whole.output, floor.free_run - whole.output)
         for name, part in zip(errors, values, strict=True):
-            errors[name].append(part[7 + WINDOW :])
+            errors[name].append(part[7 + INITIALISATION_WINDOW :])
     expected = {
         name: pytest.approx(rms(np.concatenate(parts)), rel=1e-9) for name, parts in errors.items()
     }
@@ -415,13 +398,13 @@ def test_baselines_against_plain_loops(oscillator):
         for name in ("force", "displacement")
     )
 
-    tested = (v[WINDOW - 3 :, None], z[WINDOW - 3 :])  # three lags
+    tested = (v[INITIALISATION_WINDOW - 3 :, None], z[INITIALISATION_WINDOW - 3 :])  # three lags
     one_step, free_run = naive_arx((u[:, None], y), tested, 3, 3, 1, 3)
     expected = {
-        ("one_step", "mean"): z[WINDOW:] - y[3:].mean(),
-        ("free_run", "mean"): z[WINDOW:] - y[3:].mean(),
-        ("one_step", "persistence"): np.diff(z)[WINDOW - 1 :],
-        ("free_run", "persistence"): z[WINDOW:] - z[WINDOW - 1],
+        ("one_step", "mean"): z[INITIALISATION_WINDOW:] - y[3:].mean(),
+        ("free_run", "mean"): z[INITIALISATION_WINDOW:] - y[3:].mean(),
+        ("one_step", "persistence"): np.diff(z)[INITIALISATION_WINDOW - 1 :],
+        ("free_run", "persistence"): z[INITIALISATION_WINDOW:] - z[INITIALISATION_WINDOW - 1],
         ("one_step", "arx"): one_step,
         ("free_run", "arx"): free_run,
     }
@@ -451,7 +434,7 @@ def test_the_card_says_what_is_needed(oscillator):
         "| `mass` | 2.0 | m, kg |",
         "| `displacement` | output, measured | m | measured position of the mass | `benchmark.nc`, `csv/` |",
         hashlib.sha256((oscillator / "benchmark.nc").read_bytes()).hexdigest(),
-        f"| estimation | estimation | {LENGTHS['estimation']} | 0 | 0 |",
+        f"| estimation | estimation | {RECORD_LENGTHS['estimation']} | 0 | 0 |",
         f"| noise floor | {found['one_step']['noise_floor']['displacement']['rmse']:.4g} |",
         f"| online GP | {found['one_step']['online_gp']['displacement']['rmse']:.4g} | {gp:.4g} | {gp / floor:.3g} |",
         f"| test | `displacement` | {rms(e):.4g} | {10 * np.log10(np.var(y0) / np.mean(e**2)):.2f} |",
@@ -490,7 +473,7 @@ def two_rooms(folder, outputs, *overrides):
         if outputs
         else {}
     )
-    return generate(folder, *own, *overrides, trusted=["two_rooms"], system=ROOMS, **narx)
+    return generate(folder, *own, *overrides, trusted=["helpers.systems"], system=ROOMS, **narx)
 
 
 def test_steps_that_are_too_long_are_named_in_the_card(tmp_path):
@@ -516,13 +499,13 @@ def test_every_output_is_scored_and_has_baselines_of_its_own(tmp_path):
     folder = two_rooms(tmp_path / "rooms", None)
     found = scores(folder)
     truth = groups(folder, "truth")["test"]
-    columns = read_csv(folder / "csv" / "test.csv")
+    columns = read_exact_csv(folder / "csv" / "test.csv")
     assert list(columns) == ["time", "heat", "warm_air", "cold_air"]
     for name in ("warm_air", "cold_air"):
-        noise = rms(truth[f"{name}_noise"].values[WINDOW:])
+        noise = rms(truth[f"{name}_noise"].values[INITIALISATION_WINDOW:])
         assert found["free_run"]["measurement_noise"][name]["rmse"] == pytest.approx(noise)
         assert found["free_run"]["noise_floor"][name]["rmse"] > noise
-        change = np.diff(columns[name])[WINDOW - 1 :]
+        change = np.diff(columns[name])[INITIALISATION_WINDOW - 1 :]
         assert found["one_step"]["persistence"][name]["rmse"] == pytest.approx(rms(change))
     np.save(
         tmp_path / "p.npy",
@@ -668,7 +651,7 @@ def test_held_and_linear_inputs_together_under_noise():
     """The building is linear in its noise: pairs of paths give the noise-free run, however many
     there are.
     """
-    plant = plant_of(composed("system=building", "interpolation=linear"))
+    plant = plant_of(compose_benchmark("system=building", "interpolation=linear"))
     trajectory = plant.trajectory(N, 3)
     few, more = (
         find_floor(trajectory, plant.controller.inputs_driven, START, n_paths)
@@ -697,7 +680,7 @@ def test_a_floor_that_diverges_is_not_a_number():
 
 # --- the scoring script
 
-N_TEST = LENGTHS["test"]
+N_TEST = RECORD_LENGTHS["test"]
 #: run as a program where only NumPy and the standard library can be imported
 ALONE = """
 import runpy, sys
@@ -723,7 +706,7 @@ def public(oscillator, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def prediction(oscillator):
-    measured = read_csv(oscillator / "csv" / "test.csv")["displacement"].to_numpy()
+    measured = read_exact_csv(oscillator / "csv" / "test.csv")["displacement"].to_numpy()
     return 0.9 * measured + 1e-5 * np.random.default_rng(0).normal(size=len(measured))
 
 
@@ -740,21 +723,21 @@ def test_numbers_are_right_and_every_format_gives_the_same(
     oscillator, public, prediction, tmp_path
 ):
     path = as_csv(tmp_path / "p.csv", prediction)
-    measured = read_csv(public / "csv" / "test.csv")["displacement"].to_numpy()
+    measured = read_exact_csv(public / "csv" / "test.csv")["displacement"].to_numpy()
     result = scored(public, path)
-    rmse = rms((prediction - measured)[WINDOW:])
-    nrmse = 100 * rmse / np.std(measured[WINDOW:])
+    rmse = rms((prediction - measured)[INITIALISATION_WINDOW:])
+    nrmse = 100 * rmse / np.std(measured[INITIALISATION_WINDOW:])
     assert result["outputs"]["displacement"] == {
         "unit": "m",
         "rmse": pytest.approx(rmse, rel=1e-12),
         "nrmse_percent": pytest.approx(nrmse, rel=1e-12),
         "fit_percent": pytest.approx(100 - nrmse, rel=1e-12),
     }
-    assert (result["n_scored"], result["task"]) == (N_TEST - WINDOW, "free_run")
+    assert (result["n_scored"], result["task"]) == (N_TEST - INITIALISATION_WINDOW, "free_run")
     assert "against_noise_free" not in result
-    truth = read_csv(oscillator / "truth_csv" / "test.csv")["displacement_noise_free"]
+    truth = read_exact_csv(oscillator / "truth_csv" / "test.csv")["displacement_noise_free"]
     found = scored(oscillator, path)["against_noise_free"]["displacement"]["rmse"]
-    assert found == pytest.approx(rms((prediction - truth)[WINDOW:]), rel=1e-12)
+    assert found == pytest.approx(rms((prediction - truth)[INITIALISATION_WINDOW:]), rel=1e-12)
     cells = [f"{k},{value!r},x\r\n" for k, value in enumerate(prediction.tolist())]
     (tmp_path / "c.csv").write_text(
         "time, displacement ,force\r\n" + "".join(cells), encoding="utf-8-sig"
@@ -762,7 +745,7 @@ def test_numbers_are_right_and_every_format_gives_the_same(
     np.save(tmp_path / "flat.npy", prediction)
     np.save(tmp_path / "matrix.npy", prediction[:, np.newaxis])
     changed = prediction.copy()
-    changed[:WINDOW] = 1e6  # is not scored
+    changed[:INITIALISATION_WINDOW] = 1e6  # is not scored
     same = as_csv(tmp_path / "w.csv", changed)
     for other in (
         tmp_path / "c.csv",
@@ -771,7 +754,7 @@ def test_numbers_are_right_and_every_format_gives_the_same(
         same,
     ):
         assert scored(public, other) == result
-    changed[WINDOW] = 1e6
+    changed[INITIALISATION_WINDOW] = 1e6
     assert scored(public, as_csv(tmp_path / "v.csv", changed)) != result
 
 
@@ -863,7 +846,7 @@ def test_runs_as_a_program_without_the_toolbox_and_people_see_floor_and_baseline
     ]
     for word in (
         "BoucWen, one_step",
-        f"{N_TEST - WINDOW} samples",
+        f"{N_TEST - INITIALISATION_WINDOW} samples",
         "fit",
         " m,",
         "noise_floor",
@@ -874,7 +857,7 @@ def test_runs_as_a_program_without_the_toolbox_and_people_see_floor_and_baseline
 
 def test_several_records_need_several_files(building, tmp_path):
     for i in (0, 1):
-        measured = read_csv(building / "csv" / f"test_{i}.csv")["zone_temperature"]
+        measured = read_exact_csv(building / "csv" / f"test_{i}.csv")["zone_temperature"]
         np.save(tmp_path / f"{i}.npy", measured + 1e-6 * (i + 1))
     files = [tmp_path / "0.npy", tmp_path / "1.npy"]
     result = scored(building, *files)["outputs"]["zone_temperature"]
@@ -986,11 +969,11 @@ def test_a_system_of_the_users_own_makes_a_folder_that_starts_another_only_if_tr
     tmp_path,
 ):
     (tmp_path / "mine" / "conf" / "system").mkdir(parents=True)
-    shutil.copy(Path(__file__).with_name("two_rooms.py"), tmp_path / "mine" / "rooms.py")
+    shutil.copy(Path(systems.__file__), tmp_path / "mine" / "rooms.py")
     yaml = "_target_: mine.rooms.TwoRooms\ndt: 0.5\nexchange: 0.25\n"
     (tmp_path / "mine" / "conf" / "system" / "rooms.yaml").write_text(yaml)
     secret = "seed=7000000000000000001"
-    short = [*SHORT, "baseline=[mean]", f"hydra.run.dir={tmp_path}/run"]
+    short = [*SHORT_BENCHMARK, "baseline=[mean]", f"hydra.run.dir={tmp_path}/run"]
     given = [
         "--config-dir",
         "mine/conf",
@@ -1001,7 +984,7 @@ def test_a_system_of_the_users_own_makes_a_folder_that_starts_another_only_if_tr
         *short,
     ]
     bench = tmp_path / "published" / "bench"
-    generate_here = partial(call, "generate", cwd=tmp_path)
+    generate_here = partial(run_command, "generate", cwd=tmp_path)
     said = generate_here(*given)
     assert (said.code, "published/bench" in said.out) == (0, True), said
     assert not [

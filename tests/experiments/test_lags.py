@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from running import SMALL, configured, data_of, execute
-from two_rooms import TwoRooms
-from validating import csv_file, from_csv
 
 import sysid
 from experiments.identify.run import narx_of, read_settings, source_of
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.plant import Plant
+from helpers.commands import SMALLEST_RUN, compose_configuration, load_dataset, run_identify
+from helpers.records import csv_overrides, write_record
+from helpers.systems import TwoRooms
 from simulators import Interpolation, MeasurementNoise, Multisine, OpenLoop
 
 
 def chosen(*overrides):
-    config = configured("duration=120samples", *overrides)
+    config = compose_configuration("duration=120samples", *overrides)
     return narx_of(read_settings(config).lags, source_of(config), sysid.Settings())
 
 
@@ -152,7 +152,7 @@ def test_orders_take_the_signals_of_the_plant_or_the_records(tmp_path):
         "mass_flow": (3,),
     }
     assert narx.predict is sysid.Target.change
-    data = from_csv("y", "u,z", estimation=csv_file(tmp_path / "a.csv"))
+    data = csv_overrides("y", "u,z", estimation=write_record(tmp_path / "a.csv"))
     narx = chosen("narx=orders", *data, "narx.nb=1", "narx.predict=value", "on_missing=skip")
     assert narx.lags == {"y": (1, 2), "u": (1,), "z": (1,)}
     assert (narx.predict, narx.on_missing) == (sysid.Target.value, sysid.OnMissing.skip)
@@ -163,6 +163,6 @@ def test_orders_take_the_signals_of_the_plant_or_the_records(tmp_path):
         "narx.nb=1",
         "narx.nk=2",
     )
-    folder = execute(tmp_path / "run", *SMALL, *given)
+    folder = run_identify(tmp_path / "run", *SMALLEST_RUN, *given)
     names = ["zone_temperature[k-1]", "ambient_temperature[k-2]", "mass_flow[k-2]"]
-    assert data_of(folder, "model")["feature"].values.tolist() == names
+    assert load_dataset(folder, "model")["feature"].values.tolist() == names

@@ -5,7 +5,6 @@ from types import SimpleNamespace as Some
 
 import numpy as np
 import pytest
-from validating import saved
 
 import experiments.generate.baselines
 import experiments.generate.benchmark
@@ -19,6 +18,7 @@ import simulators.many
 import sysid.data.source
 import sysid.model.model
 from experiments.cli.ends import is_mistake
+from helpers.records import save_models
 from simulators import CascadedTanks
 from sysid import JointModel, Model, Narx, OnMissing, Recordings, Settings, Target
 
@@ -128,7 +128,7 @@ def grey_box(patch, _):
 
 
 def model_file(patch, folder):
-    path = saved(folder / "model.nc")
+    path = save_models(folder / "model.nc")
     patch.setattr(sysid.OnlineGP, "restore", fault)
     Model.load(path)
 

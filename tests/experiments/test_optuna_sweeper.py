@@ -10,23 +10,23 @@ from importlib.util import find_spec
 
 import pandas as pd
 import pytest
-import searching
 from omegaconf import OmegaConf
-from running import REFUSALS
-from searching import (
-    BEST,
-    CONF,
-    THRESHOLD,
-    files_of,
-    found_in,
-    rows_of,
-    search,
-    summary_of,
-)
 
+import helpers.searches as searches
 from experiments.collect.figures import find_front
 from experiments.sweeps.engines import InProcess
 from experiments.sweeps.search import Settings, objective, space_of
+from helpers.commands import REFUSALS
+from helpers.searches import (
+    BEST_THRESHOLD,
+    CONF,
+    THRESHOLD_RANGE,
+    read_search,
+    read_search_files,
+    read_trials,
+    run_search,
+    summary_at,
+)
 
 if not find_spec("optuna"):  # an import costs every worker seconds
     pytest.skip("needs the extra optuna", allow_module_level=True)
@@ -46,8 +46,8 @@ FIVE = (
 def undisturbed(tmp_path_factory):
     """Folder of a search of five trials, two at a time."""
     folder = tmp_path_factory.mktemp("undisturbed") / "search"
-    assert search(folder, *FIVE, n_trials=5).code == 0
-    assert len(searching.runs) == 5
+    assert run_search(folder, *FIVE, n_trials=5).code == 0
+    assert len(searches.runs) == 5
     return folder
 
 
@@ -155,18 +155,18 @@ def test_objectives_in_a_summary():
 
 def test_finds_the_best_and_says_how_to_repeat_it(tmp_path):
     folder = tmp_path / "search"
-    told = search(folder, THRESHOLD, LEARNING, n_trials=12)
+    told = run_search(folder, THRESHOLD_RANGE, LEARNING, n_trials=12)
     assert told.code == 0
-    rows = rows_of(folder)
-    found = found_in(folder)
+    rows = read_trials(folder)
+    found = read_search(folder)
     assert [row["trial"] for row in rows] == [str(number) for number in range(12)]
     for row in rows:
         threshold = float(row["insertion.error_threshold"])
-        assert float(row["smse"]) == summary_of(threshold, 100, 0)["smse"]
+        assert float(row["smse"]) == summary_at(threshold, 100, 0)["smse"]
         assert row["state"] == "done"
     (best,) = found["best"]
     assert best["objectives"]["smse"] == min(float(row["smse"]) for row in rows)
-    assert abs(best["parameters"]["insertion.error_threshold"] - BEST) < 0.05
+    assert abs(best["parameters"]["insertion.error_threshold"] - BEST_THRESHOLD) < 0.05
     command = shlex.split(best["command"])
     jobs = json.loads((folder / "sweep.json").read_text())["jobs"]
     assert jobs[best["jobs"][0]]["overrides"] == command[1:]
@@ -181,47 +181,50 @@ def test_same_search_same_trials_in_whatever_order_jobs_end_another_seed_others(
     other = tmp_path / "other"
     run = InProcess.run
     monkeypatch.setattr(InProcess, "run", lambda self, jobs: run(self, list(reversed(jobs))))
-    assert search(again, *FIVE, n_trials=5).code == 0
-    assert files_of(again) == files_of(undisturbed)
-    assert search(other, *FIVE, "hydra.sweeper.seed=1", n_trials=5).code == 0
-    assert rows_of(other) != rows_of(undisturbed)
+    assert run_search(again, *FIVE, n_trials=5).code == 0
+    assert read_search_files(again) == read_search_files(undisturbed)
+    assert run_search(other, *FIVE, "hydra.sweeper.seed=1", n_trials=5).code == 0
+    assert read_trials(other) != read_trials(undisturbed)
 
 
 def test_interrupted_search_goes_on_and_more_trials_go_further(monkeypatch, tmp_path, undisturbed):
     folder = tmp_path / "search"
     after = 4
-    monkeypatch.setattr(searching, "interrupted_after", after)
-    told = search(folder, *FIVE, n_trials=5)
+    monkeypatch.setattr(searches, "interrupted_after", after)
+    told = run_search(folder, *FIVE, n_trials=5)
     assert (told.code, "not run" in told.out) == (130, True)
-    monkeypatch.setattr(searching, "interrupted_after", None)
-    assert f"5 jobs: 5 done ({after - 1} before)" in search(folder, *FIVE, n_trials=5).out
-    assert len(searching.runs) == 5 - (after - 1)
-    assert files_of(folder) == files_of(undisturbed)
+    monkeypatch.setattr(searches, "interrupted_after", None)
+    assert f"5 jobs: 5 done ({after - 1} before)" in run_search(folder, *FIVE, n_trials=5).out
+    assert len(searches.runs) == 5 - (after - 1)
+    assert read_search_files(folder) == read_search_files(undisturbed)
     more = tmp_path / "more"
-    assert search(more, THRESHOLD, LEARNING, n_trials=3).code == 0
-    assert search(more, THRESHOLD, LEARNING, n_trials=5).code == 0
-    assert len(searching.runs) == 2
-    assert search(tmp_path / "at_once", THRESHOLD, LEARNING, n_trials=5).code == 0
-    assert files_of(more) == files_of(tmp_path / "at_once")
+    assert run_search(more, THRESHOLD_RANGE, LEARNING, n_trials=3).code == 0
+    assert run_search(more, THRESHOLD_RANGE, LEARNING, n_trials=5).code == 0
+    assert len(searches.runs) == 2
+    assert run_search(tmp_path / "at_once", THRESHOLD_RANGE, LEARNING, n_trials=5).code == 0
+    assert read_search_files(more) == read_search_files(tmp_path / "at_once")
 
 
 def test_median_over_what_is_averaged_over(tmp_path):
     folder = tmp_path / "search"
     assert (
-        search(folder, THRESHOLD, "seed=range(0,3)", "hydra.sweeper.n_jobs=2", n_trials=3).code == 0
+        run_search(
+            folder, THRESHOLD_RANGE, "seed=range(0,3)", "hydra.sweeper.n_jobs=2", n_trials=3
+        ).code
+        == 0
     )
-    assert len(searching.runs) == 9
-    for place, row in enumerate(rows_of(folder)):
+    assert len(searches.runs) == 9
+    for place, row in enumerate(read_trials(folder)):
         threshold = float(row["insertion.error_threshold"])
-        assert [seed for *_, seed in searching.runs[3 * place : 3 * place + 3]] == [
+        assert [seed for *_, seed in searches.runs[3 * place : 3 * place + 3]] == [
             0,
             1,
             2,
         ]
-        values = [summary_of(threshold, 100, seed)["smse"] for seed in range(3)]
+        values = [summary_at(threshold, 100, seed)["smse"] for seed in range(3)]
         assert float(row["smse"]) == statistics.median(values)
         assert row["jobs"] == " ".join(str(3 * place + seed) for seed in range(3))
-    command = shlex.split(found_in(folder)["best"][0]["command"])
+    command = shlex.split(read_search(folder)["best"][0]["command"])
     assert command[-1] == "seed=0,1,2"
 
 
@@ -231,14 +234,16 @@ def test_pareto_set_of_two_objectives(tmp_path):
         "hydra.sweeper.objectives=[smse,free_run.rmse]",
         "hydra.sweeper.direction=[minimize,maximize]",
     )
-    told = search(folder, "insertion.error_threshold=interval(0,0.49)", *two, RANDOM, n_trials=10)
+    told = run_search(
+        folder, "insertion.error_threshold=interval(0,0.49)", *two, RANDOM, n_trials=10
+    )
     points = {
         int(row["trial"]): (float(row["smse"]), -float(row["free_run.rmse"]))
-        for row in rows_of(folder)
+        for row in read_trials(folder)
     }
     unbeaten = {*find_front(pd.DataFrame(points, ["smse", "fit"]).T, "smse", "fit").index}
     assert 2 < len(unbeaten) < 10
-    assert {one["trial"] for one in found_in(folder)["best"]} == unbeaten
+    assert {one["trial"] for one in read_search(folder)["best"]} == unbeaten
     assert f"{len(unbeaten)}, none of which is beaten" in told.out
 
 
@@ -247,16 +252,16 @@ def test_no_trial_is_run_twice_a_failed_one_costs_only_itself_and_a_search_ends(
 ):
     """Where nothing is left to ask, or the sampler asks for nothing new."""
     folder = tmp_path / "search"
-    told = search(folder, "budget=range(1,17,4)", RANDOM, "hydra.sweeper.n_jobs=2", n_trials=8)
+    told = run_search(folder, "budget=range(1,17,4)", RANDOM, "hydra.sweeper.n_jobs=2", n_trials=8)
     assert told.code == 1
-    rows = rows_of(folder)
-    assert [budget for _, budget, _ in searching.runs] == [int(row["budget"]) for row in rows]
-    assert sorted(budget for _, budget, _ in searching.runs) == [1, 5, 9, 13]
+    rows = read_trials(folder)
+    assert [budget for _, budget, _ in searches.runs] == [int(row["budget"]) for row in rows]
+    assert sorted(budget for _, budget, _ in searches.runs) == [1, 5, 9, 13]
     for row in rows:
         assert row["state"] == ("failed" if int(row["budget"]) < 10 else "done")
         assert bool(row["smse"]) == (row["state"] == "done")
         assert ("budget must be at least 10" in row["error"]) == (row["state"] == "failed")
-    assert found_in(folder)["n_trials"] == {"done": 1, "failed": 3}
+    assert read_search(folder)["n_trials"] == {"done": 1, "failed": 3}
     assert "budget must be at least 10" in told.err
     for words in (
         "4 jobs: 1 done, 3 failed",
@@ -268,9 +273,9 @@ def test_no_trial_is_run_twice_a_failed_one_costs_only_itself_and_a_search_ends(
     line = f"hydra.sweeper.sampler={{{fixed}, base_sampler: {{_target_: optuna.samplers.RandomSampler, seed: 0}}}}"
     assert (
         "Ended after 1 of 3 trials"
-        in search(tmp_path / "same", "budget=range(5,50,5)", line, n_trials=3).out
+        in run_search(tmp_path / "same", "budget=range(5,50,5)", line, n_trials=3).out
     )
-    assert [row["budget"] for row in rows_of(tmp_path / "same")] == ["5"]
+    assert [row["budget"] for row in read_trials(tmp_path / "same")] == ["5"]
 
 
 # --- what is refused before anything is run
@@ -281,7 +286,7 @@ def test_refused_before_the_first_job(overrides, told, monkeypatch, tmp_path):
     folder = tmp_path / "search"
     if "pip" in told:
         monkeypatch.setitem(sys.modules, "optuna", None)
-    said = search(folder, *overrides.split())
+    said = run_search(folder, *overrides.split())
     assert (said.code, told in said.err, len(said.err.splitlines())) == (1, True, 1), said
-    assert not searching.runs
+    assert not searches.runs
     assert not [path for path in folder.glob("*") if not path.name.startswith(".")]

@@ -14,9 +14,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from omegaconf import OmegaConf
-from running import ROOT, configured, execute, read_csv, summary_of
-from test_collect import VALUES, summary_like, write_sweep
-from validating import BOTH, ONE, RECORD
 
 from experiments.collect.run import run as collect
 from experiments.compare import run as comparison
@@ -25,6 +22,9 @@ from experiments.files.job_file import NUMBERS
 from experiments.files.outputs import has_page
 from experiments.identify.run import read_settings
 from experiments.report import run as report
+from helpers.commands import ROOT, compose_configuration, load_summary, read_exact_csv, run_identify
+from helpers.records import BOTH_OUTPUTS, ONE_OUTPUT, RECORD_OVERRIDES
+from helpers.written_sweeps import SWEPT_VALUES, make_summary, write_sweep
 from sysid import StoreError, store
 
 pytest.importorskip("bokeh", reason='pages need Bokeh: pip install -e ".[report]"')
@@ -89,9 +89,9 @@ def runs(tmp_path_factory, record):
     """Two runs on one record, and one of two outputs, each with its page."""
     folder = tmp_path_factory.mktemp("pages")
     common = (*record, "report=true")
-    execute(folder / "one", *common, ONE)
-    execute(folder / "two", *common, ONE, "budget=8", "figures=true")
-    execute(folder / "both", *common, *BOTH)
+    run_identify(folder / "one", *common, ONE_OUTPUT)
+    run_identify(folder / "two", *common, ONE_OUTPUT, "budget=8", "figures=true")
+    run_identify(folder / "both", *common, *BOTH_OUTPUTS)
     return folder
 
 
@@ -101,13 +101,15 @@ def sweep(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sweep") / "s"
     write_sweep(
         folder,
-        VALUES | {"reduction": ["prior_entropy", EVIL]},
-        summary_like,
+        SWEPT_VALUES | {"reduction": ["prior_entropy", EVIL]},
+        make_summary,
         skip=(1,),
         fail=(4,),
     )
     collect(
-        configured(f"folder={folder}", "figures=false", "report=true", command="collect"),
+        compose_configuration(
+            f"folder={folder}", "figures=false", "report=true", command="collect"
+        ),
         folder,
     )
     return folder
@@ -115,7 +117,7 @@ def sweep(tmp_path_factory):
 
 def test_a_page_says_what_the_files_say(runs):
     page = read_page(runs / "two")
-    summary = summary_of(runs / "two")
+    summary = load_summary(runs / "two")
     assert {"smse", "rmse", "nlpd", "n_points"} <= summary.keys()
     assert page.values == [str(summary[name]) for name in NUMBERS]
     assert all(text in page.text for text in summary["warnings"])
@@ -139,13 +141,13 @@ def test_a_page_of_several_outputs_has_all_of_them(runs):
     page = read_page(runs / "both")
     for target in ("y", "z"):
         assert f"change of {target} over one sample" in page.text
-        assert str(summary_of(runs / "both" / target)["smse"]) in page.values
+        assert str(load_summary(runs / "both" / target)["smse"]) in page.values
 
 
 def test_names_of_strangers_are_text(runs, tmp_path):
     folder = tmp_path / "evil"
     shutil.copytree(runs / "one", folder)
-    summary = summary_of(folder)
+    summary = load_summary(folder)
     (folder / "summary.json").write_text(
         json.dumps(summary | {"system": EVIL, "target": EVIL, "warnings": [EVIL]})
     )
@@ -224,20 +226,20 @@ def test_the_command_of_a_stranger_is_shown_and_nothing_in_it_is_resolved(tmp_pa
 
 
 def test_a_page_is_written_where_it_is_wanted(sweep, monkeypatch):
-    assert not has_page(configured().report)
+    assert not has_page(compose_configuration().report)
     assert has_page(True)
     assert has_page(None)
-    assert has_page(configured(command="collect").report)
+    assert has_page(compose_configuration(command="collect").report)
     for overrides, expected in (("figures=false", True), ("outputs=lean", False)):
-        assert read_settings(configured("report=true", overrides)).files.page == expected
+        assert read_settings(compose_configuration("report=true", overrides)).files.page == expected
     with pytest.raises(ValueError, match="report must be true or false"):
-        has_page(configured("report=yes please").report)
+        has_page(compose_configuration("report=yes please").report)
     monkeypatch.setattr("experiments.files.outputs.find_spec", lambda name: None)
     assert not has_page(None)
     with pytest.raises(ValueError, match=re.escape('pip install -e ".[report]"')):
         has_page(True)
     with pytest.raises(ValueError, match="html needs Bokeh"):
-        report.run(configured(f"folder={sweep}", command="report"), sweep)
+        report.run(compose_configuration(f"folder={sweep}", command="report"), sweep)
     assert identity_of("t", {"a": 1, "report": True}, {}) == identity_of("t", {"a": 1}, {})
     with pytest.raises(StoreError, match="no run in"):
         write_run(Path("nowhere"))
@@ -251,10 +253,12 @@ def compare(folder, *runs, **options):
     given = [f"{name}={value}" for name, value in options.items()]
     named = ",".join(f"'{run}'" for run in runs)
     comparison.run(
-        configured(f"runs=[{named}]", "propagation=mean_only", *given, command="compare"),
+        compose_configuration(
+            f"runs=[{named}]", "propagation=mean_only", *given, command="compare"
+        ),
         folder,
     )
-    return read_csv(folder / "comparison.csv").set_index("run")
+    return read_exact_csv(folder / "comparison.csv").set_index("run")
 
 
 def test_a_comparison_has_the_numbers_of_the_runs(runs, record, tmp_path):
@@ -265,7 +269,7 @@ def test_a_comparison_has_the_numbers_of_the_runs(runs, record, tmp_path):
             for key in ("rmse", "nlpd", "coverage_95"):
                 assert row[f"{key}_{kind}"] == content[kind][key]
         assert row["fit_percent_free_run"] == content["free_run"]["fit_percent"]
-        assert row["points"] == summary_of(runs / name)["n_points"]
+        assert row["points"] == load_summary(runs / name)["n_points"]
         assert row["lags"] == "y 1, u 1"
     page = read_page(tmp_path / "c")
     assert page.values[:2] == [
@@ -312,12 +316,12 @@ def test_what_cannot_be_compared_is_refused(runs, tmp_path, names, words):
 def test_a_comparison_says_what_its_models_did_not_learn_alike(monkeypatch):
     def text(*options, estimation="a.csv", test="b.csv"):
         given = (
-            *RECORD,
+            *RECORD_OVERRIDES,
             f"data.estimation={estimation}",
             f"data.test=[{test}]",
             *options,
         )
-        return OmegaConf.to_yaml(configured(*given), resolve=True)
+        return OmegaConf.to_yaml(compose_configuration(*given), resolve=True)
 
     texts = {
         "one": text(),

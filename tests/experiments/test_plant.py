@@ -5,9 +5,17 @@ import json
 
 import numpy as np
 import pytest
-from running import CONF, SMALL, configured, data_of, execute, phases, summary_of
 
 from experiments.plant.plant import plant_of
+from helpers.commands import (
+    CONF,
+    SMALLEST_RUN,
+    compose_configuration,
+    load_dataset,
+    load_summary,
+    phase_masks,
+    run_identify,
+)
 from simulators import PI, PRBS, Interpolation, random_streams, simulate
 
 N = 120  # samples
@@ -59,15 +67,17 @@ def test_every_system_excitation_and_controller_runs_and_is_stored(
         f"duration={N}samples",
         *(excited(excitation, tmp_path) if excitation else ()),
     )
-    folder = execute(tmp_path / "run", *SMALL, f"system={system}", *more, *given, f"narx={system}")
-    stored = data_of(folder, "trajectory")
-    result = data_of(folder, "result")
-    summary = summary_of(folder)
-    counts = [int(part.sum()) for part in phases(result)]
+    folder = run_identify(
+        tmp_path / "run", *SMALLEST_RUN, f"system={system}", *more, *given, f"narx={system}"
+    )
+    stored = load_dataset(folder, "trajectory")
+    result = load_dataset(folder, "result")
+    summary = load_summary(folder)
+    counts = [int(part.sum()) for part in phase_masks(result)]
     assert counts == [12, summary["n_seen"], summary["n_validation"]]
-    assert sum(counts) == N - int(data_of(folder, "narx")["lag"].max())
+    assert sum(counts) == N - int(load_dataset(folder, "narx")["lag"].max())
     assert counts[2] == N // 2, "half of the duration is identified"
-    assert np.isfinite(result["mean"].values[phases(result)[2]]).all()
+    assert np.isfinite(result["mean"].values[phase_masks(result)[2]]).all()
     assert ("set_point" in stored) == (OPEN[0] not in more)
     module, _, name = stored.attrs["system"].rpartition(".")
     found = getattr(importlib.import_module(module), name)(**json.loads(stored.attrs["parameters"]))
@@ -82,7 +92,7 @@ def test_every_system_excitation_and_controller_runs_and_is_stored(
 
 
 def plant(*overrides):
-    return plant_of(configured(*overrides))
+    return plant_of(compose_configuration(*overrides))
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,14 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from recorded_plants import NOISE, PLANTS, records
-from running import configured, execute, summary_of
-from validating import from_csv
 
 from experiments.identify.linear import note_linear
 from experiments.identify.run import prepare, read_settings, source_of
 from experiments.plant.recorded import recorded_source
+from helpers.commands import compose_configuration, load_summary, run_identify
+from helpers.naive_arx import lagged, naive_arx
+from helpers.records import csv_overrides
+from recorded_plants import NOISE, PLANTS, records
 from sysid import (
     AutomaticMean,
     InitialSamples,
@@ -53,29 +54,7 @@ def write_csv(path, u, y):
 
 
 def overrides_of(n_inputs, **files):
-    return from_csv(inputs=",".join(f"u{i}" for i in range(n_inputs)), dt=0.1, **files)
-
-
-def lagged(u, y, na, nb, nk, first):
-    """Regressors of a linear model from sample `first` on, with an offset."""
-    inputs = [
-        u[first - lag : len(y) - lag, i] for i in range(u.shape[1]) for lag in range(nk, nk + nb)
-    ]
-    outputs = [y[first - lag : len(y) - lag] for lag in range(1, na + 1)]
-    return np.column_stack([np.ones(len(y) - first), *outputs, *inputs])
-
-
-def naive_arx(estimation, test, na, nb, nk, first):
-    """One-step and free-run RMSE from sample `first` of the test, by loops and lstsq."""
-    begin = max(na, nb + nk - 1)
-    theta = np.linalg.lstsq(
-        lagged(*estimation, na, nb, nk, begin), estimation[1][begin:], rcond=None
-    )[0]
-    (u, y), simulated = test, test[1].copy()
-    for k in range(first, len(y)):
-        simulated[k] = lagged(u[: k + 1], simulated[: k + 1], na, nb, nk, k)[0] @ theta
-    one_step = y[begin:] - lagged(u, y, na, nb, nk, begin) @ theta
-    return np.sqrt(np.mean(one_step**2)), np.sqrt(np.mean((y - simulated)[first:] ** 2))
+    return csv_overrides(inputs=",".join(f"u{i}" for i in range(n_inputs)), dt=0.1, **files)
 
 
 @pytest.fixture(scope="module")
@@ -93,11 +72,11 @@ def files(motor, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(files, tmp_path_factory):
-    return execute(tmp_path_factory.mktemp("run"), *overrides_of(2, **files), *GIVEN, *SMALL)
+    return run_identify(tmp_path_factory.mktemp("run"), *overrides_of(2, **files), *GIVEN, *SMALL)
 
 
 def test_every_run_on_a_record_has_linear_models_beside_it(run, motor):
-    summary = summary_of(run)
+    summary = load_summary(run)
     same = summary["linear"]["same_lags"]
     best = summary["linear"]["best"]
     assert [same[name] for name in ("na", "nb", "nk")] == [3, 2, 1]
@@ -153,24 +132,26 @@ def test_lags_are_ranked_by_the_error_of_held_out_parts(motor):
 def test_one_file_without_a_test_is_split_and_the_run_says_so(files, caplog):
     alone = overrides_of(2, estimation=files["estimation"])
     for changes, n in (((), 350), (("identified=0.6",), 300)):
-        source = recorded_source(configured(*alone, *changes))
+        source = recorded_source(compose_configuration(*alone, *changes))
         assert (source.n_identified, source.n_samples) == (n, 500)
         assert f"identified={n / 500:g}" in source.warnings()[0]
         assert "identified" not in source.unused
-    whole = recorded_source(configured(*alone, "identified=1"))
+    whole = recorded_source(compose_configuration(*alone, "identified=1"))
     assert (whole.n_identified, whole.n_samples, whole.warnings()) == (500, 500, [])
     assert "identified" not in whole.unused
-    tested = recorded_source(configured(*overrides_of(2, **files), "identified=0.6"))
+    tested = recorded_source(compose_configuration(*overrides_of(2, **files), "identified=0.6"))
     assert (tested.n_identified, tested.n_samples, tested.warnings()) == (500, 1000, [])
     assert {"identified", "propagation"} & tested.unused == {"identified"}
     assert (
         "propagation"
-        in recorded_source(configured(*overrides_of(2, **files), "validate=false")).unused
+        in recorded_source(
+            compose_configuration(*overrides_of(2, **files), "validate=false")
+        ).unused
     )
 
 
 def test_the_whole_record_is_known_before_the_first_sample_is_learned(files, motor):
-    config = configured(*overrides_of(2, **files), *GIVEN, *SMALL)
+    config = compose_configuration(*overrides_of(2, **files), *GIVEN, *SMALL)
     identification = prepare(read_settings(config), source_of(config))
     start = identification.start
     training = identification.settings.training
@@ -193,7 +174,7 @@ def test_the_whole_record_is_known_before_the_first_sample_is_learned(files, mot
         start.scaling.transform(x[spread]), left, 0
     )
     cli = prepare(
-        read_settings(configured(*overrides_of(2, **files), *GIVEN)), source_of(config)
+        read_settings(compose_configuration(*overrides_of(2, **files), *GIVEN)), source_of(config)
     ).settings
     ours = Settings()
     assert (cli.mean, cli.reduction, cli.acceptance) == (
@@ -241,8 +222,8 @@ def test_a_model_that_loses_against_a_line_is_named(files, tmp_path, caplog):
         "training.length_scales=1e-2",
         "training.n_initial=20",
     )
-    summary = summary_of(
-        execute(
+    summary = load_summary(
+        run_identify(
             tmp_path,
             *overrides_of(2, **files),
             *GIVEN,
@@ -275,7 +256,9 @@ def test_a_line_that_runs_away_diverges(tmp_path, caplog):
         "figures=false",
         "propagation=mean_only",
     )
-    linear = summary_of(execute(tmp_path, *overrides_of(1, **files), *given, *SMALL))["linear"]
+    linear = load_summary(run_identify(tmp_path, *overrides_of(1, **files), *given, *SMALL))[
+        "linear"
+    ]
     assert linear["same_lags"] == linear["same_lags"] | {
         "free_run_rmse": None,
         "free_run_diverges": True,
@@ -367,8 +350,8 @@ def test_by_default_no_plant_is_predicted_worse_than_by_the_best_line(name, tmp_
             role: write_csv(tmp_path / f"{role}.csv", *signals) for role, signals in record.items()
         }
         quick = ("figures=false", "propagation.n_samples=200")
-        folder = execute(tmp_path / str(seed), *overrides_of(n_inputs, **files), *quick)
-        summary = summary_of(folder)
+        folder = run_identify(tmp_path / str(seed), *overrides_of(n_inputs, **files), *quick)
+        summary = load_summary(folder)
         to_best.append(summary["rmse"] / summary["linear"]["best"]["rmse"])
         to_same.append(summary["rmse"] / summary["linear"]["same_lags"]["rmse"])
         content = json.loads((folder / "validation.json").read_text(encoding="utf-8"))
@@ -421,8 +404,10 @@ def test_a_plant_is_simulated_better_than_by_any_line(name, seeds, tmp_path):
             role: write_csv(tmp_path / f"{role}.csv", *signals) for role, signals in record.items()
         }
         overrides = overrides_of(record["test"][0].shape[1], **files)
-        folder = execute(tmp_path / str(seed), *overrides, "training=free_run", "figures=false")
-        summary = summary_of(folder)
+        folder = run_identify(
+            tmp_path / str(seed), *overrides, "training=free_run", "figures=false"
+        )
+        summary = load_summary(folder)
         judged = json.loads((folder / "validation.json").read_text(encoding="utf-8"))
         found = summary["free_run"]
         first = max(10, summary["free_run"]["window"])

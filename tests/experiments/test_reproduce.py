@@ -12,9 +12,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import xarray as xr
-from naive import NaiveGP
-from reproducing import configure, make_plan, prepare
-from sweep_jobs import driven, wait_until
 
 from experiments.cli.ends import Stopped
 from experiments.reproduce import paper, study
@@ -25,6 +22,9 @@ from experiments.reproduce.stream import Setting, data_of, hyperparameters_of
 from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import Unit, digest_code, read_part, write_part
 from experiments.reproduce.tasks import TASKS, Rows, TaskData, draw_rows, load_task
+from helpers.jobs import script_process, wait_until
+from helpers.studies import compose_study, make_plan, prepare_units
+from naive import NaiveGP
 from sysid import (
     ConcreteData,
     log_marginal_likelihood,
@@ -63,7 +63,7 @@ def run_here(folder, *overrides, stop=None):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reproduction, "execute", execute)
-        reproduction.run(configure(*QUICK, f"output={folder}", *overrides), folder)
+        reproduction.run(compose_study(*QUICK, f"output={folder}", *overrides), folder)
     return folder
 
 
@@ -153,7 +153,7 @@ def test_ctrl_c_ends_the_command_and_its_processes(undisturbed, tmp_path):
         "cwd": tmp_path,
     }
     script = "from experiments.reproduce import main; main()"
-    with driven(script, *QUICK, "output=results", **streams) as process:
+    with script_process(script, *QUICK, "output=results", **streams) as process:
         assert wait_until(lambda: list(tmp_path.glob("results/parts/*/*/*.nc")), 200)
         process.send_signal(signal.SIGINT)
         text, _ = process.communicate(timeout=60)
@@ -179,7 +179,7 @@ def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path, monkeypatch):
     plan, gaps = reproduction.read_records(make_plan(tmp_path, "rastrigin", "concrete", seeds=1))
     assert list(gaps) == ["concrete"]
     assert "SYSID_DATA" in gaps["concrete"]
-    prepare(replace(plan, tasks=("rastrigin",)), "table_4")
+    prepare_units(replace(plan, tasks=("rastrigin",)), "table_4")
     write_study(STUDIES["table_4"], plan, gaps, configuration="", figures=False)
     rows = read_rows(tmp_path / "table_4.csv")
     missing = [row for row in rows if row["dataset"] == "Concrete"]
@@ -196,7 +196,7 @@ def test_code_printed_numbers_and_settings_are_part_of_the_fingerprint_and_tasks
     tmp_path, monkeypatch
 ):
     assert [
-        reproduction.make_plan(configure("quick=true", f"seeds={n}")).seeds for n in (1, 10)
+        reproduction.make_plan(compose_study("quick=true", f"seeds={n}")).seeds for n in (1, 10)
     ] == [1, 2]
     plan = make_plan(tmp_path, "rastrigin")
     assert plan.fingerprint == make_plan(tmp_path / "other", "tanks").fingerprint
@@ -223,7 +223,7 @@ def test_code_printed_numbers_and_settings_are_part_of_the_fingerprint_and_tasks
 
 
 def test_an_edit_never_mixes_old_results_into_new_tables(undisturbed, monkeypatch):
-    plan = reproduction.make_plan(configure(*QUICK, f"output={undisturbed}"))
+    plan = reproduction.make_plan(compose_study(*QUICK, f"output={undisturbed}"))
     assert set(plan.read_stores(["table_4", "table_2"])) == {"table_4"}
     old = store.read(undisturbed / "table_4.nc", kind="study")
     monkeypatch.setattr(study, "code_digest", lambda: "edited")
@@ -356,7 +356,7 @@ def plan(tmp_path_factory):
         most_rows=200,
         budget=60,
     )
-    return prepare(plan)
+    return prepare_units(plan)
 
 
 def test_preparation_keeps_rows_and_trained_hyperparameters(plan):

@@ -13,26 +13,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import running
 from matplotlib.image import imread
 from omegaconf import OmegaConf
-from running import (
-    BUDGET,
-    DATA,
-    DAYS,
-    N_INITIAL,
-    SHORT,
-    bits,
-    configured,
-    data_of,
-    execute,
-    phases,
-    summary_of,
-    tree,
-)
-from test_records import naive_arx
-from validating import BOTH, ONE, signals
 
+import helpers.commands as commands
 from experiments.cli.ends import Stopped
 from experiments.drawing import style
 from experiments.export import run as export
@@ -40,6 +24,22 @@ from experiments.files.job_file import FILE, NUMBERS, VARIABLES, read_summary
 from experiments.identify import run as identification
 from experiments.identify.summary import _describe_training, _quality_warnings
 from experiments.validate import run as validation
+from helpers.commands import (
+    BUDGET,
+    DATA_FILES,
+    DAYS,
+    N_INITIAL,
+    SHORT_RUN,
+    bytes_of_variables,
+    compose_configuration,
+    list_files,
+    load_dataset,
+    load_summary,
+    phase_masks,
+    run_identify,
+)
+from helpers.naive_arx import naive_arx
+from helpers.records import BOTH_OUTPUTS, ONE_OUTPUT, coupled_signals
 from sysid import JointModel, MaximumAPosteriori, Model, OnlineGP, store, validate
 from sysid import standardised_mean_squared_error as smse
 
@@ -70,16 +70,16 @@ PROMISED = {
 @pytest.fixture(scope="module")
 def found(finished):
     """What the files of the run hold."""
-    rows = data_of(finished, "narx")
-    result = data_of(finished, "result")
+    rows = load_dataset(finished, "narx")
+    result = load_dataset(finished, "result")
     model = Model.load(finished / "model.nc")
-    initial, online, after = phases(result)
+    initial, online, after = phase_masks(result)
     y = rows["target"].values
     x = rows["regressor"].values
     return SimpleNamespace(
         folder=finished,
-        summary=summary_of(finished),
-        trajectory=data_of(finished, "trajectory"),
+        summary=load_summary(finished),
+        trajectory=load_dataset(finished, "trajectory"),
         **{
             "rows": rows,
             "result": result,
@@ -97,10 +97,16 @@ def found(finished):
 
 
 def test_folder_holds_the_promised_files_with_their_schema_and_origin(found):
-    files = {f"{kind}.nc" for kind in DATA} | {f"{name}.png" for name in FIGURES} | {"summary.json"}
+    files = (
+        {f"{kind}.nc" for kind in DATA_FILES}
+        | {f"{name}.png" for name in FIGURES}
+        | {"summary.json"}
+    )
     assert {path.name for path in found.folder.iterdir()} == files
-    expected = OmegaConf.to_container(configured(*SHORT, "figures=true"), resolve=True)
-    for kind in DATA:
+    expected = OmegaConf.to_container(
+        compose_configuration(*SHORT_RUN, "figures=true"), resolve=True
+    )
+    for kind in DATA_FILES:
         dataset = store.read(found.folder / f"{kind}.nc", kind=kind)
         attributes = dataset.attrs
         assert (
@@ -243,7 +249,7 @@ def test_half_of_the_run_is_identified_and_the_record_is_complete(found):
     known = zone[3:][~found.after]
     assert (origin.n_samples, origin.sampling_time) == (len(known), 900.0)
     assert origin.output_range == (known.min(), known.max())
-    attributes = data_of(found.folder, "model").attrs
+    attributes = load_dataset(found.folder, "model").attrs
     assert attributes["target_unit"] == "K"
     assert json.loads(attributes["feature_units"]) == ["degC"] * 6 + ["kg/s"] * 3
 
@@ -260,8 +266,8 @@ def test_same_seed_gives_the_same_bits_and_another_seed_other_ones(
         lambda *given: measured.update(given[2]) or original(*given),
     )
     (again := tmp_path / "again").mkdir()
-    assert identification.run(configured(*SHORT), again) == found.summary["smse"]
-    seconds = summary_of(again)["times"]
+    assert identification.run(compose_configuration(*SHORT_RUN), again) == found.summary["smse"]
+    seconds = load_summary(again)["times"]
     assert seconds["loop"] + seconds["training"] == pytest.approx(measured["loop"], rel=1e-9)
     assert not list(again.glob("*.png"))
     text = "\n".join(
@@ -273,11 +279,17 @@ def test_same_seed_gives_the_same_bits_and_another_seed_other_ones(
         str(again),
     )
     assert all(words in text for words in told)
-    other = execute(tmp_path / "other", *SHORT, "seed=1")
-    for kind in DATA:
-        assert bits(data_of(again, kind)) == bits(data_of(found.folder, kind)), kind
-        assert bits(data_of(other, kind)) != bits(data_of(found.folder, kind)), kind
-    kept = [{k: v for k, v in summary_of(f).items() if k != "times"} for f in (again, found.folder)]
+    other = run_identify(tmp_path / "other", *SHORT_RUN, "seed=1")
+    for kind in DATA_FILES:
+        assert bytes_of_variables(load_dataset(again, kind)) == bytes_of_variables(
+            load_dataset(found.folder, kind)
+        ), kind
+        assert bytes_of_variables(load_dataset(other, kind)) != bytes_of_variables(
+            load_dataset(found.folder, kind)
+        ), kind
+    kept = [
+        {k: v for k, v in load_summary(f).items() if k != "times"} for f in (again, found.folder)
+    ]
     assert kept[0] == kept[1]
 
 
@@ -289,13 +301,13 @@ def test_hyperparameters_that_follow_the_stream_are_told(found, tmp_path, caplog
         "training.significance=0.2",
         "learning=stored",
     )
-    folder = execute(tmp_path, *SHORT, *eager)
-    result = data_of(folder, "result")
-    summary = summary_of(folder)
+    folder = run_identify(tmp_path, *SHORT_RUN, *eager)
+    result = load_dataset(folder, "result")
+    summary = load_summary(folder)
     model = Model.load(folder / "model.nc")
     assert result.sizes["estimate"] == summary["n_estimates"] > 0
     at = result["estimate_sample"].values
-    assert phases(result)[1][at].all()
+    assert phase_masks(result)[1][at].all()
     assert ((at + 1 - N_INITIAL) % 10 == 0).all()
     np.testing.assert_array_equal(result["estimate_time"].values, result["time"].values[at])
     told = summary["hyperparameters"]
@@ -346,42 +358,43 @@ def test_a_run_that_ends_early_is_the_beginning_of_the_whole_one(
 
     def source(config):
         live = original(config)
-        live.simulation.samples = running.broken_off(live.simulation.samples, ENDS[phase], error)
+        live.simulation.samples = commands.fail_after(live.simulation.samples, ENDS[phase], error)
         return live
 
     monkeypatch.setattr(identification, "live_source", source)
     error.__traceback__ = None
     with pytest.raises((Stopped, type(error))) as caught:
-        execute(tmp_path, *SHORT)
+        run_identify(tmp_path, *SHORT_RUN)
     interrupt = isinstance(error, KeyboardInterrupt)
     assert getattr(caught.value, "exit_code", None) == (130 if interrupt else None), (
         "a bug keeps its traceback"
     )
-    summary = summary_of(tmp_path)
-    part = data_of(tmp_path, "result")
-    whole = data_of(finished, "result")
-    initial, online, after = (int(mask.sum()) for mask in phases(part))
+    summary = load_summary(tmp_path)
+    part = load_dataset(tmp_path, "result")
+    whole = load_dataset(finished, "result")
+    initial, online, after = (int(mask.sum()) for mask in phase_masks(part))
     assert (initial, online, after) == (
         summary["n_initial"],
         summary["n_seen"],
         summary["n_validation"],
     )
     assert initial + online + after == ENDS[phase] - 3
-    assert data_of(tmp_path, "trajectory").sizes["time"] == ENDS[phase]
+    assert load_dataset(tmp_path, "trajectory").sizes["time"] == ENDS[phase]
     assert (online > 0, after > 0) == (phase != "initial", phase == "validation")
     assert (summary["smse"] is None) == (phase != "validation")
-    names = set(DATA) - ({"model"} if phase == "initial" else set())
+    names = set(DATA_FILES) - ({"model"} if phase == "initial" else set())
     assert {path.stem for path in tmp_path.glob("*.nc")} == names
-    assert all(data_of(tmp_path, name).attrs["partial"] == 1 for name in names)
+    assert all(load_dataset(tmp_path, name).attrs["partial"] == 1 for name in names)
     for name in part.data_vars:
         np.testing.assert_array_equal(part[name], whole[name].values[: len(part[name])])
 
 
 def test_files_that_cannot_be_written_are_named_and_lose_nothing_else(finished, tmp_path):
     """Files may not grow beyond a limit that the summary, the model and the figures keep."""
-    longer = (*SHORT, f"duration={8 * DAYS}d")
+    longer = (*SHORT_RUN, f"duration={8 * DAYS}d")
     sizes = {
-        path.name: path.stat().st_size for path in execute(tmp_path / "free", *longer).iterdir()
+        path.name: path.stat().st_size
+        for path in run_identify(tmp_path / "free", *longer).iterdir()
     }
     kept = {"summary.json", "model.nc"}
     lost = {"trajectory.nc", "narx.nc", "result.nc"}
@@ -392,17 +405,17 @@ def test_files_that_cannot_be_written_are_named_and_lose_nothing_else(finished, 
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
         with pytest.raises(store.StoreError, match="File too large") as caught:
-            execute(tmp_path / "full", *longer)
+            run_identify(tmp_path / "full", *longer)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
     assert all(str(tmp_path / "full" / name) in str(caught.value) for name in lost)
     assert {path.name for path in (tmp_path / "full").iterdir()} == kept
     assert Model.load(tmp_path / "full" / "model.nc").gp.n_points == 60
-    assert summary_of(tmp_path / "full")["partial"] is False
+    assert load_summary(tmp_path / "full")["partial"] is False
     with pytest.raises(store.StoreError) as caught:  # a folder that vanishes
-        identification.run(configured(*SHORT), tmp_path / "gone")
-    for name in ("summary.json", *(f"{kind}.nc" for kind in DATA)):
+        identification.run(compose_configuration(*SHORT_RUN), tmp_path / "gone")
+    for name in ("summary.json", *(f"{kind}.nc" for kind in DATA_FILES)):
         assert str(tmp_path / "gone" / name) in str(caught.value)
 
 
@@ -420,7 +433,7 @@ def test_a_second_process_draws_half_of_the_figures_and_this_one_what_it_could_n
     monkeypatch.setenv("PYTHON_CPU_COUNT", "2")
     drawn = [
         int(path.read_text()) == own
-        for path in execute(tmp_path, *SHORT, "figures=true").glob("*.png")
+        for path in run_identify(tmp_path, *SHORT_RUN, "figures=true").glob("*.png")
     ]
     assert sorted(drawn) == ([True] * 4 if fails else [False, False, True, True])
 
@@ -476,8 +489,8 @@ FULL = 2000  # points of the full GP
 def full_smse(folder):
     """SMSE of a GP on spread points of the identified part, same hyper-parameters."""
     model = Model.load(folder / "model.nc")
-    rows = data_of(folder, "narx")
-    initial, online, after = phases(data_of(folder, "result"))
+    rows = load_dataset(folder, "narx")
+    initial, online, after = phase_masks(load_dataset(folder, "result"))
     chosen = np.linspace(0, (initial | online).sum() - 1, FULL).astype(int)
     z = model.scaling.transform(rows["regressor"].values)
     y = rows["target"].values
@@ -494,11 +507,11 @@ def full_smse(folder):
 def years(tmp_path_factory):
     """Folders of the default year for every seed; 60 days without the compiler."""
     folder = tmp_path_factory.mktemp("years")
-    return [execute(folder / str(seed), f"seed={seed}", "figures=false") for seed in SEEDS]
+    return [run_identify(folder / str(seed), f"seed={seed}", "figures=false") for seed in SEEDS]
 
 
 def median(years, key):
-    return float(np.median([summary_of(folder)[key] for folder in years]))
+    return float(np.median([load_summary(folder)[key] for folder in years]))
 
 
 @pytest.mark.slow
@@ -524,15 +537,15 @@ def timeless(summary, *more):
 def assert_same(folder, full, name=""):
     """Record and model of a job's file and of the full outputs: the same bits and attributes."""
     under = f"/{name}" * bool(name)
-    record = data_of(folder, "job", f"record{under}")
-    result = data_of(full / name, "result")
-    assert bits(record) == bits(result)
+    record = load_dataset(folder, "job", f"record{under}")
+    result = load_dataset(full / name, "result")
+    assert bytes_of_variables(record) == bytes_of_variables(result)
     assert all(
         str(record[key].attrs) == str(variable.attrs) for key, variable in result.variables.items()
     )
-    one = data_of(folder, "job", f"model{under}")
-    other = data_of(full / name, "model")
-    assert bits(one) == bits(other)
+    one = load_dataset(folder, "job", f"model{under}")
+    other = load_dataset(full / name, "model")
+    assert bytes_of_variables(one) == bytes_of_variables(other)
     for key in ("digest", "target_unit", "feature_units"):
         assert one.attrs[key] == other.attrs[key]
 
@@ -540,15 +553,15 @@ def assert_same(folder, full, name=""):
 @pytest.fixture(scope="module")
 def lean(tmp_path_factory):
     """Folder of the lean run that has the settings of the full one."""
-    return execute(tmp_path_factory.mktemp("lean") / "run", *SHORT, "figures=true", LEAN)
+    return run_identify(tmp_path_factory.mktemp("lean") / "run", *SHORT_RUN, "figures=true", LEAN)
 
 
 def test_a_lean_run_is_one_file_with_the_bits_of_a_full_one(lean, finished):
-    assert tree(lean) == {FILE}
+    assert list_files(lean) == {FILE}
     assert_same(lean, finished)
-    found = data_of(lean, "job", "summary")
+    found = load_dataset(lean, "job", "summary")
     summary = read_summary(lean / FILE)
-    assert timeless(summary) == timeless(summary_of(finished))
+    assert timeless(summary) == timeless(load_summary(finished))
     assert set(found.data_vars) == set(VARIABLES) <= set(NUMBERS)
     for name, variable in found.data_vars.items():
         assert (variable.shape, variable.item()) == ((), summary[name])
@@ -569,14 +582,14 @@ def test_the_model_is_loaded_validated_and_exported(record, tmp_path):
     """Of one output, whose hyper-parameters follow the stream."""
     given = (
         *record,
-        ONE,
+        ONE_OUTPUT,
         "training.on_records=true",
         "training.interval=10",
         "training.significance=0.5",
     )
-    one = execute(tmp_path / "lean", *given, LEAN)
-    full = execute(tmp_path / "full", *given)
-    assert data_of(one, "job", "record").sizes["estimate"] > 0
+    one = run_identify(tmp_path / "lean", *given, LEAN)
+    full = run_identify(tmp_path / "full", *given)
+    assert load_dataset(one, "job", "record").sizes["estimate"] > 0
     assert_same(one, full)
     x = np.random.default_rng(0).normal(size=(6, 2))
     expected = Model.load(full / "model.nc").predict(x)
@@ -586,19 +599,19 @@ def test_the_model_is_loaded_validated_and_exported(record, tmp_path):
     assert (
         measured
         == json.loads((full / "validation.json").read_text())["free_run"]
-        == summary_of(full)["free_run"]
+        == load_summary(full)["free_run"]
     )
     data = [override for override in record if override.startswith("data")]
     options = (
         f"model={one / FILE}",
         *data,
-        ONE,
+        ONE_OUTPUT,
         "figures=false",
         "propagation=mean_only",
         "horizons=[1]",
     )
-    judge = configured(*options, command="validate")
-    export.run(configured(options[0], command="export"), tmp_path)
+    judge = compose_configuration(*options, command="validate")
+    export.run(compose_configuration(options[0], command="export"), tmp_path)
     np.testing.assert_allclose(
         runpy.run_path(str(tmp_path / "job.py"))["predict"](x)[0], expected.mean
     )
@@ -613,8 +626,8 @@ def test_a_fault_in_the_free_run_of_several_outputs_keeps_what_each_has_found(
 
     monkeypatch.setattr(identification, "validate_on_test", fail)
     with pytest.raises(IndexError):
-        execute(tmp_path, *record, *BOTH, LEAN)
-    assert tree(tmp_path) == {FILE}
+        run_identify(tmp_path, *record, *BOTH_OUTPUTS, LEAN)
+    assert list_files(tmp_path) == {FILE}
     assert [one["n_points"] for one in read_summary(tmp_path / FILE).values()] == [
         15,
         15,
@@ -625,31 +638,35 @@ def test_a_multirun_is_lean_by_itself_and_full_outputs_have_the_one_file_too(
     monkeypatch, record, tmp_path
 ):
     monkeypatch.setattr(identification, "is_multirun", lambda: True)
-    assert tree(execute(tmp_path / "lean", *record, ONE, "narx.target=all")) == {FILE}
-    full = execute(tmp_path / "full", *record, ONE, "outputs=full")
-    files = {f"{kind}.nc" for kind in DATA} | {"summary.json"}
-    assert tree(full) == files | VALIDATED | {FILE}
-    assert data_of(full, "job", "summary").attrs["summary"] == (full / "summary.json").read_text()
+    assert list_files(run_identify(tmp_path / "lean", *record, ONE_OUTPUT, "narx.target=all")) == {
+        FILE
+    }
+    full = run_identify(tmp_path / "full", *record, ONE_OUTPUT, "outputs=full")
+    files = {f"{kind}.nc" for kind in DATA_FILES} | {"summary.json"}
+    assert list_files(full) == files | VALIDATED | {FILE}
+    assert (
+        load_dataset(full, "job", "summary").attrs["summary"] == (full / "summary.json").read_text()
+    )
     assert_same(full, full)
-    both = execute(tmp_path / "both", *record, *BOTH, "outputs=full")
+    both = run_identify(tmp_path / "both", *record, *BOTH_OUTPUTS, "outputs=full")
     own = {f"{output}/{name}" for output in "yz" for name in files}
-    assert tree(both) == own | VALIDATED | {FILE, "model.nc"}
-    assert read_summary(both / FILE)["z"]["smse"] == summary_of(both / "z")["smse"]
+    assert list_files(both) == own | VALIDATED | {FILE, "model.nc"}
+    assert read_summary(both / FILE)["z"]["smse"] == load_summary(both / "z")["smse"]
 
 
 def test_every_output_has_a_model_of_the_same_regressors(record, tmp_path):
-    one = execute(tmp_path / "lean", *record, *BOTH, LEAN)
-    full = execute(tmp_path / "full", *record, *BOTH)
+    one = run_identify(tmp_path / "lean", *record, *BOTH_OUTPUTS, LEAN)
+    full = run_identify(tmp_path / "full", *record, *BOTH_OUTPUTS)
     found = read_summary(one / FILE)
     judged = json.loads((full / "validation.json").read_text())
-    assert tree(one) == {FILE}
-    assert FILE not in tree(full)
+    assert list_files(one) == {FILE}
+    assert FILE not in list_files(full)
     assert list(found) == ["y", "z"]
     x = np.random.default_rng(0).normal(size=(5, 3))
     models = JointModel.load(full / "model.nc").models
     same = JointModel.load(one / FILE).models
     for (name, summary), *pair in zip(found.items(), models, same, strict=True):
-        own = summary_of(full / name)
+        own = load_summary(full / name)
         alone = Model.load(full / name / "model.nc")
         assert summary["free_run"] == judged["free_run"][name]
         assert {*judged["warnings"]} <= {*summary["warnings"]}
@@ -657,7 +674,10 @@ def test_every_output_has_a_model_of_the_same_regressors(record, tmp_path):
         same_lags, best = summary["linear"].values()
         orders = [best[key] for key in ("na", "nb", "nk")]
         window = summary["free_run"]["window"]
-        pairs = [(one["u"][:, None], one[name]) for one in (signals(60, 2), signals(30, 5))]
+        pairs = [
+            (one["u"][:, None], one[name])
+            for one in (coupled_signals(60, 2), coupled_signals(30, 5))
+        ]
         errors = naive_arx(*pairs, *orders, max(window, orders[0], orders[1] + orders[2] - 1))
         assert (same_lags["free_run_rmse"], best["free_run_rmse"]) == (
             None,
@@ -681,8 +701,8 @@ def test_a_full_disk_leaves_nothing(record, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(store.StoreError, match=r"could not write .*job\.nc .*No space left"):
-        execute(tmp_path, *record, ONE, LEAN)
-    assert not tree(tmp_path)
+        run_identify(tmp_path, *record, ONE_OUTPUT, LEAN)
+    assert not list_files(tmp_path)
 
 
 def test_a_damaged_file_is_refused(lean, tmp_path):

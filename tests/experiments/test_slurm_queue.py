@@ -13,8 +13,6 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from fake_slurm import __file__ as FAKE
-from sweep_jobs import DRIVER, attempts, driven, job, jobs, wait_until
 
 from experiments.sweeps import slurm_engine
 from experiments.sweeps.engines import EngineStopped
@@ -26,6 +24,8 @@ from experiments.sweeps.slurm_engine import (
 )
 from experiments.sweeps.store import ATTEMPTS, Outcome
 from experiments.sweeps.task import keep
+from helpers.fake_slurm import __file__ as FAKE
+from helpers.jobs import DRIVER, count_starts, make_job, make_jobs, script_process, wait_until
 
 
 def by_number(outcomes):
@@ -131,23 +131,25 @@ def outcomes_of(submission, folder, todo, workers=100, jobs_per_task=1, array_si
 def test_a_task_that_dies_loses_only_the_job_it_was_at_and_two_of_them_fail_it(
     tmp_path,
 ):
-    todo = jobs(tmp_path, ["number"] * 7)
+    todo = make_jobs(tmp_path, ["number"] * 7)
     place = Imagined({1: ["killed"], 4: ["limit"]})
     found = by_number(outcomes_of(place, tmp_path, todo, jobs_per_task=3))
     assert sorted(found) == list(range(7))
     assert {number for number, outcome in found.items() if not outcome.done} == {4}
     assert place.sent[0] == [[0, 1, 2], [3, 4, 5], [6]]
     assert sorted(place.sent[1][0]) == [1, 2, 5]
-    assert [attempts(one) for one in todo] == [1, 2, 1, 1, 1, 1, 1]
+    assert [count_starts(one) for one in todo] == [1, 2, 1, 1, 1, 1, 1]
     assert place.cleared == {"0": False, "1": False, "2": True, "3": True}
     place = Imagined({0: ["killed"]}, eager=True)
-    assert next(outcomes_of(place, tmp_path / "eager", jobs(tmp_path / "eager", ["number"]))).done
+    assert next(
+        outcomes_of(place, tmp_path / "eager", make_jobs(tmp_path / "eager", ["number"]))
+    ).done
     place = Imagined({0: ["killed"] * 2})
     found = by_number(
         outcomes_of(
             place,
             tmp_path / "two",
-            jobs(tmp_path / "two", ["number"] * 2),
+            make_jobs(tmp_path / "two", ["number"] * 2),
             jobs_per_task=2,
         )
     )
@@ -157,7 +159,7 @@ def test_a_task_that_dies_loses_only_the_job_it_was_at_and_two_of_them_fail_it(
     assert place.sent == [[[0, 1]], [[0, 1]], [[1]]]
     place = Imagined({0: ["before"] * 9, 1: ["unstored"] * 2})
     found = by_number(
-        outcomes_of(place, tmp_path / "more", jobs(tmp_path / "more", ["number"] * 2))
+        outcomes_of(place, tmp_path / "more", make_jobs(tmp_path / "more", ["number"] * 2))
     )
     assert (found[0].done, found[1].done) == (False, False)
     assert found[1].error.startswith("OSError: the outcome could not be stored; log: ")
@@ -166,12 +168,12 @@ def test_a_task_that_dies_loses_only_the_job_it_was_at_and_two_of_them_fail_it(
 
 def test_no_more_tasks_are_sent_than_may_run(tmp_path):
     place = Imagined()
-    list(outcomes_of(place, tmp_path, jobs(tmp_path, ["number"] * 7), workers=3, array_size=2))
+    list(outcomes_of(place, tmp_path, make_jobs(tmp_path, ["number"] * 7), workers=3, array_size=2))
     assert [len(batches) for batches in place.sent] == [2, 2, 2, 1]
     assert place.places == [3, 3, 3, 3]
     place = Imagined(held={"0"})  # it keeps its place
     running = outcomes_of(
-        place, tmp_path / "held", jobs(tmp_path / "held", ["number"] * 6), workers=3
+        place, tmp_path / "held", make_jobs(tmp_path / "held", ["number"] * 6), workers=3
     )
     assert [next(running).number for _ in range(5)] == [1, 2, 3, 4, 5]
     assert place.sent == [[[0], [1], [2]], [[3], [4]], [[5]]]
@@ -182,7 +184,9 @@ def test_refused_tasks_wait_for_those_that_are_there_and_a_silent_queue_stops_th
     tmp_path, monkeypatch
 ):
     place = Imagined(held={"1"})
-    running = outcomes_of(place, tmp_path, jobs(tmp_path, ["number"] * 4), workers=2, array_size=2)
+    running = outcomes_of(
+        place, tmp_path, make_jobs(tmp_path, ["number"] * 4), workers=2, array_size=2
+    )
     assert next(running).number == 0
     # while one is there, which ends after three looks
     place.full = True
@@ -192,7 +196,7 @@ def test_refused_tasks_wait_for_those_that_are_there_and_a_silent_queue_stops_th
     assert place.sent == [[[0], [1]], [[2], [3]]]
     monkeypatch.setattr(slurm_engine, "MAX_SILENCE", 0.05)
     place = Imagined()
-    running = outcomes_of(place, tmp_path / "silent", jobs(tmp_path / "silent", ["number"]))
+    running = outcomes_of(place, tmp_path / "silent", make_jobs(tmp_path / "silent", ["number"]))
     place.silent = True
     with pytest.raises(EngineStopped, match="squeue has not answered"):
         next(running)
@@ -210,16 +214,16 @@ def test_the_same_command_takes_over_what_still_runs_and_cancels_what_was_change
         book._submit()
         return place
 
-    todo = jobs(tmp_path / "a", ["number"] * 4)
+    todo = make_jobs(tmp_path / "a", ["number"] * 4)
     place = left(tmp_path / "a", todo, jobs_per_task=2)
     found = by_number(
         outcomes_of(place, tmp_path / "a", todo[1:], jobs_per_task=2)
     )  # the first was finished
     assert sorted(found) == [1, 2, 3]
     assert place.sent == [[[0, 1], [2, 3]]]
-    assert [attempts(one) for one in todo] == [1, 1, 1, 1]
+    assert [count_starts(one) for one in todo] == [1, 1, 1, 1]
 
-    todo = jobs(tmp_path / "b", ["number"] * 3)
+    todo = make_jobs(tmp_path / "b", ["number"] * 3)
     place = left(tmp_path / "b", todo)
     place.batches["unknown"] = ()
     place.running.add("unknown")
@@ -230,9 +234,13 @@ def test_the_same_command_takes_over_what_still_runs_and_cancels_what_was_change
     assert place.sent[1:] == [[[1]]]
     assert sorted(found) == [0, 1, 2]
 
-    left(tmp_path / "d", jobs(tmp_path / "d", ["number"]))
+    left(tmp_path / "d", make_jobs(tmp_path / "d", ["number"]))
     with pytest.raises(EngineStopped, match=r"hydra.launcher.cluster=local may still run"):
-        next(TaskBook(SlurmQueue(tmp_path / "d"), place).outcomes(jobs(tmp_path / "d", ["number"])))
+        next(
+            TaskBook(SlurmQueue(tmp_path / "d"), place).outcomes(
+                make_jobs(tmp_path / "d", ["number"])
+            )
+        )
 
 
 # --- Slurm's commands
@@ -269,9 +277,9 @@ def test_the_script_asks_for_what_was_set_and_tasks_are_found_by_the_name_of_the
             EngineStopped,
             match="needs Slurm's sbatch, srun, squeue, scancel, not found on PATH",
         ):
-            next(SlurmQueue(tmp_path).run([job(tmp_path, 0, "number")]))
+            next(SlurmQueue(tmp_path).run([make_job(tmp_path, 0, "number")]))
     place = Submission(SlurmQueue(tmp_path / "sweep", cpus_per_task=2, **asked, **own, **limits))
-    names = place.send([(one,) for one in jobs(tmp_path / "sweep", ["number"] * 3)], 2)
+    names = place.send([(one,) for one in make_jobs(tmp_path / "sweep", ["number"] * 3)], 2)
     assert names == ["100_0", "100_1", "100_2"]
     script = (slurm / "100.sh").read_text()
     options = dict(re.findall(r"^#SBATCH --([a-z-]+)=?(.*)$", script, flags=re.MULTILINE))
@@ -312,7 +320,7 @@ def test_the_script_asks_for_what_was_set_and_tasks_are_found_by_the_name_of_the
     ends = chain([KeyboardInterrupt], repeat(None))  # Ctrl-C while the task waits: it is cancelled
     monkeypatch.setattr(slurm_engine.time, "sleep", mock.Mock(side_effect=ends))
     with pytest.raises(KeyboardInterrupt):
-        next(SlurmQueue(tmp_path / "sweep").run(jobs(tmp_path / "sweep", ["number"])))
+        next(SlurmQueue(tmp_path / "sweep").run(make_jobs(tmp_path / "sweep", ["number"])))
     assert {path.read_text() for path in slurm.glob("*.state")} == {"CANCELLED by 0"}
     assert not (tmp_path / "sweep" / ".slurm").exists()
     (slurm / "refuse").touch()
@@ -320,7 +328,7 @@ def test_the_script_asks_for_what_was_set_and_tasks_are_found_by_the_name_of_the
         EngineStopped,
         match=r"could not be submitted: .*invalid partition specified: nowhere",
     ) as stop:
-        list(SlurmQueue(tmp_path / "other").run([job(tmp_path / "other", 0, "number")]))
+        list(SlurmQueue(tmp_path / "other").run([make_job(tmp_path / "other", 0, "number")]))
     assert "\n" not in str(stop.value)
 
 
@@ -329,15 +337,15 @@ def test_the_script_asks_for_what_was_set_and_tasks_are_found_by_the_name_of_the
 
 @pytest.mark.slow
 def test_local_tasks_of_a_killed_sweep_are_taken_over(tmp_path, capfd):
-    todo = [job(tmp_path, number, "slow", seconds=1) for number in range(2)]
+    todo = [make_job(tmp_path, number, "slow", seconds=1) for number in range(2)]
     script = DRIVER.format(engine=SlurmQueue, settings={"cluster": "local", "workers": 1})
-    with driven(script, tmp_path, *["sweep_jobs:slow"] * 2) as process:
-        assert wait_until(lambda: attempts(todo[0]))
+    with script_process(script, tmp_path, *["helpers.jobs:slow"] * 2) as process:
+        assert wait_until(lambda: count_starts(todo[0]))
         process.kill()
     found = by_number(SlurmQueue(tmp_path, "local", workers=1).run(todo))
     assert sorted(found) == [0, 1]
     assert all(outcome.done for outcome in found.values())
-    assert [attempts(each) for each in todo] == [1, 1]
+    assert [count_starts(each) for each in todo] == [1, 1]
     assert not (tmp_path / ".slurm").exists()
     assert capfd.readouterr() == ("", "")
 
@@ -372,7 +380,7 @@ def test_a_task_that_slurm_warns_says_why_it_ends(tmp_path, monkeypatch):
             slurm_engine, "execute", lambda one: os.kill(os.getpid(), signal.SIGUSR2)
         )
         with pytest.raises(TimeoutError, match=r"limit jobs by hydra.launcher.time_limit"):
-            slurm_engine.perform([job(tmp_path, 0, "number")])
+            slurm_engine.perform([make_job(tmp_path, 0, "number")])
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     finally:
         for number, handler in handlers.items():

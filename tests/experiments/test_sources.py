@@ -13,8 +13,6 @@ from unittest import mock
 import numpy as np
 import pytest
 import xarray as xr
-from running import SMALL, call, configured, data_of, execute, phases, summary_of
-from validating import csv_file, from_csv, signals, validate
 
 from experiments.cli.ends import Stopped
 from experiments.export import run as export
@@ -33,6 +31,16 @@ from experiments.plant.physics import (
 )
 from experiments.plant.recorded import RecordedSource
 from experiments.plant.source import trajectory_of
+from helpers.commands import (
+    SMALLEST_RUN,
+    compose_configuration,
+    load_dataset,
+    load_summary,
+    phase_masks,
+    run_command,
+    run_identify,
+)
+from helpers.records import coupled_signals, csv_overrides, run_validate, write_record
 from simulators import (
     Building,
     CascadedTanks,
@@ -65,10 +73,10 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("records")
     found = {}
     for seed, (name, n) in enumerate(LENGTHS.items()):
-        csv_file(folder / f"{name}.csv", n=n, seed=seed)
-        found[name] = signals(n, seed)["u"], signals(n, seed)["y"]
-    own = from_csv(estimation=f"[{folder}/first.csv,{folder}/second.csv]")
-    return found, (*SMALL, *own), folder
+        write_record(folder / f"{name}.csv", n=n, seed=seed)
+        found[name] = coupled_signals(n, seed)["u"], coupled_signals(n, seed)["y"]
+    own = csv_overrides(estimation=f"[{folder}/first.csv,{folder}/second.csv]")
+    return found, (*SMALLEST_RUN, *own), folder
 
 
 def rows_of(records):
@@ -87,9 +95,9 @@ def test_no_lag_reaches_from_one_record_into_another(files, tmp_path):
         f"data.validation={records}/choose.csv",
         "data.initialisation_window=9",
     )
-    folder = execute(tmp_path, *overrides, *TWO, *judged)
-    rows = data_of(folder, "narx")
-    result = data_of(folder, "result")
+    folder = run_identify(tmp_path, *overrides, *TWO, *judged)
+    rows = load_dataset(folder, "narx")
+    result = load_dataset(folder, "result")
     used = [found[name] for name in ("first", "second", "judge")]
     regressors, changes = rows_of(used)
     np.testing.assert_array_equal(rows["regressor"], regressors)
@@ -101,13 +109,13 @@ def test_no_lag_reaches_from_one_record_into_another(files, tmp_path):
     np.testing.assert_array_equal(rows["record"], numbers)
     np.testing.assert_array_equal(result["record"], numbers[kept])
     np.testing.assert_array_equal(result["target"], changes[kept])
-    initial, online, after = phases(result)
+    initial, online, after = phase_masks(result)
     assert [initial.sum(), online.sum()] == [12, 37 + 28 - 12]
     assert np.flatnonzero(after).tolist() == list(range(65, 81))
     np.testing.assert_allclose(
         result["time"][:40], [*(0.5 * np.arange(3, 40)), *(0.5 * np.arange(3, 6))]
     )
-    trajectory = data_of(folder, "trajectory")
+    trajectory = load_dataset(folder, "trajectory")
     for column, name in enumerate("uy"):
         np.testing.assert_array_equal(
             trajectory[name], np.concatenate([pair[column] for pair in used])
@@ -118,19 +126,19 @@ def test_no_lag_reaches_from_one_record_into_another(files, tmp_path):
 
 def test_without_a_test_record_the_validation_record_judges(files, tmp_path):
     found, overrides, records = files
-    folder = execute(
+    folder = run_identify(
         tmp_path / "validation",
         *overrides,
         *TWO,
         f"data.validation={records}/choose.csv",
     )
-    result = data_of(folder, "result")
-    summary = summary_of(folder)
+    result = load_dataset(folder, "result")
+    summary = load_summary(folder)
     np.testing.assert_array_equal(
-        result["target"][phases(result)[2]], [*rows_of([found["choose"]])][1]
+        result["target"][phase_masks(result)[2]], [*rows_of([found["choose"]])][1]
     )
     assert summary["n_validation"] == 22 - 3
-    alone = summary_of(execute(tmp_path / "alone", *overrides, *TWO, "identified=1"))
+    alone = load_summary(run_identify(tmp_path / "alone", *overrides, *TWO, "identified=1"))
     assert (alone["n_validation"], alone["smse"], alone["n_seen"]) == (
         0,
         None,
@@ -161,7 +169,7 @@ def test_sources_count_what_they_have_delivered_and_begin_again():
         assert source.n_seen == 13
         source.restart()
         assert source.n_seen == 0
-    live = source_of(configured(*LIVE, "identified=0.25"))
+    live = source_of(compose_configuration(*LIVE, "identified=0.25"))
     assert (live.n_samples, live.n_identified, live.n_seen) == (80, 20, 0)
     (segment,), n_asked = live.segments(), 0
     for block in segment:  # never more than what is asked for is simulated
@@ -185,11 +193,11 @@ def test_sources_count_what_they_have_delivered_and_begin_again():
 )
 def test_published_records_are_identified(name, n_features, window, shared_data, tmp_path):
     options = (*f"data={name}".split(), f"data.path={shared_data}")
-    source = source_of(configured(*options))
-    folder = execute(tmp_path, *SMALL, *options)
-    summary = summary_of(folder)
-    trajectory = data_of(folder, "trajectory")
-    rows = data_of(folder, "narx")
+    source = source_of(compose_configuration(*options))
+    folder = run_identify(tmp_path, *SMALLEST_RUN, *options)
+    summary = load_summary(folder)
+    trajectory = load_dataset(folder, "trajectory")
+    rows = load_dataset(folder, "narx")
     max_lag, (learned, test) = (
         int(rows["lag"].max()),
         (record.sizes["time"] for record in source.records()),
@@ -229,16 +237,16 @@ def test_a_stored_trajectory_gives_the_rows_of_the_live_run(tmp_path):
         "budget=10",
         "figures=false",
     )  # no record is looked at beforehand
-    live = execute(tmp_path / "live", *same, *LIVE, "identified=0.5", "narx=bouc_wen")
+    live = run_identify(tmp_path / "live", *same, *LIVE, "identified=0.5", "narx=bouc_wen")
     path = (
         "data=stored",
         f"data.path={live}/trajectory.nc",
         "data.split=[0.5,0,0.5]",
         "narx=bouc_wen",
     )
-    again = execute(tmp_path / "again", *same, *path)
-    first = data_of(live, "narx")
-    second = data_of(again, "narx")
+    again = run_identify(tmp_path / "again", *same, *path)
+    first = load_dataset(live, "narx")
+    second = load_dataset(again, "narx")
     head = int((second["record"] == 0).sum())
     assert head + 3 == 40, "three lags, forty samples to learn from"
     for name in ("regressor", "target", "time"):
@@ -246,7 +254,9 @@ def test_a_stored_trajectory_gives_the_rows_of_the_live_run(tmp_path):
         np.testing.assert_array_equal(
             second[name][head:], first[name][-(second.sizes["sample"] - head) :]
         )
-    learned = [data_of(folder, "result").isel(sample=slice(0, head)) for folder in (live, again)]
+    learned = [
+        load_dataset(folder, "result").isel(sample=slice(0, head)) for folder in (live, again)
+    ]
     for name in ("mean", "variance", "slot"):
         np.testing.assert_array_equal(learned[1][name], learned[0][name])
 
@@ -257,8 +267,10 @@ def test_a_constant_target_has_no_smse_and_says_so(tmp_path):
     learn, judge = (make_record({"u": u, "y": values}, **about) for values in (y, np.full(30, 2.0)))
     recordings = Recordings("flat", ("u",), ("y",), (learn,), test=(judge,))
     store.write_groups(recordings.to_groups(), tmp_path / "b.nc", kind="benchmark")
-    folder = execute(tmp_path / "run", *SMALL, "data=stored", f"data.path={tmp_path}/b.nc", *TWO)
-    summary = summary_of(folder)
+    folder = run_identify(
+        tmp_path / "run", *SMALLEST_RUN, "data=stored", f"data.path={tmp_path}/b.nc", *TWO
+    )
+    summary = load_summary(folder)
     assert (summary["system"], summary["target_unit"]) == ("flat", "V")
     assert (summary["smse"], summary["smse_initial"], summary["n_validation"]) == (
         None,
@@ -282,12 +294,12 @@ def test_an_interrupted_recorded_run_keeps_what_it_has(n, learned, files, monkey
     monkeypatch.setattr(sources, "SAMPLES_PER_BLOCK", 1)
     monkeypatch.setattr(RecordedSource, "_samples", samples)
     with pytest.raises(Stopped) as caught:
-        execute(tmp_path, *overrides, *TWO, f"data.test={records}/judge.csv")
+        run_identify(tmp_path, *overrides, *TWO, f"data.test={records}/judge.csv")
     assert caught.value.exit_code == 130
-    summary = summary_of(tmp_path)
-    result = data_of(tmp_path, "result")
-    initial, online, after = phases(result)
-    assert (summary["partial"], data_of(tmp_path, "trajectory").attrs["partial"]) == (
+    summary = load_summary(tmp_path)
+    result = load_dataset(tmp_path, "result")
+    initial, online, after = phase_masks(result)
+    assert (summary["partial"], load_dataset(tmp_path, "trajectory").attrs["partial"]) == (
         True,
         1,
     )
@@ -312,9 +324,9 @@ def test_an_interrupt_while_the_bands_are_measured_keeps_the_identification(
         lambda self, found: os.kill(os.getpid(), signal.SIGINT),
     )
     with pytest.raises(Stopped) as caught:
-        execute(tmp_path, *overrides, *TWO, f"data.test={records}/judge.csv")
+        run_identify(tmp_path, *overrides, *TWO, f"data.test={records}/judge.csv")
     assert caught.value.exit_code == 130
-    summary = summary_of(tmp_path)
+    summary = load_summary(tmp_path)
     assert (summary["partial"], summary["n_validation"], summary["free_run"]) == (
         False,
         22,
@@ -325,7 +337,9 @@ def test_an_interrupt_while_the_bands_are_measured_keeps_the_identification(
 
 def test_one_step_ahead_the_run_and_its_validation_keep_to_the_limits(files, monkeypatch):
     _, overrides, records = files
-    config = configured(*overrides, *TWO, f"data.test={records}/judge.csv", "propagation=mean_only")
+    config = compose_configuration(
+        *overrides, *TWO, f"data.test={records}/judge.csv", "propagation=mean_only"
+    )
     source = source_of(config)
 
     def saturate(found):
@@ -353,9 +367,9 @@ def test_a_static_function_gives_rows_to_learn_from_and_a_grid_to_judge_by(tmp_p
         "data.n_axis=7",
         "figures=false",
     )
-    folder = execute(tmp_path, *choices, *short)
-    summary = summary_of(folder)
-    rows = data_of(folder, "trajectory")
+    folder = run_identify(tmp_path, *choices, *short)
+    summary = load_summary(folder)
+    rows = load_dataset(folder, "trajectory")
     a = rows["x1"].values
     b = rows["x2"].values
     np.testing.assert_allclose(rows["y"], (1 - a) ** 2 + 100 * (b - a**2) ** 2, rtol=1e-12)
@@ -461,13 +475,13 @@ def run(tmp_path_factory):
         "figures=false",
         "propagation=mean_only",
     )
-    return execute(folder / "run", *data, *settings), data
+    return run_identify(folder / "run", *data, *settings), data
 
 
 def test_the_model_corrects_the_physics_in_free_run(run):
     folder, _ = run
-    test = data_of(folder, "trajectory")
-    summary = summary_of(folder)
+    test = load_dataset(folder, "trajectory")
+    summary = load_summary(folder)
     judged = test["part"].values == 1
     measured, simulated = (
         test[name].values[judged][WINDOW:] for name in ("level", "physics.level")
@@ -491,9 +505,9 @@ def test_the_run_tells_what_was_estimated_and_what_ended_on_its_bound(run, tmp_p
         "physics=cascaded_tanks",
         "physics.starts=1",
         "physics.free.pump_gain.upper=0.045",
-        *SMALL,
+        *SMALLEST_RUN,
     )
-    told = call(
+    told = run_command(
         "identify",
         *run[1],
         *settings,
@@ -523,14 +537,14 @@ def test_the_equation_of_the_silverbox_leaves_its_noise(shared_data, tmp_path):
         "physics=silverbox",
         "figures=false",
     )
-    execute(tmp_path, *data)
+    run_identify(tmp_path, *data)
     content = json.loads((tmp_path / "validation.json").read_text(encoding="utf-8"))
     found = [one for one in content["records"] if one["horizon"] == "free_run"]
     assert np.all([one["rmse"] for one in found] <= np.array([2e-4, 5e-4, 5e-4]))
     assert all(
         0.35 < one["coverage_50"] < 0.65 and 0.88 < one["coverage_95"] < 0.99 for one in found
     )
-    rows = data_of(tmp_path, "validation", "free_run_window_50")
+    rows = load_dataset(tmp_path, "validation", "free_run_window_50")
     arrow = rows["residual"].values[rows["record"].values == 1]
     assert found[0]["rmse"] < 1.1 * np.std(arrow[: len(arrow) // 2])
 
@@ -538,13 +552,15 @@ def test_the_equation_of_the_silverbox_leaves_its_noise(shared_data, tmp_path):
 def test_a_stored_model_knows_its_physics(run, tmp_path):
     folder, data = run
     settings = ("windows=[40,5]", "horizons=[1]", "propagation=mean_only")
-    content = validate(tmp_path, f"model={folder / 'model.nc'}", *data, *settings)
+    content = run_validate(tmp_path, f"model={folder / 'model.nc'}", *data, *settings)
     errors = {(entry["horizon"], entry["window"]): entry["rmse"] for entry in content["horizons"]}
-    assert errors["free_run", 40] == pytest.approx(summary_of(folder)["rmse"], rel=1e-6)
+    assert errors["free_run", 40] == pytest.approx(load_summary(folder)["rmse"], rel=1e-6)
     assert errors[1, 5] != errors[1, 40]  # the physics starts from other samples
     assert errors["free_run", 5] < 0.15
     unsaid = [one for one in data if not one.startswith("data.initialisation_window")]
-    content = validate(tmp_path / "unsaid", f"model={folder / 'model.nc'}", *unsaid, *settings[1:])
+    content = run_validate(
+        tmp_path / "unsaid", f"model={folder / 'model.nc'}", *unsaid, *settings[1:]
+    )
     assert content["free_run"]["window"] == START
 
 
@@ -556,14 +572,14 @@ def test_bands_carry_what_the_parameters_leave_open(run, tmp_path):
         "figures=false",
         "propagation=mean_only",
     )
-    wide = execute(tmp_path / "run", *data, *settings, "physics.covariance=true")
+    wide = run_identify(tmp_path / "run", *data, *settings, "physics.covariance=true")
     (summary, before), model = (
-        map(summary_of, (wide, folder)),
+        map(load_summary, (wide, folder)),
         Model.load(wide / "model.nc"),
     )
-    rows = data_of(wide, "narx")
-    result = data_of(wide, "result")
-    added = data_of(wide, "trajectory")["physics.level.variance"].values
+    rows = load_dataset(wide, "narx")
+    result = load_dataset(wide, "result")
+    added = load_dataset(wide, "trajectory")["physics.level.variance"].values
     latent = model.calibrated(model.predict(rows["regressor"].values).variance + added)
     n = summary["n_validation"]
     np.testing.assert_allclose(result["variance"].values[-n:], latent[-n:], rtol=1e-6)
@@ -575,7 +591,7 @@ def test_bands_carry_what_the_parameters_leave_open(run, tmp_path):
         model.bands[0][1] < Model.load(folder / "model.nc").bands[0][1]
     )  # the errors are the same
     assert summary["free_run"]["nlpd"] == pytest.approx(summary["nlpd"], rel=1e-6) != before["nlpd"]
-    content = validate(
+    content = run_validate(
         tmp_path / "again",
         f"model={wide / 'model.nc'}",
         *data,
@@ -588,7 +604,7 @@ def test_bands_carry_what_the_parameters_leave_open(run, tmp_path):
         ValueError, match=r"no covariance of parameters; .*physics\.covariance=false"
     ):
         export.run(
-            configured(
+            compose_configuration(
                 f"model={wide / 'model.nc'}",
                 f"output={tmp_path}/a.py",
                 command="export",
@@ -606,12 +622,12 @@ def test_bands_carry_what_the_parameters_leave_open(run, tmp_path):
 
 def test_without_covariance_nothing_is_added(run):
     folder, _ = run
-    kept = data_of(folder, "trajectory")
+    kept = load_dataset(folder, "trajectory")
     assert "physics.level.variance" not in kept
     assert (
         not {"free", "covariance"} & json.loads(store.header(folder / "model.nc")["physics"]).keys()
     )
-    assert not variance_at(data_of(folder, "narx"), [kept, kept], "level").any()
+    assert not variance_at(load_dataset(folder, "narx"), [kept, kept], "level").any()
 
 
 @dataclass(frozen=True)
@@ -626,13 +642,13 @@ def test_an_exported_file_simulates_the_physics_too(run, tmp_path):
     folder, _ = run
     path = tmp_path / "tanks.py"
     export.run(
-        configured(f"model={folder / 'model.nc'}", f"output={path}", command="export"),
+        compose_configuration(f"model={folder / 'model.nc'}", f"output={path}", command="export"),
         tmp_path,
     )
     alone = [sys.executable, "-I", str(path)]
     assert "as exported" in subprocess.run(alone, capture_output=True, text=True, check=True).stdout
     file = runpy.run_path(str(path))
-    kept = data_of(folder, "trajectory")
+    kept = load_dataset(folder, "trajectory")
     record = kept.isel(time=kept["part"].values == 1)
     u = record["pump_voltage"].values
     y = record["level"].values
@@ -642,7 +658,7 @@ def test_an_exported_file_simulates_the_physics_too(run, tmp_path):
         signals, np.column_stack([record[name] for name in names]), atol=1e-3
     )
     error = np.sqrt(np.mean((file["simulate"](u, y[:WINDOW]) - y)[WINDOW:] ** 2))
-    assert error == pytest.approx(summary_of(folder)["rmse"], rel=1e-3)
+    assert error == pytest.approx(load_summary(folder)["rmse"], rel=1e-3)
     mean, _ = file["predict"](file["regressors"](u, y))
     simulated = file["simulate"](u, y[:START])[START:]
     np.testing.assert_allclose(mean[START:], simulated, rtol=1e-9)
@@ -712,25 +728,25 @@ def test_inputs_of_the_physics_are_held_or_not_between_their_samples(interpolati
 
 def test_physics_runs_beside_a_closed_loop(tmp_path):
     wrong = ("physics=building", "physics.system.zone_capacity=1.6e6")
-    folder = execute(
+    folder = run_identify(
         tmp_path / "run",
         *wrong,
         "duration=5d",
         "training.n_initial=40",
         "figures=false",
     )
-    found = data_of(folder, "trajectory")
+    found = load_dataset(folder, "trajectory")
     physics = replace(Building(), zone_capacity=1.6e6)
     u = np.column_stack([found[signal.name].values for signal in physics.inputs])
     states = simulate(physics, u, noise=False).state
     for i, name in enumerate(("physics.zone_temperature", "physics.wall", "physics.radiator")):
         np.testing.assert_allclose(found[name], states[:, i], rtol=1e-12)
-    seen = data_of(folder, "narx")["regressor"].sel(feature="physics.wall[k-1]")
+    seen = load_dataset(folder, "narx")["regressor"].sel(feature="physics.wall[k-1]")
     np.testing.assert_allclose(seen, states[2:-1, 1], rtol=1e-12)
-    assert summary_of(folder)["physics"] == {}
+    assert load_summary(folder)["physics"] == {}
     file = tmp_path / "building.py"  # its states have no limits
     export.run(
-        configured(f"model={folder / 'model.nc'}", f"output={file}", command="export"),
+        compose_configuration(f"model={folder / 'model.nc'}", f"output={file}", command="export"),
         tmp_path,
     )
     assert (
@@ -777,7 +793,7 @@ def test_signals_that_a_record_beside_physics_lacks_are_told(shared_data):
         "narx.outputs={height: []}",
         "narx.inputs={pump_voltage: [0]}",
     )
-    config = configured(*options, "physics.initial={}", *lags)
+    config = compose_configuration(*options, "physics.initial={}", *lags)
     with pytest.raises(ValueError, match=r"has no signals \['height'\]: it has \["):
         prepare(read_settings(config), source_of(config))
 

@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from naive import NaiveGP
-from reproducing import make_plan
 
 from experiments.reproduce import baselines
 from experiments.reproduce.baselines import (
@@ -19,6 +17,8 @@ from experiments.reproduce.baselines import (
 from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import write_part
 from experiments.reproduce.tasks import Rows, TaskData, simulate_building
+from helpers.studies import make_plan
+from naive import NaiveGP
 from sysid import Hyperparameters, SquaredExponential
 
 STUDY = STUDIES["baselines"]

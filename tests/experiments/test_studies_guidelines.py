@@ -8,7 +8,6 @@ from math import comb
 import numpy as np
 import pytest
 import xarray as xr
-from reproducing import cells_of, make_plan
 
 from experiments.reproduce import claims as guidelines
 from experiments.reproduce import paper
@@ -29,6 +28,7 @@ from experiments.reproduce.stream import VARIANTS
 from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.tables import CHOICES
 from experiments.reproduce.tasks import PAPER_TASKS
+from helpers.studies import make_plan, table_cells
 from sysid import store as files
 from sysid.gp.rules import COMPARED_CRITERIA
 
@@ -269,7 +269,7 @@ def test_store_is_written_read_and_told(true_world, tmp_path):
         "0",
         "0",
     ]
-    assert row in [line[:11] for line in cells_of(tables["claims"])]
+    assert row in [line[:11] for line in table_cells(tables["claims"])]
     assert all(claim["test"] in tables["tests"] for claim in guidelines.CLAIMS)
     (tmp_path / "table_2.nc").write_bytes(b"nothing")
     with pytest.raises(files.StoreError):

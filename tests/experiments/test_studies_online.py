@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from naive import NaiveGP
-from reproducing import make_plan
 
 import sysid
 from experiments.reproduce import online, online_methods
@@ -16,6 +14,8 @@ from experiments.reproduce.online_methods import (
 )
 from experiments.reproduce.study import Unit, part_of, write_part
 from experiments.reproduce.tasks import STREAMS, draw_rows
+from helpers.studies import make_plan
+from naive import NaiveGP
 from sysid import SquaredExponential
 
 STUDY = online.OnlineStudy()

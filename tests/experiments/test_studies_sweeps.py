@@ -5,8 +5,6 @@ plain algebra.
 import numpy as np
 import pytest
 import xarray as xr
-from naive import NaiveGP, backward_elimination
-from reproducing import cells_of, make_plan, outcome, prepare
 
 from experiments.reproduce import sweeps
 from experiments.reproduce.stream import (
@@ -21,6 +19,8 @@ from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import Unit, part_of, write_part
 from experiments.reproduce.sweeps import ACCEPTANCES, UNIFORM_SHARE
 from experiments.reproduce.tasks import FUNCTIONS, TaskData, draw_rows
+from helpers.studies import make_plan, prepare_units, stream_outcome, table_cells
+from naive import NaiveGP, backward_elimination
 from sysid import (
     ExceedsMinimum,
     Hyperparameters,
@@ -56,7 +56,7 @@ def test_rows_and_tables_of_the_grid_are_medians_and_means(tmp_path):
         for acceptance in ACCEPTANCES:
             for reduction in CRITERIA:
                 smse = SMSE[KIND[reduction], KIND.get(acceptance, 3)] * factor
-                found = outcome(
+                found = stream_outcome(
                     smse=smse,
                     n_offered=500,
                     n_inserted=400,
@@ -79,7 +79,7 @@ def test_rows_and_tables_of_the_grid_are_medians_and_means(tmp_path):
         {"dataset": "Tanks", "acceptance": "none", "reduction": "mean_relevance"}
     ] *= 4.0
     tables = GRID.tables(store)
-    means = cells_of(tables["means"])
+    means = table_cells(tables["means"])
     assert means[2] == [
         "Prior entropy",
         "5.000",
@@ -100,11 +100,11 @@ def test_rows_and_tables_of_the_grid_are_medians_and_means(tmp_path):
         "4.00",
         "8.00",
         "8.00",
-    ] in cells_of(tables["medians"])
+    ] in table_cells(tables["medians"])
 
 
 def test_the_real_grid_is_full_and_its_equivalent_criteria_agree(tmp_path):
-    plan = prepare(make_plan(tmp_path, "rastrigin", budget=15, most_rows=60, seeds=1), "grid")
+    plan = prepare_units(make_plan(tmp_path, "rastrigin", budget=15, most_rows=60, seeds=1), "grid")
     real = GRID.combine(plan)
     assert np.isfinite(real["smse"].values).all()
     assert (real["n_inserted"] == 60).all()
@@ -134,7 +134,7 @@ def test_the_real_grid_is_full_and_its_equivalent_criteria_agree(tmp_path):
 def real(tmp_path_factory):
     """Van der Pol in quick size: plan and store."""
     plan = make_plan(tmp_path_factory.mktemp("sweep"), "van_der_pol", seeds=1, most_rows=60)
-    prepare(plan, "figure_van_der_pol")
+    prepare_units(plan, "figure_van_der_pol")
     return plan, VAN_DER_POL.combine(plan).isel(seed=0)
 
 
@@ -189,7 +189,7 @@ def test_rows_and_tables_of_a_sweep_are_medians_with_the_lowest_marked(tmp_path)
                 for factor, criterion in zip((3.0, 1.0, 2.0), COMPARED_CRITERIA, strict=True):
                     for variant in VARIANTS:
                         smse = threshold * factor * (seed + 1)
-                        found = outcome(
+                        found = stream_outcome(
                             smse=smse,
                             mean_variance=smse,
                             n_inserted=1,
@@ -227,7 +227,7 @@ def test_rows_and_tables_of_a_sweep_are_medians_with_the_lowest_marked(tmp_path)
     }
     assert {name: row[name] for name in expected} == pytest.approx(expected)
     tables = BUILDING.tables(made_up)
-    assert ["0.1", "0.6 / 1000", "**0.2 / 1000**", "0.4 / 1000"] in cells_of(tables["sections"])
+    assert ["0.1", "0.6 / 1000", "**0.2 / 1000**", "0.4 / 1000"] in table_cells(tables["sections"])
     assert "not computed yet" in tables["baseline"]
     figures = BUILDING.figures(made_up.assign(baseline_smse=0.3))
     smse = np.reshape(figures["figure_building"]().axes, (3, 3))[0, 1]
@@ -349,7 +349,7 @@ def test_table_and_figures_of_the_reduction_mark_the_lowest(reduction):
         "Mean relevance",
         "**10.0**",
         "0.500 [0.500, 0.500]",
-    ] in cells_of(text)
+    ] in table_cells(text)
     axes = REDUCTION.figures(reduction)["figure_reduction_published"]().axes
     np.testing.assert_allclose(axes[0].lines[1].get_ydata()[0], 12 * 0.5 * 2 * 10)
 
@@ -380,7 +380,9 @@ def test_patterns_of_uniform_points_and_of_clusters():
 
 @pytest.fixture(scope="module")
 def maps(tmp_path_factory):
-    plan = prepare(make_plan(tmp_path_factory.mktemp("rastrigin"), "rastrigin"), "figure_rastrigin")
+    plan = prepare_units(
+        make_plan(tmp_path_factory.mktemp("rastrigin"), "rastrigin"), "figure_rastrigin"
+    )
     return plan, MAPS.combine(plan)
 
 

@@ -6,7 +6,6 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from reproducing import cells_of, make_plan, prepare
 
 from experiments.benchmark.dictionary import PUBLISHED_SCORES, scored
 from experiments.reproduce import paper, stream, tables
@@ -16,6 +15,7 @@ from experiments.reproduce.stream import QUANTITIES, VARIANTS, Setting, data_of
 from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import Plan, Unit, spread_out
 from experiments.reproduce.tables import CHOICES, find_exceeded, summarise_cells
+from helpers.studies import make_plan, prepare_units, table_cells
 from sysid import (
     AcceptAll,
     ErrorThreshold,
@@ -180,7 +180,7 @@ def test_cells_show_the_better_number_bold_quartiles_and_own_thresholds():
     text = STUDIES["table_3"].tables(make_store("table_3", own=(0, 1, 2)))["sections"]
     assert text.count("no folder 'weather'") == 1
     own = text.partition("At own thresholds:")[2].partition("##")[0]
-    (line,) = [line for line in cells_of(own) if line[:2] == ["Rastrigin", "with"]]
+    (line,) = [line for line in table_cells(own) if line[:2] == ["Rastrigin", "with"]]
     assert line[2].startswith("**0.00200**")
 
 
@@ -204,7 +204,7 @@ def test_thresholds_are_exceeded_by_so_many():
 def plan(tmp_path_factory):
     """Rastrigin, two seeds, 60 rows of the stream: prepared, and tables 2 and 3 computed."""
     plan = make_plan(tmp_path_factory.mktemp("tables"), "rastrigin", budget=15, most_rows=60)
-    return prepare(plan, "table_2", "table_3")
+    return prepare_units(plan, "table_2", "table_3")
 
 
 @pytest.mark.parametrize(("rule", "n_published"), [("error", 1), ("error", 25), ("variance", 5)])
@@ -345,7 +345,7 @@ def test_following_the_stream_is_at_or_below_every_published_error(
 ):
     monkeypatch.setenv("SYSID_DATA", str(shared_data))
     names = ("table_2", "table_3", "table_4")
-    plan = prepare(Plan(tmp_path, ("concrete", "tanks"), seeds=3, code="some"), *names)
+    plan = prepare_units(Plan(tmp_path, ("concrete", "tanks"), seeds=3, code="some"), *names)
     for table in names:
         cells = summarise_cells(STUDIES[table].combine(plan), table)
         cells = cells[(cells["threshold_choice"] == "published") & (cells["n_seeds"] > 0)]
@@ -407,7 +407,7 @@ def test_rows_and_tables_are_milliseconds_and_their_ratio(tmp_path):
             row["points"] * row["published_one_ms"] / row["compiled_all_ms"]
         )
     assert ["Mean relevance", "20", "0.0760"] in [
-        line[:3] for line in cells_of(TABLE_1.tables(costs)["times"])
+        line[:3] for line in table_cells(TABLE_1.tables(costs)["times"])
     ]
 
 

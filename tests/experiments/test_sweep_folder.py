@@ -17,33 +17,32 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import sweep_command
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import OmegaConf
-from sweep_command import (
-    JOBS,
-    QUICK,
-    N,
-    done,
-    environment,
-    half_written,
-    manifest,
-    outcome,
-    results,
-    started,
-    sweep,
-)
-from sweep_jobs import job
-from test_generate import BOUC_WEN
-from test_generate import SHORT as SHORT_BENCHMARK
-from validating import ONE_STEP, csv_file, from_csv, saved
 
+import helpers.sweeps as sweeps
 from experiments.cli.progress import ERASE
 from experiments.sweeps import store
 from experiments.sweeps import sweep as sweep_module
 from experiments.sweeps.engines import InProcess
 from experiments.sweeps.store import Manifest
 from experiments.sweeps.sweep import print_line
+from helpers.benchmarks import BOUC_WEN, SHORT_BENCHMARK
+from helpers.jobs import make_job
+from helpers.records import ONE_STEP_ONLY, csv_overrides, save_models, write_record
+from helpers.sweeps import (
+    N_JOBS,
+    QUICK_JOB,
+    QUICK_JOBS,
+    finished_jobs,
+    process_environment,
+    read_job_outcome,
+    read_manifest,
+    run_sweep,
+    start_sweep,
+    sweep_results,
+    unfinished_files,
+)
 from hydra_plugins.sysid_sweep.plugins import sweep_name
 
 
@@ -72,7 +71,7 @@ def again(swept, tmp_path):
 
 
 def test_a_folder_of_another_sweep_is_refused_in_a_line_and_left_as_it_is(again, tmp_path):
-    own = manifest(again)
+    own = read_manifest(again)
     for content, words in (
         (own | {"project": "another"}, "not the manifest of a sweep of sysid"),
         (own | {"schema_version": 99}, "schema_version 99.*update"),
@@ -88,17 +87,17 @@ def test_a_folder_of_another_sweep_is_refused_in_a_line_and_left_as_it_is(again,
         with pytest.raises(ValueError, match=re.escape(str(again)) + ".*" + words):
             Manifest.open(again, "identify")
     before = stamps(again)
-    assert "holds a sweep of other code" in told(sweep(again, *JOBS))
+    assert "holds a sweep of other code" in told(run_sweep(again, *QUICK_JOBS))
     assert stamps(again) == before
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").touch()
-    line = told(sweep(tmp_path / "other", *QUICK, "seed=1,2"))
+    line = told(run_sweep(tmp_path / "other", *QUICK_JOB, "seed=1,2"))
     assert "is not empty (notes.txt" in line
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["notes.txt"]
 
 
 def test_the_manifest_says_which_job_is_which_and_the_same_command_runs_nothing(again):
-    content = manifest(again)
+    content = read_manifest(again)
     assert (content["schema"], content["project"], content["command"]) == (
         "sweep",
         "sysid",
@@ -106,34 +105,35 @@ def test_the_manifest_says_which_job_is_which_and_the_same_command_runs_nothing(
     )
     assert content["swept"] == ["seed"]
     assert [(job["number"], job["values"]["seed"]) for job in content["jobs"]] == [
-        (k, k) for k in range(N)
+        (k, k) for k in range(N_JOBS)
     ]
     assert all(
-        job["identity"] == outcome(again, job["number"])["identity"] for job in content["jobs"]
+        job["identity"] == read_job_outcome(again, job["number"])["identity"]
+        for job in content["jobs"]
     )
     before = stamps(again / "0") | stamps(again / "1")
     order = (
         "seed=2,1",
-        *reversed(QUICK),
+        *reversed(QUICK_JOB),
         "cache=null",
         "hydra.verbose=false",
         "figures=false",
     )
-    said = sweep(again, *order, "hydra.sweeper.max_batch_size=1")
+    said = run_sweep(again, *order, "hydra.sweeper.max_batch_size=1")
     assert said.code == 0
     assert said.out.count("1 finished already, 0 to run") == 2  # two batches
     assert stamps(again / "0") | stamps(again / "1") == before
 
 
 def test_more_values_run_only_what_is_new_and_the_same_job_twice_is_one(again):
-    assert numbers(sweep(again, *QUICK, "seed=10,1,1,2", "training.variance=1.0")) == (
+    assert numbers(run_sweep(again, *QUICK_JOB, "seed=10,1,1,2", "training.variance=1.0")) == (
         3,
         0,
         3,
     )
-    assert numbers(sweep(again, *QUICK, "seed=10,1,2")) == (3, 2, 1)
-    assert outcome(again, 12)["overrides"][-1] == "seed=10"
-    assert manifest(again)["swept"] == ["seed"]
+    assert numbers(run_sweep(again, *QUICK_JOB, "seed=10,1,2")) == (3, 2, 1)
+    assert read_job_outcome(again, 12)["overrides"][-1] == "seed=10"
+    assert read_manifest(again)["swept"] == ["seed"]
 
 
 def test_a_sweep_is_named_after_its_command_whatever_runs_it():
@@ -159,30 +159,30 @@ def test_another_sweep_with_common_jobs_computes_nothing_twice_and_takes_nothing
 ):
     first = tmp_path / "first"
     second = tmp_path / "second"
-    assert numbers(sweep(first, *QUICK, "seed=1,2,3")) == (3, 0, 3)
+    assert numbers(run_sweep(first, *QUICK_JOB, "seed=1,2,3")) == (3, 0, 3)
     shutil.rmtree(first / "2")
-    assert numbers(sweep(second, *QUICK, "seed=0,3,2,1")) == (4, 3, 1)
-    assert outcome(second, 1)["overrides"][-1] == "seed=3"
-    assert results(second)["3"] == results(first)["0"]
+    assert numbers(run_sweep(second, *QUICK_JOB, "seed=0,3,2,1")) == (4, 3, 1)
+    assert read_job_outcome(second, 1)["overrides"][-1] == "seed=3"
+    assert sweep_results(second)["3"] == sweep_results(first)["0"]
     for name in ("numbered", "again"):  # what a job may call by its number is its own
         assert numbers(
-            sweep(tmp_path / name, *QUICK, "seed=1,2", "weather_input='a${hydra:job.num}'")
+            run_sweep(tmp_path / name, *QUICK_JOB, "seed=1,2", "weather_input='a${hydra:job.num}'")
         ) == (2, 0, 2)
     kept = tmp_path / "multirun" / "cache" / "results"
-    one, two, three = (kept / outcome(second, number)["identity"] for number in (3, 2, 1))
+    one, two, three = (kept / read_job_outcome(second, number)["identity"] for number in (3, 2, 1))
     (one / "job.nc").write_bytes(
         (one / "job.nc").read_bytes()[:-1]
     )  # in place: of the first sweep as well
     (two / "outcome.json").write_text("{")
     (three / "outcome.json").write_text((one / "outcome.json").read_text())
-    assert numbers(sweep(tmp_path / "fourth", *QUICK, "seed=1,2,3")) == (3, 0, 3)
-    assert numbers(sweep(tmp_path / "fifth", *QUICK, "seed=1")) == (1, 1, 0)
-    assert numbers(sweep(first, *QUICK, "seed=1,2,3")) == (3, 3, 0)
+    assert numbers(run_sweep(tmp_path / "fourth", *QUICK_JOB, "seed=1,2,3")) == (3, 0, 3)
+    assert numbers(run_sweep(tmp_path / "fifth", *QUICK_JOB, "seed=1")) == (1, 1, 0)
+    assert numbers(run_sweep(first, *QUICK_JOB, "seed=1,2,3")) == (3, 3, 0)
 
 
 def test_what_a_job_writes_elsewhere_is_not_shared(tmp_path):
-    one = job(tmp_path, 0, "number")
-    two = job(tmp_path, 1, "number")
+    one = make_job(tmp_path, 0, "number")
+    two = make_job(tmp_path, 1, "number")
     results = tmp_path / "results"
     two = replace(two, identity=one.identity)
     store.write_outcome(store.Outcome(0, False, error="no"), one)
@@ -218,7 +218,7 @@ def test_a_result_that_the_driver_does_not_see_is_a_failure(tmp_path, monkeypatc
 
     monkeypatch.setattr(sweep_module.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(InProcess, "run", forget)
-    said = sweep(tmp_path / "sweep", *QUICK, "seed=1,2")
+    said = run_sweep(tmp_path / "sweep", *QUICK_JOB, "seed=1,2")
     assert said.code == 1
     assert said.err.count("all machines must have access to the folder of the sweep") == 2
 
@@ -228,20 +228,22 @@ def test_a_result_that_the_driver_does_not_see_is_a_failure(tmp_path, monkeypatc
 
 def test_sweeps_of_other_commands_are_found_again(tmp_path):
     for name in ("a", "b"):
-        saved(tmp_path / f"{name}.nc")
+        save_models(tmp_path / f"{name}.nc")
     (tmp_path / "damaged.nc").write_bytes((tmp_path / "a.nc").read_bytes()[:-500])
-    csv_file(tmp_path / "record.csv")
+    write_record(tmp_path / "record.csv")
     data = (
-        *from_csv("y,z", test="record.csv"),
+        *csv_overrides("y,z", test="record.csv"),
         "data.units={y: V, z: degC, u: A}",
         "left_out=[z]",
     )
-    given = (*data, "data.initialisation_window=5", *ONE_STEP)
+    given = (*data, "data.initialisation_window=5", *ONE_STEP_ONLY)
     for found in (
         "2 done, 1 failed",
         "2 done (2 before), 1 failed",
     ):  # by the name of the sweep
-        said = sweep(None, "model=a.nc,damaged.nc,b.nc", *given, command="validate", cwd=tmp_path)
+        said = run_sweep(
+            None, "model=a.nc,damaged.nc,b.nc", *given, command="validate", cwd=tmp_path
+        )
         assert said.code == 1
         assert f"3 jobs: {found}" in said.out, said.err
         assert "#1 model=damaged.nc: " in said.err
@@ -250,7 +252,7 @@ def test_sweeps_of_other_commands_are_found_again(tmp_path):
         "output='${hydra:runtime.output_dir}/it_${hydra:job.id}.py'",
     )
     for expected in ((2, 0, 2), (2, 2, 0)):
-        said = sweep(tmp_path / "sweep", *given, command="export")
+        said = run_sweep(tmp_path / "sweep", *given, command="export")
         assert (said.code, numbers(said)) == (0, expected)
     for number in range(2):
         file = tmp_path / "sweep" / str(number) / f"it_{number}.py"
@@ -262,7 +264,7 @@ def test_sweeps_of_other_commands_are_found_again(tmp_path):
         "seed=1,-1",
         "output=made/${hydra:job.num}",
     )
-    said = sweep(tmp_path / "benchmarks", *given, command="generate")
+    said = run_sweep(tmp_path / "benchmarks", *given, command="generate")
     assert (said.code, numbers(said)) == (1, (2, 0, 2))
     assert "  #1 seed=-1: ValueError: " in said.err
     assert sorted(path.name for path in (tmp_path / "made").iterdir()) == ["0"]
@@ -273,9 +275,9 @@ def test_sweeps_of_other_commands_are_found_again(tmp_path):
 
 def test_a_second_sweep_in_the_same_folder_ends(again):
     with store.hold(again):
-        line = told(sweep(again, *JOBS))
+        line = told(run_sweep(again, *QUICK_JOBS))
         assert f"another sweep runs in {again} (process {os.getpid()} on " in line
-    assert numbers(sweep(again, *QUICK, "seed=1,2", "cache=null")) == (2, 2, 0)
+    assert numbers(run_sweep(again, *QUICK_JOB, "seed=1,2", "cache=null")) == (2, 2, 0)
 
 
 def test_a_folder_never_has_two_owners(tmp_path, monkeypatch):
@@ -327,9 +329,9 @@ def test_the_launcher_of_another_package_under_the_same_name_is_refused(capsys):
 
 def test_a_job_that_fails_costs_only_itself_and_its_repair_runs_only_it(tmp_path):
     folder = tmp_path / "sweep"
-    csv_file(tmp_path / "here.csv", n=60)
+    write_record(tmp_path / "here.csv", n=60)
     records = (
-        *from_csv(estimation="missing.csv,here.csv"),
+        *csv_overrides(estimation="missing.csv,here.csv"),
         "data.initialisation_window=2",
         "identified=1",
     )
@@ -341,26 +343,27 @@ def test_a_job_that_fails_costs_only_itself_and_its_repair_runs_only_it(tmp_path
         "training=fixed",
     )
     jobs = (*records, *lags, "validate=false")
-    said = sweep(folder, *jobs)
+    said = run_sweep(folder, *jobs)
     assert said.code == 1
     assert "2 jobs: 1 done, 1 failed, in " in said.out
     (failure,) = [line for line in said.err.splitlines() if line.startswith("  #0 ")]
     assert "DataError: no file missing.csv (seen from " in failure
     assert "Traceback" not in said.out + said.err
-    failed = outcome(folder, 0)
+    failed = read_job_outcome(folder, 0)
     assert failed["traceback"].startswith("Traceback (most recent call last)")
     assert "failed #0" in (folder / "sweep.log").read_text()
-    before = outcome(folder, 1)
-    csv_file(tmp_path / "missing.csv", n=60, seed=2)
-    said = sweep(folder, *jobs)
+    before = read_job_outcome(folder, 1)
+    write_record(tmp_path / "missing.csv", n=60, seed=2)
+    said = run_sweep(folder, *jobs)
     assert "Sweep of 2 jobs, 1 finished already, 1 to run: " in said.out
-    assert done(folder) == {0, 1}
-    assert outcome(folder, 1) == before
-    csv_file(tmp_path / "here.csv", n=60, seed=3)
+    assert finished_jobs(folder) == {0, 1}
+    assert read_job_outcome(folder, 1) == before
+    write_record(tmp_path / "here.csv", n=60, seed=3)
     assert (
-        "1 finished already, 1 to run (1 again, damaged or out of date)" in sweep(folder, *jobs).out
+        "1 finished already, 1 to run (1 again, damaged or out of date)"
+        in run_sweep(folder, *jobs).out
     )
-    assert outcome(folder, 1)["identity"] != before["identity"]
+    assert read_job_outcome(folder, 1)["identity"] != before["identity"]
     assert sorted(path.name for path in folder.glob("[0-9]*")) == ["0", "1"], (
         "a changed file took a second folder"
     )
@@ -402,10 +405,10 @@ def test_damaged_results_are_run_anew_and_told(again, swept):
     n = len(HARM)
     for number, (name, harm, _) in enumerate(HARM):
         harm(again / str(number) / name)
-    said = sweep(again, *JOBS)
+    said = run_sweep(again, *QUICK_JOBS)
     assert said.code == 0, said
     anew = f"{n} to run ({n - 2} again, damaged or out of date): "
-    assert f"Sweep of {N} jobs, {N - n} finished already, {anew}" in said.out
+    assert f"Sweep of {N_JOBS} jobs, {N_JOBS - n} finished already, {anew}" in said.out
     log = (again / "sweep.log").read_text()
     for number, (_, _, told) in enumerate(HARM):
         assert (
@@ -416,11 +419,11 @@ def test_damaged_results_are_run_anew_and_told(again, swept):
         for path, when in stamps(again).items()
         if before.get(path) == when
     }
-    for number in range(N):
+    for number in range(N_JOBS):
         assert (
             (f"{number}/job.nc" in same) == (f"{number}/outcome.json" in same) == (number >= n)
         ), number
-    assert results(again) == results(swept)
+    assert sweep_results(again) == sweep_results(swept)
 
 
 # --- disks and folders
@@ -429,17 +432,19 @@ def test_damaged_results_are_run_anew_and_told(again, swept):
 @pytest.mark.slow
 def test_a_full_disk_costs_the_jobs_that_it_cannot_take(tmp_path, swept):
     size = sum(path.stat().st_size for path in swept.rglob("*") if path.is_file())
-    command = " ".join(f'"{word}"' for word in sweep_command.argv("place/sweep", *JOBS))
+    command = " ".join(
+        f'"{word}"' for word in sweeps.sweep_command_line("place/sweep", *QUICK_JOBS)
+    )
     script = f"""
     mkdir place
-    mount -t tmpfs -o size={int(1.1 * size) + 4096 * 5 * N} none place || exit 77
+    mount -t tmpfs -o size={int(1.1 * size) + 4096 * 5 * N_JOBS} none place || exit 77
     head -c {size // 2} /dev/zero > place/filler
     {command} > out1 2> err1; echo $? > code1
     cp -a place/sweep after1
     """
     options = {
         "cwd": tmp_path,
-        "env": environment(),
+        "env": process_environment(),
         "capture_output": True,
         "text": True,
         "timeout": 300,
@@ -453,23 +458,26 @@ def test_a_full_disk_costs_the_jobs_that_it_cannot_take(tmp_path, swept):
             f"this system lets nobody mount a small file system (unshare): {process.stderr}"
         )
     said = {path.name: path.read_text() for path in tmp_path.glob("*1") if path.is_file()}
-    n_done = len(done(tmp_path / "after1"))
+    n_done = len(finished_jobs(tmp_path / "after1"))
     assert said["code1"] == "1\n", said
-    assert 0 < n_done < N, "the disk was too small, or too large"
-    assert f"{N} jobs: {n_done} done, {N - n_done} failed, in " in said["out1"]
+    assert 0 < n_done < N_JOBS, "the disk was too small, or too large"
+    assert f"{N_JOBS} jobs: {n_done} done, {N_JOBS - n_done} failed, in " in said["out1"]
     assert "Traceback" not in said["out1"] + said["err1"]
     assert "No space left" in said["err1"]
-    assert half_written(tmp_path / "after1") == []
+    assert unfinished_files(tmp_path / "after1") == []
     for path in (tmp_path / "after1").rglob("*.json"):
         json.loads(path.read_text())
-    before = {number: outcome(tmp_path / "after1", number) for number in done(tmp_path / "after1")}
-    resumed = sweep(tmp_path / "after1", *JOBS)
+    before = {
+        number: read_job_outcome(tmp_path / "after1", number)
+        for number in finished_jobs(tmp_path / "after1")
+    }
+    resumed = run_sweep(tmp_path / "after1", *QUICK_JOBS)
     assert (
         resumed.code,
-        f"{n_done} finished already, {N - n_done} to run" in resumed.out,
+        f"{n_done} finished already, {N_JOBS - n_done} to run" in resumed.out,
     ) == (0, True), resumed
-    assert before == {number: outcome(tmp_path / "after1", number) for number in before}
-    assert results(tmp_path / "after1") == results(swept)
+    assert before == {number: read_job_outcome(tmp_path / "after1", number) for number in before}
+    assert sweep_results(tmp_path / "after1") == sweep_results(swept)
 
 
 def test_what_cannot_be_removed_is_not_taken_for_the_result(again, monkeypatch):
@@ -482,9 +490,9 @@ def test_what_cannot_be_removed_is_not_taken_for_the_result(again, monkeypatch):
         unlink(path, **options)
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    said = sweep(again, *JOBS)
+    said = run_sweep(again, *QUICK_JOBS)
     assert said.code == 1
-    assert f"{N - 1} done ({N - 1} before), 1 failed" in said.out
+    assert f"{N_JOBS - 1} done ({N_JOBS - 1} before), 1 failed" in said.out
     assert "#3" in said.err
 
 
@@ -495,9 +503,9 @@ def test_a_terminal_shows_one_line_of_progress_and_failures_shortly(tmp_path):
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))  # lines, columns
     streams = {"stdout": theirs, "stderr": theirs}
-    process = started(
+    process = start_sweep(
         tmp_path / "sweep",
-        *QUICK,
+        *QUICK_JOB,
         "seed=0,1,2",
         "budget=8,1,0,-1,-2,-3,-4,-5",
         **streams,

@@ -10,9 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 import yaml
-from hydra.types import RunMode
 from omegaconf import OmegaConf
-from running import configured
 
 from experiments.files import identity
 from experiments.files.cache import array_digest
@@ -25,6 +23,8 @@ from experiments.files.identity import (
 )
 from experiments.plant.source import SIMULATION
 from experiments.sweeps.composer import Composer, resolve
+from helpers.commands import compose_configuration
+from helpers.sweeps import load_sweep_configuration
 
 SETTINGS = {
     **{
@@ -157,7 +157,7 @@ def test_the_toolbox_and_versions_count_for_jobs_and_trajectories(monkeypatch):
         return [
             code_digest(),
             identity_of("a:b", SETTINGS),
-            trajectory_key(plain(configured()), 100),
+            trajectory_key(plain(compose_configuration()), 100),
         ]
 
     found = [digests()]
@@ -300,7 +300,7 @@ def changes_of(content, path=()):
 def test_every_setting_of_the_plant_and_every_unknown_one_changes_the_key_of_its_trajectory(
     overrides,
 ):
-    content = plain(configured(*overrides)) | {"own": {"law": 1}}
+    content = plain(compose_configuration(*overrides)) | {"own": {"law": 1}}
     before = trajectory_key(content, 100)
     matter = set()
     plant = set()
@@ -316,16 +316,6 @@ def test_every_setting_of_the_plant_and_every_unknown_one_changes_the_key_of_its
     assert matter == plant | {("seed",), ("data",), ("own", "law")}
 
 
-def master_of(loader, *overrides):
-    """Configuration of a sweep as Hydra's main function has it."""
-    overrides = [*overrides, "hydra.mode=MULTIRUN"]
-    master = loader.load_configuration(
-        config_name="identify", overrides=overrides, run_mode=RunMode.MULTIRUN
-    )
-    OmegaConf.set_struct(master.hydra, False)
-    return master
-
-
 UNRESOLVED = partial(OmegaConf.to_container, resolve=False, enum_to_str=True)
 
 
@@ -337,7 +327,7 @@ def both(loader, master, overrides, finish=UNRESOLVED):
 
 
 def test_a_job_is_what_hydra_composes(loader):
-    master = master_of(loader, "hydra.verbose=true", "hydra/job_logging=disabled")
+    master = load_sweep_configuration(loader, "hydra.verbose=true", "hydra/job_logging=disabled")
     for overrides in (
         [
             "system.dt=30",
@@ -368,7 +358,9 @@ def test_a_job_is_what_hydra_composes(loader):
 
 
 def test_a_job_may_ask_for_its_folder_and_its_values_are_those_of_its_overrides(loader, tmp_path):
-    composer = Composer(loader, master_of(loader, f"hydra.sweep.dir={tmp_path}/sweep"))
+    composer = Composer(
+        loader, load_sweep_configuration(loader, f"hydra.sweep.dir={tmp_path}/sweep")
+    )
     found, _, numbered = composer.job(
         ["weather_input=${hydra:runtime.output_dir}/${hydra:job.id}.csv"], 12
     )

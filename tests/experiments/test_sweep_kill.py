@@ -11,25 +11,25 @@ import sys
 import time
 
 import pytest
-import sweep_command
-from sweep_command import (
-    JOBS,
-    QUICK,
-    N,
-    at_work,
-    check_whole,
-    done,
-    ended,
-    living,
-    marked,
-    outcome,
-    results,
-    started,
-)
-from sweep_jobs import wait_until
 
+import helpers.sweeps as sweeps
 from experiments.cli.ends import deferred_interrupt, interruptible
 from experiments.sweeps.store import Manifest
+from helpers.jobs import wait_until
+from helpers.sweeps import (
+    N_JOBS,
+    QUICK_JOB,
+    QUICK_JOBS,
+    check_sweep_is_whole,
+    finished_jobs,
+    living_processes,
+    marked_environment,
+    read_job_outcome,
+    running_jobs,
+    start_sweep,
+    sweep_results,
+    wait_for_end,
+)
 
 LAUNCHERS = {
     "in_process": (),
@@ -46,14 +46,16 @@ LAUNCHERS = {
 @pytest.fixture(scope="module")
 def expected(swept, tmp_path_factory):
     """What the jobs find if nothing happens."""
-    return results(swept), sweep_command.collected(swept, tmp_path_factory.mktemp("collected"))
+    return sweep_results(swept), sweeps.collect_sweep(swept, tmp_path_factory.mktemp("collected"))
 
 
 def begun(folder, process, n=0):
     """Wait until more than n jobs have ended since the sweep has started."""
-    before = len(done(folder))
-    assert wait_until(lambda: at_work(folder) or process.poll() is not None)
-    assert wait_until(lambda: len(done(folder)) >= before + n or process.poll() is not None)
+    before = len(finished_jobs(folder))
+    assert wait_until(lambda: running_jobs(folder) or process.poll() is not None)
+    assert wait_until(
+        lambda: len(finished_jobs(folder)) >= before + n or process.poll() is not None
+    )
 
 
 def every(*names, quick=()):
@@ -70,22 +72,24 @@ def test_kills_of_a_sweep_cost_nothing_but_the_jobs_at_work_and_leave_no_process
     kept = set()
     n_kills = 1 if launcher == "in_process" else 4
     for _ in range(n_kills):
-        own = marked()
-        process = started(folder, *JOBS, *LAUNCHERS[launcher], env=own)
+        own = marked_environment()
+        process = start_sweep(folder, *QUICK_JOBS, *LAUNCHERS[launcher], env=own)
         if random_.random() < 0.2:  # while it starts
             time.sleep(random_.uniform(0.0, 2.0))
         else:
             begun(folder, process, random_.choice((0, 1, 1)))
             time.sleep(random_.uniform(0.0, 0.15))
-        hits += process.poll() is None and len(done(folder)) < N
+        hits += process.poll() is None and len(finished_jobs(folder)) < N_JOBS
         process.kill()
-        assert "Traceback" not in ended(process).err
-        assert wait_until(lambda own=own: not living(own)), "processes outlive their sweep"
-        assert kept <= done(folder), "a finished job was lost"
-        kept = done(folder)
+        assert "Traceback" not in wait_for_end(process).err
+        assert wait_until(lambda own=own: not living_processes(own)), (
+            "processes outlive their sweep"
+        )
+        assert kept <= finished_jobs(folder), "a finished job was lost"
+        kept = finished_jobs(folder)
     assert hits >= 0.5 * n_kills, "too many kills came after the last job: the test did too little"
-    check_whole(folder, N, JOBS, expected=expected[0])
-    assert sweep_command.collected(folder, folder.parent / "collected") == expected[1]
+    check_sweep_is_whole(folder, N_JOBS, QUICK_JOBS, expected=expected[0])
+    assert sweeps.collect_sweep(folder, folder.parent / "collected") == expected[1]
 
 
 @pytest.mark.slow
@@ -94,31 +98,31 @@ def test_workers_that_are_killed(launcher, tmp_path, expected):
     """Dask goes on with another attempt; the pool of joblib ends, and the same command resumes."""
     folder = tmp_path / "sweep"
     random_ = random.Random(3)
-    own = marked()
+    own = marked_environment()
     hit = set()
-    process = started(folder, *JOBS, *LAUNCHERS[launcher], env=own)
+    process = start_sweep(folder, *QUICK_JOBS, *LAUNCHERS[launcher], env=own)
     for _ in range(3 if launcher == "dask" else 1):
         begun(folder, process, 1)
         busy = {
             number: pid
-            for number, pid in at_work(folder).items()
+            for number, pid in running_jobs(folder).items()
             if pid != process.pid and number not in hit
         }
         if busy:
             number = random_.choice(sorted(busy))  # a job that loses two workers has failed
             hit.add(number)
             os.kill(busy[number], signal.SIGKILL)
-    said = ended(process)
+    said = wait_for_end(process)
     assert hit, "no worker was at a job: the test did nothing"
     assert "Traceback" not in said.err
     if launcher == "dask":
-        assert (said.code, f"{N} done" in said.out) == (0, True), said
+        assert (said.code, f"{N_JOBS} done" in said.out) == (0, True), said
     else:
         assert said.code == 1
         assert "Sweep stopped: a worker process ended" in said.out
         assert "The same command again runs only what is missing" in said.out
-    assert wait_until(lambda: not living(own))
-    check_whole(folder, N, JOBS, expected=expected[0])
+    assert wait_until(lambda: not living_processes(own))
+    check_sweep_is_whole(folder, N_JOBS, QUICK_JOBS, expected=expected[0])
 
 
 @pytest.mark.parametrize("launcher", every(*LAUNCHERS, quick=["in_process"]))
@@ -126,26 +130,26 @@ def test_an_interrupted_sweep_says_what_is_done_ends_its_workers_and_goes_on(
     launcher, tmp_path, expected
 ):
     folder = tmp_path / "sweep"
-    own = marked()
+    own = marked_environment()
     number = signal.SIGTERM if launcher == "dask" else signal.SIGINT
-    process = started(folder, *JOBS, *LAUNCHERS[launcher], env=own)
+    process = start_sweep(folder, *QUICK_JOBS, *LAUNCHERS[launcher], env=own)
     begun(folder, process, 2)
     (os.killpg if number == signal.SIGINT else os.kill)(
         process.pid, number
     )  # Ctrl-C reaches the whole terminal
-    said = ended(process)
-    n_done = len(done(folder))
+    said = wait_for_end(process)
+    n_done = len(finished_jobs(folder))
     assert (said.code, said.err) == (130, ""), said
     lines = said.out.splitlines()
     assert lines[1] == "Sweep interrupted"
-    told = int(re.fullmatch(rf"{N} jobs: (\d+) done, (\d+) not run, in .*", lines[2])[1])
-    assert n_done - 2 <= told <= n_done < N  # a job may end while the sweep does
-    assert f"{N - told} not run" in lines[2]
+    told = int(re.fullmatch(rf"{N_JOBS} jobs: (\d+) done, (\d+) not run, in .*", lines[2])[1])
+    assert n_done - 2 <= told <= n_done < N_JOBS  # a job may end while the sweep does
+    assert f"{N_JOBS - told} not run" in lines[2]
     assert lines[3].startswith("The same command again runs only what is missing")
-    assert wait_until(lambda: not living(own)), living(own)
-    before = {number: outcome(folder, number) for number in done(folder)}
-    check_whole(folder, N, JOBS, expected=expected[0])
-    assert before == {number: outcome(folder, number) for number in before}, (
+    assert wait_until(lambda: not living_processes(own)), living_processes(own)
+    before = {number: read_job_outcome(folder, number) for number in finished_jobs(folder)}
+    check_sweep_is_whole(folder, N_JOBS, QUICK_JOBS, expected=expected[0])
+    assert before == {number: read_job_outcome(folder, number) for number in before}, (
         "finished jobs were run again"
     )
 
@@ -155,12 +159,12 @@ def test_ctrl_c_at_any_moment_of_the_start_ends_in_a_line(launcher, tmp_path):
     random_ = random.Random(launcher)
     moments = [random_.uniform(0.2, 7.0) for _ in range(4)] if LAUNCHERS[launcher] else [0.8, None]
     for number, moment in enumerate(moments):  # None: while 3000 jobs are composed
-        own = marked()
+        own = marked_environment()
         folder = tmp_path / f"{number}"
-        jobs = (*QUICK, "cache=null", f"seed=range(0,{300 if moment else 3000})")
-        process = started(folder, *jobs, *LAUNCHERS[launcher], env=own)
+        jobs = (*QUICK_JOB, "cache=null", f"seed=range(0,{300 if moment else 3000})")
+        process = start_sweep(folder, *jobs, *LAUNCHERS[launcher], env=own)
         assert moment or wait_until(lambda folder=folder: (folder / ".lock").exists())
-        said = sweep_command.interrupted(process, own, moment or 0.3)
+        said = sweeps.interrupt_sweep(process, own, moment or 0.3)
         assert moment or (said.out + said.err) == "Sweep interrupted before its first job\n"
         assert moment or not list(folder.glob("[0-9]*"))
 
@@ -211,7 +215,7 @@ def test_an_error_of_a_library_that_an_interrupt_has_cut_off_is_the_interrupt(
         raise ValueError("half of a configuration")
 
     monkeypatch.setattr(Manifest, "open", cut_off)
-    said = sweep_command.sweep(tmp_path / "sweep", *QUICK, "cache=null", "seed=0,1")
+    said = sweeps.run_sweep(tmp_path / "sweep", *QUICK_JOB, "cache=null", "seed=0,1")
     assert (said.code, said.out + said.err) == (
         130,
         "Sweep interrupted before its first job\n",

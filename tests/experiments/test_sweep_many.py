@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from sweep_command import environment, manifest
+
+from helpers.sweeps import process_environment, read_manifest
 
 pytestmark = pytest.mark.slow
 N = 300
@@ -48,7 +49,7 @@ def test_of_many_jobs_none_is_lost_and_memory_does_not_grow(tmp_path):
         return subprocess.run(
             command,
             cwd=tmp_path,
-            env=environment(),
+            env=process_environment(),
             capture_output=True,
             text=True,
             timeout=400,
@@ -61,7 +62,7 @@ def test_of_many_jobs_none_is_lost_and_memory_does_not_grow(tmp_path):
     assert process.stderr.count("is not for me") == 2
     fewer, used = (int(one.stdout.split()[-1]) * 1024 for one in (few, process))  # byte
     assert used - fewer < (N - 50) * 40_000, (fewer, used)
-    assert len(manifest(tmp_path / "sweep")["jobs"]) == N
+    assert len(read_manifest(tmp_path / "sweep")["jobs"]) == N
     for number in range(N):
         folder = tmp_path / "sweep" / str(number)
         assert (folder / "number.txt").read_text() == str(number)

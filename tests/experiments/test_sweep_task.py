@@ -12,7 +12,6 @@ import pytest
 from hydra.conf import HydraConf
 from hydra.types import RunMode
 from omegaconf import OmegaConf
-from sweep_jobs import attempts, driven, job
 
 from experiments.files import identity
 from experiments.files.identity import file_digests
@@ -24,22 +23,23 @@ from experiments.sweeps.task import (
     hydra_config,
     limits_of,
 )
+from helpers.jobs import count_starts, make_job, script_process
 
 EXECUTE = """
 import sys
-import sweep_jobs
+from helpers import jobs
 from experiments.sweeps.task import execute
 
 if sys.argv[2] == "spinning":
-    sweep_jobs.spin.compile("void(float64[::1])")  # compiling would let Python speak
-execute(sweep_jobs.job(sys.argv[1], 0, sys.argv[2], time_limit=eval(sys.argv[3]), memory_limit=eval(sys.argv[4])))
+    jobs.spin.compile("void(float64[::1])")  # compiling would let Python speak
+execute(jobs.make_job(sys.argv[1], 0, sys.argv[2], time_limit=eval(sys.argv[3]), memory_limit=eval(sys.argv[4])))
 """
 
 
 def test_what_a_job_returns_is_stored_with_the_digests_of_its_files_and_stands(
     tmp_path,
 ):
-    one = job(tmp_path, 7, "written", time_limit=60.0, memory_limit=10**12)
+    one = make_job(tmp_path, 7, "written", time_limit=60.0, memory_limit=10**12)
     folder = tmp_path / "7"
     outcome = execute(one)
     assert (outcome.number, outcome.done, outcome.value, outcome.stored) == (
@@ -66,8 +66,8 @@ def test_what_a_job_returns_is_stored_with_the_digests_of_its_files_and_stands(
     (folder / "result.txt").write_text("number 8\n")
     assert damage(content, folder) == "result.txt is damaged"
     assert execute(one) == outcome
-    assert attempts(one) == 1
-    outcome = execute(job(tmp_path, 0, "undefined"))  # nan: no reader of JSON takes it
+    assert count_starts(one) == 1
+    outcome = execute(make_job(tmp_path, 0, "undefined"))  # nan: no reader of JSON takes it
     assert (outcome.done, outcome.value) == (True, None)
     json.loads((tmp_path / "0" / "outcome.json").read_text(), parse_constant=pytest.fail)
 
@@ -80,7 +80,7 @@ def test_a_job_that_raises_leaves_or_is_not_there_has_failed(tmp_path):
     }
     for function, error in errors.items():
         (tmp_path / function).mkdir()
-        outcome = execute(job(tmp_path / function, 0, function))
+        outcome = execute(make_job(tmp_path / function, 0, function))
         content = read_outcome(tmp_path / function / "0")
         assert (outcome.done, content["status"]) == (False, "failed")
         assert re.match(error, outcome.error)
@@ -88,12 +88,12 @@ def test_a_job_that_raises_leaves_or_is_not_there_has_failed(tmp_path):
         assert ("in raising" in content["traceback"]) == (function == "raising")
         assert "number: 0" in content["configuration"]
     with pytest.raises(KeyboardInterrupt):  # an interrupt that another error hides is no failure
-        execute(job(tmp_path, 0, "interrupted"))
+        execute(make_job(tmp_path, 0, "interrupted"))
     assert not (tmp_path / "0" / "outcome.json").exists()
 
 
 def test_attempts_that_ended_their_process_are_counted_and_told(tmp_path):
-    one = job(tmp_path, 0, "written", time_limit=60.0)
+    one = make_job(tmp_path, 0, "written", time_limit=60.0)
     folder = tmp_path / "0"
     folder.mkdir()
     (folder / "attempts").write_text("1\n2\n")
@@ -119,14 +119,14 @@ def test_a_job_runs_in_the_folder_of_the_sweep_with_one_thread_and_leaves_the_pr
 ):
     before = list(sys.path)
     here = os.getcwd()
-    one = job(tmp_path, 0, "surroundings")
+    one = make_job(tmp_path, 0, "surroundings")
     assert execute(replace(one, search_path=(*one.search_path, str(tmp_path)))).done
     found = json.loads((tmp_path / "0" / "surroundings.json").read_text())
     assert found["cwd"] == str(tmp_path) != here
     assert found["numba"] == 1
     assert (sys.path, os.getcwd()) == (before, here)
     assert (
-        execute(replace(job(tmp_path, 1, "written"), cwd=str(tmp_path / "gone"))).error[:17]
+        execute(replace(make_job(tmp_path, 1, "written"), cwd=str(tmp_path / "gone"))).error[:17]
         == "FileNotFoundError"
     )
 
@@ -136,7 +136,7 @@ def test_input_files_and_code_are_checked_where_the_job_runs(tmp_path, monkeypat
     for folder, text in ((tmp_path, "1"), (tmp_path / "there", "2")):
         (folder / "record.csv").write_text(text)
     monkeypatch.chdir(tmp_path)
-    one = job(tmp_path, 0, "number", path="record.csv", records={"folder": "there"})
+    one = make_job(tmp_path, 0, "number", path="record.csv", records={"folder": "there"})
     one = replace(one, files=tuple(file_digests(json.loads(one.configuration)).items()))
     assert execute(one).done
     (tmp_path / "0" / "outcome.json").unlink()
@@ -146,7 +146,7 @@ def test_input_files_and_code_are_checked_where_the_job_runs(tmp_path, monkeypat
     (tmp_path / "there" / "new").touch()
     assert "there is not what it was" in execute(one).error
 
-    one = replace(job(tmp_path, 1, "number"), code=identity.code_digest(), text="other words")
+    one = replace(make_job(tmp_path, 1, "number"), code=identity.code_digest(), text="other words")
     assert execute(one).done
     assert (
         "runs other code or packages"
@@ -162,10 +162,10 @@ def test_a_folder_that_cannot_be_made_fails_the_job_and_the_node_of_hydra_has_it
     tmp_path,
 ):
     (tmp_path / "0").write_text("a file")
-    outcome = execute(job(tmp_path, 0, "number"))
+    outcome = execute(make_job(tmp_path, 0, "number"))
     assert (outcome.done, outcome.stored) == (False, False)
     assert "FileExistsError" in outcome.error
-    one = job(tmp_path, 3, "number")
+    one = make_job(tmp_path, 3, "number")
     content = json.loads(one.configuration)
     content["hydra"]["mode"] = "MULTIRUN"
     found = hydra_config(replace(one, configuration=json.dumps(content)))
@@ -204,7 +204,7 @@ def test_a_job_over_a_limit_says_so_and_ends_its_process(tmp_path):
         (tmp_path / name).mkdir()
     with contextlib.ExitStack() as stack:
         started = {
-            name: stack.enter_context(driven(EXECUTE, tmp_path / name, name, *both))
+            name: stack.enter_context(script_process(EXECUTE, tmp_path / name, name, *both))
             for name, both in limits.items()
         }
         codes = {name: process.wait(timeout=120) for name, process in started.items()}
@@ -222,7 +222,7 @@ def test_a_job_over_a_limit_says_so_and_ends_its_process(tmp_path):
     assert found["greedy"]["error"].startswith("memory limit of 600 MB exceeded (6")
     assert found["spinning"] is None
     outcome = execute(
-        job(tmp_path / "spinning", 0, "spinning", time_limit=1.0)
+        make_job(tmp_path / "spinning", 0, "spinning", time_limit=1.0)
     )  # the next attempt tells
     assert outcome.error == "time limit of 1 s exceeded"
     assert "in spinning" in outcome.traceback

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig
-from running import call, configured
-from sweep_jobs import driven
 
 import sysid
 from experiments.cli.mistakes import check_arguments
@@ -22,6 +20,8 @@ from experiments.identify.summary import _tell_drift
 from experiments.sweeps import dask_engine
 from experiments.sweeps.dask_engine import DaskCluster
 from experiments.sweeps.slurm_engine import SlurmQueue
+from helpers.commands import compose_configuration, run_command
+from helpers.jobs import script_process
 
 # --- the command line
 
@@ -85,7 +85,7 @@ VALUES += ["{}", "{a:1}", "[[1]]", "'../../x'", "[/tmp/x]"]
 @cache
 def keys_of(command):
     """All keys of a command, those of its groups, and values inside of the chosen options."""
-    config = configured(command=command)
+    config = compose_configuration(command=command)
     inside = [
         f"{group}.{name}"
         for group in config
@@ -111,7 +111,9 @@ def test_no_value_of_an_option_ends_in_a_traceback(command, data, tmp_path_facto
     keys = sorted(data.draw(st.sets(st.sampled_from(keys_of(command)), min_size=1, max_size=2)))
     overrides = QUICK[command] + [f"{key}={data.draw(st.sampled_from(VALUES))}" for key in keys]
     started = time.monotonic()
-    said = call(command, *overrides, cwd=tmp_path_factory.mktemp("run"))  # a bug of ours is raised
+    said = run_command(
+        command, *overrides, cwd=tmp_path_factory.mktemp("run")
+    )  # a bug of ours is raised
     assert "Traceback" not in said.out + said.err, overrides
     assert time.monotonic() - started < 30, overrides
 
@@ -184,7 +186,7 @@ def test_a_cluster_that_is_started_takes_no_work_from_who_has_not_its_keys(tmp_p
             for address in own
             for protocol in ("tcp", "tls")
         ]
-        with driven(STRANGER, *addresses, stdout=-1, text=True) as stranger:
+        with script_process(STRANGER, *addresses, stdout=-1, text=True) as stranger:
             told = stranger.communicate(timeout=60)[0].splitlines()
         assert client.submit(sum, [1, 2]).result(timeout=60) == 3
     assert len(told) == len(addresses) == 6

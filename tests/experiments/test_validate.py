@@ -8,20 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from running import CONF, execute, summary_of
-from validating import (
-    DT,
-    LAGS,
-    ONE,
-    ONE_STEP,
-    csv_file,
-    model,
-    recorded,
-    saved,
-    signals,
-    stored,
-    validate,
-)
 
 import sysid
 from experiments.cli.ends import Stopped
@@ -30,6 +16,20 @@ from experiments.identify import run as identification
 from experiments.validate import figures, report
 from experiments.validate.loop import check_controller, close_loop, variance_of_draws
 from experiments.validate.report import find_outside
+from helpers.commands import CONF, load_summary, run_identify
+from helpers.records import (
+    DT,
+    LAGS,
+    ONE_OUTPUT,
+    ONE_STEP_ONLY,
+    coupled_signals,
+    make_model,
+    read_validation,
+    run_validate,
+    save_models,
+    validation_overrides,
+    write_record,
+)
 from simulators import PI, Levels
 from sysid import forecast, make_record, store
 from sysid.simulation.dynamics import Dynamics
@@ -41,7 +41,7 @@ HORIZONS = (1, 3)
 
 
 def record_of(n, seed):
-    return make_record(signals(n, seed), name="t", sampling_time=DT)
+    return make_record(coupled_signals(n, seed), name="t", sampling_time=DT)
 
 
 @pytest.fixture(scope="module")
@@ -50,21 +50,21 @@ def run(tmp_path_factory):
     record.
     """
     folder = tmp_path_factory.mktemp("validation")
-    path = saved(folder / "model.nc")
-    record = csv_file(folder / "test.csv")
+    path = save_models(folder / "model.nc")
+    record = write_record(folder / "test.csv")
     settings = (
         f"windows={list(WINDOWS)}",
         f"horizons={list(HORIZONS)}",
         "propagation.n_samples=20",
     )
-    content = validate(
-        folder / "run", *recorded(path, record), *settings, "propagation.n_features=20"
+    content = run_validate(
+        folder / "run", *validation_overrides(path, record), *settings, "propagation.n_features=20"
     )
     return (
         folder / "run",
         content,
         sysid.JointModel.load(path).models[0],
-        signals(50, 1),
+        coupled_signals(50, 1),
     )
 
 
@@ -76,7 +76,7 @@ def test_files_and_measures_are_those_of_the_predictions_of_the_library(run):
         "validation.png",
     }
     attributes = store.header(folder / "validation.nc")
-    groups = stored(folder)
+    groups = read_validation(folder)
     assert (attributes["schema"], attributes["seed"]) == ("validation", 1)
     assert "horizons" in attributes["configuration"]
     json.loads((folder / "validation.json").read_text(), parse_constant=pytest.fail)
@@ -121,14 +121,14 @@ def test_files_and_measures_are_those_of_the_predictions_of_the_library(run):
 
 def test_uncertainty_grows_along_the_free_run_and_leaves_its_mean_alone(run, tmp_path):
     folder, content, *_ = run
-    group = stored(folder)[f"free_run_window_{WINDOWS[0]}"]
+    group = read_validation(folder)[f"free_run_window_{WINDOWS[0]}"]
     alone = [
-        *recorded(folder.parent / "model.nc", folder.parent / "test.csv"),
-        *ONE_STEP,
+        *validation_overrides(folder.parent / "model.nc", folder.parent / "test.csv"),
+        *ONE_STEP_ONLY,
         f"windows=[{WINDOWS[0]}]",
     ]
-    without = validate(tmp_path, *alone)
-    same = stored(tmp_path)[f"free_run_window_{WINDOWS[0]}"]
+    without = run_validate(tmp_path, *alone)
+    same = read_validation(tmp_path)[f"free_run_window_{WINDOWS[0]}"]
     np.testing.assert_allclose(group["mean"], same["mean"], rtol=1e-12)
     assert without["free_run"]["rmse"] == pytest.approx(content["free_run"]["rmse"], rel=1e-12)
     assert group["variance"].values[5:].mean() > 1.5 * same["variance"].values[5:].mean()
@@ -148,7 +148,7 @@ def test_uncertainty_grows_along_the_free_run_and_leaves_its_mean_alone(run, tmp
 
 def test_residual_tests_are_apart_for_one_step_and_free_run(run):
     folder, content, _, data = run
-    groups = stored(folder)
+    groups = read_validation(folder)
     found = content["residuals"]
     for kind in ("one_step", "free_run"):
         residual = groups[f"{kind}_window_{WINDOWS[0]}"]["residual"].values
@@ -170,12 +170,15 @@ def test_residual_tests_are_apart_for_one_step_and_free_run(run):
 
 
 def test_several_records_count_together_and_never_run_into_each_other(tmp_path):
-    path = saved(tmp_path / "model.nc")
-    quick = (*ONE_STEP, "windows=[5]")
-    files = [csv_file(tmp_path / f"{seed}.csv", n=n, seed=seed) for n, seed in ((30, 3), (40, 4))]
-    both = validate(tmp_path / "both", *recorded(path, *files), *quick)
+    path = save_models(tmp_path / "model.nc")
+    quick = (*ONE_STEP_ONLY, "windows=[5]")
+    files = [
+        write_record(tmp_path / f"{seed}.csv", n=n, seed=seed) for n, seed in ((30, 3), (40, 4))
+    ]
+    both = run_validate(tmp_path / "both", *validation_overrides(path, *files), *quick)
     single = [
-        validate(tmp_path / file.stem, *recorded(path, file), *quick)["free_run"] for file in files
+        run_validate(tmp_path / file.stem, *validation_overrides(path, file), *quick)["free_run"]
+        for file in files
     ]
     squares = sum(entry["n"] * entry["rmse"] ** 2 for entry in single)
     assert (both["free_run"]["n"], both["free_run"]["left_out"]) == (60, 10)
@@ -189,19 +192,19 @@ def test_several_records_count_together_and_never_run_into_each_other(tmp_path):
         )
     assert [record["n"] for record in both["data"]["records"]] == [30, 40]
     np.testing.assert_array_equal(
-        stored(tmp_path / "both")["free_run_window_5"]["record"],
+        read_validation(tmp_path / "both")["free_run_window_5"]["record"],
         np.repeat([0, 1], (25, 35)),
     )
 
 
 def test_several_outputs_have_a_level_of_their_own(tmp_path):
     lags = {"outputs": {"y": 2, "z": 1}, "inputs": {"u": [1]}}
-    path = saved(tmp_path / "model.nc", *(model(name, lags) for name in ("y", "z")))
-    data = recorded(path, csv_file(tmp_path / "test.csv"), outputs=("y", "z"))
+    path = save_models(tmp_path / "model.nc", *(make_model(name, lags) for name in ("y", "z")))
+    data = validation_overrides(path, write_record(tmp_path / "test.csv"), outputs=("y", "z"))
     (png := pytest.MonkeyPatch()).setattr(
         figures, "png", lambda figure: b"drawn"
     )  # which takes seconds
-    content = validate(
+    content = run_validate(
         tmp_path / "run", *data, "propagation=mean_only", "horizons=[1]", "windows=[3]"
     )
     png.undo()
@@ -215,22 +218,27 @@ def test_several_outputs_have_a_level_of_their_own(tmp_path):
         "validation_y",
         "validation_z",
     }
-    measured = stored(tmp_path / "run")["free_run_window_3"]["measured"]
-    np.testing.assert_array_equal(measured.sel(output="z"), signals(50, 1)["z"][3:])
+    measured = read_validation(tmp_path / "run")["free_run_window_3"]["measured"]
+    np.testing.assert_array_equal(measured.sel(output="z"), coupled_signals(50, 1)["z"][3:])
 
 
 def test_part_window_and_signals_can_be_chosen(tmp_path):
-    path = saved(tmp_path / "model.nc")
+    path = save_models(tmp_path / "model.nc")
     lengths = {"estimation": 32, "validation": 31, "test": 33}
     files = [
-        f"data.{name}={csv_file(tmp_path / f'{name}.csv', n=k)}" for name, k in lengths.items()
+        f"data.{name}={write_record(tmp_path / f'{name}.csv', n=k)}" for name, k in lengths.items()
     ]
-    surplus = [*recorded(path, outputs=("y", "z")), *files, *ONE_STEP, "left_out=[z]"]
+    surplus = [
+        *validation_overrides(path, outputs=("y", "z")),
+        *files,
+        *ONE_STEP_ONLY,
+        "left_out=[z]",
+    ]
     for part, stated, n in (
         ("null", 0, 33 - 2),
         ("validation", 7, 31 - 7),
     ):  # the largest lag, or as the data say
-        content = validate(
+        content = run_validate(
             tmp_path / part,
             *surplus,
             f"part={part}",
@@ -245,13 +253,13 @@ def test_part_window_and_signals_can_be_chosen(tmp_path):
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONF.glob("propagation/*.yaml")))
 def test_every_propagation_runs(name, tmp_path):
-    path = saved(tmp_path / "model.nc")
-    record = csv_file(tmp_path / "test.csv", n=20)
+    path = save_models(tmp_path / "model.nc")
+    record = write_record(tmp_path / "test.csv", n=20)
     options = [f"propagation={name}", "figures=false", "horizons=[2]"]
     options += ["propagation.n_samples=8"] * (
         name in ("monte_carlo", "pathwise", "sequential_conditioning")
     )
-    content = validate(tmp_path / "run", *recorded(path, record), *options)
+    content = run_validate(tmp_path / "run", *validation_overrides(path, record), *options)
     assert np.isfinite([entry["nlpd"] for entry in content["horizons"]]).all()
     assert content["propagation"] == name.title().replace("_", "")
 
@@ -288,9 +296,9 @@ def naive_loop(one, controller, time, y, u, window, offset=0.0):
 
 def test_every_path_has_a_controller_of_its_own_and_ends_where_it_diverges():
     """Before the window the inputs of the plant are those of the controller."""
-    dynamics = Dynamics(model())
+    dynamics = Dynamics(make_model())
     time = 0.5 * np.arange(N)
-    data = signals(N, 3)
+    data = coupled_signals(N, 3)
     y = data["y"][:, None]
     u = data["u"][:, None]
     offsets = np.array([0.0, 0.05, -0.02, 1e6])
@@ -338,7 +346,7 @@ def test_a_controller_that_does_not_fit_the_model():
         (PI(output="y", input="u"), direct, "lag 0 of 'u'.*PI"),
     ):
         with pytest.raises(ValueError, match=words):
-            check_controller(sysid.JointModel.of(model(lags=lags)), controller)
+            check_controller(sysid.JointModel.of(make_model(lags=lags)), controller)
 
 
 @pytest.fixture(scope="module")
@@ -352,7 +360,7 @@ def tanks(tmp_path_factory):
         "budget=30",
         "figures=false",
     )
-    execute(folder / "identified", *TANKS, *learned)
+    run_identify(folder / "identified", *TANKS, *learned)
     checked = (
         f"model={folder}/identified/model.nc",
         *TANKS,
@@ -360,7 +368,7 @@ def tanks(tmp_path_factory):
         "horizons=[1]",
         "windows=[5]",
     )
-    content = validate(
+    content = run_validate(
         folder / "validated",
         *checked,
         "propagation.n_samples=6",
@@ -371,9 +379,9 @@ def tanks(tmp_path_factory):
 
 def test_the_controller_closes_its_loop_around_the_model(tanks):
     folder, _, content = tanks
-    group = stored(folder / "validated")["closed_loop"]
+    group = read_validation(folder / "validated")["closed_loop"]
     one = sysid.Model.load(folder / "identified" / "model.nc")
-    measured = stored(folder / "validated")["free_run_window_5"]["measured"]
+    measured = read_validation(folder / "validated")["free_run_window_5"]["measured"]
     np.testing.assert_array_equal(group["measured"], measured)
     found = content["closed_loop"]
     assert found.keys() == {"n_paths", "outputs", "inputs"}
@@ -400,7 +408,7 @@ def test_both_loops_obey_the_controller(tanks):
     """Commands follow from the level of their own loop alone: recomputed with the PI law from the
     stored level.
     """
-    group = stored(tanks[0] / "validated")["closed_loop"]
+    group = read_validation(tanks[0] / "validated")["closed_loop"]
     set_point = np.where(group["time"].values // 40 % 2 == 0, 4.0, 6.0)
     for level, driven in (("mean", "commanded"), ("measured", "applied")):
         command = group[driven].values[:, 0]
@@ -414,13 +422,13 @@ def test_both_loops_obey_the_controller(tanks):
 
 def test_a_simulation_in_open_loop_or_that_the_model_may_have_seen(tanks, tmp_path):
     _, checked, content = tanks
-    again = validate(tmp_path / "again", *checked, *ONE_STEP, "seed=0")
+    again = run_validate(tmp_path / "again", *checked, *ONE_STEP_ONLY, "seed=0")
     assert again["closed_loop"]["n_paths"] == 0
     assert again["closed_loop"]["outputs"]["level"]["coverage_95"] is None
     assert not any("seed" in words for words in content["warnings"])
     assert any("has the same seed 0 as the identification" in words for words in again["warnings"])
     open_loop = [override for override in checked if not override.startswith("controller")]
-    alone = validate(tmp_path / "open", *open_loop, *ONE_STEP)
+    alone = run_validate(tmp_path / "open", *open_loop, *ONE_STEP_ONLY)
     assert (alone["closed_loop"], alone["free_run"]["n"]) == (None, 55)
     for run, from_lag_0 in (
         (content, 0),
@@ -432,13 +440,13 @@ def test_a_simulation_in_open_loop_or_that_the_model_may_have_seen(tanks, tmp_pa
         }
 
 
-TWO_LAGS = (ONE, "narx.na=2")
+TWO_LAGS = (ONE_OUTPUT, "narx.na=2")
 
 
 def test_an_identification_from_a_record_validates_on_its_test(record, tmp_path):
-    folder = execute(tmp_path / "run", *record, *TWO_LAGS)
+    folder = run_identify(tmp_path / "run", *record, *TWO_LAGS)
     one = sysid.Model.load(folder / "model.nc")
-    summary = summary_of(folder)
+    summary = load_summary(folder)
     content = json.loads((folder / "validation.json").read_text())
     (found,) = forecast(one, record_of(30, 5), horizon=None, window=2).records
     rmse = np.sqrt(np.mean((found.mean - found.measured) ** 2))
@@ -446,12 +454,12 @@ def test_an_identification_from_a_record_validates_on_its_test(record, tmp_path)
     assert summary["free_run"] == content["free_run"]
     assert content["one_step"]["rmse"] == pytest.approx(summary["rmse"], rel=1e-9)
     assert set(content["warnings"]) <= set(summary["warnings"])
-    assert stored(folder).keys() >= {
+    assert read_validation(folder).keys() >= {
         "one_step_window_2",
         "free_run_window_2",
         "residual_tests_one_step",
     }
-    y = signals(60, 2)["y"][2:]
+    y = coupled_signals(60, 2)["y"][2:]
     assert (one.origin.sampling_time, one.origin.n_samples, dict(one.origin.units)) == (
         0.5,
         58,
@@ -465,11 +473,13 @@ def test_an_identification_from_a_record_validates_on_its_test(record, tmp_path)
 def test_what_is_not_or_cannot_be_validated_is_told_and_the_rest_is_there(record, tmp_path):
     half = ("data.outputs=[y,z]", "narx.target=y")  # one of two outputs is predicted
     for without in (("validate=false",), ("data.test=[]", "identified=1"), half):
-        folder = execute(tmp_path / without[0], *record, *TWO_LAGS, *without)
-        assert summary_of(folder)["free_run"] is None
+        folder = run_identify(tmp_path / without[0], *record, *TWO_LAGS, *without)
+        assert load_summary(folder)["free_run"] is None
         assert not list(folder.glob("validation*"))
         assert (folder / "model.nc").exists()
-        told = any("not validated in free run" in words for words in summary_of(folder)["warnings"])
+        told = any(
+            "not validated in free run" in words for words in load_summary(folder)["warnings"]
+        )
         assert told == (without == half)
 
 
@@ -486,9 +496,9 @@ def test_what_ends_a_validation_early_keeps_the_identification(
 
     monkeypatch.setattr(identification, "validate_on_test", interrupted)
     with pytest.raises(ends_with) as caught:
-        execute(tmp_path / "run", *record, *TWO_LAGS)
+        run_identify(tmp_path / "run", *record, *TWO_LAGS)
     assert getattr(caught.value, "exit_code", None) == exit_code
-    assert summary_of(tmp_path / "run")["partial"] is False
+    assert load_summary(tmp_path / "run")["partial"] is False
     assert sysid.Model.load(tmp_path / "run" / "model.nc").gp.n_points == 15
     assert not list((tmp_path / "run").glob("validation*"))
 
@@ -499,15 +509,15 @@ def test_what_ends_a_validation_early_keeps_the_identification(
 @pytest.fixture
 def case(tmp_path):
     """A model file, a record, and the overrides that fit."""
-    path = saved(tmp_path / "model.nc")
-    record = csv_file(tmp_path / "test.csv")
-    return path, record, [*recorded(path, record), *ONE_STEP]
+    path = save_models(tmp_path / "model.nc")
+    record = write_record(tmp_path / "test.csv")
+    return path, record, [*validation_overrides(path, record), *ONE_STEP_ONLY]
 
 
 def refused(folder, *overrides):
     """Message of the error that stops a run; nothing has been written."""
     with pytest.raises(Exception) as caught:  # noqa: PT011
-        validate(folder, *overrides)
+        run_validate(folder, *overrides)
     assert list(folder.iterdir()) == []
     assert isinstance(caught.value, ValueError | TypeError | OSError), caught.value
     return f"{caught.value} {caught.value.__cause__ or ''}"
@@ -516,9 +526,9 @@ def refused(folder, *overrides):
 def test_records_and_models_that_cannot_be_read_or_simulated(case, tmp_path):
     path, record, fitting = case
     content = path.read_bytes()
-    csv_file(record, u=np.where(np.arange(50) == 20, np.inf, signals(50, 1)["u"]))
+    write_record(record, u=np.where(np.arange(50) == 20, np.inf, coupled_signals(50, 1)["u"]))
     assert "test.csv" in refused(tmp_path / "run", *fitting)
-    csv_file(record)
+    write_record(record)
     path.write_bytes(content[: len(content) // 2])
     assert "model.nc" in refused(tmp_path / "run", *fitting)
     path.write_bytes(content)
@@ -527,18 +537,18 @@ def test_records_and_models_that_cannot_be_read_or_simulated(case, tmp_path):
     assert "model.nc" in refused(tmp_path / "run", *fitting)
     write(data, path, kind="study")
     assert "'study'" in refused(tmp_path / "run", *fitting)
-    model(lags={"outputs": {"y": []}, "inputs": {"u": [0]}}, predict="value").save(path)
+    make_model(lags={"outputs": {"y": []}, "inputs": {"u": [0]}}, predict="value").save(path)
     assert "static" in refused(tmp_path / "run", *fitting)
-    model("y", {"outputs": {"y": 2, "z": 1}, "inputs": {"u": [1]}}).save(path)
+    make_model("y", {"outputs": {"y": 2, "z": 1}, "inputs": {"u": [1]}}).save(path)
     assert "one model for each" in refused(
-        tmp_path / "run", *recorded(path, record, outputs=("y", "z")), *ONE_STEP
+        tmp_path / "run", *validation_overrides(path, record, outputs=("y", "z")), *ONE_STEP_ONLY
     )
 
 
 def test_divergence_is_told_with_its_time_and_value(case, tmp_path):
     path, _, fitting = case
-    saved(path, replace(model(), mean=sysid.ConstantMean(400.0)))
-    content = validate(tmp_path / "run", *fitting)
+    save_models(path, replace(make_model(), mean=sysid.ConstantMean(400.0)))
+    content = run_validate(tmp_path / "run", *fitting)
     (found,) = [one for one in content["divergences"] if one["horizon"] == "free_run"]
     assert content["free_run"]["rmse"] is None
     assert content["free_run"]["n"] == 48
@@ -548,13 +558,13 @@ def test_divergence_is_told_with_its_time_and_value(case, tmp_path):
     assert f"{found['time']:g} s" in warning
     assert f"{found['value']:.4g} V" in warning
     assert "skipped" in content["residuals"]["free_run"]
-    measured = stored(tmp_path / "run")["free_run_window_2"]
+    measured = read_validation(tmp_path / "run")["free_run_window_2"]
     assert np.isnan(measured["mean"].values[-1, 0])
     assert content["one_step"]["rmse"] > 100
     assert not any("runs into a limit" in words for words in content["warnings"])
-    saved(path, replace(model(), mean=sysid.ConstantMean(400.0), limits=(-9.0, 9.0)))
-    content = validate(tmp_path / "held", *fitting)
-    mean = stored(tmp_path / "held")["free_run_window_2"]["mean"].values
+    save_models(path, replace(make_model(), mean=sysid.ConstantMean(400.0), limits=(-9.0, 9.0)))
+    content = run_validate(tmp_path / "held", *fitting)
+    mean = read_validation(tmp_path / "held")["free_run_window_2"]["mean"].values
     assert (content["free_run"]["n_diverged"], mean.max()) == (0, 9.0)
     assert (content["free_run"]["n_held"], content["one_step"]["n_held"]) == (
         len(mean),
@@ -565,13 +575,13 @@ def test_divergence_is_told_with_its_time_and_value(case, tmp_path):
 
 
 def test_regressors_outside_the_dictionary_are_told(case, tmp_path):
-    csv_file(case[1], u=5 * signals(50, 1)["u"])
-    content = validate(tmp_path / "run", *case[2])
+    write_record(case[1], u=5 * coupled_signals(50, 1)["u"])
+    content = run_validate(tmp_path / "run", *case[2])
     (words,) = [
         words for words in content["warnings"] if "dictionary" in words and "1 step" in words
     ]
     assert "u[k-1] reaches" in words
-    one = model()
+    one = make_model()
     points, low, high = (
         one.scaling.inverse(one.gp.inputs),
         *one.scaling.inverse(np.sort(one.gp.inputs, 0))[[0, -1], 2],
@@ -597,16 +607,16 @@ def test_regressors_outside_the_dictionary_are_told(case, tmp_path):
     learned = type(one.scaling).of_matrix(
         one.scaling.offset, np.diag(1.0 / one.scaling.scale)
     )  # a metric: no region
-    saved(case[0], replace(one, scaling=learned))
+    save_models(case[0], replace(one, scaling=learned))
     assert not any(
-        "dictionary" in words for words in validate(tmp_path / "metric", *case[2])["warnings"]
+        "dictionary" in words for words in run_validate(tmp_path / "metric", *case[2])["warnings"]
     )
 
 
 def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
-    noisy = signals(50, 1)["y"] + 0.2 * np.random.default_rng(0).normal(size=50)
-    csv_file(case[1], y=noisy)
-    content = validate(tmp_path / "run", *case[2])
+    noisy = coupled_signals(50, 1)["y"] + 0.2 * np.random.default_rng(0).normal(size=50)
+    write_record(case[1], y=noisy)
+    content = run_validate(tmp_path / "run", *case[2])
     assert content["one_step"]["coverage_95"] < 0.8
     (words,) = [words for words in content["warnings"] if "do not cover" in words]
     assert "1 step" in words
@@ -616,7 +626,7 @@ def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
         sysid.Validation(*[0.0] * 7, 0.25, 0.5, 0.75, n=10, window=2)
     )
     assert covered == {50: 25.0, 90: 50.0, 95: 75.0}
-    told = validate(tmp_path / "taylor", *case[2], "propagation=taylor")["warnings"]
+    told = run_validate(tmp_path / "taylor", *case[2], "propagation=taylor")["warnings"]
     assert any(
         "do not cover" in words and "propagation.process_noise=true" in words for words in told
     )
@@ -634,15 +644,15 @@ def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
         )
         said = [
             words
-            for words in validate(tmp_path / str(number), *case[2])["warnings"]
+            for words in run_validate(tmp_path / str(number), *case[2])["warnings"]
             if "the bands of y" in words
         ]
         assert expected in said[0] if expected else said == []
 
 
 def test_draws_that_are_spared_are_told(case, tmp_path, monkeypatch):
-    monkeypatch.setattr("sysid.simulation.propagation.propagation.MOST_STEPS", 125)
-    monkeypatch.setattr("sysid.simulation.forecast.FEWEST", 4)
+    monkeypatch.setattr("sysid.simulation.propagation.propagation.MAX_DRAWN_STEPS", 125)
+    monkeypatch.setattr("sysid.simulation.forecast.MIN_FREE_RUN_DRAWS", 4)
     asked = (
         *case[2],
         "propagation=pathwise",
@@ -651,7 +661,7 @@ def test_draws_that_are_spared_are_told(case, tmp_path, monkeypatch):
     )
     (words,) = [
         words
-        for words in validate(tmp_path / "run", *asked)["warnings"]
+        for words in run_validate(tmp_path / "run", *asked)["warnings"]
         if "bands are rough" in words
     ]
     assert words.endswith(
@@ -661,7 +671,7 @@ def test_draws_that_are_spared_are_told(case, tmp_path, monkeypatch):
         "propagation.n_samples=10",
         "propagation.n_samples=40",
     ):  # all that are asked for, enough
-        said = validate(tmp_path / few, *asked[:-2], few)["warnings"]
+        said = run_validate(tmp_path / few, *asked[:-2], few)["warnings"]
         assert not any("bands are rough" in words for words in said)
         monkeypatch.setattr(report, "MIN_DRAWS", 5)
 
@@ -682,20 +692,20 @@ def test_a_folder_that_holds_more_than_hydra_wrote_is_kept_and_so_is_the_working
 
 def test_a_free_run_far_worse_than_one_step_is_told(case, tmp_path):
     path, _, fitting = case
-    good = validate(tmp_path / "good", *fitting)
+    good = run_validate(tmp_path / "good", *fitting)
     assert not any("far worse" in words for words in good["warnings"])
-    one = model()
+    one = make_model()
     one.gp.fit(one.gp.inputs, np.zeros(one.gp.n_points))
-    saved(path, replace(one, mean=sysid.ConstantMean(0.05)))  # drifts by 0.05 V at every step
-    csv_file(tmp_path / "test.csv", y=0.01 * np.sin(np.arange(50.0)))
-    content = validate(tmp_path / "run", *fitting)
+    save_models(path, replace(one, mean=sysid.ConstantMean(0.05)))  # drifts by 0.05 V at every step
+    write_record(tmp_path / "test.csv", y=0.01 * np.sin(np.arange(50.0)))
+    content = run_validate(tmp_path / "run", *fitting)
     assert content["free_run"]["rmse"] > 3 * content["one_step"]["rmse"]
     (words,) = [words for words in content["warnings"] if "far worse" in words]
     assert (
         f"RMSE {content['free_run']['rmse']:.4g} V against {content['one_step']['rmse']:.4g} V"
         in words
     )
-    content = validate(tmp_path / "short", *fitting, "windows=[1,2]")
+    content = run_validate(tmp_path / "short", *fitting, "windows=[1,2]")
     assert any(
         "window of 1 samples is shorter than the largest lag" in words
         for words in content["warnings"]

@@ -6,9 +6,9 @@ from dataclasses import asdict, fields, replace
 
 import numpy as np
 import pytest
-from plants import Basin, concrete_classes, random_input
 
 import simulators.systems
+from plants import Basin, concrete_classes, random_input
 from simulators import (
     Interpolation,
     MeasurementNoise,

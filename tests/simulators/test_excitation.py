@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plants import concrete_classes
 from scipy.signal import chirp as scipy_chirp
 from scipy.signal import welch
 
 import simulators.excitation
+from plants import concrete_classes
 from simulators import Excitation, NoExcitation, excite
 from simulators.excitation.binary import APRBS, PRBS
 from simulators.excitation.multisine import Grid, Multisine, crest_factor

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plants import Lag
 
+from plants import Lag
 from simulators import (
     Building,
     CascadedTanks,

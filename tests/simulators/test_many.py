@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from plants import Basin, Lag, Runaway, random_input
 
+from plants import Basin, Lag, Runaway, random_input
 from simulators import (
     DivergenceError,
     Interpolation,

@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import xarray as xr
-from plants import Lag, every_run, random_input
 
+from plants import Lag, every_run, random_input
 from simulators import (
     PI,
     Building,

@@ -14,8 +14,8 @@ import pytest
 import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
-from plants import Basin, Lag, Runaway, every_run, random_input
 
+from plants import Basin, Lag, Runaway, every_run, random_input
 from simulators import (
     PI,
     Building,

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from plants import Lag, every_run
 
+from plants import Lag, every_run
 from simulators import (
     Building,
     DivergenceError,

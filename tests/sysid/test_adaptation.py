@@ -4,9 +4,9 @@ rescue, odd data.
 
 import numpy as np
 import pytest
-from naive import NaiveGP, covariance, finite_differences
 from scipy.stats import chi2, chisquare, multivariate_normal
 
+from naive import NaiveGP, covariance, finite_differences
 from sysid.gp.adaptation import (
     EVALUATIONS_PER_UPDATE,
     Adaptive,

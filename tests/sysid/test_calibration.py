@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from free_runs import (
     FREE,
     candidate_of,
@@ -13,7 +14,6 @@ from free_runs import (
     samples_of,
     segment_of,
 )
-
 from sysid import Narx
 from sysid.simulation.segments import Segment, folds_of, segments_of
 from sysid.simulation_error import calibration

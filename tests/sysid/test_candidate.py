@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from free_runs import LAGS, candidate_of, excited, linear_candidate, segment_of
 
+from free_runs import LAGS, candidate_of, excited, linear_candidate, segment_of
 from sysid import Model, Narx, OnlineGP, SquaredExponential
 from sysid.simulation.segments import Segment
 from sysid.simulation_error.candidate import (

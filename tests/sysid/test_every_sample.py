@@ -2,11 +2,11 @@
 change.
 """
 
-import naive
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+import naive
 import sysid
 from sysid import (
     ErrorThreshold,

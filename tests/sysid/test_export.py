@@ -225,7 +225,7 @@ def test_it_runs_alone_in_clean_style_and_checks_itself(tmp_path):
     style = [
         "check",
         "--isolated",
-        "--line-length=120",
+        "--line-length=100",
         "--select=E,F,W,I,B,C4,NPY,D1",
         path,
     ]

@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import xarray as xr
+
 from naive import CRITERIA, criterion_name
 from streams import (
     FIXED,
@@ -23,7 +24,6 @@ from streams import (
     rows_of,
     run,
 )
-
 from sysid.gp.adaptation import Adaptive
 from sysid.gp.affine_map import Scaling
 from sysid.gp.dictionary import NOT_PREDICTED

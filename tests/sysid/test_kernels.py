@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from naive import FAMILY, LENGTHS, LINEAR, SE, covariance, finite_differences
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
+from naive import FAMILY, LENGTHS, LINEAR, SE, covariance, finite_differences
 from sysid.gp import formula
 from sysid.gp.affine_map import Scaling
 from sysid.gp.kernels import (

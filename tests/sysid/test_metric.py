@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import numpy as np
-from free_runs import EACH_KIND_OF_LAGS, linear_candidate, naive_free_run, segment_of
 
+from free_runs import EACH_KIND_OF_LAGS, linear_candidate, naive_free_run, segment_of
 from sysid import LinearMean, Narx
 from sysid.simulation_error.metric import gradient_metric, state_metric, whitening
 

@@ -12,10 +12,10 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from identified import unstable
-from naive import CRITERIA, INSERTIONS, insertion_rule
 
 import sysid
+from identified import unstable
+from naive import CRITERIA, INSERTIONS, insertion_rule
 from sysid import (
     AffineMap,
     ConstantMean,
@@ -310,7 +310,7 @@ def test_maps_are_values_that_nobody_changes():
             lambda: AffineMap.of_matrix([0.0], np.zeros((0, 1))),
             r"AffineMap\(matrix\) must have rows",
         ),
-        (lambda: AffineMap([0.0], [2.0], matrix=[[1.0]]), "scale be 1"),
+        (lambda: AffineMap([0.0], [2.0], matrix=[[1.0]]), "scale must be 1"),
         (lambda: AffineMap.of_matrix([0.0], [[1.0]]).inverse([1.0]), "matrix"),
         (
             lambda: replace(learned(), scaling=AffineMap.of_matrix(OFFSET, MATRIX)),

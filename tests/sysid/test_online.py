@@ -12,13 +12,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import naive
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import config
 
+import naive
 from sysid.gp import dictionary, rules
 from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import Linear, Matern52, SquaredExponential, Sum

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import rosen
+
 from free_runs import (
     EACH_KIND_OF_LAGS,
     FREE,
@@ -19,8 +21,6 @@ from free_runs import (
     wiener,
     with_naive_run,
 )
-from scipy.optimize import rosen
-
 from sysid import LinearMean, Matern52, Narx, Projection, Scaling, SquaredExponential
 from sysid.simulation_error import output_error
 from sysid.simulation_error.candidate import Refusal, squared_error

@@ -5,6 +5,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from scipy.optimize import rosen
+
 from free_runs import (
     FREE,
     LAGS,
@@ -15,8 +17,6 @@ from free_runs import (
     segment_of,
     system,
 )
-from scipy.optimize import rosen
-
 from sysid import DifferenceSearch, Matern52, Narx, ProfileSearch, SquaredExponential
 from sysid.simulation.segments import segments_of
 from sysid.simulation_error.candidate import Refusal, find_runaway, limits_of, pivots

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from free_runs import (
     VALUE,
     WIENER,
@@ -14,7 +15,6 @@ from free_runs import (
     wiener,
     with_naive_run,
 )
-
 from sysid import Model, Narx, OnlineGP, OutputErrorRefinement, free_run
 from sysid.simulation_error import refinement
 from sysid.simulation_error.candidate import squared_error

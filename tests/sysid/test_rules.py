@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from naive import (
     CRITERIA,
     NaiveGP,
@@ -18,7 +19,6 @@ from naive import (
     reduction_scores,
     stored_acceptance_scores,
 )
-
 from sysid.gp import formula, rules
 from sysid.gp.kernels import SquaredExponential
 from sysid.gp.online import OnlineGP

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import xarray as xr
-from free_runs import EACH_KIND_OF_LAGS, FREE, SIMPLE, Given, random_signals, samples_of
 
+from free_runs import EACH_KIND_OF_LAGS, FREE, SIMPLE, Given, random_signals, samples_of
 from sysid import Narx
 from sysid.narx.lags import consecutive
 from sysid.simulation.segments import (

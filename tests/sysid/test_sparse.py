@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive import NaiveGP, covariance, finite_differences
 
+from naive import NaiveGP, covariance, finite_differences
 from sysid.gp import sparse
 from sysid.gp.kernels import Linear, Matern52, Product, SquaredExponential, Sum
 from sysid.gp.marginal_likelihood import log_marginal_likelihood
@@ -205,7 +205,7 @@ def test_what_is_kept_between_two_passes_changes_no_bit(approximation, monkeypat
         SquaredExponential(1.0, [1.0, 2.0]), 0.1, x[:7], approximation, block_size=20
     )
     for most in (90 * 7, 90 * 7 - 1):
-        monkeypatch.setattr(sparse, "MOST_KEPT", most)
+        monkeypatch.setattr(sparse, "MAX_KEPT_COVARIANCES", most)
         found.append(prior.log_likelihood(x, y))
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -134,7 +134,7 @@ def test_the_file_says_where_it_comes_from_and_describes_itself_when_written_aga
     expected = {
         "schema": "trajectory",
         "schema_version": store.SCHEMA_VERSION,
-        "title": store.TITLES["trajectory"],
+        "title": store.SCHEMA_TITLES["trajectory"],
     }
     expected |= {
         "Conventions": "CF-1.11",
@@ -158,7 +158,7 @@ def test_the_file_says_where_it_comes_from_and_describes_itself_when_written_aga
     monkeypatch.setattr(store, "source_commit", lambda: None)
     write(old, path, kind="result")
     new = read(path, kind="result")
-    assert new.attrs["title"] == store.TITLES["result"]
+    assert new.attrs["title"] == store.SCHEMA_TITLES["result"]
     assert "source_commit" not in new.attrs
     write_groups(
         {"test/record_1": old},
@@ -170,7 +170,7 @@ def test_the_file_says_where_it_comes_from_and_describes_itself_when_written_aga
     with netCDF4.Dataset(path) as file:
         assert (file.schema, file.title, file.getncattr("name")) == (
             "truth",
-            store.TITLES["truth"],
+            store.SCHEMA_TITLES["truth"],
             "tanks",
         )
         assert ("creation_time" in file.ncattrs()) is not reproducible
@@ -498,7 +498,7 @@ def test_an_error_of_our_own_is_not_the_files_fault(path, monkeypatch):
         (
             read,
             {"schema_version": 0},
-            r"schema_version 0, older than this sysid reads \(3\): .*make it anew",
+            r"schema_version 0, older than this sysid reads \(3\): .*identify or simulate again",
         ),
         (read_groups, {"group_names": "no list"}, "damaged"),
         (read_groups, {"group_names": 3}, "damaged"),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from streams import (
     FIXED,
     LAGS,
@@ -20,7 +21,6 @@ from streams import (
     run,
     stream,
 )
-
 from sysid.gp.training import Fixed
 from sysid.identification import Identification, Settings
 from sysid.narx.lags import Narx, OnMissing

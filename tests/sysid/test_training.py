@@ -8,6 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.optimize import rosen, rosen_der
+
 from naive import (
     CRITERIA,
     NaiveGP,
@@ -16,8 +18,6 @@ from naive import (
     criterion_name,
     finite_differences,
 )
-from scipy.optimize import rosen, rosen_der
-
 from sysid.gp.affine_map import AffineMap, Projection, Scaling
 from sysid.gp.kernels import (
     Linear,

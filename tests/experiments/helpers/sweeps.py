@@ -15,16 +15,29 @@ from glob import glob
 from pathlib import Path
 
 import psutil
-from running import ROOT, Said, bits, call, configured
-from sweep_jobs import alive, wait_until
+from hydra.types import RunMode
+from omegaconf import OmegaConf
 
 from experiments.collect.run import run
 from experiments.files.job_file import read_summary
+from experiments.sweeps.dask_engine import DaskCluster
+from experiments.sweeps.engines import JoblibPool
+from experiments.sweeps.slurm_engine import SlurmQueue
+from helpers.commands import (
+    ROOT,
+    CommandResult,
+    bytes_of_variables,
+    compose_configuration,
+    run_command,
+)
+from helpers.jobs import is_alive, wait_until
 from sysid import store
 
+#: what runs the jobs of a sweep in other processes, by its name in `hydra/launcher`
+ENGINE_CLASSES = {"joblib": JoblibPool, "dask": DaskCluster, "slurm": SlurmQueue}
 MARK = "SYSID_TEST_SWEEP"  # an environment variable that all processes of a sweep have
 #: jobs of a tenth of a second
-QUICK = (
+QUICK_JOB = (
     *(
         "system=van_der_pol",
         "duration=120samples",
@@ -39,8 +52,8 @@ QUICK = (
     ),
 )
 #: a sweep of them
-N = 9
-JOBS = (*QUICK, f"seed=range(0,{N})", "cache=null")
+N_JOBS = 9
+QUICK_JOBS = (*QUICK_JOB, f"seed=range(0,{N_JOBS})", "cache=null")
 #: what a run measures of itself, or says about when and where it was made
 OF_THE_RUN = {
     "creation_time",
@@ -52,15 +65,15 @@ OF_THE_RUN = {
 }
 
 
-def sweep(folder, *overrides, command="identify", cwd=None):
+def run_sweep(folder, *overrides, command="identify", cwd=None):
     """Run a sweep in this process, from the folder above its own; without a folder in that of its
     name.
     """
     named = [f"hydra.sweep.dir={folder}"] * (folder is not None)
-    return call(command, "-m", *overrides, *named, cwd=cwd or Path(folder).parent)
+    return run_command(command, "-m", *overrides, *named, cwd=cwd or Path(folder).parent)
 
 
-def argv(folder, *overrides, command="identify"):
+def sweep_command_line(folder, *overrides, command="identify"):
     """The same as a command line, with the script that an installation makes."""
     script = Path(sys.executable).parent / f"sysid-{command}"
     return [
@@ -72,7 +85,7 @@ def argv(folder, *overrides, command="identify"):
     ]
 
 
-def environment():
+def process_environment():
     """Of a process that finds this toolbox, not an installed one."""
     return os.environ | {
         "PYTHONPATH": str(ROOT),
@@ -81,65 +94,65 @@ def environment():
     }
 
 
-def started(folder, *overrides, **options):
+def start_sweep(folder, *overrides, **options):
     """Start a sweep in a process of its own, and in a session of its own."""
     own = {
         "cwd": Path(folder).parent,
-        "env": environment(),
+        "env": process_environment(),
         "stdout": subprocess.PIPE,
         "stderr": subprocess.PIPE,
     }
     own |= {"text": True, "start_new_session": True}
     own["preexec_fn"] = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
-    return subprocess.Popen(argv(folder, *overrides), **(own | options))
+    return subprocess.Popen(sweep_command_line(folder, *overrides), **(own | options))
 
 
-def ended(process, seconds=120):
+def wait_for_end(process, seconds=120):
     """What a process said, once it has ended."""
     out, err = process.communicate(timeout=seconds)
-    return Said(process.returncode, out, err)
+    return CommandResult(process.returncode, out, err)
 
 
-def interrupted(process, own, pause):
+def interrupt_sweep(process, own, pause):
     """What a sweep with this environment says that Ctrl-C ends after so many seconds: a line; no
     process is left.
     """
     time.sleep(pause)
     os.killpg(process.pid, signal.SIGINT)
-    said = ended(process)
+    said = wait_for_end(process)
     assert said.code == 130, (pause, said)
     assert "Traceback" not in said.out + said.err, (pause, said)
     assert len(said.err.splitlines()) <= 1, (pause, said)
-    assert wait_until(lambda: not living(own)), (pause, living(own))
+    assert wait_until(lambda: not living_processes(own)), (pause, living_processes(own))
     return said
 
 
-def outcome(folder, number):
+def read_job_outcome(folder, number):
     """How a job ended; None if it has not."""
     path = Path(folder) / str(number) / "outcome.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def done(folder):
+def finished_jobs(folder):
     """Numbers of the finished jobs."""
     found = (json.loads(Path(path).read_text()) for path in glob(f"{folder}/*/outcome.json"))
     return {one["number"] for one in found if one["status"] == "done"}
 
 
-def manifest(folder):
+def read_manifest(folder):
     return json.loads((Path(folder) / "sweep.json").read_text())
 
 
-def half_written(folder):
+def unfinished_files(folder):
     """Files that somebody has begun and left."""
     return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*.tmp"))
 
 
-def found_by(path):
+def job_content(path):
     """File of a job as dicts of bits and attributes, its summary without times, and the times."""
     content = {
         name: (
-            bits(group),
+            bytes_of_variables(group),
             {key: str(value) for key, value in group.attrs.items() if key not in OF_THE_RUN},
         )
         for name, group in store.read_groups(path, kind="job").items()
@@ -149,45 +162,49 @@ def found_by(path):
     return content, json.dumps(summary), times
 
 
-def results(folder):
+def sweep_results(folder):
     """What the jobs of a sweep have found: the bits of all that does not depend on when and where
     they ran.
     """
-    return {path.parent.name: found_by(path)[:2] for path in sorted(Path(folder).glob("*/job.nc"))}
+    return {
+        path.parent.name: job_content(path)[:2] for path in sorted(Path(folder).glob("*/job.nc"))
+    }
 
 
-def collected(folder, output):
+def collect_sweep(folder, output):
     """The same of what `sysid-collect` makes of the sweep."""
     run(
-        configured(f"folder={folder}", f"output={output}", "figures=false", command="collect"),
+        compose_configuration(
+            f"folder={folder}", f"output={output}", "figures=false", command="collect"
+        ),
         output,
     )
     dataset = store.read(output / "sweep.nc", kind="sweep")
     compared = dataset[[name for name in dataset if not dataset[name].attrs.get("measured")]]
     about = {name: str(variable.attrs) for name, variable in compared.variables.items()}
     return (
-        bits(compared),
+        bytes_of_variables(compared),
         about,
         {key: str(value) for key, value in dataset.attrs.items() if key not in OF_THE_RUN},
     )
 
 
-def marked():
+def marked_environment():
     """Environment of a sweep whose processes can be found again."""
-    return environment() | {MARK: uuid.uuid4().hex}
+    return process_environment() | {MARK: uuid.uuid4().hex}
 
 
-def living(own):
+def living_processes(own):
     """Processes of the sweep with this environment."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get(MARK) == own[MARK] and alive(process):
+            if process.environ().get(MARK) == own[MARK] and is_alive(process):
                 found.append(process)
     return found
 
 
-def at_work(folder):
+def running_jobs(folder):
     """Processes that run a job now, by its number."""
     found = {}
     for path in map(
@@ -198,12 +215,22 @@ def at_work(folder):
     return found
 
 
-def check_whole(folder, n, jobs, *launcher, expected=None):
+def check_sweep_is_whole(folder, n, jobs, *launcher, expected=None):
     """The sweep can be resumed, and then it is as if nothing had happened."""
-    said = sweep(folder, *jobs, *launcher)
+    said = run_sweep(folder, *jobs, *launcher)
     assert said.code == 0, said
     assert "Traceback" not in said.out + said.err
-    assert done(folder) == set(range(n))
-    assert half_written(folder) == []
+    assert finished_jobs(folder) == set(range(n))
+    assert unfinished_files(folder) == []
     assert not list(folder.rglob(".job*"))
-    assert expected is None or results(folder) == expected
+    assert expected is None or sweep_results(folder) == expected
+
+
+def load_sweep_configuration(loader, *overrides):
+    """Configuration of a sweep as Hydra's main function has it."""
+    overrides = [*overrides, "hydra.mode=MULTIRUN"]
+    master = loader.load_configuration(
+        config_name="identify", overrides=overrides, run_mode=RunMode.MULTIRUN
+    )
+    OmegaConf.set_struct(master.hydra, False)
+    return master

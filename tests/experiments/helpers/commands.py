@@ -19,15 +19,15 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONF = ROOT / "conf"
-DATA = ("trajectory", "narx", "result", "model")
+DATA_FILES = ("trajectory", "narx", "result", "model")
 
 #: a short run that still fills its dictionary and replaces points in it
 DAYS = 10
 N_INITIAL = 40
 BUDGET = 60
-SHORT = (
+SHORT_RUN = (
     f"duration={DAYS}d",
     f"training.n_initial={N_INITIAL}",
     f"budget={BUDGET}",
@@ -35,13 +35,13 @@ SHORT = (
     "figures=false",
 )
 #: the least that learns something
-SMALL = ("training.n_initial=12", "training.restarts=1", "budget=10", "figures=false")
+SMALLEST_RUN = ("training.n_initial=12", "training.restarts=1", "budget=10", "figures=false")
 #: what is refused, by what refuses it: overrides, and words
-REFUSALS = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text())
-COMMAND = (sys.executable, "-m", "experiments.identify")
+REFUSALS = yaml.safe_load(Path(__file__).parents[1].joinpath("refusals.yaml").read_text())
+IDENTIFY_COMMAND = (sys.executable, "-m", "experiments.identify")
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     """Exit code of a command, and what a person sees."""
 
     code: int
@@ -49,7 +49,7 @@ class Said(NamedTuple):
     err: str
 
 
-def call(command, *arguments, cwd=".", main=None):
+def run_command(command, *arguments, cwd=".", main=None):
     """Run a command, or another main function, as its script does, but in this process; undo what
     it changes there.
     """
@@ -86,35 +86,35 @@ def call(command, *arguments, cwd=".", main=None):
     assert signals == {number: signal.getsignal(number) for number in signals}, (
         "a command leaves signals as they were"
     )
-    return Said(code, out.getvalue(), err.getvalue())
+    return CommandResult(code, out.getvalue(), err.getvalue())
 
 
-def configured(*overrides, command="identify", directory=CONF):
+def compose_configuration(*overrides, command="identify", directory=CONF):
     """Configuration as the command composes it."""
     with initialize_config_dir(str(directory), version_base="1.3"):
         return compose(command, overrides=list(overrides))
 
 
-def execute(folder, *overrides):
+def run_identify(folder, *overrides):
     """Run in this process into a new folder; returns the folder."""
     from experiments.identify.run import run
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    run(configured(*overrides), folder)
+    run(compose_configuration(*overrides), folder)
     return folder
 
 
-def said(process):
+def printed_by(process):
     """Everything a person sees."""
     return process.stdout + process.stderr
 
 
-def summary_of(folder):
+def load_summary(folder):
     return json.loads((Path(folder) / "summary.json").read_text())
 
 
-def data_of(folder, kind, group=None):
+def load_dataset(folder, kind, group=None):
     """Data set of a file, or of a group in it, without the checks of the store."""
     with xr.open_dataset(
         Path(folder) / f"{kind}.nc",
@@ -125,13 +125,13 @@ def data_of(folder, kind, group=None):
         return dataset.load()
 
 
-def broken_off(samples, n, error):
+def fail_after(samples, n, error):
     """The first n samples, then an error."""
     yield from itertools.islice(samples, n)
     raise error
 
 
-def phases(result):
+def phase_masks(result):
     """Masks of the initial, the online and the validation samples."""
     meanings = result["phase"].attrs["flag_meanings"].split()
     values = dict(zip(meanings, result["phase"].attrs["flag_values"], strict=True))
@@ -140,7 +140,7 @@ def phases(result):
     )
 
 
-def bits(dataset):
+def bytes_of_variables(dataset):
     """Bytes, type and shape of every variable and coordinate."""
 
     def plain(values):
@@ -152,12 +152,12 @@ def bits(dataset):
     }
 
 
-def tree(folder):
+def list_files(folder):
     """Names of all files below a folder."""
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def read_csv(file):
+def read_exact_csv(file):
     """A table with every number to its last digit, which not every version of pandas reads by
     itself.
     """

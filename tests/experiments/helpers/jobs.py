@@ -1,7 +1,7 @@
 """Jobs without Hydra's command line, and the functions that they run: they return, raise, hang, eat
 and die.
 
-The functions are named in jobs as "sweep_jobs:NAME"; workers find them through the search path of
+The functions are named in jobs as "helpers.jobs:NAME"; workers find them through the search path of
 the job.
 """
 
@@ -21,14 +21,16 @@ import numpy as np
 import psutil
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from tqdm import tqdm
 
 from experiments.sweeps.store import Job, Limits, count_attempts
 
-HERE = Path(__file__).parent
+#: folder in which workers find `helpers`
+HERE = Path(__file__).parents[1]
 ROOT = HERE.parents[1]
 
 
-def job(folder, number, function, *, task=f"{Path(__file__).stem}:", **settings):
+def make_job(folder, number, function, *, task="helpers.jobs:", **settings):
     """Job of one of the functions below in the sweep folder; limits and keys of its configuration
     as settings.
     """
@@ -49,9 +51,11 @@ def job(folder, number, function, *, task=f"{Path(__file__).stem}:", **settings)
     )
 
 
-def jobs(folder, functions, **settings):
+def make_jobs(folder, functions, **settings):
     """One job for each function named, numbered from 0."""
-    return [job(folder, number, function, **settings) for number, function in enumerate(functions)]
+    return [
+        make_job(folder, number, function, **settings) for number, function in enumerate(functions)
+    ]
 
 
 @cache
@@ -139,6 +143,12 @@ def spinning(config):
     spin(np.ones(2))
 
 
+def showing(config):
+    """Never end, with a progress bar, which makes semaphores unless it is told not to."""
+    for _ in tqdm(iter(int, 1), disable=True):
+        (folder_of_job() / "shown").touch()
+
+
 @numba.njit
 def spin(values):
     while values[0] > 0.0:
@@ -179,12 +189,12 @@ def folder_of_job():
 DRIVER = """
 import sys
 from pathlib import Path
-from sweep_jobs import job
+from helpers.jobs import make_job
 from {engine.__module__} import {engine.__name__}
 
 if __name__ == "__main__":
     folder, functions = Path(sys.argv[1]), sys.argv[2:]
-    todo = [job(folder, n, one, task="", seconds=1) for n, one in enumerate(functions)]
+    todo = [make_job(folder, n, one, task="", seconds=1) for n, one in enumerate(functions)]
     try:
         list({engine.__name__}(folder, **{settings}).run(todo))
     except KeyboardInterrupt:
@@ -192,7 +202,7 @@ if __name__ == "__main__":
 """
 
 
-def attempts(one):
+def count_starts(one):
     """Number of times that a job was started."""
     return count_attempts(one.folder)
 
@@ -205,7 +215,7 @@ def wait_until(condition, seconds=60.0, pause=0.01):
     return met
 
 
-def descendants(pid=None):
+def child_processes(pid=None):
     """Living processes below this one, or below another, without what Python and loky keep for
     themselves.
     """
@@ -213,18 +223,18 @@ def descendants(pid=None):
     for one in psutil.Process(pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             found += [one] * (
-                alive(one) and "resource_tracker import main" not in " ".join(one.cmdline())
+                is_alive(one) and "resource_tracker import main" not in " ".join(one.cmdline())
             )
     return found
 
 
-def alive(process):
+def is_alive(process):
     with contextlib.suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
 
 
-def hears_ctrl_c(process):
+def receives_ctrl_c(process):
     """Whether Ctrl-C is not blocked in a process."""
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     blocked = next(line.split()[1] for line in lines if line.startswith("SigBlk"))
@@ -232,7 +242,7 @@ def hears_ctrl_c(process):
 
 
 @contextlib.contextmanager
-def driven(script, *arguments, **options):
+def script_process(script, *arguments, **options):
     """Run a Python script that finds this module in a process of its own, which ends with the
     block.
     """

@@ -4,14 +4,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from running import configured
-
 from experiments.reproduce.run import compute_unit
 from experiments.reproduce.stream import QUANTITIES
 from experiments.reproduce.study import Plan, Unit
 from experiments.reproduce.tasks import TASKS
+from helpers.commands import compose_configuration
 
-configure = partial(configured, command="reproduce")
+compose_study = partial(compose_configuration, command="reproduce")
 
 
 def make_plan(folder, *tasks, **changes):
@@ -19,18 +18,18 @@ def make_plan(folder, *tasks, **changes):
     return replace(Plan(Path(folder), tasks, code="some").shorten(), **changes)
 
 
-def outcome(**values):
+def stream_outcome(**values):
     """Quantities of a stream, 0 where nothing is said."""
     found = dict.fromkeys(QUANTITIES, 0.0) | values
     return found | {"accepted_percent": 100.0 * found["n_revised"] / max(found["n_inserted"], 1)}
 
 
-def cells_of(text):
+def table_cells(text):
     """Cells of the lines of a Markdown table."""
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
 
 
-def prepare(plan, *studies):
+def prepare_units(plan, *studies):
     """Keep the rows and the hyper-parameters of all tasks and seeds, and the units of studies."""
     for task in plan.tasks:
         seeds = TASKS[task].seeds(plan.seeds)

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-from running import configured
 
+from helpers.commands import compose_configuration
 from sysid import (
     JointModel,
     LinearMean,
@@ -23,7 +23,7 @@ DT = 0.5  # s
 UNITS = {"y": "V", "z": "degC", "u": "A"}
 LAGS = {"outputs": {"y": 2}, "inputs": {"u": [1]}}
 #: an identification from records of u, y and z; of one output, of both
-RECORD = (
+RECORD_OVERRIDES = (
     "data=csv",
     "data.inputs=[u]",
     "data.dt=0.5",
@@ -32,19 +32,19 @@ RECORD = (
     "narx.na=1",
     "narx.nb=1",
 )
-SMALL = (
+SMALL_MODEL = (
     "training.n_initial=12",
     "training.restarts=1",
     "budget=15",
     "figures=false",
     "propagation=mean_only",
 )
-ONE = "data.outputs=[y]"
-BOTH = ("data.outputs=[y,z]", "narx.target=all")
-ONE_STEP = ("propagation=mean_only", "figures=false", "horizons=[1]")
+ONE_OUTPUT = "data.outputs=[y]"
+BOTH_OUTPUTS = ("data.outputs=[y,z]", "narx.target=all")
+ONE_STEP_ONLY = ("propagation=mean_only", "figures=false", "horizons=[1]")
 
 
-def signals(n, seed, size=1.0):
+def coupled_signals(n, seed, size=1.0):
     """Two coupled outputs and their input, rounded as a file holds them."""
     rng = np.random.default_rng(seed)
     u = size * np.repeat(rng.uniform(-1, 1, n // 2 + 1), 2)[:n]
@@ -55,18 +55,18 @@ def signals(n, seed, size=1.0):
     return {name: np.round(values, 6) for name, values in (("y", y), ("z", z), ("u", u))}
 
 
-def csv_file(path, n=50, seed=1, **changed):
+def write_record(path, n=50, seed=1, **changed):
     """Record as a CSV file; `changed` replaces or adds signals, None leaves one out."""
-    columns = {k: v for k, v in (signals(n, seed) | changed).items() if v is not None}
+    columns = {k: v for k, v in (coupled_signals(n, seed) | changed).items() if v is not None}
     rows = np.column_stack(list(columns.values())).tolist()
     lines = [",".join(columns), *(",".join(map(repr, row)) for row in rows)]
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
-def model(target="y", lags=LAGS, predict="change", n_points=14, **origin):
+def make_model(target="y", lags=LAGS, predict="change", n_points=14, **origin):
     """Model of one output, from a record of its own."""
-    record = make_record(signals(60, 7), name="estimation", sampling_time=DT, units=UNITS)
+    record = make_record(coupled_signals(60, 7), name="estimation", sampling_time=DT, units=UNITS)
     rows = Narx(**lags, target=target, predict=predict).dataset(record)
     x = rows["regressor"].values
     y = rows["target"].values
@@ -79,13 +79,13 @@ def model(target="y", lags=LAGS, predict="change", n_points=14, **origin):
     return Model(Narx(**lags, target=target, predict=predict), scaling, mean, gp, known)
 
 
-def saved(path, *models):
+def save_models(path, *models):
     """File of models."""
-    JointModel(models or (model(),)).save(path)
+    JointModel(models or (make_model(),)).save(path)
     return path
 
 
-def from_csv(outputs="y", inputs="u", dt=DT, **files):
+def csv_overrides(outputs="y", inputs="u", dt=DT, **files):
     """Overrides of records in CSV files, which are named by their role."""
     roles = (f"data.{role}={path}" for role, path in files.items())
     return (
@@ -97,23 +97,23 @@ def from_csv(outputs="y", inputs="u", dt=DT, **files):
     )
 
 
-def recorded(path, *tests, outputs=("y",)):
+def validation_overrides(path, *tests, outputs=("y",)):
     """Overrides for a model and test files of one output, with the units of the model."""
     units = ",".join(f"{name}:{UNITS[name]}" for name in (*outputs, "u"))
-    data = from_csv(",".join(outputs), test=f"[{','.join(map(str, tests))}]")
+    data = csv_overrides(",".join(outputs), test=f"[{','.join(map(str, tests))}]")
     return (f"model={path}", *data, f"data.units={{{units}}}")
 
 
-def validate(folder, *overrides):
+def run_validate(folder, *overrides):
     """Run in this process into a new folder; returns the content of validation.json."""
     from experiments.validate.run import run
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    run(configured(*overrides, command="validate"), folder)
+    run(compose_configuration(*overrides, command="validate"), folder)
     return json.loads((folder / "validation.json").read_text())
 
 
-def stored(folder):
+def read_validation(folder):
     """Groups of validation.nc."""
     return store.read_groups(Path(folder) / "validation.nc", kind="validation")

@@ -11,11 +11,11 @@ from pathlib import Path
 import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
-from running import CONF, call
 
 from experiments.files.job_file import NUMBERS, Content, write
+from helpers.commands import CONF, run_command
 
-FULL = dict.fromkeys((*NUMBERS, "free_run", "training")) | {
+EMPTY_SUMMARY = dict.fromkeys((*NUMBERS, "free_run", "training")) | {
     "system": "Building",
     "target": "y",
     "target_unit": "K",
@@ -24,8 +24,8 @@ FULL = dict.fromkeys((*NUMBERS, "free_run", "training")) | {
     "times": {},
     "warnings": [],
 }
-THRESHOLD = "insertion.error_threshold=interval(0,1)"
-BEST = 0.3  # error threshold with the lowest SMSE
+THRESHOLD_RANGE = "insertion.error_threshold=interval(0,1)"
+BEST_THRESHOLD = 0.3  # error threshold with the lowest SMSE
 #: as much of conf/identify.yaml as searches are about
 GROUPS = {
     "insertion": "error",
@@ -42,10 +42,10 @@ runs = []  # thresholds, budgets and seeds of the jobs that ran in this process
 interrupted_after = None  # so many jobs
 
 
-def summary_of(threshold, budget, seed):
+def summary_at(threshold, budget, seed):
     """The more seeds differ, the more a single one deceives; seed 2 is an outlier."""
     return {
-        "smse": 0.1 + (threshold - BEST) ** 2 + 0.001 * seed + (5 if seed == 2 else 0),
+        "smse": 0.1 + (threshold - BEST_THRESHOLD) ** 2 + 0.001 * seed + (5 if seed == 2 else 0),
         "n_revised": round(1000 * (1 - threshold)),
         "n_points": budget,
         "nlpd": None,
@@ -55,8 +55,8 @@ def summary_of(threshold, budget, seed):
 
 
 @hydra.main(config_path=str(CONF), config_name="quick", version_base="1.3")
-def main(config):
-    threshold = config.insertion.get("error_threshold", BEST)
+def run_quick_job(config):
+    threshold = config.insertion.get("error_threshold", BEST_THRESHOLD)
     budget = config.budget
     seed = config.seed
     runs.append((threshold, budget, seed))
@@ -64,7 +64,7 @@ def main(config):
         os.kill(os.getpid(), signal.SIGINT)
     if budget < 10:
         raise ValueError("budget must be at least 10")
-    content = Content(FULL | summary_of(threshold, budget, seed), None, None)
+    content = Content(EMPTY_SUMMARY | summary_at(threshold, budget, seed), None, None)
     write(
         {"": content},
         Path(HydraConfig.get().runtime.output_dir) / "job.nc",
@@ -73,24 +73,26 @@ def main(config):
     return 0.0
 
 
-def search(folder, *overrides, n_trials=6):
+def run_search(folder, *overrides, n_trials=6):
     """Run a search in this process."""
     own = (f"hydra.sweep.dir={folder}", f"hydra.sweeper.n_trials={n_trials}")
     runs.clear()
-    return call("identify", "-m", *own, *overrides, cwd=Path(folder).parent, main=main)
+    return run_command(
+        "identify", "-m", *own, *overrides, cwd=Path(folder).parent, main=run_quick_job
+    )
 
 
-def rows_of(folder):
+def read_trials(folder):
     """Rows of the table of a search."""
     with open(Path(folder) / "search.csv", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def found_in(folder):
+def read_search(folder):
     return json.loads((Path(folder) / "search.json").read_text())
 
 
-def files_of(folder):
+def read_search_files(folder):
     """What must not depend on how often a search was interrupted."""
     return [
         (Path(folder) / name).read_bytes() for name in ("search.csv", "search.json", "sweep.json")

@@ -1,0 +1,1 @@
+"""What several tests of the commands share: commands, records, sweeps, jobs, systems."""
