@@ -42,7 +42,7 @@ from experiments.sweeps.dask_engine import DaskCluster
 from experiments.sweeps.engines import Engine, InProcess, JoblibPool
 from experiments.sweeps.slurm_engine import SlurmQueue
 from experiments.sweeps.sweep import open_sweep
-from experiments.validate.assessment import FREE_RUN, assess, plan_cases
+from experiments.validate.assessment import FREE_RUN_LABEL, assess, plan_cases
 from experiments.validate.material import select_records
 from sysid import Identification, JointModel, LagWindow
 from sysid.beside import n_cores
@@ -326,7 +326,7 @@ def _free_run(
         seconds=seconds,
         **measured,
     )
-    scores = [score for score in content["records"] if score["horizon"] == FREE_RUN]
+    scores = [score for score in content["records"] if score["horizon"] == FREE_RUN_LABEL]
     if scores:
         for score, limit in zip(scores, limits, strict=True):
             yield row(

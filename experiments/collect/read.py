@@ -28,7 +28,7 @@ from experiments.files.job_file import (
 from experiments.sweeps.store import (
     MANIFEST,
     OUTCOME,
-    SEARCH,
+    SEARCH_FILE,
     Entry,
     Manifest,
     damage,
@@ -191,7 +191,7 @@ def read_results(folder: Path) -> Results:
         for output, by_keys in columns.items()
     }
     unit = units.pop() if len(units) == 1 else ""
-    is_search = (folder / SEARCH).is_file()
+    is_search = (folder / SEARCH_FILE).is_file()
     return Results(sweep, parameters, metrics, jobs, numbers, timing, unit, is_search)
 
 
