@@ -8,6 +8,7 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from numba import config
 
+from helpers.benchmarks import BOUC_WEN, BUILDING, SECRET_SEED, generate
 from helpers.commands import CONF, SHORT_RUN, run_identify
 from helpers.records import RECORD_OVERRIDES, SMALL_MODEL, write_record
 from helpers.sweeps import QUICK_JOBS, run_sweep
@@ -51,3 +52,21 @@ def loader():
     """What composes configurations of `sysid-identify`."""
     with initialize_config_dir(str(CONF), version_base="1.3", job_name="identify"):
         return GlobalHydra.instance().config_loader()
+
+
+@pytest.fixture(scope="session")
+def oscillator(tmp_path_factory):
+    """Benchmark of Bouc-Wen in open loop: measurement noise, no process noise; with figures."""
+    folder = tmp_path_factory.mktemp("oscillator") / "bw"
+    return generate(folder, *BOUC_WEN, f"seed={SECRET_SEED}", "figures=true")
+
+
+@pytest.fixture(scope="session")
+def building(tmp_path_factory):
+    """Benchmark of the building in closed loop: process noise, no measurement noise.
+
+    There are several records, each after a transient.
+    """
+    folder = tmp_path_factory.mktemp("building") / "house"
+    several = ("realisations.estimation=2", "realisations.test=2", "transient=7")
+    return generate(folder, *BUILDING, *several)
