@@ -1,4 +1,4 @@
-"""Lags that the toolbox chooses, from the dynamics of a plant or from records, and `narx=orders`."""
+"""Lags chosen from the dynamics of a plant or from records, and `narx=orders`."""
 
 from dataclasses import dataclass, replace
 

@@ -17,7 +17,7 @@ def lagged(u, y, na, nb, nk, first):
 def naive_arx(estimation, test, na, nb, nk, first):
     """Return the one-step and the free-run RMSE of a least-squares fit on the test record.
 
-    The one-step RMSE counts every sample that has its lags, the free-run RMSE those from `first` on.
+    The one-step RMSE counts every sample that has its lags. The free run begins at `first`.
     """
     first_with_lags = max(na, nb + nk - 1)
     regressors = lagged(*estimation, na, nb, nk, first_with_lags)
