@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from functools import cache
 
 import numpy as np
 import pytest
@@ -68,6 +69,7 @@ def test_every_system_excitation_and_controller_runs_and_is_stored(
     folder = run_identify(
         tmp_path / "run",
         *SMALLEST_RUN,
+        "propagation=mean_only",
         f"system={system}",
         *overrides,
         f"duration={N_SAMPLES}samples",
@@ -101,6 +103,7 @@ def test_every_system_excitation_and_controller_runs_and_is_stored(
     np.testing.assert_array_equal(stored["time"], model.dt * np.arange(N_SAMPLES))
 
 
+@cache
 def make_plant(*overrides):
     """Return the plant of `sysid-identify` with these overrides."""
     return plant_of(compose_configuration(*overrides))

@@ -126,8 +126,8 @@ def test_the_result_has_the_rows_after_the_window_of_the_test(run_with_test):
     expected = range(N_ESTIMATION_ROWS, N_ESTIMATION_ROWS + N_ROWS[2] - 6)
     assert np.flatnonzero(validation).tolist() == list(expected)
     time_of_first = 0.5 * np.arange(MAX_LAG, 40)
-    begin_of_second = 0.5 * np.arange(MAX_LAG, MAX_LAG + 3)
-    np.testing.assert_allclose(result["time"][:40], [*time_of_first, *begin_of_second])
+    time_of_second = 0.5 * np.arange(MAX_LAG, MAX_LAG + 3)
+    np.testing.assert_allclose(result["time"][:40], [*time_of_first, *time_of_second])
 
 
 def test_the_trajectory_has_all_samples_of_the_used_records(run_with_test, signals):

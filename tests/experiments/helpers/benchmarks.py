@@ -16,7 +16,7 @@ from sysid import store
 #: number of samples of a record by its role
 RECORD_LENGTHS = {"estimation": 300, "validation": 80, "test": 150}
 
-#: number of samples at the begin of a validation or test record that are not scored
+#: number of samples at the start of a validation or test record that are not scored
 INITIALISATION_WINDOW = 10
 
 SHORT_BENCHMARK = (
