@@ -242,6 +242,7 @@ def assert_published_is_complete(source, summary, trajectory, rows, n_features, 
     assert summary["n_seen"] + summary["n_initial"] == n_estimation - max_lag
 
 
+@pytest.mark.slow
 def test_the_published_tanks_are_identified(shared_data, tmp_path):
     published = identify_published(
         tmp_path, shared_data, "data=cascaded_tanks", "narx=cascaded_tanks"

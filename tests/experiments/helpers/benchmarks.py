@@ -3,7 +3,7 @@
 import json
 import re
 import runpy
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +46,11 @@ MEAN_ONLY = "baseline=[mean]"
 #: the seed of the `oscillator` benchmark, which no public file may contain
 SECRET_SEED = 8_123_456_789_012_345_678
 
-compose_benchmark = partial(compose_configuration, command="generate")
+
+@cache
+def compose_benchmark(*overrides):
+    """Return the configuration of `sysid-generate` with these overrides; it is not to be changed."""
+    return compose_configuration(*overrides, command="generate")
 
 
 def generate(folder, *overrides, trusted=(), **nodes):
@@ -54,8 +58,9 @@ def generate(folder, *overrides, trusted=(), **nodes):
 
     `nodes` replace parts of the configuration.
     """
-    composed = compose_benchmark(*SHORT_BENCHMARK, f"output={folder}", *overrides)
+    composed = compose_benchmark(*SHORT_BENCHMARK, *overrides)
     config = OmegaConf.create(OmegaConf.to_container(composed))
+    config["output"] = str(folder)
     for name, node in nodes.items():
         config[name] = node
     run(config, Path(folder).parent, trusted=trusted)
