@@ -49,7 +49,7 @@ SECRET_SEED = 8_123_456_789_012_345_678
 
 @cache
 def compose_benchmark(*overrides):
-    """Return the configuration of `sysid-generate` with these overrides; it is not to be changed."""
+    """Return the configuration of `sysid-generate`. Its callers share it and do not change it."""
     return compose_configuration(*overrides, command="generate")
 
 
