@@ -181,8 +181,29 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize("interpolation", Interpolation, ids=lambda member: member.value)
-@pytest.mark.parametrize("loop", LOOPS)
+#: every loop and every interpolation is in one of these cases; all other pairs are slow
+QUICK_PAIRS = {
+    ("open", Interpolation.held),
+    ("open", Interpolation.linear),
+    ("open", Interpolation.band_limited),
+    ("closed", Interpolation.linear),
+    ("closed, snr", Interpolation.held),
+    ("autonomous", Interpolation.band_limited),
+}
+
+
+def pairs_of_loop_and_interpolation():
+    """Yield all pairs as parameters of a test."""
+    for loop in LOOPS:
+        for interpolation in Interpolation:
+            is_quick = (loop, interpolation) in QUICK_PAIRS
+            marks = () if is_quick else pytest.mark.slow
+            yield pytest.param(
+                loop, interpolation, marks=marks, id=f"{loop}, {interpolation.value}"
+            )
+
+
+@pytest.mark.parametrize(("loop", "interpolation"), list(pairs_of_loop_and_interpolation()))
 def test_samples_and_trajectory_are_the_same_numbers(loop, interpolation):
     plant = make_plant(*LOOPS[loop], f"interpolation={interpolation.value}")
 
