@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from free_runs import EACH_KIND_OF_LAGS, FREE, SIMPLE, Given, random_signals, samples_of
+from free_runs import (
+    EACH_KIND_OF_LAGS,
+    NO_LIMITS,
+    SIMPLE,
+    StubEstimator,
+    random_signals,
+    samples_of,
+)
 from sysid import Narx
 from sysid.narx.lags import consecutive
 from sysid.simulation.segments import (
@@ -49,7 +56,7 @@ def test_folds_leave_out_every_sample_once_and_cut_through_segments():
     np.testing.assert_array_equal(np.concatenate(left_out), everything)
     for rest, out in zip(rests, left_out, strict=True):
         np.testing.assert_array_equal(np.sort(np.concatenate([rest, out])), np.sort(everything))
-    found = find_best([Trial(Given(), SIMPLE, folds)], 5, 0, FREE)
+    found = find_best([Trial(StubEstimator(), SIMPLE, folds)], 5, 0, NO_LIMITS)
     errors = [np.mean((out - rest.mean()) ** 2) for out, rest in zip(left_out, rests, strict=True)]
     np.testing.assert_allclose(found.errors, errors)
     assert found.rmse**2 == pytest.approx(np.mean(errors))
