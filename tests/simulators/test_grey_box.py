@@ -153,9 +153,7 @@ def pool_output():
 @pytest.fixture(scope="module")
 def pool_fit(pool_output):
     """Return the fit of all parameters of the pool."""
-    return fit_output_error(
-        Pool(), [(VOLTAGE, pool_output)], EVERY_PARAMETER, starts=1
-    )
+    return fit_output_error(Pool(), [(VOLTAGE, pool_output)], EVERY_PARAMETER, starts=1)
 
 
 def test_variance_of_the_output_is_that_of_drawn_parameters(pool_fit):
