@@ -42,7 +42,7 @@ def measured(shared_data):
     return np.genfromtxt(path, delimiter=",", names=True)
 
 
-# --- equations --------------------------------------------------------------------------------------
+# --- equations ------------------------------------------------------------------------------------
 
 
 def outflow(coefficient, level):
@@ -122,7 +122,7 @@ def test_levels_stay_in_the_tanks_whatever_happens(u, start, std, seed):
     assert np.all((states >= 0) & (states <= 10))
 
 
-# --- Jacobian ---------------------------------------------------------------------------------------
+# --- Jacobian -------------------------------------------------------------------------------------
 
 
 def test_jacobian_at_the_brim_is_that_from_below():
@@ -160,7 +160,7 @@ def test_jacobian_exists_at_the_overflow_while_the_tank_empties():
     assert TANKS_WITH_LOW_OVERFLOW.jacobian(x, np.array([1.0])) is not None
 
 
-# --- measured records -------------------------------------------------------------------------------
+# --- measured records -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("window", [5, 50])

@@ -34,7 +34,7 @@ def simulate_building_in_loop(plant, seed, **options):
     return collect(closed_loop(plant, PI(), ambient, seed=seed, **options), plant, seed=seed)
 
 
-# --- changes of a plant -----------------------------------------------------------------------------
+# --- changes of a plant ---------------------------------------------------------------------------
 
 # a ramp over the samples 20 to 30, of 4 s each
 RAMP = Change("lower_outflow", 0.028, start=80.0, end=120.0)
@@ -147,7 +147,7 @@ def test_changes_of_the_noise_or_the_output_are_refused(plant):
         simulate(plant, random_voltage())
 
 
-# --- sensors that fail ------------------------------------------------------------------------------
+# --- sensors that fail ----------------------------------------------------------------------------
 
 FAILING_SENSOR = OutlierNoise(
     std=0.01,

@@ -1,4 +1,4 @@
-"""Controllers and set-points: the PI law and its anti-windup, levels, comfort schedule, open loop."""
+"""Controllers and set-points: the PI law with its anti-windup, levels, comfort, open loop."""
 
 import numpy as np
 import pytest

@@ -131,7 +131,7 @@ def relative_deviation(states, exact):
     return (np.abs(states - exact).max(axis=0) / largest).max()
 
 
-# --- fields and signals -----------------------------------------------------------------------------
+# --- fields and signals ---------------------------------------------------------------------------
 
 
 @every_shipped_system
@@ -216,7 +216,7 @@ def test_signed_fields_may_be_negative(cls, name):
     assert getattr(system, name) == -1.0
 
 
-# --- limits and derivatives -------------------------------------------------------------------------
+# --- limits and derivatives -----------------------------------------------------------------------
 
 
 @every_system
@@ -280,7 +280,7 @@ def test_jacobian_is_the_derivative_of_the_drift(cls):
         check_derivative(B, lambda u, x=state: drift(x, u), u, input_scale)
 
 
-# --- simulation -------------------------------------------------------------------------------------
+# --- simulation -----------------------------------------------------------------------------------
 
 
 def convergence_errors(system, x0, u, noise, interpolation):

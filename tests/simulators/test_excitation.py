@@ -23,7 +23,7 @@ from simulators import (
     excite,
 )
 
-# --- every excitation -------------------------------------------------------------------------------
+# --- every excitation -----------------------------------------------------------------------------
 
 EXCITATION_CLASSES = concrete_classes(simulators.excitation, Excitation)
 RANDOM_EXCITATIONS = {Multisine, PRBS, APRBS, FilteredNoise}
@@ -106,9 +106,9 @@ def test_impossible_offsets_are_refused(excitation, offset):
         replace(excitation, offset=offset)
 
 
-# --- longer signals ---------------------------------------------------------------------------------
+# --- longer signals -------------------------------------------------------------------------------
 
-# Excitations whose samples do not depend on the length of the signal, with their periods in samples.
+# Excitations whose samples do not depend on the length of the signal, and their periods [samples].
 PERIODS = [
     pytest.param(PRBS(stages=9, clock=0.03), 3 * 511, id="PRBS"),
     pytest.param(APRBS(shortest_hold=0.02, longest_hold=0.31), None, id="APRBS"),
@@ -139,7 +139,7 @@ def test_signal_repeats_after_its_period(excitation, period):
         np.testing.assert_array_equal(u[period:], u[:-period])
 
 
-# --- bad settings -----------------------------------------------------------------------------------
+# --- bad settings ---------------------------------------------------------------------------------
 
 BAD_BANDS = [
     (2.0, 1.0),
@@ -248,11 +248,11 @@ def test_settings_that_do_not_fit_the_samples_are_refused(excitation, message):
         draw_signal(excitation, 100)
 
 
-# --- several inputs ---------------------------------------------------------------------------------
+# --- several inputs -------------------------------------------------------------------------------
 
 
 def test_inputs_get_their_signals_by_name():
-    """The signal of a seed must never change: stream 2 of the seed, then the letters of the name."""
+    """The signal of a seed never changes: it is stream 2 of the seed, then the letters of the name."""
     signals = excite({"b": NoExcitation(offset=1.0), "u1": FilteredNoise(std=2.0)}, 64, DT, seed=5)
     child = np.random.SeedSequence(5, spawn_key=(2, ord("u"), ord("1")))
     expected = 2.0 * np.random.default_rng(child).standard_normal(64)

@@ -9,7 +9,7 @@ import pytest
 from excitation_signals import DT, draw_signal
 from simulators import APRBS, PRBS
 
-# --- PRBS -------------------------------------------------------------------------------------------
+# --- PRBS -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stages", [2, 3, 5, 8, 13])
@@ -70,7 +70,7 @@ def test_register_of_a_prbs_starts_anywhere():
     assert min(counts.values()) > 60
 
 
-# --- APRBS ------------------------------------------------------------------------------------------
+# --- APRBS ----------------------------------------------------------------------------------------
 
 
 def levels_and_holds(u):

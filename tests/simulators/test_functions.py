@@ -35,7 +35,7 @@ def random_points(function, n, seed=0):
     return np.random.default_rng(seed).uniform(function.lower, function.upper, size=(n, 2))
 
 
-# --- definitions and minima -------------------------------------------------------------------------
+# --- definitions and minima -----------------------------------------------------------------------
 
 
 def definition(function, x1, x2):
@@ -171,7 +171,7 @@ def test_record_of_wrong_inputs_is_refused(function, x):
         function.to_dataset(x)
 
 
-# --- sampling of a box ------------------------------------------------------------------------------
+# --- sampling of a box ----------------------------------------------------------------------------
 
 RANDOM_SAMPLINGS = [Uniform(), LatinHypercube(), Sobol()]
 LOWER = [-4.0, 2.0]

@@ -40,7 +40,7 @@ def fit_tanks(system, records, free, starts=1, **options):
     return fit_output_error(system, records, free, starts=starts, **options)
 
 
-# --- several records, and the error -----------------------------------------------------------------
+# --- several records, and the error ---------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_error_is_that_of_the_simulation_after_the_window():
     np.testing.assert_array_equal(fit.values, fit_of_clean_record.values)
 
 
-# --- covariances ------------------------------------------------------------------------------------
+# --- covariances ----------------------------------------------------------------------------------
 
 
 def test_covariance_is_that_of_naive_sensitivities():
@@ -240,7 +240,7 @@ def test_parameters_in_an_unknown_unit_have_infinite_variance(low_tank_fits):
     assert free_unit[2] == pytest.approx(fixed_unit[2], rel=0.05)
 
 
-# --- inputs, starts and failures --------------------------------------------------------------------
+# --- inputs, starts and failures ------------------------------------------------------------------
 
 
 def test_inputs_are_interpolated_between_their_samples():
@@ -312,7 +312,7 @@ def test_fit_whose_starts_all_diverge_is_an_error():
         fit_output_error(building, [(u, u[:, 0])], free, starts=2)
 
 
-# --- free parameters and bad arguments --------------------------------------------------------------
+# --- free parameters and bad arguments ------------------------------------------------------------
 
 
 @given(

@@ -42,7 +42,7 @@ def assert_same(trajectory, expected):
     assert trajectory.interpolation is expected.interpolation
 
 
-# --- every row is a simulation ----------------------------------------------------------------------
+# --- every row is a simulation --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("interpolation", Interpolation)
@@ -129,7 +129,7 @@ def test_clipped_substeps_are_counted_for_each_trajectory():
     np.testing.assert_array_equal(many.to_dataset()["clipped_substeps"], [from_low, from_high])
 
 
-# --- the data set -----------------------------------------------------------------------------------
+# --- the data set ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_input_has_a_dimension_for_trajectories_only_if_it_differs(stored):
     assert with_one_input["reading"].dims == ("trajectory", "time")
 
 
-# --- failures and bad arguments ---------------------------------------------------------------------
+# --- failures and bad arguments -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -268,7 +268,7 @@ def test_arguments_that_do_not_fit_are_refused(system, options, message):
         simulate_many(system, **arguments)
 
 
-# --- cores and memory -------------------------------------------------------------------------------
+# --- cores and memory -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("setting", ["3", "0", "default", ""])

@@ -53,7 +53,7 @@ def simulate_loop(measurement, controller=None, n=400):
     return collect(samples, Building(), seed=5)
 
 
-# --- streams and process noise ----------------------------------------------------------------------
+# --- streams and process noise --------------------------------------------------------------------
 
 
 def test_streams_are_the_children_of_the_seed_in_order():
@@ -101,7 +101,7 @@ def test_process_noise_may_be_left_out():
     assert not without_noise.noise.any()
 
 
-# --- measurement noise ------------------------------------------------------------------------------
+# --- measurement noise ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("snr_db", [-3.0, 20.0, [10.0, 60.0]], ids=str)
@@ -209,7 +209,7 @@ def test_noise_for_another_number_of_outputs_is_refused(name, way):
         simulate_doubled_lag()
 
 
-# --- the data set -----------------------------------------------------------------------------------
+# --- the data set ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +269,7 @@ def test_system_of_the_package_is_stored_by_its_public_name():
     assert dataset.attrs["system"] == "simulators.Building"
 
 
-# --- collected samples ------------------------------------------------------------------------------
+# --- collected samples ----------------------------------------------------------------------------
 
 
 def first_samples(n):

@@ -51,7 +51,7 @@ def simulate_loop(n=200, *, seed=0, exogenous=None, **options):
     return collect(samples, Building(), seed=seed)
 
 
-# --- the method -------------------------------------------------------------------------------------
+# --- the method -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def test_compiled_simulation_equals_plain_python():
     np.testing.assert_allclose(run.input, inputs, rtol=1e-12, atol=1e-12)
 
 
-# --- inputs between their samples -------------------------------------------------------------------
+# --- inputs between their samples -----------------------------------------------------------------
 
 
 def trigonometric_polynomial(u, positions):
@@ -240,7 +240,7 @@ def test_closed_loop_interpolates_exogenous_inputs_and_holds_those_of_the_contro
     assert record.input[:, 1].max() > 0.005
 
 
-# --- limits and divergence --------------------------------------------------------------------------
+# --- limits and divergence ------------------------------------------------------------------------
 
 # In each of 8 substeps the level changes by 0.0625 m at a flow of 0.5 m/s.
 SLOWLY_FILLED_BASIN = Basin(substeps=8, initial_level=0.53)
@@ -314,7 +314,7 @@ def test_divergence_is_reported_with_advice():
         simulate(Building(substeps=1), u, noise=False)
 
 
-# --- open and closed loops --------------------------------------------------------------------------
+# --- open and closed loops ------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -369,7 +369,7 @@ def test_input_of_one_sample_gives_the_initial_state(kind):
     np.testing.assert_array_equal(run.state, [[2.0]])
 
 
-# --- bad arguments ----------------------------------------------------------------------------------
+# --- bad arguments --------------------------------------------------------------------------------
 
 
 @each_way_to_simulate

@@ -53,7 +53,7 @@ def test_system_without_noise_limits_and_jacobian_is_simulated():
     assert Minimal().jacobian(np.zeros(2), np.zeros(1)) is None
 
 
-# --- descriptions of fields -------------------------------------------------------------------------
+# --- descriptions of fields -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def test_every_parameter_of_a_building_has_its_unit():
     assert descriptions["zone_resistance"] == "Rz, zone to wall, K/W"
 
 
-# --- wrong classes ----------------------------------------------------------------------------------
+# --- wrong classes --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["one", "time", "not a name"])
@@ -167,7 +167,7 @@ def test_fields_that_dataclass_does_not_see_are_refused(cls, message, settings):
         cls(**settings)
 
 
-# --- wrong vectors ----------------------------------------------------------------------------------
+# --- wrong vectors --------------------------------------------------------------------------------
 
 WRONG_VECTORS = [np.array([np.nan]), [1j], "ab", [[1.0]], 1.0, None, [[1.0], [1.0, 2.0]]]
 WRONG_LIMITS = [
@@ -203,7 +203,7 @@ def test_noises_without_deviations_are_refused():
         simulate(noisy_class(), [0.0, 0.0])
 
 
-# --- whole numbers ----------------------------------------------------------------------------------
+# --- whole numbers --------------------------------------------------------------------------------
 
 WHOLE_NUMBERS = Lag(dt=1, time_constant=2, rate_noise_std=3, initial_level=1)
 
@@ -232,7 +232,7 @@ def test_many_systems_of_whole_numbers(states_of_floats):
     np.testing.assert_array_equal(many[0].state, states_of_floats)
 
 
-# --- wrong drifts -----------------------------------------------------------------------------------
+# --- wrong drifts ---------------------------------------------------------------------------------
 
 
 def reads_out_of_range(time, state, input, noise, parameters, derivative):

@@ -15,7 +15,7 @@ from simulators import (
 )
 from sysid import MaximumLikelihood, Narx
 
-# --- building ---------------------------------------------------------------------------------------
+# --- building -------------------------------------------------------------------------------------
 
 degrees = st.floats(-30, 60)
 
@@ -45,7 +45,7 @@ def test_rates_of_the_building_balance_its_heat_flows(state, ambient, flow, nois
     np.testing.assert_allclose(rates, heat / capacities + noise, rtol=1e-9, atol=1e-12)
 
 
-# --- Bouc-Wen ---------------------------------------------------------------------------------------
+# --- Bouc-Wen -------------------------------------------------------------------------------------
 
 SAMPLES_AT_15_KHZ = 20  # per sample at 750 Hz
 
@@ -105,7 +105,7 @@ def test_rates_of_bouc_wen_are_those_of_the_published_equations(state, u, w, nu)
     assert rates[2] == pytest.approx(expected, rel=1e-9, abs=1e-6)
 
 
-# --- Van der Pol ------------------------------------------------------------------------------------
+# --- Van der Pol ----------------------------------------------------------------------------------
 
 PUBLISHED_SMSE = 0.0002  # standardised mean squared error of a full Gaussian process [-]
 

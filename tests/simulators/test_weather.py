@@ -14,7 +14,7 @@ DAY = 86400.0  # s
 QUARTERS_OF_A_YEAR = 900.0 * np.arange(35041)  # s, in steps of a quarter of an hour
 HOURS_OF_A_YEAR = HOUR * np.arange(24 * 365)  # s
 
-# --- synthetic weather ------------------------------------------------------------------------------
+# --- synthetic weather ----------------------------------------------------------------------------
 
 WITHOUT_CYCLES = SyntheticWeather(annual_amplitude=0.0, daily_amplitude=0.0, mean=0.0)
 
@@ -66,7 +66,7 @@ def test_negative_times_are_refused():
         SyntheticWeather().temperature([-1.0])
 
 
-# --- measured weather -------------------------------------------------------------------------------
+# --- measured weather -----------------------------------------------------------------------------
 
 
 def test_measured_year_is_read_at_its_hours(measured_year):
@@ -201,7 +201,7 @@ def test_file_that_is_no_text_is_refused(tmp_path):
         MeasuredWeather(str(path)).temperature([0.0])
 
 
-# --- EPW files --------------------------------------------------------------------------------------
+# --- EPW files ------------------------------------------------------------------------------------
 
 EPW_LOCATION = "LOCATION,Nowhere,-,-,-,0,50.0,10.0,1.0,100.0"
 
@@ -259,7 +259,7 @@ def test_short_row_of_an_epw_file_is_refused(tmp_path):
         EpwWeather(str(path)).temperature([0.0])
 
 
-# --- hostile files ----------------------------------------------------------------------------------
+# --- hostile files --------------------------------------------------------------------------------
 
 EPW_HEADER = b"LOCATION,Nowhere\n" * 8
 TOO_MANY_ROWS = b"1999,1,1,1,60,?9,5\n" * 10001
@@ -355,7 +355,7 @@ def test_hostile_files_end_in_one_short_line(
     assert "\n" not in text
 
 
-# --- files that are not there -----------------------------------------------------------------------
+# --- files that are not there ---------------------------------------------------------------------
 
 both_classes = pytest.mark.parametrize("weather_class", [MeasuredWeather, EpwWeather])
 

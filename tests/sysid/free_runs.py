@@ -39,7 +39,7 @@ EACH_KIND_OF_LAGS = pytest.mark.parametrize("narx", LAGS.values(), ids=LAGS)
 SIMPLE = Narx({"y": 1}, {"u": 1})
 
 
-# --- records and their samples ----------------------------------------------------------------------
+# --- records and their samples --------------------------------------------------------------------
 
 
 def random_signals(narx, n=40, seed=0):
@@ -89,7 +89,7 @@ def sine_input(n, *, mean=0.0, seed=0):
     return mean + np.sin(0.7 * np.arange(n) + phase)
 
 
-# --- candidates and naive free runs -----------------------------------------------------------------
+# --- candidates and naive free runs ---------------------------------------------------------------
 
 
 def random_candidate(
@@ -173,7 +173,7 @@ def growing_candidate(factor, *, lag=1, predict="value"):
     return candidate, [segment_of(narx, short), segment_of(narx, long)]
 
 
-# --- estimators -------------------------------------------------------------------------------------
+# --- estimators -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

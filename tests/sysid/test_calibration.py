@@ -22,7 +22,7 @@ from sysid.simulation_error.candidate import FitResult
 
 FIRST_ORDER = Narx({"y": 1}, {"u": 1}, predict="value")
 
-# --- saturation -------------------------------------------------------------------------------------
+# --- saturation -----------------------------------------------------------------------------------
 
 ONE_RUN_AT_1 = [0.1, 0.3, 0.2, 1.0, 1.0, 1.0, 0.4, 0.6]
 ONE_RUN_AT_MINUS_1 = [-value for value in ONE_RUN_AT_1]
@@ -76,7 +76,7 @@ def test_repeated_extreme_is_a_limit(outputs, limits, counts):
     assert find_saturation(segments) == (limits, counts)
 
 
-# --- bands ------------------------------------------------------------------------------------------
+# --- bands ----------------------------------------------------------------------------------------
 
 N_NAIVE_DRAWS = 200
 
@@ -154,7 +154,7 @@ def test_band_covers_95_percent_of_the_held_out_samples(scale, factor_too_small)
     assert coverage(share / factor_too_small) < 0.75
 
 
-# --- noise ------------------------------------------------------------------------------------------
+# --- noise ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

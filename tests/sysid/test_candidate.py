@@ -17,7 +17,7 @@ from sysid.simulation_error.candidate import (
 
 FIRST_ORDER = Narx({"y": 1}, {"u": 1}, predict="value")
 
-# --- free runs that run away ------------------------------------------------------------------------
+# --- free runs that run away ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_free_run_is_nan_from_where_it_leaves_its_bounds():
     assert squared_error(doubling, [segment]) == np.inf
 
 
-# --- the online GP ----------------------------------------------------------------------------------
+# --- the online GP --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("noise_variance", [1e-4, 0.1, 10.0])
@@ -102,7 +102,7 @@ def test_online_gp_of_a_start_is_the_same_function(noise_variance):
     assert start.limits == (-1.0, 2.0)
 
 
-# --- pivoted Cholesky -------------------------------------------------------------------------------
+# --- pivoted Cholesky -----------------------------------------------------------------------------
 
 N_PIVOTS = 6
 PIVOT_KERNEL = SquaredExponential(1.7, [1.0, 2.0])

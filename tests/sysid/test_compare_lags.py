@@ -1,4 +1,4 @@
-"""Comparison of lags by the held-out error of simulations: `FreeRun.compare_lags`, `choose_lags`."""
+"""Comparison of lags by the held-out error of simulations, and the choice of lags by it."""
 
 from dataclasses import dataclass, replace
 
@@ -27,7 +27,7 @@ def no_linear_models(monkeypatch):
     monkeypatch.setattr(training_module, "LINEAR_MODELS", ())
 
 
-# --- all samples have all lags ----------------------------------------------------------------------
+# --- all samples have all lags --------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_samples_that_no_estimator_serves_are_refused():
         training.compare_lags([samples], [""], budget=10, seed=0)
 
 
-# --- quick and full comparison ----------------------------------------------------------------------
+# --- quick and full comparison --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def test_table_of_lags_marks_quick_and_chosen_rows(choice_of_one_finalist):
     assert are_chosen == are_full
 
 
-# --- long records -----------------------------------------------------------------------------------
+# --- long records ---------------------------------------------------------------------------------
 
 
 def test_lags_of_long_records_are_compared_on_pieces_of_them(monkeypatch):

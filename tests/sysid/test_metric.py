@@ -9,7 +9,7 @@ from free_runs import EACH_KIND_OF_LAGS, linear_candidate, naive_free_run, segme
 from sysid import LinearMean, Narx
 from sysid.simulation_error.metric import gradient_metric, state_metric, whitening
 
-# --- the metric of the gradient ---------------------------------------------------------------------
+# --- the metric of the gradient -------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_collinear_regressors_are_whitened_in_fewer_dimensions(regressors_and_gr
     np.testing.assert_allclose(np.cov(whitened.T), np.eye(2), atol=1e-9)
 
 
-# --- the state of a linear model --------------------------------------------------------------------
+# --- the state of a linear model ------------------------------------------------------------------
 
 
 def future_responses(linear, n_ahead):

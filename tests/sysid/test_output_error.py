@@ -64,7 +64,7 @@ def naive_jacobian(candidate, signals, first, last):
     return central_differences(run, parameters_of(candidate))
 
 
-# --- sensitivities ----------------------------------------------------------------------------------
+# --- sensitivities --------------------------------------------------------------------------------
 
 N_SAMPLES = 40
 
@@ -153,7 +153,7 @@ def test_normal_equations_equal_those_of_differences(moves):
     assert squared_error(candidate, windows) == pytest.approx(mean_square, rel=1e-7)
 
 
-# --- minimisation -----------------------------------------------------------------------------------
+# --- minimisation ---------------------------------------------------------------------------------
 
 
 def bounded_rosenbrock(x):
@@ -225,7 +225,7 @@ def test_start_where_the_sensitivities_overflow_has_an_infinite_cost():
     assert cost == np.inf
 
 
-# --- linear models ----------------------------------------------------------------------------------
+# --- linear models --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_poles_of_an_unstable_start_are_moved_inwards(factor, lag, predict, expe
     assert np.isfinite(squared_error(fitted, segments))
 
 
-# --- variance of the function -----------------------------------------------------------------------
+# --- variance of the function ---------------------------------------------------------------------
 
 
 def test_latent_variance_is_that_of_laplace():

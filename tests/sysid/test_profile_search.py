@@ -28,7 +28,7 @@ from sysid.simulation_error.profile_search import (
     optimise,
 )
 
-# --- the regression ---------------------------------------------------------------------------------
+# --- the regression -------------------------------------------------------------------------------
 
 
 def naive_weights(phi, t, noise_variance):
@@ -114,7 +114,7 @@ def test_saturated_targets_change_the_weights():
     assert not np.allclose(saturated, exact, rtol=1e-3)
 
 
-# --- the simplex and the profile --------------------------------------------------------------------
+# --- the simplex and the profile ------------------------------------------------------------------
 
 
 def test_search_finds_a_minimum_and_keeps_to_its_evaluations():
@@ -163,7 +163,7 @@ def test_length_scales_follow_a_profile_over_the_lag():
     np.testing.assert_array_equal(far_outside.lengths, at_the_bound.lengths)
 
 
-# --- the objective ----------------------------------------------------------------------------------
+# --- the objective --------------------------------------------------------------------------------
 
 
 def profile_problem(narx, signals, limits=NO_LIMITS, kernel=None, **settings):
@@ -247,7 +247,7 @@ def test_lags_of_a_signal_share_a_scale_and_saturated_samples_are_bounds():
     np.testing.assert_array_equal(problem.low, changes / np.std(changes))
 
 
-# --- integrators ------------------------------------------------------------------------------------
+# --- integrators ----------------------------------------------------------------------------------
 
 
 def difference_search():
@@ -321,7 +321,7 @@ def test_differences_of_a_single_lag_are_refused(integrator_record):
         difference_search().fit([segment], SIMPLE, 10, 0, NO_LIMITS)
 
 
-# --- other refusals ---------------------------------------------------------------------------------
+# --- other refusals -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def held_out_rmses(stages):
     return {stage["stage"]: stage["held rmse"] for stage in stages}
 
 
-# --- windows ----------------------------------------------------------------------------------------
+# --- windows --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_windows_score_every_sample_once_but_the_transients_of_the_segments(
         assert newest_lag[0] == part.past[-1]
 
 
-# --- the result -------------------------------------------------------------------------------------
+# --- the result -----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_limits_are_those_of_the_free_run():
     assert (simulated.min(), simulated.max()) == (-0.5, 0.8)
 
 
-# --- stages -----------------------------------------------------------------------------------------
+# --- stages ---------------------------------------------------------------------------------------
 
 
 def test_best_of_the_plain_starts_goes_on():
@@ -270,7 +270,7 @@ def test_weights_that_never_beat_the_linear_model_are_left_out():
     assert len(fit.candidate.weights) == 10
 
 
-# --- refusals ---------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def trials_by_route(start):
     return {trial["route"]: trial for trial in start.report["tried"]}
 
 
-# --- the choice of the estimator --------------------------------------------------------------------
+# --- the choice of the estimator ------------------------------------------------------------------
 
 
 def test_training_follows_its_seed(no_linear_models):
@@ -268,7 +268,7 @@ def test_regression_beyond_double_precision_is_a_refusal(no_linear_models, monke
     assert refusal.startswith("ProfileSearch: double precision does not suffice")
 
 
-# --- bands and limits -------------------------------------------------------------------------------
+# --- bands and limits -----------------------------------------------------------------------------
 
 
 class BandMeasurement(NamedTuple):
@@ -352,7 +352,7 @@ def test_known_limits_are_kept(saturated_record):
     assert prepare(QUICK_TRAINING, samples, known).limits == (-2.0, 5.0)
 
 
-# --- refusals ---------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
