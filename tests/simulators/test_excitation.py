@@ -252,7 +252,10 @@ def test_settings_that_do_not_fit_the_samples_are_refused(excitation, message):
 
 
 def test_inputs_get_their_signals_by_name():
-    """The signal of a seed never changes: it is stream 2 of the seed, then the letters of the name."""
+    """The signal of a seed must never change.
+
+    It is drawn from stream 2 of the seed, spawned further by the letters of the name.
+    """
     signals = excite({"b": NoExcitation(offset=1.0), "u1": FilteredNoise(std=2.0)}, 64, DT, seed=5)
     child = np.random.SeedSequence(5, spawn_key=(2, ord("u"), ord("1")))
     expected = 2.0 * np.random.default_rng(child).standard_normal(64)

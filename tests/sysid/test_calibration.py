@@ -78,7 +78,7 @@ def test_repeated_extreme_is_a_limit(outputs, limits, counts):
 
 # --- bands ----------------------------------------------------------------------------------------
 
-N_NAIVE_DRAWS = 200
+N_NAIVE_DRAWS = 100
 
 
 def slow_segment(scale):

@@ -163,7 +163,7 @@ def test_number_of_processes_changes_no_bit_of_the_result(monkeypatch):
         QUICK_SEARCH,
         OutputErrorRefinement(search_points=20, stages=2, iterations=3),
     ]
-    training = FreeRun(routes=routes, folds=4)
+    training = FreeRun(routes=routes, folds=3)
     monkeypatch.setenv("PYTHON_CPU_COUNT", "1")
     with_one = prepare(training, samples)
     monkeypatch.setenv("PYTHON_CPU_COUNT", "3")
