@@ -45,7 +45,7 @@ def delayed_comparison():
     samples = []
     for n_input_lags in (1, 3, 5, 8):
         samples.append(samples_of(Narx({"y": 1}, {"u": n_input_lags}), whole, beginning))
-    training = FreeRun(routes=[replace(QUICK_SEARCH, evaluations=40)], folds=2)
+    training = FreeRun(routes=[replace(QUICK_SEARCH, evaluations=16)], folds=2)
     labels = ["one", "three", "five", "eight"]
     return training.compare_lags(samples, labels, budget=10, seed=0)
 
@@ -84,7 +84,7 @@ def test_error_of_lags_is_that_of_the_held_out_folds(delayed_comparison):
 
 
 def test_samples_that_no_estimator_serves_are_refused():
-    training = FreeRun(routes=[replace(QUICK_SEARCH, evaluations=40)], folds=2)
+    training = FreeRun(routes=[replace(QUICK_SEARCH, evaluations=16)], folds=2)
     samples = samples_of(SIMPLE, constant_record())
     message = "no estimator of routes serves these samples with any lags"
     with pytest.raises(ValueError, match=message):
