@@ -1,7 +1,7 @@
 """System identification with budgeted online Gaussian processes.
 
-The public names stand in `__init__.pyi`; each is imported when it is first used, so that importing
-the package compiles nothing.
+`__init__.pyi` lists the public names. Each is imported when it is first used, so that importing the
+package compiles nothing.
 """
 
 import lazy_loader

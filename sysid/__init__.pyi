@@ -1,14 +1,10 @@
-# The public names of `sysid`, and the files they live in: `__init__.py` imports each when it is
-# first used.
+# The public names of `sysid` and the files that define them. `__init__.py` imports each name when
+# it is first used.
 
 from .data.csv import CsvFiles as CsvFiles
 from .data.nonlinear_benchmarks import NonlinearBenchmark as NonlinearBenchmark
-from .data.nonlinear_benchmarks import (
-    from_nonlinear_benchmarks as from_nonlinear_benchmarks,
-)
-from .data.nonlinear_benchmarks import (
-    to_nonlinear_benchmarks as to_nonlinear_benchmarks,
-)
+from .data.nonlinear_benchmarks import from_nonlinear_benchmarks as from_nonlinear_benchmarks
+from .data.nonlinear_benchmarks import to_nonlinear_benchmarks as to_nonlinear_benchmarks
 from .data.published import BostonData as BostonData
 from .data.published import BoucWenData as BoucWenData
 from .data.published import CascadedTanksData as CascadedTanksData
@@ -102,9 +98,7 @@ from .simulation.forecast import free_run as free_run
 from .simulation.propagation.gaussian import MomentMatching as MomentMatching
 from .simulation.propagation.gaussian import Taylor as Taylor
 from .simulation.propagation.monte_carlo import MonteCarlo as MonteCarlo
-from .simulation.propagation.monte_carlo import (
-    SequentialConditioning as SequentialConditioning,
-)
+from .simulation.propagation.monte_carlo import SequentialConditioning as SequentialConditioning
 from .simulation.propagation.pathwise import Pathwise as Pathwise
 from .simulation.propagation.propagation import AboutPath as AboutPath
 from .simulation.propagation.propagation import MeanOnly as MeanOnly

@@ -1,7 +1,7 @@
-"""Checks at the boundary.
+"""Checks of what a caller passes in.
 
-Arrays that come in are finite, float64, contiguous and of the right shape; counts are whole
-numbers, names are members of their enumeration.
+Arrays must be finite and of the right shape, and become contiguous float64. Counts must be whole
+numbers. Names must be members of their enumeration.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,43 +20,53 @@ Choice = TypeVar("Choice", bound=Enum)
 
 
 class NotPositiveDefiniteError(UserError, np.linalg.LinAlgError):
-    """A covariance has no factor in double precision: the message says which, and what to raise."""
+    """A covariance matrix has no Cholesky factor in double precision.
+
+    The message states which matrix, and which setting to raise.
+    """
 
 
-LARGEST = 1e100  # squares of larger numbers overflow in what follows; no measurement is as large
+#: Values beyond this are refused: their squares would overflow, and no measurement is as large.
+MAX_MAGNITUDE = 1e100
 
 
 def _floats(values: ArrayLike, name: str) -> np.ndarray:
+    """Return the values as a contiguous, writeable float64 array.
+
+    Compiled functions would be compiled once more for arrays that cannot be written to.
+    """
     if np.ma.is_masked(values):
         raise UserError(f"{name}: some entries are masked; fill them, or leave their samples out")
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise UserTypeError(f"{name}: expected real numbers, got dtype {array.dtype}")
-    return np.require(
-        array, np.float64, ["C", "W"]
-    )  # for arrays that may not be written all would be compiled again
+    return np.require(array, np.float64, ["C", "W"])
 
 
 def _check_finite(array: np.ndarray, name: str) -> None:
-    bad = ~(np.abs(array) < LARGEST)
-    if bad.any():
-        first = tuple(int(i) for i in np.argwhere(bad)[0])
+    """Raise UserError if a value is not finite or beyond `MAX_MAGNITUDE`."""
+    is_bad = ~(np.abs(array) < MAX_MAGNITUDE)
+    if is_bad.any():
+        first = tuple(int(i) for i in np.argwhere(is_bad)[0])
+        index = first[0] if len(first) == 1 else first
+        n_bad = int(is_bad.sum())
         raise UserError(
-            f"{name}: {int(bad.sum())} of {array.size} values are not finite (or beyond {LARGEST:g}), "
-            f"the first is {array[first]} at index {first[0] if len(first) == 1 else first}; "
+            f"{name}: {n_bad} of {array.size} values are not finite (or beyond {MAX_MAGNITUDE:g}), "
+            f"the first is {array[first]} at index {index}; "
             "remove these samples (a run can skip them: on_missing=skip)"
         )
 
 
 def matrix(values: ArrayLike, n_columns: int, name: str) -> np.ndarray:
-    """Finite float64 matrix (n, n_columns), C-contiguous.
+    """Return the values as a finite, C-contiguous float64 matrix (n, n_columns).
 
     >>> matrix([[1, 2]], 2, "inputs")
     array([[1., 2.]])
     """
     array = _floats(values, name)
     if array.ndim != 2 or array.shape[1] != n_columns:
-        hint = "; write x[None, :] for a single point" if array.shape == (n_columns,) else ""
+        is_single_point = array.shape == (n_columns,)
+        hint = "; write x[None, :] for a single point" if is_single_point else ""
         raise UserError(
             f"{name}: expected shape (n, {n_columns}), one row per sample, got {array.shape}{hint}"
         )
@@ -65,17 +75,17 @@ def matrix(values: ArrayLike, n_columns: int, name: str) -> np.ndarray:
 
 
 def vector(values: ArrayLike, size: int | None, name: str, *, finite: bool = True) -> np.ndarray:
-    """Float64 vector (size,), C-contiguous; any length if size is None. It is finite unless that is
-    not asked for.
+    """Return the values as a C-contiguous float64 vector (size,); size None: of any length.
+
+    Unless `finite` is False, the values must be finite.
 
     >>> vector([1, 2], 2, "targets")
     array([1., 2.])
     """
     array = _floats(values, name)
     if array.ndim != 1 or (size is not None and array.size != size):
-        raise UserError(
-            f"{name}: expected shape ({'n' if size is None else size},), got {array.shape}"
-        )
+        expected = "n" if size is None else size
+        raise UserError(f"{name}: expected shape ({expected},), got {array.shape}")
     if finite:
         _check_finite(array, name)
     return array
@@ -84,41 +94,40 @@ def vector(values: ArrayLike, size: int | None, name: str, *, finite: bool = Tru
 def rows(
     inputs: ArrayLike, targets: ArrayLike, n_columns: int, name: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Float64 inputs (n, n_columns) and targets (n,), C-contiguous; that they are finite is checked
-    by who learns.
+    """Return inputs (n, n_columns) and targets (n,) as C-contiguous float64 arrays.
 
-    What fits already is passed on: a closed loop asks for one row at a time, where each call
-    counts.
+    Arrays that fit already are returned without a check of their values, because a closed loop
+    passes one row at a time, where each call counts. The caller checks that they are finite.
     """
     x = np.asanyarray(inputs)
     y = np.asanyarray(targets)
-    is_plain = (
+    is_contiguous_float = (
         type(x) is type(y) is np.ndarray
         and x.dtype == y.dtype == np.float64
         and x.flags.carray
         and y.flags.carray
     )
-    if is_plain and x.ndim == 2 and x.shape == (*y.shape, n_columns):
+    if is_contiguous_float and x.ndim == 2 and x.shape == (*y.shape, n_columns):
         return x, y
     x = matrix(inputs, n_columns, name)
-    return x, vector(targets, len(x), "targets")
+    y = vector(targets, len(x), "targets")
+    return x, y
 
 
 def check_whole(value: Any, least: int, name: str, *, below: float = 2**63) -> None:
-    """Raise ValueError, naming the setting, unless a value is an integer from `least` to less than
-    `below`.
+    """Raise UserError unless a value is an integer with ``least <= value < below``.
+
+    `name` is the name of the setting in the message.
     """
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, Integral)
-        or not least <= int(value) < below
-    ):
+    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_integer or not least <= int(value) < below:
         raise UserError(f"{name} must be a whole number of at least {least}, got {value!r}")
 
 
 def listed(values: Any, setting: str, kind: str) -> tuple[Any, ...]:
-    """Items of a list of things of this kind; `UserTypeError`, naming the setting, for anything
-    else, as for a text.
+    """Return the items of a list; raise UserTypeError for anything else, such as a text.
+
+    `setting` and `kind`, what the items are, stand in the message.
 
     >>> listed([1, 2], "FreeRun: blocks", "numbers")
     (1, 2)
@@ -130,7 +139,7 @@ def listed(values: Any, setting: str, kind: str) -> tuple[Any, ...]:
 
 
 def listed_numbers(values: Any, setting: str) -> tuple[float, ...]:
-    """Real numbers of a list; `UserError`, naming the setting, if an item is anything else.
+    """Return the numbers of a list as floats; raise UserError if an item is no number.
 
     >>> listed_numbers([1, 2], "OutputErrorRefinement: powers")
     (1.0, 2.0)
@@ -143,17 +152,18 @@ def listed_numbers(values: Any, setting: str) -> tuple[float, ...]:
 
 
 def check_counts(settings: object, **least: int) -> None:
-    """`check_whole` for settings of an object, which the error names with their class.
+    """Raise UserError unless each named setting of an object is an integer of at least its minimum.
 
     >>> from types import SimpleNamespace
     >>> check_counts(SimpleNamespace(points=3), points=1)
     """
+    class_name = type(settings).__name__
     for name, lowest in least.items():
-        check_whole(getattr(settings, name), lowest, f"{type(settings).__name__}: {name}")
+        check_whole(getattr(settings, name), lowest, f"{class_name}: {name}")
 
 
 def member(kind: type[Choice], value: Choice | str, setting: str, *, quoted: bool = True) -> Choice:
-    """Return the member of an enumeration with this value.
+    """Return the member of an enumeration that has this value.
 
     Parameters
     ----------
@@ -162,14 +172,14 @@ def member(kind: type[Choice], value: Choice | str, setting: str, *, quoted: boo
     value : Enum or str
         Value of a member, or the member itself.
     setting : str
-        Name of the setting, for the error.
+        Name of the setting in the message.
     quoted : bool, optional
-        Whether the error lists the values in brackets and quotes.
+        Whether the message lists the values in brackets and quotes.
 
     Raises
     ------
     ValueError
-        If there is no such member; the error names the setting and all values.
+        There is no such member; the message lists all values.
 
     Examples
     --------
@@ -179,6 +189,6 @@ def member(kind: type[Choice], value: Choice | str, setting: str, *, quoted: boo
     try:
         return kind(value)
     except ValueError:
-        values = [one.value for one in kind]
-        listed = values if quoted else ", ".join(values)
-        raise UserError(f"{setting} must be one of {listed}, got {value!r}") from None
+        values = [choice.value for choice in kind]
+        expected = values if quoted else ", ".join(values)
+        raise UserError(f"{setting} must be one of {expected}, got {value!r}") from None

@@ -1,5 +1,6 @@
-"""Work that other processes do beside this one, each in a copy of it (fork), so that threads need
-not share Python.
+"""Work in parallel processes.
+
+Each process is a copy of this one (fork). Unlike threads, processes do not share the interpreter.
 """
 
 from __future__ import annotations
@@ -15,25 +16,31 @@ from typing import Generic, NoReturn, TypeVar
 
 from threadpoolctl import threadpool_limits
 
-PATIENCE = 60.0  # s that another process may take longer than this one for a share of the same size
-MOST = 16  # processes: more find little to do, and need memory
+#: how much longer [s] another process may take than this one for an equal share of the work
+SHARE_TIMEOUT = 60.0
 
-T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., object])
+#: largest number of processes: more would have little to do and need memory
+MAX_PROCESSES = 16
+
+Result = TypeVar("Result")
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def one_blas_thread(function: F) -> F:
-    """Let a function use one thread of BLAS: many small products wait for each other's, many times
-    as long.
+def one_blas_thread(function: Function) -> Function:
+    """Make a function use one thread of BLAS.
 
-    Commands do so from their start. With another number of threads the last digits differ.
+    Small matrix products take many times longer when the threads of several processes wait for each
+    other. Commands use one thread from their start. With another number of threads the last digits
+    of the results differ.
     """
     return threadpool_limits.wrap(limits=1, user_api="blas")(function)
 
 
 def n_cores() -> int:
-    """Cores that this process may use: those it is bound to, or fewer by the variable
-    ``PYTHON_CPU_COUNT``.
+    """Return the number of cores that this process may use.
+
+    These are the cores that it is bound to, unless the environment variable ``PYTHON_CPU_COUNT``
+    gives a number.
     """
     given = os.environ.get("PYTHON_CPU_COUNT", "")
     if given.isdigit():
@@ -44,59 +51,63 @@ def n_cores() -> int:
 
 
 def n_processes() -> int:
-    """Count the processes that share the work, this one among them.
+    """Return the number of processes that share the work, including this one.
 
-    One that does a share for another works alone.
+    It is 1 in a process that was started to do a share, and on systems other than Linux.
     """
-    return min(n_cores(), MOST) if _is_linux() and multiprocessing.parent_process() is None else 1
+    is_child = multiprocessing.parent_process() is not None
+    if is_child or not _is_linux():
+        return 1
+    return min(n_cores(), MAX_PROCESSES)
 
 
-class Beside(Generic[T]):
-    """Work that begins in a process of its own, a copy of this one, which never sees Ctrl-C.
+class Beside(Generic[Result]):
+    """Work that runs in a process of its own, a copy of this one, which ignores Ctrl-C.
 
-    With one core, or where processes cannot be copied, nothing begins before the result is asked
-    for.
+    With one core, or where processes cannot be copied, the work is done in this process when the
+    result is requested.
 
     Parameters
     ----------
     work : callable
-        Its result is sent to this process; what else it changes in memory is lost.
+        Its return value is sent to this process. Other changes that it makes in memory are lost.
     """
 
-    def __init__(self, work: Callable[[], T]) -> None:
+    def __init__(self, work: Callable[[], Result]) -> None:
         self._work = work
-        self._answer: Connection | None = None
+        self._receiver: Connection | None = None
         if n_processes() < 2:
             return
         fork = multiprocessing.get_context("fork")
-        answer, sender = fork.Pipe(duplex=False)
+        receiver, sender = fork.Pipe(duplex=False)
         self._process = fork.Process(target=_send, args=(work, sender), daemon=True)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", DeprecationWarning
-                )  # Python 3.12: threads, as of BLAS, are not copied
+                # Python 3.12 warns that threads, such as those of BLAS, are not copied
+                warnings.simplefilter("ignore", DeprecationWarning)
                 self._process.start()
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
         sender.close()
-        self._answer = answer
+        self._receiver = receiver
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing to wait for."""
-        return self._answer is None or self._answer.poll()
+        """Whether `result` need not wait for another process."""
+        return self._receiver is None or self._receiver.poll()
 
-    def result(self, patience: float | None = None) -> T:
+    def result(self, timeout: float | None = None) -> Result:
         """Return the result of the work.
 
-        It is done here if the process could not, or needs more seconds than `patience`.
+        The work is done in this process if the other one failed or needs more than `timeout`
+        seconds from now; None: there is no limit.
         """
         try:
-            if self._answer is not None and self._answer.poll(patience):
-                return self._answer.recv()
-        # it failed, was killed, or has a result that cannot be sent: here the reason is seen
+            if self._receiver is not None and self._receiver.poll(timeout):
+                return self._receiver.recv()
+        # The other process failed or was killed, or its result cannot be sent. Doing the work here
+        # shows the reason.
         except Exception:
             pass
         finally:
@@ -104,28 +115,31 @@ class Beside(Generic[T]):
         return self._work()
 
     def drop(self) -> None:
-        """End the process if it is still at work."""
-        if self._answer is not None:
-            self._answer.close()
+        """End the process if it is still running."""
+        if self._receiver is not None:
+            self._receiver.close()
             self._process.kill()
             self._process.join()
-            self._answer = None
+            self._receiver = None
 
 
-def wait_for_any(several: Iterable[Beside[T]]) -> None:
-    """Wait until one of them is over; all of them must be at work in other processes."""
-    wait([one._answer for one in several if one._answer is not None])
+def wait_for_any(running: Iterable[Beside[Result]]) -> None:
+    """Wait until one of several works is over; all must be running in other processes."""
+    wait([work._receiver for work in running if work._receiver is not None])
 
 
-def together(works: Sequence[Callable[[], T]]) -> list[T]:
-    """Results of several works, in their order, each of a process of its own; one for each core at
-    a time.
+def together(works: Sequence[Callable[[], Result]]) -> list[Result]:
+    """Do several works, each in a process of its own, and return their results in order.
+
+    At most `n_processes` of them run at the same time.
     """
-    begun: list[Beside[T]] = []
+    begun: list[Beside[Result]] = []
     try:
         for work in works:
-            while len(running := [one for one in begun if not one.is_over]) >= n_processes():
+            running = [one for one in begun if not one.is_over]
+            while len(running) >= n_processes():
                 wait_for_any(running)
+                running = [one for one in begun if not one.is_over]
             begun.append(Beside(work))
         return [one.result() for one in begun]
     finally:
@@ -133,10 +147,11 @@ def together(works: Sequence[Callable[[], T]]) -> list[T]:
             one.drop()
 
 
-def _send(work: Callable[[], T], sender: Connection) -> NoReturn:
+def _send(work: Callable[[], Result], sender: Connection) -> NoReturn:
+    """Do the work, send its result, and end this process."""
     try:
         sender.send(work())
-    except BaseException:  # nothing is sent: the other process does the work, and sees why
+    except BaseException:  # nothing is sent: the other process does the work and sees the reason
         os._exit(1)
     os._exit(0)
 

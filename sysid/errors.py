@@ -1,14 +1,14 @@
-"""Mistakes of the user, apart from faults of the toolbox."""
+"""Errors that the user made, as opposed to faults of the toolbox."""
 
 
 class UserError(ValueError):
-    """The user gave something that cannot be meant: the message says what was expected, what came,
-    what to do.
+    """The user gave a value that cannot be used.
 
-    Every other ``ValueError`` is a fault of the code that raised it. Commands tell a `UserError` in
-    one line, and show the traceback of a fault.
+    The message states what was expected, what was given, and what to do. Every other ``ValueError``
+    is a fault of the code that raised it. Commands print a `UserError` as one line, and a fault
+    with its traceback.
     """
 
 
 class UserTypeError(TypeError):
-    """As `UserError`, where an object of another type was expected."""
+    """The user gave an object of the wrong type; otherwise as `UserError`."""

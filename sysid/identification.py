@@ -1,8 +1,7 @@
-"""An identification: its settings, the initial samples, their training, then learning sample by
-sample.
+"""The identification of a model: settings, initial samples, training, learning sample by sample.
 
-`Identification` is what a caller holds. It begins with a `Collector`, which gathers the initial
-samples; the training makes a model of them, and from then on a `Learner` predicts and learns.
+Callers use `Identification`. It begins with a `Collector`, which gathers the initial samples. The
+training makes a model from them, and from then on a `Learner` predicts and learns each sample.
 """
 
 from __future__ import annotations
@@ -43,123 +42,149 @@ from sysid.gp.training import (
     Training,
 )
 from sysid.initial_training import Trained, train
-from sysid.model.model import NO_LIMITS, Model
+from sysid.model.model import NO_OUTPUT_LIMITS, Model
 from sysid.narx.lags import Narx, consecutive
 from sysid.outliers import OutlierHandling, reach_of
 from sysid.simulation.bands import MIN_ROWS_FOR_BANDS, measure_bands_by_folds
 
-# rows that are handed to the online GP at once, which starts anew after each outlier
+#: largest number of rows passed to the online GP in one call, which returns at the first outlier
 MAX_PIECE_ROWS = 1000
 
-#: settings that the online GP takes as they are
-PASSED_ON = ("budget", "insertion", "acceptance", "reduction", "scale", "forgetting")
+#: names of the settings that are passed to the online GP unchanged
+ONLINE_GP_SETTINGS = (
+    "budget",
+    "insertion",
+    "acceptance",
+    "reduction",
+    "scale",
+    "forgetting",
+)
 
 
 @dataclass(frozen=True)
 class Settings:
     """How to learn from a stream; the defaults are those of `sysid-identify`."""
 
+    #: how the initial samples give hyper-parameters, and whether these are re-estimated
     training: Training = field(default_factory=Adaptive)
-    mean: MeanFunction = field(default_factory=AutomaticMean)  # fitted if the training standardises
+    #: mean function; fitted if the training standardises
+    mean: MeanFunction = field(default_factory=AutomaticMean)
+    #: which samples become candidates for stored points
     insertion: Insertion = field(default_factory=Always)
+    #: which candidates replace a stored point once the budget is reached
     acceptance: Acceptance = field(default_factory=lambda: ExceedsMinimum(MeanRelevance()))
+    #: criterion that chooses the stored point to remove
     reduction: Criterion = field(default_factory=MeanRelevance)
+    #: what is learned: the stored points alone, or every sample
     learning: Learning | str = Learning.every_sample
-    scale: bool = True  # whether all variances follow the errors, if every sample is learned
+    #: whether all variances are rescaled to match the errors, if every sample is learned
+    scale: bool = True
     #: memory in samples, for a plant that changes; None or "none": nothing is forgotten
     forgetting: float | str | None = None
-    gate: float | str | None = (
-        4.0  # largest standardised error of a sample that is learned, if the target has lags
-    )
-    selection: Selection = field(
-        default_factory=Backward
-    )  # of the initial samples, if they exceed the budget
-    budget: int = 100  # points
-    seed: int = 0  # of the training's random starts
+    #: largest standardised error of a sample that is learned, if the target has lags
+    gate: float | str | None = 4.0
+    #: how stored points are selected from the initial samples, if these exceed the budget
+    selection: Selection = field(default_factory=Backward)
+    budget: int = 100  # largest number of stored points
+    seed: int = 0  # seed of the training's random starts
 
     def __post_init__(self) -> None:
         check_whole(self.budget, 2, "Settings: budget")
         if "mean" in self.training.replaces and self.mean != AutomaticMean():
             raise UserError(
-                f"Settings: expected no mean, as this training brings its own, got {self.mean}; leave it out, or take "
-                "another training"
+                f"Settings: expected no mean, as this training brings its own, got {self.mean}; "
+                "leave it out, or choose another training"
             )
-        object.__setattr__(self, "learning", member(Learning, self.learning, "Settings: learning"))
-        for name, least in (("forgetting", 2.0), ("gate", 1.0)):
-            object.__setattr__(
-                self, name, at_least(least, getattr(self, name), f"Settings: {name}")
-            )
+        learning = member(Learning, self.learning, "Settings: learning")
+        forgetting = at_least(2.0, self.forgetting, "Settings: forgetting")
+        gate = at_least(1.0, self.gate, "Settings: gate")
+        object.__setattr__(self, "learning", learning)
+        object.__setattr__(self, "forgetting", forgetting)
+        object.__setattr__(self, "gate", gate)
 
 
 class Collector:
-    """The identification before it has a model: gathers the initial samples.
+    """The first phase of an identification, which gathers the initial samples.
+
+    Parameters
+    ----------
+    narx : Narx
+    n_initial : int or None
+        Number of samples that the training needs; None: all samples of the stream.
 
     Attributes
     ----------
     n_collected : int
-        Samples so far.
+        Number of samples collected so far.
     """
 
     def __init__(self, narx: Narx, n_initial: int | None) -> None:
         self.n_collected = 0
         self._narx = narx
-        self._n_initial = n_initial  # samples that train; None: all that there are
+        self._n_initial = n_initial
         self._blocks: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     @property
     def is_complete(self) -> bool:
-        """Whether there are as many samples as the training wants."""
+        """Whether as many samples are collected as the training needs."""
         return self._n_initial is not None and self.n_collected >= self._n_initial
 
     @property
     def takes_all(self) -> bool:
-        """Whether the training wants all samples that there are, and there are some."""
+        """Whether the training uses all samples of the stream, and at least one is collected."""
         return self._n_initial is None and self.n_collected > 0
 
     def take(self, x: np.ndarray, y: np.ndarray, follows: np.ndarray) -> int:
-        """Copy samples until there are enough; returns how many were taken, at least one of
-        them.
+        """Copy samples until there are enough, and return how many were copied.
+
+        At least one is copied even if there are enough already.
         """
-        n = len(y)
+        n_taken = len(y)
         if self._n_initial is not None:
-            n = min(n, max(1, self._n_initial - self.n_collected))
-        follows = follows[:n].copy()
-        follows[:1] &= self.n_collected > 0
-        self._blocks.append((x[:n].copy(), y[:n].copy(), follows))
-        self.n_collected += n
-        return n
+            n_missing = self._n_initial - self.n_collected
+            n_taken = min(n_taken, max(1, n_missing))
+        is_next = follows[:n_taken].copy()
+        is_next[:1] &= self.n_collected > 0
+        self._blocks.append((x[:n_taken].copy(), y[:n_taken].copy(), is_next))
+        self.n_collected += n_taken
+        return n_taken
 
     def samples(self) -> InitialSamples:
-        """All samples so far."""
-        nothing = (
-            np.zeros((0, self._narx.n_features)),
-            np.zeros(0),
-            np.zeros(0, dtype=bool),
-        )
+        """Return all samples collected so far."""
+        regressors = [np.zeros((0, self._narx.n_features))]
+        targets = [np.zeros(0)]
+        follows = [np.zeros(0, dtype=bool)]
+        for block_regressors, block_targets, block_follows in self._blocks:
+            regressors.append(block_regressors)
+            targets.append(block_targets)
+            follows.append(block_follows)
         return InitialSamples(
-            self._narx, *map(np.concatenate, zip(nothing, *self._blocks, strict=True))
+            self._narx,
+            np.concatenate(regressors),
+            np.concatenate(targets),
+            np.concatenate(follows),
         )
 
 
 class Learner:
-    """The identification once it has a model: predicts each sample, then learns it.
+    """The second phase of an identification, which predicts each sample and then learns it.
 
     Parameters
     ----------
     model : Model
     gate : float or None
-        Of the model, where a row tells whether the one before was an outlier.
+        Gate of the model; None: no sample is held back as a possible outlier.
     n_mended : dict
-        How many values of each signal but the target were replaced already.
+        Number of values of each signal but the target that were replaced already.
 
     Attributes
     ----------
     model : Model
-        Another object after each estimate of an adaptation.
+        Replaced by a new object after each re-estimation of the hyper-parameters.
     initial : Model
-        A copy of the model before it learned from the stream.
+        Copy of the model before it learned from the stream.
     adaptation : Follower or None
-        What re-estimates the hyper-parameters.
+        The object that re-estimates the hyper-parameters; None: they stay.
     outliers : OutlierHandling
     """
 
@@ -167,76 +192,83 @@ class Learner:
         self.model = model
         self.initial = replace(model, gp=model.gp.copy(), pending={}, follower=None)
         self.adaptation: Follower | None = None
-        self.outliers = OutlierHandling(
-            model.narx, model.scaling, has_gate=gate is not None, n_mended=n_mended
-        )
         self._has_gate = gate is not None
+        self.outliers = OutlierHandling(
+            model.narx, model.scaling, has_gate=self._has_gate, n_mended=n_mended
+        )
 
     def learn(
         self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None
     ) -> tuple[list[np.ndarray], UpdateReport | None]:
-        """Learn in pieces: up to each outlier, and to where the adaptation wants to look at the
-        errors.
+        """Learn rows in pieces.
+
+        A piece ends at an outlier, and where the adaptation has to check the errors.
 
         Returns
         -------
         list of structured array
             Records of the pieces.
         UpdateReport or None
-            Of the sample before the first row, if it was held back and has been learned now.
+            New report of the sample before the first row, if it was held back and is learned now.
         """
         outliers = self.outliers
-        mended = self.outliers.mended
-        adaptation = self.adaptation
         outliers.begin(x, y, follows)
         records: list[np.ndarray] = []
         correction: UpdateReport | None = None
-        done = 0
-        longest = MAX_PIECE_ROWS if adaptation is None else adaptation.n_until_look
-        while done < len(y):
+        n_done = 0
+        while n_done < len(y):
             if outliers.suspect is not None:
-                report = self._reconsider(done)
+                report = self._reconsider(n_done)
                 if report is not None and records:
                     records[-1][-1] = report
                 elif report is not None:
                     correction = report
-            piece, is_held_back = outliers.next_piece(
-                done, longest, gate_is_open=self.model.gp.gate_is_open
-            )
-            record = self.model.update_many(
-                mended.x[piece],
-                mended.y[piece],
-                until_outlier=True,
-                withhold=is_held_back,
-            )
-            piece = slice(done, done + len(record))
-            done = piece.stop
-            if adaptation is not None:
-                adaptation.observe(mended.x[piece], mended.y[piece], record)
-                gp = adaptation.adapted(self.model.gp, is_settled=not is_held_back)
-                if gp is not self.model.gp:
-                    self.model = replace(self.model, gp=gp)
-                longest = adaptation.n_until_look
-            gate_is_open = self.model.gp.gate_is_open
-            outliers.look_at(piece, record, is_held_back=is_held_back, gate_is_open=gate_is_open)
+            record = self._learn_piece(n_done)
             records.append(record)
+            n_done += len(record)
         outliers.end()
         if self._has_gate:
-            self._note()
+            self._save_pending()
         return records, correction
 
+    def _learn_piece(self, begin: int) -> np.ndarray:
+        """Learn the rows from `begin` up to the end of a piece, and return their record."""
+        outliers = self.outliers
+        mended = outliers.mended
+        adaptation = self.adaptation
+        max_rows = MAX_PIECE_ROWS if adaptation is None else adaptation.n_until_look
+        planned, is_held_back = outliers.next_piece(
+            begin, max_rows, gate_is_open=self.model.gp.gate_is_open
+        )
+        record = self.model.update_many(
+            mended.x[planned],
+            mended.y[planned],
+            until_outlier=True,
+            withhold=is_held_back,
+        )
+        piece = slice(begin, begin + len(record))
+        if adaptation is not None:
+            adaptation.observe(mended.x[piece], mended.y[piece], record)
+            gp = adaptation.adapted(self.model.gp, is_settled=not is_held_back)
+            if gp is not self.model.gp:
+                self.model = replace(self.model, gp=gp)
+        gate_is_open = self.model.gp.gate_is_open
+        outliers.take_record(piece, record, is_held_back=is_held_back, gate_is_open=gate_is_open)
+        return record
+
     def finish(self) -> UpdateReport | None:
-        """No sample will follow: decide about one that is held back; return its report if it is
-        learned now.
+        """Decide about a sample that is held back, as no other follows.
+
+        Return its new report if it is learned now.
         """
         if self.outliers.suspect is None:
             return None
         report = self._reconsider(None)
-        self._note()
+        self._save_pending()
         return report
 
     def _reconsider(self, row: int | None) -> UpdateReport | None:
-        """Decide about the suspect by the row after it; return its report anew if it is learned."""
+        """Decide about the suspect by the row after it; return its new report if it is learned."""
         accepted = self.outliers.reconsider(self.model, row)
         if accepted is None:
             return None
@@ -244,60 +276,61 @@ class Learner:
             self.adaptation.believe()
         return accepted.report
 
-    def _note(self) -> None:
-        """Let the model know what `Identification.resume` needs to go on."""
+    def _save_pending(self) -> None:
+        """Store in the model what `Identification.resume` needs to continue."""
         self.model.pending.update(seen=self.model.gp.n_seen, **self.outliers.pending())
 
 
 class Identification:
-    """A model in the making: collects the initial samples, trains, then learns online.
+    """Identification of a model: collects the initial samples, trains, then learns online.
 
-    A sample beyond the gate is passed over, and its measurement, which is among the lags of the
-    next samples too, is replaced there by its prediction. If the next sample is likelier after the
-    measurement than after its replacement, it was the plant that jumped, not the sensor: the sample
-    is learned, one later, its measurement comes back, and the gate is open until a sample is within
-    it. So it is after ``2 (n_y + 1)`` outliers in a row, n_y the largest lag of the target, or if
-    more than one sample in six is one. Where the target has no lags, no sample tells of the one
-    before: there is no gate.
+    Outlier test: a sample whose standardised error is beyond the gate is not learned. Its
+    measurement is also a lag of the following samples; there it is replaced by its prediction. If
+    the next sample is likelier with the measurement than with its replacement, the plant jumped,
+    not the sensor: the sample is then learned, one sample later, its measurement is restored, and
+    the gate is open until a sample is within it. The gate also opens after ``2 (n_y + 1)`` outliers
+    in a row, n_y the largest lag of the target, or if more than one sample in six is an outlier. If
+    the target has no lags, the next sample cannot show whether the one before was wrong: then there
+    is no gate.
 
-    Inputs and other outputs are measured, too. Where the newest value of one jumps by three
-    standard deviations, or the sample is beyond the gate, the sample waits for the next one. If the
-    jump is taken back by then, and both samples are likelier with the value before it, that takes
-    its place among the lags, and the sample is learned. Initial samples are mended so if the
-    Gaussian process trained with them predicts each from the others better.
+    Inputs and other outputs are measured, too. A sample is held back until the next one is known if
+    it is beyond the gate, or if the newest value of one of these signals jumps by three standard
+    deviations. If the next value reverses the jump, and both samples are likelier with the value
+    before the jump, that value replaces the newest one among the lags, and the sample is learned.
+    Values of the initial samples are replaced in the same way if the Gaussian process trained with
+    the replacements predicts each sample better from the others.
 
     Parameters
     ----------
     narx : Narx
     settings : Settings
     start : Start, optional
-        What is known beforehand.
+        Prior knowledge: scaling, mean, hyper-parameters or stored points.
 
     Attributes
     ----------
     model : Model or None
-        None until the initial samples are there; another object after each estimate of an
-        adaptation.
+        None until the initial samples are collected. Replaced by a new object after each
+        re-estimation of the hyper-parameters.
     initial : Model or None
-        A copy of the model before it learned from the stream.
+        Copy of the model before it learned from the stream.
     hyperparameters : Hyperparameters or None
-        Of the initial model.
+        Hyper-parameters of the initial model.
     adaptation : Follower or None
-        What re-estimates the hyper-parameters while the stream goes on; None if the training does
-        not, or they stay.
+        The object that re-estimates the hyper-parameters while the stream goes on; None: they stay.
     report : dict or None
-        What the training tried, if it says so.
+        What the training tried; None if the training does not report it.
     training_seconds : float
         Wall time of the training [s].
     n_initial_outliers : int
-        Initial samples beyond the gate, which were left out of the training.
+        Number of initial samples beyond the gate, which were left out of the training.
     n_mended : dict
-        How many values of each signal but the target were replaced.
+        Number of values of each signal but the target that were replaced.
     correction : UpdateReport or None
-        Set by each call of `observe`, `observe_many` and `finish`: the report anew of the last
-        sample before that call, if it was held back and has been learned now; it takes the place of
-        the last row that was returned. None: that row stands. Its prediction is the same, and nan
-        after `resume`.
+        Set by each call of `observe`, `observe_many` and `finish`: the new report of the last
+        sample before that call, if it was held back and is learned now. It replaces the last row
+        that was returned. None: that row stays valid. The prediction in it does not change; after
+        `resume` it is nan.
     """
 
     def __init__(self, narx: Narx, settings: Settings, *, start: Start | None = None) -> None:
@@ -316,14 +349,17 @@ class Identification:
 
     @property
     def gate(self) -> float | None:
-        """The gate of the settings; None where no row tells whether the one before was an outlier,
-        for want of lags.
+        """Gate of the settings; None if the target has no lags.
+
+        Without lags of the target, no row shows whether the row before was an outlier.
         """
-        return self.settings.gate if reach_of(self.narx) else None  # type: ignore[return-value]  # Settings reads texts
+        if reach_of(self.narx) == 0:
+            return None
+        return self.settings.gate  # type: ignore[return-value]  # Settings converts texts
 
     @property
     def model(self) -> Model | None:
-        """The model as far as it has learned; None until the initial samples are there."""
+        """Current model; None until the initial samples are collected."""
         return self._phase.model if isinstance(self._phase, Learner) else None
 
     @model.setter
@@ -335,12 +371,12 @@ class Identification:
         self._phase.model = model
 
     def require_model(self) -> Model:
-        """Return the model as far as it has learned.
+        """Return the current model.
 
         Raises
         ------
         ValueError
-            The initial samples are not there yet.
+            The initial samples are not complete.
         """
         if not isinstance(self._phase, Learner):
             n = self._phase.n_collected
@@ -352,26 +388,26 @@ class Identification:
 
     @property
     def initial(self) -> Model | None:
-        """A copy of the model before it learned from the stream; None until there is one."""
+        """Copy of the model before it learned from the stream; None until there is a model."""
         return self._phase.initial if isinstance(self._phase, Learner) else None
 
     @property
     def adaptation(self) -> Follower | None:
-        """What re-estimates the hyper-parameters while the stream goes on."""
+        """The object that re-estimates the hyper-parameters; None: they stay."""
         return self._phase.adaptation if isinstance(self._phase, Learner) else self._follower
 
     @property
     def n_mended(self) -> dict[str, int]:
-        """How many values of each signal but the target were replaced."""
+        """Number of values of each signal but the target that were replaced."""
         return dict(self._phase.outliers.n_mended) if isinstance(self._phase, Learner) else {}
 
     def observe(
         self, regressor: ArrayLike, target: float, *, follows: bool = True
     ) -> UpdateReport | None:
-        """Predict and learn from one sample; None while it is still one of the initial samples.
+        """Predict and learn one sample; return None if it is collected as an initial sample.
 
-        `follows` says whether it comes right after the sample before it, in the same record: a
-        training that simulates needs to know where a record begins.
+        `follows` states whether the sample comes right after the one before it, in the same record.
+        A training that simulates needs to know where a record begins.
         """
         is_collected = isinstance(self._phase, Collector)
         record = self.observe_many(np.asanyarray(regressor)[None], [target], follows=[follows])
@@ -384,67 +420,69 @@ class Identification:
         *,
         follows: ArrayLike | None = None,
     ) -> np.ndarray:
-        """Predict and learn from consecutive samples, compiled; the same bits for every division
-        into blocks.
+        """Predict and learn consecutive samples in compiled code.
+
+        The results are the same, bit for bit, however the samples are divided into blocks.
 
         Parameters
         ----------
         regressors : (n, n_features)
         targets : (n,)
         follows : (n,) of bool, optional
-            Whether each comes right after the one before it; None: all do.
+            Whether each sample comes right after the one before it; None: all do.
 
         Returns
         -------
         structured array (n,)
-            One row per sample, with the fields of `sysid.UpdateReport`. Of the initial samples,
-            which are copied and collected, nothing is predicted: their mean is nan. If the last row
-            is an outlier, or one at which another signal jumps, the sample is held back until the
-            next call. What was returned stays as it is: if the sample is learned then, its report
-            anew stands in `correction`.
+            One row per sample, with the fields of `sysid.UpdateReport`. Initial samples are copied
+            and collected, not predicted: their mean is nan. If the last row is an outlier, or
+            another signal jumps there, the sample is held back until the next call. The returned
+            array is not changed later: if the sample is learned in the next call, its new report
+            is the `correction` of that call.
 
         Raises
         ------
         ValueError
-            Wrong shape, or a value that is not finite. Nothing has been learned or collected then.
+            Wrong shape, or a value that is not finite. No sample was learned or collected.
         other errors
-            Of the training. The samples up to the last one that it saw stay collected; with each
-            further one the training is tried again.
+            Errors of the training. The samples up to the last one passed to the training stay
+            collected; the training is tried again with each further sample.
         """
         self.correction = None
-        collected = NOT_PREDICTED[:0]
         phase = self._phase
         if isinstance(phase, Collector):
             x = matrix(regressors, self.narx.n_features, "regressors")
             y = vector(targets, len(x), "targets")
-            after = (
-                np.ones(len(y), dtype=bool) if follows is None else np.asarray(follows, dtype=bool)
-            )
-            done = phase.take(x, y, after)
-            collected = np.repeat(NOT_PREDICTED, done)
-            if not phase.is_complete:
-                return collected
-            phase = self._phase = self._train(phase)
-            collected["n_points"][-1:] = phase.model.gp.n_points
-            regressors = x[done:]
-            targets = y[done:]
-            follows = after[done:]
+            if follows is None:
+                follows = np.ones(len(y), dtype=bool)
+            return self._collect(phase, x, y, np.asarray(follows, dtype=bool))
         x, y = rows(regressors, targets, self.narx.n_features, "regressors")
-        if len(y) > 1:  # all of them are checked before the first is learned
-            x, y = (
-                matrix(x, self.narx.n_features, "regressors"),
-                vector(y, len(x), "targets"),
-            )
+        if len(y) > 1:  # all samples are checked before the first is learned
+            x = matrix(x, self.narx.n_features, "regressors")
+            y = vector(y, len(x), "targets")
         records, self.correction = phase.learn(x, y, follows)
-        if len(records) == 1 and not len(collected):
+        if len(records) == 1:
             return records[0]
+        return np.concatenate([NOT_PREDICTED[:0], *records])
+
+    def _collect(
+        self, collector: Collector, x: np.ndarray, y: np.ndarray, follows: np.ndarray
+    ) -> np.ndarray:
+        """Collect initial samples; once they are complete, train and learn the samples left."""
+        n_taken = collector.take(x, y, follows)
+        collected = np.repeat(NOT_PREDICTED, n_taken)
+        if not collector.is_complete:
+            return collected
+        learner = self._train(collector)
+        self._phase = learner
+        collected["n_points"][-1:] = learner.model.gp.n_points
+        records, self.correction = learner.learn(x[n_taken:], y[n_taken:], follows[n_taken:])
         return np.concatenate([collected, *records])
 
     def finish(self) -> None:
-        """No sample will follow: learn one that waits for it; train now if the training takes all
-        that there are.
+        """End the stream: decide about a sample held back; train if the training uses all samples.
 
-        If the last sample was held back and is learned now, its report stands in `correction`.
+        If the last sample was held back and is learned now, its new report is the `correction`.
         """
         self.correction = None
         if isinstance(self._phase, Collector) and self._phase.takes_all:
@@ -462,7 +500,7 @@ class Identification:
         *,
         start: Start | None = None,
     ) -> Identification:
-        """Learn records as a whole.
+        """Learn whole records.
 
         Parameters
         ----------
@@ -471,14 +509,14 @@ class Identification:
         narx : Narx
         settings : Settings
         start : Start, optional
-            What is known beforehand; None: what ``settings.training.know`` says of all records.
-            ``Start()``: nothing, the first samples give the hyper-parameters as they do of a
-            stream.
+            Prior knowledge. None: ``settings.training.know`` derives it from all records.
+            ``Start()``: no prior knowledge; the first samples give the hyper-parameters, as they
+            do for a stream.
 
         Returns
         -------
         Identification
-            Its `model` has seen all records and learns on with `observe_many`.
+            Its `model` has seen all records; `observe_many` continues to learn.
 
         Raises
         ------
@@ -488,7 +526,8 @@ class Identification:
         Examples
         --------
         >>> time = np.arange(200.0)
-        >>> record = xr.Dataset({"y": ("time", np.sin(0.3 * time)), "u": ("time", np.cos(0.3 * time))}, {"time": time})
+        >>> signals = {"y": ("time", np.sin(0.3 * time)), "u": ("time", np.cos(0.3 * time))}
+        >>> record = xr.Dataset(signals, {"time": time})
         >>> found = Identification.of_records(record, Narx({"y": 1}, {"u": 1}), Settings(budget=20))
         >>> found.model.gp.n_points
         20
@@ -503,18 +542,20 @@ class Identification:
         identification.finish()
         identification.calibrate(rows)
         if identification.model is None:
+            n_initial = identification.settings.training.n_initial
+            n_rows = rows.sizes["sample"]
             raise UserError(
-                f"identify: training.n_initial is {identification.settings.training.n_initial}, the records give "
-                f"{rows.sizes['sample']} rows; give longer records, or lower n_initial"
+                f"identify: training.n_initial is {n_initial}, the records give {n_rows} rows; "
+                "give longer records, or lower n_initial"
             )
         return identification
 
     @classmethod
     def resume(cls, model: Model) -> Identification:
-        """Go on with a model, of a file say, where its identification stood, bit for bit.
+        """Continue the identification of a model, for example from a file, bit for bit.
 
-        Samples that the model learned by `Model.update_many` in between are not known: then nothing
-        is pending, and its hyper-parameters stay.
+        Samples that the model learned by `Model.update_many` in between are not known. In that case
+        no sample is held back, and the hyper-parameters stay.
 
         Examples
         --------
@@ -528,9 +569,17 @@ class Identification:
         """
         gp = model.gp
         pending = model.pending
-        own = {name: getattr(gp, name) for name in (*PASSED_ON, "learning", "gate")}
-        found = cls(model.narx, Settings(training=MaximumAPosteriori(), mean=model.mean, **own))
-        learner = found._phase = Learner(model, found.gate, n_mended={})
+        gp_settings = {name: getattr(gp, name) for name in ONLINE_GP_SETTINGS}
+        settings = Settings(
+            training=MaximumAPosteriori(),
+            mean=model.mean,
+            learning=gp.learning,
+            gate=gp.gate,
+            **gp_settings,
+        )
+        identification = cls(model.narx, settings)
+        learner = Learner(model, identification.gate, n_mended={})
+        identification._phase = learner
         if isinstance(model.follower, Adaptation) and model.follower.n_seen == gp.n_seen:
             learner.adaptation = model.follower
         if pending.get("seen") == gp.n_seen:
@@ -538,51 +587,52 @@ class Identification:
                 learner.outliers.recall(pending)
             except (KeyError, TypeError, ValueError) as error:
                 raise UserError(
-                    f"what the model says to be pending does not fit it: {error}; save it anew"
+                    f"the pending samples stored with the model do not fit it: {error}; "
+                    "save the model again"
                 ) from error
-        return found
+        return identification
 
     def calibrate(
         self, rows: xr.Dataset, judged: xr.Dataset | None = None, added: ArrayLike = 0.0
     ) -> None:
-        """Measure how wide the bands of the model must be (`sysid.Model.bands`), by the rows that
-        it has learned.
+        """Measure the widths of the model's bands (`sysid.Model.bands`) on the rows it has learned.
 
-        Each fifth of them is predicted by a model with the same hyper-parameters that learns from
-        the others; of more than `PLENTIFUL_ROWS_PER_POINT` rows for each point by the model itself,
-        whose errors do not differ from these any more (`sysid.simulation.bands`). Nothing is
-        measured for a training that has done so, for a plant that changes (`forgetting`), and of
-        fewer than `MIN_ROWS_FOR_BANDS` rows.
+        Each fifth of the rows is predicted by a model with the same hyper-parameters that learns
+        from the other rows. With more than `PLENTIFUL_ROWS_PER_POINT` rows for each stored point
+        the model itself predicts all rows, because its errors hardly differ from held-out errors
+        any more (`sysid.simulation.bands`). Nothing is measured if the training has measured the
+        bands, for a plant that changes (`forgetting`), and with fewer than `MIN_ROWS_FOR_BANDS`
+        rows.
 
         Parameters
         ----------
         rows
             Lag data set of the records.
         judged
-            The same where some regressors are estimates that know the rows: every fifth as it is
-            for who has not seen it. The bands lie between what both say
-            (`sysid.simulation.bands.between`).
+            The same data set where some regressors are estimates that were fitted to the rows:
+            here each fifth has the estimates fitted to the other rows. The bands then lie between
+            the widths measured with either (`sysid.simulation.bands.between`).
         added : (n,), optional
-            Variance that the prediction of each row has beside that of the model, in one step.
+            One-step variance of each row's prediction beside that of the model.
         """
         model = self.model
         s = self.settings
         x = rows["regressor"].values
-        t = rows["target"].values
-        if model is None or model.bands or s.forgetting or len(t) < MIN_ROWS_FOR_BANDS:
+        y = rows["target"].values
+        if model is None or model.bands or s.forgetting or len(y) < MIN_ROWS_FOR_BANDS:
             return
         known = Hyperparameters(model.gp.kernel, model.gp.noise_variance, np.nan)
         start = Start(model.scaling, model.mean, known, limits=model.limits)
 
-        def learn(rest: InitialSamples) -> Model:
-            """Model of some of the rows with the same hyper-parameters."""
-            n_initial = min(s.budget, len(rest.targets))
+        def learn(fold: InitialSamples) -> Model:
+            """Return a model of some of the rows with the same hyper-parameters."""
+            n_initial = min(s.budget, len(fold.targets))
             training = MaximumAPosteriori(n_initial=n_initial)
             again = Identification(self.narx, replace(s, training=training), start=start)
-            again.observe_many(rest.regressors, rest.targets, follows=rest.follows)
+            again.observe_many(fold.regressors, fold.targets, follows=fold.follows)
             return again.require_model()
 
-        samples = InitialSamples(self.narx, x, t, consecutive(rows))
+        samples = InitialSamples(self.narx, x, y, consecutive(rows))
         estimates = None if judged is None else judged["regressor"].values
         bands = measure_bands_by_folds(
             model, samples, learn, s.seed, estimates=estimates, added=added
@@ -590,9 +640,7 @@ class Identification:
         self.model = replace(model, bands=bands)
 
     def _train(self, collector: Collector) -> Learner:
-        """Train on what is collected; the model starts from the points of the training, or from
-        selected samples.
-        """
+        """Train on the collected samples, and return the learner of the initial model."""
         s = self.settings
         prepare = partial(s.training.prepare, mean=s.mean, budget=s.budget, seed=s.seed)
         trained = train(collector.samples(), self.start, prepare, self.gate)
@@ -619,19 +667,23 @@ class Identification:
         return learner
 
     def _initial_model(self, trained: Trained) -> Model:
-        """Build the model that the training found, of its points or of the selected samples."""
+        """Build the trained model, from the points of the training or from selected samples."""
         s = self.settings
         scaling, mean, hyperparameters, points, limits, _, bands, _ = trained.start
         if scaling is None or mean is None or hyperparameters is None:
-            wanted = "a scaling, a mean and hyper-parameters"
-            raise UserTypeError(f"{s.training}: expected `prepare` to return {wanted}")
+            raise UserTypeError(
+                f"{s.training}: expected `prepare` to return a scaling, a mean and hyper-parameters"
+            )
+        # points of the training represent all samples: only stored points are learned from them
+        learning = s.learning if points is None else Learning.stored
+        gp_settings = {name: getattr(s, name) for name in ONLINE_GP_SETTINGS}
         gp = OnlineGP(
             hyperparameters.kernel,
             noise_variance=hyperparameters.noise_variance,
-            learning=s.learning if points is None else Learning.stored,  # given points say it all
+            learning=learning,
             gate=self.gate,
             gate_opens_after=2 * (reach_of(self.narx) + 1),
-            **{name: getattr(s, name) for name in PASSED_ON},
+            **gp_settings,
         )
         if points is None:
             x = trained.samples.regressors
@@ -639,4 +691,6 @@ class Identification:
             gp = s.selection.fill(gp, scaling.transform(x), y - mean(x))
         else:
             gp.fit(*points)
-        return Model(self.narx, scaling, mean, gp, limits=limits or NO_LIMITS, bands=bands or ())
+        return Model(
+            self.narx, scaling, mean, gp, limits=limits or NO_OUTPUT_LIMITS, bands=bands or ()
+        )

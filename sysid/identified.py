@@ -1,4 +1,4 @@
-"""From signals to a model in one call, and what one does with it: `identify`."""
+"""`identify`: from signals to a model in one call, and what can be done with that model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pandas as pd
 import xarray as xr
 
 from sysid.beside import one_blas_thread
-from sysid.data.csv import ON_MISSING, read_table, split_table
+from sysid.data.csv import KEEP_MISSING, ON_MISSING, read_table, split_table
 from sysid.data.source import Recordings
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.adaptation import Adaptive
@@ -46,13 +46,14 @@ from sysid.simulation.propagation.propagation import AboutPath, MeanOnly
 from sysid.simulation.validation import Z_95, validate
 from sysid.simulation_error.training import FreeRun
 
-#: a record: a data set over time, a table, arrays by name, the path of a CSV file, or inputs and outputs (u, y)
+#: a record: a data set over time, a table, arrays by name, the path of a CSV file, or a pair (u, y)
+#: of inputs and outputs
 Signals: TypeAlias = (
     "xr.Dataset | pd.DataFrame | Mapping[str, Any] | str | os.PathLike[str] | tuple[Any, Any]"
 )
 
-#: what words mean where a setting is an object: the defaults of the class, as on the command line
-WORDS: dict[str, dict[str, Any]] = {
+#: classes by the word that `identify` accepts for their default object, as the command line does
+SETTING_CLASSES: dict[str, dict[str, Any]] = {
     "training": {
         "maximum_a_posteriori": MaximumAPosteriori,
         "maximum_likelihood": MaximumLikelihood,
@@ -67,9 +68,13 @@ WORDS: dict[str, dict[str, Any]] = {
     },
     "reduction": CRITERIA,
     "acceptance": {"none": AcceptAll}
-    | {name: lambda c=c: ExceedsMinimum(c()) for name, c in CRITERIA.items()},
+    | {
+        name: lambda criterion=criterion: ExceedsMinimum(criterion())
+        for name, criterion in CRITERIA.items()
+    },
 }
-KERNELS: dict[str, Any] = {
+#: kernels by the word that `identify` accepts for them
+KERNEL_CLASSES: dict[str, Any] = {
     "squared_exponential": SquaredExponential,
     "matern_32": Matern32,
     "matern_52": Matern52,
@@ -93,17 +98,17 @@ def identify(
     purpose: str = "prediction",
     **changes: Any,
 ) -> IdentifiedModel:
-    """Identify a model from records, with the loop and the defaults of `sysid-identify`.
+    """Identify a model from records, with the algorithm and the defaults of `sysid-identify`.
 
     Parameters
     ----------
     data
-        A record or a list of them. A record is an `xarray.Dataset` over ``time`` [s], a
+        A record or a list of records. A record is an `xarray.Dataset` over ``time`` [s], a
         `pandas.DataFrame`, arrays by name, the path of a CSV file, or a pair (u, y) of arrays (n,)
-        or (n, number of signals), named u, y or u1, u2,
-        ... unless `inputs` and `outputs` name them.
+        or (n, number of signals). The signals of a pair are named u, y or u1, u2, ... unless
+        `inputs` and `outputs` name them.
     narx : Narx or "auto"
-        Regressors; "auto": lags of the smallest held-out error, for each output its own.
+        Regressors. "auto": the lags with the smallest held-out error, chosen for each output.
     settings : Settings, optional
         How to learn; see `changes`.
     inputs, outputs
@@ -111,22 +116,24 @@ def identify(
     dt : float, optional
         Sampling time [s]; None: the median step of the times.
     time : str, optional
-        Column of a table with times [s] or time stamps, whose steps may jitter by 10 %. An index of
-        time stamps needs no name, nor does a column called time, t, stamp, timestamp, datetime or
+        Column of a table with times [s] or time stamps, whose steps may jitter by 10 %. Not needed
+        for an index of time stamps, nor for a column called time, t, stamp, timestamp, datetime or
         date.
     on_missing : "error" or "skip"
-        What to do at a missing value of a table, or a gap of its times: skip it, and go on behind
-        it with a record of its own, if that has 50 samples. A warning counts what was left out.
+        What to do at a missing value of a table, or a gap in its times. "skip" leaves it out; the
+        samples after it become a record of their own if there are at least 50. A warning states how
+        many samples were left out.
     test
-        Records that judge, as `data`. None: the last part of every record judges.
+        Test records, as `data`. None: the last part of every record is the test.
     identified : float
-        The part that is learned then; 1: all of it, and nothing judges.
+        Fraction of every record that is learned if `test` is None; 1: all of it, without a test.
     purpose : "prediction" or "simulation"
-        What the model is for: one step ahead, or free run, for which it is trained (`FreeRun`).
+        Use of the model: prediction one step ahead, or free run (simulation), for which it is then
+        trained (`FreeRun`).
     **changes
-        Settings, ``budget=50`` for example; where one is an object a word says its defaults, as on
-        the command line: ``training="adaptive"``, ``kernel="matern_52"``, ``insertion="novelty"``,
-        ``reduction="prior_entropy"``.
+        Changes of the settings, for example ``budget=50``. A word stands for an object with its
+        default settings, as on the command line: ``training="adaptive"``, ``kernel="matern_52"``,
+        ``insertion="novelty"``, ``reduction="prior_entropy"``.
 
     Returns
     -------
@@ -135,7 +142,7 @@ def identify(
     Raises
     ------
     ValueError, TypeError
-        What is missing or does not fit, with what was expected.
+        Data or settings are missing or do not fit; the message states what was expected.
 
     Examples
     --------
@@ -156,79 +163,61 @@ def identify(
         outputs = outputs or narx.output_names
     elif narx != "auto":
         raise UserError(f'identify: narx must be "auto" or a Narx, got {narx!r}')
-    if on_missing not in ON_MISSING[:2]:
+    if on_missing not in ON_MISSING:
         raise UserError(
-            f"identify: on_missing must be one of {', '.join(ON_MISSING[:2])}, got {on_missing!r}"
+            f"identify: on_missing must be one of {', '.join(ON_MISSING)}, got {on_missing!r}"
         )
     reader = _Reader(inputs, outputs, dt, time, on_missing)
-    estimation = reader.read(data)
-    judges = reader.read(test) if test is not None else ()
+    estimation_records = reader.read(data)
+    test_records = reader.read(test) if test is not None else ()
     recordings = Recordings(
-        "data", reader.inputs, reader.outputs, estimation=estimation, test=judges
+        "data",
+        reader.inputs,
+        reader.outputs,
+        estimation=estimation_records,
+        test=test_records,
     )
-    if not judges and identified != 1:
+    if not test_records and identified != 1:
         if not 0 < identified < 1:
             raise UserError(
                 f"identify: identified must be above 0 and at most 1, got {identified!r}"
             )
-        held = recordings.hold_out(1.0 - identified)
-        recordings = replace(held, validation=(), test=held.validation)
+        split = recordings.hold_out(1.0 - identified)
+        recordings = replace(split, validation=(), test=split.validation)
     chosen = _choose_settings(settings, purpose, changes)
-    found = {}
-    choices = {}
+    identifications = {}
+    lag_choices = {}
     targets = [narx.target] if isinstance(narx, Narx) else recordings.outputs
     for target in targets:
         if isinstance(narx, Narx):
             lags = narx
         else:
-            choices[target] = choose_lags(
+            lag_choices[target] = choose_lags(
                 recordings.estimation, target, recordings.inputs, settings=chosen
             )
-            lags = choices[target].narx
+            lags = lag_choices[target].narx
         identification = Identification.of_records(recordings.estimation, lags, chosen)
         origin = Origin.of(lags.dataset(recordings.estimation))
         identification.model = replace(identification.require_model(), origin=origin)
-        found[target] = identification
-    return IdentifiedModel(found, recordings, purpose, choices)
+        identifications[target] = identification
+    return IdentifiedModel(identifications, recordings, purpose, lag_choices)
 
 
 def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str, Any]) -> Settings:
-    """Apply changes to settings; some of the changes may be words."""
-    chosen = Settings() if settings is None else settings
+    """Return the settings with these changes, of which some may be words."""
     kernel = changes.pop("kernel", None)
     if purpose == "simulation":
-        if (
-            settings is not None and not isinstance(settings.training, FreeRun)
-        ) or "training" in changes:
-            raise UserError(
-                'identify: purpose="simulation" is training=FreeRun(); leave out one of both'
-            )
+        _check_free_run(settings, changes)
         if settings is None:
             changes["training"] = FreeRun()
     for name, value in changes.items():
-        if isinstance(value, str) and name in WORDS:
-            if value not in WORDS[name]:
-                raise UserError(
-                    f"identify: {name} must be one of {', '.join(WORDS[name])}, or an object, got {value!r}"
-                )
-            kind = WORDS[name][value]
-            if needed := [
-                one.name for one in signature(kind).parameters.values() if one.default is one.empty
-            ]:
-                numbers = ", ".join(f"{one}=..." for one in needed)
-                raise UserError(
-                    f"identify: {name}={value!r} needs a number that is yours; write {name}={kind.__name__}({numbers})"
-                )
-            changes[name] = kind()
-    chosen = replace(chosen, **changes)
-    if (
-        "reduction" in changes
-        and "acceptance" not in changes
-        and isinstance(chosen.acceptance, ExceedsMinimum)
-    ):
-        chosen = replace(
-            chosen, acceptance=replace(chosen.acceptance, criterion=chosen.reduction)
-        )  # they match
+        if isinstance(value, str) and name in SETTING_CLASSES:
+            changes[name] = _setting_of_word(name, value)
+    chosen = replace(Settings() if settings is None else settings, **changes)
+    is_only_reduction_changed = "reduction" in changes and "acceptance" not in changes
+    if is_only_reduction_changed and isinstance(chosen.acceptance, ExceedsMinimum):
+        acceptance = replace(chosen.acceptance, criterion=chosen.reduction)
+        chosen = replace(chosen, acceptance=acceptance)
     if kernel is None:
         return chosen
     if not isinstance(chosen.training, MaximumLikelihood):
@@ -236,16 +225,46 @@ def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str,
             f"identify: {type(chosen.training).__name__} chooses its kernel; leave kernel out"
         )
     if isinstance(kernel, str):
-        if kernel not in KERNELS:
+        if kernel not in KERNEL_CLASSES:
             raise UserError(
-                f"identify: kernel must be one of {', '.join(KERNELS)}, or a prototype, got {kernel!r}"
+                f"identify: kernel must be one of {', '.join(KERNEL_CLASSES)}, or a prototype, "
+                f"got {kernel!r}"
             )
-        kernel = KERNELS[kernel]()
+        kernel = KERNEL_CLASSES[kernel]()
     return replace(chosen, training=replace(chosen.training, kernel=kernel))
 
 
+def _check_free_run(settings: Settings | None, changes: dict[str, Any]) -> None:
+    """Raise UserError if a training is given that is not the one for the purpose simulation."""
+    is_other_training = settings is not None and not isinstance(settings.training, FreeRun)
+    if is_other_training or "training" in changes:
+        raise UserError(
+            'identify: purpose="simulation" means training=FreeRun(); '
+            "leave out the purpose or the training"
+        )
+
+
+def _setting_of_word(name: str, word: str) -> Any:
+    """Return the object that a word stands for, as the setting of this name."""
+    classes = SETTING_CLASSES[name]
+    if word not in classes:
+        raise UserError(
+            f"identify: {name} must be one of {', '.join(classes)}, or an object, got {word!r}"
+        )
+    kind = classes[word]
+    parameters = signature(kind).parameters.values()
+    required = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
+    if required:
+        arguments = ", ".join(f"{parameter}=..." for parameter in required)
+        raise UserError(
+            f"identify: {name}={word!r} needs a number that has no default; "
+            f"write {name}={kind.__name__}({arguments})"
+        )
+    return kind()
+
+
 class _Reader:
-    """Turns what a person has into records with the same signals."""
+    """Turns the data that a user passes in into records with the same signals."""
 
     def __init__(
         self,
@@ -260,38 +279,34 @@ class _Reader:
                 raise UserTypeError(
                     f"identify: {kind} must be a list of names, got {names!r}: write [{names!r}]"
                 )
-        self.inputs, self.outputs, self.dt, self.time = (
-            tuple(inputs or ()),
-            tuple(outputs or ()),
-            dt,
-            time,
-        )
+        self.inputs = tuple(inputs or ())
+        self.outputs = tuple(outputs or ())
+        self.dt = dt
+        self.time = time
         self.on_missing = on_missing
 
     def read(self, data: Any) -> tuple[xr.Dataset, ...]:
-        """Read the records of one source or of a list; each part between two gaps is one."""
-        given = data if isinstance(data, list) else [data]
-        return tuple(record for i, one in enumerate(given) for record in self._records(one, i))
+        """Return the records of one source or of a list of sources, split at gaps."""
+        sources = data if isinstance(data, list) else [data]
+        records: list[xr.Dataset] = []
+        for number, source in enumerate(sources):
+            records += self._records(source, number)
+        return tuple(records)
 
     def _records(self, data: Any, number: int) -> list[xr.Dataset]:
+        """Return the records of one source; `number` names a source that has no name."""
         if isinstance(data, tuple) and len(data) == 2:
             data = self._name(*data)
         if not self.outputs:
             raise UserError("identify: name the signals, inputs=['u'] and outputs=['y']")
         if isinstance(data, xr.Dataset):
-            (read,) = read_records(data, (*self.inputs, *self.outputs))
-            own = {
-                "name": f"record {number}",
-                "initialisation_window": 0,
-                "static": 0,
-            } | data.attrs
-            return [data.assign_attrs(own | {"sampling_time": read.sampling_time})]
+            return [self._record_of_dataset(data, number)]
         if isinstance(data, str | os.PathLike):
             name = Path(data).name
-            data = read_table(Path(data))
+            table = read_table(Path(data))
         elif isinstance(data, pd.DataFrame | Mapping):
             name = f"record {number}"
-            data = pd.DataFrame(data)
+            table = pd.DataFrame(data)
         else:
             expected = (
                 "an xarray.Dataset, a pandas.DataFrame, arrays by name, a path, or a pair (u, y)"
@@ -299,55 +314,78 @@ class _Reader:
             raise UserTypeError(
                 f"identify: expected {expected}, or a list of these, got {type(data).__name__}"
             )
-        signals = [*self.inputs, *self.outputs]
-        found = split_table(
-            data,
-            signals,
+        records = split_table(
+            table,
+            [*self.inputs, *self.outputs],
             name=name,
             dt=self.dt,
             time=self.time,
             on_missing=self.on_missing,
         )
-        if "note" in found[0].attrs:
-            warnings.warn(found[0].attrs["note"], stacklevel=4)
-        return found
+        if "note" in records[0].attrs:
+            warnings.warn(records[0].attrs["note"], stacklevel=3)
+        return records
+
+    def _record_of_dataset(self, data: xr.Dataset, number: int) -> xr.Dataset:
+        """Return a data set with the attributes that every record needs."""
+        (read,) = read_records(data, (*self.inputs, *self.outputs))
+        defaults = {
+            "name": f"record {number}",
+            "initialisation_window": 0,
+            "static": 0,
+        }
+        attributes = defaults | data.attrs | {"sampling_time": read.sampling_time}
+        return data.assign_attrs(attributes)
 
     def _name(self, u: Any, y: Any) -> dict[str, Any]:
-        """Columns of arrays by name; names that nobody gave are u, y, or with numbers."""
-        found: dict[str, Any] = {}
-        for kind, letter, values in (("inputs", "u", u), ("outputs", "y", y)):
-            columns = (
-                np.atleast_2d(np.asarray(values, dtype=float).T)
-                if values is not None
-                else np.empty((0, 0))
-            )
-            n = len(columns)
-            names = getattr(self, kind) or (
-                (letter,) if n == 1 else tuple(f"{letter}{i + 1}" for i in range(n))
-            )
-            if len(names) != n:
-                raise UserError(
-                    f"identify: {n} columns for the {kind} {list(names)}; give every signal a column"
-                )
-            setattr(self, kind, names)
-            found |= dict(zip(names, columns, strict=True))
-        return found
+        """Return the columns of a pair of arrays by name, and remember the names."""
+        inputs = _name_columns("inputs", self.inputs, "u", u)
+        outputs = _name_columns("outputs", self.outputs, "y", y)
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        return inputs | outputs
+
+
+def _name_columns(
+    kind: str, names: tuple[str, ...], letter: str, values: Any
+) -> dict[str, np.ndarray]:
+    """Return the columns of an array by name.
+
+    Without given names a single column is named by the letter, several columns by the letter and
+    their number.
+    """
+    columns = np.empty((0, 0))
+    if values is not None:
+        columns = np.atleast_2d(np.asarray(values, dtype=float).T)
+    n = len(columns)
+    if not names and n == 1:
+        names = (letter,)
+    elif not names:
+        names = tuple(f"{letter}{i + 1}" for i in range(n))
+    if len(names) != n:
+        raise UserError(
+            f"identify: {n} columns for the {kind} {list(names)}; give every signal a column"
+        )
+    return dict(zip(names, columns, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
 class IdentifiedModel:
-    """Models of the outputs of a plant, one for each, and the records that they are judged by."""
+    """Models of the outputs of a plant, one for each, and the records they were identified from."""
 
-    identifications: Mapping[str, Identification]  # by output; each learns on with `observe`
-    recordings: Recordings  # what was learned (estimation), and what judges (test)
+    identifications: Mapping[str, Identification]  # by output; each continues with `observe`
+    recordings: Recordings  # the learned records (estimation) and the test records (test)
     purpose: str
-    lag_choices: Mapping[str, LagChoice]  # how the lags were found, unless they were given
+    lag_choices: Mapping[str, LagChoice]  # how the lags were chosen, unless they were given
 
     @property
     def models(self) -> dict[str, Model]:
-        """Model of every output, as far as it has learned."""
-        found = {name: one.model for name, one in self.identifications.items()}
-        return {name: model for name, model in found.items() if model is not None}
+        """Current model of every output."""
+        models = {}
+        for name, identification in self.identifications.items():
+            if identification.model is not None:
+                models[name] = identification.model
+        return models
 
     @property
     def model(self) -> Model:
@@ -356,7 +394,7 @@ class IdentifiedModel:
         Raises
         ------
         ValueError
-            If there are several: take `models`.
+            There are several outputs: use `models`.
         """
         if len(self.identifications) > 1:
             raise UserError(f"there are models of {list(self.identifications)}: take models[name]")
@@ -365,12 +403,14 @@ class IdentifiedModel:
     def predict(
         self, data: Signals | Sequence[Signals] | None = None, *, horizon: int = 1
     ) -> pd.DataFrame:
-        """Every sample predicted so many samples ahead from what was measured before.
+        """Predict every sample `horizon` samples ahead, from the samples measured before.
 
         Parameters
         ----------
         data
             As for `identify`; None: the test records.
+        horizon : int
+            Number of samples ahead.
 
         Returns
         -------
@@ -386,114 +426,132 @@ class IdentifiedModel:
         *,
         window: int | None = None,
     ) -> pd.DataFrame:
-        """Free run: all outputs from the inputs and the first `window` outputs; columns as of
-        `predict`.
+        """Simulate all outputs from the inputs and the first `window` outputs (free run).
 
-        Outputs after the window are not looked at, and may be missing (nan). The window is the
-        largest lag unless stated.
+        Outputs after the window are not used and may be missing (nan). By default the window is the
+        largest lag. The columns are those of `predict`.
         """
         return self._forecast(data, None, window)
 
     def _forecast(self, data: Any, horizon: int | None, window: int | None = None) -> pd.DataFrame:
-        parts = []
-        for name, model in self.models.items():
-            first = max(model.narx.max_lag, 1) if window is None else window
-            records = [
-                _known(record, name, first if horizon is None else None)
-                for record in self._records(data)
-            ]
-            propagation = MeanOnly() if horizon == 1 else Pathwise()
-            found = forecast(
-                model,
-                [one for one, _ in records],
-                horizon=horizon,
-                window=first,
-                propagation=AboutPath(propagation),
+        """Predict all outputs; horizon None: simulate them."""
+        frames = [
+            self._forecast_output(name, model, self._records(data), horizon, window)
+            for name, model in self.models.items()
+        ]
+        return pd.concat(frames, axis=1)
+
+    def _forecast_output(
+        self,
+        name: str,
+        model: Model,
+        records: Sequence[xr.Dataset],
+        horizon: int | None,
+        window: int | None,
+    ) -> pd.DataFrame:
+        """Predict one output with its model; horizon None: simulate it."""
+        if window is None:
+            window = max(model.narx.max_lag, 1)
+        measured = [record[name].values for record in records]
+        if horizon is None:
+            records = [_fill_after_window(record, name, window) for record in records]
+        propagation = MeanOnly() if horizon == 1 else Pathwise()
+        predicted = forecast(
+            model,
+            records,
+            horizon=horizon,
+            window=window,
+            propagation=AboutPath(propagation),
+        )
+        warn_of_held(predicted.n_held)
+        frames = []
+        for values, record in zip(measured, predicted.records, strict=True):
+            mean = record.mean[:, 0]
+            variance = record.variance[:, 0] + predicted.noise_variance[0]
+            half_width = Z_95 * np.sqrt(variance)
+            columns = {
+                name: values[record.sample],
+                f"{name}_mean": mean,
+                f"{name}_low": mean - half_width,
+                f"{name}_high": mean + half_width,
+            }
+            index = pd.MultiIndex.from_product(
+                [[record.record], record.time], names=["record", "time"]
             )
-            warn_of_held(found.n_held)
-            half = [
-                Z_95 * np.sqrt(one.variance[:, 0] + found.noise_variance[0])
-                for one in found.records
-            ]
-            frames = []
-            for one, width, (_, measured) in zip(found.records, half, records, strict=True):
-                mean = one.mean[:, 0]
-                columns = {name: measured[one.sample], f"{name}_mean": mean}
-                columns |= {f"{name}_low": mean - width, f"{name}_high": mean + width}
-                index = pd.MultiIndex.from_product(
-                    [[one.record], one.time], names=["record", "time"]
-                )
-                frames.append(pd.DataFrame(columns, index=index))
-            parts.append(pd.concat(frames))
-        return pd.concat(parts, axis=1)
+            frames.append(pd.DataFrame(columns, index=index))
+        return pd.concat(frames)
 
     def _records(self, data: Any) -> Sequence[xr.Dataset]:
+        """Return the records of the data; None: the test records."""
         if data is not None:
-            one = self.recordings
-            return _Reader(one.inputs, one.outputs, one.sampling_time, None, "keep").read(data)
+            known = self.recordings
+            reader = _Reader(known.inputs, known.outputs, known.sampling_time, None, KEEP_MISSING)
+            return reader.read(data)
         if not self.recordings.test:
             raise UserError("there is no test record (identified=1): give data")
         return self.recordings.test
 
     @one_blas_thread
     def validate(self, data: Signals | Sequence[Signals] | None = None) -> pd.DataFrame:
-        """Measures (`sysid.Validation`) one step ahead and in free run, a row for each output and
-        horizon.
+        """Compute the measures of `sysid.Validation` one step ahead and in free run.
+
+        The table has a row for each output and horizon. `data` is as for `identify`; None: the test
+        records.
         """
         rows = {}
-        for horizon, words in ((1, "1 step"), (None, "free run")):
+        for horizon, title in ((1, "1 step"), (None, "free run")):
             frame = self._forecast(data, horizon)
             for name, model in self.models.items():
-                known: Any = model.origin.output_mean, model.origin.output_variance
-                judged = frame[frame[name].notna()]  # the window of another output may be shorter
-                std = (judged[f"{name}_high"] - judged[f"{name}_mean"]) / Z_95
-                measures = validate(judged[name], judged[f"{name}_mean"], std**2, trivial=known)
-                rows[name, words] = measures._asdict()
-        return (
-            pd.DataFrame(rows)
-            .T.sort_index()
-            .drop(columns="window")
-            .rename_axis(["output", "horizon"])
-        )
+                origin: Any = model.origin.output_mean, model.origin.output_variance
+                is_predicted = frame[name].notna()  # another output may have a shorter window
+                predicted = frame[is_predicted]
+                mean = predicted[f"{name}_mean"]
+                std = (predicted[f"{name}_high"] - mean) / Z_95
+                measures = validate(predicted[name], mean, std**2, trivial=origin)
+                rows[name, title] = measures._asdict()
+        table = pd.DataFrame(rows).T.sort_index().drop(columns="window")
+        return table.rename_axis(["output", "horizon"])
 
     def compare(
         self,
         others: Mapping[str, IdentifiedModel] | None = None,
         data: Signals | Sequence[Signals] | None = None,
     ) -> pd.DataFrame:
-        """RMSE and fit beside linear ARX models, and beside other models by name, on the same
-        records.
+        """Compare RMSE and fit with linear ARX models, and with other models, on the same records.
 
-        ARX once with the lags of the model, once with those of the smallest held-out error, each
-        fitted to the records that the model learned.
+        One ARX model has the lags of this model, the other those of the smallest held-out error.
+        Both are fitted to the records that this model learned.
+
+        Parameters
+        ----------
+        others
+            Other models by the name that they get in the table.
+        data
+            As for `identify`; None: the test records.
         """
         rows = {}
-        for title, one in {"model": self, **(others or {})}.items():
-            table = one.validate(list(self.recordings.test) if data is None else data)
+        compared = {"model": self, **(others or {})}
+        for title, identified in compared.items():
+            table = identified.validate(list(self.recordings.test) if data is None else data)
             for (name, horizon), row in table.iterrows():
                 rows[name, title, horizon] = {
                     "rmse": row["rmse"],
                     "fit_percent": row["fit_percent"],
                 }
         records = self._records(data)
+        learned = self.recordings.estimation
         for name, model in self.models.items():
-            learned = self.recordings.estimation
-            same = LinearArx.fit(model.narx, learned)
-            best = best_arx(learned, name, self.recordings.inputs)
-            for title, arx in (("ARX, same lags", same), ("ARX, best", best)):
-                narx = arx.narx
-                first = max(arx.narx.max_lag, 1)
-                ahead = [_values(narx, rows, arx) for rows in map(narx.dataset, records)]
-                free = [
-                    (
-                        one[name].values[first:],
-                        arx.free_run(dict(one), n_initial=first)[first:],
-                    )
-                    for one in records
-                ]
-                for horizon, pairs in (("1 step", ahead), ("free run", free)):
-                    y, mean = (np.concatenate(part) for part in zip(*pairs, strict=True))
-                    measures = validate(y, mean)
+            linear_models = {
+                "ARX, same lags": LinearArx.fit(model.narx, learned),
+                "ARX, best": best_arx(learned, name, self.recordings.inputs),
+            }
+            for title, arx in linear_models.items():
+                predictions = {
+                    "1 step": _predict_one_step(arx, records),
+                    "free run": _simulate_linear(arx, name, records),
+                }
+                for horizon, (measured, mean) in predictions.items():
+                    measures = validate(measured, mean)
                     rows[name, title, horizon] = {
                         "rmse": measures.rmse,
                         "fit_percent": measures.fit_percent,
@@ -501,31 +559,32 @@ class IdentifiedModel:
         return pd.DataFrame(rows).T.rename_axis(["output", "model", "horizon"])
 
     def plot(self, data: Signals | Sequence[Signals] | None = None) -> list[Any]:
-        """Measurement, prediction (free run if that is the purpose) and 95 % band of the first
-        record.
+        """Plot measurement, prediction and 95 % band of the first record.
+
+        The prediction is one step ahead, or the free run if the purpose is simulation.
 
         Returns
         -------
         list of matplotlib axes
             One for each output.
         """
-        simulates = self.purpose == "simulation"
+        is_simulation = self.purpose == "simulation"
+        predicted = self.simulate(data) if is_simulation else self.predict(data)
+        frame = predicted.loc[0]
         axes = []
-        frame = (self.simulate(data) if simulates else self.predict(data)).loc[0]
         for name in self.models:
             unit = self.recordings.estimation[0][name].attrs.get("units", "")
-            kind = "free run" if simulates else "1 step"
-            names = {name: "measured", f"{name}_mean": kind}
-            ax = (
-                frame[list(names)]
-                .rename(columns=names)
-                .plot(color=["#9a9a9a", "#d55e00"], linewidth=1)
-            )
-            ax.lines[0].set_linewidth(3)  # seen beside a prediction that fits
-            band = frame[f"{name}_low"], frame[f"{name}_high"]
+            labels = {
+                name: "measured",
+                f"{name}_mean": "free run" if is_simulation else "1 step",
+            }
+            lines = frame[list(labels)].rename(columns=labels)
+            ax = lines.plot(color=["#9a9a9a", "#d55e00"], linewidth=1)
+            ax.lines[0].set_linewidth(3)  # visible beside a prediction that fits
             ax.fill_between(
                 frame.index,
-                *band,
+                frame[f"{name}_low"],
+                frame[f"{name}_high"],
                 color="#d55e00",
                 alpha=0.25,
                 linewidth=0,
@@ -537,15 +596,19 @@ class IdentifiedModel:
         return axes
 
     def save(self, path: str | os.PathLike[str]) -> list[Path]:
-        """Store the models; `sysid.Model.load` reads them. Several get the names of their outputs
-        behind the stem.
+        """Store the models, and return their paths; `sysid.Model.load` reads them.
+
+        The files of several models have the name of the output after the stem of the path.
         """
         path = Path(path)
-        several = len(self.models) > 1
+        models = self.models
         paths = []
-        for name, model in self.models.items():
-            paths.append(path.with_name(f"{path.stem}_{name}{path.suffix}") if several else path)
-            model.save(paths[-1])
+        for name, model in models.items():
+            model_path = path
+            if len(models) > 1:
+                model_path = path.with_name(f"{path.stem}_{name}{path.suffix}")
+            paths.append(model_path)
+            model.save(model_path)
         return paths
 
     def step(
@@ -553,8 +616,9 @@ class IdentifiedModel:
         y: Mapping[str, float] | float,
         u: Mapping[str, float] | float | tuple[()] = (),
     ) -> dict[str, UpdateReport]:
-        """Predict this sample from the ones before, then learn it: for a loop of your own, one call
-        each sample.
+        """Predict one sample from the samples before, then learn it.
+
+        A control loop of your own calls this once per sample.
 
         Parameters
         ----------
@@ -564,75 +628,95 @@ class IdentifiedModel:
         Returns
         -------
         dict
-            What was predicted and decided, by output; empty until the lags are there. A sample that
-            may be an outlier is decided about by the next call: `Identification.correction`.
+            Predictions and decisions by output; empty until there are enough samples for the lags.
+            A sample that may be an outlier is decided about by the next call, see
+            `Identification.correction`.
         """
-        given: dict[str, float] = {}
-        for kind, values in (("outputs", y), ("inputs", u)):
-            names = getattr(self.recordings, kind)
-            values = (
-                values
-                if isinstance(values, Mapping)
-                else dict(zip(names, np.atleast_1d(values), strict=True))
-            )
-            if missing := [name for name in names if name not in values]:
-                raise UserError(f"step: expected the {kind} {list(names)}, {missing} are not there")
-            given |= values
+        measured = _by_name("outputs", self.recordings.outputs, y)
+        applied = _by_name("inputs", self.recordings.inputs, u)
+        values = measured | applied
         reports = {}
         for name, identification in self.identifications.items():
             narx = identification.narx
-            window = self._windows[name]
-            pair = window.observe(
-                *(
-                    np.array([given[n] for n in names])
-                    for names in (narx.output_names, narx.input_names)
-                )
-            )
-            if pair is not None and (report := identification.observe(*pair)) is not None:
+            output = np.array([values[signal] for signal in narx.output_names])
+            input_ = np.array([values[signal] for signal in narx.input_names])
+            row = self._windows[name].observe(output, input_)
+            if row is None:
+                continue
+            report = identification.observe(*row)
+            if report is not None:
                 reports[name] = report
         return reports
 
     @cached_property
     def _windows(self) -> dict[str, LagWindow]:
+        """Lag window of each output, for `step`."""
         return {
             name: LagWindow(identification.narx)
             for name, identification in self.identifications.items()
         }
 
     def __repr__(self) -> str:
-        parts = [
-            f"{name}: {', '.join(m.narx.feature_names)}; {m.gp.n_points} points"
-            for name, m in self.models.items()
+        n_learned = sum(record.sizes["time"] for record in self.recordings.estimation)
+        n_test = sum(record.sizes["time"] for record in self.recordings.test)
+        lines = [
+            f"IdentifiedModel for {self.purpose}, "
+            f"{n_learned} samples learned, {n_test} samples for the test"
         ]
-        n, judging = (
-            sum(one.sizes["time"] for one in rows)
-            for rows in (self.recordings.estimation, self.recordings.test)
-        )
-        return (
-            f"IdentifiedModel for {self.purpose}, {n} samples learned, {judging} judge\n"
-            + "\n".join(parts)
-        )
+        for name, model in self.models.items():
+            features = ", ".join(model.narx.feature_names)
+            lines.append(f"{name}: {features}; {model.gp.n_points} points")
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        table = f"<pre>{escape(repr(self))}</pre>"
+        html = f"<pre>{escape(repr(self))}</pre>"
         if self.recordings.test:
-            table += self.validate()[["rmse", "fit_percent", "coverage_95", "n"]].to_html(
-                float_format="%.4g"
-            )
-        return table
+            measures = self.validate()[["rmse", "fit_percent", "coverage_95", "n"]]
+            html += measures.to_html(float_format="%.4g")
+        return html
 
 
-def _known(record: xr.Dataset, name: str, window: int | None) -> tuple[xr.Dataset, np.ndarray]:
-    """Return a record whose outputs after the window are numbers, and what was measured of them."""
+def _by_name(kind: str, names: Sequence[str], values: Any) -> dict[str, float]:
+    """Return the values of one sample by the name of their signal."""
+    if not isinstance(values, Mapping):
+        values = dict(zip(names, np.atleast_1d(values), strict=True))
+    missing = [name for name in names if name not in values]
+    if missing:
+        raise UserError(f"step: expected the {kind} {list(names)}, {missing} are not there")
+    return dict(values)
+
+
+def _fill_after_window(record: xr.Dataset, name: str, window: int) -> xr.Dataset:
+    """Return a record whose missing values of an output after the window are zeros."""
     measured = record[name].values
-    if window is None:
-        return record, measured
-    filled = np.where(np.isnan(measured) & (np.arange(len(measured)) >= window), 0.0, measured)
-    return record.assign({name: ("time", filled, record[name].attrs)}), measured
+    is_after_window = np.arange(len(measured)) >= window
+    filled = np.where(np.isnan(measured) & is_after_window, 0.0, measured)
+    return record.assign({name: ("time", filled, record[name].attrs)})
 
 
-def _values(narx: Narx, rows: xr.Dataset, arx: LinearArx) -> tuple[np.ndarray, np.ndarray]:
-    """Measured and predicted outputs of the rows of a lag data set."""
-    to_value = narx.predict.to_value
-    before = rows["previous"].values
-    return to_value(rows["target"].values, before), to_value(arx.one_step(rows), before)
+def _predict_one_step(
+    arx: LinearArx, records: Sequence[xr.Dataset]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the measured outputs of all rows, and those predicted one step ahead."""
+    to_value = arx.narx.predict.to_value
+    measured = []
+    predicted = []
+    for record in records:
+        rows = arx.narx.dataset(record)
+        previous = rows["previous"].values
+        measured.append(to_value(rows["target"].values, previous))
+        predicted.append(to_value(arx.one_step(rows), previous))
+    return np.concatenate(measured), np.concatenate(predicted)
+
+
+def _simulate_linear(
+    arx: LinearArx, name: str, records: Sequence[xr.Dataset]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the measured outputs after the first lags of each record, and those of a free run."""
+    window = max(arx.narx.max_lag, 1)
+    measured = []
+    simulated = []
+    for record in records:
+        measured.append(record[name].values[window:])
+        simulated.append(arx.free_run(dict(record), n_initial=window)[window:])
+    return np.concatenate(measured), np.concatenate(simulated)

@@ -1,14 +1,14 @@
-"""Lags of a record chosen by held-out error.
+"""Lags of a record, chosen by held-out error.
 
-One step ahead that of linear models for all candidates, of the model itself for the best. In free
-run that of quick versions of the estimators of the training, for a coarse grid.
+One step ahead, linear models rank all candidates, and the model itself ranks the best of them. In
+free run, quick versions of the estimators of the training rank a coarse grid of candidates.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -21,65 +21,88 @@ from sysid.simulation.baselines import LinearArx
 from sysid.simulation_error.linear_model import LinearModel
 from sysid.simulation_error.training import FreeRun
 
-# lags of the output and of the inputs that are tried in free run
-ORDERS = (1, 2, 3, 4, 6)
-LONG = (10, 20, 41)
-LONG_FROM = 10  # the latter unless fewer lags than these are the most that may be tried
-# samples of a piece, and of all that are simulated of longer records
-PIECE = 2000
-MOST_COMPARED = 10_000
-BLOCKS = 5  # parts of the record that are held out in turn from a linear model
-HELD_OUT = (1, 3)  # of these, not the last: the parts that are held out from the model
-WITHIN = (
-    2,
-    4,
-    6,
-)  # numbers of lags; up to each, and among all, the best linear model is judged by the model too
-AS_GOOD = 1.01  # largest ratio of two errors that count as equal: then the fewest lags are taken
-EXACT = 1e-7  # standard deviations of the output: errors below are rounding, and equal
-ROWS_PER_COEFFICIENT = 4  # fewer rows: a candidate is not tried
-MOST_JUDGED = 10_000  # rows that are learned and predicted while lags are judged
-MOST_TOLD = 4  # lags that are told of
-SEARCH_SAMPLES = 300  # that hyper-parameters are estimated from while lags are judged
+#: numbers of lags of the output that are tried in free run, with as many lags of the inputs
+FREE_RUN_ORDERS = (1, 2, 3, 4, 6)
+
+#: numbers of lags of the inputs that are tried in addition
+LONG_INPUT_ORDERS = (10, 20, 41)
+
+#: Long input lags are tried only if `max_order` is at least this.
+LONG_INPUTS_FROM_MAX_ORDER = 10
+
+#: number of samples of one piece of a long record in free run
+PIECE_SAMPLES = 2000
+
+#: largest number of samples that are simulated; of longer records only some pieces are
+MAX_SIMULATED_SAMPLES = 10_000
+
+#: number of folds that are held out in turn from a linear model
+N_LAG_FOLDS = 5
+
+#: numbers of the folds that are held out from the model; not the last one
+MODEL_FOLDS = (1, 3)
+
+#: The model also scores the best linear model with at most these numbers of lags, and the best of
+#: all.
+SCORED_ORDER_LIMITS = (2, 4, 6)
+
+#: Errors whose ratio is at most this count as equal: then the fewest lags are taken.
+MAX_EQUAL_ERROR_RATIO = 1.01
+
+#: Errors below this are due to rounding and count as equal, in standard deviations of the output.
+ROUNDING_ERROR_STDS = 1e-7
+
+#: A candidate is tried only with at least this many rows for each coefficient.
+MIN_ROWS_PER_COEFFICIENT = 4
+
+#: largest number of rows that the model learns and predicts to score a candidate
+MAX_SCORED_ROWS = 10_000
+
+#: largest number of samples for the hyper-parameters of such a model
+MAX_TRAINING_SAMPLES = 300
+
+#: largest number of candidates in the text of a `LagChoice`
+MAX_SHOWN_CANDIDATES = 4
+
+#: numbers na, nb, nk of a candidate
+LagNumbers: TypeAlias = tuple[int, int, int]
 
 
 class LagChoice(NamedTuple):
-    """Lags and how they were found; `str` says it in a few lines."""
+    """The chosen lags and the candidates; `str` summarises them in a few lines."""
 
     narx: Narx
     criterion: str  # one_step or free_run
-    #: as of `rank_lags`, with the held-out RMSE of the `model` of some; in free run of all, the number of `parts` that
-    #: were simulated, fewer where lags could win no more, and whether by a `quick` version of the training; one is
-    #: `chosen`
+    #: The candidates, one of them `chosen`. One step ahead they are rows of `rank_lags`; some have
+    #: the held-out RMSE of the `model`, too. In free run each has, for `linear` or `model`, the
+    #: RMSE, the number of held-out `parts` that were simulated (fewer if it could not win any
+    #: more), and whether a `quick` version of the training was used.
     tried: list[dict[str, Any]]
     notes: list[str]
 
     def __str__(self) -> str:
-        what = "in free run" if self.criterion == "free_run" else "one step ahead"
-        lines = [
-            f"{_shorten(self.narx)}; RMSE {what} on held-out parts, unit of {self.narx.target}:"
-        ]
-        judged = [row for row in self.tried if "model" in row] or self.tried
-        for row in judged[:MOST_TOLD]:
+        how = "in free run" if self.criterion == "free_run" else "one step ahead"
+        target = self.narx.target
+        lines = [f"{_shorten(self.narx)}; RMSE {how} on held-out parts, unit of {target}:"]
+        scored = [row for row in self.tried if "model" in row] or self.tried
+        for row in scored[:MAX_SHOWN_CANDIDATES]:
             errors = [
-                f"{name} {row[name]:.4g}{_how(row, name)}"
-                for name in ("linear", "model")
-                if row.get(name) is not None
+                f"{estimator} {row[estimator]:.4g}{_free_run_note(row, estimator)}"
+                for estimator in ("linear", "model")
+                if row.get(estimator) is not None
             ]
+            numbers = f"na={row['na']} nb={row['nb']} nk={row['nk']}"
             chosen = ", chosen" if "chosen" in row else ""
-            lines.append(
-                f"  na={row['na']} nb={row['nb']} nk={row['nk']}: {', '.join(errors)}{chosen}"
-            )
+            lines.append(f"  {numbers}: {', '.join(errors)}{chosen}")
         return "\n".join([*lines, *self.notes])
 
 
-def _how(row: dict[str, Any], name: str) -> str:
-    """How an error in free run was found; empty one step ahead."""
-    return (
-        f" ({row[f'{name}_parts']} parts{', quick' * row[f'{name}_quick']})"
-        if f"{name}_parts" in row
-        else ""
-    )
+def _free_run_note(row: dict[str, Any], estimator: str) -> str:
+    """Return how an error in free run was measured; one step ahead an empty text."""
+    if f"{estimator}_parts" not in row:
+        return ""
+    quick = ", quick" if row[f"{estimator}_quick"] else ""
+    return f" ({row[f'{estimator}_parts']} parts{quick})"
 
 
 def rank_lags(
@@ -90,11 +113,11 @@ def rank_lags(
     max_order: int = 10,
     on_missing: OnMissing = OnMissing.error,
 ) -> list[dict[str, Any]]:
-    """Held-out errors of linear models with na lags of the output and nb lags from nk on of each
-    input, the best first.
+    """Rank numbers of lags by the held-out errors of linear models, the best first.
 
-    Each is fitted by least squares to four fifths of the rows and judged on the fifth one step
-    ahead, in turns.
+    A candidate has na lags of the output, and nb lags of each input from lag nk on. Its linear
+    model is fitted by least squares to four fifths of the rows and predicts the other fifth one
+    step ahead; each fifth is held out in turn.
 
     Parameters
     ----------
@@ -104,6 +127,8 @@ def rank_lags(
         Names of the output and of the inputs.
     max_order
         Largest number of lags.
+    on_missing
+        As for `Narx`.
 
     Returns
     -------
@@ -113,23 +138,25 @@ def rank_lags(
     Raises
     ------
     ValueError
-        An output that is constant, records that are too short for any candidate.
+        The output is constant, or the records are too short for any candidate.
     """
     several = [records] if isinstance(records, xr.Dataset) else list(records)
     orders = range(1, max_order + 1)
-    every = product(orders, orders if inputs else [0], (1, 0) if inputs else [1])
-    candidates = _affordable(every, several, target, inputs)
-    most = (
-        max(na for na, _, _ in candidates),
-        max(nb + nk - 1 for _, nb, nk in candidates),
+    grid = product(orders, orders, (1, 0)) if inputs else product(orders, [0], [1])
+    candidates = _affordable(grid, several, target, inputs)
+    max_na = max(na for na, _, _ in candidates)
+    max_input_lag = max(nb + nk - 1 for _, nb, nk in candidates)
+    narx = Narx(
+        {target: max_na},
+        {name: range(max_input_lag + 1) for name in inputs},
+        target,
+        predict=Target.value,
+        on_missing=on_missing,
     )
-    lags = {name: range(most[1] + 1) for name in inputs}
-    rows = Narx(
-        {target: most[0]}, lags, target, predict=Target.value, on_missing=on_missing
-    ).dataset(several)
+    rows = narx.dataset(several)
     if not np.ptp(rows["target"].values) > 0:
         raise UserError(f"{target!r} is constant: there is nothing to learn")
-    models = _LinearModels(rows, most, len(inputs))
+    models = _LinearModels(rows, max_na, max_input_lag, len(inputs))
     tried = [
         {"na": na, "nb": nb, "nk": nk, "linear": models.error(na, nb, nk)}
         for na, nb, nk in candidates
@@ -145,15 +172,14 @@ def best_arx(
     predict: Target = Target.change,
     on_missing: OnMissing = OnMissing.error,
 ) -> LinearArx:
-    """Linear model with the lags of the smallest held-out error, the first of `rank_lags`, fitted
-    to all rows.
+    """Fit the linear model with the lags of the smallest held-out error to all rows.
+
+    These are the lags of the first candidate of `rank_lags`.
     """
     best = rank_lags(records, target, inputs, on_missing=on_missing)[0]
     lags = {name: range(best["nk"], best["nk"] + best["nb"]) for name in inputs}
-    return LinearArx.fit(
-        Narx({target: best["na"]}, lags, target, predict=predict, on_missing=on_missing),
-        records,
-    )
+    narx = Narx({target: best["na"]}, lags, target, predict=predict, on_missing=on_missing)
+    return LinearArx.fit(narx, records)
 
 
 def choose_lags(
@@ -168,15 +194,15 @@ def choose_lags(
 ) -> LagChoice:
     """Choose lags of the output and of the inputs by held-out error.
 
-    The best linear models of few lags and of many (see `rank_lags`) are learned by the model
-    itself, with these settings, and judged one step ahead on two of five parts that were left out.
-    Of errors within 1 %, or of the size of rounding, the fewest lags win. An input that never moves
-    gets no lags.
+    `rank_lags` ranks all candidates with linear models. For the best candidates of few and of many
+    lags, a model is then learned with the given settings, without two of five folds, and predicts
+    these one step ahead. Among errors that differ by less than 1 %, or are as small as rounding
+    errors, the fewest lags win. An input that never moves gets no lags.
 
-    If the training is `FreeRun`, the error is that of the simulation of held-out parts, for 1, 2,
-    3, 4 and 6 lags of the output, as many of the inputs, or 10, 20 and 41 of them
-    (`FreeRun.compare_lags`). Again the fewest within 1 % win. Long records are judged by pieces
-    spread over them.
+    If the training is `FreeRun`, the error is that of simulations of held-out folds
+    (`FreeRun.compare_lags`). The candidates have 1, 2, 3, 4 or 6 lags of the output, and as many,
+    10, 20 or 41 lags of the inputs. Again the fewest lags within 1 % win. Of long records only
+    pieces spread over them are simulated.
 
     Parameters and errors are those of `rank_lags`; `settings` are those of the identification.
 
@@ -197,200 +223,228 @@ def choose_lags(
     notes = [f"{name} never moves and gets no lags" for name in inputs if name not in moving]
     settings = Settings() if settings is None else settings
 
-    def narx_of(na: int, nb: int, nk: int) -> Narx:
+    def make_narx(na: int, nb: int, nk: int) -> Narx:
         lags = {name: range(nk, nk + nb) for name in moving}
         return Narx({target: na}, lags, target, predict=predict, on_missing=on_missing)
 
-    def take_fewest(rows: Sequence[dict[str, Any]]) -> Narx:
-        chosen = min(rows, key=lambda row: row["na"] + len(moving) * row["nb"])
-        chosen["chosen"] = True
-        return narx_of(chosen["na"], chosen["nb"], chosen["nk"])
-
     if isinstance(settings.training, FreeRun):
-        candidates = [(na, na, nk) for na in ORDERS for nk in (0, 1)]
-        candidates += [(na, nb, 0) for na in ORDERS for nb in LONG if max_order >= LONG_FROM]
-        grid = (
-            [lags for lags in candidates if lags[0] <= max_order]
-            if moving
-            else [(na, 0, 1) for na in ORDERS]
-        )
-        narxes = {narx_of(*lags): lags for lags in _affordable(grid, several, target, moving)}
+        grid = _free_run_grid(max_order, has_inputs=bool(moving))
+        candidates = _affordable(grid, several, target, moving)
+        narxes = {make_narx(*numbers): numbers for numbers in candidates}
         tried = _simulate(narxes, several, settings, settings.training)
-        best = tried[0]
-        name = min(("model", "linear"), key=lambda name: tried[0].get(name) or inf)
-        how = [f"{name}_parts", f"{name}_quick"]
-        alike = [
-            row for row in tried if [row.get(key) for key in how] == [best[key] for key in how]
-        ]
-        narx = take_fewest(
-            [row for row in alike if (row[name] or inf) <= AS_GOOD * (best[name] or inf)]
+        equal = _equal_in_free_run(tried)
+        criterion = "free_run"
+    else:
+        tried = rank_lags(several, target, moving, max_order=max_order, on_missing=on_missing)
+        scored = tried
+        estimator = "linear"
+        if isinstance(settings.training, MaximumLikelihood):
+            scored = _best_by_order(tried)
+            estimator = "model"
+            for row in scored:
+                narx = make_narx(row["na"], row["nb"], row["nk"])
+                row["model"] = _held_out_error(narx, several, settings)
+        output = np.concatenate([record[target].values for record in several])
+        rounding_error = ROUNDING_ERROR_STDS * float(np.nanstd(output))
+        smallest = min(row[estimator] for row in scored)
+        limit = max(MAX_EQUAL_ERROR_RATIO * smallest, rounding_error)
+        equal = [row for row in scored if row[estimator] <= limit]
+        criterion = "one_step"
+    chosen = min(equal, key=lambda row: row["na"] + len(moving) * row["nb"])
+    chosen["chosen"] = True
+    narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
+    return LagChoice(narx, criterion, tried, notes)
+
+
+def _free_run_grid(max_order: int, *, has_inputs: bool) -> list[LagNumbers]:
+    """Return the candidates that are tried in free run."""
+    if not has_inputs:
+        return [(na, 0, 1) for na in FREE_RUN_ORDERS]
+    grid = [(na, na, nk) for na in FREE_RUN_ORDERS for nk in (0, 1)]
+    if max_order >= LONG_INPUTS_FROM_MAX_ORDER:
+        grid += [(na, nb, 0) for na in FREE_RUN_ORDERS for nb in LONG_INPUT_ORDERS]
+    return [(na, nb, nk) for na, nb, nk in grid if na <= max_order]
+
+
+def _equal_in_free_run(tried: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the candidates whose error in free run counts as equal to that of the first.
+
+    The error is the smaller one of the first candidate's model and linear model. Only errors that
+    were measured in the same way, on as many parts, are compared.
+    """
+    best = tried[0]
+    estimator = min(("model", "linear"), key=lambda name: best.get(name) or inf)
+    limit = MAX_EQUAL_ERROR_RATIO * (best[estimator] or inf)
+    equal = []
+    for row in tried:
+        is_comparable = all(
+            row.get(f"{estimator}_{how}") == best[f"{estimator}_{how}"]
+            for how in ("parts", "quick")
         )
-        return LagChoice(narx, "free_run", tried, notes)
-    tried = rank_lags(several, target, moving, max_order=max_order, on_missing=on_missing)
-    judged = tried
-    error = "linear"
-    if isinstance(settings.training, MaximumLikelihood):
-        few = [
-            next((row for row in tried if max(row["na"], row["nb"]) <= n), None)
-            for n in (*WITHIN, inf)
-        ]
-        judged = [row for row in tried if any(row is one for one in few)]
-        error = "model"
-        for row in judged:
-            row["model"] = _held_out_error(
-                narx_of(row["na"], row["nb"], row["nk"]), several, settings
-            )
-    least = EXACT * float(np.nanstd(np.concatenate([record[target].values for record in several])))
-    good = [
-        row
-        for row in judged
-        if row[error] <= max(AS_GOOD * min(row[error] for row in judged), least)
-    ]
-    return LagChoice(take_fewest(good), "one_step", tried, notes)
+        if is_comparable and (row[estimator] or inf) <= limit:
+            equal.append(row)
+    return equal
+
+
+def _best_by_order(tried: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the best candidates with at most 2, 4, 6 and any number of lags, the best first.
+
+    `tried` has all candidates, the best first.
+    """
+    positions = set()
+    for limit in (*SCORED_ORDER_LIMITS, inf):
+        for position, row in enumerate(tried):
+            if max(row["na"], row["nb"]) <= limit:
+                positions.add(position)
+                break
+    return [tried[position] for position in sorted(positions)]
 
 
 def _shorten(narx: Narx) -> str:
+    """Return the lags of a model as a short text."""
     return ", ".join(f"{name} {lags[0]} to {lags[-1]}" for name, lags in narx.lags.items() if lags)
 
 
 def _affordable(
-    candidates: Iterable[tuple[int, int, int]],
+    candidates: Iterable[LagNumbers],
     records: Sequence[xr.Dataset],
     target: str,
     inputs: Sequence[str],
-) -> list[tuple[int, int, int]]:
-    """Numbers na, nb, nk for which the records are long enough."""
+) -> list[LagNumbers]:
+    """Return the candidates for which the records are long enough."""
     sizes = [record.sizes["time"] for record in records]
-    found = [
-        (na, nb, nk)
-        for na, nb, nk in candidates
-        if max(na, nb + nk - 1) < min(sizes)
-        and (na + len(inputs) * nb + 1) * ROWS_PER_COEFFICIENT <= sum(sizes)
-    ]
-    if not found:
+    affordable = []
+    for na, nb, nk in candidates:
+        max_lag = max(na, nb + nk - 1)
+        n_coefficients = na + len(inputs) * nb + 1
+        is_long_enough = n_coefficients * MIN_ROWS_PER_COEFFICIENT <= sum(sizes)
+        if max_lag < min(sizes) and is_long_enough:
+            affordable.append((na, nb, nk))
+    if not affordable:
         raise UserError(
-            f"{sum(sizes)} samples are too few to choose lags of {target!r}: name them with narx=orders"
+            f"{sum(sizes)} samples are too few to choose lags of {target!r}: "
+            "name them with narx=orders"
         )
-    return found
+    return affordable
 
 
 def _simulate(
-    narxes: dict[Narx, tuple[int, int, int]],
+    narxes: dict[Narx, LagNumbers],
     records: Sequence[xr.Dataset],
     settings: Settings,
     training: FreeRun,
 ) -> list[dict[str, Any]]:
-    """Held-out errors of simulations with several lags, the best first; a model that refuses has
-    none.
+    """Return the held-out errors of simulations of each candidate, the best first.
+
+    The error of a model that could not be trained is None.
     """
-    share = MOST_COMPARED / sum(record.sizes["time"] for record in records)
-    pieces = list(records)
-    if share < 1.0:
-        cuts = [
-            np.linspace(0, n, max(1, n // PIECE) + 1).astype(int)
-            for n in (one.sizes["time"] for one in records)
-        ]
-        pieces = [
-            one.isel(time=slice(*ends))
-            for one, all_ in zip(records, cuts, strict=True)
-            for ends in pairwise(all_)
-        ]
-        pieces = [
-            pieces[i]
-            for i in np.linspace(0, len(pieces) - 1, max(2, int(share * len(pieces)))).astype(int)
-        ]
+    pieces = _spread_pieces(records)
     samples = []
-    labels = list[str]()
-    for narx in narxes:
+    labels: list[str] = []
+    for number, narx in enumerate(narxes, start=1):
         rows = narx.dataset(pieces)
         samples.append(
             InitialSamples(narx, rows["regressor"].values, rows["target"].values, consecutive(rows))
         )
-        labels.append(f"{_shorten(narx)} ({len(labels) + 1} of {len(narxes)})")
-    found: dict[Narx, dict[str, Any]] = {}
+        labels.append(f"{_shorten(narx)} ({number} of {len(narxes)})")
+    tried: dict[Narx, dict[str, Any]] = {}
     for trial in training.compare_lags(samples, labels, budget=settings.budget, seed=settings.seed):
-        row = found.setdefault(
-            trial.narx, dict(zip(("na", "nb", "nk"), narxes[trial.narx], strict=True))
-        )
-        name = "linear" if isinstance(trial.estimator, LinearModel) else "model"
-        if name not in row:
-            row |= {
-                name: trial.rmse,
-                f"{name}_parts": len(trial.fits),
-                f"{name}_quick": trial.is_quick,
-            }
-    return list(found.values())
+        na, nb, nk = narxes[trial.narx]
+        row = tried.setdefault(trial.narx, {"na": na, "nb": nb, "nk": nk})
+        estimator = "linear" if isinstance(trial.estimator, LinearModel) else "model"
+        if estimator not in row:
+            row[estimator] = trial.rmse
+            row[f"{estimator}_parts"] = len(trial.fits)
+            row[f"{estimator}_quick"] = trial.is_quick
+    return list(tried.values())
+
+
+def _spread_pieces(records: Sequence[xr.Dataset]) -> list[xr.Dataset]:
+    """Return the records; if they are long, pieces spread over them of a limited total length."""
+    fraction = MAX_SIMULATED_SAMPLES / sum(record.sizes["time"] for record in records)
+    if fraction >= 1.0:
+        return list(records)
+    pieces = []
+    for record in records:
+        n = record.sizes["time"]
+        ends = np.linspace(0, n, max(1, n // PIECE_SAMPLES) + 1).astype(int)
+        pieces += [record.isel(time=slice(begin, end)) for begin, end in pairwise(ends)]
+    n_kept = max(2, int(fraction * len(pieces)))
+    kept = np.linspace(0, len(pieces) - 1, n_kept).astype(int)
+    return [pieces[i] for i in kept]
 
 
 class _LinearModels:
-    """Held-out errors of linear models that differ in their lags, from the moments of all lags,
-    part by part.
+    """Held-out errors of linear models that differ in their lags.
+
+    The products of all columns are summed once for each fold; the models share these sums.
     """
 
-    def __init__(self, rows: xr.Dataset, most: tuple[int, int], n_inputs: int) -> None:
+    def __init__(self, rows: xr.Dataset, max_na: int, max_input_lag: int, n_inputs: int) -> None:
         x = rows["regressor"].values
         y = rows["target"].values
-        self._most, self._n_inputs, self._scale = most, n_inputs, y.std()
+        self._max_na = max_na
+        self._max_input_lag = max_input_lag
+        self._n_inputs = n_inputs
+        self._scale = y.std()
         centred = x - x.mean(axis=0)
-        spread = centred.std(axis=0)
-        scaled = centred / np.where(spread > 0, spread, 1.0)
-        joined = np.column_stack([np.ones(len(y)), scaled, (y - y.mean()) / self._scale])
-        ends = np.linspace(0, len(y), BLOCKS + 1).astype(int)
-        self._moments = [joined[begin:end].T @ joined[begin:end] for begin, end in pairwise(ends)]
+        std = centred.std(axis=0)
+        scaled = centred / np.where(std > 0, std, 1.0)
+        columns = np.column_stack([np.ones(len(y)), scaled, (y - y.mean()) / self._scale])
+        ends = np.linspace(0, len(y), N_LAG_FOLDS + 1).astype(int)
+        self._moments = [columns[begin:end].T @ columns[begin:end] for begin, end in pairwise(ends)]
         self._n = len(y)
 
     def error(self, na: int, nb: int, nk: int) -> float:
-        """Root mean square of the held-out errors of all parts."""
-        most_na, most_lag = self._most
-        own = [1 + lag for lag in range(na)]
-        applied = [
-            1 + most_na + i * (most_lag + 1) + lag
-            for i in range(self._n_inputs)
-            for lag in range(nk, nk + nb)
-        ]
-        columns = np.array([0, *own, *applied])
+        """Return the root mean square of the held-out errors of all folds."""
+        output_columns = [1 + lag for lag in range(na)]
+        input_columns = []
+        for i in range(self._n_inputs):
+            first = 1 + self._max_na + i * (self._max_input_lag + 1)
+            input_columns += [first + lag for lag in range(nk, nk + nb)]
+        columns = np.array([0, *output_columns, *input_columns])
         total = sum(self._moments)
         squares = 0.0
         for moments in self._moments:
             rest = total - moments
-            theta = np.linalg.lstsq(rest[np.ix_(columns, columns)], rest[columns, -1], rcond=1e-13)[
-                0
-            ]
-            both = np.append(-theta, 1.0)
+            normal_matrix = rest[np.ix_(columns, columns)]
+            theta = np.linalg.lstsq(normal_matrix, rest[columns, -1], rcond=1e-13)[0]
+            # the held-out squared error is c'Mc, M the moments and c = (-theta, 1)
+            coefficients = np.append(-theta, 1.0)
             chosen = np.append(columns, len(moments) - 1)
-            squares += max(0.0, float(both @ moments[np.ix_(chosen, chosen)] @ both))
+            squared_error = coefficients @ moments[np.ix_(chosen, chosen)] @ coefficients
+            squares += max(0.0, float(squared_error))
         return float(self._scale * np.sqrt(squares / self._n))
 
 
 def _held_out_error(narx: Narx, records: Sequence[xr.Dataset], settings: Settings) -> float:
-    """One-step error of the model on parts of the records that it has not learned from."""
+    """Return the one-step RMSE of the model on folds of the records that it has not learned."""
     rows = narx.dataset(records)
     x = rows["regressor"].values
-    t = rows["target"].values
+    y = rows["target"].values
     follows = consecutive(rows)
-    learned = np.ones(len(t), dtype=bool)
-    ends = np.linspace(0, len(t), BLOCKS + 1).astype(int)
-    for block in HELD_OUT:
-        learned[ends[block] : ends[block + 1]] = False
-        follows[ends[block + 1]] = False
-    if (
-        step := len(t) // MOST_JUDGED + 1
-    ) > 1:  # long records are thinned, then no row follows another
-        thinned = np.arange(len(t)) % step == 0
-        held_out = ~learned & thinned
-        learned = learned & thinned
-        follows = np.zeros(len(t), dtype=bool)
-    else:
-        held_out = ~learned
+    is_learned = np.ones(len(y), dtype=bool)
+    ends = np.linspace(0, len(y), N_LAG_FOLDS + 1).astype(int)
+    for fold in MODEL_FOLDS:
+        is_learned[ends[fold] : ends[fold + 1]] = False
+        follows[ends[fold + 1]] = False
+    is_held_out = ~is_learned
+    step = len(y) // MAX_SCORED_ROWS + 1
+    if step > 1:  # rows of long records are thinned: then no row follows another
+        is_kept = np.arange(len(y)) % step == 0
+        is_held_out = is_held_out & is_kept
+        is_learned = is_learned & is_kept
+        follows = np.zeros(len(y), dtype=bool)
     training: Any = settings.training
-    n = min(training.n_initial, int(learned.sum()))
     quick = replace(
         training,
-        record_samples=min(training.record_samples, SEARCH_SAMPLES),
-        n_initial=n,
+        record_samples=min(training.record_samples, MAX_TRAINING_SAMPLES),
+        n_initial=min(training.n_initial, int(is_learned.sum())),
     )
-    start = quick.know(x[learned], t[learned], mean=settings.mean, seed=settings.seed)
+    x_learned = x[is_learned]
+    y_learned = y[is_learned]
+    start = quick.know(x_learned, y_learned, mean=settings.mean, seed=settings.seed)
     identification = Identification(narx, replace(settings, training=quick), start=start)
-    identification.observe_many(x[learned], t[learned], follows=follows[learned])
-    error = identification.require_model().predict(x[held_out]).mean - t[held_out]
+    identification.observe_many(x_learned, y_learned, follows=follows[is_learned])
+    error = identification.require_model().predict(x[is_held_out]).mean - y[is_held_out]
     return float(np.sqrt(np.mean(error**2)))

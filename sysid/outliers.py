@@ -1,13 +1,13 @@
-"""Measurements that are not believed, and what replaces them.
+"""Outliers: measurements that are rejected, and the values that replace them.
 
-A sample that may be an outlier is held back until the next one is known (`OutlierHandling`). What
-turns out to be wrong is replaced among the lags of the samples after it (`MendedRows`).
+A sample that may be an outlier is held back until the next one is known (`OutlierHandling`). A
+measurement that turns out to be wrong is replaced among the lags of later samples (`MendedRows`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,44 +18,53 @@ from sysid.gp.dictionary import NOT_PREDICTED, RECORD, UpdateReport
 from sysid.model.model import Model
 from sysid.narx.lags import Narx, Target, reach_of
 
-#: blame another signal only if replacing its value raises twice the log density of the two samples by at least this
+#: Blame another signal only if replacing its value raises twice the log density of the suspect and
+#: of the next sample by more than this.
 MIN_BLAME_GAIN = 2.0
 
-#: a sample is held back where an input or another output changes by more, in its initial standard deviations
+#: Hold back a sample if an input or another output jumps by more than this, in its initial standard
+#: deviations.
 OUTLIER_JUMP_STDS = 3.0
 
-#: what is decided of a sample once it is predicted
-DECISIONS = tuple(name for name in RECORD.names or () if name not in ("mean", "variance"))
+#: fields of a report that are decided after the prediction
+DECISION_FIELDS = tuple(name for name in RECORD.names or () if name not in ("mean", "variance"))
 
-#: what measurements that are not believed exceed their replacement by: by signal and time, counted in rows
-Errors = dict[tuple[str, int], float]
+#: a measurement: its signal, and its time in rows
+Cell: TypeAlias = tuple[str, int]
+
+#: rejected measurements, each with its measured value minus its replacement
+Errors: TypeAlias = dict[Cell, float]
 
 
 class Suspect(NamedTuple):
-    """A sample that was held back as a possible outlier, until the next one tells what was
-    wrong.
-    """
+    """A sample that is held back as a possible outlier until the next one is known."""
 
     regressor: np.ndarray  # (1, n_features)
     target: np.ndarray  # (1,)
     before: np.ndarray | None  # (n_features,) regressor one sample earlier, if there is one
-    was_outlier: bool  # whether it was beyond the gate; else another signal jumped there
-    row: np.ndarray  # (1,) what was reported of it
+    was_outlier: bool  # True: it was beyond the gate; False: another signal jumped
+    row: np.ndarray  # (1,) its report
 
 
 class Accepted(NamedTuple):
-    """A sample that was held back and has been learned after all."""
+    """A sample that was held back and has now been learned."""
 
-    report: UpdateReport  # with the prediction that was reported, and what is decided now
-    # it had been taken for an outlier, but nothing was wrong with its measurement
-    plant_jumped: bool
+    report: UpdateReport  # with the prediction that was reported before, and the new decisions
+    plant_jumped: bool  # whether it was beyond the gate although its measurements were right
+
+
+class Cause(NamedTuple):
+    """A wrong value of another signal that would explain a suspect."""
+
+    error: float  # measured value minus the value one sample earlier
+    gain: float  # rise of twice the log density of the suspect if that value replaces it
 
 
 class MendedRows:
-    """Rows of consecutive samples with replacements of measurements that are not believed.
+    """Rows of consecutive samples in which rejected measurements are replaced.
 
-    A measurement is the target of one row, and a lag of others. What is replaced is remembered from
-    one block of rows to the next, as long as a row may have it among its lags.
+    A measurement is the target of one row and a lag of later ones. The replacements are remembered
+    from one block of rows to the next, as long as a row may have the measurement among its lags.
     """
 
     def __init__(self, narx: Narx) -> None:
@@ -63,15 +72,15 @@ class MendedRows:
         self.target = narx.target
         self._is_change = narx.predict is Target.change
         self.reach = reach_of(narx)
-        self._longest = max(self.reach, narx.max_lag)
-        #: column of the newest value of each other signal
+        self._max_lag = max(self.reach, narx.max_lag)
+        #: column of the newest value of each signal but the target
         self.newest = {
             name: self.columns[name, min(lags)]
             for name, lags in narx.lags.items()
             if name != narx.target
         }
         self.errors: Errors = {}  # times are counted from the first row of `begin`
-        self.last = np.zeros(narx.n_features)  # measured row before it
+        self.last = np.zeros(narx.n_features)  # measured regressor one sample before that row
 
     @property
     def measured_targets(self) -> np.ndarray:
@@ -80,29 +89,35 @@ class MendedRows:
 
     @property
     def has_replacements(self) -> bool:
-        """Whether any of the rows was written anew."""
+        """Whether any row was mended."""
         return self.y is not self._measured[1]
 
     def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
-        """Take the next rows (n, n_features), (n,); `follows` (n,): whether each comes right after
-        the one before.
+        """Take the next rows (n, n_features) and targets (n,).
+
+        `follows` (n,) states whether each row comes right after the one before; None: all do.
         """
         self.x = x
         self.y = y
         self._measured = (x, y)
-        self.follows = (
-            np.ones(len(y), dtype=bool) if follows is None else np.asarray(follows, dtype=bool)
-        )
+        if follows is None:
+            self.follows = np.ones(len(y), dtype=bool)
+        else:
+            self.follows = np.asarray(follows, dtype=bool)
         if self.errors:
             self._mend(0)
 
     def row(self, row: int, errors: Errors) -> tuple[np.ndarray, float]:
-        """Return a row (n_features,) and its target as they are if these are the errors.
+        """Return a row (n_features,) and its target with these errors subtracted.
 
-        Row -1 is the last one of the block before.
+        Row -1 is the last one of the block before; its target is nan.
         """
-        x, y = (self.last, np.nan) if row < 0 else (self._measured[0][row], self._measured[1][row])
-        x = x.copy()
+        if row < 0:
+            x = self.last.copy()
+            y = np.nan
+        else:
+            x = self._measured[0][row].copy()
+            y = self._measured[1][row]
         for (name, time), error in errors.items():
             lag = row - time
             if (name, lag) in self.columns:
@@ -112,72 +127,78 @@ class MendedRows:
         return x, y
 
     def find_jumps(self, limits: dict[int, float]) -> list[int]:
-        """Rows at which a column of one of these limits changes by more, from the row before."""
+        """Return the rows where a column changes by more than its limit from the row before.
+
+        `limits` has the limit of each column that is tested.
+        """
         x = self._measured[0]
         if len(x) == 1:
-            is_beyond = (
+            is_beyond = any(
                 abs(x[0, column] - self.last[column]) > limit for column, limit in limits.items()
             )
-            return [0] if self.follows[0] and any(is_beyond) else []
+            return [0] if self.follows[0] and is_beyond else []
         columns = list(limits)
         change = abs(np.diff(x[:, columns], axis=0, prepend=self.last[None, columns]))
-        return np.flatnonzero((change > list(limits.values())).any(axis=1) & self.follows).tolist()
+        has_jump = (change > list(limits.values())).any(axis=1)
+        return np.flatnonzero(has_jump & self.follows).tolist()
 
-    def replace(self, row: int, mean: float) -> None:
-        """Put the predicted mean in the place of a row's target, in the rows that follow."""
+    def replace_target(self, row: int, mean: float) -> None:
+        """Replace the target of a row by its predicted mean, in the rows that follow."""
         self._forget(row)
-        self.believe(row + 1, self.errors | {(self.target, row): float(self.y[row]) - mean})
+        error = float(self.y[row]) - mean
+        self.set_errors(row + 1, self.errors | {(self.target, row): error})
 
-    def believe(self, row: int, errors: Errors) -> None:
-        """Believe all measurements but those of these errors, from a row on."""
+    def set_errors(self, row: int, errors: Errors) -> None:
+        """Replace exactly the measurements of these errors, in the rows from `row` on."""
         if errors != self.errors:
             self.errors = errors
             self._mend(row)
 
     def end(self) -> None:
-        """All rows are done: number what is remembered from the next one on."""
-        if n := len(self.y):
+        """End the block: count the times of the errors from the next row on."""
+        n = len(self.y)
+        if n:
             self.last = self._measured[0][-1].copy()
             self._forget(n)
             self.errors = {(name, time - n): error for (name, time), error in self.errors.items()}
 
     def _forget(self, row: int) -> None:
-        """Leave the errors that the row, or the one before it, may have among its lags."""
+        """Keep only the errors that this row, or the one before it, may have among its lags."""
         self.errors = {
             (name, time): error
             for (name, time), error in self.errors.items()
-            if row - time <= self._longest + 1 and self.follows[max(0, time + 1) : row + 1].all()
+            if row - time <= self._max_lag + 1 and self.follows[max(0, time + 1) : row + 1].all()
         }
 
     def _mend(self, begin: int) -> None:
-        """Write the rows from `begin` on anew, as far as a measurement before it reaches."""
+        """Write the rows from `begin` on again, as far as earlier measurements are lags of them."""
         x, y = self._measured
         if self.x is x:
-            self.x, self.y = x.copy(), y.copy()
-        for row in range(begin, min(begin + self._longest, len(y))):
+            self.x = x.copy()
+            self.y = y.copy()
+        for row in range(begin, min(begin + self._max_lag, len(y))):
             if not self.follows[row]:
                 return
             self.x[row], self.y[row] = self.row(row, self.errors)
 
 
 class OutlierHandling:
-    """Holds back samples that may be outliers, decides about them, and mends the lags of those
-    after them.
+    """Holds back possible outliers, decides about them, and mends the lags of later samples.
 
-    The rows of a block are taken with `begin`. The caller predicts them in the pieces that
-    `next_piece` gives, and reports each with `look_at`. Before the next piece it calls `reconsider`
-    if there is a `suspect`. `end` closes the block.
+    `begin` takes the rows of a block. The caller predicts them in the pieces that `next_piece`
+    gives, and passes the record of each piece to `take_record`. If there is a `suspect`, the caller
+    calls `reconsider` before the next piece. `end` closes the block.
 
     Parameters
     ----------
     narx : Narx
     scaling : AffineMap
-        Of the model: where another signal jumps by three of its standard deviations, a sample is
-        held back.
+        Scaling of the model. A sample is held back where another signal jumps by more than
+        `OUTLIER_JUMP_STDS` of the standard deviations in it.
     has_gate : bool
-        Whether any sample is held back.
+        Whether samples are held back at all.
     n_mended : dict
-        How many values of each signal but the target were replaced already.
+        Number of values of each signal but the target that were replaced already.
 
     Attributes
     ----------
@@ -186,7 +207,7 @@ class OutlierHandling:
     suspect : Suspect or None
         The last sample, if it is held back.
     n_mended : dict
-        How many values of each signal but the target were replaced.
+        Number of values of each signal but the target that were replaced.
     """
 
     def __init__(
@@ -202,30 +223,31 @@ class OutlierHandling:
         self.n_mended = n_mended
         self._features = narx.features
         self._jumps: list[int] = []
-        self._limits: dict[
-            int, float
-        ] = {}  # of the change of a column, beyond which a sample is held back
+        #: largest change of a column at which a sample is not held back
+        self._jump_limits: dict[int, float] = {}
         if has_gate and scaling.matrix is None:
-            columns = [c for c in self.mended.newest.values() if c not in scaling.constant]
-            self._limits = {
-                column: OUTLIER_JUMP_STDS * float(scaling.scale[column]) for column in columns
-            }
+            for column in self.mended.newest.values():
+                if column not in scaling.constant:
+                    std = float(scaling.scale[column])
+                    self._jump_limits[column] = OUTLIER_JUMP_STDS * std
 
     def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
         """Take the next rows, as `MendedRows.begin`."""
         self.mended.begin(x, y, follows)
-        self._jumps = [*self.mended.find_jumps(self._limits), len(y)]
+        self._jumps = [*self.mended.find_jumps(self._jump_limits), len(y)]
 
-    def next_piece(self, begin: int, longest: int, *, gate_is_open: bool) -> tuple[slice, bool]:
-        """Rows from `begin` on that are predicted at once, and whether the only one of them is held
-        back.
+    def next_piece(self, begin: int, max_rows: int, *, gate_is_open: bool) -> tuple[slice, bool]:
+        """Return the rows from `begin` on to predict together, and whether they are held back.
+
+        A row that is held back is a piece of its own.
         """
-        jump = self._jumps[bisect_left(self._jumps, begin + gate_is_open)]
+        first = begin + 1 if gate_is_open else begin  # an open gate lets this row pass
+        jump = self._jumps[bisect_left(self._jumps, first)]
         if jump == begin:
             return slice(begin, begin + 1), True
-        return slice(begin, min(begin + longest, jump)), False
+        return slice(begin, min(begin + max_rows, jump)), False
 
-    def look_at(
+    def take_record(
         self,
         piece: slice,
         record: np.ndarray,
@@ -233,42 +255,46 @@ class OutlierHandling:
         is_held_back: bool,
         gate_is_open: bool,
     ) -> None:
-        """Look at what became of the rows of a piece, which ends with the first outlier.
+        """Take the record of a piece, which ends with the first outlier.
 
         The last row becomes the suspect if it was held back or is an outlier. The measurement of an
         outlier is replaced by its prediction among the lags of the rows after it, unless the gate
-        is open: then the plant has changed. Where rows were mended, the record is made to report
-        the change from the measured value before, not from the mended one.
+        is open: then the plant has changed. The record of mended rows is corrected to report the
+        change from the value that was measured before, not from the mended one.
         """
         mended = self.mended
         row = piece.stop - 1
         is_outlier = bool(record[-1]["outlier"])
         is_suspect = is_held_back or is_outlier
         if is_suspect:
-            own = slice(row, row + 1)
             before = mended.row(row - 1, mended.errors)[0] if mended.follows[row] else None
-            regressor = mended.x[own].copy()
-            target = mended.y[own].copy()
+            regressor = mended.x[row : row + 1].copy()
+            target = mended.y[row : row + 1].copy()
         if is_outlier and gate_is_open:
-            mended.believe(piece.stop, {})
+            mended.set_errors(piece.stop, {})
         elif is_outlier:
-            mended.replace(row, float(record[-1]["mean"]))
+            mended.replace_target(row, float(record[-1]["mean"]))
         if mended.has_replacements:
             record["mean"] += mended.measured_targets[piece] - mended.y[piece]
         if is_suspect:
             self.suspect = Suspect(regressor, target, before, is_outlier, record[-1:].copy())
 
     def end(self) -> None:
-        """All rows are done."""
+        """End the block."""
         self.mended.end()
 
     def reconsider(self, model: Model, row: int | None) -> Accepted | None:
-        """Decide about the suspect, now that the row after it is known; None: no row comes after
-        it.
+        """Decide about the suspect, now that the row after it is known.
 
-        The model learns the suspect unless "its target was wrong" explains the next row best.
-        Nothing may be wrong, or the newest value of another signal: then the value before takes its
-        place.
+        The model learns the suspect unless "its target was wrong" explains the next row best. The
+        other explanations are that no measurement was wrong, or that the newest value of another
+        signal was: then the value one sample earlier replaces it.
+
+        Parameters
+        ----------
+        model : Model
+        row : int or None
+            The row after the suspect; None: there is none.
 
         Returns
         -------
@@ -279,103 +305,131 @@ class OutlierHandling:
         self.suspect = None
         if suspect is None:
             return None
-        mended = self.mended
-        was_outlier = suspect.was_outlier
-        causes: dict[tuple[str, int], tuple[float, float]] = {}
-        likeliest = 0
-        if row is not None and mended.follows[row]:
-            own = mended.target, row - 1
-            if was_outlier and own not in mended.errors:
+        if row is not None and self.mended.follows[row]:
+            is_target_wrong, cause = self._explain(suspect, model, row)
+            if is_target_wrong:
                 return None
-            believed = {key: error for key, error in mended.errors.items() if key != own}
-            causes = self._find_causes(suspect, model, row)
-            errors = [
-                *(believed | {key: error} for key, (error, _) in causes.items()),
-                mended.errors,
-                believed,
-            ]
-            costs = _costs(
-                model,
-                *map(
-                    np.stack,
-                    zip(*(mended.row(row, each) for each in errors), strict=True),
-                ),
-            )
-            for i, (_, gain) in enumerate(causes.values()):
-                costs[i] = (
-                    costs[i] - gain if costs[-1] - costs[i] + gain > MIN_BLAME_GAIN else np.inf
-                )
-            likeliest = int(np.argmin(costs))
-            if was_outlier and likeliest == len(causes):
-                return None
-            mended.believe(row, errors[likeliest])
-        elif was_outlier:
+        elif suspect.was_outlier:
             return None
+        else:
+            cause = None
         x = suspect.regressor
         y = suspect.target
-        is_cause = likeliest < len(causes)
-        if is_cause:
-            (name, _), (error, _) = list(causes.items())[likeliest]
-            x[0, mended.newest[name]] -= error
+        if cause is not None:
+            name, error = cause
+            x[0, self.mended.newest[name]] -= error
             self.n_mended[name] = self.n_mended.get(name, 0) + 1
-        plant_jumped = was_outlier and not is_cause
+        plant_jumped = suspect.was_outlier and cause is None
         z = model.scaling.transform(x)
-        prior = model.mean(x)
-        became = model.gp.believe(z, y, prior, was_outlier=was_outlier, opens=plant_jumped)
-        for name in DECISIONS:
-            suspect.row[name] = became[name]
+        prior_mean = model.mean(x)
+        learned = model.gp.believe(
+            z, y, prior_mean, was_outlier=suspect.was_outlier, opens=plant_jumped
+        )
+        for name in DECISION_FIELDS:
+            suspect.row[name] = learned[name]
         return Accepted(UpdateReport(*suspect.row[0].item()), plant_jumped)
 
-    def _find_causes(
+    def _explain(
         self, suspect: Suspect, model: Model, row: int
-    ) -> dict[tuple[str, int], tuple[float, float]]:
-        """Errors of the newest values of other signals that explain the suspect, the sample before
-        a row, and the gain.
+    ) -> tuple[bool, tuple[str, float] | None]:
+        """Find what explains the row after the suspect best, and mend the rows accordingly.
 
-        With the value before in its place the suspect is within the gate; the value after is closer
-        to that, too.
+        Returns
+        -------
+        bool
+            Whether the target of the suspect was wrong.
+        (str, float) or None
+            The other signal whose newest value was wrong, and its error; None: no value was.
+        """
+        mended = self.mended
+        target_cell = (mended.target, row - 1)
+        if suspect.was_outlier and target_cell not in mended.errors:
+            return True, None
+        other_errors = {cell: error for cell, error in mended.errors.items() if cell != target_cell}
+        causes = self._find_causes(suspect, model, row)
+        # explanations: each cause, then "its target was wrong", then "nothing was wrong"
+        explanations = [other_errors | {cell: cause.error} for cell, cause in causes.items()]
+        explanations += [mended.errors, other_errors]
+        costs = self._costs_of_row(model, row, explanations)
+        for i, cause in enumerate(causes.values()):
+            if costs[-1] - costs[i] + cause.gain > MIN_BLAME_GAIN:
+                costs[i] -= cause.gain
+            else:
+                costs[i] = np.inf
+        best = int(np.argmin(costs))
+        if suspect.was_outlier and best == len(causes):
+            return True, None
+        mended.set_errors(row, explanations[best])
+        if best >= len(causes):
+            return False, None
+        cell, cause = list(causes.items())[best]
+        return False, (cell[0], cause.error)
+
+    def _costs_of_row(self, model: Model, row: int, explanations: list[Errors]) -> np.ndarray:
+        """Return minus twice the log density of a row under each explanation, less a constant."""
+        regressors = []
+        targets = []
+        for errors in explanations:
+            regressor, target = self.mended.row(row, errors)
+            regressors.append(regressor)
+            targets.append(target)
+        return _costs(model, np.stack(regressors), np.stack(targets))
+
+    def _find_causes(self, suspect: Suspect, model: Model, row: int) -> dict[Cell, Cause]:
+        """Find the newest values of other signals that may be wrong and would explain the suspect.
+
+        A value may be wrong if the value after it is closer to the value before it. It explains the
+        suspect if the suspect is within the gate once the value before replaces it. `row` is the
+        row after the suspect.
         """
         if suspect.before is None:
             return {}
-        mended, found, (x,), y = self.mended, {}, suspect.regressor, suspect.target
+        mended = self.mended
+        causes: dict[Cell, Cause] = {}
+        (x,) = suspect.regressor
+        y = suspect.target
         for name, column in mended.newest.items():
             value = x[column]
             before = suspect.before[column]
             after = mended.x[row, column]
-            if abs(after - before) < abs(after - value):
-                both = np.stack([x, x])
-                both[1, column] = before
-                mean, variance = model.predict(both[1:])
-                if not model.gp.is_beyond_gate(y[0] - mean[0], variance[0]):
-                    as_measured, as_before = _costs(model, both, y)
-                    found[name, row - 1 - self._features[column][1]] = (
-                        value - before,
-                        as_measured - as_before,
-                    )
-        return found
+            is_reversed = abs(after - before) < abs(after - value)
+            if not is_reversed:
+                continue
+            measured_and_mended = np.stack([x, x])
+            measured_and_mended[1, column] = before
+            mean, variance = model.predict(measured_and_mended[1:])
+            if model.gp.is_beyond_gate(y[0] - mean[0], variance[0]):
+                continue
+            measured_cost, mended_cost = _costs(model, measured_and_mended, y)
+            time = row - 1 - self._features[column][1]
+            causes[name, time] = Cause(value - before, measured_cost - mended_cost)
+        return causes
 
     def pending(self) -> dict[str, Any]:
-        """Return what `recall` needs to go on, as plain content.
+        """Return the state that `recall` needs to continue, as lists and numbers.
 
-        This is the last row, what is replaced, and the suspect.
+        These are the last row, the errors of replaced measurements, and the suspect.
         """
         mended = self.mended
         suspect = self.suspect
-        return {
-            "last": mended.last.tolist(),
-            "errors": [[*key, error] for key, error in mended.errors.items()],
-            "suspect": None
-            if suspect is None
-            else {
+        held_back = None
+        if suspect is not None:
+            held_back = {
                 "regressor": suspect.regressor.tolist(),
                 "target": suspect.target.tolist(),
                 "before": None if suspect.before is None else suspect.before.tolist(),
                 "outlier": suspect.was_outlier,
-            },
+            }
+        return {
+            "last": mended.last.tolist(),
+            "errors": [[name, time, error] for (name, time), error in mended.errors.items()],
+            "suspect": held_back,
         }
 
     def recall(self, pending: dict[str, Any]) -> None:
-        """Go on from what `pending` gave; the prediction of the suspect is not known any more.
+        """Continue from the state that `pending` returned.
+
+        The prediction of the suspect is not part of that state: its report has nan there.
 
         Raises
         ------
@@ -387,7 +441,8 @@ class OutlierHandling:
         self.mended.errors = {
             (str(name), int(time)): float(error) for name, time, error in pending["errors"]
         }
-        if (suspect := pending["suspect"]) is not None:
+        suspect = pending["suspect"]
+        if suspect is not None:
             before = None if suspect["before"] is None else vector(suspect["before"], n, "before")
             row = NOT_PREDICTED.copy()
             row["outlier"] = suspect["outlier"]
@@ -397,8 +452,9 @@ class OutlierHandling:
 
 
 def _costs(model: Model, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Minus twice the log density (m,) of targets (m,), or of one, at regressors (m, n_features),
-    less a constant.
+    """Return minus twice the log density (m,) of targets, less a constant.
+
+    The targets (m,), or one target (1,), are those at regressors (m, n_features).
     """
     mean, variance = model.predict(x)
     noisy = variance + model.gp.noise_variance

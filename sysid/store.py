@@ -1,21 +1,22 @@
 """Files of the toolbox: atomic writing and checked reading of labelled data sets (NetCDF 4).
 
-Every file carries its schema in global attributes: ``schema`` (the kind), ``schema_version``,
-``Conventions``, ``title``, ``source``, ``creation_time``, ``package_versions`` (JSON),
-``source_commit`` when the package lies in a git checkout, and what the caller adds
-(``configuration``, ``seed``, ``history``, timings), so that ``ncdump -h`` alone explains the file.
+Every file states its schema in global attributes: ``schema`` (the kind), ``schema_version``,
+``Conventions``, ``title``, ``source``, ``creation_time``, ``package_versions`` (JSON) and, if the
+package lies in a git checkout, ``source_commit``. The caller adds others (``configuration``,
+``seed``, ``history``, timings), so that ``ncdump -h`` alone explains the file.
 
 A file holds one data set (`write`, `read`) or several in named groups (`write_groups`,
 `read_groups`).
 
 A file appears under its final name complete or not at all: the bytes are made in memory, written
 to a hidden file ``.<name>.<random>.tmp`` next to it, flushed to the disk and then renamed. It ends
-with a seal, a digest of all bytes before it, where HDF5 does not look: damage is found before the
-library, which may crash of it, opens the file. A file that another program wrote has none. It is no
-signature: who edits a file can seal it.
+with a seal, a digest of all bytes before it, in a place that HDF5 ignores. The seal reveals damage
+before the library, which may crash on a damaged file, opens it. Files of other programs have no
+seal. The seal is no signature: whoever edits a file can seal it again.
 
-A file may come from a stranger. Before anything is read, what its variables claim is compared with
-its size, and with `MOST_BYTES`, which the environment variable SYSID_MOST_BYTES replaces.
+A file may come from a stranger. Before anything is read, the memory that its variables claim is
+compared with the size of the file, and with `MAX_CONTENT_BYTES`, which the environment variable
+SYSID_MOST_BYTES sets.
 """
 
 from __future__ import annotations
@@ -45,58 +46,86 @@ from sysid.errors import UserError, UserTypeError
 SCHEMA_VERSION = 3  # of files that are written, and the only one that is read
 CONVENTIONS = "CF-1.11"
 
-TITLES = {
+#: kinds of files, with their titles
+SCHEMA_TITLES = {
     "trajectory": "Trajectory of a dynamic system: signals over time",
     "narx": "Lag data set: regressors and targets of a NARX model",
     "result": "Result of an online identification, sample by sample",
     "model": "Identified Gaussian process model",
-    "benchmark": "Benchmark of system identification: measured signals for estimation, validation and test",
-    "truth": "Answer to a benchmark of system identification: noise-free outputs, states and noise",
+    "benchmark": (
+        "Benchmark of system identification: measured signals for estimation, validation and test"
+    ),
+    "truth": (
+        "Answer to a benchmark of system identification: noise-free outputs, states and noise"
+    ),
     "validation": "Validation of an identified model: predictions, residuals and their tests",
     "study": "Comparison of criteria over tasks, settings and seeds",
     "job": "Result of one identification: summary, record and model",
     "sweep": "Results of a sweep: metrics over the swept parameters",
 }
 
-#: attributes that describe the file itself
-OWN_ATTRIBUTES = {
+#: attributes that describe the file itself; the caller cannot set them
+FILE_ATTRIBUTES = {
     "schema",
     "schema_version",
     "Conventions",
     "group_names",
     "content_sha256",
+    "creation_time",
+    "package_versions",
+    "source_commit",
 }
-OWN_ATTRIBUTES |= {"creation_time", "package_versions", "source_commit"}
 
-PACKAGES = ("numpy", "scipy", "xarray", "netCDF4", "numba")
-SOURCES = (
+#: packages whose versions may change the results
+NUMERICAL_PACKAGES = ("numpy", "scipy", "xarray", "netCDF4", "numba")
+
+#: patterns of git for the Python files of the toolbox
+SOURCE_PATTERNS = (
     "sysid/*.py",
     "simulators/*.py",
     "experiments/*.py",
     "hydra_plugins/*.py",
-)  # patterns of git
-GIT_TIMEOUT = 2.0  # s
+)
 
-CHUNK_VALUES = 2**17  # largest number of values in one chunk (1 MiB of float64)
-COMPRESSED_BYTES = 4096  # arrays from this size on are compressed [byte]
-MOST_BYTES = int(
-    os.environ.get("SYSID_MOST_BYTES", 8 * 2**30)
-)  # that the content of one file may take in memory
-# bytes in memory per byte of a file: zlib packs 1030 zeros into one, and nothing more than that
-MOST_RATIO = 1100
-SMALL = 2**24  # bytes that any file may claim
-SEAL = b"\nsha256 "  # before the digest at the end of a file
-SEALED = len(SEAL) + 64  # bytes of both
-BLOCK = 2**20  # bytes that are read at a time for a digest
-# how a file begins; bytes up to the last of those below
-HDF5 = b"\x89HDF\r\n\x1a\n"
-HEAD = 52
-FILE_LENGTH = {
+GIT_TIMEOUT = 2.0  # [s]
+
+#: largest number of values in one chunk (1 MiB of float64)
+MAX_CHUNK_VALUES = 2**17
+
+#: Arrays of at least this size are compressed [byte].
+MIN_COMPRESSED_BYTES = 4096
+
+#: largest size in memory of the content of one file [byte]
+MAX_CONTENT_BYTES = int(os.environ.get("SYSID_MOST_BYTES", 8 * 2**30))
+
+#: largest possible size in memory for each byte of a file: zlib packs at most 1030 bytes into one
+MAX_COMPRESSION_RATIO = 1100
+
+#: size in memory that a file of any size may claim [byte]
+ALWAYS_ALLOWED_BYTES = 2**24
+
+#: bytes before the digest at the end of a file
+SEAL_PREFIX = b"\nsha256 "
+
+#: length of the seal: the prefix and the digest [byte]
+SEAL_BYTES = len(SEAL_PREFIX) + 64
+
+#: size of the blocks in which a file is read to compute its digest [byte]
+DIGEST_BLOCK_BYTES = 2**20
+
+#: first bytes of an HDF5 file
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+#: number of first bytes that contain the stated length of a file
+HDF5_HEAD_BYTES = 52
+
+#: version of HDF5's superblock -> position where it states the length of the file [byte]
+HDF5_LENGTH_POSITIONS = {
     0: 40,
     1: 44,
     2: 28,
     3: 28,
-}  # version of HDF5's superblock -> where it states the length of the file
+}
 
 
 class StoreError(OSError):
@@ -116,8 +145,8 @@ def write(
     """Write a data set to a NetCDF 4 file that appears complete or not at all, and return its path.
 
     Arrays of numbers are stored with a checksum (fletcher32); those of 4 kB and more are also
-    compressed (zlib 1 with shuffle: readable everywhere). The file ends with a digest of all its
-    bytes (`seal`).
+    compressed (zlib level 1 with shuffle, which every reader knows). The file ends with a digest of
+    all its bytes (`seal`).
 
     Parameters
     ----------
@@ -126,9 +155,9 @@ def write(
     path
         Final name of the file, in an existing folder. A file of that name is replaced.
     kind
-        Schema of the file: a key of `TITLES`.
+        Schema of the file: a key of `SCHEMA_TITLES`.
     attributes
-        More global attributes, which win over those of the data set: ``configuration`` (resolved,
+        More global attributes, which replace those of the data set: ``configuration`` (resolved,
         YAML text), ``seed``, timings, ``title``, ``history``.
 
     Raises
@@ -136,11 +165,12 @@ def write(
     ValueError, TypeError
         Unknown kind; an attribute or a variable that NetCDF cannot give back as it was.
     StoreError
-        Missing or read-only folder, full disk. A file under the final name is untouched, nothing is
-        left.
+        Missing or read-only folder, full disk. An existing file of this name is untouched, and no
+        temporary file is left.
     """
-    chosen = _gather_attributes(dataset.attrs, kind, attributes or {}, provenance())
-    return write_bytes(seal(to_bytes(dataset.drop_attrs(deep=False).assign_attrs(chosen))), path)
+    file_attributes = _gather_attributes(dataset.attrs, kind, attributes or {}, provenance())
+    content = to_bytes(dataset.drop_attrs(deep=False).assign_attrs(file_attributes))
+    return write_bytes(seal(content), path)
 
 
 def write_groups(
@@ -156,14 +186,14 @@ def write_groups(
     Parameters
     ----------
     groups
-        Name of each group to its data set; ``estimation/record_0`` is a group within a group. A
-        group holds a data set or other groups, not both.
+        Data set of each group by name; ``estimation/record_0`` is a group within a group. A group
+        holds a data set or other groups, not both.
     path, kind, attributes
         As in `write`; the attributes are those of the file.
     reproducible
-        True writes the attribute ``content_sha256``, a digest of all groups, in place of creation
-        time and source commit. Two files of the same content have the same attributes, but not the
-        same bytes: HDF5 notes times.
+        True: write the attribute ``content_sha256``, a digest of all groups, instead of creation
+        time and source commit. Two files of the same content then have the same attributes, but
+        not the same bytes, because HDF5 stores times.
 
     Raises
     ------
@@ -171,19 +201,21 @@ def write_groups(
         As `write`; no groups, or names of groups that cannot be stored.
     """
     _check_groups(groups)
-    own = {
-        name: part.drop_attrs(deep=False).assign_attrs(_inherit(part.attrs))
-        for name, part in groups.items()
+    written = {
+        name: dataset.drop_attrs(deep=False).assign_attrs(_inherit(dataset.attrs))
+        for name, dataset in groups.items()
     }
     origin = provenance()
     if reproducible:
-        digests = "".join(f"{name} {digest(part, part.attrs)}\n" for name, part in own.items())
-        content = hashlib.sha256(digests.encode()).hexdigest()
-        origin = {"package_versions": package_versions(), "content_sha256": content}
-    chosen = _gather_attributes(
-        {}, kind, attributes or {}, origin | {"group_names": json.dumps(list(groups))}
-    )
-    return write_bytes(seal(to_bytes(xr.Dataset(attrs=chosen), own)), path)
+        digests = "".join(
+            f"{name} {digest(dataset, dataset.attrs)}\n" for name, dataset in written.items()
+        )
+        content_digest = hashlib.sha256(digests.encode()).hexdigest()
+        origin = {"package_versions": package_versions(), "content_sha256": content_digest}
+    origin["group_names"] = json.dumps(list(groups))
+    file_attributes = _gather_attributes({}, kind, attributes or {}, origin)
+    content = to_bytes(xr.Dataset(attrs=file_attributes), written)
+    return write_bytes(seal(content), path)
 
 
 def write_bytes(content: bytes, path: str | os.PathLike[str]) -> Path:
@@ -192,8 +224,8 @@ def write_bytes(content: bytes, path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     StoreError
-        Missing or read-only folder, full disk. A file under the final name is untouched, nothing is
-        left.
+        Missing or read-only folder, full disk. An existing file of this name is untouched, and no
+        temporary file is left.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -214,7 +246,7 @@ def write_bytes(content: bytes, path: str | os.PathLike[str]) -> Path:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make the disk keep the names in a folder, so that a renamed file stays after a loss of power.
+    """Write the names in a folder to the disk, so that a renamed file survives a loss of power.
 
     Windows and some network file systems cannot do it; the file is complete in any case.
     """
@@ -227,40 +259,43 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _describe_failure(path: Path, size: int, error: OSError) -> str:
+    """Return the message for a file that could not be written."""
     if not path.parent.is_dir():
         advice = f"the folder {path.parent} does not exist: create it or choose another one"
     elif path.is_dir():
         advice = "the name belongs to a folder: choose another name"
     else:
         advice = "free space on the disk, or choose a folder that you may write to"
-    return f"could not write {path} ({size} bytes): {error.strerror or error}; {advice}; nothing was changed"
+    reason = error.strerror or error
+    return f"could not write {path} ({size} bytes): {reason}; {advice}; nothing was changed"
 
 
 def to_bytes(dataset: xr.Dataset, groups: Mapping[str, xr.Dataset] | None = None) -> bytes:
-    """Content of the NetCDF 4 file that holds a data set, and others in groups, made in memory.
+    """Return the bytes of a NetCDF 4 file that holds a data set, and others in groups.
 
-    HDF5 reports a full disk as "HDF error" and then keeps the failed file open, and with it the
-    disk occupied, until the process ends; plain bytes leave writing and its errors to the operating
-    system.
+    The file is made in memory. On a full disk HDF5 would report only "HDF error" and keep the
+    failed file open, and with it the disk occupied, until the process ends. Bytes are written by
+    the operating system, which reports its errors.
 
     Raises
     ------
     TypeError, ValueError
         A variable or an attribute that NetCDF cannot give back as it was, with its name.
     """
-    parts = {name: part.drop_encoding() for name, part in {"": dataset, **(groups or {})}.items()}
-    for part in parts.values():
+    given = {"": dataset, **(groups or {})}
+    datasets = {name: part.drop_encoding() for name, part in given.items()}
+    for part in datasets.values():
         _check(part)
     file = netCDF4.Dataset("in_memory.nc", mode="w", memory=2**16)
     try:
-        for name, part in parts.items():
-            place = xr.backends.NetCDF4DataStore(file.createGroup(name) if name else file)
-            encoding = {
-                owner: options
-                for owner, v in part.variables.items()
-                if (options := _choose_encoding(v))
-            }
-            part.dump_to_store(place, encoding=encoding)
+        for name, part in datasets.items():
+            group = xr.backends.NetCDF4DataStore(file.createGroup(name) if name else file)
+            encoding = {}
+            for variable_name, variable in part.variables.items():
+                options = _choose_encoding(variable)
+                if options:
+                    encoding[variable_name] = options
+            part.dump_to_store(group, encoding=encoding)
     except BaseException:
         file.close()
         raise
@@ -270,24 +305,30 @@ def to_bytes(dataset: xr.Dataset, groups: Mapping[str, xr.Dataset] | None = None
 def _cut_padding(content: memoryview) -> bytes:
     """Cut a file to the length that it states.
 
-    In memory HDF5 makes it longer, in steps of 64 kB, and would not miss the end.
+    In memory HDF5 enlarges a file in steps of 64 kB. It does not read the bytes at the end.
     """
-    return bytes(content[: _stated_length(bytes(content[:HEAD]), len(content))])
+    head = bytes(content[:HDF5_HEAD_BYTES])
+    return bytes(content[: _stated_length(head, len(content))])
 
 
 def _stated_length(head: bytes, otherwise: int) -> int:
-    """Length of a file by its first bytes; of another format `otherwise`."""
-    place = FILE_LENGTH.get(head[8]) if head.startswith(HDF5) and len(head) == HEAD else None
-    return otherwise if place is None else int.from_bytes(head[place : place + 8], "little")
+    """Return the length of a file that its first bytes state; `otherwise` for another format."""
+    if not head.startswith(HDF5_SIGNATURE) or len(head) != HDF5_HEAD_BYTES:
+        return otherwise
+    superblock_version = head[8]
+    position = HDF5_LENGTH_POSITIONS.get(superblock_version)
+    if position is None:
+        return otherwise
+    return int.from_bytes(head[position : position + 8], "little")
 
 
 def seal(content: bytes) -> bytes:
-    """Content of a file with a digest of all its bytes at its end, behind what HDF5 reads."""
-    return content + SEAL + hashlib.sha256(content).hexdigest().encode()
+    """Return the content of a file with a digest of all its bytes appended, which HDF5 ignores."""
+    return content + SEAL_PREFIX + hashlib.sha256(content).hexdigest().encode()
 
 
 def is_sealed(path: str | os.PathLike[str]) -> bool:
-    """Whether a file ends with a seal.
+    """Return whether a file ends with a seal, and check the file against it.
 
     Raises
     ------
@@ -295,92 +336,94 @@ def is_sealed(path: str | os.PathLike[str]) -> bool:
         The file cannot be read, or was cut or changed.
     """
     with open(path, "rb") as file:
-        head = file.read(HEAD)
+        head = file.read(HDF5_HEAD_BYTES)
         size = os.fstat(file.fileno()).st_size
-        end = size - SEALED
-        file.seek(max(end, 0))
-        if not (found := file.read()).startswith(SEAL):
+        content_end = size - SEAL_BYTES
+        file.seek(max(content_end, 0))
+        end_of_file = file.read()
+        if not end_of_file.startswith(SEAL_PREFIX):
             if _stated_length(head, size) != size:
                 raise UserError("it is not as long as it states")
             return False
         file.seek(0)
-        content = hashlib.sha256()
-        left = end
-        while block := file.read(min(BLOCK, left)):
-            content.update(block)
-            left -= len(block)
-    if found != SEAL + content.hexdigest().encode():
+        content_digest = hashlib.sha256()
+        n_left = content_end
+        while block := file.read(min(DIGEST_BLOCK_BYTES, n_left)):
+            content_digest.update(block)
+            n_left -= len(block)
+    if end_of_file != SEAL_PREFIX + content_digest.hexdigest().encode():
         raise UserError("its bytes are not those that were written")
     return True
 
 
 def digest(dataset: xr.Dataset, attributes: Iterable[str] = ()) -> str:
-    """SHA-256 of the content of a data set: names, shapes and values of all variables, and these
-    attributes.
+    """Return the SHA-256 of the names, shapes and values of all variables, and of these attributes.
 
     Equal data sets have the same digest, whatever file they were read from.
     """
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for name in sorted(map(str, dataset.variables)):
         values = dataset[name].values
         if values.dtype.kind in "OUT":
             content = "\0".join(map(str, values.ravel())).encode()
         else:
             content = values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
-        found.update(f"{name} {values.shape} ".encode() + content)
+        sha256.update(f"{name} {values.shape} ".encode() + content)
     for name in attributes:
         if name in dataset.attrs:
-            found.update(f"{name} {np.asarray(dataset.attrs[name]).tolist()!r} ".encode())
-    return found.hexdigest()
+            value = np.asarray(dataset.attrs[name]).tolist()
+            sha256.update(f"{name} {value!r} ".encode())
+    return sha256.hexdigest()
 
 
-# --- where it comes from --------------------------------------------------------------------------
+# --- provenance -----------------------------------------------------------------------------------
 
 
 def provenance() -> dict[str, str]:
-    """Return the creation time (ISO, UTC), package versions (JSON) and source commit, if there is
-    one.
+    """Return creation time (ISO, UTC), package versions (JSON) and source commit, if there is one.
 
     >>> sorted(provenance().keys() - {"source_commit"})
     ['creation_time', 'package_versions']
     """
-    commit = source_commit()
-    return {
+    origin = {
         "creation_time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "package_versions": package_versions(),
-        **({"source_commit": commit} if commit else {}),
     }
+    commit = source_commit()
+    if commit:
+        origin["source_commit"] = commit
+    return origin
 
 
 @cache
 def package_versions() -> str:
-    """Return the versions of Python and of the packages that decide the numbers, as a JSON
-    object.
-    """
-    own = {"python": platform.python_version(), "sysid": __version__}
-    return json.dumps(own | {name: _find_version(name) for name in PACKAGES})
+    """Return the versions of Python, `sysid` and the numerical packages as a JSON object."""
+    versions = {"python": platform.python_version(), "sysid": __version__}
+    for name in NUMERICAL_PACKAGES:
+        versions[name] = _find_version(name)
+    return json.dumps(versions)
 
 
 @cache
 def source_commit(folder: Path = Path(__file__).parent) -> str | None:
-    """Commit of the git checkout whose top level holds the package folder; None without such a
-    checkout.
+    """Return the commit of the git checkout whose top level holds the package folder, or None.
 
-    It ends in ``-modified`` if a tracked file differs from the commit, or git does not know a
-    Python file of the packages. A checkout further up (say, the user's project around a virtual
-    environment) does not count.
+    The commit ends in ``-modified`` if a tracked file differs from it, or if git does not track a
+    Python file of the packages. A checkout further up does not count, for example that of a project
+    whose virtual environment contains the package.
     """
     top = folder.resolve().parent
-    answer = _git(top, "rev-parse", "--show-toplevel", "HEAD").split("\n")
-    if len(answer) < 2 or Path(answer[0]).resolve() != top:
+    lines = _git(top, "rev-parse", "--show-toplevel", "HEAD").split("\n")
+    if len(lines) < 2 or Path(lines[0]).resolve() != top:
         return None
-    unknown = ("ls-files", "--others", "--exclude-standard", "--", *SOURCES)
-    is_modified = _git(top, "diff", "--name-only", "HEAD") or _git(top, *unknown)
-    return answer[1] + ("-modified" if is_modified else "")
+    commit = lines[1]
+    list_untracked = ("ls-files", "--others", "--exclude-standard", "--", *SOURCE_PATTERNS)
+    is_modified = _git(top, "diff", "--name-only", "HEAD") or _git(top, *list_untracked)
+    return f"{commit}-modified" if is_modified else commit
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """Run git and return what it prints; nothing where it is missing, slow, or refuses."""
+    """Run git and return its output; empty if git is missing, too slow, or fails."""
     command = ["git", "-C", str(folder), *arguments]
     try:
         return subprocess.run(
@@ -391,6 +434,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def _find_version(package: str) -> str:
+    """Return the version of a package, or "not installed"."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -403,38 +447,46 @@ def _gather_attributes(
     attributes: Mapping[str, Any],
     origin: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Global attributes of the file; those that describe the file itself cannot be chosen by the
-    caller.
+    """Return the global attributes of a file.
+
+    Those that describe the file itself cannot be set by the caller.
     """
     _check_kind(kind)
-    if taken := sorted(OWN_ATTRIBUTES & attributes.keys()):
-        raise UserError(f"attributes {taken} are set by sysid.store.write itself: leave them out")
-    own = {
+    reserved = sorted(FILE_ATTRIBUTES & attributes.keys())
+    if reserved:
+        raise UserError(
+            f"attributes {reserved} are set by sysid.store.write itself: leave them out"
+        )
+    defaults = {"title": SCHEMA_TITLES[kind], "source": "sysid"}
+    schema = {
         "schema": kind,
         "schema_version": SCHEMA_VERSION,
         "Conventions": CONVENTIONS,
-    } | dict(origin)
-    return {"title": TITLES[kind], "source": "sysid"} | _inherit(inherited) | dict(attributes) | own
+    }
+    return defaults | _inherit(inherited) | dict(attributes) | schema | dict(origin)
 
 
 def _inherit(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes of a data set without those of the file that it was read from."""
-    kept = {name: value for name, value in attributes.items() if name not in OWN_ATTRIBUTES}
-    if kept.get("title") in TITLES.values():
+    """Return the attributes of a data set without those of the file that it was read from."""
+    kept = {name: value for name, value in attributes.items() if name not in FILE_ATTRIBUTES}
+    if kept.get("title") in SCHEMA_TITLES.values():
         del kept["title"]
     return kept
 
 
-# --- what can be stored ---------------------------------------------------------------------------
+# --- checks before writing ------------------------------------------------------------------------
 
 
 def _check_groups(groups: Mapping[str, xr.Dataset]) -> None:
+    """Raise UserError if there is no group, or a group that cannot be stored under its name."""
     if not groups:
         raise UserError("expected at least one group, got none")
     for name in groups:
-        for part in name.split("/") if isinstance(name, str) else [name]:
+        parts = name.split("/") if isinstance(name, str) else [name]
+        for part in parts:
             _check_name(f"group {name!r}: part", part)
-        if inside := [other for other in groups if other.startswith(f"{name}/")]:
+        inside = [other for other in groups if other.startswith(f"{name}/")]
+        if inside:
             raise UserError(
                 f"group {name!r} cannot be stored: it holds a data set and other groups, {inside}; "
                 "give it a name of its own, such as 'test/record_0'"
@@ -442,32 +494,34 @@ def _check_groups(groups: Mapping[str, xr.Dataset]) -> None:
 
 
 def _check(dataset: xr.Dataset) -> None:
+    """Raise an error if NetCDF cannot give back a variable or an attribute as it is."""
     for name, value in dataset.attrs.items():
         _check_attribute("of the data set", name, value)
-    for owner, variable in dataset.variables.items():
-        _check_variable(owner, variable)
+    for variable_name, variable in dataset.variables.items():
+        _check_variable(variable_name, variable)
         for name, value in variable.attrs.items():
-            _check_attribute(f"of variable {owner!r}", name, value)
+            _check_attribute(f"of variable {variable_name!r}", name, value)
 
 
 def _check_variable(name: object, variable: xr.Variable) -> None:
     _check_name("variable", name)
-    is_text = variable.dtype.kind == "U" or (
-        variable.dtype == object and all(isinstance(value, str) for value in variable.values.flat)
-    )
+    is_text = variable.dtype.kind == "U"
+    if variable.dtype == object:
+        is_text = all(isinstance(value, str) for value in variable.values.flat)
     if not is_text and not _is_number(variable.dtype) and variable.dtype != bool:
         raise UserTypeError(
-            f"variable {name!r} is {variable.dtype}, expected integer, float32, float64, bool or text: "
-            "convert it first (times to seconds in float64)"
+            f"variable {name!r} is {variable.dtype}, expected integer, float32, float64, bool or "
+            "text: convert it first (times to seconds in float64)"
         )
 
 
 def _check_attribute(owner: str, name: object, value: object) -> None:
     _check_name(f"attribute {owner}:", name)
-    if not (_is_scalar(value) or _is_plain_list(value)):
+    if not _is_scalar(value) and not _is_plain_list(value):
         raise UserTypeError(
-            f"attribute {name!r} {owner} is {value!r} ({type(value).__name__}); NetCDF gives back only text, "
-            "64-bit numbers and flat lists of at least two texts or two numbers: store json.dumps(value)"
+            f"attribute {name!r} {owner} is {value!r} ({type(value).__name__}); NetCDF gives back "
+            "only text, 64-bit numbers and flat lists of at least two texts or two numbers: "
+            "store json.dumps(value)"
         )
 
 
@@ -479,45 +533,49 @@ def _check_name(owner: str, name: object) -> None:
 
 
 def _is_number(dtype: np.dtype) -> bool:
+    """Whether NetCDF stores numbers of this type as they are."""
     return dtype.kind in "iu" or dtype.newbyteorder("=") in (np.float32, np.float64)
 
 
 def _is_scalar(value: object) -> bool:
+    """Whether a value is a text or a number that NetCDF stores as it is."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _is_number(np.asarray(value).dtype)  # an integer beyond 64 bits becomes an object
     return isinstance(value, str) or (isinstance(value, np.number) and _is_number(value.dtype))
 
 
 def _is_plain_list(value: object) -> bool:
-    """Flat, of one type, and longer than one (NetCDF gives a list of one back as its only
-    entry).
+    """Whether a value is a flat list of at least two texts or two numbers.
+
+    NetCDF gives back a list of one entry as that entry.
     """
     if not isinstance(value, list | tuple | np.ndarray) or np.ndim(value) != 1:
         return False
     entries = list(value)
-    return (
-        len(entries) > 1
-        and all(map(_is_scalar, entries))
-        and len({isinstance(e, str) for e in entries}) == 1
-    )
+    if len(entries) < 2 or not all(_is_scalar(entry) for entry in entries):
+        return False
+    n_texts = sum(isinstance(entry, str) for entry in entries)
+    return n_texts in (0, len(entries))
 
 
 def _choose_encoding(variable: xr.Variable) -> dict[str, Any]:
-    """Checksum, chunks and compression of one variable; none for text, single numbers, empty
-    arrays.
+    """Return checksum, chunks and compression of a variable.
+
+    Text, single numbers and empty arrays have none of them.
     """
     if variable.dtype.kind not in "biuf":
         return {}
     if variable.ndim == 0 or variable.size == 0:
         return {"_FillValue": None}
-    rows = max(1, CHUNK_VALUES * variable.shape[0] // variable.size)
-    compressed = variable.nbytes >= COMPRESSED_BYTES
+    n_rows = variable.shape[0]
+    max_chunk_rows = max(1, MAX_CHUNK_VALUES * n_rows // variable.size)
+    is_compressed = variable.nbytes >= MIN_COMPRESSED_BYTES
     return {
         "_FillValue": None,
-        "chunksizes": (min(variable.shape[0], rows), *variable.shape[1:]),
+        "chunksizes": (min(n_rows, max_chunk_rows), *variable.shape[1:]),
         "fletcher32": True,
-        "zlib": compressed,
-        "shuffle": compressed,
+        "zlib": is_compressed,
+        "shuffle": is_compressed,
         "complevel": 1,
     }
 
@@ -533,20 +591,20 @@ def read(path: str | os.PathLike[str], *, kind: str) -> xr.Dataset:
     path
         The file.
     kind
-        Expected schema: a key of `TITLES`.
+        Expected schema: a key of `SCHEMA_TITLES`.
 
     Returns
     -------
     xarray.Dataset
-        The data set as written, bit for bit, with the attributes of the file; the file is closed.
+        The data set as it was written, bit for bit, with the attributes of the file.
 
     Raises
     ------
     ValueError
         Unknown kind.
     StoreError
-        Missing, truncated or damaged file (a flipped byte in an array of numbers included), a
-        NetCDF file of another origin, another kind, another schema version.
+        The file is missing, truncated or damaged (even by a single byte of an array of numbers), or
+        it is of another origin, another kind or another schema version.
     """
     with _open(path, kind) as (file, attributes):
         if "group_names" in attributes:
@@ -560,20 +618,19 @@ def read(path: str | os.PathLike[str], *, kind: str) -> xr.Dataset:
 def read_groups(
     path: str | os.PathLike[str], *, kind: str, under: str = ""
 ) -> dict[str, xr.Dataset]:
-    """Read the groups of a file of `write_groups` into memory, in the order in which they were
-    given.
+    """Read the groups of a file of `write_groups` into memory, in the order of writing.
 
     Parameters
     ----------
     path, kind
         As in `read`.
     under
-        Only the group of this name, or those within it; empty: all.
+        Read only the group of this name and the groups within it; empty: all groups.
 
     Returns
     -------
     dict of str to xarray.Dataset
-        Name of each group to its data set as written, bit for bit, with the attributes of the
+        Data set of each group by name, as it was written, bit for bit, with the attributes of the
         group.
 
     Raises
@@ -582,14 +639,16 @@ def read_groups(
         As `read`; also for a file of `write`, which has no groups.
     """
     with _open(path, kind) as (file, attributes):
-        return {name: _load(file, name) for name in _read_group_names(attributes, path, under)}
+        names = _read_group_names(attributes, path, under)
+        return {name: _load(file, name) for name in names}
 
 
 def read_attributes(
     path: str | os.PathLike[str], *, kind: str, under: str = ""
 ) -> dict[str, dict[str, Any]]:
-    """Read the attributes of groups, and of the file (under the name ""), without any data: a
-    millisecond.
+    """Read the attributes of groups, and of the file under the name "", but no variables.
+
+    This takes about a millisecond.
 
     Parameters
     ----------
@@ -607,7 +666,7 @@ def read_attributes(
 
 
 def read_any(path: str | os.PathLike[str], *, kind: str) -> dict[str, xr.Dataset]:
-    """Read a file of `write` (under the name "") or of `write_groups`.
+    """Read a file of `write`, whose data set gets the name "", or of `write_groups`.
 
     Raises
     ------
@@ -615,7 +674,9 @@ def read_any(path: str | os.PathLike[str], *, kind: str) -> dict[str, xr.Dataset
         As `read`.
     """
     with _open(path, kind) as (file, attributes):
-        names = _read_group_names(attributes, path, "") if "group_names" in attributes else [""]
+        names = [""]
+        if "group_names" in attributes:
+            names = _read_group_names(attributes, path, "")
         return {name: _load(file, name) for name in names}
 
 
@@ -632,20 +693,21 @@ def from_file(path: Path) -> xr.Dataset:
 
 
 def parse_json(text: object, path: str | os.PathLike[str]) -> Any:
-    """Content of an attribute of a file.
+    """Return the content of a JSON attribute of a file.
 
     Raises
     ------
     StoreError
-        No JSON text, or one that is nested too deep.
+        The text is no JSON, or is nested too deeply.
     """
     with _report_damage(path):
         return json.loads(str(text))
 
 
 def header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Attributes of a NetCDF 4 file of any kind; empty where it cannot be read, which `read` and
-    others explain.
+    """Return the attributes of a NetCDF 4 file of any kind; empty if it cannot be read.
+
+    `read` and the other readers explain why a file cannot be read.
     """
     try:
         with _report_damage(path):
@@ -662,11 +724,13 @@ def header(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _open(
     path: str | os.PathLike[str], kind: str
 ) -> Iterator[tuple[netCDF4.Dataset, dict[str, Any]]]:
-    """Open file of the expected kind, and its attributes."""
+    """Open a file, check that it is of the expected kind, and yield it with its attributes."""
     _check_kind(kind)
     if not Path(path).is_file():
-        inside = [one.name for one in sorted(Path(path).glob("*.nc"))]
-        advice = f"it is a folder; name one of {inside} in it" if inside else "check the path"
+        names_inside = [file.name for file in sorted(Path(path).glob("*.nc"))]
+        advice = "check the path"
+        if names_inside:
+            advice = f"it is a folder; name one of {names_inside} in it"
         raise StoreError(f"no file {path}: {advice}, or write it with sysid.store.write")
     with _report_damage(path):
         is_sealed(path)
@@ -679,9 +743,10 @@ def _open(
 
 @contextmanager
 def _report_damage(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn what netCDF4, HDF5 and xarray raise on a damaged file into a `StoreError`.
+    """Turn the errors that netCDF4, HDF5 and xarray raise for a damaged file into a `StoreError`.
 
-    Only calls of them belong inside: an error of our own code is not the file's fault.
+    Only calls of these libraries belong inside the block: an error of our own code is not the
+    file's fault.
     """
     try:
         yield
@@ -697,77 +762,81 @@ def _report_damage(path: str | os.PathLike[str]) -> Iterator[None]:
         MemoryError,
     ) as error:
         raise StoreError(
-            f"cannot read {path} as NetCDF 4 ({error}): the file is truncated, damaged or of another "
-            "format; restore it from a copy or write it anew"
+            f"cannot read {path} as NetCDF 4 ({error}): the file is truncated, damaged or of "
+            "another format; restore it from a copy, or write it again"
         ) from error
 
 
 def _read_attributes(file: netCDF4.Dataset, group: str = "") -> dict[str, Any]:
+    """Return the attributes of a file or of one of its groups."""
     with _report_damage(file.filepath()):
-        place = file[group] if group else file
-        return {name: place.getncattr(name) for name in place.ncattrs()}
+        owner = file[group] if group else file
+        return {name: owner.getncattr(name) for name in owner.ncattrs()}
 
 
 def _load(file: netCDF4.Dataset, group: str = "") -> xr.Dataset:
+    """Read the data set of a file or of one of its groups into memory."""
     path = file.filepath()
     with _report_damage(path):
-        place = file[group] if group else file
-        _check_claim(
-            sum(math.prod(v.shape) * _bytes_of_one(v) for v in place.variables.values()),
-            path,
+        owner = file[group] if group else file
+        stored = list(owner.variables.values())
+        _check_claim(sum(math.prod(v.shape) * _bytes_per_value(v) for v in stored), path)
+        texts = [np.asarray(v[...], dtype=object) for v in stored if v.dtype is str]
+        _check_claim(sum(_bytes_as_array(values) for values in texts), path)
+        dataset = xr.open_dataset(
+            xr.backends.NetCDF4DataStore(owner), decode_times=False, mask_and_scale=False
         )
-        read = [
-            np.asarray(v[...], dtype=object) for v in place.variables.values() if v.dtype is str
-        ]
-        _check_claim(
-            sum(4 * texts.size * max(map(len, texts.flat), default=0) for texts in read),
-            path,
-        )  # as an array
-        data = xr.backends.NetCDF4DataStore(place)
-        found = (
-            xr.open_dataset(data, decode_times=False, mask_and_scale=False).load().drop_encoding()
-        )
-        texts = {name: v for name, v in found.variables.items() if v.dtype.kind == "O"}
-        return found.assign(
-            {name: (v.dims, v.values.astype(str), v.attrs) for name, v in texts.items()}
-        )
+        dataset = dataset.load().drop_encoding()
+        converted = {
+            name: (variable.dims, variable.values.astype(str), variable.attrs)
+            for name, variable in dataset.variables.items()
+            if variable.dtype.kind == "O"
+        }
+        return dataset.assign(converted)
 
 
-def _bytes_of_one(variable: netCDF4.Variable) -> int:
-    """Bytes of one value in memory; of a text, whose length only its reading tells, those of an
-    empty one.
+def _bytes_per_value(variable: netCDF4.Variable) -> int:
+    """Return the bytes of one value in memory; for a text, those of an empty one.
+
+    The length of a text is known only after it has been read.
     """
     return 64 if variable.dtype is str else int(np.dtype(variable.dtype).itemsize)
 
 
+def _bytes_as_array(texts: np.ndarray) -> int:
+    """Return the bytes of an array of texts, in which each takes as much as the longest one."""
+    longest = max((len(text) for text in texts.flat), default=0)
+    return 4 * texts.size * longest
+
+
 def _check_claim(claimed: int, path: str) -> None:
-    """Refuse content that would take more memory than a file of this size can hold, or than is
-    allowed.
-    """
+    """Raise StoreError if content would take more memory than the file can hold or is allowed."""
     size = os.path.getsize(path)
-    if claimed > max(SMALL, MOST_RATIO * size):
+    if claimed > max(ALWAYS_ALLOWED_BYTES, MAX_COMPRESSION_RATIO * size):
         raise StoreError(
-            f"{path} claims {claimed} bytes, more than its {size} bytes can hold: it is damaged or forged"
+            f"{path} claims {claimed} bytes, more than its {size} bytes can hold: "
+            "it is damaged or forged"
         )
-    if claimed > MOST_BYTES:
+    if claimed > MAX_CONTENT_BYTES:
         raise StoreError(
-            f"{path} takes {claimed} bytes of memory, at most {MOST_BYTES} are allowed: if you trust it, set the "
-            f"environment variable SYSID_MOST_BYTES={claimed}"
+            f"{path} takes {claimed} bytes of memory, at most {MAX_CONTENT_BYTES} are allowed: "
+            f"if you trust it, set the environment variable SYSID_MOST_BYTES={claimed}"
         )
 
 
 def _check_kind(kind: str) -> None:
-    if kind not in TITLES:
-        raise UserError(f"kind must be one of {', '.join(TITLES)}, got {kind!r}")
+    if kind not in SCHEMA_TITLES:
+        raise UserError(f"kind must be one of {', '.join(SCHEMA_TITLES)}, got {kind!r}")
 
 
 def _check_schema(attributes: Mapping[str, Any], path: str | os.PathLike[str], kind: str) -> None:
+    """Raise StoreError unless a file has the expected schema in the version of this package."""
     found = attributes.get("schema")
     version = attributes.get("schema_version")
     if found is None or not isinstance(version, int | np.integer):
         raise StoreError(
-            f"{path} is a NetCDF file of another origin: it has no attributes 'schema' and 'schema_version'; "
-            "build an xarray.Dataset from it and write that with sysid.store.write"
+            f"{path} is a NetCDF file of another origin: it has no attributes 'schema' and "
+            "'schema_version'; build an xarray.Dataset from it and write it with sysid.store.write"
         )
     if found != kind:
         raise StoreError(
@@ -781,15 +850,18 @@ def _check_schema(attributes: Mapping[str, Any], path: str | os.PathLike[str], k
     if version < SCHEMA_VERSION:
         raise StoreError(
             f"{path} has schema_version {version}, older than this sysid reads ({SCHEMA_VERSION}): "
-            "read it with the sysid that wrote it, or make it anew: identify, or simulate, again"
+            "read it with the sysid that wrote it, or identify or simulate again"
         )
 
 
 def _read_group_names(
     attributes: Mapping[str, Any], path: str | os.PathLike[str], under: str
 ) -> list[str]:
+    """Return the names of the groups of a file that are `under`, or of all groups."""
     if "group_names" not in attributes:
         raise StoreError(f"{path} holds one data set and no groups: read it with sysid.store.read")
     with _report_damage(path):
         names = [str(name) for name in parse_json(attributes["group_names"], path)]
-    return [name for name in names if not under or f"{name}/".startswith(f"{under}/")]
+    if not under:
+        return names
+    return [name for name in names if f"{name}/".startswith(f"{under}/")]

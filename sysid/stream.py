@@ -1,6 +1,4 @@
-"""The loop over a stream of samples: what is measured becomes rows, which are predicted and
-learned.
-"""
+"""The loop over a stream: samples become regressor rows, which are predicted and then learned."""
 
 from __future__ import annotations
 
@@ -17,26 +15,27 @@ from sysid.narx.window import LagWindow
 
 
 class Measurement(Protocol):
-    """One sample of a stream, or consecutive ones: outputs measured at a time, inputs applied from
-    then on.
+    """One sample of a stream, or several consecutive samples.
+
+    A sample holds the outputs measured at one time and the inputs applied from that time on.
     """
 
     @property
     def output(self) -> np.ndarray:
-        """Outputs (n_y,), or (n, n_y) of consecutive samples."""
+        """Outputs (n_y,) of one sample, or (n, n_y) of n consecutive samples."""
 
     @property
     def input(self) -> np.ndarray:
-        """Inputs (n_u,), or (n, n_u)."""
+        """Inputs (n_u,) of one sample, or (n, n_u) of n consecutive samples."""
 
 
 class Block(NamedTuple):
-    """What the loop did with consecutive samples of one record."""
+    """Consecutive samples of one record, and how each of them was predicted and learned."""
 
     rows: LagRows
-    # (n_rows,) one `UpdateReport` a row; its mean is nan while the initial samples are collected
+    #: (n_rows,) one `UpdateReport` per row; its mean is nan while initial samples are collected
     record: np.ndarray
-    #: in the place of the last row of the block before, whose sample was held back and has been learned now
+    #: Replaces the last row of the previous block, if that sample was held back and is learned now.
     correction: UpdateReport | None = None
 
 
@@ -48,14 +47,13 @@ def learn_from(
     outputs: Sequence[str],
     inputs: Sequence[str],
 ) -> Iterator[Block]:
-    """Feed a stream to an identification: the one loop, for live samples and for blocks of a
-    record.
+    """Feed a stream to an identification, sample by sample or in blocks of a record.
 
-    Each sample is predicted before its target is used. The loop is lazy: it asks for the next
-    samples when the next block is asked for, so a live closed loop advances with it and can be
-    stopped at any time. The last sample of a block may be held back as a possible outlier. What
-    became of it then is the `correction` of the next block, or, after the last one, of
-    `Identification.finish`.
+    Each sample is predicted before its target is used. The loop is lazy: it requests the next
+    samples only when the caller requests the next block, so a live closed loop advances with it
+    and can be stopped at any time. The last sample of a block may be held back as a possible
+    outlier. If it is learned later, its new report is the `correction` of the next block, or the
+    `correction` of the identification after `Identification.finish`.
 
     Parameters
     ----------
@@ -63,33 +61,49 @@ def learn_from(
         One sample or a block of consecutive samples at a time.
     identification : Identification
     window : LagWindow
-        Of the same `Narx`; keeps the lags and counts missing samples. Reset it between two records.
+        Window of the same `Narx` structure. It keeps the lags and counts missing samples. Reset it
+        between two records.
     outputs, inputs : sequence of str
         Names of the columns of the samples' outputs and inputs.
+
+    Yields
+    ------
+    Block
+        The rows that the samples complete, with the report of each.
 
     Raises
     ------
     ValueError
-        If the model needs a signal that the samples do not have.
+        The model needs a signal that the samples do not have.
     """
     narx = identification.narx
     y_columns = _columns(narx.output_names, outputs, "outputs")
     u_columns = _columns(narx.input_names, inputs, "inputs")
-    last = -2  # sample of the row before
-    for sample in samples:
-        rows = window.observe_many(sample.output[..., y_columns], sample.input[..., u_columns])
-        if len(rows.sample):
-            is_next = len(rows.sample) == 1 and rows.sample[0] == last + 1
-            follows = None if is_next else np.diff(rows.sample, prepend=last) == 1
-            record = identification.observe_many(rows.regressor, rows.target, follows=follows)
-            yield Block(rows, record, identification.correction)
-            last = rows.sample[-1]
+    last_sample = -2  # sample number of the previous row; -2: there is none
+    for measurement in samples:
+        y = measurement.output[..., y_columns]
+        u = measurement.input[..., u_columns]
+        rows = window.observe_many(y, u)
+        if len(rows.sample) == 0:
+            continue
+        if len(rows.sample) == 1 and rows.sample[0] == last_sample + 1:
+            follows = None  # a single row that follows the previous one
+        else:
+            follows = np.diff(rows.sample, prepend=last_sample) == 1
+        record = identification.observe_many(rows.regressor, rows.target, follows=follows)
+        yield Block(rows, record, identification.correction)
+        last_sample = rows.sample[-1]
 
 
 def _columns(needed: Sequence[str], present: Sequence[str], kind: str) -> np.ndarray | slice:
-    if missing := [name for name in needed if name not in present]:
+    """Return the columns of the needed signals; a slice if they are all columns in order."""
+    missing = [name for name in needed if name not in present]
+    if missing:
         raise UserError(
-            f"narx needs {kind} {missing}, the samples have {list(present)}; change narx or their source"
+            f"narx needs {kind} {missing}, the samples have {list(present)}; "
+            "change narx or the source of the samples"
         )
-    columns = [list(present).index(name) for name in needed]
-    return slice(None) if columns == list(range(len(present))) else np.array(columns, dtype=int)
+    positions = [list(present).index(name) for name in needed]
+    if positions == list(range(len(present))):
+        return slice(None)
+    return np.array(positions, dtype=int)

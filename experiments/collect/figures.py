@@ -150,7 +150,7 @@ def draw_lines(
             if metric == COVERAGE:
                 ax.axhline(
                     NOMINAL,
-                    color=style.BASELINE,
+                    color=style.BASELINE_COLOR,
                     linestyle="--",
                     linewidth=0.8,
                     zorder=0,
@@ -221,7 +221,9 @@ def draw_heat_map(
     low = known[np.isfinite(known)].min()
     high = known[np.isfinite(known)].max()
     norm = (
-        LogNorm(low, high) if low > 0 and high / low >= style.LOGARITHMIC else Normalize(low, high)
+        LogNorm(low, high)
+        if low > 0 and high / low >= style.MIN_LOGARITHMIC_RATIO
+        else Normalize(low, high)
     )
     for ax, (title, part) in zip(axes[0], parts.items(), strict=True):
         medians = (
@@ -363,7 +365,7 @@ def _choose_looks(rows: DataFrame, series: str) -> dict[Any, dict[str, Any]]:
         strict=False,
     )
     looks = [
-        (value, style.COLORS.get(value, color), style.MARKERS.get(value, shape))
+        (value, style.CRITERION_COLORS.get(value, color), style.CRITERION_MARKERS.get(value, shape))
         for value, color, shape in shown
     ]
     return {

@@ -57,7 +57,7 @@ def write_sweep(found: Results, dataset: xr.Dataset, counted: str, folder: Path)
     )
     best = None if error is None else done.loc[done[error].idxmin()]
     return page.write(
-        folder / page.FILE,
+        folder / page.PAGE_FILE,
         Path(__file__).with_name("sweep.html"),
         draw_jobs(done.reset_index(drop=True), swept, metrics) if metrics else {},
         title=f"Sweep of sysid-{found.sweep.command}",

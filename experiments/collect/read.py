@@ -16,7 +16,14 @@ import pandas as pd
 import xarray as xr
 from tqdm import tqdm
 
-from experiments.files.job_file import FILE, NUMBERS, SQUARED, TIMES, UNIT, read_summary
+from experiments.files.job_file import (
+    JOB_FILE,
+    SUMMARY_NUMBERS,
+    SUMMARY_TIMES,
+    TARGET_SQUARED,
+    TARGET_UNIT,
+    read_summary,
+)
 from experiments.sweeps.store import (
     MANIFEST,
     OUTCOME,
@@ -53,15 +60,15 @@ ABSENT = object()  # value of a parameter that a job does not have
 
 LARGEST_SHARE = 4  # cells of a grid for each of its jobs; a random search has far more
 LONG_NAMES = {
-    **{name: meaning for name, (_, meaning) in NUMBERS.items()},
-    **{f"{TIME}_{name}": meaning for name, meaning in TIMES.items()},
+    **{name: meaning for name, (_, meaning) in SUMMARY_NUMBERS.items()},
+    **{f"{TIME}_{name}": meaning for name, meaning in SUMMARY_TIMES.items()},
     f"{TIME}_job": "wall time of the job in its worker",
 }
 #: unit by the last part of a name: of metrics, and of thresholds, which are in the units of the target
 UNITS = {
-    **{name: unit for name, (unit, _) in NUMBERS.items()},
-    **dict.fromkeys(("held_out_rmse", "error_threshold"), UNIT),
-    **dict.fromkeys(("noise_variance", "variance_threshold"), SQUARED),
+    **{name: unit for name, (unit, _) in SUMMARY_NUMBERS.items()},
+    **dict.fromkeys(("held_out_rmse", "error_threshold"), TARGET_UNIT),
+    **dict.fromkeys(("noise_variance", "variance_threshold"), TARGET_SQUARED),
     **dict.fromkeys(("nrmse", "r2", "msll", "coverage_50", "coverage_90", "n"), "1"),
     "fit_percent": "%",
 }
@@ -214,10 +221,10 @@ def read_job(
         if problem := damage(outcome, folder):
             return "damaged", problem, outcome, {}
         if (
-            FILE not in outcome["files"]
+            JOB_FILE not in outcome["files"]
         ):  # of a command that returns a number, and writes files of its own
             return "done", "", outcome, {"": {"value": outcome.get("value")}}
-        found = read_summary(folder / FILE)
+        found = read_summary(folder / JOB_FILE)
     except (OSError, TypeError, AttributeError) as error:
         return "damaged", " ".join(str(error).split()), outcome, {}
     summaries = {"": found} if isinstance(found.get("target"), str) else found
@@ -450,9 +457,9 @@ def find_unit(name: str, target_unit: str) -> str:
     ('K', 'K2', '1', '')
     """
     unit = UNITS.get(name, "")
-    if unit == SQUARED:
+    if unit == TARGET_SQUARED:
         return squared_unit(target_unit) if target_unit else ""
-    return target_unit if unit == UNIT else unit
+    return target_unit if unit == TARGET_UNIT else unit
 
 
 def _drop_empty(**attributes: str | int) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def write_page(
             f"error [{one.error_unit(output)}]",
         )
         curves = {name: page.Curve(mean) for name, mean in means.items()}
-        most = page.MOST_DRAWN // (len(curves) * len(one.outputs))
+        most = page.MAX_SAMPLES_DRAWN // (len(curves) * len(one.outputs))
         figures[output] = page.draw_series(clock.values, measured, curves, labels=labels, most=most)
     about = {
         "package_versions": store.package_versions(),
@@ -153,7 +153,7 @@ def write_page(
         "seed": seed,
     }
     page.write(
-        folder / page.FILE,
+        folder / page.PAGE_FILE,
         Path(__file__).with_name("comparison.html"),
         figures,
         title=f"{len(found)} models compared",

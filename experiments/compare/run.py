@@ -15,7 +15,7 @@ from experiments.cli.options import flag, whole
 from experiments.compare.record import fit_material, read_own_record, read_window
 from experiments.compare.result import draw, tabulate, write_page, write_text
 from experiments.drawing.tables import to_csv
-from experiments.files.job_file import FILE
+from experiments.files.job_file import JOB_FILE
 from experiments.files.outputs import has_page, write_every
 from experiments.files.stated import read_configuration, text_of
 from experiments.plant.records_or_plant import records_or_plant
@@ -149,7 +149,7 @@ def find_models(runs: Sequence[str]) -> dict[str, Path]:
         candidates = (
             [Path(run)]
             if Path(run).is_file()
-            else [Path(run) / name for name in ("model.nc", FILE)]
+            else [Path(run) / name for name in ("model.nc", JOB_FILE)]
         )
         path = next((path for path in candidates if path.is_file()), None)
         if path is None:

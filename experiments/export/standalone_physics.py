@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.plant.physics import START, FittedPhysics
+from experiments.plant.physics import N_INITIAL_STATE_SAMPLES, FittedPhysics
 from simulators import Interpolation
 from simulators.interpolation import interpolate, upsample
 from simulators.runge_kutta import integrate
@@ -319,7 +319,7 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
         "lowest": lowest,
         "directions": directions,
         "shares": shares,
-        "n_first": START,
+        "n_first": N_INITIAL_STATE_SAMPLES,
     }
     u = np.clip(
         np.random.default_rng(0).normal(size=(N_CHECKED, len(system.inputs))),

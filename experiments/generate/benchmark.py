@@ -17,7 +17,7 @@ from simulators import Signal, System, Trajectory, noise_free
 from simulators.errors import SimulationError
 from sysid import Narx, make_record
 from sysid.arrays import Array
-from sysid.data.source import ROLES
+from sysid.data.source import RECORD_ROLES
 from sysid.errors import UserError
 
 Ranges = Mapping[
@@ -58,7 +58,7 @@ def split_seed(seed: int, role: str, number: int) -> int:
     >>> split_seed(0, "test", 1) == split_seed(0, "test", 1) != split_seed(0, "test", 0)
     True
     """
-    sequence = np.random.SeedSequence(seed, spawn_key=(ROLES.index(role), number))
+    sequence = np.random.SeedSequence(seed, spawn_key=(RECORD_ROLES.index(role), number))
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
@@ -254,7 +254,7 @@ class Benchmark:
 
     def count(self) -> str:
         """How many records of how many samples."""
-        parts = {role: self.select(role) for role in ROLES}
+        parts = {role: self.select(role) for role in RECORD_ROLES}
         return ", ".join(
             f"{len(part)} x {part[0].n_samples} {role}" for role, part in parts.items()
         )

@@ -14,7 +14,7 @@ from experiments.drawing.style import (
     with_clock,
 )
 from experiments.generate.benchmark import Benchmark
-from sysid.data.source import ROLES
+from sysid.data.source import RECORD_ROLES
 
 COLORS = {"estimation": BLUE, "validation": GREEN, "test": ORANGE}
 
@@ -23,10 +23,10 @@ def draw_time_series(benchmark: Benchmark) -> bytes:
     """Every input and output of the first record of each role, the initialisation window shaded, as
     PNG.
     """
-    records = {role: benchmark.select(role)[0] for role in ROLES}
+    records = {role: benchmark.select(role)[0] for role in RECORD_ROLES}
     measured = {role: with_clock(record.measured, "time") for role, record in records.items()}
     names = list(map(str, measured["test"].data_vars))
-    panels = {"ncols": len(ROLES), "squeeze": False}
+    panels = {"ncols": len(RECORD_ROLES), "squeeze": False}
     figure, axes = screen(len(names), 0.8 + 2.0 * len(names), sharey="row", sharex="col", **panels)
     for column, (role, record) in enumerate(measured.items()):
         x = record["shown"].values

@@ -17,7 +17,7 @@ from experiments.drawing.tables import to_csv
 from experiments.generate.benchmark import Benchmark
 from experiments.generate.card import fill_card
 from sysid import Recordings, StoreError
-from sysid.data.source import ROLES
+from sysid.data.source import RECORD_ROLES
 from sysid.store import write_bytes, write_groups
 
 SCORE = Path(__file__).with_name("score.py")
@@ -133,7 +133,9 @@ def _write_data(benchmark: Benchmark, configuration: str, place: Path) -> None:
         **own,
         "configuration_sha256": hashlib.sha256(configuration.encode()).hexdigest(),
     }
-    measured = {role: tuple(record.measured for record in benchmark.select(role)) for role in ROLES}
+    measured = {
+        role: tuple(record.measured for record in benchmark.select(role)) for role in RECORD_ROLES
+    }
     plant = benchmark.plant
     public = Recordings(
         benchmark.name, tuple(plant.inputs), tuple(plant.outputs), **measured

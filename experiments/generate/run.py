@@ -41,7 +41,7 @@ from experiments.generate.folder import new_folder, write_benchmark
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.plant import Plant, plant_of, warn_of_integration
 from sysid import Narx, Orders
-from sysid.data.source import ROLES
+from sysid.data.source import RECORD_ROLES
 from sysid.errors import UserError
 from sysid.store import provenance
 
@@ -205,10 +205,10 @@ def read_splits(config: DictConfig, dt: float) -> tuple[Split, ...]:
     """
     if not isinstance(config.realisations, DictConfig):
         raise UserError(
-            f"realisations must map {', '.join(ROLES)} to numbers, got {config.realisations!r}"
+            f"realisations must map {', '.join(RECORD_ROLES)} to numbers, got {config.realisations!r}"
         )
     splits = []
-    for role in ROLES:
+    for role in RECORD_ROLES:
         n_samples = count_samples(role, config[role], dt)
         n_records = whole(f"realisations.{role}", config.realisations[role], 1)
         splits.append(Split(role, n_samples, n_records))

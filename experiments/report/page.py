@@ -8,10 +8,10 @@ import numpy as np
 import xarray as xr
 
 from experiments.drawing import page
-from experiments.drawing.page import MOST_DRAWN, Curve, draw_pairs, draw_series
+from experiments.drawing.page import MAX_SAMPLES_DRAWN, Curve, draw_pairs, draw_series
 from experiments.drawing.style import label_of, unit_of, with_clock
 from experiments.files import job_file
-from experiments.files.job_file import NUMBERS
+from experiments.files.job_file import SUMMARY_NUMBERS
 from sysid import StoreError, store
 from sysid.model.result import INITIAL, VALIDATION
 from sysid.simulation.validation import Z_95
@@ -44,7 +44,7 @@ def write_run(folder: Path) -> Path:
         free_runs = store.read_groups(path, kind="validation", under=f"free_run_window_{window}")
         attributes = store.header(path) | attributes
     n_series = len(outputs) + sum(one.sizes["output"] for one in free_runs.values())
-    most = MOST_DRAWN // max(n_series, 1)
+    most = MAX_SAMPLES_DRAWN // max(n_series, 1)
     figures = dict[str, Any]()
     for number, one in enumerate(outputs):
         if one["record"] is not None:
@@ -57,14 +57,14 @@ def write_run(folder: Path) -> Path:
         *([] if validation is None else [validation]),
     ]
     return page.write(
-        folder / page.FILE,
+        folder / page.PAGE_FILE,
         Path(__file__).with_name("run.html"),
         figures,
         title=parts[0]["system"] if outputs else parts[0]["data"]["name"],
         warnings=list(dict.fromkeys(text for part in parts for text in part["warnings"])),
         outputs=outputs,
         validation=validation,
-        numbers=NUMBERS,
+        numbers=SUMMARY_NUMBERS,
         pictures=pictures,
         left_out=left_out,
         origin=page.read_origin(folder, attributes),
@@ -75,16 +75,16 @@ def read_outputs(folder: Path) -> list[dict[str, Any]]:
     """Summary, record and model of every output that was identified, of full or lean outputs."""
     if (folder / "summary.json").is_file():
         return [_read_full(folder)]
-    if (job := folder / job_file.FILE).is_file():
+    if (job := folder / job_file.JOB_FILE).is_file():
         summary = job_file.read_summary(job)
         summaries = {"": summary} if isinstance(summary.get("target"), str) else summary
-        groups = store.read_groups(job, kind=job_file.JOB)
+        groups = store.read_groups(job, kind=job_file.JOB_SCHEMA)
         header = store.header(job)
         found = []
         for name, one in summaries.items():
             record, model = (
                 groups.get(f"{kind}/{name}".rstrip("/"))
-                for kind in (job_file.RECORD, job_file.MODEL)
+                for kind in (job_file.RECORD_GROUP, job_file.MODEL_GROUP)
             )
             record = None if record is None else record.assign_attrs(header)
             found.append({"summary": one, "record": record, "model": model})

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 
 import sysid
 from experiments.drawing.style import (
-    BASELINE,
+    BASELINE_COLOR,
     LABELS,
-    PUBLISHED,
+    PUBLISHED_COLOR,
     draw_band,
     page,
     scale_axis,
@@ -544,8 +544,8 @@ class ThresholdSweep(Study):
         figure = draw_curves(panels, labels, f"Error threshold [{unit}]", sharey="row")
         axes = np.array(figure.axes).reshape(len(SHOWN), -1)
         styles = [
-            {"color": PUBLISHED, "linestyle": ":"},
-            {"color": BASELINE, "linestyle": "--"},
+            {"color": PUBLISHED_COLOR, "linestyle": ":"},
+            {"color": BASELINE_COLOR, "linestyle": "--"},
         ]
         names = (f"{self.model[1]} (published)", f"{self.model[1]} (ours)")
         for ax, variant in zip(axes[0], part["variant"].values, strict=True):

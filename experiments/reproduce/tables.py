@@ -21,7 +21,13 @@ from experiments.benchmark.dictionary import (
     score_seconds,
 )
 from experiments.benchmark.harness import describe, machine
-from experiments.drawing.style import COLORS, LABELS, MARKERS, PUBLISHED, page
+from experiments.drawing.style import (
+    CRITERION_COLORS,
+    CRITERION_MARKERS,
+    LABELS,
+    PUBLISHED_COLOR,
+    page,
+)
 from experiments.drawing.tables import fixed, quantiles, significant, to_markdown
 from experiments.reproduce import paper, stream, study
 from experiments.reproduce.stream import (
@@ -71,7 +77,7 @@ STEP = 0.24
 HEIGHT = 0.4
 HOLLOW: dict[str, Any] = {
     "markerfacecolor": "none",
-    "markeredgecolor": PUBLISHED,
+    "markeredgecolor": PUBLISHED_COLOR,
     "markeredgewidth": 0.7,
 }
 
@@ -313,7 +319,7 @@ def draw_dots(cells: pd.DataFrame) -> Figure:
                     cell["smse"],
                     y,
                     "x",
-                    color=COLORS[name],
+                    color=CRITERION_COLORS[name],
                     markersize=5,
                     markeredgewidth=1.0,
                     zorder=4,
@@ -322,7 +328,7 @@ def draw_dots(cells: pd.DataFrame) -> Figure:
             ax.plot(
                 cell["smse_published"],
                 y,
-                MARKERS[name],
+                CRITERION_MARKERS[name],
                 markersize=5.5,
                 zorder=2,
                 **HOLLOW,
@@ -331,15 +337,15 @@ def draw_dots(cells: pd.DataFrame) -> Figure:
                 ax.plot(
                     [cell["low"], cell["high"]],
                     [y, y],
-                    color=COLORS[name],
+                    color=CRITERION_COLORS[name],
                     linewidth=1.4,
                     solid_capstyle="butt",
                 )
                 ax.plot(
                     cell["smse"],
                     y,
-                    MARKERS[name],
-                    color=COLORS[name],
+                    CRITERION_MARKERS[name],
+                    color=CRITERION_COLORS[name],
                     markersize=4,
                     zorder=3,
                     markeredgewidth=0,
@@ -349,7 +355,14 @@ def draw_dots(cells: pd.DataFrame) -> Figure:
     axes[0, 0].set_yticks(range(len(datasets)), datasets)
     axes[0, 0].set_ylim(len(datasets) - 0.5, -0.5)
     handles = [
-        Line2D([], [], color=COLORS[c], marker=MARKERS[c], markersize=4, label=LABELS[c])
+        Line2D(
+            [],
+            [],
+            color=CRITERION_COLORS[c],
+            marker=CRITERION_MARKERS[c],
+            markersize=4,
+            label=LABELS[c],
+        )
         for c in criteria
     ]
     handles.append(

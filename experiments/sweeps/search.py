@@ -30,7 +30,7 @@ from experiments.cli.build import build_one
 from experiments.cli.options import meant, whole
 from experiments.drawing.tables import to_csv
 from experiments.files.identity import code_digest
-from experiments.files.job_file import FILE, NUMBERS, TIMES, read_summary
+from experiments.files.job_file import JOB_FILE, SUMMARY_NUMBERS, SUMMARY_TIMES, read_summary
 from experiments.sweeps.store import SEARCH, TRIALS, Outcome
 from experiments.sweeps.sweep import Sweep, one_line
 from sysid import __version__, store
@@ -84,12 +84,12 @@ class Settings:
                 )
             setattr(self, option, tuple(values))
         names = self.objectives
-        known = {*NUMBERS, *(f"{TIME}.{part}" for part in TIMES)}
+        known = {*SUMMARY_NUMBERS, *(f"{TIME}.{part}" for part in SUMMARY_TIMES)}
         if not names or len({*names}) < len(names):
             raise UserError(
                 f"hydra.sweeper.objectives must name one or more numbers, none twice, got {list(names)}"
             )
-        if unknown := [name for name in names if "." not in name and name not in NUMBERS]:
+        if unknown := [name for name in names if "." not in name and name not in SUMMARY_NUMBERS]:
             missing = f"no number {unknown[0]!r} in a summary{meant(unknown[0], known)}"
             raise UserError(f"hydra.sweeper.objectives: {missing}")
         self.direction *= len(names) if len(self.direction) == 1 else 1
@@ -319,7 +319,7 @@ def judge(trial: Trial, outcomes: Sequence[Outcome], folder: Path, names: Sequen
             return trial._replace(error=f"job {outcome.number}: {outcome.error}")
     rows = []
     for job in trial.jobs:
-        summary = read_summary(folder / str(job) / FILE)
+        summary = read_summary(folder / str(job) / JOB_FILE)
         rows.append([objective(summary, name) for name in names])
         if None in rows[-1]:
             missing = names[rows[-1].index(None)]

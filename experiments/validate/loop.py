@@ -13,7 +13,7 @@ from sysid import JointModel, Pathwise, Propagation, validate
 from sysid.arrays import Array
 from sysid.errors import UserError
 from sysid.simulation.dynamics import Dynamics
-from sysid.simulation.forecast import FEWEST
+from sysid.simulation.forecast import MIN_FREE_RUN_DRAWS
 from sysid.simulation.validation import Z_95
 
 
@@ -149,7 +149,7 @@ def compare_loops(
     drawn = None
     n_paths = 0
     if isinstance(propagation, Pathwise):
-        rule = propagation.sparing(len(time) - first, FEWEST)
+        rule = propagation.sparing(len(time) - first, MIN_FREE_RUN_DRAWS)
         n_paths = rule.n_samples
         drawn = loop(rule.functions(dynamics, np.random.default_rng([seed])), n_paths=n_paths)
     found = xr.Dataset(

@@ -10,10 +10,10 @@ import xarray as xr
 
 from experiments.plant.physics import FittedPhysics, read_physics
 from experiments.plant.plant import Plant
-from experiments.plant.source import SIMULATION
+from experiments.plant.source import SIMULATION_KEYS
 from simulators import Controller
 from sysid import JointModel, Narx, Recordings
-from sysid.data.source import ROLES
+from sysid.data.source import RECORD_ROLES
 from sysid.errors import UserError
 from sysid.store import header
 
@@ -110,14 +110,14 @@ def select_records(recordings: Recordings, part: str | None = None) -> Material:
     ValueError
         If there are none.
     """
-    there = [role for role in ROLES if getattr(recordings, role)]
+    there = [role for role in RECORD_ROLES if getattr(recordings, role)]
     wanted = part or next((role for role in ("test", "validation") if role in there), "test")
     if wanted not in there:
         others = (
             f"only {', '.join(there)}: name one (data.{wanted}=...), or choose with part={there[0]}"
         )
         raise UserError(f"{recordings.name} has no {wanted} record, {others}")
-    return Material(recordings, wanted, getattr(recordings, wanted), SIMULATION | OF_THE_MODEL)
+    return Material(recordings, wanted, getattr(recordings, wanted), SIMULATION_KEYS | OF_THE_MODEL)
 
 
 def add_physics(material: Material, model: str | Path, trusted: Sequence[str]) -> Material:

@@ -33,7 +33,7 @@ from experiments.validate.material import (
 )
 from experiments.validate.report import make_report, tell, writers
 from sysid import JointModel, Propagation
-from sysid.data.source import ROLES
+from sysid.data.source import RECORD_ROLES
 from sysid.errors import UserError
 from sysid.store import header
 
@@ -116,8 +116,10 @@ def read_settings(config: DictConfig) -> ValidationSettings:
         What an option cannot be, with its name; no model.
     """
     plan_cases(config.horizons, config.windows, 1)
-    if config.part is not None and config.part not in ROLES:
-        raise UserError(f"part must be one of {', '.join(ROLES)}, or null, got {config.part!r}")
+    if config.part is not None and config.part not in RECORD_ROLES:
+        raise UserError(
+            f"part must be one of {', '.join(RECORD_ROLES)}, or null, got {config.part!r}"
+        )
     left_out = config.left_out
     if not isinstance(left_out, list | ListConfig) or not all(isinstance(n, str) for n in left_out):
         must = "a list of names of signals, such as [u2]"

@@ -1,1 +1,1 @@
-"""Sources of records: files of one's own, stored data sets, published sets."""
+"""Sources of records: CSV files and tables, stored files, published data sets."""

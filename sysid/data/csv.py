@@ -18,7 +18,7 @@ import xarray as xr
 
 from sysid.arrays import listed
 from sysid.data.source import (
-    ROLES,
+    RECORD_ROLES,
     DataError,
     DataSource,
     Recordings,
@@ -28,6 +28,7 @@ from sysid.data.source import (
 from sysid.errors import UserError, UserTypeError
 from sysid.narx.record import TIME_TOLERANCE, Array
 
+#: names of a column that is taken as the times if none is named
 TIME_NAMES = (
     "time",
     "t",
@@ -35,8 +36,10 @@ TIME_NAMES = (
     "timestamp",
     "datetime",
     "date",
-)  # of a column of times that nobody named
-TIME_UNITS = {
+)
+
+#: units of a column of times, in seconds
+SECONDS_PER_UNIT = {
     "s": 1.0,
     "sec": 1.0,
     "ms": 1e-3,
@@ -44,33 +47,44 @@ TIME_UNITS = {
     "min": 60.0,
     "h": 3600.0,
     "d": 86400.0,
-}  # s
-LARGEST_JITTER = 0.1  # of the sampling time: steps that differ more are no equal steps [-]
-GAP = 1.5  # sampling times: a longer step is a gap [-]
-ON_MISSING = ("error", "skip", "keep")
-SHORTEST = 50  # samples between two gaps
+}
+
+#: largest deviation of a step from the sampling time, as a fraction of the sampling time [-]
+MAX_JITTER = 0.1
+
+#: A longer step is a gap, in sampling times [-].
+MIN_GAP_STEPS = 1.5
+
+#: what a user may choose for missing values
+ON_MISSING = ("error", "skip")
+
+#: choice for data that are predicted only: missing values stay as nan
+KEEP_MISSING = "keep"
+
+#: least number of samples between two gaps that become a record
+MIN_SEGMENT_SAMPLES = 50
 
 
 @dataclass(frozen=True)
 class CsvFiles(DataSource):
     """One CSV file per record, with a first line that names the columns.
 
-    Every role takes one path or a list of paths; several files stay several records. A column named
-    ``T_out [degC]`` or ``T_out (degC)`` is the signal ``T_out`` with that unit; its whole name
-    finds it, too.
+    Every role takes one path or a list of paths; several files are several records. A column named
+    ``T_out [degC]`` or ``T_out (degC)`` is the signal ``T_out`` with that unit; it can also be
+    named by its whole name.
 
-    Times come from `dt`, row k standing for k dt, or from a column of times or time stamps, named
-    by `time`, else called time, t, stamp, timestamp, datetime or date. Its median step is the
-    sampling time unless `dt` states it. Steps may differ from that by 10 %, which a note of the
-    record tells. A unit in its name is that of the times.
+    With `dt` alone, row k has the time k dt. Otherwise a column has times or time stamps: the one
+    named by `time`, or one called time, t, stamp, timestamp, datetime or date. A unit in its name
+    is that of the times. Its median step is the sampling time unless `dt` states it. Steps may
+    differ from the sampling time by 10 %; a note of the record states by how much they do.
 
-    Cells are separated, and decimal signs written, as the file shows, unless stated.
+    The delimiter and the decimal sign are recognised from the file unless they are stated.
 
     Raises
     ------
     ValueError
-        An impossible setting; on `load` also: no file or no outputs named, no sampling time, units
-        of an unknown signal, and what is wrong in a file.
+        A setting is impossible. On `load` also: no file or no output is named, the sampling time is
+        not known, there are units of an unknown signal, or a file has an error.
     """
 
     estimation: str | Sequence[str] = ()  # path or paths
@@ -78,71 +92,73 @@ class CsvFiles(DataSource):
     test: str | Sequence[str] = ()  # path or paths
     inputs: Sequence[str] = ()  # columns
     outputs: Sequence[str] = ()  # columns
-    dt: float | None = None  # sampling time, s; None: the times say
-    time: str | None = (
-        None  # column with the times, s or time stamps; None: dt, or one called time, t, date, ...
-    )
-    time_format: str | None = (
-        None  # of time stamps, "%d/%m/%Y %H:%M"; None: ISO, dd.mm.yyyy or mm/dd/yyyy
-    )
-    units: Mapping[str, str] | None = None  # unit of a signal, say {u: V}; before that in its name
-    delimiter: str | None = None  # between two cells; None: as the header shows
-    decimal: str | None = None  # sign in a number, "." or ","; None: as the numbers show
-    encoding: str = "utf-8"  # of the text; cp1252 is that of older Windows programs
-    # at a missing value or time: error, or skip (the record is split there)
+    dt: float | None = None  # sampling time [s]; None: from the column of times
+    #: column with times [s] or time stamps; None: dt, or a column called time, t, date, ...
+    time: str | None = None
+    #: format of time stamps, "%d/%m/%Y %H:%M"; None: ISO, dd.mm.yyyy or mm/dd/yyyy
+    time_format: str | None = None
+    units: Mapping[str, str] | None = None  # units of signals, {u: V}; they replace those in names
+    delimiter: str | None = None  # character between two cells; None: recognised from the header
+    decimal: str | None = None  # decimal sign, "." or ","; None: recognised from the numbers
+    encoding: str = "utf-8"  # encoding of the text; older Windows programs use cp1252
+    #: at a missing value or time: error, or skip (the record is split there)
     on_missing: str = "error"
-    shortest: int = SHORTEST  # samples between two gaps; fewer are left out, and told
-    initialisation_window: int = 0  # samples at the start of every record that are not judged
+    #: least number of samples between two gaps; shorter segments are left out, with a note
+    shortest: int = MIN_SEGMENT_SAMPLES
+    initialisation_window: int = 0  # samples at the start of every record that are not scored
 
     def __post_init__(self) -> None:
         if self.delimiter == r"\t":  # as it comes from a command line
             object.__setattr__(self, "delimiter", "\t")
-        if (
-            len(self.delimiter or ",") != 1
-            or self.decimal not in (None, ".", ",")
-            or (self.decimal is not None and self.delimiter == self.decimal)
-        ):
+        is_single_character = len(self.delimiter or ",") == 1
+        is_decimal_sign = self.decimal in (None, ".", ",")
+        are_equal = self.decimal is not None and self.delimiter == self.decimal
+        if not is_single_character or not is_decimal_sign or are_equal:
             raise UserError(
-                f"expected a delimiter of one character and a decimal '.' or ',' other than it, got delimiter "
-                f"{self.delimiter!r} and decimal {self.decimal!r}: change one of them, or leave both out"
+                "expected a delimiter of one character and a different decimal sign, '.' or ',', "
+                f"got delimiter {self.delimiter!r} and decimal {self.decimal!r}: "
+                "change one of them, or leave both out"
             )
-        if self.on_missing not in ON_MISSING[:2]:
+        if self.on_missing not in ON_MISSING:
             raise UserError(
-                f"on_missing must be one of {', '.join(ON_MISSING[:2])}, got {self.on_missing!r}"
+                f"on_missing must be one of {', '.join(ON_MISSING)}, got {self.on_missing!r}"
             )
-        for name in ("inputs", "outputs"):
-            if isinstance(getattr(self, name), str):
+        for kind in ("inputs", "outputs"):
+            given = getattr(self, kind)
+            if isinstance(given, str):
                 raise UserError(
-                    f"CsvFiles({name}={getattr(self, name)!r}) must be a list: write "
-                    f"{write_names(f'data.{name}', [getattr(self, name)])}"
+                    f"CsvFiles({kind}={given!r}) must be a list: "
+                    f"write {write_names(f'data.{kind}', [given])}"
                 )
-            names = listed(getattr(self, name), f"CsvFiles: {name}", "names of columns")
-            if not all(isinstance(one, Hashable) for one in names):
+            names = listed(given, f"CsvFiles: {kind}", "names of columns")
+            if not all(isinstance(name, Hashable) for name in names):
                 raise UserTypeError(
-                    f"CsvFiles: {name} must be a list of names of columns, got {list(names)}"
+                    f"CsvFiles: {kind} must be a list of names of columns, got {list(names)}"
                 )
 
     def load(self) -> Recordings:
         """Read all files; see `DataSource.load`."""
         self._check()
-        paths = {role: list_paths(getattr(self, role), f"CsvFiles: {role}") for role in ROLES}
-        roles = {
-            role: [record for path in paths[role] for record in self._records(Path(path))]
-            for role in ROLES
+        paths = {
+            role: list_paths(getattr(self, role), f"CsvFiles: {role}") for role in RECORD_ROLES
         }
-        files = [Path(path).name for role in ROLES for path in paths[role]]
-        title = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
-        return Recordings(
-            title,
-            tuple(self.inputs),
-            tuple(self.outputs),
-            **{k: tuple(v) for k, v in roles.items()},
-        )
+        records: dict[str, tuple[xr.Dataset, ...]] = {}
+        names = []
+        for role in RECORD_ROLES:
+            records_of_role: list[xr.Dataset] = []
+            for path in paths[role]:
+                records_of_role += self._records(Path(path))
+                names.append(Path(path).name)
+            records[role] = tuple(records_of_role)
+        title = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        return Recordings(title, tuple(self.inputs), tuple(self.outputs), **records)
 
     def _check(self) -> None:
-        if not any(list_paths(getattr(self, role), f"CsvFiles: {role}") for role in ROLES):
+        """Raise UserError if files, outputs or units are missing or do not fit together."""
+        if not any(list_paths(getattr(self, role), f"CsvFiles: {role}") for role in RECORD_ROLES):
             raise UserError(
-                "CsvFiles needs a file: set data.estimation=<file>, and data.test=<file> to judge with"
+                "CsvFiles needs a file: set data.estimation=<file>, "
+                "and data.test=<file> for the test"
             )
         if not self.outputs:
             raise UserError(
@@ -152,12 +168,13 @@ class CsvFiles(DataSource):
             raise UserError(
                 f"CsvFiles(units={self.units!r}) must be a mapping: write 'data.units={{u: V}}'"
             )
-        if unknown := sorted(set(self.units or {}) - {*self.inputs, *self.outputs}):
-            raise UserError(
-                f"CsvFiles(units of {unknown}): expected units of {[*self.inputs, *self.outputs]} only"
-            )
+        signals = [*self.inputs, *self.outputs]
+        unknown = sorted(set(self.units or {}) - set(signals))
+        if unknown:
+            raise UserError(f"CsvFiles(units of {unknown}): expected units of {signals} only")
 
     def _records(self, path: Path) -> list[xr.Dataset]:
+        """Return the records of one file."""
         table = read_table(path, delimiter=self.delimiter, encoding=self.encoding)
         return split_table(
             table,
@@ -177,17 +194,18 @@ class CsvFiles(DataSource):
 def read_table(
     path: Path, *, delimiter: str | None = None, encoding: str = "utf-8"
 ) -> pd.DataFrame:
-    """Cells of a CSV file as texts, missing ones as nan; its first line names its columns.
+    """Read the cells of a CSV file as texts, missing ones as nan; its first line names the columns.
 
-    A line ``sep=;`` before it says the delimiter; else the header shows it. UTF-8 may begin with a
-    byte-order mark; cells may be quoted; empty lines at the end are left out.
+    A line ``sep=;`` before the first line may state the delimiter; otherwise it is recognised from
+    the first line. UTF-8 may begin with a byte-order mark. Cells may be quoted. Empty lines at the
+    end are left out.
 
     Raises
     ------
     sysid.DataError
-        No such file, or one that cannot be read.
+        The file does not exist or cannot be read.
     ValueError
-        Another encoding; no header; no row; a line with more cells than the header.
+        The file has another encoding, no header, no row, or a line with more cells than the header.
     """
     if path.exists() and not path.is_file():
         raise DataError(f"cannot read {path}: it is no plain file; name a CSV file")
@@ -196,25 +214,22 @@ def read_table(
             f"encoding: expected one that Python knows, such as utf-8 or cp1252, got {encoding!r}"
         )
     try:
-        text = path.read_bytes().decode("utf-8-sig" if encoding == "utf-8" else encoding)
-        lines = text.splitlines()
+        codec = "utf-8-sig" if encoding == "utf-8" else encoding
+        lines = path.read_bytes().decode(codec).splitlines()
         stated = re.fullmatch(r"sep=(.)", lines[0].strip()) if lines else None
-        first = int(stated is not None)
-        header = lines[first] if len(lines) > first else ""
-        sign = delimiter or (
-            stated[1] if stated else next((sign for sign in "\t;|" if sign in header), ",")
-        )
-        names = [
-            name.strip() for name in next(csv.reader([header], delimiter=sign, strict=True), [])
-        ]
+        header_line = 0 if stated is None else 1
+        header = lines[header_line] if len(lines) > header_line else ""
+        separator = delimiter or (stated[1] if stated else _recognise_delimiter(header))
+        cells = next(csv.reader([header], delimiter=separator, strict=True), [])
+        names = [cell.strip() for cell in cells]
         table = pd.read_csv(
             path,
-            sep=sign,
-            skiprows=first,
+            sep=separator,
+            skiprows=header_line,
             dtype=str,
             skip_blank_lines=False,
             skipinitialspace=True,
-            encoding="utf-8-sig" if encoding == "utf-8" else encoding,
+            encoding=codec,
         )
     except FileNotFoundError:
         raise DataError(f"no file {path} (seen from {Path.cwd()}): check the path") from None
@@ -224,8 +239,9 @@ def read_table(
         ) from error
     except UnicodeError as error:
         raise UserError(
-            f"{path}: its text is not in {encoding.upper()} ({error}): export it as CSV in UTF-8, or set "
-            "data.encoding=cp1252 (older Windows programs) or utf-16; an Excel workbook is not read"
+            f"{path}: its text is not in {encoding.upper()} ({error}): export it as CSV in UTF-8, "
+            "or set data.encoding=cp1252 (older Windows programs) or utf-16; "
+            "an Excel workbook is not read"
         ) from None
     except LookupError:
         raise UserError(
@@ -233,22 +249,34 @@ def read_table(
         ) from None
     except (csv.Error, ValueError) as error:
         advice = "close its quotes, give every line as many cells as the header, or export it again"
-        if sign == "," and "Expected" in str(error):
+        if separator == "," and "Expected" in str(error):
             advice = "where numbers are written with a decimal comma, separate cells by ';'"
         raise UserError(f"{path}: not a CSV file ({str(error).strip()}): {advice}") from None
     if not isinstance(table.index, pd.RangeIndex) or len(names) != table.shape[1]:
         raise UserError(
-            f"{path}, line {first + 2}: more cells than the {len(names)} of the header; where numbers are written with "
-            "a decimal comma, separate cells by ';', else complete the header"
+            f"{path}, line {header_line + 2}: more cells than the {len(names)} of the header; "
+            "where numbers are written with a decimal comma, separate cells by ';', "
+            "otherwise complete the header"
         )
-    table = table[: int(np.max(np.flatnonzero(table.notna().any(axis=1)), initial=-1)) + 1]
+    filled_rows = np.flatnonzero(table.notna().any(axis=1))
+    last_row = int(np.max(filled_rows, initial=-1))
+    table = table[: last_row + 1]
     if not len(table):
         raise UserError(
-            f"{path}: expected rows of numbers after the header, the file ends there; export it again"
+            f"{path}: expected rows of numbers after the header, the file ends there; "
+            "export it again"
         )
     table.columns = pd.Index(names)
-    table.attrs = {"file": str(path), "line": first + 2}
+    table.attrs = {"file": str(path), "line": header_line + 2}
     return table
+
+
+def _recognise_delimiter(header: str) -> str:
+    """Return the delimiter of a header: tab, semicolon or bar if it has one, otherwise a comma."""
+    for delimiter in "\t;|":
+        if delimiter in header:
+            return delimiter
+    return ","
 
 
 def split_table(
@@ -262,178 +290,238 @@ def split_table(
     units: Mapping[str, str] | None = None,
     decimal: str | None = None,
     on_missing: str = "error",
-    shortest: int = SHORTEST,
+    shortest: int = MIN_SEGMENT_SAMPLES,
     initialisation_window: int = 0,
 ) -> list[xr.Dataset]:
     """Split a table into records of the named columns; the parameters are those of `CsvFiles`.
 
-    An index of time stamps is the time if no column is named. With ``on_missing="skip"`` the parts
-    between two gaps are records of their own; what was left out stands in their attribute ``note``.
+    If no column of times is named, an index of time stamps has the times. With
+    ``on_missing="skip"`` every segment between two gaps becomes a record; its attribute ``note``
+    states what was left out. With ``on_missing="keep"`` missing values stay as nan.
 
     Raises
     ------
     ValueError
-        A column that is missing or there twice, a cell that is no number, a gap, times that do not
-        increase in equal steps; each with its place.
+        A column is missing or there twice, a cell is no number, a value is missing, or the times do
+        not increase in equal steps. The message names the place.
     """
     if dt is not None and not 0 < dt < math.inf:
         raise UserError(f"dt={dt!r} must be a finite number of seconds > 0")
-    found = _find_columns(table, signals)
-    if len(set(found.values())) < len(found):
-        raise UserError(f"{_place(table)}: {[*found]} name the same column twice")
-    time = _find_time(table, signals) if time is None and dt is None else time
-    shown = [
-        *found.values(),
-        *_find_columns(table, [] if time is None else [time], "time").values(),
-    ]
-    sign = decimal or ("," if any(_shows_comma(table.iloc[:, place]) for place in shown) else ".")
-    values = {signal: _read_numbers(table, place, sign) for signal, place in found.items()}
-    clock, start = _read_clock(table, dt, time, time_format, sign)
-    is_there = np.isfinite(clock) & np.isfinite([*values.values()]).all(axis=0)
-    if on_missing == "keep":
-        is_there = np.isfinite(clock)
-    if on_missing != "skip" and not is_there.all():
-        row = int(np.argmin(is_there))
-        missing = next(
-            (s for s, column in values.items() if not np.isfinite(column[row])),
-            time or "the time",
-        )
-        raise UserError(
-            f"{_place(table, row)}, column {missing!r}: the value is missing, the first of {int((~is_there).sum())} "
-            "such rows: fill the gap, or set on_missing=skip, which splits the record there"
-        )
-    rows = np.flatnonzero(is_there)
-    if not len(rows):
-        raise UserError(f"{_place(table)}: no row has all of {[*found]}")
-    step, jumps, notes = _find_step(table, clock, rows, dt, on_missing)
-    ends = np.flatnonzero((np.diff(rows) > 1) | jumps) + 1
-    pieces = np.split(rows, ends)
-    kept = [
-        piece
-        for piece in pieces
-        if len(pieces) == 1 or len(piece) >= max(shortest, initialisation_window + 1)
-    ]
-    if not kept:
-        raise UserError(
-            f"{_place(table)}: gaps split it into {len(pieces)} parts of at most {max(map(len, pieces))} samples, "
-            f"expected one of at least {max(shortest, initialisation_window + 1)}: fill gaps, or set a smaller shortest"
-        )
-    if len(pieces) > 1:
-        short = [
-            len(piece) for piece in pieces if len(piece) < max(shortest, initialisation_window + 1)
-        ]
-        left = (
-            f"; {len(short)} shorter than {shortest} left out ({sum(short)} samples)"
-            if short
-            else ""
-        )
-        skipped = f"{len(table) - len(rows)} rows without a value and {int(jumps.sum())} gaps of time skipped"
-        notes.append(f"{skipped}, segments: {len(kept)}{left}")
-    own = {"note": f"{_place(table)}: {'; '.join(notes)}"} if notes else {}
-    own |= {"file": table.attrs["file"]} if "file" in table.attrs else {}
-    own |= {"start": start} if start else {}
-    labels = {signal: _split_name(str(table.columns[place])) for signal, place in found.items()}
-    stated = {signal: unit for signal, (_, unit) in labels.items() if unit} | dict(units or {})
+    columns = _find_columns(table, signals)
+    if len(set(columns.values())) < len(columns):
+        raise UserError(f"{_place(table)}: {[*columns]} name the same column twice")
+    if time is None and dt is None:
+        time = _find_time(table, signals)
+    time_columns = {} if time is None else _find_columns(table, [time], "time")
+    if not decimal:
+        used = [*columns.values(), *time_columns.values()]
+        has_comma = any(_shows_comma(table.iloc[:, column]) for column in used)
+        decimal = "," if has_comma else "."
+    values = {signal: _read_numbers(table, column, decimal) for signal, column in columns.items()}
+    times, start = _read_times(table, dt, time, time_format, decimal)
+    rows = _find_rows(table, values, times, time, on_missing)
+    step, is_gap, notes = _find_step(table, times, rows, dt, on_missing)
+    segments = np.split(rows, np.flatnonzero((np.diff(rows) > 1) | is_gap) + 1)
+    min_samples = max(shortest, initialisation_window + 1)
+    kept = _keep_long(table, segments, min_samples)
+    if len(segments) > 1:
+        n_incomplete = len(table) - len(rows)
+        note = f"{n_incomplete} rows without a value and {int(is_gap.sum())} gaps of time skipped"
+        note += f", segments: {len(kept)}"
+        short = [len(segment) for segment in segments if len(segment) < min_samples]
+        if short:
+            note += f"; {len(short)} shorter than {shortest} left out ({sum(short)} samples)"
+        notes.append(note)
+    long_names, stated_units = _read_labels(table, columns)
+    attributes = {}
+    if notes:
+        attributes["note"] = f"{_place(table)}: {'; '.join(notes)}"
+    if "file" in table.attrs:
+        attributes["file"] = table.attrs["file"]
+    if start:
+        attributes["start"] = start
     records = []
-    for number, piece in enumerate(kept, start=1):
+    for number, segment in enumerate(kept, start=1):
         record = make_record(
-            {signal: column[piece] for signal, column in values.items()},
+            {signal: column_values[segment] for signal, column_values in values.items()},
             name=name if len(kept) == 1 else f"{name}, segment {number}",
             sampling_time=step,
             initialisation_window=initialisation_window,
-            units=stated,
-            long_names={signal: label for signal, (label, _) in labels.items() if label != signal},
-            attributes=own,
+            units=stated_units | dict(units or {}),
+            long_names=long_names,
+            attributes=attributes,
         )
-        shifted = clock[piece[0]] + record["time"].values
-        records.append(record.assign_coords(time=("time", shifted, record["time"].attrs)))
+        segment_times = times[segment[0]] + record["time"].values
+        records.append(record.assign_coords(time=("time", segment_times, record["time"].attrs)))
     return records
 
 
+def _keep_long(
+    table: pd.DataFrame, segments: list[np.ndarray], min_samples: int
+) -> list[np.ndarray]:
+    """Return the segments with at least `min_samples` rows; a single segment may be shorter."""
+    if len(segments) == 1:
+        return segments
+    kept = [segment for segment in segments if len(segment) >= min_samples]
+    if not kept:
+        raise UserError(
+            f"{_place(table)}: gaps split it into {len(segments)} parts of at most "
+            f"{max(map(len, segments))} samples, expected one of at least {min_samples}: "
+            "fill gaps, or set a smaller shortest"
+        )
+    return kept
+
+
+def _read_labels(
+    table: pd.DataFrame, columns: dict[str, int]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the long names and the units of signals, as the names of their columns state them."""
+    long_names = {}
+    units = {}
+    for signal, column in columns.items():
+        label, unit = _split_name(str(table.columns[column]))
+        if label != signal:
+            long_names[signal] = label
+        if unit:
+            units[signal] = unit
+    return long_names, units
+
+
+def _find_rows(
+    table: pd.DataFrame,
+    values: dict[str, Array],
+    times: Array,
+    time: str | None,
+    on_missing: str,
+) -> np.ndarray:
+    """Return the numbers of the rows that have a time and all values.
+
+    With ``on_missing="keep"`` the time is enough. Unless it is "skip", all rows must be complete.
+    """
+    is_complete = np.isfinite(times) & np.isfinite([*values.values()]).all(axis=0)
+    if on_missing == KEEP_MISSING:
+        is_complete = np.isfinite(times)
+    if on_missing != "skip" and not is_complete.all():
+        row = int(np.argmin(is_complete))
+        missing = time or "the time"
+        for signal, column in values.items():
+            if not np.isfinite(column[row]):
+                missing = signal
+                break
+        n_incomplete = int((~is_complete).sum())
+        raise UserError(
+            f"{_place(table, row)}, column {missing!r}: the value is missing, the first of "
+            f"{n_incomplete} such rows: fill the gap, or set on_missing=skip, which splits the "
+            "record there"
+        )
+    rows = np.flatnonzero(is_complete)
+    if not len(rows):
+        raise UserError(f"{_place(table)}: no row has all of {[*values]}")
+    return rows
+
+
 def _split_name(column: str) -> tuple[str, str]:
-    """Name and unit of a column; a whole number in brackets is an index.
+    """Return name and unit of a column; a whole number in brackets is an index, no unit.
 
     >>> _split_name("T_out [degC]"), _split_name("u (%)"), _split_name("tank[2]")
     (('T_out', 'degC'), ('u', '%'), ('tank[2]', ''))
     """
-    found = re.fullmatch(r"(.*\S)(?:\s*\[([^\[\]]+)\]|\s+\(([^()]+)\))", column.strip())
-    unit = (found[2] or found[3]).strip() if found else ""
-    return (found[1], unit) if found and unit and not unit.isdigit() else (column.strip(), "")
+    match = re.fullmatch(r"(.*\S)(?:\s*\[([^\[\]]+)\]|\s+\(([^()]+)\))", column.strip())
+    if match is None:
+        return column.strip(), ""
+    unit = (match[2] or match[3]).strip()
+    if not unit or unit.isdigit():
+        return column.strip(), ""
+    return match[1], unit
 
 
 def _find_columns(
     table: pd.DataFrame, names: Sequence[str], option: str = "inputs"
 ) -> dict[str, int]:
-    """Places of columns by their whole names, or by their names without the unit."""
-    columns = [str(column).strip() for column in table.columns]
-    found = {}
-    bare = [_split_name(column)[0] for column in columns]
+    """Return the numbers of columns by name, either the whole name or the name without the unit.
+
+    `option` is the setting that names the columns, for the message.
+    """
+    whole_names = [str(column).strip() for column in table.columns]
+    bare_names = [_split_name(column)[0] for column in whole_names]
+    columns = {}
     for name in names:
-        places = [i for i, column in enumerate(columns) if column == name]
-        places = places or [i for i, column in enumerate(bare) if column == name]
-        if len(places) > 1:
+        matching = [i for i, column in enumerate(whole_names) if column == name]
+        if not matching:
+            matching = [i for i, column in enumerate(bare_names) if column == name]
+        if len(matching) > 1:
+            with_unit = _setting_text(table, option, [whole_names[matching[0]]])
             raise UserError(
-                f"{_place(table)}: columns {[columns[i] for i in places]} are there more than once as {name!r}: rename "
-                f"them, or name one with its unit, {_type(table, option, [columns[places[0]]])}"
+                f"{_place(table)}: columns {[whole_names[i] for i in matching]} are there more "
+                f"than once as {name!r}: rename them, or name one with its unit, {with_unit}"
             )
-        if places:
-            found[name] = places[0]
-    if absent := [name for name in names if name not in found]:
-        advice = f"name columns of the file, as in {_type(table, option, [name for name in bare if name][-1:])}"
-        if all(_to_number(column, ".") is not None for column in bare if column):
+        if matching:
+            columns[name] = matching[0]
+    absent = [name for name in names if name not in columns]
+    if absent:
+        named = [name for name in bare_names if name]
+        advice = f"name columns of the file, as in {_setting_text(table, option, named[-1:])}"
+        if all(_to_number(name, ".") is not None for name in named):
             advice = "it seems to have no header: write the names of the columns into a first line"
         raise UserError(
-            f"{_place(table)}: no columns {absent}, its first line names {columns}; {advice}"
+            f"{_place(table)}: no columns {absent}, its first line names {whole_names}; {advice}"
         )
-    return found
+    return columns
 
 
-def _type(table: pd.DataFrame, option: str, names: Sequence[str]) -> str:
-    """Names as they are typed: on a shell and in the grammar of the commands for a file, else in
-    Python.
+def _setting_text(table: pd.DataFrame, option: str, names: Sequence[str]) -> str:
+    """Return a setting of names as the user writes it.
+
+    For a file it is written for a shell and the grammar of the commands, otherwise in Python.
     """
-    if "file" not in table.attrs:
-        return f"{option}={names[0]!r}" if option == "time" else f"{option}={[*names]!r}"
-    return write_names(f"data.{option}", names, is_list=option != "time")
+    if "file" in table.attrs:
+        return write_names(f"data.{option}", names, is_list=option != "time")
+    if option == "time":
+        return f"{option}={names[0]!r}"
+    return f"{option}={[*names]!r}"
 
 
 def write_names(key: str, names: Sequence[str], *, is_list: bool = True) -> str:
-    """Write a setting of names as a shell and the commands take it.
+    """Return a setting of names, quoted for a shell and for the grammar of the commands.
 
     >>> print(write_names("data.inputs", ["u 1 [%]", "v"]))
     'data.inputs=["u 1 [%]",v]'
     """
-    quoted = [
-        name if re.fullmatch(r"[A-Za-z_][\w.-]*", name) else '"' + name.replace('"', r"\"") + '"'
-        for name in names
-    ]
-    return shlex.quote(f"{key}=[{','.join(quoted)}]" if is_list else f"{key}={quoted[0]}")
+    quoted = []
+    for name in names:
+        is_plain = re.fullmatch(r"[A-Za-z_][\w.-]*", name) is not None
+        escaped = name.replace('"', r"\"")
+        quoted.append(name if is_plain else f'"{escaped}"')
+    value = f"[{','.join(quoted)}]" if is_list else quoted[0]
+    return shlex.quote(f"{key}={value}")
 
 
 def _place(table: pd.DataFrame, row: int | None = None) -> str:
-    """Words for a row of a table, or for the table."""
+    """Return how a message names a row of a table, or the table."""
     if "file" not in table.attrs:
         return "the table" if row is None else f"row {row} of the table"
-    return str(table.attrs["file"]) + ("" if row is None else f", line {row + table.attrs['line']}")
+    file = str(table.attrs["file"])
+    return file if row is None else f"{file}, line {row + table.attrs['line']}"
 
 
 def _to_number(text: str, decimal: str) -> float | None:
-    """Value of a cell; None if it is no number. With a decimal comma a point can only separate
-    thousands.
+    """Return the value of a cell; None if it is no number.
+
+    With a decimal comma, a point in a cell would separate thousands: such a cell is no number.
     """
+    if "_" in text:  # Python would ignore it
+        return None
+    if decimal != ".":
+        text = text.replace(".", "?").replace(",", ".")
     try:
-        return (
-            None
-            if "_" in text
-            else float(text if decimal == "." else text.replace(".", "?").replace(",", "."))
-        )
+        return float(text)
     except ValueError:
         return None
 
 
-def _read_numbers(table: pd.DataFrame, place: int, decimal: str) -> Array:
-    """Numbers (n,) of a column, nan where a cell is empty."""
-    cells = table.iloc[:, place]
+def _read_numbers(table: pd.DataFrame, column: int, decimal: str) -> Array:
+    """Return the numbers (n,) of a column, nan where a cell is empty."""
+    cells = table.iloc[:, column]
     if pd.api.types.is_numeric_dtype(cells):
         return np.asarray(cells.to_numpy(dtype=np.float64, na_value=np.nan))
     values = np.full(len(cells), np.nan)
@@ -441,11 +529,15 @@ def _read_numbers(table: pd.DataFrame, place: int, decimal: str) -> Array:
         if isinstance(cell, str) and cell.strip():
             value = _to_number(cell.strip(), decimal)
             if value is None:
-                other = "," if decimal == "." else "."
-                advice = f"""if {other!r} is the decimal sign of this file, set 'data.decimal="{other}"'"""
-                if _to_number(cell.strip(), other) is None:
+                other_sign = "," if decimal == "." else "."
+                if _to_number(cell.strip(), other_sign) is None:
                     advice = "correct the cell; leave it empty if the value is missing"
-                where = f"{_place(table, row)}, column {str(table.columns[place])!r}"
+                else:
+                    advice = (
+                        f"if {other_sign!r} is the decimal sign of this file, "
+                        f"set 'data.decimal=\"{other_sign}\"'"
+                    )
+                where = f"{_place(table, row)}, column {str(table.columns[column])!r}"
                 raise UserError(f"{where}: it holds {cell.strip()!r}, expected a number: {advice}")
             values[row] = value
         elif not pd.isna(cell):
@@ -454,13 +546,13 @@ def _read_numbers(table: pd.DataFrame, place: int, decimal: str) -> Array:
 
 
 def _shows_comma(cells: pd.Series) -> bool:
-    """Whether a decimal comma stands in any cell."""
+    """Whether any cell is a number with a decimal comma."""
     texts = cells[[isinstance(cell, str) for cell in cells]].astype(str)
     return bool(texts.str.fullmatch(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*").any())
 
 
 def _find_time(table: pd.DataFrame, signals: Sequence[str]) -> str | None:
-    """Name of the column of times; None: the index has them."""
+    """Return the name of the column of times; None if the index has the times."""
     if isinstance(table.index, pd.DatetimeIndex | pd.TimedeltaIndex):
         return None
     names = [_split_name(str(column))[0] for column in table.columns]
@@ -468,79 +560,99 @@ def _find_time(table: pd.DataFrame, signals: Sequence[str]) -> str | None:
         if name.lower() in TIME_NAMES:
             return name
     raise UserError(
-        f"{_place(table)}: the sampling time is not known: set dt to seconds, or time to the column with the times, "
-        f"there are {[str(column) for column in table.columns]}"
+        f"{_place(table)}: the sampling time is not known: set dt to seconds, or time to the "
+        f"column with the times, there are {[str(column) for column in table.columns]}"
     )
 
 
-def _read_clock(
+def _read_times(
     table: pd.DataFrame,
     dt: float | None,
     time: str | None,
-    form: str | None,
+    time_format: str | None,
     decimal: str,
 ) -> tuple[Any, str]:
-    """Read times (n,) [s], nan where missing, and the time stamp that they start from, if any."""
-    dated = isinstance(table.index, pd.DatetimeIndex | pd.TimedeltaIndex)
-    if time is None and not dated:
+    """Return the times (n,) [s], nan where missing, and the time stamp of the first, if any."""
+    has_time_index = isinstance(table.index, pd.DatetimeIndex | pd.TimedeltaIndex)
+    if time is None and not has_time_index:
         return float(dt or 1.0) * np.arange(len(table)), ""
     if time is None:
         stamps: Any = pd.Series(table.index)
     else:
-        place = _find_columns(table, [time], "time")[time]
-        stamps = table.iloc[:, place].reset_index(drop=True)
-        unit = _split_name(str(table.columns[place]))[1]
-        if unit and unit not in TIME_UNITS:
+        column = _find_columns(table, [time], "time")[time]
+        stamps = table.iloc[:, column].reset_index(drop=True)
+        unit = _split_name(str(table.columns[column]))[1]
+        if unit and unit not in SECONDS_PER_UNIT:
             raise UserError(
-                f"{_place(table)}: times in {unit!r}, expected one of {', '.join(TIME_UNITS)}, or stamps"
+                f"{_place(table)}: times in {unit!r}, expected one of "
+                f"{', '.join(SECONDS_PER_UNIT)}, or stamps"
             )
         texts = [cell.strip() for cell in stamps if isinstance(cell, str) and cell.strip()]
-        if pd.api.types.is_numeric_dtype(stamps) or (
-            texts and _to_number(texts[0], decimal) is not None
-        ):
-            scale = TIME_UNITS[unit or "s"]
-            return np.multiply(_read_numbers(table, place, decimal), scale), ""
+        are_numbers = pd.api.types.is_numeric_dtype(stamps)
+        if not are_numbers and texts:
+            are_numbers = _to_number(texts[0], decimal) is not None
+        if are_numbers:
+            seconds = SECONDS_PER_UNIT[unit or "s"]
+            return np.multiply(_read_numbers(table, column, decimal), seconds), ""
         if texts:
-            stamps = _read_stamps(table, stamps, texts[0], form)
-    passed = stamps - stamps.iloc[0]
+            stamps = _read_stamps(table, stamps, texts[0], time_format)
+    elapsed = stamps - stamps.iloc[0]
     start = "" if pd.api.types.is_timedelta64_dtype(stamps) else str(stamps.iloc[0])
-    return passed.dt.total_seconds().to_numpy(dtype=np.float64), start
+    return elapsed.dt.total_seconds().to_numpy(dtype=np.float64), start
 
 
-def _read_stamps(table: pd.DataFrame, cells: pd.Series, first: str, form: str | None) -> pd.Series:
-    """Time stamps of texts: ISO, or day first where points separate the date, or as pandas
-    guesses.
+def _read_stamps(
+    table: pd.DataFrame, cells: pd.Series, first: str, time_format: str | None
+) -> pd.Series:
+    """Convert texts into time stamps.
+
+    Without a format, stamps like 2024-01-31 are ISO, and those with points, 31.1.2024, have the day
+    first; pandas guesses the format of all others.
     """
-    options: dict[str, Any] = (
-        {"format": form} if form else {"dayfirst": re.match(r"\d{1,2}\.\d", first) is not None}
-    )
-    if form is None and re.match(r"\d{4}-\d\d-\d\d", first):
+    options: dict[str, Any]
+    if time_format:
+        options = {"format": time_format}
+    elif time_format is None and re.match(r"\d{4}-\d\d-\d\d", first):
         options = {"format": "ISO8601"}
+    else:
+        options = {"dayfirst": re.match(r"\d{1,2}\.\d", first) is not None}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a form that it cannot guess is slower to read
-        found = pd.to_datetime(cells.str.strip(), errors="coerce", utc=True, **options)
-    if (wrong := found.isna() & cells.notna()).any():
-        row = int(np.argmax(wrong))
+        warnings.simplefilter("ignore")  # a format that pandas cannot guess is slower to read
+        stamps = pd.to_datetime(cells.str.strip(), errors="coerce", utc=True, **options)
+    is_wrong = stamps.isna() & cells.notna()
+    if is_wrong.any():
+        row = int(np.argmax(is_wrong))
         raise UserError(
-            f"{_place(table, row)}: {cells.iloc[row]!r} is neither a number nor a time stamp like {first!r}: correct "
-            "it, or set the form of the stamps, such as 'data.time_format=\"%d/%m/%Y %H:%M:%S\"'"
+            f"{_place(table, row)}: {cells.iloc[row]!r} is neither a number nor a time stamp like "
+            f"{first!r}: correct it, or set the form of the stamps, such as "
+            "'data.time_format=\"%d/%m/%Y %H:%M:%S\"'"
         )
-    return found
+    return stamps
 
 
 def _find_step(
     table: pd.DataFrame,
-    clock: Array,
+    all_times: Array,
     rows: np.ndarray,
     dt: float | None,
     on_missing: str,
 ) -> tuple[float, np.ndarray, list[str]]:
-    """Find the sampling time [s], which steps (n - 1,) are gaps, and what to tell of the steps."""
-    times = clock[rows]
+    """Find the sampling time, and check that the steps of the times are equal.
+
+    Returns
+    -------
+    float
+        Sampling time [s].
+    (n - 1,) of bool
+        Which steps between the n rows are gaps.
+    list of str
+        Note on steps that are not quite equal.
+    """
+    times = all_times[rows]
     steps = np.diff(times)
-    known = np.diff(rows) == 1
+    is_between_neighbours = np.diff(rows) == 1
     resolution = 4 * float(np.spacing(np.abs(times).max()))
-    if not len(steps[known]):
+    if not len(steps[is_between_neighbours]):
         if dt is None:
             raise UserError(
                 f"{_place(table, 0)}: expected at least two times that follow each other; or set dt"
@@ -549,36 +661,42 @@ def _find_step(
     if (steps <= 0).any():
         row = int(rows[np.argmax(steps <= 0) + 1])
         raise UserError(
-            f"{_place(table, row)}: the time is not later than that of the row before: sort the rows, or, where stamps "
-            "are too coarse to differ, set dt and leave the time out"
+            f"{_place(table, row)}: the time is not later than that of the row before: "
+            "sort the rows, or, if stamps are too coarse to differ, set dt and leave the time out"
         )
-    step = _shorten(float(np.median(steps[known])), resolution) if dt is None else dt
-    jumps = known & (steps > GAP * step) & (on_missing == "skip")
-    deviation = np.where(known & ~jumps, np.abs(steps - step), 0.0)
-    worst = int(np.argmax(deviation))
-    if deviation[worst] > LARGEST_JITTER * step + resolution:
-        worst = int(np.argmax(deviation > LARGEST_JITTER * step + resolution))  # the first
+    step = dt
+    if step is None:
+        step = _round_step(float(np.median(steps[is_between_neighbours])), resolution)
+    is_gap = np.zeros(len(steps), dtype=bool)
+    if on_missing == "skip":
+        is_gap = is_between_neighbours & (steps > MIN_GAP_STEPS * step)
+    deviation = np.where(is_between_neighbours & ~is_gap, np.abs(steps - step), 0.0)
+    limit = MAX_JITTER * step + resolution
+    if deviation.max() > limit:
+        first = int(np.argmax(deviation > limit))
         stated = "the median of all steps is" if dt is None else "dt is"
         raise UserError(
-            f"{_place(table, int(rows[worst + 1]))}: the step of time is {steps[worst]:.9g} s where {stated} "
-            f"{step:.9g} s; steps may differ by {LARGEST_JITTER:.0%}: resample the record, set on_missing=skip, which "
-            "splits it at gaps, or set dt and leave the time out"
+            f"{_place(table, int(rows[first + 1]))}: the step of time is {steps[first]:.9g} s "
+            f"where {stated} {step:.9g} s; steps may differ by {MAX_JITTER:.0%}: "
+            "resample the record, set on_missing=skip, which splits it at gaps, or set dt and "
+            "leave the time out"
         )
-    if deviation[worst] <= TIME_TOLERANCE * step + resolution:
-        return step, jumps, []
-    told = f"times jitter by up to {100 * deviation[worst] / step:.2g} % of {step:.9g} s and are taken as equal steps"
-    return step, jumps, [told]
+    if deviation.max() <= TIME_TOLERANCE * step + resolution:
+        return step, is_gap, []
+    percent = 100 * deviation.max() / step
+    note = f"times jitter by up to {percent:.2g} % of {step:.9g} s and are taken as equal steps"
+    return step, is_gap, [note]
 
 
-def _shorten(step: float, resolution: float) -> float:
+def _round_step(step: float, resolution: float) -> float:
     """Round a step [s] to the fewest digits that the resolution of the times allows.
 
-    >>> _shorten(0.09999999999999432, 1e-13)
+    >>> _round_step(0.09999999999999432, 1e-13)
     0.1
     """
     tolerance = max(resolution, 1e-12 * step)
-    return next(
-        short
-        for digits in range(1, 18)
-        if abs((short := float(f"{step:.{digits}g}")) - step) <= tolerance
-    )
+    for n_digits in range(1, 17):
+        rounded = float(f"{step:.{n_digits}g}")
+        if abs(rounded - step) <= tolerance:
+            return rounded
+    return float(f"{step:.17g}")

@@ -1,6 +1,4 @@
-"""Exchange of records with the package ``nonlinear_benchmarks``, the loader of
-nonlinearbenchmark.org, and its sets.
-"""
+"""Records of the package ``nonlinear_benchmarks``, the loader of nonlinearbenchmark.org."""
 
 import difflib
 import hashlib
@@ -19,7 +17,6 @@ import xarray as xr
 
 from sysid.data.published import DATA_VARIABLE, cache_folder, fetch_alone
 from sysid.data.source import (
-    ROLES,
     DataError,
     DataSource,
     Recordings,
@@ -30,16 +27,22 @@ from sysid.errors import UserError
 from sysid.narx.record import Array
 
 PACKAGE = "nonlinear_benchmarks"
-# address that keeps the package from downloading into a folder of local copies
-NOWHERE = "file:///nowhere/"
 
-FOLDERS = {"WienerHammerstein_Process_Noise": "WienHammer"}  # of sets whose folder has another name
-OWN = {
+#: address without files, so that the package cannot download into a folder of local copies
+UNREACHABLE_URL = "file:///nowhere/"
+
+#: sets whose folder has another name than the set
+SET_FOLDERS = {"WienerHammerstein_Process_Noise": "WienHammer"}
+
+#: sets that a source of the toolbox reads too, from local copies of single files
+TOOLBOX_SOURCES = {
     "Cascaded_Tanks": "cascaded_tanks",
     "Silverbox": "silverbox",
     "BoucWen": "bouc_wen",
-}  # sources with local copies
-ARCHIVES = {  # of sets whose archive the package names by the end of its address
+}
+
+#: sets whose archive the package names after the end of its address
+SET_ARCHIVES = {
     "CED": "FULLTEXT01.zip",
     "WienerHammerBenchMark": "WienerHammerBenchMark.mat",
 }
@@ -47,19 +50,17 @@ ARCHIVES = {  # of sets whose archive the package names by the end of its addres
 
 @runtime_checkable
 class InputOutput(Protocol):
-    """What is read of a record of the package; u and y are (n,) or (n, channels)."""
+    """The attributes that are read from a record of the package."""
 
-    u: Any
-    y: Any
-    sampling_time: Any  # s, None where it is not known
+    u: Any  # (n,) or (n, n_channels)
+    y: Any  # (n,) or (n, n_channels)
+    sampling_time: Any  # [s]; None if it is not known
     name: str
-    state_initialization_window_length: int | None  # samples, None where there is none
+    state_initialization_window_length: int | None  # samples; None if there is no window
 
 
 class Exchanged(NamedTuple):
-    """Records of the package by role, each a tuple of
-    ``nonlinear_benchmarks.Input_output_data``.
-    """
+    """Tuples of records of the package, ``nonlinear_benchmarks.Input_output_data``, by role."""
 
     estimation: tuple[Any, ...]
     validation: tuple[Any, ...]
@@ -85,95 +86,114 @@ def from_nonlinear_benchmarks(
     ----------
     estimation, validation, test
         Records of each role.
+    name
+        Name of the data split.
     inputs, outputs
-        Names of the channels; None: ``u`` and ``y``, numbered from 1 where there are several.
+        Names of the channels; None: ``u`` and ``y``, numbered from 1 if there are several.
     sampling_time
-        That of records which do not state it [s].
+        Sampling time of records that do not state it [s].
     initialisation_window
-        That of all validation and test records; None: what each record states, 0 where it states
-        nothing.
-    units, attributes
-        Of the signals, by name, and of every record.
+        Initialisation window of all validation and test records. None: the one that each record
+        states, or 0.
+    units
+        Units of the signals by name.
+    attributes
+        Attributes of every record.
 
     Raises
     ------
     ValueError
-        No record; no sampling time, or two different ones; a wrong number of names; what
-        `Recordings` refuses.
+        There is no record, no sampling time or a contradictory one, the number of names is wrong,
+        or `Recordings` refuses the records.
     """
-    given = dict(zip(ROLES, (estimation, validation, test), strict=True))
-    records = [record for role in given.values() for record in role]
-    if not records:
+    given = {"estimation": estimation, "validation": validation, "test": test}
+    first = next((record for records in given.values() for record in records), None)
+    if first is None:
         raise UserError(
             f"from_nonlinear_benchmarks({name!r}): expected at least one record, got none"
         )
-    u = _name_channels("u", inputs, records[0].u)
-    y = _name_channels("y", outputs, records[0].y)
-    converted = {
-        role: tuple(
-            make_record(
-                _split_channels(u, record.u) | _split_channels(y, record.y),
-                name=record.name or f"{name}, {role} {number}",
-                sampling_time=_read_sampling_time(record, sampling_time),
-                initialisation_window=_read_window(
-                    record, None if role == "estimation" else initialisation_window
-                ),
-                units=units,
-                attributes=attributes,
-            )
-            for number, record in enumerate(members)
+    input_names = _name_channels("u", inputs, first.u)
+    output_names = _name_channels("y", outputs, first.y)
+
+    def convert(record: InputOutput, role: str, number: int) -> xr.Dataset:
+        u = _split_channels(input_names, record.u)
+        y = _split_channels(output_names, record.y)
+        window = None if role == "estimation" else initialisation_window
+        return make_record(
+            u | y,
+            name=record.name or f"{name}, {role} {number}",
+            sampling_time=_read_sampling_time(record, sampling_time),
+            initialisation_window=_read_window(record, window),
+            units=units,
+            attributes=attributes,
         )
-        for role, members in given.items()
+
+    converted = {
+        role: tuple(convert(record, role, number) for number, record in enumerate(records))
+        for role, records in given.items()
     }
-    return Recordings(name, u, y, **converted)
+    return Recordings(name, input_names, output_names, **converted)
 
 
 def to_nonlinear_benchmarks(recordings: Recordings) -> Exchanged:
     """Convert every record to the record type of the package.
 
-    It holds u (n,) or (n, inputs), y alike, the sampling time, the name and the window.
-
-    Units, names of signals and the start time have no place there and are left out.
+    It has u (n,) or (n, n_inputs), y (n,) or (n, n_outputs), the sampling time, the name and the
+    initialisation window. Units, names of signals and the start time are left out.
 
     Raises
     ------
     DataError
         The package is not installed.
     ValueError
-        A data split without inputs, or of rows without time.
+        The data split has no inputs, or its rows have no time.
     """
     if not recordings.inputs or recordings.is_static:
         raise UserError(
-            f"recordings {recordings.name!r} have no inputs or no time: the record type of nonlinear_benchmarks "
-            "needs both"
+            f"recordings {recordings.name!r} have no inputs or no time: "
+            "the record type of nonlinear_benchmarks needs both"
         )
     package = optional_package(PACKAGE, "converting to its type of record")
 
     def convert(record: xr.Dataset) -> Any:
-        u, y = (
-            record[names[0]].values
-            if len(names) == 1
-            else np.column_stack([record[name].values for name in names])
-            for names in (recordings.inputs, recordings.outputs)
-        )
-        window = record.attrs["initialisation_window"]
         return package.Input_output_data(
-            u, y, recordings.sampling_time, record.attrs["name"], window
+            _join_channels(record, recordings.inputs),
+            _join_channels(record, recordings.outputs),
+            recordings.sampling_time,
+            record.attrs["name"],
+            record.attrs["initialisation_window"],
         )
 
-    return Exchanged(*(tuple(map(convert, getattr(recordings, role))) for role in ROLES))
+    return Exchanged(
+        estimation=tuple(convert(record) for record in recordings.estimation),
+        validation=tuple(convert(record) for record in recordings.validation),
+        test=tuple(convert(record) for record in recordings.test),
+    )
+
+
+def _join_channels(record: xr.Dataset, names: Sequence[str]) -> np.ndarray:
+    """Return one signal as (n,), several as the columns of (n, n_channels)."""
+    if len(names) == 1:
+        return record[names[0]].values
+    return np.column_stack([record[name].values for name in names])
 
 
 def _name_channels(letter: str, given: Sequence[str] | None, values: Any) -> tuple[str, ...]:
+    """Return the names of the channels of an array: those given, or the letter, numbered."""
     n = 1 if np.ndim(values) == 1 else np.shape(values)[1]
-    numbered = (letter,) if n == 1 else tuple(f"{letter}{i + 1}" for i in range(n))
-    names = numbered if given is None else tuple(given)
+    if given is not None:
+        names = tuple(given)
+    elif n == 1:
+        names = (letter,)
+    else:
+        names = tuple(f"{letter}{i + 1}" for i in range(n))
     if len(names) != n:
         raise UserError(f"expected {n} names for the channels of {letter}, got {list(names)}")
     return names
 
 
 def _split_channels(names: Sequence[str], values: Any) -> dict[str, Array]:
+    """Return the channels (n,) of an array by name."""
     array = np.asarray(values, dtype=np.float64)
     columns = array[:, None] if array.ndim == 1 else array
     if columns.ndim != 2 or columns.shape[1] != len(names):
@@ -184,6 +204,7 @@ def _split_channels(names: Sequence[str], values: Any) -> dict[str, Array]:
 
 
 def _read_sampling_time(record: InputOutput, given: float | None) -> float:
+    """Return the sampling time [s] that a record states, otherwise the given one."""
     stated = None if record.sampling_time is None else float(np.squeeze(record.sampling_time))
     if stated is None and given is None:
         raise UserError(
@@ -191,46 +212,50 @@ def _read_sampling_time(record: InputOutput, given: float | None) -> float:
         )
     if stated is not None and given is not None and abs(stated - given) > 1e-6 * stated:
         raise UserError(
-            f"record {record.name!r} has the sampling time {stated:g} s, not {given:g} s: leave it out"
+            f"record {record.name!r} has the sampling time {stated:g} s, not {given:g} s: "
+            "leave it out"
         )
     return float(given if stated is None else stated)  # type: ignore[arg-type]
 
 
 def _read_window(record: InputOutput, given: int | None) -> int:
-    return int(given if given is not None else record.state_initialization_window_length or 0)
+    """Return the given initialisation window; None: the one that the record states, or 0."""
+    if given is not None:
+        return int(given)
+    return int(record.state_initialization_window_length or 0)
 
 
 @dataclass(frozen=True)
 class NonlinearBenchmark(DataSource):
-    """One of the sets of nonlinearbenchmark.org, split as its loader splits it.
+    """A data set of nonlinearbenchmark.org, split as its loader splits it.
 
-    ``CED``, ``EMPS``, ``Cascaded_Tanks``, ``Silverbox``, ``WienerHammerBenchMark``, ``ParWH``,
-    ``F16``, and ``BoucWen``, ``WienerHammerstein_Process_Noise``, ``Industrial_robot``, for which
-    no split is official (records without one all become test records). Signals are ``u`` and ``y``,
-    or ``u1``, ``u2``, ...
+    The sets are ``CED``, ``EMPS``, ``Cascaded_Tanks``, ``Silverbox``, ``WienerHammerBenchMark``,
+    ``ParWH``, ``F16``, and three sets without an official split, ``BoucWen``,
+    ``WienerHammerstein_Process_Noise`` and ``Industrial_robot``, whose records all become test
+    records. Signals are ``u`` and ``y``, or ``u1``, ``u2``, ...
 
-    The package (``pip install -e ".[records]"``) fetches the files itself, from the addresses of
-    their authors, without checksums and, in 1.0.1, without verifying certificates: the records
-    carry the SHA-256 of their numbers (attribute ``sha256``), which `sha256` pins. Files enter the
-    cache only after they were read completely. Local copies lie as the package leaves them, in
-    ``<folder>/<set>/`` or ``<folder>/nonlinear_benchmarks/<set>/``.
+    The package (``pip install -e ".[records]"``) downloads the files itself, from the addresses of
+    their authors, without checksums and, in 1.0.1, without verifying certificates. Therefore the
+    records have the SHA-256 of their numbers as an attribute, ``sha256``, which is compared with
+    the setting `sha256`. Files enter the cache only after they were read completely. Local copies
+    lie as the package leaves them, in ``<folder>/<set>/`` or
+    ``<folder>/nonlinear_benchmarks/<set>/``.
 
-    Licences and citations are those of each set: see its page on nonlinearbenchmark.org.
+    For licences and citations see the page of each set on nonlinearbenchmark.org.
 
     Raises
     ------
     ValueError
-        On `load`: no name or an unknown one; no sampling time for a set that states none.
+        On `load`: the name is missing or unknown, or the set does not state its sampling time and
+        none is given.
     """
 
-    name: str | None = None  # set, by the name of its function in the package
-    path: str | None = (
-        None  # folder with local copies; None: that of SYSID_DATA, else the cache, else a download
-    )
-    dt: float | None = None  # sampling time of sets that do not state it, s
-    initialisation_window: int | None = (
-        None  # samples of each test that are not judged; None: as the package says
-    )
+    name: str | None = None  # name of the set, that of its function in the package
+    #: folder with local copies; None: that of SYSID_DATA, else the cache, else a download
+    path: str | None = None
+    dt: float | None = None  # sampling time of sets that do not state it [s]
+    #: samples of each test that are not scored; None: as the package states
+    initialisation_window: int | None = None
     sha256: str | None = None  # expected checksum of the numbers; None: not compared
 
     def load(self) -> Recordings:
@@ -244,15 +269,15 @@ class NonlinearBenchmark(DataSource):
                 f"NonlinearBenchmark(name={self.name!r}): expected one of {', '.join(known)}{hint}"
             )
         result = self._obtain(known[self.name])
-        parts = (
-            ([], result) if isinstance(result, list) else result
-        )  # a list has no split: all of it tests
-        estimation, test = (list(_flatten(members)) for members in parts)
-        found = _compute_checksum([*estimation, *test])
-        if self.sha256 is not None and found != self.sha256:
+        has_split = not isinstance(result, list)
+        estimation_records, test_records = result if has_split else ([], result)
+        estimation = list(_flatten(estimation_records))
+        test = list(_flatten(test_records))
+        checksum = _compute_checksum([*estimation, *test])
+        if self.sha256 is not None and checksum != self.sha256:
             raise DataError(
-                f"the numbers of {self.name} have sha256 {found}, expected {self.sha256}: use an unchanged copy, "
-                "or correct data.sha256"
+                f"the numbers of {self.name} have sha256 {checksum}, expected {self.sha256}: "
+                "use an unchanged copy, or correct data.sha256"
             )
         return from_nonlinear_benchmarks(
             estimation,
@@ -265,40 +290,45 @@ class NonlinearBenchmark(DataSource):
                 "licence": "see the page of the set",
                 "citation": "see the page of the set",
                 "loader": f"{PACKAGE} {version(PACKAGE)}",
-                "sha256": found,
+                "sha256": checksum,
             },
         )
 
     def _obtain(self, function: Callable[..., Any]) -> Any:
-        place = cache_folder() / PACKAGE
+        """Let the package read the set from a local copy or the cache, or download it."""
         name = str(self.name)
-        folder = self._local()
+        folder = self._local_folder()
         if folder is None:
-            folder = place / name
+            cache = cache_folder() / PACKAGE
+            folder = cache / name
             if not folder.is_dir():
-                with fetch_alone(place, name):
+                with fetch_alone(cache, name):
                     if not folder.is_dir():  # another process may have been faster
-                        return _download(function, place, name)
-        return _call(function, folder, url=NOWHERE + ARCHIVES.get(name, ""))
+                        return _download(function, cache, name)
+        return _call(function, folder, url=UNREACHABLE_URL + SET_ARCHIVES.get(name, ""))
 
-    def _local(self) -> Path | None:
-        """Folder in which the folder of the set lies, or None."""
+    def _local_folder(self) -> Path | None:
+        """Return the local folder that holds the folder of the set, or None."""
         given = self.path or os.environ.get(DATA_VARIABLE)
-        name = FOLDERS.get(str(self.name), str(self.name))
-        for folder in (Path(given), Path(given, PACKAGE)) if given else ():
+        if not given:
+            return None
+        name = SET_FOLDERS.get(str(self.name), str(self.name))
+        for folder in (Path(given), Path(given, PACKAGE)):
             if (folder / name).is_dir():
                 return folder
         if self.path:
             raise DataError(
-                f"data.path={self.path!r} holds neither {name}/ nor {PACKAGE}/{name}/: {_advise(name)}"
+                f"data.path={self.path!r} holds neither {name}/ nor {PACKAGE}/{name}/: "
+                f"{_advise(name)}"
             )
         return None
 
 
 def _advise(name: str) -> str:
+    """Return how a local copy of a set is made and named."""
     return (
-        f"copy the folder {name} of the cache of {PACKAGE} from a computer with a network, and name the folder around "
-        f"it with data.path or the environment variable {DATA_VARIABLE}"
+        f"copy the folder {name} of the cache of {PACKAGE} from a computer with a network, and "
+        f"name the folder around it with data.path or the environment variable {DATA_VARIABLE}"
     )
 
 
@@ -308,48 +338,48 @@ def _call(
     final: Path | None = None,
     **options: Any,
 ) -> Any:
-    """Let the package read, and where it has to also fetch, the files of a set in this folder, to
-    stay in `final`.
+    """Let the package read a set from a folder, and download files that are missing there.
+
+    `final` is the folder that messages name, if the files are moved there afterwards.
     """
     try:
         return function(dir_placement=str(folder), **options)
     except Exception as error:  # the package raises plain exceptions
-        said = str(error).replace(str(folder), str(final or folder))
-        name = FOLDERS.get(function.__name__, function.__name__)
-        own = (
-            f"; data={OWN[name]} reads this set from local copies of single files too"
-            if name in OWN
-            else ""
-        )
+        named_folder = final or folder
+        reason = str(error).replace(str(folder), str(named_folder))
+        name = SET_FOLDERS.get(function.__name__, function.__name__)
+        alternative = ""
+        if name in TOOLBOX_SOURCES:
+            source = TOOLBOX_SOURCES[name]
+            alternative = f"; data={source} reads this set from local copies of single files too"
         raise DataError(
-            f"{PACKAGE} could not provide {function.__name__} in {final or folder} ({type(error).__name__}: {said}); "
-            f"connect to the network, or {_advise(name)}; complete copies hold the downloaded archive too{own}"
+            f"{PACKAGE} could not provide {function.__name__} in {named_folder} "
+            f"({type(error).__name__}: {reason}); connect to the network, or {_advise(name)}; "
+            f"complete copies hold the downloaded archive too{alternative}"
         ) from error
 
 
-def _download(function: Callable[..., Any], place: Path, name: str) -> Any:
-    """Fetch a set into the cache, where it appears after it was read completely, or not at all."""
+def _download(function: Callable[..., Any], cache: Path, name: str) -> Any:
+    """Download a set into the cache, where it appears after it was read completely."""
     with tempfile.TemporaryDirectory(
-        dir=place, prefix=f".{name}.", suffix=".tmp", ignore_cleanup_errors=True
-    ) as own:
-        temporary = Path(own, name)
+        dir=cache, prefix=f".{name}.", suffix=".tmp", ignore_cleanup_errors=True
+    ) as parent:
+        temporary = Path(parent, name)
         temporary.mkdir()
-        with redirect_stdout(
-            io.StringIO()
-        ):  # the package prints every attempt, with the temporary folder
-            result = _call(function, temporary, place / name)
+        # the package prints every attempt, with the temporary folder
+        with redirect_stdout(io.StringIO()):
+            result = _call(function, temporary, cache / name)
         try:
-            os.replace(temporary, place / name)
+            os.replace(temporary, cache / name)
         except OSError:
-            if not (
-                place / name
-            ).is_dir():  # another computer with the same cache may have been faster
+            # another computer with the same cache may have been faster
+            if not (cache / name).is_dir():
                 raise
         return result
 
 
 def _flatten(records: Any) -> Iterator[Any]:
-    """Yield the records in lists and tuples within each other."""
+    """Yield the records of nested lists and tuples."""
     if isinstance(records, tuple | list):
         for record in records:
             yield from _flatten(record)
@@ -358,10 +388,9 @@ def _flatten(records: Any) -> Iterator[Any]:
 
 
 def _compute_checksum(records: list[Any]) -> str:
-    digest = hashlib.sha256()
+    """Return the SHA-256 of the numbers u and y of all records."""
+    sha256 = hashlib.sha256()
     for record in records:
-        digest.update(
-            np.asarray(record.u, dtype="<f8").tobytes()
-            + np.asarray(record.y, dtype="<f8").tobytes()
-        )
-    return digest.hexdigest()
+        sha256.update(np.asarray(record.u, dtype="<f8").tobytes())
+        sha256.update(np.asarray(record.y, dtype="<f8").tobytes())
+    return sha256.hexdigest()

@@ -1,5 +1,6 @@
-"""Published data sets, downloaded once and checked: every one is declared by a table of its files
-and columns.
+"""Published data sets, which are downloaded once and checked.
+
+A `PublishedTable` declares the files and the columns of each.
 """
 
 import hashlib
@@ -28,14 +29,20 @@ from sysid.data.source import (
 from sysid.errors import UserError
 from sysid.narx.record import Array
 
-CACHE_VARIABLE = "SYSID_CACHE"  # names another folder of the cache
-DATA_VARIABLE = "SYSID_DATA"  # names a folder with local copies
-TIMEOUT = 30.0  # s, to connect and between two packets
+#: environment variable that names another folder for the cache
+CACHE_VARIABLE = "SYSID_CACHE"
+
+#: environment variable that names a folder with local copies
+DATA_VARIABLE = "SYSID_DATA"
+
+#: longest time to connect, and between two packets [s]
+DOWNLOAD_TIMEOUT = 30.0
 
 
 def cache_folder() -> Path:
-    """Folder of the cache: that of `CACHE_VARIABLE`, else the operating system's place for
-    caches.
+    """Return the folder of the cache.
+
+    It is the one that `CACHE_VARIABLE` names, otherwise the cache folder of the operating system.
     """
     import pooch
 
@@ -44,75 +51,82 @@ def cache_folder() -> Path:
 
 @contextmanager
 def fetch_alone(folder: Path, name: str) -> Iterator[None]:
-    """Make a folder of the cache, and let no other process of this computer fetch the same into it
-    meanwhile.
+    """Make a folder of the cache, and keep other processes from fetching the same file into it.
 
-    After an error inside, the folders that were made for it go again if empty.
+    This holds for the processes of this computer, while the ``with`` block runs. If the block
+    raises an error, folders that were made for it are removed if they are empty.
 
     Raises
     ------
     DataError
-        It cannot be made.
+        The folder cannot be made.
     """
-    place = hashlib.sha256(os.fsencode(folder.absolute() / name)).hexdigest()[:16]
-    user = os.getuid() if hasattr(os, "getuid") else ""  # others may not lock a file of this one
-    with FileLock(Path(tempfile.gettempdir(), f"sysid-{user}-{place}.lock")):
+    path_digest = hashlib.sha256(os.fsencode(folder.absolute() / name)).hexdigest()[:16]
+    # every user has lock files of their own, because others may not lock them
+    user = os.getuid() if hasattr(os, "getuid") else ""
+    with FileLock(Path(tempfile.gettempdir(), f"sysid-{user}-{path_digest}.lock")):
         missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(
-                f"cannot write to the cache {cache_folder()} ({error.strerror}): name a writable cache folder with the "
-                f"environment variable {CACHE_VARIABLE}"
+                f"cannot write to the cache {cache_folder()} ({error.strerror}): name a writable "
+                f"cache folder with the environment variable {CACHE_VARIABLE}"
             ) from error
         try:
             yield
         except BaseException:
             with suppress(OSError):
-                for parent in filter(Path.exists, missing):
-                    parent.rmdir()
+                for parent in missing:
+                    if parent.exists():
+                        parent.rmdir()
             raise
 
 
 def fetch(url: str, sha256: str, folder: str, name: str) -> Path:
-    """Return the cached file, downloaded once; it appears in the cache complete and checked, or not
-    at all.
+    """Return the path of a file in the cache, and download it if it is not there.
+
+    A file appears in the cache complete and checked, or not at all.
 
     Parameters
     ----------
-    url, sha256
-        Where the file is and its SHA-256, in hexadecimal. A cached file with another one is fetched
-        again.
+    url
+        Address of the file.
+    sha256
+        SHA-256 of the file, in hexadecimal. A cached file with another one is downloaded again.
     folder, name
-        Place in the cache.
+        Folder and name of the file in the cache.
 
     Raises
     ------
     DataError
-        No network, no such file there, another checksum, a cache that cannot be written.
+        There is no network or no such file, the checksum is another one, or the cache cannot be
+        written.
     """
     import pooch
 
-    place = cache_folder() / folder
-    path = place / name
-    temporary = place / f".{name}.{secrets.token_hex(4)}.tmp"
-    with fetch_alone(place, name):
+    cache = cache_folder() / folder
+    path = cache / name
+    temporary = cache / f".{name}.{secrets.token_hex(4)}.tmp"
+    with fetch_alone(cache, name):
         try:
             if path.is_file() and pooch.file_hash(str(path)) == sha256:
                 return path
-            pooch.HTTPDownloader(timeout=TIMEOUT)(url, str(temporary), None)
-            if (found := pooch.file_hash(str(temporary))) != sha256:
+            pooch.HTTPDownloader(timeout=DOWNLOAD_TIMEOUT)(url, str(temporary), None)
+            received = pooch.file_hash(str(temporary))
+            if received != sha256:
                 raise DataError(
-                    f"{url} has not the expected sha256 {sha256} but {found}: nothing was kept; try again, and if it "
-                    "stays so use a local copy of the original"
+                    f"{url} has not the expected sha256 {sha256} but {received}: nothing was kept; "
+                    "try again, and if the checksum stays wrong use a local copy of the original"
                 )
             os.replace(temporary, path)
         except DataError:
             raise
         except OSError as error:
             raise DataError(
-                f"could not fetch {url} into {place} ({type(error).__name__}: {error}): connect to the network; if the "
-                f"cache cannot be written, name a writable cache folder with the environment variable {CACHE_VARIABLE}"
+                f"could not fetch {url} into {cache} ({type(error).__name__}: {error}): "
+                "connect to the network; if the cache cannot be written, name a writable cache "
+                f"folder with the environment variable {CACHE_VARIABLE}"
             ) from error
         finally:
             temporary.unlink(missing_ok=True)
@@ -122,11 +136,11 @@ def fetch(url: str, sha256: str, folder: str, name: str) -> Path:
 
 @dataclass(frozen=True)
 class Form:
-    """One way in which a table is stored."""
+    """A set of files in which a published table is stored."""
 
-    files: Mapping[str, str]  # name of every file to the SHA-256 of all of it, hexadecimal
+    files: Mapping[str, str]  # SHA-256 of every file by its name, in hexadecimal
     names: tuple[str, ...] | None = None  # of the columns in the files; None: those of the table
-    # folder from which the files can be downloaded, ends in /; empty: only local copies are known
+    #: address of the folder of the files, ends in /; empty: they cannot be downloaded
     url: str = ""
 
     def __str__(self) -> str:
@@ -142,22 +156,23 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A published record or table: the forms in which it is known, the preferred one first.
+    """A published record or table.
 
     Attributes
     ----------
     name
-        Of the record.
+        Name of the record.
     folder
-        Name of the set, and of the sub-folder with its files.
+        Name of the data set, and of the sub-folder with its files.
     sampling_time
-        Seconds, or 1 where the rows are independent of each other.
+        Sampling time [s], or 1 if the rows are independent of each other.
     columns
         Unit and description of every column.
     forms
-        Equal in content, up to the digits that a form keeps.
+        Sets of files in which it is stored, the preferred one first. Their content is the same, up
+        to the number of digits.
     attributes
-        ``licence``, ``source``, ``citation`` and others.
+        Attributes of the record: ``licence``, ``source``, ``citation`` and others.
     """
 
     name: str
@@ -168,21 +183,20 @@ class PublishedTable:
     attributes: dict[str, Any]
 
     def load(self, path: str | None, *, initialisation_window: int = 0) -> xr.Dataset:
-        """Read the record from a local folder, else from that of `DATA_VARIABLE`, else from the
-        cache.
+        """Read the record from a local folder, or else from the cache.
 
         Parameters
         ----------
         path
-            Folder with the files, or with a sub-folder `folder`; it must hold them if it is given.
-            The folder of the environment variable may lack them.
+            Local folder with the files, or with a sub-folder `folder` that has them; they must be
+            there. None: the folder that `DATA_VARIABLE` names, which may lack them.
         initialisation_window
-            Samples at its start that are not judged.
+            Number of samples at the start that are not scored.
 
         Raises
         ------
         DataError
-            No copy and no network; a wrong checksum; a folder that does not exist.
+            There is no copy and no network, a checksum is wrong, or a folder does not exist.
         """
         form, paths = self._find(path) or self._fetch()
         values = read_columns(paths, form.names or tuple(self.columns))
@@ -199,48 +213,52 @@ class PublishedTable:
 
     def _find(self, path: str | None) -> tuple[Form, list[Path]] | None:
         """Find the first form whose files all lie in a local folder, and check them."""
-        folder = path or os.environ.get(DATA_VARIABLE)
-        if not folder:
+        given = path or os.environ.get(DATA_VARIABLE)
+        if not given:
             return None
-        asked = (
-            f"path={folder!r}" if path else f"the environment variable {DATA_VARIABLE}={folder!r}"
-        )
-        if not Path(folder).is_dir():
+        setting = f"path={given!r}"
+        if not path:
+            setting = f"the environment variable {DATA_VARIABLE}={given!r}"
+        if not Path(given).is_dir():
             raise DataError(
-                f"{self.folder}: {asked} is no folder (seen from {Path.cwd()}); {self._advise()}"
+                f"{self.folder}: {setting} is no folder (seen from {Path.cwd()}); {self._advise()}"
             )
         for form in self.forms:
-            for place in (Path(folder), Path(folder, self.folder)):
-                if all((place / name).is_file() for name in form.files):
-                    return form, [_check_copy(place / name, form) for name in form.files]
+            for folder in (Path(given), Path(given, self.folder)):
+                if all((folder / name).is_file() for name in form.files):
+                    return form, [_check_copy(folder / name, form) for name in form.files]
         if path:
-            raise DataError(f"{self.folder}: {asked} holds no copy; {self._advise()}")
+            raise DataError(f"{self.folder}: {setting} holds no copy; {self._advise()}")
         return None
 
     def _fetch(self) -> tuple[Form, list[Path]]:
+        """Return the files of the first form that can be downloaded, from the cache."""
         form = next(form for form in self.forms if form.url)
         try:
-            return form, [
+            paths = [
                 fetch(form.url + name, sha256, self.folder, name)
                 for name, sha256 in form.files.items()
             ]
         except DataError as error:
+            data_folder = os.environ.get(DATA_VARIABLE) or "not set"
             raise DataError(
                 f"{self.folder}: no local copy (environment variable {DATA_VARIABLE}: "
-                f"{os.environ.get(DATA_VARIABLE) or 'not set'}), nothing in the cache {cache_folder()}, no download. "
+                f"{data_folder}), nothing in the cache {cache_folder()}, no download. "
                 f"Connect to the network, or {self._advise()}. The download: {error}"
             ) from error
+        return form, paths
 
     def _advise(self) -> str:
-        forms = ", or ".join(map(str, self.forms))
+        """Return where local copies are put and how they are named."""
+        forms = ", or ".join(str(form) for form in self.forms)
         return (
-            f"put {forms} into a folder, or into its sub-folder {self.folder}/, and name that folder with data.path "
-            f"or the environment variable {DATA_VARIABLE}"
+            f"put {forms} into a folder, or into its sub-folder {self.folder}/, and name that "
+            f"folder with data.path or the environment variable {DATA_VARIABLE}"
         )
 
 
 def _check_copy(path: Path, form: Form) -> Path:
-    """Path of a local copy whose checksum is the expected one."""
+    """Return the path of a local copy; raise DataError if its checksum is wrong."""
     try:
         with open(path, "rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -250,17 +268,18 @@ def _check_copy(path: Path, form: Form) -> Path:
     original = form.url + path.name if form.url else "an unchanged copy"
     if found != expected:
         raise DataError(
-            f"{path} has sha256 {found}, expected {expected}: it was changed (cut short? other line ends?) or "
-            f"is another release; replace it by {original}, or remove it"
+            f"{path} has sha256 {found}, expected {expected}: it was changed (cut short? other "
+            f"line ends?) or is another release; replace it by {original}, or remove it"
         )
     return path
 
 
 def read_columns(paths: list[Path], names: tuple[str, ...]) -> list[Array]:
-    """Columns (n,) from the files of a form, which are known to be whole.
+    """Read columns (n,) from the files of a form, whose checksums are right.
 
-    MATLAB files hold the names as variables, ``csv`` files in their header; ``data`` (white space
-    between numbers) and ``xls`` (one sheet, one header line) have these columns in this order.
+    The names are variables of MATLAB files and columns of ``csv`` files. Files ``data`` (white
+    space between numbers) and ``xls`` (one sheet, one header line) have these columns in this
+    order.
 
     Raises
     ------
@@ -274,12 +293,13 @@ def read_columns(paths: list[Path], names: tuple[str, ...]) -> list[Array]:
     if suffix == ".mat":
         from scipy.io import loadmat
 
-        variables = {name: values for path in paths for name, values in loadmat(path).items()}
+        variables: dict[str, Any] = {}
+        for mat_file in paths:
+            variables |= loadmat(mat_file)
         return [variables[name].ravel().astype(np.float64) for name in names]
     if suffix == ".xls":
-        sheet = (
-            optional_package("xlrd", f"reading {path.name}").open_workbook(path).sheet_by_index(0)
-        )
+        xlrd = optional_package("xlrd", f"reading {path.name}")
+        sheet = xlrd.open_workbook(path).sheet_by_index(0)
         return [
             np.array(sheet.col_values(i, start_rowx=1), dtype=np.float64) for i in range(len(names))
         ]
@@ -287,17 +307,21 @@ def read_columns(paths: list[Path], names: tuple[str, ...]) -> list[Array]:
         frame = pd.read_csv(path, usecols=list(names), dtype=object)
     else:
         frame = pd.read_csv(path, sep=r"\s+", header=None, names=list(names), dtype=object)
-    return [
-        frame[name].to_numpy().astype(np.float64) for name in names
-    ]  # as text first: to the last bit
+    # the cells were read as text, so that every bit of the numbers is right
+    return [frame[name].to_numpy().astype(np.float64) for name in names]
 
 
-TERMS = "CC BY-SA 4.0: attribution, and the same licence when passed on"
-THREE_BENCHMARKS = (
-    "M. Schoukens, J.P. Noel, Three Benchmarks Addressing Open Challenges in Nonlinear System Identification, "
-    "IFAC World Congress 2017"
+#: licence of the benchmarks of 4TU.ResearchData
+BENCHMARK_LICENCE = "CC BY-SA 4.0: attribution, and the same licence when passed on"
+
+#: citation of the same benchmarks
+BENCHMARK_CITATION = (
+    "M. Schoukens, J.P. Noel, Three Benchmarks Addressing Open Challenges in Nonlinear System "
+    "Identification, IFAC World Congress 2017"
 )
-AUGMENTATION = (
+
+#: folder of the repository that has them as single files
+BENCHMARK_URL = (
     "https://raw.githubusercontent.com/JanHHoekstra/Model-Augmentation-Public/"
     "e919367c87d0e23c40ebbc9a9bff5839bff5476e/data/"
 )
@@ -325,11 +349,16 @@ BOSTON = PublishedTable(
     forms=(
         Form(
             {"housing.data": "e3e36f7b9e5435f9eb8320e106aebad00031fefa3064527da0c71dec59e49b76"},
-            url="https://raw.githubusercontent.com/jbrownlee/Datasets/d20fcb6402ae34e653d4513b00f39257bb37ed7f/",
+            url=(
+                "https://raw.githubusercontent.com/jbrownlee/Datasets/"
+                "d20fcb6402ae34e653d4513b00f39257bb37ed7f/"
+            ),
         ),
         Form(
             {
-                "boston_housing.csv": "ebf8b4a9ceaf375f9591be7b862b3eafc6efc952251e77f09dd6c2df9e216ba0"
+                "boston_housing.csv": (
+                    "ebf8b4a9ceaf375f9591be7b862b3eafc6efc952251e77f09dd6c2df9e216ba0"
+                )
             }
         ),
     ),
@@ -337,8 +366,10 @@ BOSTON = PublishedTable(
         "static": 1,
         "licence": "none stated (StatLib, UCI): do not pass it on without asking",
         "source": "https://github.com/jbrownlee/Datasets",
-        "citation": "D. Harrison, D.L. Rubinfeld, Hedonic prices and the demand for clean air, J. Environ. Economics "
-        "and Management 5, 1978",
+        "citation": (
+            "D. Harrison, D.L. Rubinfeld, Hedonic prices and the demand for clean air, "
+            "J. Environ. Economics and Management 5, 1978"
+        ),
     },
 )
 
@@ -361,7 +392,9 @@ CONCRETE = PublishedTable(
         Form({"concrete.csv": "55cb74d00d9d0e8327a8f43fdc22fa9522f10d2651eb16d5080c6e8cb074bf78"}),
         Form(
             {
-                "Concrete_Data.xls": "0233dedd4c6f36b73ce7ffe2dd607eb5373ea74de1fe2a88c1b69fd69fabfad3"
+                "Concrete_Data.xls": (
+                    "0233dedd4c6f36b73ce7ffe2dd607eb5373ea74de1fe2a88c1b69fd69fabfad3"
+                )
             },
             url="https://raw.githubusercontent.com/Daniel-RPS/Concrete-Repository-UCI/"
             "4a13f04cfa4728053f904162a5294aa77e437853/",
@@ -369,16 +402,24 @@ CONCRETE = PublishedTable(
     ),
     attributes={
         "static": 1,
-        "licence": "not stated with the file (UCI shows CC BY 4.0 as far as known; repository: MIT)",
-        "source": "UCI Machine Learning Repository, copy of https://github.com/Daniel-RPS/Concrete-Repository-UCI",
-        "citation": "I-C. Yeh, Modeling of strength of high-performance concrete using artificial neural networks, "
-        "Cement and Concrete Research 28, 1998",
+        "licence": (
+            "not stated with the file (UCI shows CC BY 4.0 as far as known; repository: MIT)"
+        ),
+        "source": (
+            "UCI Machine Learning Repository, copy of "
+            "https://github.com/Daniel-RPS/Concrete-Repository-UCI"
+        ),
+        "citation": (
+            "I-C. Yeh, Modeling of strength of high-performance concrete using artificial neural "
+            "networks, Cement and Concrete Research 28, 1998"
+        ),
     },
 )
 
 
 def _cascaded_tanks(role: str, names: tuple[str, str]) -> PublishedTable:
-    url = AUGMENTATION + "cascaded_tanks/"
+    """Return the table of one record of the cascaded tanks, with its column names in the files."""
+    url = BENCHMARK_URL + "cascaded_tanks/"
     original = {
         "dataBenchmark.mat": "cb2f88d4388be4d3f2a24c6402fba804976aac5f2e1f26cda59ea0a38d016eab"
     }
@@ -402,9 +443,9 @@ def _cascaded_tanks(role: str, names: tuple[str, str]) -> PublishedTable:
             Form(short, names, url),
         ),
         attributes={
-            "licence": TERMS,
+            "licence": BENCHMARK_LICENCE,
             "source": "4TU.ResearchData, https://doi.org/10.4121/12960104",
-            "citation": THREE_BENCHMARKS,
+            "citation": BENCHMARK_CITATION,
         },
     )
 
@@ -424,15 +465,22 @@ SILVERBOX = PublishedTable(
         Form(
             {"SNLS80mV.csv": "ae62d5a91230c10f76e6dd02c8a4fac3c9d4d8a95fbf50e87cb0c4885003e0f1"},
             names=("V1", "V2"),
-            url="https://raw.githubusercontent.com/biaslab/nsi-silverbox/728f07e4539d4f7da76a4778b52a756260b488ac/"
-            "data/Silverbox/",
+            url=(
+                "https://raw.githubusercontent.com/biaslab/nsi-silverbox/"
+                "728f07e4539d4f7da76a4778b52a756260b488ac/data/Silverbox/"
+            ),
         ),
     ),
     attributes={
-        "licence": "none stated for the data (published as a free data set): do not pass it on without asking",
+        "licence": (
+            "none stated for the data (published as a free data set): "
+            "do not pass it on without asking"
+        ),
         "source": "https://github.com/biaslab/nsi-silverbox (repository: MIT)",
-        "citation": "T. Wigren, J. Schoukens, Three free data sets for development and benchmarking in nonlinear "
-        "system identification, European Control Conference 2013",
+        "citation": (
+            "T. Wigren, J. Schoukens, Three free data sets for development and benchmarking in "
+            "nonlinear system identification, European Control Conference 2013"
+        ),
     },
 )
 
@@ -447,23 +495,29 @@ BOUC_WEN_TEST = PublishedTable(
     forms=(
         Form(
             {
-                "uval_multisine.mat": "3eb9abc0aef66b97beaf003fbcb45b43a4e28d7e82db5bf8abc1c931b92106ed",
-                "yval_multisine.mat": "05e462f7c508c26c8e69549e2b80ff5acea2828b399175c8bdd3fa70eb9905bc",
+                "uval_multisine.mat": (
+                    "3eb9abc0aef66b97beaf003fbcb45b43a4e28d7e82db5bf8abc1c931b92106ed"
+                ),
+                "yval_multisine.mat": (
+                    "05e462f7c508c26c8e69549e2b80ff5acea2828b399175c8bdd3fa70eb9905bc"
+                ),
             },
             names=("uval_multisine", "yval_multisine"),
-            url=AUGMENTATION + "bouc_wen/",
+            url=BENCHMARK_URL + "bouc_wen/",
         ),
         Form(
             {
-                "test_multisine.csv": "975a53a5a4436178d153693fed41ea5ab2b07d94761c7f0e2490203b4835895b"
+                "test_multisine.csv": (
+                    "975a53a5a4436178d153693fed41ea5ab2b07d94761c7f0e2490203b4835895b"
+                )
             },
             ("u", "y"),
         ),
     ),
     attributes={
-        "licence": TERMS,
+        "licence": BENCHMARK_LICENCE,
         "source": "4TU.ResearchData, https://doi.org/10.4121/12967592",
-        "citation": THREE_BENCHMARKS,
+        "citation": BENCHMARK_CITATION,
         "note": "official test, free of noise, one steady-state period",
         "official": 1,
         "period": 8192,  # samples
@@ -476,15 +530,21 @@ BOUC_WEN_ESTIMATION = replace(
     forms=(
         Form(
             {
-                "uest_multisine.mat": "d397884e6b68cad06c91a1ee98dd84949a94826f56c4907aa1908583dc5c9a60",
-                "yest_multisine.mat": "ae0c7c0df174b61d17517c7092bc2b7d2888a695dbd9bca9a63c7c9fc067f605",
+                "uest_multisine.mat": (
+                    "d397884e6b68cad06c91a1ee98dd84949a94826f56c4907aa1908583dc5c9a60"
+                ),
+                "yest_multisine.mat": (
+                    "ae0c7c0df174b61d17517c7092bc2b7d2888a695dbd9bca9a63c7c9fc067f605"
+                ),
             },
             names=("u", "y"),
-            url=AUGMENTATION + "bouc_wen/",
+            url=BENCHMARK_URL + "bouc_wen/",
         ),
         Form(
             {
-                "est_multisine.csv": "6de509d23808fede53f90beea01c3cc7dffa37c588d2aec6707366264e735458"
+                "est_multisine.csv": (
+                    "6de509d23808fede53f90beea01c3cc7dffa37c588d2aec6707366264e735458"
+                )
             },
             ("u", "y"),
         ),
@@ -493,8 +553,10 @@ BOUC_WEN_ESTIMATION = replace(
     | {
         "licence": "BSD-3-Clause, that of the repository",
         "source": "https://github.com/JanHHoekstra/Model-Augmentation-Public",
-        "note": "NOT official: made by a user with the generator of the benchmark; four steady-state periods, "
-        "output noise of about 7.3e-6 m rms",
+        "note": (
+            "NOT official: made by a user with the generator of the benchmark; "
+            "four steady-state periods, output noise of about 7.3e-6 m rms"
+        ),
         "official": 0,
     },
 )
@@ -504,27 +566,26 @@ BOUC_WEN_ESTIMATION = replace(
 class StaticTable(DataSource):
     """Table of independent rows: the first `n_estimation` for estimation, the others for the test.
 
-    The output is the last column. ``time`` counts the rows in the order used (units ``1``), the
-    variable ``row`` says where each one stands in the file, the attribute ``split`` how they were
+    The output is the last column. ``time`` numbers the rows in the order used (units ``1``). The
+    variable ``row`` has their numbers in the file, the attribute ``split`` states how they were
     ordered.
 
     Raises
     ------
     ValueError
-        On `load`: `n_estimation` leaves no row on one side.
+        On `load`: `n_estimation` leaves no row for estimation or for the test.
     """
 
-    path: str | None = (
-        None  # folder with a local copy; None: that of SYSID_DATA, else the cache, else a download
-    )
-    n_estimation: int = 1  # rows
+    #: folder with a local copy; None: that of SYSID_DATA, else the cache, else a download
+    path: str | None = None
+    n_estimation: int = 1  # number of rows for estimation
     shuffle: bool = False  # order the rows at random before the split
     seed: int = 0  # of the order, used only with shuffle
 
     @property
     @abstractmethod
     def table(self) -> PublishedTable:
-        """Where the rows come from."""
+        """The published table that has the rows."""
 
     def load(self) -> Recordings:
         """Read and split the table; see `DataSource.load`."""
@@ -533,7 +594,8 @@ class StaticTable(DataSource):
         n = whole.sizes["time"]
         if not 1 <= self.n_estimation < n:
             raise UserError(
-                f"{name}: expected n_estimation from 1 to {n - 1} of {n} rows, got {self.n_estimation}"
+                f"{name}: expected n_estimation from 1 to {n - 1} of {n} rows, "
+                f"got {self.n_estimation}"
             )
         order = np.random.default_rng(self.seed).permutation(n) if self.shuffle else np.arange(n)
         split = f"shuffled with seed {self.seed}" if self.shuffle else "file order"
@@ -569,7 +631,7 @@ class BostonData(StaticTable):
     """
 
     table = BOSTON
-    n_estimation: int = 451  # rows
+    n_estimation: int = 451  # number of rows for estimation
 
 
 @dataclass(frozen=True)
@@ -586,7 +648,7 @@ class ConcreteData(StaticTable):
     """
 
     table = CONCRETE
-    n_estimation: int = 927  # rows
+    n_estimation: int = 927  # number of rows for estimation
 
 
 @dataclass(frozen=True)
@@ -603,17 +665,15 @@ class CascadedTanksData(DataSource):
 
     Notes
     -----
-    The loader of the benchmark left the first 5 samples of the test unjudged up to its version
-    1.0.0 and leaves 50 since 1.0.1: published errors use either. ``dataBenchmark.csv`` has 5
-    digits, the other forms all of them.
+    Up to version 1.0.0 the loader of the benchmark did not score the first 5 samples of the test;
+    since 1.0.1 it does not score the first 50. Published errors use either. The file
+    ``dataBenchmark.csv`` has 5 digits, the other files have all of them.
     """
 
-    path: str | None = (
-        None  # folder with a local copy; None: that of SYSID_DATA, else the cache, else a download
-    )
-    initialisation_window: int = (
-        50  # samples of the test that are not judged; older publications: 5
-    )
+    #: folder with a local copy; None: that of SYSID_DATA, else the cache, else a download
+    path: str | None = None
+    #: samples of the test that are not scored; older publications: 5
+    initialisation_window: int = 50
 
     def load(self) -> Recordings:
         """Read both records; see `DataSource.load`."""
@@ -628,10 +688,17 @@ class CascadedTanksData(DataSource):
         )
 
 
-MULTISINE = (40650, 127400)  # samples of the ten realisations, end excluded
-TRAINING_END = 40650 + 65062  # the first three quarters of them
-ARROW = (100, 40575)  # samples of the growing noise, end excluded
-WITHIN_TRAINING = 32000  # samples of the arrow up to which it stays in the range of the multisine
+#: first and last sample of the ten multisine realisations of the Silverbox, end excluded
+SILVERBOX_MULTISINE = (40650, 127400)
+
+#: end of the first three quarters of them, which are for estimation [samples]
+SILVERBOX_ESTIMATION_END = 40650 + 65062
+
+#: first and last sample of the arrow, the noise whose amplitude grows, end excluded
+SILVERBOX_ARROW = (100, 40575)
+
+#: number of samples of the arrow that stay in the range of the multisine
+N_ARROW_WITHIN_RANGE = 32000
 
 
 @dataclass(frozen=True)
@@ -639,39 +706,46 @@ class SilverboxData(DataSource):
     """Measured record of the Silverbox, 131072 samples at 610.35 Hz, in the usual split.
 
     Input ``input_voltage`` [V], output ``output_voltage`` [V]. Estimation: the first three quarters
-    of the multisine. Test, three records: the last quarter of it, the whole arrow (noise whose
-    amplitude grows beyond that of the estimation record), and its first 32000 samples, where
-    nothing is extrapolated.
+    of the multisine. Test, three records: the last quarter of the multisine, the whole arrow (noise
+    whose amplitude grows beyond that of the estimation record), and the first 32000 samples of the
+    arrow, which need no extrapolation.
 
     No licence is stated for the data. Cite Wigren and Schoukens, *Three free data sets for
     development and benchmarking in nonlinear system identification*, 2013. The file keeps 5 digits.
     """
 
-    path: str | None = (
-        None  # folder with a local copy; None: that of SYSID_DATA, else the cache, else a download
-    )
-    initialisation_window: int = 50  # samples of each test that are not judged
+    #: folder with a local copy; None: that of SYSID_DATA, else the cache, else a download
+    path: str | None = None
+    initialisation_window: int = 50  # samples of each test that are not scored
 
     def load(self) -> Recordings:
         """Read the records; see `DataSource.load`."""
         whole = SILVERBOX.load(self.path)
-        estimation = part(whole, MULTISINE[0], TRAINING_END, name="Silverbox multisine, estimation")
-        ranges = {
-            "Silverbox multisine, test": (TRAINING_END, MULTISINE[1]),
-            "Silverbox arrow, test": ARROW,
+        multisine_start, multisine_end = SILVERBOX_MULTISINE
+        arrow_start, arrow_end = SILVERBOX_ARROW
+        estimation = part(
+            whole,
+            multisine_start,
+            SILVERBOX_ESTIMATION_END,
+            name="Silverbox multisine, estimation",
+        )
+        test_ranges = {
+            "Silverbox multisine, test": (SILVERBOX_ESTIMATION_END, multisine_end),
+            "Silverbox arrow, test": (arrow_start, arrow_end),
             "Silverbox arrow without extrapolation, test": (
-                ARROW[0],
-                ARROW[0] + WITHIN_TRAINING,
+                arrow_start,
+                arrow_start + N_ARROW_WITHIN_RANGE,
             ),
         }
         test = tuple(
             part(
                 whole,
-                *bounds,
+                start,
+                end,
                 name=name,
                 initialisation_window=self.initialisation_window,
             )
-            for name, bounds in ranges.items()
+            for name, (start, end) in test_ranges.items()
         )
         return Recordings(
             "silverbox",
@@ -688,23 +762,22 @@ class BoucWenData(DataSource):
 
     Input ``force`` [N], random-phase multisines from 5 to 150 Hz with 50 N rms and a period of 8192
     samples (attribute ``period``); output ``displacement`` [m]. Test: the official multisine, 8192
-    samples. Estimation: 32768 samples made by a user of the benchmark, because it has no estimation
-    record of its own; attribute ``official`` tells them apart (1 and 0).
+    samples. Estimation: 32768 samples made by a user of the benchmark, which has no official
+    estimation record. The attribute ``official`` is 1 for the test and 0 for the estimation record.
 
     Licence of the test CC BY-SA 4.0 (4TU.ResearchData, DOI 10.4121/12967592), of the estimation
     record BSD-3-Clause. Cite Schoukens and Noel, 2017.
 
     Notes
     -----
-    The benchmark names no initialisation window. Both records are in steady state, so that what
-    came before the first sample is the end of the period; the default judges every sample.
+    The benchmark states no initialisation window. Both records are in steady state, so that the end
+    of the period precedes the first sample; by default every sample is scored.
     """
 
-    path: str | None = (
-        None  # folder with a local copy; None: that of SYSID_DATA, else the cache, else a download
-    )
+    #: folder with a local copy; None: that of SYSID_DATA, else the cache, else a download
+    path: str | None = None
     user_made_estimation: bool = True  # False: the official test alone
-    initialisation_window: int = 0  # samples of the test that are not judged
+    initialisation_window: int = 0  # samples of the test that are not scored
 
     def load(self) -> Recordings:
         """Read the records; see `DataSource.load`."""

@@ -1,4 +1,4 @@
-"""Sources of records, and the data split that a source gives."""
+"""Sources of records, and the data split that a source returns."""
 
 from __future__ import annotations
 
@@ -21,41 +21,44 @@ from sysid.arrays import listed
 from sysid.errors import UserError, UserTypeError
 from sysid.narx.record import TIME_TOLERANCE, Record, check_name, read_records
 
-ROLES = ("estimation", "validation", "test")
-OWN_ATTRIBUTES = ("recordings", "inputs", "outputs")  # of every stored group
+#: roles of the records of a data split
+RECORD_ROLES = ("estimation", "validation", "test")
+
+#: attributes that a stored group has beside those of its record
+GROUP_ATTRIBUTES = ("recordings", "inputs", "outputs")
 
 
 @dataclass(frozen=True, eq=False)
 class Recordings:
     """Data split of one system: its records for estimation, validation and test.
 
-    Every record stays by itself: no lag, no simulation and no score reaches from one into another.
+    Records are separate: no lag, no simulation and no score extends from one record into another.
 
     Every record is a data set with dimension and coordinate ``time``, one variable (time,) per
     signal with ``units`` and ``long_name``, and the attributes
 
     - ``name``;
     - ``sampling_time`` [s], or 1 where ``time`` counts samples (units ``1``);
-    - ``initialisation_window``: so many samples at the start only initialise a model and are not
-      judged;
-    - ``note``, if anything was left out or taken otherwise when it was read;
-    - ``static`` = 1 where the rows are independent of each other (a table, not a signal over time).
+    - ``initialisation_window``: number of samples at the start that only initialise a model and are
+      not scored;
+    - ``note``, if anything was left out or changed when the record was read;
+    - ``static`` = 1 if the rows are independent of each other (a table, not a signal over time).
 
     Parameters
     ----------
     name
-        What was recorded.
+        Name of the system or data set.
     inputs, outputs
         Names of the signals; a record may hold more variables than these.
     estimation, validation, test
-        Records to identify from, to choose settings with, and to judge with.
+        Records to identify from, to choose settings with, and to test the model on.
 
     Raises
     ------
     ValueError, TypeError
-        No output, a name given twice, no record at all; time missing or not uniform; a signal
-        missing, not (time,) or not finite; units or sampling times that differ between records; a
-        missing or impossible attribute.
+        There is no output or no record, a name is given twice, the time is missing or not uniform,
+        a signal is missing, not (time,) or not finite, units or sampling times differ between
+        records, or an attribute is missing or impossible.
     """
 
     name: str
@@ -66,22 +69,22 @@ class Recordings:
     test: tuple[xr.Dataset, ...] = ()
 
     def __post_init__(self) -> None:
-        for field in ("inputs", "outputs", *ROLES):
+        for field in ("inputs", "outputs", *RECORD_ROLES):
             object.__setattr__(self, field, tuple(getattr(self, field)))
         names = self.inputs + self.outputs
         for name in names:
             check_name(name)
         if not self.outputs or len(set(names)) < len(names):
             raise UserError(
-                f"Recordings({self.name!r}): expected at least one output and every signal once, got inputs "
-                f"{list(self.inputs)} and outputs {list(self.outputs)}"
+                f"Recordings({self.name!r}): expected at least one output and every signal once, "
+                f"got inputs {list(self.inputs)} and outputs {list(self.outputs)}"
             )
         try:
             read = read_records(self.records, names)
             for record, dataset in zip(read, self.records, strict=True):
                 _check_record(record, dataset)
         except (UserError, UserTypeError) as error:
-            counts = ", ".join(f"{len(getattr(self, role))} {role}" for role in ROLES)
+            counts = ", ".join(f"{len(getattr(self, role))} {role}" for role in RECORD_ROLES)
             raise type(error)(
                 f"Recordings({self.name!r}), records in the order {counts}: {error}"
             ) from None
@@ -106,17 +109,16 @@ class Recordings:
         """Unit of every input and output that has one."""
         first = self.records[0]
         return {
-            n: first[n].attrs["units"]
-            for n in self.inputs + self.outputs
-            if "units" in first[n].attrs
+            name: first[name].attrs["units"]
+            for name in self.inputs + self.outputs
+            if "units" in first[name].attrs
         }
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be told of how the records were read, once each."""
-        return tuple(
-            dict.fromkeys(str(one.attrs["note"]) for one in self.records if "note" in one.attrs)
-        )
+        """Different notes of all records, on what was left out or changed when they were read."""
+        notes = [str(record.attrs["note"]) for record in self.records if "note" in record.attrs]
+        return tuple(dict.fromkeys(notes))
 
     def hold_out(self, fraction: float, *, initialisation_window: int = 0) -> Recordings:
         """Move the last part of every estimation record to validation.
@@ -124,39 +126,34 @@ class Recordings:
         Parameters
         ----------
         fraction
-            Part of the samples of each record that is held out, above 0 and below 1.
+            Fraction of the samples of each record that is held out, above 0 and below 1.
         initialisation_window
-            That of the held-out parts [samples].
+            Initialisation window of the held-out parts [samples].
 
         Raises
         ------
         ValueError
-            Another fraction, nothing left on one side, or validation records that are there
-            already.
+            The fraction is out of range, one of the two parts would be empty, or there are
+            validation records already.
         """
         if not 0 < fraction < 1 or self.validation:
             raise UserError(
-                f"Recordings({self.name!r}).hold_out({fraction!r}) expects a fraction above 0 and below 1 and no "
-                f"validation records, there are {len(self.validation)}"
+                f"Recordings({self.name!r}).hold_out({fraction!r}) expects a fraction above 0 and "
+                f"below 1 and no validation records, there are {len(self.validation)}"
             )
-        ends = [
-            record.sizes["time"] - round(fraction * record.sizes["time"])
-            for record in self.estimation
-        ]
-        pairs = list(zip(self.estimation, ends, strict=True))
-        held = tuple(
-            part(record, end, initialisation_window=initialisation_window) for record, end in pairs
-        )
-        return replace(
-            self,
-            estimation=tuple(part(record, 0, end) for record, end in pairs),
-            validation=held,
-        )
+        estimation = []
+        validation = []
+        for record in self.estimation:
+            n = record.sizes["time"]
+            end = n - round(fraction * n)
+            validation.append(part(record, end, initialisation_window=initialisation_window))
+            estimation.append(part(record, 0, end))
+        return replace(self, estimation=tuple(estimation), validation=tuple(validation))
 
     def to_groups(self) -> dict[str, xr.Dataset]:
         """Return the records by the name of their group in a file.
 
-        Each has the names of inputs and outputs among its attributes, as JSON.
+        Each record has the names of inputs and outputs as attributes, in JSON.
 
         Returns
         -------
@@ -164,63 +161,65 @@ class Recordings:
             ``estimation`` for one record, ``estimation/record_0``, ``estimation/record_1``, ... for
             several; the same for validation and test.
         """
-        own = {
+        group_attributes = {
             "recordings": self.name,
             "inputs": json.dumps(self.inputs),
             "outputs": json.dumps(self.outputs),
         }
         groups = {}
-        for role in ROLES:
+        for role in RECORD_ROLES:
             records = getattr(self, role)
             for number, record in enumerate(records):
                 key = role if len(records) == 1 else f"{role}/record_{number}"
-                groups[key] = record.assign_attrs(own)
+                groups[key] = record.assign_attrs(group_attributes)
         return groups
 
     @classmethod
     def from_groups(cls, groups: Mapping[str, xr.Dataset]) -> Recordings:
-        """Inverse of `to_groups`.
+        """Invert `to_groups`.
 
         Raises
         ------
         ValueError
-            No group, another name of a group, groups of different data splits, or what the class
-            refuses.
+            There is no group, a group has another name, the groups belong to different data splits,
+            or `Recordings` refuses the records.
         """
-        placed = sorted((_read_group_name(key), record) for key, record in groups.items())
+        in_order = sorted((_read_group_name(key), record) for key, record in groups.items())
         headers = {
-            tuple(str(record.attrs.get(name)) for name in OWN_ATTRIBUTES) for _, record in placed
+            tuple(str(record.attrs.get(name)) for name in GROUP_ATTRIBUTES)
+            for _, record in in_order
         }
-        if len(headers) != 1 or "None" in (header := headers.pop()):
+        is_one_split = len(headers) == 1 and "None" not in next(iter(headers))
+        if not is_one_split:
             raise UserError(
-                f"expected groups with equal attributes {', '.join(OWN_ATTRIBUTES)}, got groups {sorted(groups)}: "
-                "build them with Recordings.to_groups"
+                f"expected groups with equal attributes {', '.join(GROUP_ATTRIBUTES)}, "
+                f"got groups {sorted(groups)}: build them with Recordings.to_groups"
             )
-        name, inputs, outputs = header
-        by_role: dict[str, list[xr.Dataset]] = {role: [] for role in ROLES}
-        for (role, _), record in placed:
-            own = {
-                name: value for name, value in record.attrs.items() if name not in OWN_ATTRIBUTES
-            }
-            numbers = {
-                name: value.item() for name, value in own.items() if isinstance(value, np.generic)
-            }  # of a file
-            by_role[ROLES[role]].append(record.drop_attrs(deep=False).assign_attrs(own | numbers))
+        name, inputs, outputs = headers.pop()
+        by_role: dict[str, list[xr.Dataset]] = {role: [] for role in RECORD_ROLES}
+        for (role, _), record in in_order:
+            attributes = {}
+            for key, value in record.attrs.items():
+                if key not in GROUP_ATTRIBUTES:
+                    is_numpy_number = isinstance(value, np.generic)  # as NetCDF returns numbers
+                    attributes[key] = value.item() if is_numpy_number else value
+            stripped = record.drop_attrs(deep=False).assign_attrs(attributes)
+            by_role[RECORD_ROLES[role]].append(stripped)
         return cls(
             name,
             read_names(inputs),
             read_names(outputs),
-            **{k: tuple(v) for k, v in by_role.items()},
+            **{role: tuple(records) for role, records in by_role.items()},
         )
 
 
 def read_names(text: object) -> tuple[str, ...]:
-    """Names of signals as a file states them: a JSON list.
+    """Return the names of signals that a file states as a JSON list.
 
     Raises
     ------
     ValueError
-        Anything else.
+        The text is no JSON list of names.
     """
     names = None
     with suppress(ValueError, RecursionError):
@@ -240,30 +239,47 @@ def make_record(
     long_names: Mapping[str, str] | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
-    """Record over ``time`` = k sampling_time [s] from plain arrays (n,), in the schema of
-    `Recordings`.
+    """Make a record over ``time`` = k sampling_time [s] from arrays (n,).
+
+    The record has the form that `Recordings` requires.
+
+    Parameters
+    ----------
+    signals
+        Arrays (n,) by the name of their signal.
+    name
+        Name of the record.
+    sampling_time
+        Sampling time [s].
+    initialisation_window
+        Number of samples at the start that are not scored.
+    units, long_names
+        Texts by the name of the signal; a signal may have none.
+    attributes
+        More attributes of the record.
     """
-    texts = {"units": units or {}, "long_name": long_names or {}}
-    variables = {
-        signal: (
-            "time",
-            np.array(values, dtype=np.float64),
-            {k: t[signal] for k, t in texts.items() if signal in t},
-        )
-        for signal, values in signals.items()
-    }
+    units = units or {}
+    long_names = long_names or {}
+    variables = {}
+    for signal, values in signals.items():
+        texts = {}
+        if signal in units:
+            texts["units"] = units[signal]
+        if signal in long_names:
+            texts["long_name"] = long_names[signal]
+        variables[signal] = ("time", np.array(values, dtype=np.float64), texts)
     n = len(next(iter(variables.values()))[1])
     time = (
         "time",
         sampling_time * np.arange(n, dtype=np.float64),
         {"units": "s", "long_name": "time"},
     )
-    own = {
+    required = {
         "name": name,
         "sampling_time": float(sampling_time),
         "initialisation_window": initialisation_window,
     }
-    return xr.Dataset(variables, coords={"time": time}, attrs=dict(attributes or {}) | own)
+    return xr.Dataset(variables, coords={"time": time}, attrs=dict(attributes or {}) | required)
 
 
 def part(
@@ -274,22 +290,22 @@ def part(
     initialisation_window: int | None = None,
     name: str | None = None,
 ) -> xr.Dataset:
-    """Cut out samples ``start`` to ``stop`` (excluded); time, names, units and attributes stay.
+    """Return samples ``start`` to ``stop`` (excluded) with their time, units and attributes.
 
     Parameters
     ----------
     start, stop
         As in a slice; negative numbers count from the end.
     initialisation_window
-        That of the part; None: what is left of the record's own, ``max(window - start, 0)``:
-        samples cut off at the front have served their purpose.
+        Initialisation window of the part. None: the rest of the record's window,
+        ``max(window - start, 0)``, because the samples cut off at the front belong to it.
     name
         Name of the part; None: that of the record.
 
     Raises
     ------
     ValueError
-        No sample left, or a record without ``initialisation_window``.
+        The part is empty, or the record has no ``initialisation_window``.
     """
     first, end, _ = slice(start, stop).indices(record.sizes["time"])
     if end <= first:
@@ -302,59 +318,58 @@ def part(
                 "the record has no attribute initialisation_window: build it with make_record"
             )
         initialisation_window = max(int(record.attrs["initialisation_window"]) - first, 0)
-    attributes = {"initialisation_window": initialisation_window} | (
-        {} if name is None else {"name": name}
-    )
+    attributes: dict[str, Any] = {"initialisation_window": initialisation_window}
+    if name is not None:
+        attributes["name"] = name
     return record.isel(time=slice(first, end)).assign_attrs(attributes)
 
 
 def _check_record(record: Record, dataset: xr.Dataset) -> None:
-    if found := record.first_missing():
-        raise UserError(f"{found}: fill the gap, or split the record there into two")
-    if absent := [
-        n for n in ("name", "sampling_time", "initialisation_window") if n not in dataset.attrs
-    ]:
+    """Raise UserError if a value or an attribute of a record is missing or does not fit."""
+    first_missing = record.first_missing()
+    if first_missing:
+        raise UserError(f"{first_missing}: fill the gap, or split the record there into two")
+    required = ("name", "sampling_time", "initialisation_window")
+    absent = [name for name in required if name not in dataset.attrs]
+    if absent:
         raise UserError(
             f"record {record.number} has no attributes {absent}: build it with make_record"
         )
     stated = float(dataset.attrs["sampling_time"])
-    found_time = record.sampling_time
-    if (
-        not stated > 0 or abs(stated - found_time) > 2 * TIME_TOLERANCE * stated
-    ):  # not for NaN: one sample
+    measured = record.sampling_time  # nan if there is one sample: then nothing is compared
+    if not stated > 0 or abs(stated - measured) > 2 * TIME_TOLERANCE * stated:
         raise UserError(
-            f"record {record.number} states sampling_time {stated:g} but its time has steps of {found_time:g}: "
-            "correct one of them"
+            f"record {record.number} states sampling_time {stated:g} but its time has steps of "
+            f"{measured:g}: correct one of them"
         )
     window = dataset.attrs["initialisation_window"]
-    if (
-        not isinstance(window, int | np.integer)
-        or isinstance(window, bool)
-        or not 0 <= window < record.n_samples
-    ):
+    is_whole = isinstance(window, int | np.integer) and not isinstance(window, bool)
+    if not is_whole or not 0 <= window < record.n_samples:
         raise UserError(
-            f"record {record.number} ({dataset.attrs['name']!r}) has initialisation_window {window!r}, expected a "
-            f"whole number of samples from 0 to {record.n_samples - 1}: it must leave something to judge"
+            f"record {record.number} ({dataset.attrs['name']!r}) has initialisation_window "
+            f"{window!r}, expected a whole number of samples from 0 to {record.n_samples - 1}: "
+            "it must leave samples to score"
         )
 
 
 def _read_group_name(key: str) -> tuple[int, int]:
-    """Role and number of the group with this name."""
-    found = re.fullmatch(rf"/?({'|'.join(ROLES)})(?:/record_(\d+))?", key)
-    if not found:
+    """Return role (its index) and number of the record whose group has this name."""
+    match = re.fullmatch(rf"/?({'|'.join(RECORD_ROLES)})(?:/record_(\d+))?", key)
+    if not match:
         raise UserError(
-            f"expected groups named {', '.join(ROLES)} or, say, {ROLES[0]}/record_0, got {key!r}"
+            f"expected groups named {', '.join(RECORD_ROLES)} or, for example, "
+            f"{RECORD_ROLES[0]}/record_0, got {key!r}"
         )
-    return ROLES.index(found[1]), int(found[2] or 0)
+    return RECORD_ROLES.index(match[1]), int(match[2] or 0)
 
 
 class DataError(OSError):
-    """Data is not where it was expected, cannot be fetched, or is not what it should be."""
+    """Data is missing, cannot be downloaded, or is not what was expected."""
 
 
 @dataclass(frozen=True)
 class DataSource(ABC):
-    """Settings of a source; nothing is read before `load`."""
+    """Settings of a source of records; files are read by `load` only."""
 
     @abstractmethod
     def load(self) -> Recordings:
@@ -365,17 +380,17 @@ class DataSource(ABC):
         DataError
             A file is missing, unreachable, damaged or not the expected one.
         ValueError
-            The content of a file, or a setting, is not usable.
+            The content of a file, or a setting, cannot be used.
         """
 
 
 def list_paths(given: str | Sequence[str] | None, setting: str) -> list[str]:
-    """One path, several or none as a list.
+    """Return one path, several or none as a list.
 
     Raises
     ------
     TypeError
-        Anything else, with the name of the setting.
+        Something else was given; the message names the setting.
     """
     paths = [given] if isinstance(given, str) else list(listed(given or (), setting, "files"))
     if not all(isinstance(path, str | PathLike) for path in paths):
@@ -384,17 +399,17 @@ def list_paths(given: str | Sequence[str] | None, setting: str) -> list[str]:
 
 
 def optional_package(name: str, purpose: str) -> ModuleType:
-    """Import an optional package.
+    """Import an optional package and return it.
 
     Raises
     ------
     DataError
-        It is not installed.
+        The package is not installed.
     """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise DataError(
-            f"{purpose} needs the package {name}, which cannot be imported ({error}): install it with "
-            'pip install -e ".[records]"'
+            f"{purpose} needs the package {name}, which cannot be imported ({error}): "
+            'install it with pip install -e ".[records]"'
         ) from error

@@ -42,7 +42,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from sysid.arrays import LARGEST
+from sysid.arrays import MAX_MAGNITUDE
 from sysid.gp.formula import COVARIANCE, DECISION, PLAIN, SCORE
 
 TIE = 1e-9  # scores this close (relative) are a tie, which the oldest point loses
@@ -963,14 +963,14 @@ def reduce(rules, state, target):  # type: ignore[no-untyped-def]
 
 @inlined
 def _all_finite(points, targets, prior_mean):  # type: ignore[no-untyped-def]
-    """Whether all points (m, p) and targets (m,) less the mean are finite, and below `LARGEST` in
-    magnitude.
+    """Whether all points (m, p) and targets (m,) less the mean are finite, and below `MAX_MAGNITUDE`
+    in magnitude.
     """
     for t in range(targets.size):
-        if not abs(targets[t] - prior_mean[t]) < LARGEST:
+        if not abs(targets[t] - prior_mean[t]) < MAX_MAGNITUDE:
             return False
         for d in range(points.shape[1]):
-            if not abs(points[t, d]) < LARGEST:
+            if not abs(points[t, d]) < MAX_MAGNITUDE:
                 return False
     return True
 

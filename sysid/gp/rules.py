@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numba import njit
 
-from sysid.arrays import LARGEST, member
+from sysid.arrays import MAX_MAGNITUDE, member
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.dictionary import ACCEPT_ALL, IN_SAMPLE, LEAVE_ONE_OUT
 from sysid.gp.formula import DECISION, SCORE, address
@@ -27,7 +27,7 @@ def at_least(least: float, value: Any, setting: str) -> float | None:
     if (
         isinstance(value, bool)
         or not isinstance(value, Real)
-        or not least <= float(value) < LARGEST
+        or not least <= float(value) < MAX_MAGNITUDE
     ):
         raise UserError(f"{setting} must be a number of at least {least:g}, or none, got {value!r}")
     return float(value)

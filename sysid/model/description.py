@@ -1,4 +1,4 @@
-"""Settings as plain text that names public classes, and back."""
+"""Settings as JSON text that names public classes, and back."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from sysid.errors import UserError, UserTypeError
 
 Role = TypeVar("Role")
 
-PACKAGES = ("sysid", "simulators")  # with public names
+#: packages whose public classes a text may name
+DESCRIBED_PACKAGES = ("sysid", "simulators")
 
 
 class OwnClassError(UserError):
-    """A text names a class of the user's own that nobody trusts, or that cannot be imported."""
+    """A text names a class of the user that is not trusted or cannot be imported."""
 
 
 def describe(settings: Any) -> str:
-    """JSON text of a dataclass instance: its class and fields, nested dataclasses included.
+    """Return a dataclass instance as JSON text: its class and fields, with nested dataclasses.
 
-    A class that the toolbox ships has its public name, ``sysid.ErrorThreshold``; any other one its
-    module and name.
+    A class of the toolbox is named by its public name, ``sysid.ErrorThreshold``; any other class by
+    its module and name.
 
     Raises
     ------
     TypeError
-        If it, or a field, is neither a dataclass, an enum member, a number, a text nor a sequence
-        of these.
+        The instance or a field is neither a dataclass, an enum member, a number, a text nor a
+        sequence of these.
 
     Examples
     --------
@@ -44,16 +45,17 @@ def describe(settings: Any) -> str:
 
 
 def name_of(kind: type) -> str:
-    """Public name of a class of the toolbox, module and name of any other."""
-    is_public = _is_ours(kind) and kind.__name__ in sysid.__all__
-    return f"sysid.{kind.__name__}" if is_public else f"{kind.__module__}.{kind.__qualname__}"
+    """Return the public name of a class of the toolbox, or module and name of any other class."""
+    if _is_of_toolbox(kind) and kind.__name__ in sysid.__all__:
+        return f"sysid.{kind.__name__}"
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def public_name(name: str) -> str | None:
-    """Public name of a class of our packages by a dotted name that it has or had; None: there is no
-    such class.
+    """Return the public name of a class of our packages; None if there is no such class.
 
-    Only the package and the class count: the module that a class lies in may change.
+    `name` is a dotted name that the class has or had. Only its package and its class are compared,
+    because the module of a class may change.
 
     Examples
     --------
@@ -61,17 +63,22 @@ def public_name(name: str) -> str | None:
     'sysid.Matern52'
     """
     package = name.partition(".")[0]
-    last = name.rpartition(".")[2]
-    is_ours = package in PACKAGES and last in importlib.import_module(package).__all__
-    return f"{package}.{last}" if is_ours else None
+    class_name = name.rpartition(".")[2]
+    if package not in DESCRIBED_PACKAGES:
+        return None
+    if class_name not in importlib.import_module(package).__all__:
+        return None
+    return f"{package}.{class_name}"
 
 
 def _plain(value: Any) -> Any:
+    """Return a value as dictionaries, lists, numbers and texts."""
     if is_dataclass(value) and not isinstance(value, type):
-        content = {
-            field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.init
-        }
-        return {"class": name_of(type(value)), **content}
+        content: dict[str, Any] = {"class": name_of(type(value))}
+        for field in fields(value):
+            if field.init:
+                content[field.name] = _plain(getattr(value, field.name))
+        return content
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple | list):
@@ -79,30 +86,30 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise UserTypeError(
-        f"cannot describe {value!r}: expected a dataclass of numbers, texts, enum members and dataclasses; "
-        "make the class a dataclass to keep it in a file"
+        f"cannot describe {value!r}: expected a dataclass of numbers, texts, enum members and "
+        "dataclasses; make the class a dataclass to keep it in a file"
     )
 
 
 def build(text: str, role: type[Role], *, trusted: Sequence[str] = ()) -> Role:
-    """Instance that `describe` described; it must be of the given role.
+    """Build the instance that a text of `describe` stands for.
 
     Parameters
     ----------
     text : str
     role : type
+        Class that the instance must belong to.
     trusted : sequence of str
-        Dotted names of classes, or of modules, of one's own that the text may name; they are
-        imported here. A class whose module was imported before needs no trust.
+        Dotted names of your own classes or modules that the text may name; they are imported here.
+        A class whose module was imported before needs no trust.
 
     Raises
     ------
     OwnClassError
-        The text names a class that the toolbox does not ship and nobody trusts, or that cannot be
-        imported.
+        The text names a class outside the toolbox that is not trusted, or that cannot be imported.
     ValueError, TypeError
-        Not such a text, one of another role, fields that do not fit; `trusted` is one text instead
-        of a list.
+        The text is none of `describe`, or of another role; its fields do not fit; `trusted` is a
+        text instead of a list.
 
     Examples
     --------
@@ -115,51 +122,62 @@ def build(text: str, role: type[Role], *, trusted: Sequence[str] = ()) -> Role:
             f"trusted must be a list of modules and classes, [{trusted!r}], got {trusted!r}"
         )
     content = json.loads(text)
-    if not isinstance(content, dict) or not issubclass(
+    has_role = isinstance(content, dict) and issubclass(
         _class_of(str(content.get("class")), trusted), role
-    ):
+    )
+    if not has_role:
         raise UserError(f"expected the description of a {role.__name__}, got {text[:200]}")
     built: Role = _rebuild(content, trusted)
     return built
 
 
 def _rebuild(value: Any, trusted: Sequence[str]) -> Any:
+    """Invert `_plain`; dictionaries become dataclass instances."""
     if isinstance(value, list):
         return [_rebuild(item, trusted) for item in value]
     if not isinstance(value, dict):
         return value
     content = {name: _rebuild(item, trusted) for name, item in value.items() if name != "class"}
-    return _class_of(str(value.get("class")), trusted)(**content)
+    kind = _class_of(str(value.get("class")), trusted)
+    return kind(**content)
 
 
 def _class_of(name: str, trusted: Sequence[str]) -> type:
-    """Dataclass of a name in a file: a public one of the toolbox, or a trusted one of the user's
-    own.
-    """
+    """Return the dataclass that a file names: a public one of the toolbox, or a trusted one."""
     if name.partition(".")[0] == "sysid":
         public = public_name(name)
         kind = getattr(sysid, public.removeprefix("sysid.")) if public else None
     else:
         kind = _import_own(name, trusted)
-    if not (isinstance(kind, type) and is_dataclass(kind) and any(map(_is_ours, kind.__mro__))):
+    if not (isinstance(kind, type) and is_dataclass(kind) and _has_role(kind)):
         raise UserError(
             f"expected the name of a dataclass that has a role in the toolbox, got {name!r}"
         )
     return kind
 
 
-def _is_ours(kind: type) -> bool:
+def _has_role(kind: type) -> bool:
+    """Whether a class is, or inherits from, a class of this package."""
+    return any(_is_of_toolbox(base) for base in kind.__mro__)
+
+
+def _is_of_toolbox(kind: type) -> bool:
+    """Whether a class is defined in this package."""
     return kind.__module__.partition(".")[0] == "sysid"
 
 
 def _import_own(name: str, trusted: Sequence[str]) -> Any:
-    """Class of one's own, whose module was imported or is trusted; nothing else is imported."""
+    """Return a class of the user whose module was imported or is trusted.
+
+    A module that delays its imports until a name is used does not run them here.
+    """
     module, _, attribute = name.rpartition(".")
     if module not in sys.modules:
         if name not in trusted and module not in trusted:
             raise OwnClassError(
-                f"{name!r} is no class of the toolbox, and the file alone does not make it run: import {module!r} "
-                f"before, or trust it (in Python trusted=[{name!r}], on the command line +trusted=[{name}])"
+                f"{name!r} is no class of the toolbox, and a file alone must not make it run: "
+                f"import {module!r} before, or trust it (in Python trusted=[{name!r}], on the "
+                f"command line +trusted=[{name}])"
             )
         try:
             importlib.import_module(module)
@@ -167,6 +185,4 @@ def _import_own(name: str, trusted: Sequence[str]) -> Any:
             raise OwnClassError(
                 f"cannot import {name!r} ({error}); put its module on the Python path"
             ) from error
-    return vars(sys.modules[module]).get(
-        attribute
-    )  # a module that loads its parts when they are asked for loads none
+    return vars(sys.modules[module]).get(attribute)

@@ -1,9 +1,9 @@
-"""Identified models: one output each, or all outputs of a system over the same regressors."""
+"""Identified models, of one output or of all outputs of a system over the same regressors."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf
 from numbers import Real
@@ -42,8 +42,8 @@ Units = tuple[tuple[str, str], ...]
 class Origin:
     """Facts about the samples that a model was identified from; None: not known.
 
-    New records are compared with them, and the log loss of a prediction refers to the mean and the
-    variance.
+    New records are compared with these facts. The mean and the variance define the trivial
+    prediction of the mean standardised log loss.
 
     Examples
     --------
@@ -51,17 +51,19 @@ class Origin:
     'V'
     """
 
-    sampling_time: float | None = None  # s; 1 where time counts samples
-    units: Mapping[str, str] | Units = ()  # of every signal that has one
-    output_mean: float | None = None  # of the target output y, its unit
-    output_variance: float | None = None  # unit of the target output squared
-    output_range: tuple[float, float] | None = None  # smallest and largest y
-    n_samples: int | None = None  # rows of the lag data set
+    sampling_time: float | None = None  # [s]; 1 if time counts samples
+    units: Mapping[str, str] | Units = ()  # units by signal, for every signal that has one
+    output_mean: float | None = None  # mean of the target output, in its unit
+    output_variance: float | None = None  # variance of the target output, in its unit squared
+    output_range: tuple[float, float] | None = None  # smallest and largest value of the output
+    n_samples: int | None = None  # number of rows of the lag data set
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "units", tuple(sorted(dict(self.units).items())))
         numbers = {
-            name: getattr(self, name) for name in ("output_mean", "output_variance", "n_samples")
+            "output_mean": self.output_mean,
+            "output_variance": self.output_variance,
+            "n_samples": self.n_samples,
         }
         if not all(isinstance(value, str) for value in dict(self.units).values()):
             raise UserTypeError(f"Origin: units must be text, got {self.units}")
@@ -72,23 +74,15 @@ class Origin:
                 f"Origin: sampling_time must be positive and finite [s], got {self.sampling_time}"
             )
         if self.output_range is not None:
-            object.__setattr__(
-                self, "output_range", tuple(float(value) for value in self.output_range)
-            )
+            output_range = tuple(float(value) for value in self.output_range)
+            object.__setattr__(self, "output_range", output_range)
 
     @classmethod
     def of(cls, rows: xr.Dataset) -> Origin:
-        """Facts about the rows of a lag data set (`Narx.dataset`), all of which the model has
-        seen.
-        """
+        """Return the facts about the rows of a lag data set (`Narx.dataset`)."""
         narx = Narx.from_dict(json.loads(rows.attrs["narx"]))
-        units = dict(
-            zip(
-                rows["signal"].values.tolist(),
-                rows["unit"].values.tolist(),
-                strict=True,
-            )
-        )
+        signals = rows["signal"].values.tolist()
+        units = dict(zip(signals, rows["unit"].values.tolist(), strict=True))
         if "units" in rows["previous"].attrs:
             units[narx.target] = rows["previous"].attrs["units"]
         y = narx.predict.to_value(rows["target"].values, rows["previous"].values)
@@ -102,17 +96,17 @@ class Origin:
         )
 
     def unit(self, signal: str) -> str:
-        """Return the unit of a signal; empty if not known."""
+        """Return the unit of a signal; empty if it is not known."""
         return dict(self.units).get(signal, "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values, for JSON; ``Origin(**values)`` is the inverse."""
+        """Return all facts as plain values for JSON; ``Origin(**values)`` is the inverse."""
         return asdict(self) | {"units": dict(self.units)}
 
 
-#: of a model that learns from every sample: there K has a hundredth of the noise variance added, and F y is the mean of
-#: the whitened values of the points
-OF_ALL = {
+#: Arrays of a model that learns from every sample, beside those of all models. In such a model a
+#: hundredth of the noise variance is added to K, and F y is the mean of the whitened values.
+EVERY_SAMPLE_ARRAYS = {
     "root": (
         ("age", "age_of_column"),
         "upper triangular M, M'M = covariance of the whitened values of the points",
@@ -120,8 +114,8 @@ OF_ALL = {
 }
 
 
-#: of a model whose hyper-parameters are estimated anew as it learns
-FOLLOWING = {
+#: arrays of a model whose hyper-parameters are re-estimated while it learns
+ADAPTATION_ARRAYS = {
     "seen_inputs": (
         ("kept", "kept_coordinate"),
         "unbiased sample of the stream, standardised",
@@ -143,8 +137,8 @@ FOLLOWING = {
 }
 
 
-#: arrays of a model file: dimensions and meaning
-ARRAYS = {
+#: arrays of a model file, with their dimensions and their meaning
+MODEL_ARRAYS = {
     "inputs": (("slot", "feature"), "stored points, standardised"),
     "targets": (("slot",), "targets of the stored points, centred"),
     "order": (("age",), "slot of each point from the oldest to the youngest"),
@@ -168,58 +162,62 @@ ARRAYS = {
         ("slot",),
         "which of the samples seen each stored point was; -1 if unknown",
     ),
-    **OF_ALL,
+    **EVERY_SAMPLE_ARRAYS,
     **MAP_ARRAYS,
-    **FOLLOWING,
+    **ADAPTATION_ARRAYS,
 }
 
 
-#: the points of a map with a matrix
-COORDINATES = {"inputs": (("slot", "coordinate"), "stored points, in coordinates")}
+#: label of the stored points if the scaling has a matrix
+COORDINATE_LABELS = {"inputs": (("slot", "coordinate"), "stored points, in coordinates")}
 
 
-#: attributes that define a model and stand in every file of one
-STATED = (
-    *(
-        "acceptance",
-        "bands",
-        "budget",
-        "constant_features",
-        "counts",
-        "forgetting",
-        "gate",
-        "gate_opens_after",
-    ),
-    *(
-        "insertion",
-        "kernel",
-        "learning",
-        "mean",
-        "narx",
-        "noise_variance",
-        "origin",
-        "output_limits",
-    ),
-    *("reduction", "scale"),
+#: attributes that define a model and that every model file has
+REQUIRED_ATTRIBUTES = (
+    "acceptance",
+    "bands",
+    "budget",
+    "constant_features",
+    "counts",
+    "forgetting",
+    "gate",
+    "gate_opens_after",
+    "insertion",
+    "kernel",
+    "learning",
+    "mean",
+    "narx",
+    "noise_variance",
+    "origin",
+    "output_limits",
+    "reduction",
+    "scale",
 )
+
 #: attributes that define a model, in the order in which its digest takes them
-OWN_ATTRIBUTES = tuple(sorted((*STATED, "pending", "training")))
+DIGEST_ATTRIBUTES = tuple(sorted((*REQUIRED_ATTRIBUTES, "pending", "training")))
 
 
-RULES: dict[str, type] = {
+#: settings of the online GP that are objects, with their roles
+RULE_ROLES: dict[str, type] = {
     "insertion": Insertion,
     "acceptance": Acceptance,
     "reduction": Criterion,
 }
-NO_LIMITS = (-inf, inf)
-BYTES_OF_PAIR = 27  # that a model takes for each pair of the points of its budget
+
+#: output limits of a model whose output does not saturate
+NO_OUTPUT_LIMITS = (-inf, inf)
+
+#: memory of a model for each pair of points of its budget, in numbers of 8 bytes
+NUMBERS_PER_POINT_PAIR = 27
 
 
 class Prediction(NamedTuple):
     """Predictive distribution of the target at a set of regressors."""
 
     mean: np.ndarray  # (m,) target unit
-    variance: np.ndarray  # (m,) latent, target unit^2; add the noise variance for a measurement
+    #: (m,) of the latent function, target unit^2; add the noise variance for a measurement
+    variance: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,31 +226,33 @@ class Model:
 
     ``target[k] = m(regressor[k]) + f((regressor[k] - offset) / scale) + e[k]``, m a mean function,
     f a zero-mean GP, ``e ~ N(0, noise_variance)``. The target is never scaled, so that variances
-    and thresholds keep its unit. In simulation the output stays within its limits, where a sensor
-    or an actuator saturates; `predict` knows none.
+    and thresholds keep its unit. A simulation keeps the output within `limits`, where a sensor or
+    an actuator saturates; `predict` ignores them.
     """
 
     narx: Narx
-    scaling: AffineMap  # from features to the coordinates of the kernel
-    mean: MeanFunction  # of features in their own units
+    scaling: AffineMap  # map from features to the coordinates of the kernel
+    mean: MeanFunction  # mean function m of features in their own units
     gp: OnlineGP
-    origin: Origin = field(default_factory=Origin)  # of the samples that it was identified from
-    limits: tuple[float, float] = NO_LIMITS  # between which the target output saturates, its unit
-    #: (horizon, factor), horizons rising: so much wider than the GP says were errors of samples that were held out
+    #: facts about the samples that the model was identified from
+    origin: Origin = field(default_factory=Origin)
+    #: values at which the target output saturates, in its unit
+    limits: tuple[float, float] = NO_OUTPUT_LIMITS
+    #: (horizon, factor) with rising horizons: how many times wider than the predicted bands the
+    #: errors of held-out samples were
     bands: tuple[tuple[int, float], ...] = ()
-    pending: dict[str, Any] = field(
-        default_factory=dict, repr=False
-    )  # what `Identification.resume` needs beside it
-    follower: Any = field(
-        default=None, repr=False
-    )  # what re-estimates its hyper-parameters there; None: nothing
+    #: state that `Identification.resume` needs beside the model
+    pending: dict[str, Any] = field(default_factory=dict, repr=False)
+    #: object that re-estimates the hyper-parameters after `Identification.resume`; None: they stay
+    follower: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        sizes = (self.narx.n_features, self.scaling.n_features)
-        if sizes[0] != sizes[1] or self.scaling.n_coordinates != self.gp.n_features:
+        n_features = (self.narx.n_features, self.scaling.n_features)
+        n_coordinates = (self.scaling.n_coordinates, self.gp.n_features)
+        if n_features[0] != n_features[1] or n_coordinates[0] != n_coordinates[1]:
             raise UserError(
-                f"Model: lags and scaling must have the same features, got {sizes}; scaling and kernel the same "
-                f"coordinates, got {(self.scaling.n_coordinates, self.gp.n_features)}"
+                f"Model: lags and scaling must have the same features, got {n_features}; "
+                f"scaling and kernel the same coordinates, got {n_coordinates}"
             )
         if not isinstance(self.mean, MeanFunction):
             raise UserTypeError(
@@ -267,43 +267,37 @@ class Model:
         object.__setattr__(self, "limits", (low, high))
         horizons = [pair[0] for pair in self.bands]
         factors = [pair[1] for pair in self.bands]
-        if (
-            sorted({*horizons}) != horizons
-            or not all(0 < f < inf for f in factors)
-            or any(h < 1 for h in horizons)
-        ):
+        are_rising = sorted({*horizons}) == horizons and not any(h < 1 for h in horizons)
+        if not are_rising or not all(0 < factor < inf for factor in factors):
             raise UserError(
                 f"bands must be pairs of a rising horizon and a positive factor, got {self.bands}"
             )
 
     def predict(self, regressors: ArrayLike) -> Prediction:
-        """Mean and latent variance of the target at regressors (m, n_features), in their own
-        units.
-        """
+        """Predict the target at regressors (m, n_features), given in their own units."""
         x = matrix(regressors, self.narx.n_features, "regressors")
         mean, variance = self.gp.predict(self.scaling.transform(x))
         return Prediction(mean + self.mean(x), variance)
 
     def calibrated(self, variance: ArrayLike, horizon: ArrayLike = 1) -> np.ndarray:
-        """Latent variance v' with which the band of a measurement is as wide as the errors of
-        held-out samples.
+        """Return the latent variance v' that makes bands as wide as the errors of held-out samples.
 
-        ``v' + s = c(h)^2 (v + s)``, at least v' = 0: noise variance s, factor c of the horizon h
-        [samples]; between two horizons of `bands` by the logarithm, beyond the last as there.
-        Without `bands` v' = v.
+        ``v' + s = c(h)^2 (v + s)``, but at least v' = 0, with the noise variance s and the factor c
+        of the horizon h [samples]. Between two horizons of `bands` the factor is interpolated over
+        the logarithm of the horizon; beyond the last it stays constant. Without `bands`, v' = v.
         """
         latent = np.asarray(variance, dtype=np.float64)
         if not self.bands:
             return latent
-        horizons, factors = np.log(np.array(self.bands).T)
-        factor = np.exp(np.interp(np.log(horizon), horizons, factors))
-        return np.maximum(
-            factor**2 * (latent + self.gp.noise_variance) - self.gp.noise_variance, 0.0
-        )
+        log_horizons, log_factors = np.log(np.array(self.bands).T)
+        factor = np.exp(np.interp(np.log(horizon), log_horizons, log_factors))
+        noise_variance = self.gp.noise_variance
+        return np.maximum(factor**2 * (latent + noise_variance) - noise_variance, 0.0)
 
     def update(self, regressor: ArrayLike, target: float) -> UpdateReport:
-        """Predict one sample, then learn from it; the reported mean is that of the target."""
-        return UpdateReport(*self.update_many(np.asanyarray(regressor)[None], [target])[0].item())
+        """Predict one sample, then learn it; the reported mean is that of the target."""
+        record = self.update_many(np.asanyarray(regressor)[None], [target])
+        return UpdateReport(*record[0].item())
 
     def update_many(
         self,
@@ -313,36 +307,36 @@ class Model:
         until_outlier: bool = False,
         withhold: bool = False,
     ) -> np.ndarray:
-        """`update` for rows (n, n_features) and targets (n,), compiled; a record as of
-        `OnlineGP.update_many`.
+        """Predict and learn rows (n, n_features) with targets (n,), in compiled code.
 
-        With `until_outlier` it ends with the first outlier, and the rows after it are not yet seen.
-        With `withhold` the only row is passed over (`OnlineGP.withhold`).
+        Returns a record as `OnlineGP.update_many`. With `until_outlier` it ends with the first
+        outlier; the rows after it are not processed. With `withhold` the only row is predicted but
+        not learned (`OnlineGP.withhold`).
         """
         x, y = rows(regressors, targets, self.narx.n_features, "regressors")
-        prior = np.ascontiguousarray(self.mean(x), dtype=np.float64)
-        if prior.shape != y.shape:
+        prior_mean = np.ascontiguousarray(self.mean(x), dtype=np.float64)
+        if prior_mean.shape != y.shape:
             raise UserError(
-                f"{self.mean}: expected a mean {y.shape} of regressors {x.shape}, got {prior.shape}"
+                f"{self.mean}: expected a mean {y.shape} of regressors {x.shape}, "
+                f"got {prior_mean.shape}"
             )
         z = self.scaling.transform(x)
-        return (
-            self.gp.withhold(z, y, prior)
-            if withhold
-            else self.gp.learn(z, y, prior, until_outlier=until_outlier)
-        )
+        if withhold:
+            return self.gp.withhold(z, y, prior_mean)
+        return self.gp.learn(z, y, prior_mean, until_outlier=until_outlier)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """Hyper-parameters by name in the units of the data, for people; coordinates z of a matrix
-        have no unit.
+        """Hyper-parameters by name, for display.
+
+        They have the units of the data. If the scaling has a matrix, those of the kernel refer to
+        the coordinates z1, z2, ..., which have no unit.
         """
         if self.scaling.matrix is None:
             kernel = self.gp.kernel.stretched(self.scaling.scale).describe(self.narx.feature_names)
         else:
-            kernel = self.gp.kernel.describe(
-                tuple(f"z{i + 1}" for i in range(self.scaling.n_coordinates))
-            )
+            coordinates = tuple(f"z{i + 1}" for i in range(self.scaling.n_coordinates))
+            kernel = self.gp.kernel.describe(coordinates)
         mean = dict(json.loads(describe(self.mean)))
         name = mean.pop("class").rpartition(".")[2]
         return {
@@ -353,15 +347,19 @@ class Model:
 
     @property
     def constant_features(self) -> tuple[int, ...]:
-        """Features that did not vary in the training samples, where each is scaled by itself."""
+        """Numbers of the features that did not vary in the training samples.
+
+        Empty if the scaling has a matrix.
+        """
         return self.scaling.constant
 
     def to_dataset(self) -> xr.Dataset:
-        """Everything needed to rebuild the model bit for bit; schema "model" of the store."""
+        """Return a data set that rebuilds the model bit for bit; schema "model" of the store."""
         gp = self.gp
         attributes = {
             "narx": json.dumps(self.narx.to_dict()),
-            **{name: describe(getattr(gp, name)) for name in ("kernel", *RULES)},
+            "kernel": describe(gp.kernel),
+            **{name: describe(getattr(gp, name)) for name in RULE_ROLES},
             "noise_variance": gp.noise_variance,
             "budget": gp.budget,
             "learning": gp.learning.value,
@@ -378,7 +376,9 @@ class Model:
         }
         if self.pending:
             attributes["pending"] = json.dumps(self.pending)
-        labels = ARRAYS if self.scaling.matrix is None else ARRAYS | COORDINATES
+        labels = MODEL_ARRAYS
+        if self.scaling.matrix is not None:
+            labels = MODEL_ARRAYS | COORDINATE_LABELS
         arrays = gp.state() | map_to_arrays(self.scaling)
         if isinstance(self.follower, Adaptation):
             attributes["training"] = describe(self.follower.settings)
@@ -402,42 +402,21 @@ class Model:
             trusted.
         """
         attributes = dataset.attrs
+        arrays = {str(name): dataset[name].values for name in dataset.data_vars}
+        _check_completeness(attributes, arrays)
 
         def read(name: str, role: type) -> Any:
             return build(str(attributes[name]), role, trusted=trusted)
 
-        if lacking := [name for name in STATED if name not in attributes]:
-            of_all = "which every model file of this version has"
-            raise UserError(f"it lacks the attributes {lacking}, {of_all}")
-        arrays = {str(name): dataset[name].values for name in dataset.data_vars}
-        learning = str(attributes["learning"])
-        optional = (
-            MAP_ARRAYS | FOLLOWING
-            if learning == Learning.every_sample.value
-            else MAP_ARRAYS | FOLLOWING | OF_ALL
-        )
-        if wrong := [name for name in ARRAYS if name not in optional and name not in arrays]:
-            raise UserError(f"it lacks the arrays {wrong}")
-        # here the content alone decides what fails; errors of other types further down are our own
+        # Here only the content of the file can cause errors; errors of other types further down are
+        # faults of the code.
         try:
-            gp = OnlineGP(
-                read("kernel", Kernel),
-                noise_variance=float(attributes["noise_variance"]),
-                budget=_check_budget(int(attributes["budget"])),
-                learning=learning,
-                scale=attributes["scale"] == "True",
-                forgetting=float(attributes["forgetting"]) or None,
-                gate=float(attributes["gate"]) or None,
-                gate_opens_after=int(attributes["gate_opens_after"]),
-                **{name: read(name, role) for name, role in RULES.items()},
-            )
+            gp = _build_gp(attributes, read)
             counts = json.loads(attributes["counts"])
-            gp.n_refactorisations, gp.n_renewals = (
-                int(counts["refactorisations"]),
-                int(counts["renewals"]),
-            )
+            gp.n_refactorisations = int(counts["refactorisations"])
+            gp.n_renewals = int(counts["renewals"])
             gp.n_clipped_predictions = int(counts["clipped_predictions"])
-            own_counts = [int(np.int64(counts[name])) for name in dictionary.COUNT_NAMES]
+            state_counts = [int(np.int64(counts[name])) for name in dictionary.COUNT_NAMES]
             narx = Narx.from_dict(json.loads(attributes["narx"]))
             scaling = map_from_arrays(arrays, json.loads(attributes["constant_features"]))
             mean = read("mean", MeanFunction)
@@ -447,16 +426,15 @@ class Model:
             pending = dict(json.loads(attributes.get("pending", "{}")))
             follower = None
             if "training" in attributes:
-                follower = Adaptation.restored(
-                    read("training", Adaptive), scaling, mean, gp.learning, arrays
-                )
+                training = read("training", Adaptive)
+                follower = Adaptation.restored(training, scaling, mean, gp.learning, arrays)
         except UserError:
             raise
         except (KeyError, TypeError, RecursionError) as error:
             raise UserError(f"{type(error).__name__}: {error}") from error
         except (ValueError, ArithmeticError) as error:
             raise UserError(str(error)) from error
-        gp.restore(arrays, own_counts)
+        gp.restore(arrays, state_counts)
         return cls(narx, scaling, mean, gp, origin, (low, high), bands, pending, follower)
 
     def save(self, path: str | PathLike[str], *, attributes: dict[str, Any] | None = None) -> None:
@@ -465,28 +443,29 @@ class Model:
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trusted: Sequence[str] = ()) -> Model:
-        """Model of a file of `save` or of a job; it predicts, and learns on, bit for bit as the one
-        that was saved.
+        """Read a model from a file of `save` or of a job.
+
+        It predicts and learns bit for bit like the model that was saved.
 
         Parameters
         ----------
         path
         trusted : sequence of str
-            Modules or classes of one's own, ``["mine.mean"]``, that the file may name; they are
+            Your own modules or classes that the file may name, ``["mine.mean"]``; they are
             imported. A class whose module was imported before needs no trust.
 
         Raises
         ------
         sysid.StoreError
-            Missing, damaged or foreign file, one of several models, one whose content does not fit
-            together, or one that names a class that is not trusted.
+            The file is missing, damaged or foreign, it has several models, its content does not fit
+            together, or it names a class that is not trusted.
         """
-        found = read_models(path)
-        if "" not in found:
+        datasets = read_models(path)
+        if "" not in datasets:
             raise store.StoreError(
-                f"{path} holds models of {list(found)}: read it with sysid.JointModel.load"
+                f"{path} holds models of {list(datasets)}: read it with sysid.JointModel.load"
             )
-        return cls.restored(found[""], path, trusted=trusted)
+        return cls.restored(datasets[""], path, trusted=trusted)
 
     @classmethod
     def restored(
@@ -496,12 +475,12 @@ class Model:
         *,
         trusted: Sequence[str] = (),
     ) -> Model:
-        """`from_dataset` of the content of a file, checked by its digest; errors name the file.
+        """Rebuild a model from the content of a file, and check its digest; errors name the file.
 
         Raises
         ------
         sysid.StoreError
-            If the content does not fit together, was edited, or names a class that is not trusted.
+            The content does not fit together, was edited, or names a class that is not trusted.
         """
         try:
             model = cls.from_dataset(dataset, trusted=trusted)
@@ -513,47 +492,79 @@ class Model:
             raise store.StoreError(f"{path}: {error}") from error
         except UserError as error:
             raise store.StoreError(
-                f"{path} is not a complete model ({error}); save it anew"
+                f"{path} is not a complete model ({error}); save it again"
             ) from error
         return model
 
 
-def _check_budget(budget: int) -> int:
-    """Refuse a budget whose arrays take too much of the memory, before they are made: no file has
-    to hold them.
-    """
-    most = int((store.MOST_BYTES / 8 / BYTES_OF_PAIR) ** 0.5)
-    if budget > most:
-        least = 8 * BYTES_OF_PAIR * (budget + 1) ** 2
+def _check_completeness(attributes: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise UserError unless the content of a file has all attributes and arrays of a model."""
+    lacking = [name for name in REQUIRED_ATTRIBUTES if name not in attributes]
+    if lacking:
         raise UserError(
-            f"its budget of {budget} points is beyond the {most} that a file may ask for; if you trust it, set the "
-            f"environment variable SYSID_MOST_BYTES={least}"
+            f"it lacks the attributes {lacking}, which every model file of this version has"
+        )
+    optional = {*MAP_ARRAYS, *ADAPTATION_ARRAYS}
+    if str(attributes["learning"]) != Learning.every_sample.value:
+        optional |= {*EVERY_SAMPLE_ARRAYS}
+    lacking = [name for name in MODEL_ARRAYS if name not in optional and name not in arrays]
+    if lacking:
+        raise UserError(f"it lacks the arrays {lacking}")
+
+
+def _build_gp(attributes: Mapping[str, Any], read: Callable[[str, type], Any]) -> OnlineGP:
+    """Build the online GP of a file, still without points; `read` builds the object of a role."""
+    return OnlineGP(
+        read("kernel", Kernel),
+        noise_variance=float(attributes["noise_variance"]),
+        budget=_check_budget(int(attributes["budget"])),
+        learning=str(attributes["learning"]),
+        scale=attributes["scale"] == "True",
+        forgetting=float(attributes["forgetting"]) or None,
+        gate=float(attributes["gate"]) or None,
+        gate_opens_after=int(attributes["gate_opens_after"]),
+        **{name: read(name, role) for name, role in RULE_ROLES.items()},
+    )
+
+
+def _check_budget(budget: int) -> int:
+    """Return a budget; raise UserError if the arrays of such a model would need too much memory.
+
+    The size of the file does not limit the budget that it names.
+    """
+    largest = int((store.MAX_CONTENT_BYTES / 8 / NUMBERS_PER_POINT_PAIR) ** 0.5)
+    if budget > largest:
+        needed_bytes = 8 * NUMBERS_PER_POINT_PAIR * (budget + 1) ** 2
+        raise UserError(
+            f"its budget of {budget} points is beyond the {largest} that a file may ask for; "
+            f"if you trust it, set the environment variable SYSID_MOST_BYTES={needed_bytes}"
         )
     return budget
 
 
 def digest(dataset: xr.Dataset) -> str:
-    """SHA-256 of everything that defines a model: its variables and `OWN_ATTRIBUTES`, whatever else
-    the file says.
+    """Return the SHA-256 of everything that defines a model: variables and `DIGEST_ATTRIBUTES`.
+
+    Other attributes of the file do not change it.
     """
-    return store.digest(dataset, OWN_ATTRIBUTES)
+    return store.digest(dataset, DIGEST_ATTRIBUTES)
 
 
 @dataclass(frozen=True, eq=False)
 class JointModel:
-    """Models of all outputs, each with a Gaussian process of its own, sharing the regressors.
+    """Models of all outputs, each with a Gaussian process of its own, over the same regressors.
 
     Parameters
     ----------
     models
-        One for each output of their `Narx`, in any order; they come in the order of its output
+        One model for each output of their `Narx`, in any order; they are sorted by its output
         names. Their lags are the same, only the target differs.
 
     Raises
     ------
     ValueError
-        No model, other lags, an output without a model or with two, another kind of target,
-        sampling time or unit.
+        There is no model, an output has none or two, or the models differ in lags, kind of target,
+        sampling time or units.
 
     Examples
     --------
@@ -563,33 +574,32 @@ class JointModel:
     models: tuple[Model, ...]
 
     def __post_init__(self) -> None:
-        given = tuple(self.models)
-        if not given:
+        models = tuple(self.models)
+        if not models:
             raise UserError("JointModel: expected one model per output, got none")
-        outputs = given[0].narx.output_names
-        targets = [model.narx.target for model in given]
+        outputs = models[0].narx.output_names
+        targets = [model.narx.target for model in models]
         if sorted(targets) != sorted(outputs):
             raise UserError(
-                f"JointModel: to feed the outputs {list(outputs)} back, expected one model for each, got models of "
-                f"{targets}; identify the others with the same lags, or leave them out of the regressors"
+                f"JointModel: to feed the outputs {list(outputs)} back, expected one model for "
+                f"each, got models of {targets}; identify the others with the same lags, or leave "
+                "them out of the regressors"
             )
-        first = _shared_facts(given[0])
-        for model in given:
-            for name, found in _shared_facts(model).items():
-                if found != first[name]:
+        first = _shared_facts(models[0])
+        for model in models:
+            for name, fact in _shared_facts(model).items():
+                if fact != first[name]:
                     raise UserError(
-                        f"JointModel: expected one {name} for all models, got {first[name]} of {targets[0]!r} and "
-                        f"{found} of {model.narx.target!r}; identify both from the same records"
+                        f"JointModel: expected one {name} for all models, got {first[name]} of "
+                        f"{targets[0]!r} and {fact} of {model.narx.target!r}; identify both from "
+                        "the same records"
                     )
-        object.__setattr__(
-            self,
-            "models",
-            tuple(sorted(given, key=lambda model: outputs.index(model.narx.target))),
-        )
+        in_order = sorted(models, key=lambda model: outputs.index(model.narx.target))
+        object.__setattr__(self, "models", tuple(in_order))
 
     @classmethod
     def of(cls, model: Model | JointModel) -> JointModel:
-        """Return a joint model as it is, or make one of the model of the only output."""
+        """Return a joint model as it is, or make one from the model of a single output."""
         return model if isinstance(model, JointModel) else cls((model,))
 
     @property
@@ -604,7 +614,7 @@ class JointModel:
 
     @property
     def origin(self) -> Origin:
-        """That of the first model; sampling time and units are the same for all."""
+        """Origin of the first model; its sampling time and units hold for all models."""
         return self.models[0].origin
 
     @property
@@ -615,8 +625,9 @@ class JointModel:
     def save(
         self, path: str | PathLike[str], *, attributes: Mapping[str, Any] | None = None
     ) -> None:
-        """Write the models to one NetCDF file, complete or not at all: a group for each output, or
-        one data set.
+        """Write the models to one NetCDF file, complete or not at all.
+
+        The file has a group for each output; for a single output it is the file of `Model.save`.
         """
         if len(self.models) == 1:
             self.models[0].save(path, attributes=dict(attributes or {}))
@@ -626,8 +637,9 @@ class JointModel:
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trusted: Sequence[str] = ()) -> JointModel:
-        """Models of a file of `save`, of `Model.save` or of a job; they predict bit for bit as
-        those that were saved.
+        """Read the models from a file of `save`, of `Model.save` or of a job.
+
+        They predict bit for bit like the models that were saved.
 
         Parameters
         ----------
@@ -638,21 +650,21 @@ class JointModel:
         Raises
         ------
         sysid.StoreError
-            As `Model.load`; also models that do not belong together.
+            As `Model.load`; also if the models do not belong together.
         """
         try:
-            return cls(
-                tuple(
-                    Model.restored(one, path, trusted=trusted) for one in read_models(path).values()
-                )
-            )
+            datasets = read_models(path).values()
+            models = [Model.restored(dataset, path, trusted=trusted) for dataset in datasets]
+            return cls(tuple(models))
         except UserError as error:
             raise store.StoreError(f"{path} cannot be simulated: {error}") from error
 
 
 def _shared_facts(model: Model) -> dict[str, Any]:
-    """Return what all models of a joint model have in common."""
-    narx = model.narx
-    origin = model.origin
-    facts = {"lags": narx.lags, "kind of target": narx.predict}
-    return facts | {"sampling time [s]": origin.sampling_time, "units": origin.units}
+    """Return the facts that all models of a joint model must share."""
+    return {
+        "lags": model.narx.lags,
+        "kind of target": model.narx.predict,
+        "sampling time [s]": model.origin.sampling_time,
+        "units": model.origin.units,
+    }

@@ -1,4 +1,4 @@
-"""Models and starts as labelled arrays, and back bit for bit."""
+"""Models and starts as labelled arrays, and back, bit for bit."""
 
 from __future__ import annotations
 
@@ -18,38 +18,44 @@ from sysid.gp.mean import MeanFunction
 from sysid.gp.training import Hyperparameters, Points, Start
 from sysid.model.description import build, describe
 
-# kind of a file that holds more than models, and where they lie in it
-JOB = "job"
-GROUP = "model"
+#: schema of the file of a job, which holds its models and other results
+JOB_SCHEMA = "job"
+
+#: group of the models in the file of a job
+MODEL_GROUP = "model"
 
 Labels = dict[str, tuple[tuple[str, ...], str]]  # dimensions and meaning of arrays
 
 
 def read_models(path: str | PathLike[str]) -> dict[str, xr.Dataset]:
-    """Models of a file by output, or the only one under the name "".
+    """Return the models of a file by output; a single model has the name "".
 
     Parameters
     ----------
     path
-        File of `Model.save` or of `JointModel.save`, or of a job, whose models lie in the group
-        "model": one data set, or one for each output.
+        File of `Model.save`, of `JointModel.save` or of a job. The group "model" of a job has one
+        data set, or one for each output.
 
     Raises
     ------
     sysid.StoreError
-        Missing, damaged or foreign file, or a job that ended before there was a model.
+        The file is missing, damaged or foreign, or its job ended before there was a model.
     """
-    if store.header(path).get("schema") != JOB:
+    if store.header(path).get("schema") != JOB_SCHEMA:
         return store.read_any(path, kind="model")
-    found = store.read_groups(path, kind=JOB, under=GROUP)
-    if not found:
+    groups = store.read_groups(path, kind=JOB_SCHEMA, under=MODEL_GROUP)
+    if not groups:
         raise store.StoreError(
-            f"{path} holds no model: its job ended before the model was trained; run it again, or name another file"
+            f"{path} holds no model: its job ended before the model was trained; "
+            "run it again, or name another file"
         )
-    return {name.removeprefix(GROUP).removeprefix("/"): dataset for name, dataset in found.items()}
+    return {
+        name.removeprefix(MODEL_GROUP).removeprefix("/"): dataset
+        for name, dataset in groups.items()
+    }
 
 
-#: arrays of an affine map: offset, and scale or matrix
+#: arrays of an affine map: the offset, and the scale or the matrix
 MAP_ARRAYS: Labels = {
     "feature_offset": (("feature",), "subtracted from the features"),
     "feature_scale": (("feature",), "the features are divided by it afterwards"),
@@ -60,7 +66,7 @@ MAP_ARRAYS: Labels = {
 }
 
 
-#: arrays of a start, as far as it has them
+#: arrays that a start may have
 START_ARRAYS: Labels = MAP_ARRAYS | {
     "inputs": (
         ("point", "point_coordinate"),
@@ -71,7 +77,7 @@ START_ARRAYS: Labels = MAP_ARRAYS | {
 
 
 def map_to_arrays(scaling: AffineMap) -> dict[str, np.ndarray]:
-    """Arrays of an affine map by their names in a file."""
+    """Return the arrays of an affine map by their names in a file."""
     if not isinstance(scaling, AffineMap):
         raise UserTypeError(
             f"cannot keep a map of features of {type(scaling).__name__}: expected AffineMap"
@@ -82,14 +88,14 @@ def map_to_arrays(scaling: AffineMap) -> dict[str, np.ndarray]:
 
 
 def map_from_arrays(arrays: Mapping[str, np.ndarray], constant: Sequence[int]) -> AffineMap:
-    """Inverse of `map_to_arrays`; constant features have no array."""
+    """Invert `map_to_arrays`; `constant` are the numbers of the constant features."""
     if "feature_matrix" in arrays:
         return AffineMap.of_matrix(arrays["feature_offset"], arrays["feature_matrix"])
     return AffineMap(arrays["feature_offset"], arrays["feature_scale"], tuple(constant))
 
 
 def to_variables(arrays: Mapping[str, np.ndarray], labels: Labels) -> dict[str, Any]:
-    """Variables of a data set: the arrays that have a label."""
+    """Return the arrays that have a label as variables of a data set."""
     return {
         name: (dimensions, arrays[name], {"long_name": meaning})
         for name, (dimensions, meaning) in labels.items()
@@ -98,12 +104,12 @@ def to_variables(arrays: Mapping[str, np.ndarray], labels: Labels) -> dict[str, 
 
 
 def start_to_dataset(start: Start) -> xr.Dataset:
-    """Everything that a start says: arrays as variables, the rest as one attribute of JSON text.
+    """Return a start as a data set: arrays as variables, all else in one attribute, a JSON text.
 
     Raises
     ------
     TypeError
-        A mean or a kernel that `describe` refuses, or a report of more than plain numbers, texts,
+        `describe` refuses the mean or the kernel, or the report contains more than numbers, texts,
         lists and dicts.
 
     Examples
@@ -112,16 +118,21 @@ def start_to_dataset(start: Start) -> xr.Dataset:
     >>> start_from_dataset(start_to_dataset(start)) == start
     True
     """
-    scaling = start.scaling
-    found = start.hyperparameters
-    arrays = {} if scaling is None else map_to_arrays(scaling)
-    arrays |= {} if start.points is None else start.points._asdict()
+    arrays: dict[str, np.ndarray] = {}
+    constant: list[int] = []
+    if start.scaling is not None:
+        arrays |= map_to_arrays(start.scaling)
+        constant = list(start.scaling.constant)
+    if start.points is not None:
+        arrays |= start.points._asdict()
+    hyperparameters = None
+    if start.hyperparameters is not None:
+        kernel = describe(start.hyperparameters.kernel)
+        hyperparameters = start.hyperparameters._asdict() | {"kernel": kernel}
     facts = {
         "mean": None if start.mean is None else describe(start.mean),
-        "hyperparameters": None
-        if found is None
-        else found._asdict() | {"kernel": describe(found.kernel)},
-        "constant": [] if scaling is None else list(scaling.constant),
+        "hyperparameters": hyperparameters,
+        "constant": constant,
         "limits": None if start.limits is None else [float(limit) for limit in start.limits],
         "bands": start.bands,
         "report": start.report,
@@ -132,33 +143,50 @@ def start_to_dataset(start: Start) -> xr.Dataset:
 
 
 def start_from_dataset(dataset: xr.Dataset, *, trusted: Sequence[str] = ()) -> Start:
-    """Inverse of `start_to_dataset`, with the layout of the arrays in memory, on which the last bit
-    may depend.
+    """Invert `start_to_dataset`.
+
+    The arrays keep their layout in memory, on which the last bit of results may depend.
 
     Raises
     ------
     KeyError, ValueError, TypeError
-        Content that is no start, or a class that is not trusted (see `sysid.Model.load`).
+        The content is no start, or names a class that is not trusted (see `sysid.Model.load`).
     """
     facts = json.loads(dataset.attrs["facts"])
     arrays = {
         str(name): np.array(values.values, order="C") for name, values in dataset.data_vars.items()
     }
-    arrays |= {name: np.asfortranarray(arrays[name]) for name in facts["by_column"]}
-    mean = facts["mean"]
-    found = facts["hyperparameters"]
-    limits = facts["limits"]
-    bands = facts["bands"]
-    if found is not None:
-        kernel = build(found["kernel"], Kernel, trusted=trusted)  # type: ignore[type-abstract]
-        found = Hyperparameters(**found | {"kernel": kernel, "warnings": tuple(found["warnings"])})
+    for name in facts["by_column"]:
+        arrays[name] = np.asfortranarray(arrays[name])
+    scaling = None
+    mean = None
+    hyperparameters = None
+    points = None
+    limits = None
+    bands = None
+    if facts["hyperparameters"] is not None:
+        stored = facts["hyperparameters"]
+        kernel = build(stored["kernel"], Kernel, trusted=trusted)  # type: ignore[type-abstract]
+        hyperparameters = Hyperparameters(
+            **stored | {"kernel": kernel, "warnings": tuple(stored["warnings"])}
+        )
+    if "feature_offset" in arrays:
+        scaling = map_from_arrays(arrays, facts["constant"])
+    if facts["mean"] is not None:
+        mean = build(facts["mean"], MeanFunction, trusted=trusted)  # type: ignore[type-abstract]
+    if "inputs" in arrays:
+        points = Points(arrays["inputs"], arrays["targets"])
+    if facts["limits"] is not None:
+        limits = (facts["limits"][0], facts["limits"][1])
+    if facts["bands"] is not None:
+        bands = tuple((horizon, factor) for horizon, factor in facts["bands"])
     return Start(
-        scaling=map_from_arrays(arrays, facts["constant"]) if "feature_offset" in arrays else None,
-        mean=None if mean is None else build(mean, MeanFunction, trusted=trusted),  # type: ignore[type-abstract]
-        hyperparameters=found,
-        points=Points(arrays["inputs"], arrays["targets"]) if "inputs" in arrays else None,
-        limits=None if limits is None else (limits[0], limits[1]),
-        bands=None if bands is None else tuple((horizon, factor) for horizon, factor in bands),
+        scaling=scaling,
+        mean=mean,
+        hyperparameters=hyperparameters,
+        points=points,
+        limits=limits,
+        bands=bands,
         report=facts["report"],
         stays=facts["stays"],
     )

@@ -1,4 +1,4 @@
-"""The per-sample record of an identification, as a labelled data set."""
+"""The record of an identification, sample by sample, as a labelled data set."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -13,11 +13,14 @@ from sysid.gp.kernels import Kernel, Stationary
 from sysid.model.model import Model, Prediction
 from sysid.narx.lags import Target
 
-INITIAL, ONLINE, VALIDATION = range(3)
+#: phases of a run, as the variable `phase` of its record numbers them
+INITIAL = 0
+ONLINE = 1
+VALIDATION = 2
 
 
 def squared_unit(unit: str) -> str:
-    """Return the unit of the square of a quantity in this unit.
+    """Return the unit of the square of a quantity that has this unit.
 
     >>> squared_unit("K"), squared_unit("1")
     ('K2', '1')
@@ -32,20 +35,20 @@ def result_dataset(
     predicted: Prediction,
     target: Target,
 ) -> xr.Dataset:
-    """Record of every sample; schema "result" of the store.
+    """Return the record of every sample; schema "result" of the store.
 
     Parameters
     ----------
     rows : xarray.Dataset
         Lag data set of the identified part of the stream (`sysid.Narx.dataset`).
     record : structured array (n,)
-        What became of its rows (`sysid.Identification.observe_many`).
+        Reports of these rows (`sysid.Identification.observe_many`).
     validation : xarray.Dataset
-        Lag data set of the rest; may have no samples.
+        Lag data set of the validation part; may have no samples.
     predicted : Prediction
-        Of the final model for it.
+        Prediction of the validation part by the final model.
     target : Target
-        What is predicted; decides what "no change" means.
+        Kind of target; decides which target means "no change".
 
     Returns
     -------
@@ -53,62 +56,60 @@ def result_dataset(
         One variable (sample,) per field of `UpdateReport`, ``target``, ``previous``, ``unchanged``
         (the target if nothing changed) and ``phase``; coordinates ``time`` and ``record``.
     """
-    rest = np.repeat(NOT_PREDICTED, validation.sizes["sample"])
-    rest["mean"], rest["variance"] = predicted
-    rest["n_points"] = record["n_points"][-1] if len(record) else 0
+    validation_record = np.repeat(NOT_PREDICTED, validation.sizes["sample"])
+    validation_record["mean"] = predicted.mean
+    validation_record["variance"] = predicted.variance
+    validation_record["n_points"] = record["n_points"][-1] if len(record) else 0
+    reports = np.concatenate([record, validation_record])
     unit = str(validation["target"].attrs.get("units", "1"))
-    units: dict[str, dict[str, str]] = {
-        "mean": {"units": unit},
-        "variance": {"units": squared_unit(unit)},
-    }
-    units |= {name: {} for name in MEANINGS if name.startswith(("acceptance_", "reduction_"))}
-    whole = np.concatenate([record, rest])
-    variables: dict[str, Any] = {
-        name: (
-            "sample",
-            np.ascontiguousarray(whole[name]),
-            {"long_name": meaning, **units.get(name, {"units": "1"})},
-        )
-        for name, meaning in MEANINGS.items()
-    }
+    units = {"mean": unit, "variance": squared_unit(unit)}
+    variables: dict[str, Any] = {}
+    for name, meaning in MEANINGS.items():
+        attributes = {"long_name": meaning}
+        is_score = name.startswith(("acceptance_", "reduction_"))  # its unit depends on the rule
+        if not is_score:
+            attributes["units"] = units.get(name, "1")
+        variables[name] = ("sample", np.ascontiguousarray(reports[name]), attributes)
 
     def join(name: str) -> np.ndarray:
         return np.concatenate([rows[name].values, validation[name].values])
 
     for name in ("target", "previous"):
         variables[name] = ("sample", join(name), validation[name].attrs)
-    unchanged = target.of(variables["previous"][1], variables["previous"][1])
+    previous = variables["previous"][1]
     variables["unchanged"] = (
         "sample",
-        unchanged,
+        target.of(previous, previous),
         {"long_name": "target if nothing changed", "units": unit},
     )
-    phase = np.where(np.isnan(record["mean"]), INITIAL, ONLINE)
-    flags = {
-        "long_name": "phase of the run",
-        "flag_values": np.array([INITIAL, ONLINE, VALIDATION], dtype=np.int8),
-        "flag_meanings": "initial online validation",
-    }
+    learning_phase = np.where(np.isnan(record["mean"]), INITIAL, ONLINE)
+    validation_phase = np.full(len(validation_record), VALIDATION)
     variables["phase"] = (
         "sample",
-        np.append(phase, np.full(len(rest), VALIDATION)).astype(np.int8),
-        flags,
+        np.append(learning_phase, validation_phase).astype(np.int8),
+        {
+            "long_name": "phase of the run",
+            "flag_values": np.array([INITIAL, ONLINE, VALIDATION], dtype=np.int8),
+            "flag_meanings": "initial online validation",
+        },
     )
-    clock = {"units": "s"} | validation["time"].attrs | {"long_name": "time since the start"}
+    time_attributes = (
+        {"units": "s"} | validation["time"].attrs | {"long_name": "time since the start"}
+    )
     coordinates = {
-        "time": ("sample", join("time"), clock),
+        "time": ("sample", join("time"), time_attributes),
         "record": ("sample", join("record"), {"long_name": "number of the record"}),
     }
     return xr.Dataset(variables, coords=coordinates)
 
 
 def with_estimates(result: xr.Dataset, estimates: Sequence[Estimate], model: Model) -> xr.Dataset:
-    """Add what the estimates of the hyper-parameters found to a record; there may be none.
+    """Add the estimates of the hyper-parameters, of which there may be none, to a record.
 
     Parameters
     ----------
     result : xarray.Dataset
-        Of `result_dataset`.
+        Record of `result_dataset`.
     estimates : sequence of Estimate
     model : Model
         The model whose features have these length scales.
@@ -116,13 +117,12 @@ def with_estimates(result: xr.Dataset, estimates: Sequence[Estimate], model: Mod
     Returns
     -------
     xarray.Dataset
-        With variables ``estimate_*`` (estimate,) and ``estimate_length_scale`` (estimate, feature),
-        in the units of the data; kernels made of others have ``estimate_hyperparameter`` (estimate,
-        hyperparameter) instead. Wall times [s] are the attribute ``estimate_seconds``, a list in
-        JSON.
+        The record with variables ``estimate_*`` (estimate,) and ``estimate_length_scale``
+        (estimate, feature), in the units of the data. Composed kernels have
+        ``estimate_hyperparameter`` (estimate, hyperparameter) instead. The attribute
+        ``estimate_seconds`` has the wall times [s], a JSON list.
     """
     last = np.array([estimate.sample - 1 for estimate in estimates], dtype=np.int64)
-    reasons = list(Reason)
     squared = result["variance"].attrs["units"]
     gains = _floats(e.log_density_after - e.log_density_before for e in estimates)
     columns: dict[str, tuple[Any, str, str]] = {
@@ -158,15 +158,15 @@ def with_estimates(result: xr.Dataset, estimates: Sequence[Estimate], model: Mod
         f"estimate_{name}": ("estimate", values, {"long_name": meaning, "units": unit})
         for name, (values, meaning, unit) in columns.items()
     }
-    flags = {
-        "flag_values": np.arange(len(reasons), dtype=np.int8),
-        "flag_meanings": " ".join(reasons),
-    }
-    reason = np.array([reasons.index(e.reason) for e in estimates], np.int8)
+    reasons = list(Reason)
     variables["estimate_reason"] = (
         "estimate",
-        reason,
-        {"long_name": "what asked for it", **flags},
+        np.array([reasons.index(e.reason) for e in estimates], np.int8),
+        {
+            "long_name": "what asked for it",
+            "flag_values": np.arange(len(reasons), dtype=np.int8),
+            "flag_meanings": " ".join(reasons),
+        },
     )
     variables |= _kernel_variables([estimate.kernel for estimate in estimates], model, squared)
     seconds = json.dumps([estimate.seconds for estimate in estimates])
@@ -175,39 +175,42 @@ def with_estimates(result: xr.Dataset, estimates: Sequence[Estimate], model: Mod
 
 
 def _kernel_variables(kernels: Sequence[Kernel], model: Model, squared: str) -> dict[str, Any]:
-    """Hyper-parameters of the estimates in the units of the data: variance and length scales, or
-    all by name.
+    """Return the hyper-parameters of the estimates as variables, in the units of the data.
+
+    These are variance and length scales of a stationary kernel, else all hyper-parameters by name.
+    `squared` is the unit of the target squared.
     """
-    has_features = model.scaling.matrix is None  # else coordinates, which have no unit
+    has_features = model.scaling.matrix is None  # otherwise coordinates, which have no unit
     factors = model.scaling.scale if has_features else np.ones(model.gp.n_features)
-    own = [kernel.stretched(factors) for kernel in kernels]
+    stretched = [kernel.stretched(factors) for kernel in kernels]
     if has_features and isinstance(model.gp.kernel, Stationary):
-        pairs = [
-            (kernel.variance, kernel.length_scales)
-            for kernel in own
-            if isinstance(kernel, Stationary)
-        ]
-        scales = np.array([scales for _, scales in pairs]).reshape(-1, model.narx.n_features)
-        by_feature = {"long_name": "length scales found, each in the unit of its feature"}
-        by_estimate = {"long_name": "signal variance found", "units": squared}
+        stationary = [kernel for kernel in stretched if isinstance(kernel, Stationary)]
+        length_scales = np.array([kernel.length_scales for kernel in stationary])
         return {
             "estimate_variance": (
                 "estimate",
-                _floats(variance for variance, _ in pairs),
-                by_estimate,
+                _floats(kernel.variance for kernel in stationary),
+                {"long_name": "signal variance found", "units": squared},
             ),
-            "estimate_length_scale": (("estimate", "feature"), scales, by_feature),
+            "estimate_length_scale": (
+                ("estimate", "feature"),
+                length_scales.reshape(-1, model.narx.n_features),
+                {"long_name": "length scales found, each in the unit of its feature"},
+            ),
         }
     names = list(model.gp.kernel.hyperparameter_names)
-    values = np.exp([kernel.log_hyperparameters() for kernel in own]).reshape(-1, len(names))
-    by_name = {"long_name": "hyper-parameters of the kernel found, in the units of the data"}
+    values = np.exp([kernel.log_hyperparameters() for kernel in stretched])
     return {
         "hyperparameter": (
             "hyperparameter",
             names,
             {"long_name": "hyper-parameter of the kernel"},
         ),
-        "estimate_hyperparameter": (("estimate", "hyperparameter"), values, by_name),
+        "estimate_hyperparameter": (
+            ("estimate", "hyperparameter"),
+            values.reshape(-1, len(names)),
+            {"long_name": "hyper-parameters of the kernel found, in the units of the data"},
+        ),
     }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from sysid.arrays import Array
-from sysid.simulation.propagation.propagation import of_draws
+from sysid.simulation.propagation.propagation import summarise_draws
 from sysid.simulation.segments import (
     Fold,
     Limits,
@@ -194,7 +194,7 @@ class _Band:
         inside = []
         for part in self.parts:
             runs = np.array([function.simulate(part) for function in functions])
-            variance = of_draws(runs.T[:, :, None], COVERAGE)[1][:, 0] + self.noise
+            variance = summarise_draws(runs.T[:, :, None], COVERAGE)[1][:, 0] + self.noise
             error = candidate.simulate(part) - part.values
             inside.append(np.abs(error) <= Z_95 * np.sqrt(variance))
         return float(np.mean(np.concatenate(inside)))

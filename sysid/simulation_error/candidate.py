@@ -27,7 +27,7 @@ from sysid.gp.mean import LinearMean
 from sysid.gp.online import LEAST_NOISE
 from sysid.gp.training import Hyperparameters, Points
 from sysid.narx.lags import Narx, Target
-from sysid.simulation.dynamics import FARTHEST, MeanMap, run
+from sysid.simulation.dynamics import MAX_OUTPUT_MAGNITUDE, MeanMap, simulate_paths
 from sysid.simulation.segments import Limits, Segment, feedback_of
 
 MARGIN = 10.0  # of the smallest noise that double precision can hold beside the variance [-]
@@ -159,7 +159,7 @@ class Candidate:
     points: Array
     weights: Array
     limits: Limits = (-np.inf, np.inf)
-    bounds: tuple[float, float] = (-FARTHEST, FARTHEST)
+    bounds: tuple[float, float] = (-MAX_OUTPUT_MAGNITUDE, MAX_OUTPUT_MAGNITUDE)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process receives: no address of compiled code."""
@@ -216,7 +216,7 @@ class Candidate:
         path[0, :longest, 0] = np.nan_to_num(part.past)  # where no feature needs it
         done, (low, high) = np.zeros(1, dtype=np.int64), self.bounds
         exogenous = np.ascontiguousarray(part.regressors)[None]
-        run(self.mean_map, np.array([low]), np.array([high]), exogenous, path, done)
+        simulate_paths(self.mean_map, np.array([low]), np.array([high]), exogenous, path, done)
         output = path[0, longest:, 0]
         output[int(done[0]) :] = np.nan
         return output

@@ -17,7 +17,7 @@ from sysid.arrays import Array
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Stationary
 from sysid.gp.mean import LinearMean
-from sysid.simulation.dynamics import FARTHEST
+from sysid.simulation.dynamics import MAX_OUTPUT_MAGNITUDE
 from sysid.simulation.segments import Segment, feedback_of
 from sysid.simulation_error.candidate import BLOCK, Candidate, pivots, squared_error
 
@@ -115,7 +115,7 @@ def state_metric(linear: Candidate, regressors: Array) -> Array:
     n = linear.narx.n_features
     columns, lags = feedback_of(narx)
     mean = LinearMean(linear.mean.coefficients)
-    endless = (-FARTHEST, FARTHEST)
+    endless = (-MAX_OUTPUT_MAGNITUDE, MAX_OUTPUT_MAGNITUDE)
     homogeneous = replace(linear, mean=mean, limits=endless, bounds=endless)
     future = np.zeros((AHEAD, n))
     for i, (name, lag) in enumerate(narx.features):

@@ -649,8 +649,8 @@ def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
 
 
 def test_draws_that_are_spared_are_told(case, tmp_path, monkeypatch):
-    monkeypatch.setattr("sysid.simulation.propagation.propagation.MOST_STEPS", 125)
-    monkeypatch.setattr("sysid.simulation.forecast.FEWEST", 4)
+    monkeypatch.setattr("sysid.simulation.propagation.propagation.MAX_DRAWN_STEPS", 125)
+    monkeypatch.setattr("sysid.simulation.forecast.MIN_FREE_RUN_DRAWS", 4)
     asked = (
         *case[2],
         "propagation=pathwise",

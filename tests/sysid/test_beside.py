@@ -70,7 +70,7 @@ def test_cores_of_the_machine_count_where_a_process_cannot_be_bound(monkeypatch,
 def test_what_another_process_cannot_do_is_done_here(monkeypatch, fate):
     monkeypatch.setenv("PYTHON_CPU_COUNT", "2")
     here = os.getpid()
-    assert Beside(lambda: "done" if os.getpid() == here else fate()).result(patience=0.2) == "done"
+    assert Beside(lambda: "done" if os.getpid() == here else fate()).result(timeout=0.2) == "done"
 
 
 def test_a_result_that_cannot_be_sent_is_made_here(cores):

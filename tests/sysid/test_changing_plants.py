@@ -704,5 +704,5 @@ def test_what_a_file_says_to_be_pending_is_checked():
         {"errors": [["y", "x", 1.0]]},
         {"suspect": {"regressor": 1}},
     ):
-        with pytest.raises(ValueError, match="pending does not fit"):
+        with pytest.raises(ValueError, match="pending samples stored with the model do not fit"):
             sysid.Identification.resume(replace(found.model, pending=good | wrong))

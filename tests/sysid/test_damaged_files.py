@@ -98,7 +98,7 @@ def test_the_memory_of_one_file_has_a_limit_that_can_be_set(tmp_path, monkeypatc
     forge(model, tmp_path / "model.nc", budget=9_000)
     with pytest.raises(StoreError, match=r"budget of 9000 points .* SYSID_MOST_BYTES=17\d{9}"):
         Model.load(tmp_path / "model.nc")
-    monkeypatch.setattr(store, "MOST_BYTES", 1000)
+    monkeypatch.setattr(store, "MAX_CONTENT_BYTES", 1000)
     with pytest.raises(StoreError, match=r"at most 1000 are allowed.*SYSID_MOST_BYTES=1"):
         store.read(tmp_path / "record.nc", kind="trajectory")
 

@@ -42,7 +42,7 @@ from sysid import (
 )
 from sysid.data import published
 from sysid.data.published import Column, Form, PublishedTable, cache_folder, fetch
-from sysid.data.source import ROLES, part
+from sysid.data.source import RECORD_ROLES, part
 
 TABLES = [
     member for member in vars(published).values() if isinstance(member, published.PublishedTable)
@@ -79,13 +79,13 @@ def assert_same(left, right):
         right.inputs,
         right.outputs,
     )
-    for role in ROLES:
+    for role in RECORD_ROLES:
         for a, b in zip(getattr(left, role), getattr(right, role), strict=True):
             xr.testing.assert_identical(a, b)
 
 
 def sizes(recordings):
-    return [[record.sizes["time"] for record in getattr(recordings, role)] for role in ROLES]
+    return [[record.sizes["time"] for record in getattr(recordings, role)] for role in RECORD_ROLES]
 
 
 # --- recordings -----------------------------------------------------------------------------------
@@ -580,7 +580,7 @@ def test_a_trajectory_is_cut_in_its_order(stored):
         np.testing.assert_array_equal(
             np.concatenate([r[name] for r in read.records]), trajectory()[name]
         )
-    assert [r.attrs["name"] for r in read.records] == [f"many, {role}" for role in ROLES]
+    assert [r.attrs["name"] for r in read.records] == [f"many, {role}" for role in RECORD_ROLES]
     assert {r.attrs["initialisation_window"] for r in read.records} == {1}
     assert (read.inputs, read.outputs, read.sampling_time, read.units["u"]) == (
         ("u",),

@@ -179,7 +179,8 @@ def test_a_model_for_simulation_is_trained_for_it(found, tmp_path):
     (path,) = found.save(tmp_path / "model.nc")
     x = NARX.dataset(RECORD)["regressor"].values
     np.testing.assert_array_equal(Model.load(path).predict(x), found.model.predict(x))
-    assert "490 samples learned, 210 judge\ny: y[k-1], y[k-2], u[k-1]; 20 points" in repr(found)
+    assert "490 samples learned, 210 samples for the test" in repr(found)
+    assert "\ny: y[k-1], y[k-2], u[k-1]; 20 points" in repr(found)
     assert "coverage_95" in found._repr_html_()
 
 
@@ -269,7 +270,7 @@ def test_a_loop_of_ones_own_calls_step():
         (
             (U, Y),
             {"dt": 0.1, "training": "adaptive", "purpose": "simulation"},
-            "leave out one of both",
+            "leave out the purpose or the training",
         ),
     ],
 )

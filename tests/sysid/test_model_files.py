@@ -120,7 +120,10 @@ def test_a_file_of_an_earlier_schema_is_answered_clearly(file, version, tmp_path
     else:
         store.write_groups(groups, tmp_path / "model.nc", kind="job" if file == "job" else "model")
     monkeypatch.undo()
-    expected = rf"model\.nc has schema_version {version}, older than this sysid reads \(3\): .* or make it anew"
+    expected = (
+        rf"model\.nc has schema_version {version}, older than this sysid reads \(3\): "
+        r".* identify or simulate again"
+    )
     with pytest.raises(StoreError, match=expected):
         JointModel.load(tmp_path / "model.nc")
 

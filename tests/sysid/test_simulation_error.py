@@ -306,8 +306,8 @@ def test_lags_of_long_records_are_compared_on_pieces_of_them(monkeypatch):
         "compare_lags",
         lambda self, *given, **more: seen.append(given) or compare(self, *given, **more),
     )
-    monkeypatch.setattr(lag_choice, "PIECE", 50)
-    monkeypatch.setattr(lag_choice, "MOST_COMPARED", 200)
+    monkeypatch.setattr(lag_choice, "PIECE_SAMPLES", 50)
+    monkeypatch.setattr(lag_choice, "MAX_SIMULATED_SAMPLES", 200)
     records = [
         make_record(system(n, seed), name="r", sampling_time=1.0) for n, seed in ((400, 0), (90, 1))
     ]

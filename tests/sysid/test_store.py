@@ -154,7 +154,7 @@ def test_the_file_states_its_origin(path, monkeypatch):
     expected = {
         "schema": "trajectory",
         "schema_version": store.SCHEMA_VERSION,
-        "title": store.TITLES["trajectory"],
+        "title": store.SCHEMA_TITLES["trajectory"],
         "Conventions": "CF-1.11",
         "source": "test rig",
         "configuration": LONG_CONFIGURATION,
@@ -175,7 +175,7 @@ def test_a_data_set_that_is_written_again_states_its_new_origin(path, monkeypatc
     monkeypatch.setattr(store, "source_commit", lambda: None)
     write(trajectory, path, kind="result")
     attributes = read(path, kind="result").attrs
-    assert attributes["title"] == store.TITLES["result"]
+    assert attributes["title"] == store.SCHEMA_TITLES["result"]
     assert "source_commit" not in attributes
 
 
@@ -188,7 +188,7 @@ def test_a_file_with_groups_states_its_origin_once(path, monkeypatch, reproducib
     with netCDF4.Dataset(path) as file:
         has_creation_time = "creation_time" in file.ncattrs()
         assert file.schema == "truth"
-        assert file.title == store.TITLES["truth"]
+        assert file.title == store.SCHEMA_TITLES["truth"]
         assert file.getncattr("name") == "tanks"
         assert has_creation_time is not reproducible
     given = {"source": "test rig", "configuration": LONG_CONFIGURATION, "seed": 4}
@@ -667,7 +667,7 @@ OLDER = store.SCHEMA_VERSION - 1
         pytest.param({"schema_version": OLDER}, f"schema_version {OLDER}, older", id="older"),
         pytest.param(
             {"schema_version": 0},
-            r"schema_version 0, older than this sysid reads \(3\): .*make it anew",
+            r"schema_version 0, older than this sysid reads \(3\): .*identify or simulate again",
             id="version_zero",
         ),
     ],
