@@ -116,7 +116,7 @@ def assert_close(values, expected):
     np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-12)
 
 
-# --- predictions and simulations --------------------------------------------------------------------
+# --- predictions and simulations ------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -241,7 +241,7 @@ def test_a_model_with_lags_of_an_output_that_it_does_not_predict_has_no_simulati
     assert "simulate" not in exported["__doc__"]
 
 
-# --- what the file states ---------------------------------------------------------------------------
+# --- what the file states -------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -331,7 +331,7 @@ def test_a_step_refuses_wrong_arrays(tank, arguments, words):
         loop.step(*arguments)
 
 
-# --- the file alone ---------------------------------------------------------------------------------
+# --- the file alone -------------------------------------------------------------------------------
 
 RUN_WITHOUT_TOOLBOX = """
 import runpy, sys
@@ -386,7 +386,7 @@ def test_the_file_runs_without_the_toolbox_and_finds_a_changed_digit(exported_pa
     assert "NOT the exported model" in finished.stdout
 
 
-# --- what cannot be exported ------------------------------------------------------------------------
+# --- what cannot be exported ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

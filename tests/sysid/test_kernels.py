@@ -39,7 +39,7 @@ def points(n, seed=0):
     return np.random.default_rng(seed).normal(scale=1.5, size=(n, 3))
 
 
-# --- values -----------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------
 
 
 @each_kernel
@@ -103,7 +103,7 @@ def test_points_with_another_number_of_features_are_refused(kernel):
         kernel.input_gradient(two_features, points(2))
 
 
-# --- hyper-parameters and gradients -----------------------------------------------------------------
+# --- hyper-parameters and gradients ---------------------------------------------------------------
 
 
 @each_kernel
@@ -192,7 +192,7 @@ def test_log_variance_and_its_gradient_are_those_of_the_covariance(kernel):
     np.testing.assert_allclose(gradient, numerical, rtol=0, atol=1e-8)
 
 
-# --- units and descriptions -------------------------------------------------------------------------
+# --- units and descriptions -----------------------------------------------------------------------
 
 
 @each_kernel
@@ -230,7 +230,7 @@ def test_a_model_of_nested_kernels_states_them_in_the_units_of_the_data():
     assert linear["weight_variances"] == pytest.approx(weight_variances)
 
 
-# --- wrong values -----------------------------------------------------------------------------------
+# --- wrong values ---------------------------------------------------------------------------------
 
 WRONG_PARTS = {
     "one_part": [SE],
@@ -266,7 +266,7 @@ def test_wrong_values_are_refused(kind, name, arguments):
         kind(*arguments)
 
 
-# --- prototypes -------------------------------------------------------------------------------------
+# --- prototypes -----------------------------------------------------------------------------------
 
 PROTOTYPE = Sum([Linear(), Product([Matern52(), SquaredExponential()])])
 
@@ -300,7 +300,7 @@ def test_a_prototype_is_no_kernel_before_it_is_filled(use):
         use()
 
 
-# --- compositions, and rows that a user writes ------------------------------------------------------
+# --- compositions, and rows that a user writes ----------------------------------------------------
 
 
 def exponential_row(points, stride, n, p, x, parameters, out):

@@ -18,7 +18,7 @@ from sysid import (
 )
 from sysid.gp.mean import linear_fit
 
-# --- least squares ----------------------------------------------------------------------------------
+# --- least squares --------------------------------------------------------------------------------
 
 
 def samples_in_odd_units():
@@ -67,7 +67,7 @@ def test_a_constant_feature_has_no_coefficient_and_lowers_the_rank():
     assert fit.condition == np.inf
 
 
-# --- values, gradients and fits ---------------------------------------------------------------------
+# --- values, gradients and fits -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def test_a_mean_is_fitted_to_the_first_samples_and_kept(mean):
     np.testing.assert_array_equal(one_by_one.model.predict(x), all_at_once.model.predict(x))
 
 
-# --- wrong means ------------------------------------------------------------------------------------
+# --- wrong means ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

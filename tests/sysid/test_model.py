@@ -31,7 +31,7 @@ from sysid import (
     make_record,
 )
 
-# --- the data that a model was identified from ------------------------------------------------------
+# --- the data that a model was identified from ----------------------------------------------------
 
 OUTPUT = np.array([1.0, 3.0, 2.0, 6.0, 4.0])
 UNITS = {"y": "degC", "u": "V"}
@@ -79,7 +79,7 @@ def test_an_origin_comes_back_from_json(origin):
     assert Origin(**json.loads(text)) == origin
 
 
-# --- wrong parts ------------------------------------------------------------------------------------
+# --- wrong parts ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_parts_that_do_not_fit_the_model_are_refused(make, message):
         make()
 
 
-# --- predictions ------------------------------------------------------------------------------------
+# --- predictions ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["scaling", "matrix"])
@@ -176,7 +176,7 @@ def test_an_update_reports_what_the_model_predicts():
     np.testing.assert_allclose(reported, predicted, rtol=1e-9)
 
 
-# --- limits and means in a simulation ---------------------------------------------------------------
+# --- limits and means in a simulation -------------------------------------------------------------
 
 NO_INPUT = np.zeros((40, 1))
 ONE_FIRST = np.ones((1, 1))
@@ -240,7 +240,7 @@ def test_a_linear_mean_with_another_formula_is_simulated_by_that_formula(growing
         free_run(model, NO_INPUT[:9], ONE_FIRST, propagation=MomentMatching())
 
 
-# --- several outputs --------------------------------------------------------------------------------
+# --- several outputs ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

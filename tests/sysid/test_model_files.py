@@ -68,7 +68,7 @@ def load_kept_model(file, target=None):
     return next(model for model in models if model.narx.target == target)
 
 
-# --- models that were written before ----------------------------------------------------------------
+# --- models that were written before --------------------------------------------------------------
 
 
 @each_key
@@ -161,7 +161,7 @@ def test_a_kept_model_that_was_edited_is_refused(tmp_path):
         Model.load(path)
 
 
-# --- names and schemas that are no longer written ---------------------------------------------------
+# --- names and schemas that are no longer written -------------------------------------------------
 
 
 def copy_as_schema(version, file, kind, path, monkeypatch):
@@ -236,7 +236,7 @@ def test_a_class_that_moved_is_found_under_its_public_name():
     assert build(text, MeanFunction) == ConstantMean(2.0)
 
 
-# --- a start that was written before ----------------------------------------------------------------
+# --- a start that was written before --------------------------------------------------------------
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ def test_a_kept_start_is_written_alike(kept_start):
     xr.testing.assert_identical(start_to_dataset(kept_start), from_file(DATA / "start.nc"))
 
 
-# --- classes of a user ------------------------------------------------------------------------------
+# --- classes of a user ----------------------------------------------------------------------------
 
 OWN_MODULE = """
 from dataclasses import dataclass
@@ -365,7 +365,7 @@ def test_a_start_with_a_users_class_is_read_only_if_it_is_trusted(own_mean):
     assert start_from_dataset(dataset, trusted=["of_mine"]).mean.rate == 0.3
 
 
-# --- counters ---------------------------------------------------------------------------------------
+# --- counters -------------------------------------------------------------------------------------
 
 
 def test_every_counter_is_restored(tmp_path):

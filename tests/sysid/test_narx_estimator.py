@@ -36,7 +36,7 @@ def two_outputs():
     return dynamic().fit(U, Y)
 
 
-# --- lags -------------------------------------------------------------------------------------------
+# --- lags -----------------------------------------------------------------------------------------
 
 
 def test_it_gives_the_bits_of_the_identification_of_the_lagged_rows():
@@ -105,7 +105,7 @@ def test_an_input_without_lags_has_no_effect():
     assert not np.array_equal(with_lags_changed, expected)
 
 
-# --- simulation and predictions ahead ---------------------------------------------------------------
+# --- simulation and predictions ahead -------------------------------------------------------------
 
 
 def naive_simulation(joint, u, first_outputs):
@@ -176,7 +176,7 @@ def test_an_infinite_horizon_is_a_simulation_after_the_largest_lag():
     np.testing.assert_array_equal(ahead[3:], simulated[3:])
 
 
-# --- standard deviations ----------------------------------------------------------------------------
+# --- standard deviations --------------------------------------------------------------------------
 
 
 def test_one_step_ahead_the_standard_deviation_is_that_of_a_measurement(one_output):
@@ -218,7 +218,7 @@ def test_the_standard_deviation_of_a_simulation_grows_by_the_propagation(one_out
     assert (first_order[4:] > without_propagation[4:]).all()
 
 
-# --- several records, and records of a package ------------------------------------------------------
+# --- several records, and records of a package ----------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -305,7 +305,7 @@ def test_a_record_of_the_package_may_have_one_input_as_a_vector():
     assert estimator.n_features_in_ == 1
 
 
-# --- no inputs, and divergence ----------------------------------------------------------------------
+# --- no inputs, and divergence --------------------------------------------------------------------
 
 
 def test_a_model_may_have_no_inputs():
@@ -362,7 +362,7 @@ def test_a_simulation_that_is_held_at_a_limit_warns(unstable):
         estimator.score(LONG_INPUT, BOUNDED_OUTPUT)
 
 
-# --- wrong parameters and signals -------------------------------------------------------------------
+# --- wrong parameters and signals -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 import sysid
 from small_estimators import QUICK, TARGETS, Y1, U, X, assert_same_arrays, online
 
-# --- fit and predict --------------------------------------------------------------------------------
+# --- fit and predict ------------------------------------------------------------------------------
 
 
 def test_it_gives_the_bits_of_the_identification():
@@ -132,7 +132,7 @@ def test_the_seed_can_be_chosen():
     assert not np.array_equal(first, other_seed)
 
 
-# --- sample by sample, with features by name --------------------------------------------------------
+# --- sample by sample, with features by name ------------------------------------------------------
 
 
 def named_stream():
@@ -210,7 +210,7 @@ def test_a_bad_first_sample_leaves_the_estimator_new(features, target):
     assert vars(estimator) == vars(online())
 
 
-# --- wrong parameters -------------------------------------------------------------------------------
+# --- wrong parameters -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

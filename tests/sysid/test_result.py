@@ -1,4 +1,4 @@
-"""The record of an identification: one entry per sample, estimates in units of the data, its file."""
+"""The record of an identification: one entry per sample, estimates in units of the data, a file."""
 
 import json
 
@@ -75,7 +75,7 @@ def make_result(n_steps=6, n_rows=3):
     return result_dataset(steps, record, rows, validation_prediction(n_rows), Target.change)
 
 
-# --- samples ----------------------------------------------------------------------------------------
+# --- samples --------------------------------------------------------------------------------------
 
 
 def expected_values():
@@ -123,7 +123,7 @@ def test_a_result_is_in_the_units_of_the_target(name, unit):
     assert make_result()[name].attrs["units"] == unit
 
 
-# --- estimates of the hyper-parameters --------------------------------------------------------------
+# --- estimates of the hyper-parameters ------------------------------------------------------------
 
 MODEL = Model(
     Narx(outputs={"zone": 1}, inputs={"power": 1}),
@@ -196,7 +196,7 @@ def test_estimates_state_their_reasons_features_and_durations(result_with_estima
     assert json.loads(result_with_estimates.attrs["estimate_seconds"]) == [0.25, 0.5]
 
 
-# --- the file ---------------------------------------------------------------------------------------
+# --- the file -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("estimates", [ESTIMATES, []], ids=["two", "none"])

@@ -36,7 +36,7 @@ from sysid import (
 )
 from sysid.model.model import digest
 
-# --- what comes back --------------------------------------------------------------------------------
+# --- what comes back ------------------------------------------------------------------------------
 
 SETTINGS = ("narx", "scaling", "mean", "origin", "limits", "hyperparameters")
 
@@ -126,7 +126,7 @@ def test_a_file_gives_back_special_models(make_model, tmp_path):
     assert_same_future(model, loaded)
 
 
-# --- files without such a model ---------------------------------------------------------------------
+# --- files without such a model -------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_a_file_that_was_cut_is_refused(path, two_outputs):
         JointModel.load(path)
 
 
-# --- content that does not fit together -------------------------------------------------------------
+# --- content that does not fit together -----------------------------------------------------------
 
 VARIABLES = [
     "inputs",

@@ -1,4 +1,4 @@
-"""Sparse GPs: dense formulas, finite differences and the exact GP; training; memory; wrong values."""
+"""Sparse GPs: dense formulas, finite differences, the exact GP; training; memory; wrong values."""
 
 import tracemalloc
 from dataclasses import replace
@@ -87,7 +87,7 @@ def dense(prior, x, y, new):
     return log_density - penalty, mean, variance
 
 
-# --- objective and posterior ------------------------------------------------------------------------
+# --- objective and posterior ----------------------------------------------------------------------
 
 
 @each_approximation
@@ -260,7 +260,7 @@ def test_memory_does_not_grow_with_samples_times_inducing_points():
     assert peak < 0.25 * bytes_of_all_covariances
 
 
-# --- training ---------------------------------------------------------------------------------------
+# --- training -------------------------------------------------------------------------------------
 
 
 def noisy_sine(n=80):
@@ -390,7 +390,7 @@ def test_training_stops_where_ten_iterations_gain_too_little():
     assert gain_one_step_earlier >= tolerance * len(x)
 
 
-# --- wrong values -----------------------------------------------------------------------------------
+# --- wrong values ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def previous(path):
     return path.read_bytes()
 
 
-# --- what comes back --------------------------------------------------------------------------------
+# --- what comes back ------------------------------------------------------------------------------
 
 
 def test_every_type_comes_back(path):
@@ -284,7 +284,7 @@ def test_attributes_do_not_change_how_numbers_are_read(path, attributes):
     assert loaded.attrs == attributes
 
 
-# --- source commit ----------------------------------------------------------------------------------
+# --- source commit --------------------------------------------------------------------------------
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 commit_of = store.source_commit.__wrapped__
@@ -375,7 +375,7 @@ def test_without_git_there_is_no_source_commit(package, monkeypatch):
     assert commit_of(package) is None
 
 
-# --- what is refused --------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 each_attribute_that_cannot_be_stored = pytest.mark.parametrize(
     "value",
@@ -471,7 +471,7 @@ def test_an_attribute_of_the_store_cannot_be_given(path):
         write(make_dataset(5), path, kind="result", attributes={"schema_version": 3})
 
 
-# --- writing that fails -----------------------------------------------------------------------------
+# --- writing that fails ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -569,7 +569,7 @@ def test_the_folder_is_flushed_after_the_rename(path, monkeypatch):
     assert flushed == [file_before_rename, folder_after_rename]
 
 
-# --- reading that is refused ------------------------------------------------------------------------
+# --- reading that is refused ----------------------------------------------------------------------
 
 each_reader = pytest.mark.parametrize("read_file", [read, read_groups])
 

@@ -66,7 +66,7 @@ def make_problem(form, kind=MaximumAPosteriori):
     return MarginalLikelihoodProblem.of(kind(kernel=form, weight_prior_median=2.0), x, y)
 
 
-# --- marginal likelihood and objective --------------------------------------------------------------
+# --- marginal likelihood and objective ------------------------------------------------------------
 
 
 def point_off_the_starts(problem):
@@ -124,7 +124,7 @@ def test_logarithms_of_another_kind_of_kernel_are_refused():
         problem.logarithms(Matern52(1.0, [1.0, 1.0]), 0.1)
 
 
-# --- priors -----------------------------------------------------------------------------------------
+# --- priors ---------------------------------------------------------------------------------------
 
 
 @each_form
@@ -158,7 +158,7 @@ def test_a_prior_is_a_square_about_the_median(form, distance):
     assert problem.prior(logs)[0] == pytest.approx(expected, rel=1e-9, abs=1e-20)
 
 
-# --- starts and bounds ------------------------------------------------------------------------------
+# --- starts and bounds ----------------------------------------------------------------------------
 
 
 def draw_starts(problem, seed):
@@ -241,7 +241,7 @@ def test_the_fixed_scale_of_a_further_factor_is_not_reported_as_a_bound():
     assert not any("part 2: signal variance" in warning for warning in result.warnings)
 
 
-# --- what is found ----------------------------------------------------------------------------------
+# --- what is found --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("noise_variance", [0.1, 1e-3])
@@ -329,7 +329,7 @@ def test_units_of_target_and_features_scale_out(form_name, kind, y_factor, x_fac
     np.testing.assert_allclose(scaled.kernel(scaled_x, scaled_x), expected, rtol=0.1)
 
 
-# --- odd data ---------------------------------------------------------------------------------------
+# --- odd data -------------------------------------------------------------------------------------
 
 
 def append_column(x, value):
@@ -390,7 +390,7 @@ def test_variances_at_their_upper_bounds_are_reported():
     }
 
 
-# --- settings ---------------------------------------------------------------------------------------
+# --- settings -------------------------------------------------------------------------------------
 
 GIVEN = {"variance": 2.0, "length_scales": [1.0, 4.0], "noise_variance": 0.1}
 NO_INPUTS = np.zeros((0, 2))
