@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -48,6 +48,7 @@ def test_a_matrix_combines_features_about_their_offset(x):
 
 @pytest.mark.parametrize("method", ["transform", "inverse", "combine"])
 @given(any_batch)
+@settings(max_examples=50)
 def test_one_row_gives_the_bits_of_the_batch(method, x):
     """Also rows in a list or in another memory layout."""
     scaling = AffineMap.fit(x)

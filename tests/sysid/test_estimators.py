@@ -21,7 +21,14 @@ def exempted_checks(estimator):
     return EXEMPTED_CHECKS if isinstance(estimator, NarxGPRegressor) else {}
 
 
+@pytest.fixture
+def no_bands(monkeypatch):
+    """Bands of the simulation, which take long, are not measured."""
+    monkeypatch.setattr("sysid.identification.MIN_ROWS_FOR_BANDS", 10**9)
+
+
 @pytest.mark.skipif(PLAIN, reason="the interface is the same without the compiler")
+@pytest.mark.usefixtures("no_bands")
 @parametrize_with_checks(SMALL_ESTIMATORS, expected_failed_checks=exempted_checks)
 def test_checks_of_scikit_learn(estimator, check):
     check(estimator)

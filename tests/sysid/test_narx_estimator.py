@@ -20,6 +20,7 @@ from small_estimators import (
     Y,
     assert_same_arrays,
     dynamic,
+    two_coupled_outputs,
 )
 from sysid.estimators import NarxGPRegressor
 
@@ -216,6 +217,15 @@ def test_the_standard_deviation_of_a_simulation_grows_by_the_propagation(one_out
     np.testing.assert_array_equal(by_default, by_draws)
     assert by_default[4:].mean() > without_propagation[4:].mean()
     assert (first_order[4:] > without_propagation[4:]).all()
+
+
+def test_the_bands_of_a_simulation_are_measured_with_enough_rows():
+    u, y = two_coupled_outputs(120, seed=2)
+    estimator = dynamic(gate="none").fit(u, y[:, 0])
+    bands = estimator.model_.models[0].bands
+    horizons = [horizon for horizon, _ in bands]
+    assert horizons == sorted(set(horizons))
+    assert len(horizons) > 1
 
 
 # --- several records, and records of a package ----------------------------------------------------

@@ -52,7 +52,7 @@ def assert_same_future(expected, *others):
     """Assert that models are equal and go on to predict and learn the same bits."""
     for other in others:
         assert_same_settings(other, expected)
-    x, y = samples(12, seed=2)
+    x, y = samples(6, seed=2)
     for point, target in zip(x, y, strict=True):
         predicted = expected.predict(x)
         report = expected.update(point, target)

@@ -42,26 +42,26 @@ def choose_forward(criterion, x, y, n_points):
 
 @each_criterion
 def test_forward_adds_the_sample_of_the_highest_score(criterion):
-    x, y = nonlinear_samples(25)
-    chosen = choose_forward(criterion, x, y, 10)
-    gp = fill(Forward(), x, y, budget=10, reduction=criterion)
+    x, y = nonlinear_samples(18)
+    chosen = choose_forward(criterion, x, y, 8)
+    gp = fill(Forward(), x, y, budget=8, reduction=criterion)
     np.testing.assert_array_equal(gp.inputs, x[chosen])
     np.testing.assert_array_equal(gp.targets, y[chosen])
 
 
 @each_criterion
 def test_backward_removes_the_sample_of_the_lowest_score(criterion):
-    x, y = nonlinear_samples(25)
+    x, y = nonlinear_samples(18)
     all_samples = NaiveGP(KERNEL, NOISE_VARIANCE, x, y)
-    chosen = backward_elimination(criterion, all_samples, 14)
-    gp = fill(Backward(), x, y, budget=14, reduction=criterion)
+    chosen = backward_elimination(criterion, all_samples, 11)
+    gp = fill(Backward(), x, y, budget=11, reduction=criterion)
     assert sorted(gp.targets) == sorted(y[chosen])
 
 
 @each_criterion
 @pytest.mark.parametrize("selection", [Forward(), Backward()], ids=["forward", "backward"])
 def test_all_samples_are_stored_if_there_is_room_even_duplicates(selection, criterion):
-    x, y = nonlinear_samples(25)
+    x, y = nonlinear_samples(18)
     repeated_x = np.repeat(x[:4], 3, axis=0)
     repeated_y = np.repeat(y[:4], 3)
     gp = fill(selection, repeated_x, repeated_y, budget=12, reduction=criterion)
@@ -70,14 +70,14 @@ def test_all_samples_are_stored_if_there_is_room_even_duplicates(selection, crit
 
 @each_criterion
 def test_backward_refuses_more_samples_than_its_limit(criterion):
-    x, y = nonlinear_samples(25)
+    x, y = nonlinear_samples(18)
     with pytest.raises(ValueError, match="at most 10 samples"):
         fill(Backward(max_samples=10), x, y, budget=5, reduction=criterion)
 
 
 @each_criterion
 def test_forward_refuses_a_target_of_nan(criterion):
-    x, y = nonlinear_samples(25)
+    x, y = nonlinear_samples(18)
     y[3] = np.nan
     with pytest.raises(ValueError, match="targets"):
         fill(Forward(), x, y, budget=5, reduction=criterion)

@@ -236,6 +236,14 @@ def test_an_attribute_counts_in_the_digest_if_it_is_named():
     assert store.digest(dataset, ["number"]) != store.digest(dataset)
 
 
+@pytest.fixture(scope="module")
+def benchmark_path(tmp_path_factory):
+    """Path of a file with a group of small variables and one large variable."""
+    large = xr.Dataset({"large": (("t", "f"), np.zeros((35000, 12)))})
+    path = tmp_path_factory.mktemp("benchmark") / "benchmark.nc"
+    return write_groups({"here": make_dataset(), "there": large}, path, kind="benchmark")
+
+
 @pytest.mark.parametrize(
     ("name", "is_compressed"),
     [
@@ -249,18 +257,15 @@ def test_an_attribute_counts_in_the_digest_if_it_is_named():
         ("time", True),
     ],
 )
-def test_numbers_are_checksummed_and_large_arrays_compressed(path, name, is_compressed):
-    write_groups({"here": make_dataset()}, path, kind="benchmark")
-    with netCDF4.Dataset(path) as file:
+def test_numbers_are_checksummed_and_large_arrays_compressed(benchmark_path, name, is_compressed):
+    with netCDF4.Dataset(benchmark_path) as file:
         filters = file["here"][name].filters()
     assert filters["fletcher32"]
     assert filters["zlib"] is is_compressed
 
 
-def test_large_arrays_are_shuffled_and_split_into_chunks_of_a_mebibyte(path):
-    large = xr.Dataset({"large": (("t", "f"), np.zeros((35000, 12)))})
-    write_groups({"here": make_dataset(), "there": large}, path, kind="benchmark")
-    with netCDF4.Dataset(path) as file:
+def test_large_arrays_are_shuffled_and_split_into_chunks_of_a_mebibyte(benchmark_path):
+    with netCDF4.Dataset(benchmark_path) as file:
         assert file["here/regressor"].filters()["shuffle"]
         assert file["here/regressor"].chunking() == [2000, 3]
         assert file["there/large"].chunking() == [2**17 // 12, 12]
