@@ -8,7 +8,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from small_estimators import QUICK, TARGETS, Y1, U, Y, dynamic, online
 from sysid.estimators import EXEMPTED_CHECKS, NarxGPRegressor, OnlineGPRegressor
-from sysid.gp.formula import PLAIN
+from sysid.gp.formula import JIT_DISABLED
 
 SMALL_ESTIMATORS = [
     OnlineGPRegressor(budget=20, training=replace(QUICK, n_initial=20, max_iterations=20)),
@@ -27,7 +27,7 @@ def no_bands(monkeypatch):
     monkeypatch.setattr("sysid.identification.MIN_ROWS_FOR_BANDS", 10**9)
 
 
-@pytest.mark.skipif(PLAIN, reason="the interface is the same without the compiler")
+@pytest.mark.skipif(JIT_DISABLED, reason="the interface is the same without the compiler")
 @pytest.mark.usefixtures("no_bands")
 @parametrize_with_checks(SMALL_ESTIMATORS, expected_failed_checks=exempted_checks)
 def test_checks_of_scikit_learn(estimator, check):

@@ -31,7 +31,7 @@ from sysid import (
     free_run,
 )
 from sysid.export.standalone import Part, moments
-from sysid.gp.formula import PLAIN
+from sysid.gp.formula import JIT_DISABLED
 
 SMOOTH = SquaredExponential(1.3, [1.0, 2.0, 0.7])
 LINEAR = Linear(0.3, [1.0, 0.1, 0.2])
@@ -374,7 +374,7 @@ def test_the_file_has_a_clean_style(exported_path):
     subprocess.run(command, check=True, timeout=60)
 
 
-@pytest.mark.skipif(PLAIN, reason="the file does not know whether the toolbox compiles")
+@pytest.mark.skipif(JIT_DISABLED, reason="the file does not know whether the toolbox compiles")
 def test_the_file_runs_without_the_toolbox_and_finds_a_changed_digit(exported_path):
     finished = run_without_toolbox(exported_path)
     assert finished.returncode == 0
