@@ -55,7 +55,14 @@ ACCEPTANCES = [
 ]
 INSERTION_RULES = [insertion_rule(kind, 0.1 + 0.2, 1e-17) for kind in INSERTIONS]
 
-ORIGIN = Origin(0.5, {"y1": "m", "u": "N"}, 0.1, 2.0, (-1.0, 3.0), 40)
+ORIGIN = Origin(
+    sampling_time=0.5,
+    units={"y1": "m", "u": "N"},
+    output_mean=0.1,
+    output_variance=2.0,
+    output_range=(-1.0, 3.0),
+    n_samples=40,
+)
 
 #: map of three features to two coordinates
 OFFSET = np.array([300.0, -2.0, 0.5])

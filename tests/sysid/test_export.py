@@ -205,9 +205,25 @@ def test_steps_with_measured_outputs_are_predictions_bit_for_bit(exported, measu
 
 
 def test_rounding_makes_no_variance_negative():
-    one = np.ones((1, 1))
-    kernel = (lambda parameters, points, x: np.ones(1) * x[0], None)
-    part = Part(kernel, 0.0, one[0], one[0], one, one, one[0], one[0], 1.1 * one, 0, 1)
+    """One stored point whose factor is 10 % too large."""
+
+    def covariances(parameters, points, x):
+        return np.ones(1) * x[0]
+
+    one = np.ones(1)
+    part = Part(
+        kernel=(covariances, None),
+        intercept=0.0,
+        slopes=one,
+        offset=one,
+        matrix=one[:, None],
+        points=one[:, None],
+        weights=one,
+        whitened=one,
+        factor=1.1 * one[:, None],
+        lowest=0,
+        highest=1,
+    )
     _, variance = moments(part, np.array([[2.0], [1.5]]))
     np.testing.assert_array_equal(variance, [0.0, 0.5 - (1.1 * 0.5) ** 2])
 

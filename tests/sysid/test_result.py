@@ -30,12 +30,48 @@ from sysid.model.result import (
 )
 
 NAN = np.nan
-REPORTS = [
-    UpdateReport(0.1, 0.2, False, False, False, -1, -1, 2, NAN, NAN, NAN),
-    UpdateReport(0.3, 0.4, False, True, True, 2, -1, 3, NAN, NAN, NAN),
-    UpdateReport(0.5, 0.6, False, True, True, 1, 1, 3, 1.5, 0.5, -2.0),
-    UpdateReport(0.7, 0.8, False, True, False, -1, -1, 3, 0.1, 0.5, NAN),
-]
+NOT_STORED = UpdateReport(
+    mean=0.1,
+    variance=0.2,
+    outlier=False,
+    inserted=False,
+    accepted=False,
+    slot=-1,
+    removed=-1,
+    n_points=2,
+    acceptance_score=NAN,
+    acceptance_minimum=NAN,
+    reduction_score=NAN,
+)
+STORED_IN_A_FREE_SLOT = NOT_STORED._replace(
+    mean=0.3,
+    variance=0.4,
+    inserted=True,
+    accepted=True,
+    slot=2,
+    n_points=3,
+)
+STORED_FOR_ANOTHER_POINT = NOT_STORED._replace(
+    mean=0.5,
+    variance=0.6,
+    inserted=True,
+    accepted=True,
+    slot=1,
+    removed=1,
+    n_points=3,
+    acceptance_score=1.5,
+    acceptance_minimum=0.5,
+    reduction_score=-2.0,
+)
+NOT_ACCEPTED = NOT_STORED._replace(
+    mean=0.7,
+    variance=0.8,
+    inserted=True,
+    n_points=3,
+    acceptance_score=0.1,
+    acceptance_minimum=0.5,
+)
+REPORTS = [NOT_STORED, STORED_IN_A_FREE_SLOT, STORED_FOR_ANOTHER_POINT, NOT_ACCEPTED]
 
 
 def record_of_six_samples():
@@ -133,28 +169,28 @@ MODEL = Model(
 )
 ESTIMATES = [
     Estimate(
-        3,
-        Reason.errors,
-        4.5,
-        50,
-        -9.0,
-        -2.0,
-        17,
-        0.25,
-        SquaredExponential(3.0, [0.5, 2.0]),
-        0.07,
+        sample=3,
+        reason=Reason.errors,
+        statistic=4.5,
+        n_errors=50,
+        log_density_before=-9.0,
+        log_density_after=-2.0,
+        n_evaluations=17,
+        seconds=0.25,
+        kernel=SquaredExponential(3.0, [0.5, 2.0]),
+        noise_variance=0.07,
     ),
     Estimate(
-        6,
-        Reason.revised,
-        1.1,
-        20,
-        -1.0,
-        -0.5,
-        9,
-        0.5,
-        SquaredExponential(4.0, [0.25, 4.0]),
-        0.05,
+        sample=6,
+        reason=Reason.revised,
+        statistic=1.1,
+        n_errors=20,
+        log_density_before=-1.0,
+        log_density_after=-0.5,
+        n_evaluations=9,
+        seconds=0.5,
+        kernel=SquaredExponential(4.0, [0.25, 4.0]),
+        noise_variance=0.05,
     ),
 ]
 

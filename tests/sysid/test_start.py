@@ -34,22 +34,21 @@ REPORT = {
 STARTS = {
     "nothing": Start(),
     "scaling": Start(
-        Scaling(np.array([0.1, 1e99]), np.array([1 / 3, 1.0]), (1,)),
-        ConstantMean(math.pi),
+        scaling=Scaling(np.array([0.1, 1e99]), np.array([1 / 3, 1.0]), (1,)),
+        mean=ConstantMean(math.pi),
     ),
     "projection": Start(
-        Projection(np.array([1 / 3, -0.0, 5e-324]), MATRIX),
-        LinearMean((0.1, -0.2, 1e-300), 1 / 3),
-        Hyperparameters(KERNEL, 0.1, -12.3, ("a note", "ein ß")),
-        Points(np.asfortranarray(MATRIX.T), np.array([1.0, -0.0, 1 / 9])),
-        (-math.inf, 10.0),
-        REPORT,
+        scaling=Projection(np.array([1 / 3, -0.0, 5e-324]), MATRIX),
+        mean=LinearMean((0.1, -0.2, 1e-300), 1 / 3),
+        hyperparameters=Hyperparameters(KERNEL, 0.1, -12.3, ("a note", "ein ß")),
+        points=Points(np.asfortranarray(MATRIX.T), np.array([1.0, -0.0, 1 / 9])),
+        limits=(-math.inf, 10.0),
+        report=REPORT,
     ),
-    "no points": Start(
-        Scaling.identity(2),
-        ZeroMean(),
-        None,
-        Points(np.empty((0, 2)), np.empty(0)),
+    "no_points": Start(
+        scaling=Scaling.identity(2),
+        mean=ZeroMean(),
+        points=Points(np.empty((0, 2)), np.empty(0)),
     ),
 }
 

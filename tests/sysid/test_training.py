@@ -242,7 +242,7 @@ def test_the_fixed_scale_of_a_further_factor_is_not_reported_as_a_bound():
     assert not any("part 2: signal variance" in warning for warning in result.warnings)
 
 
-# --- what is found --------------------------------------------------------------------------------
+# --- recovery and units ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("noise_variance", [0.1, 1e-3])
