@@ -112,8 +112,8 @@ for path in sorted(benchmark.rglob("*")):
 
 # %%
 # ``CARD.md`` describes the benchmark in words, for readers who do not know it. ``scores.json`` has
-# the numbers: the noise floor, which is the smallest error that a model can reach, and the errors of
-# the baselines. The baselines were identified one step ahead; this is why they simulate badly
+# the numbers: the noise floor, which is the smallest error that a model can reach, and the errors
+# of the baselines. The baselines were identified one step ahead; this is why they simulate badly
 # (``free_run``).
 
 scores = json.loads((benchmark / "scores.json").read_text())
@@ -125,11 +125,11 @@ for task in ("one_step", "free_run"):
 # Take part
 # ---------
 #
-# Another group gets ``benchmark.nc`` or the CSV files, and ``score.py``, which needs NumPy only. You
-# now do what this group does: learn from the estimation record, simulate the test record, write the
-# prediction to a file, and score it. The model is trained for the free run by one quick route (the
-# tutorial on your own record explains the routes). In the scores, NRMSE is the RMSE divided by the
-# standard deviation of the output, and the fit is 100 % minus the NRMSE in percent.
+# Another group gets ``benchmark.nc`` or the CSV files, and ``score.py``, which needs NumPy only.
+# You now do what this group does: learn from the estimation record, simulate the test record, write
+# the prediction to a file, and score it. The model is trained for the free run by one quick route
+# (the tutorial on your own record explains the routes). In the scores, NRMSE is the RMSE divided by
+# the standard deviation of the output, and the fit is 100 % minus the NRMSE in percent.
 
 from sysid import (
     FreeRun,
