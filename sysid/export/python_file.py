@@ -29,7 +29,7 @@ from sysid.gp.kernels import (
 from sysid.model.description import name_of
 from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Target
-from sysid.simulation.dynamics import AFFINE, Dynamics
+from sysid.simulation.dynamics import AFFINE_MEANS, Dynamics
 from sysid.simulation.forecast import free_run
 
 #: Formula of each kernel in the exported file.
@@ -271,7 +271,7 @@ def _model(models: Sequence[Model], window: int | None) -> list[str]:
 
 def _part(model: Model, i: int) -> list[str]:
     """Return the assignments of the fields of the i-th part, and of the part itself."""
-    if type(model.mean) not in AFFINE:
+    if type(model.mean) not in AFFINE_MEANS:
         raise _no_formula(model.mean)
     vectors: dict[str, np.ndarray] = {}
     kernel = _kernel_text(model.gp.kernel, i, vectors)

@@ -18,7 +18,7 @@ from sysid import store
 from sysid.arrays import matrix, rows
 from sysid.errors import UserError, UserTypeError
 from sysid.gp import dictionary
-from sysid.gp.adaptation import LOOKED_AT, Adaptation, Adaptive
+from sysid.gp.adaptation import WATCHED_FIELDS, Adaptation, Adaptive
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import Kernel
@@ -128,7 +128,7 @@ ADAPTATION_ARRAYS = {
     ),
     "seen_rows": (
         ("row", "column"),
-        f"regressor, target, {', '.join(LOOKED_AT)} of the samples since the last look",
+        f"regressor, target, {', '.join(WATCHED_FIELDS)} of the samples since the last look",
     ),
     "seen_counts": (
         ("count",),

@@ -1,1 +1,1 @@
-"""Lags: from signals to regressors and targets, live and from records."""
+"""Lags: regressors and targets from signals, live and from records."""

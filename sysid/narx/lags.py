@@ -1,20 +1,20 @@
-"""NARX: which past outputs and inputs explain the next output.
+"""NARX: the past outputs and inputs that explain the next output.
 
 A nonlinear autoregressive model with exogenous inputs predicts, at sample ``k``, the change
 ``dy[k] = y[k] - y[k-1]`` (or the value ``y[k]``) of one output from lagged signals,
 
     dy[k] = f(y[k-1], ..., y[k-n_y], u[k-1], ..., u[k-n_u]).
 
-`Narx` names the lags of every signal and turns records into regressors and targets; its live
-twin, one sample at a time, is `sysid.LagWindow`. Both give the same bits. A target without lags
-is a function of the inputs alone; with lag 0 only, ``y[k] = f(u[k])``, every row of a static table
-is a sample.
+`Narx` contains the lags of every signal and turns records into regressors and targets.
+`sysid.LagWindow` does the same live, one sample at a time, with bit for bit the same result. A
+target without lags is a function of the inputs alone. If all lags are 0, ``y[k] = f(u[k])``, every
+row of a static table is a sample.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -29,20 +29,23 @@ from sysid.arrays import Array, check_whole
 from sysid.errors import UserError, UserTypeError
 from sysid.narx.record import Record, check_name, read_records, read_signals
 
+#: Lags of one signal: a number n for 1 to n, or a list.
 Lags: TypeAlias = int | Sequence[int]
-MOST_LAG = 100_000  # samples: a window of so many is held for every signal
-SHOWN = 200  # characters of settings in an error
+#: Lags by name of the signal, as given by a user or in the normal form of `Narx`.
 SignalLags: TypeAlias = Mapping[str, Lags] | tuple[tuple[str, tuple[int, ...]], ...]
+
+MAX_LAG = 100_000  # samples; every signal is kept in memory over its largest lag
+MAX_SETTING_CHARACTERS = 200  # characters of a setting that are quoted in a message
 
 
 class Target(Enum):
-    """What is predicted: the change of the target output over one sample, or its value."""
+    """Quantity that is predicted: the change of the target output over one sample, or its value."""
 
     change = "change"
     value = "value"
 
     def of(self, value: Any, previous: Any) -> Any:
-        """Target of the output y[k], given y[k-1]; numbers or arrays.
+        """Return the target that belongs to the output y[k], given y[k-1]; numbers or arrays.
 
         >>> Target.change.of(21.5, 21.0), Target.value.of(21.5, 21.0)
         (0.5, 21.5)
@@ -50,7 +53,7 @@ class Target(Enum):
         return value - previous if self is Target.change else value
 
     def to_value(self, target: Any, previous: Any) -> Any:
-        """Output y[k] of a (predicted) target, given y[k-1]; numbers or arrays.
+        """Return the output y[k] of a (predicted) target, given y[k-1]; numbers or arrays.
 
         >>> Target.change.to_value(0.5, 21.0), Target.value.to_value(21.5, 21.0)
         (21.5, 21.5)
@@ -58,7 +61,7 @@ class Target(Enum):
         return target + previous if self is Target.change else target
 
     def unit_of(self, unit: str) -> str:
-        """Return the target's unit for a signal in this unit: a change of degC is in K.
+        """Return the unit of the target for a signal in this unit: a change of degC is in K.
 
         >>> Target.change.unit_of("degC"), Target.value.unit_of("degC"), Target.change.unit_of("m")
         ('K', 'degC', 'm')
@@ -66,7 +69,7 @@ class Target(Enum):
         return "K" if self is Target.change and unit == "degC" else unit
 
     def describe(self, name: str) -> str:
-        """Name of the target of a signal, for labels.
+        """Return the name of the target of a signal, for labels.
 
         >>> Target.change.describe("zone temperature")
         'change of zone temperature over one sample'
@@ -75,8 +78,9 @@ class Target(Enum):
 
 
 class OnMissing(Enum):
-    """What happens at values that are not finite: an error, or rows that are left out and
-    counted.
+    """Treatment of values that are not finite.
+
+    They are an error, or the rows that contain them are skipped and counted.
     """
 
     error = "error"
@@ -88,37 +92,37 @@ class LagRows(NamedTuple):
 
     regressor: Array  # (n_rows, n_features), C-contiguous
     target: Array  # (n_rows,)
-    sample: NDArray[np.int64]  # (n_rows,), the sample k of each row
+    sample: NDArray[np.int64]  # (n_rows,) sample k of each row
 
 
 @dataclass(frozen=True)
 class Narx:
-    """Lags of every signal, and which output is predicted.
+    """Lags of every signal, and the output that is predicted.
 
     Parameters
     ----------
     outputs
-        Lags of each output: ``3`` for 1, 2, 3, or any positive lags, ``[1, 2, 5]``. The target may
-        have none, ``[]``, if its value is predicted (a change needs ``y[k-1]``) and there is
-        another feature.
+        Lags of each output: ``3`` for 1, 2, 3, or a list of positive lags such as ``[1, 2, 5]``.
+        The target may have none, ``[]``, if its value is predicted (a change needs ``y[k-1]``) and
+        there is another feature.
     inputs
-        Lags of each input: the same, and lag 0 for direct feed-through, ``[0, 1]``.
+        Lags of each input in the same form. Lag 0 is direct feed-through, ``[0, 1]``.
     target
-        Name of the output that is predicted; the first output if left out.
+        Name of the output that is predicted; by default the first output.
     predict
         `Target.change` for ``y[k] - y[k-1]`` or `Target.value` for ``y[k]`` (or their names).
     on_missing
         `OnMissing.error`: a value that is not finite anywhere in a signal is an error.
-        `OnMissing.skip`: a row is left out, and counted, if one of the values it is made of is not
-        finite: its regressor, y[k] or, unless it has no lags, y[k-1] of the target.
+        `OnMissing.skip`: a row is skipped and counted if one of its values is not finite: a feature
+        of its regressor, y[k], or y[k-1] of a target that has lags.
 
     All lags are kept as tuples in increasing order, so that settings can be compared and hashed.
 
     Raises
     ------
     ValueError, TypeError
-        Empty, negative, duplicate or fractional lags, lag 0 of an output, a name that is both
-        output and input, an unknown target, no feature.
+        If lags are empty, negative, duplicate or fractional, an output has lag 0, a name is both
+        output and input, the target is unknown, or there is no feature.
 
     Examples
     --------
@@ -142,32 +146,45 @@ class Narx:
     on_missing: OnMissing = OnMissing.error
 
     def __post_init__(self) -> None:
-        for name, lowest, fewest in (("outputs", 1, 0), ("inputs", 0, 1)):
-            object.__setattr__(self, name, _read_lags(name, getattr(self, name), lowest, fewest))
+        # Lags of an output start at 1, those of an input at 0; only an output may have none.
+        outputs = _read_signal_lags("outputs", self.outputs, lowest=1, fewest=0)
+        inputs = _read_signal_lags("inputs", self.inputs, lowest=0, fewest=1)
+        object.__setattr__(self, "outputs", outputs)
+        object.__setattr__(self, "inputs", inputs)
         if not self.outputs:
             raise UserError("Narx(outputs={}) needs at least one output, e.g. outputs={'y': 2}")
-        if both := sorted(set(self.output_names) & set(self.input_names)):
+        duplicates = sorted(set(self.output_names) & set(self.input_names))
+        if duplicates:
             raise UserError(
-                f"Narx has {both} among outputs and inputs: a signal is one or the other"
+                f"Narx has {duplicates} among outputs and inputs: a signal is one or the other"
             )
         object.__setattr__(self, "target", self.target or self.output_names[0])
         if self.target not in self.output_names:
             raise UserError(
                 f"Narx(target={self.target!r}) must be one of its outputs {list(self.output_names)}"
             )
-        for name, choices in (("predict", Target), ("on_missing", OnMissing)):
-            try:
-                object.__setattr__(self, name, choices(getattr(self, name)))
-            except ValueError:
-                known = " or ".join(repr(choice.value) for choice in choices)
-                raise UserError(f"Narx({name}={getattr(self, name)!r}) must be {known}") from None
+        self._read_choice("predict", Target)
+        self._read_choice("on_missing", OnMissing)
         self._check_features()
 
+    def _read_choice(self, name: str, choices: type[Enum]) -> None:
+        """Turn a setting that may be a name into the member of an enumeration."""
+        given = getattr(self, name)
+        try:
+            object.__setattr__(self, name, choices(given))
+        except ValueError:
+            known = " or ".join(repr(choice.value) for choice in choices)
+            raise UserError(f"Narx({name}={given!r}) must be {known}") from None
+
     def _check_features(self) -> None:
-        """Only the target may have no lags, and only if its value is predicted and there is another
+        """Raise UserError for an output without lags, unless it is a target that needs none.
+
+        Only the target may have no lags, and only if its value is predicted and there is another
         feature.
         """
-        for name in (name for name, given in self.lags.items() if not given):
+        for name, lags in self.lags.items():
+            if lags:
+                continue
             where = f"Narx(outputs={{{name!r}: []}})"
             if name != self.target:
                 raise UserError(
@@ -198,7 +215,7 @@ class Narx:
     @cached_property
     def lags(self) -> dict[str, tuple[int, ...]]:
         """Lags of every signal, increasing, outputs first."""
-        return dict(self.outputs) | dict(self.inputs)  # type: ignore[return-value]  # normal form
+        return dict(self.outputs) | dict(self.inputs)  # type: ignore[return-value]
 
     @cached_property
     def features(self) -> tuple[tuple[str, int], ...]:
@@ -222,11 +239,11 @@ class Narx:
 
     @property
     def needs_previous(self) -> bool:
-        """Whether a row needs y[k-1] of the target: not if the target has no lags."""
+        """Whether a row needs y[k-1] of the target, which it does if the target has lags."""
         return bool(self.lags[self.target])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain dicts, lists and texts, for JSON."""
+        """Return the settings as dicts, lists and strings, for JSON."""
         return {
             "outputs": {name: list(self.lags[name]) for name in self.output_names},
             "inputs": {name: list(self.lags[name]) for name in self.input_names},
@@ -237,11 +254,11 @@ class Narx:
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Narx:
-        """Inverse of `to_dict`."""
+        """Build from the settings that `to_dict` returned."""
         return cls(**settings)
 
     def regressors(self, signals: Mapping[str, ArrayLike], *, record: int = 0) -> LagRows:
-        """Regressors and targets of one record of plain arrays.
+        """Return the regressors and targets of one record of plain arrays.
 
         Row i belongs to sample ``k = sample[i]``, k >= `max_lag`; its column j is the signal of
         feature j at sample ``k - lag``.
@@ -249,22 +266,23 @@ class Narx:
         Parameters
         ----------
         signals
-            One array (n,) per signal, in any order; more signals than needed do no harm.
+            One array (n,) per signal, in any order. Signals that are not needed are ignored.
         record
             Number of the record, for messages.
 
         Raises
         ------
         ValueError, TypeError
-            A missing signal, unequal lengths, fewer than ``max_lag + 1`` samples, shapes other than
-            (n,), no real numbers, values that are not finite (unless ``on_missing`` is ``skip``).
+            If a signal is missing, is not (n,) or contains no real numbers, lengths differ, there
+            are fewer than ``max_lag + 1`` samples, or values are not finite (unless ``on_missing``
+            is ``skip``).
         """
         read = Record(read_signals(signals, self.signals, record), number=record)
         self._check_record(read)
         return self._rows(read)
 
     def dataset(self, records: xr.Dataset | Sequence[xr.Dataset]) -> xr.Dataset:
-        """Lag data set of one record or of several; no row reaches from one record into another.
+        """Build the lag data set of records; no row reaches from one record into another.
 
         Parameters
         ----------
@@ -276,19 +294,25 @@ class Narx:
         Returns
         -------
         xarray.Dataset
-            ``regressor(sample, feature)``, ``target(sample)`` and ``previous(sample)``, the
-            target's signal one sample earlier (so that a predicted change becomes a value; where a
-            target without lags has none, nan), with coordinates ``time(sample)`` and
-            ``record(sample)`` of the target and name, ``signal``, ``lag`` and ``unit`` of every
-            feature. Attributes: ``narx`` (JSON of `to_dict`), ``sampling_time`` [unit of time],
-            ``n_records``; ``n_missing``, samples with a value that is not finite in any signal;
-            ``n_skipped``, rows left out because of them.
+            Variables:
+
+            - ``regressor(sample, feature)``
+            - ``target(sample)``
+            - ``previous(sample)``: the signal of the target one sample earlier, which turns a
+              predicted change into a value; nan where a target without lags has none
+
+            Coordinates: ``time(sample)`` and ``record(sample)`` of the target; the name
+            (``feature``), ``signal``, ``lag`` and ``unit`` of every feature.
+
+            Attributes: ``narx`` (JSON of `to_dict`), ``sampling_time`` [unit of time],
+            ``n_records``, ``n_missing`` (number of samples with a value that is not finite in any
+            signal) and ``n_skipped`` (number of rows that were left out because of them).
 
         Raises
         ------
         ValueError, TypeError
-            As `regressors`; time missing, not uniform or of different steps; units that differ
-            between records; no row left.
+            As `regressors`; if time is missing, not uniform or differs in its step, units differ
+            between records, or no row is left.
         """
         read = self.check(records)
         rows = [self._rows(record) for record in read]
@@ -299,9 +323,7 @@ class Narx:
         return _label_rows(self, read, rows)
 
     def check(self, records: xr.Dataset | Sequence[xr.Dataset]) -> list[Record]:
-        """Read the records of a `dataset`, with all the checks and errors of it, but make no
-        rows.
-        """
+        """Read and check records as `dataset` does, without building rows."""
         read = read_records(records, self.signals)
         for record in read:
             self._check_record(record)
@@ -315,160 +337,151 @@ class Narx:
         regressor = np.empty((n - first, self.n_features))
         for column, (name, lag) in enumerate(self.features):
             regressor[:, column] = record.signals[name][first - lag : n - lag]
-        keep = np.isfinite(regressor).all(axis=1) & np.isfinite(value[first:])
+        is_known = np.isfinite(regressor).all(axis=1) & np.isfinite(value[first:])
         if self.needs_previous:
-            keep &= np.isfinite(previous[first:])
-        k = np.flatnonzero(keep) + first
-        return LagRows(regressor[keep], self.predict.of(value[k], previous[k]), k)
+            is_known &= np.isfinite(previous[first:])
+        k = np.flatnonzero(is_known) + first
+        return LagRows(regressor[is_known], self.predict.of(value[k], previous[k]), k)
 
     def _check_record(self, record: Record) -> None:
         if record.n_samples <= self.max_lag:
             name = next(name for name, lags in self.lags.items() if self.max_lag in lags)
             raise UserError(
-                f"Narx(lags of {name!r} up to {self.max_lag}) needs at least {self.max_lag + 1} samples per "
-                f"record, record {record.number} has {record.n_samples}: use longer records or smaller lags"
+                f"Narx(lags of {name!r} up to {self.max_lag}) needs at least {self.max_lag + 1} "
+                f"samples per record, record {record.number} has {record.n_samples}: use longer "
+                "records or smaller lags"
             )
-        if self.on_missing is OnMissing.error and (found := record.first_missing()):
+        if self.on_missing is OnMissing.skip:
+            return
+        missing = record.first_missing()
+        if missing:
             raise UserError(
-                f"Narx(on_missing='error'): {found}; clean the record, or leave such rows out with on_missing='skip'"
+                f"Narx(on_missing='error'): {missing}; clean the record, or leave such rows out "
+                "with on_missing='skip'"
             )
 
 
-def _read_lags(option: str, signals: SignalLags | None, lowest: int, fewest: int) -> SignalLags:
-    """Names and lags of signals; lags as increasing tuples of at least `fewest`. None stands for no
-    signals.
+def _read_signal_lags(
+    option: str, signals: SignalLags | None, lowest: int, fewest: int
+) -> SignalLags:
+    """Return names and lags of signals, the lags as increasing tuples of at least `fewest`.
+
+    None means no signals.
     """
     signals = {} if signals is None else signals
     if not isinstance(signals, Mapping | tuple):
         raise UserTypeError(f"Narx({option}={signals!r}) must map names to lags, e.g. {{'y': 3}}")
-    found = []
+    read = []
     for name, lags in dict(signals).items():
         check_name(name)
-        found.append(
-            (
-                name,
-                _sort_lags(f"Narx({option}={{{name!r}: {lags!r}}})", lags, lowest, fewest),
-            )
-        )
-    return tuple(found)
+        where = f"Narx({option}={{{name!r}: {lags!r}}})"
+        read.append((name, _sort_lags(where, lags, lowest, fewest)))
+    return tuple(read)
 
 
 def _sort_lags(where: str, lags: Any, lowest: int, fewest: int) -> tuple[int, ...]:
-    """Lags 1 to n of a number n, or the given ones, increasing."""
-    given = list(lags) if isinstance(lags, Sequence) else [lags]
-    if isinstance(lags, str) or any(
-        isinstance(lag, bool) or not isinstance(lag, Integral) for lag in given
-    ):
+    """Return the lags 1 to n for a number n, or the given list of lags, increasing."""
+    is_list = isinstance(lags, Sequence)
+    given = list(lags) if is_list else [lags]
+    are_integers = all(isinstance(lag, Integral) and not isinstance(lag, bool) for lag in given)
+    if isinstance(lags, str) or not are_integers:
         raise UserTypeError(f"{where}: expected an integer or a list of integers")
-    if (largest := max(given, default=0)) > MOST_LAG:
+    largest = max(given, default=0)
+    if largest > MAX_LAG:
         raise UserError(
-            f"{where[:SHOWN]}: the lag {largest} is beyond {MOST_LAG}; sample more slowly"
+            f"{where[:MAX_SETTING_CHARACTERS]}: the lag {largest} is beyond {MAX_LAG}; sample more "
+            "slowly"
         )
-    given = sorted(map(int, given if isinstance(lags, Sequence) else range(1, int(lags) + 1)))
-    if len(given) < (fewest if isinstance(lags, Sequence) else 1):
+    chosen = given if is_list else range(1, int(lags) + 1)
+    sorted_lags = sorted(map(int, chosen))
+    least_number = fewest if is_list else 1
+    if len(sorted_lags) < least_number:
         raise UserError(
             f"{where}: no lags; give a number >= 1, or a list with at least one lag >= {lowest}"
         )
-    if len(set(given)) < len(given):
+    if len(set(sorted_lags)) < len(sorted_lags):
         raise UserError(f"{where}: duplicate lags; name each lag once")
-    if given and given[0] < lowest:
-        reason = "an output cannot explain itself" if given[0] == 0 else "the future is not known"
+    if sorted_lags and sorted_lags[0] < lowest:
+        is_zero = sorted_lags[0] == 0
+        reason = "an output cannot explain itself" if is_zero else "the future is not known"
         raise UserError(f"{where}: lags must be >= {lowest} ({reason})")
-    return tuple(given)
+    return tuple(sorted_lags)
 
 
 def _label_rows(narx: Narx, records: Sequence[Record], rows: Sequence[LagRows]) -> xr.Dataset:
-    """Rows of all records as one data set; its variables and attributes are those of
-    `Narx.dataset`.
-    """
-
-    def join(part: Callable[[Record, LagRows], np.ndarray]) -> np.ndarray:
-        return np.concatenate(
-            [part(record, row) for record, row in zip(records, rows, strict=True)]
-        )
-
+    """Return the rows of all records as one data set, with the variables of `Narx.dataset`."""
     first = records[0]
     attributes = first.attributes[narx.target]
     name = attributes.get("long_name", narx.target)
-    own = {"long_name": narx.predict.describe(name)}
+    target_attributes = attributes | {"long_name": narx.predict.describe(name)}
     if "units" in attributes:
-        own["units"] = narx.predict.unit_of(attributes["units"])
-    regressor = join(lambda record, row: row.regressor)
-    target = join(lambda record, row: row.target)
-    previous = join(lambda record, row: one_earlier(record.signals[narx.target])[row.sample])
-    time = join(lambda record, row: record.time[row.sample])
-    number = join(lambda record, row: np.full(len(row.sample), record.number, dtype=np.int64))
+        target_attributes["units"] = narx.predict.unit_of(attributes["units"])
+    previous_attributes = attributes | {"long_name": f"{name} one sample earlier"}
+    regressor = np.concatenate([row.regressor for row in rows])
+    target = np.concatenate([row.target for row in rows])
+    previous = []
+    time = []
+    number = []
+    for record, row in zip(records, rows, strict=True):
+        previous.append(one_earlier(record.signals[narx.target])[row.sample])
+        time.append(record.time[row.sample])
+        number.append(np.full(len(row.sample), record.number, dtype=np.int64))
     signals, lags = zip(*narx.features, strict=True)
     units = [first.attributes[signal].get("units", "") for signal in signals]
+    n_possible_rows = sum(record.n_samples - narx.max_lag for record in records)
+    regressor_attributes = {"long_name": "lagged signals, each in its unit"}
+    time_attributes = {"units": first.time_unit, "long_name": "time of the target"}
+    unit_attributes = {"long_name": "unit of the feature, empty if unknown"}
     return xr.Dataset(
         {
-            "regressor": (
-                ("sample", "feature"),
-                regressor,
-                {"long_name": "lagged signals, each in its unit"},
-            ),
-            "target": ("sample", target, attributes | own),
-            "previous": (
-                "sample",
-                previous,
-                attributes | {"long_name": f"{name} one sample earlier"},
-            ),
+            "regressor": (("sample", "feature"), regressor, regressor_attributes),
+            "target": ("sample", target, target_attributes),
+            "previous": ("sample", np.concatenate(previous), previous_attributes),
         },
         coords={
-            "time": (
-                "sample",
-                time,
-                {"units": first.time_unit, "long_name": "time of the target"},
-            ),
-            "record": ("sample", number, {"long_name": "number of the record"}),
-            "feature": (
-                "feature",
-                list(narx.feature_names),
-                {"long_name": "signal and lag"},
-            ),
-            "signal": (
-                "feature",
-                list(signals),
-                {"long_name": "signal of the feature"},
-            ),
-            "lag": (
-                "feature",
-                np.array(lags, dtype=np.int64),
-                {"long_name": "lag in samples"},
-            ),
-            "unit": (
-                "feature",
-                units,
-                {"long_name": "unit of the feature, empty if unknown"},
-            ),
+            "time": ("sample", np.concatenate(time), time_attributes),
+            "record": ("sample", np.concatenate(number), {"long_name": "number of the record"}),
+            "feature": ("feature", list(narx.feature_names), {"long_name": "signal and lag"}),
+            "signal": ("feature", list(signals), {"long_name": "signal of the feature"}),
+            "lag": ("feature", np.array(lags, dtype=np.int64), {"long_name": "lag in samples"}),
+            "unit": ("feature", units, unit_attributes),
         },
         attrs={
             "narx": json.dumps(narx.to_dict()),
             "sampling_time": first.sampling_time,
             "n_records": len(records),
             "n_missing": sum(int(record.missing().sum()) for record in records),
-            "n_skipped": sum(record.n_samples - narx.max_lag for record in records) - len(target),
+            "n_skipped": n_possible_rows - len(target),
         },
     )
 
 
 def consecutive(rows: xr.Dataset) -> NDArray[np.bool_]:
-    """Whether each row (n,) of a lag data set comes right after the one before it, in the same
-    record.
+    """Return which rows (n,) of a lag data set directly follow the row before them.
+
+    Such a row belongs to the same record and to the next sample.
     """
     record = rows["record"].values
     time = rows["time"].values
-    follows = (np.diff(record) == 0) & (np.diff(time) < 1.5 * rows.attrs["sampling_time"])
+    is_same_record = np.diff(record) == 0
+    is_next_sample = np.diff(time) < 1.5 * rows.attrs["sampling_time"]
+    follows = is_same_record & is_next_sample
     return np.concatenate([np.zeros(min(1, len(time)), dtype=bool), follows])
 
 
 def reach_of(narx: Narx) -> int:
-    """Return the number of rows after its own that a measured target is part of."""
-    return max([*narx.lags[narx.target], int(narx.predict is Target.change)])
+    """Return how many rows after its own still depend on a measured value of the target.
+
+    It is the largest lag of the target. A predicted change depends on y[k-1], too.
+    """
+    largest_lag = max(narx.lags[narx.target], default=0)
+    if narx.predict is Target.change:
+        return max(largest_lag, 1)
+    return largest_lag
 
 
 def one_earlier(signal: Array) -> Array:
-    """Signal (n,), n >= 1, one sample earlier; nan at the first sample, which has none before it.
+    """Return the signal (n,), n >= 1, one sample earlier; nan at the first sample.
 
     >>> one_earlier(np.array([1.0, 2.0, 3.0]))
     array([nan,  1.,  2.])
@@ -476,6 +489,7 @@ def one_earlier(signal: Array) -> Array:
     return np.concatenate([[np.nan], signal[:-1]])
 
 
+#: Number of lags, or delay, of all signals, or a list with one for each.
 Order: TypeAlias = int | Sequence[int]
 
 
@@ -483,16 +497,19 @@ Order: TypeAlias = int | Sequence[int]
 class Orders:
     """Number of lags of the outputs and inputs, and the delay of the inputs.
 
-    An output has the lags ``1, ..., na``, an input the lags ``nk, ..., nk + nb - 1``:
-    ``y[k] = f(y[k-1], ..., y[k-na], u[k-nk], ..., u[k-nk-nb+1])``. A number serves all signals; a
-    list has one for each output or input. A signal of order 0 has no lags. All models of several
-    outputs share the regressors; where MATLAB's matrices tell one output from the other, each has a
-    `Narx` of its own.
+    An output has the lags ``1, ..., na``, an input the lags ``nk, ..., nk + nb - 1``::
+
+        y[k] = f(y[k-1], ..., y[k-na], u[k-nk], ..., u[k-nk-nb+1])
+
+    A number applies to all signals, a list has one number for each output or input. A signal of
+    order 0 has no lags. All models of several outputs share the regressors. If the orders shall
+    differ between the predicted outputs, as in MATLAB's matrices of orders, give each output its
+    own `Narx`.
 
     Raises
     ------
     ValueError
-        Orders that are not whole numbers of at least 0.
+        If an order is not a whole number of at least 0.
 
     Examples
     --------
@@ -500,57 +517,63 @@ class Orders:
     ('y[k-1]', 'y[k-2]', 'u[k-1]', 'u[k-2]', 'v[k]')
     """
 
-    na: Order = 2  # lags of each output
-    nb: Order = 2  # lags of each input
+    na: Order = 2  # number of lags of each output
+    nb: Order = 2  # number of lags of each input
     nk: Order = 1  # first lag of each input, samples; 0: the input acts at once
-    target: str = ""  # output to predict; empty: the first
-    predict: str = "change"  # change y[k] - y[k-1], or value y[k]
-    on_missing: str = "error"  # error, or skip
+    target: str = ""  # output to predict; empty: the first output
+    predict: str = "change"  # change: y[k] - y[k-1]; value: y[k]
+    on_missing: str = "error"  # values that are not finite are an error, or (skip) are skipped
 
     def __post_init__(self) -> None:
         for name in ("na", "nb", "nk"):
             value = getattr(self, name)
             is_list = isinstance(value, Sequence) and not isinstance(value, str)
-            for order in value if is_list else [value]:
+            orders = tuple(value) if is_list else (value,)
+            for order in orders:
                 check_whole(order, 0, f"Orders: {name}, or every one of a list of them,")
-            object.__setattr__(self, name, tuple(value) if is_list else value)
+            if is_list:
+                object.__setattr__(self, name, orders)
 
     def narx(self, outputs: Sequence[str], inputs: Sequence[str]) -> Narx:
-        """Lags of these outputs and inputs.
+        """Return the `Narx` of these outputs and inputs.
 
         Raises
         ------
         ValueError
-            A list of another length, or what `Narx` refuses: no lags at all, for example.
+            If the length of a list differs from the number of signals, or `Narx` raises it, for
+            example because there are no lags at all.
         """
         target = self.target or outputs[0]
-        past = {
+        output_lags = {
             name: lags for name, lags in self.output_lags(outputs).items() if lags or name == target
         }
+        input_lags = {name: lags for name, lags in self.input_lags(inputs).items() if lags}
         return Narx(
-            past,
-            {name: lags for name, lags in self.input_lags(inputs).items() if lags},
+            output_lags,
+            input_lags,
             target,
             predict=self.predict,  # type: ignore[arg-type]
             on_missing=self.on_missing,  # type: ignore[arg-type]
         )
 
     def output_lags(self, outputs: Sequence[str]) -> dict[str, list[int]]:
-        """Lags of every output, empty for order 0."""
-        na = _of_each("na", self.na, outputs, "outputs")
+        """Return the lags of every output, empty for order 0."""
+        na = _orders_of("na", self.na, outputs, "outputs")
         return {name: list(range(1, n + 1)) for name, n in zip(outputs, na, strict=True)}
 
     def input_lags(self, inputs: Sequence[str]) -> dict[str, list[int]]:
-        """Lags of every input, empty for order 0."""
-        nb, nk = (_of_each(name, getattr(self, name), inputs, "inputs") for name in ("nb", "nk"))
+        """Return the lags of every input, empty for order 0."""
+        nb = _orders_of("nb", self.nb, inputs, "inputs")
+        nk = _orders_of("nk", self.nk, inputs, "inputs")
         return {name: list(range(k, k + n)) for name, n, k in zip(inputs, nb, nk, strict=True)}
 
 
-def _of_each(name: str, order: Order, signals: Sequence[str], kind: str) -> tuple[int, ...]:
-    """Return the order of every signal."""
-    found = tuple(order) if isinstance(order, Sequence) else (int(order),) * len(signals)
-    if len(found) != len(signals):
+def _orders_of(name: str, order: Order, signals: Sequence[str], kind: str) -> tuple[int, ...]:
+    """Return one order for every signal."""
+    orders = tuple(order) if isinstance(order, Sequence) else (int(order),) * len(signals)
+    if len(orders) != len(signals):
         raise UserError(
-            f"Orders: expected one number {name} for all {kind}, or one for each of {list(signals)}, got {list(found)}"
+            f"Orders: expected one number {name} for all {kind}, or one for each of "
+            f"{list(signals)}, got {list(orders)}"
         )
-    return found
+    return orders

@@ -1,4 +1,4 @@
-"""Records: signals over a uniform time, checked, as plain arrays."""
+"""Records: checked signals over a uniform time, as plain arrays."""
 
 from __future__ import annotations
 
@@ -13,25 +13,28 @@ from numpy.typing import ArrayLike, NDArray
 from sysid.arrays import Array, vector
 from sysid.errors import UserError, UserTypeError
 
-TIME_TOLERANCE = 1e-6  # of the sampling time: largest deviation of a time step [-]
-LONGEST_NAME = 100  # characters
-UNSAFE = set("/\\{}$")  # of paths, groups of files, templates and formulas in labels
-ADVICE = (
+TIME_TOLERANCE = 1e-6  # largest deviation of a time step, as a fraction of the sampling time [-]
+MAX_NAME_LENGTH = 100  # characters of the name of a signal
+
+# Characters that have a meaning in paths, groups of files, templates or formulas in labels.
+UNSAFE_NAME_CHARACTERS = set("/\\{}$")
+
+HOW_TO_MAKE_A_RECORD = (
     "build one from arrays or columns with sysid.make_record(signals, name=..., sampling_time=...)"
 )
-TIME_UNITS = ("s", "1")  # seconds; number of the sample
+
+# Accepted units of time: seconds, or 1 if time counts samples.
+RECORD_TIME_UNITS = ("s", "1")
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """Signals of one experiment, each (n,), with their time and attributes where these are
-    known.
-    """
+    """Signals of one experiment, with their time and attributes where these are known."""
 
-    signals: dict[str, Array]
+    signals: dict[str, Array]  # (n,) by name
     number: int = 0
-    time: Array = field(default_factory=lambda: np.empty(0))  # s
-    attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    time: Array = field(default_factory=lambda: np.empty(0))  # (n,) s; empty if not known
+    attributes: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name of the signal
     time_unit: str = "s"
 
     @property
@@ -48,16 +51,19 @@ class Record:
 
     def missing(self) -> NDArray[np.bool_]:
         """Mark the samples (n,) at which the value of some signal is not finite."""
-        return ~np.logical_and.reduce([np.isfinite(values) for values in self.signals.values()])
+        is_finite = [np.isfinite(values) for values in self.signals.values()]
+        return ~np.logical_and.reduce(is_finite)
 
     def first_missing(self) -> str:
-        """Signal, sample and count of the values that are not finite; empty if there are none."""
+        """Describe the first value that is not finite; empty if all values are finite."""
         samples = np.flatnonzero(self.missing())
         if not len(samples):
             return ""
         first = samples[0]
         name = next(name for name, values in self.signals.items() if not np.isfinite(values[first]))
-        when = f"sample {first}" + (f" (time {self.time[first]:g} s)" if len(self.time) else "")
+        when = f"sample {first}"
+        if len(self.time):
+            when += f" (time {self.time[first]:g} s)"
         return (
             f"signal {name!r} of record {self.number} is {self.signals[name][first]} at {when}, "
             f"the first of {len(samples)} samples with values that are not finite"
@@ -65,41 +71,44 @@ class Record:
 
 
 def check_name(name: object) -> None:
-    """Refuse a name of a signal that could not stand in files, file names and labels.
+    """Raise an error unless a name of a signal can stand in files, file names and labels.
 
     Raises
     ------
     ValueError, TypeError
-        With what is allowed.
+        The message lists what is allowed.
     """
     if not isinstance(name, str) or not name:
         raise UserTypeError(f"the name of a signal must be text such as 'mass_flow', got {name!r}")
-    if (
-        len(name) > LONGEST_NAME
-        or not name.isprintable()
-        or UNSAFE & {*name}
-        or name[0] in ".-"
-        or name != name.strip()
-    ):
+    is_allowed = (
+        len(name) <= MAX_NAME_LENGTH
+        and name.isprintable()
+        and not UNSAFE_NAME_CHARACTERS & set(name)
+        and name[0] not in ".-"
+        and name == name.strip()
+    )
+    if not is_allowed:
+        unsafe = " ".join(sorted(UNSAFE_NAME_CHARACTERS))
         raise UserError(
-            f"a signal cannot be named {name[:LONGEST_NAME]!r}: a name has up to {LONGEST_NAME} printable characters, "
-            f"none of {' '.join(sorted(UNSAFE))}, and begins with no point, hyphen or blank; rename it, and keep its "
-            "unit in the attribute units"
+            f"a signal cannot be named {name[:MAX_NAME_LENGTH]!r}: a name has up to "
+            f"{MAX_NAME_LENGTH} printable characters, none of {unsafe}, and begins with no point, "
+            "hyphen or blank; rename it, and keep its unit in the attribute units"
         )
 
 
 def read_signals(
     signals: Mapping[Any, ArrayLike], names: Sequence[str], number: int
 ) -> dict[str, Array]:
-    """Named signals as float64 arrays (n,) of one length.
+    """Return the named signals as float64 arrays (n,) of equal length.
 
     Raises
     ------
     ValueError, TypeError
-        A missing signal (those present are listed), another shape, no real numbers, unequal
-        lengths.
+        If a signal is missing (the message lists those present), has another shape or no real
+        numbers, or the lengths differ.
     """
-    if absent := [name for name in names if name not in signals]:
+    absent = [name for name in names if name not in signals]
+    if absent:
         raise UserError(
             f"record {number} has no signals {absent}: it has {sorted(map(str, signals))}"
         )
@@ -114,55 +123,47 @@ def read_signals(
 
 
 def read_records(records: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str]) -> list[Record]:
-    """One or several data sets with dimension ``time`` as records of the same sampling time.
+    """Read one or several data sets with dimension ``time`` as records of equal sampling time.
 
     Time is in seconds, or counts samples (units ``1``).
 
     Raises
     ------
     ValueError, TypeError
-        As `read_signals`; no data set or list of them; no records; time missing, in another unit,
-        not finite, not uniform; sampling times or units that differ between records.
+        As `read_signals`; if `records` is neither a data set nor a list of data sets, or is empty;
+        if time is missing, in another unit, not finite or not uniform; if sampling times or units
+        differ between records.
     """
-    records = _datasets(records)
-    if not records:
+    datasets = _list_datasets(records)
+    if not datasets:
         raise UserError("expected at least one record, got an empty list")
-    read = [_read(record, names, number) for number, record in enumerate(records)]
+    read = [_read_record(dataset, names, number) for number, dataset in enumerate(datasets)]
     for record in read[1:]:
-        _check_alike(read[0], record)
+        _check_same_units(read[0], record)
     return read
 
 
-def _datasets(records: Any) -> list[xr.Dataset]:
-    """One or several data sets as a list; what else came is named."""
+def _list_datasets(records: Any) -> list[xr.Dataset]:
+    """Return one or several data sets as a list; raise UserTypeError for anything else."""
     if isinstance(records, xr.Dataset):
         return [records]
     if not isinstance(records, Sequence | Iterator) or isinstance(records, str):
         raise UserTypeError(
-            f"expected a record or a list of records, got {type(records).__name__}: {ADVICE}"
+            f"expected a record or a list of records, got {type(records).__name__}: "
+            f"{HOW_TO_MAKE_A_RECORD}"
         )
     given = list(records)
     for number, record in enumerate(given):
         if not isinstance(record, xr.Dataset):
             raise UserTypeError(
-                f"record {number} must be an xarray.Dataset, got {type(record).__name__}: {ADVICE}"
+                f"record {number} must be an xarray.Dataset, got {type(record).__name__}: "
+                f"{HOW_TO_MAKE_A_RECORD}"
             )
     return given
 
 
-def _read(dataset: xr.Dataset, names: Sequence[str], number: int) -> Record:
-    if "time" not in dataset.coords or dataset["time"].dims != ("time",):
-        raise UserError(
-            f"record {number} needs a dimension 'time' with a coordinate [s], it has dimensions "
-            f"{list(dataset.sizes)} and coordinates {list(dataset.coords)}"
-        )
-    if (unit := str(dataset["time"].attrs.get("units", "s"))) not in TIME_UNITS:
-        raise UserError(
-            f"time of record {number} has units {unit!r}, expected 's', or '1' where it counts samples: convert it "
-            "to seconds"
-        )
-    time = vector(dataset["time"].values, None, f"time of record {number}", finite=False)
-    _check_uniform(time, number)
+def _read_record(dataset: xr.Dataset, names: Sequence[str], number: int) -> Record:
+    time, unit = _read_time(dataset, number)
     for name in set(names) & set(dataset.variables):
         if dataset[name].dims != ("time",):
             raise UserError(
@@ -170,59 +171,92 @@ def _read(dataset: xr.Dataset, names: Sequence[str], number: int) -> Record:
                 "('time',): pass several records as a list with one data set each"
             )
     signals = read_signals(dict(dataset.variables), names, number)
-    kept = {name: dataset[name].attrs for name in names}
-    attributes = {
-        name: {key: kept[name][key] for key in ("units", "long_name") if key in kept[name]}
-        for name in names
-    }
-    for name, found in attributes.items():
-        if other := [value for value in found.values() if not isinstance(value, str)]:
-            where = f"signal {name!r} of record {number}"
-            raise UserTypeError(f"units and long_name of {where} must be text, got {other[0]!r}")
+    attributes = {name: _read_attributes(dataset, name, number) for name in names}
     return Record(signals, number, time, attributes, unit)
 
 
-def _check_uniform(time: Array, number: int) -> None:
-    if not np.isfinite(time).all():
+def _read_time(dataset: xr.Dataset, number: int) -> tuple[Array, str]:
+    """Return the uniform time (n,) of a record and its unit."""
+    if "time" not in dataset.coords or dataset["time"].dims != ("time",):
         raise UserError(
-            f"time of record {number} is not finite at sample {np.flatnonzero(~np.isfinite(time))[0]}"
+            f"record {number} needs a dimension 'time' with a coordinate [s], it has dimensions "
+            f"{list(dataset.sizes)} and coordinates {list(dataset.coords)}"
         )
-    if (worst := find_jump(time)) is not None:
+    unit = str(dataset["time"].attrs.get("units", "s"))
+    if unit not in RECORD_TIME_UNITS:
+        raise UserError(
+            f"time of record {number} has units {unit!r}, expected 's', or '1' where it counts "
+            "samples: convert it to seconds"
+        )
+    time = vector(dataset["time"].values, None, f"time of record {number}", finite=False)
+    _check_uniform(time, number)
+    return time, unit
+
+
+def _read_attributes(dataset: xr.Dataset, name: str, number: int) -> dict[str, str]:
+    """Return the unit and the long name of a signal, as far as they are known."""
+    attributes = {}
+    for key in ("units", "long_name"):
+        if key not in dataset[name].attrs:
+            continue
+        value = dataset[name].attrs[key]
+        if not isinstance(value, str):
+            raise UserTypeError(
+                f"units and long_name of signal {name!r} of record {number} must be text, got "
+                f"{value!r}"
+            )
+        attributes[key] = value
+    return attributes
+
+
+def _check_uniform(time: Array, number: int) -> None:
+    is_finite = np.isfinite(time)
+    if not is_finite.all():
+        sample = np.flatnonzero(~is_finite)[0]
+        raise UserError(f"time of record {number} is not finite at sample {sample}")
+    worst = find_jump(time)
+    if worst is not None:
         steps = np.diff(time)
         raise UserError(
-            f"time of record {number} must increase in equal steps: step {worst} (from {time[worst]:g} s) is "
-            f"{steps[worst]:g} s, the mean {steps.mean():g} s; resample the record, or split it where time jumps"
+            f"time of record {number} must increase in equal steps: step {worst} (from "
+            f"{time[worst]:g} s) is {steps[worst]:g} s, the mean {steps.mean():g} s; resample the "
+            "record, or split it where time jumps"
         )
 
 
 def find_jump(time: Array) -> int | None:
-    """Worst step, unless all equal their mean to `TIME_TOLERANCE`, beside the rounding of the times
-    themselves.
+    """Return the step that deviates most from the mean step; None if all steps are equal.
+
+    Steps are equal up to `TIME_TOLERANCE` and the rounding of the times.
     """
     steps = np.diff(time)
     if not len(steps):
         return None
     deviation = np.abs(steps - steps.mean())
-    allowed = TIME_TOLERANCE * steps.mean() + 4 * np.spacing(np.abs(time).max(initial=0.0))
-    return int(deviation.argmax()) if steps.mean() <= 0 or (deviation > allowed).any() else None
+    rounding = 4 * np.spacing(np.abs(time).max(initial=0.0))
+    allowed = TIME_TOLERANCE * steps.mean() + rounding
+    if steps.mean() <= 0 or (deviation > allowed).any():
+        return int(deviation.argmax())
+    return None
 
 
-def _check_alike(first: Record, record: Record) -> None:
-    steps = first.sampling_time, record.sampling_time
-    differ = abs(steps[1] - steps[0]) > TIME_TOLERANCE * steps[0]
-    pairs: list[tuple[str, Any, Any]] = [("one unit of time", first.time_unit, record.time_unit)]
-    pairs += [("one sampling time", f"{steps[0]:.9g} s", f"{steps[1]:.9g} s")] if differ else []
-    for name, attributes in record.attributes.items():
-        pairs.append(
-            (
-                f"one unit of {name!r}",
-                first.attributes[name].get("units"),
-                attributes.get("units"),
-            )
+def _check_same_units(first: Record, record: Record) -> None:
+    """Raise UserError unless two records have the same sampling time and the same units."""
+    _check_equal("one unit of time", first, record, first.time_unit, record.time_unit)
+    difference = abs(record.sampling_time - first.sampling_time)
+    if difference > TIME_TOLERANCE * first.sampling_time:
+        expected_time = f"{first.sampling_time:.9g} s"
+        _check_equal(
+            "one sampling time", first, record, expected_time, f"{record.sampling_time:.9g} s"
         )
-    for what, expected, found in pairs:
-        if found != expected:
-            raise UserError(
-                f"records need {what}, record {first.number} has {expected!r}, record {record.number} {found!r}: "
-                "convert them, or identify them apart"
-            )
+    for name, attributes in record.attributes.items():
+        expected_unit = first.attributes[name].get("units")
+        _check_equal(f"one unit of {name!r}", first, record, expected_unit, attributes.get("units"))
+
+
+def _check_equal(what: str, first: Record, record: Record, expected: Any, found: Any) -> None:
+    if found != expected:
+        raise UserError(
+            f"records need {what}, record {first.number} has {expected!r}, record {record.number} "
+            f"{found!r}: convert them, or identify them separately"
+        )

@@ -1,5 +1,6 @@
-"""The live regressor: samples one by one or in blocks, the same bits as the batch lag data set of
-`Narx`.
+"""Regressors of live samples, one by one or in blocks.
+
+They are bit for bit those of the batch lag data set of `Narx`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from sysid.arrays import Array
 from sysid.errors import UserError, UserTypeError
 from sysid.narx.lags import LagRows, Narx, OnMissing
 
-NO_INPUT = np.empty(0)
-MIN_CAPACITY = 512  # samples; the buffer is moved to its start once per so many samples
+NO_INPUT = np.empty(0)  # inputs of one sample of a record without inputs
+
+# Smallest length of the buffer [samples]. When it is full, its newest samples move to its start.
+MIN_BUFFER_SAMPLES = 512
 
 
 class LagPair(NamedTuple):
@@ -25,30 +28,31 @@ class LagPair(NamedTuple):
 
 
 class LagWindow:
-    """Past samples of one record, and the regressors of the samples that come.
+    """Past samples of one record, from which the regressors of new samples are built.
 
-    In a loop that learns from measurements, one call per sample k (`observe`), or per block of
-    samples (`observe_many`), does it all: it takes the outputs y_k measured now and the inputs u_k
-    applied from now on, and returns what there is to learn. To predict before y_k is known (and in
-    free run, where y_k *is* the prediction), ask for `regressor` with u_k (used by features of lag
-    0 only), then store the sample with `push`.
+    A loop that learns from measurements needs one call per sample k (`observe`), or per block of
+    samples (`observe_many`). The call takes the outputs y_k measured now and the inputs u_k applied
+    from now on, and returns the regressors and targets to learn.
+
+    To predict before y_k is known, and in free run, where y_k *is* the prediction, call `regressor`
+    with u_k, which only features of lag 0 use. Then store the sample with `push`.
 
     Parameters
     ----------
     narx
-        Lags; the order of ``narx.output_names`` and ``narx.input_names`` is that of the vectors
-        here.
+        Lags. The vectors of outputs and inputs have the order of ``narx.output_names`` and
+        ``narx.input_names``.
 
     Attributes
     ----------
     n_missing : int
-        Samples stored so far with a value that is not finite (``on_missing: skip`` only).
+        Number of stored samples with a value that is not finite (``on_missing: skip`` only).
     n_skipped : int
-        Rows that were left out because of them, as in the batch data set.
+        Number of rows that were left out because of them, as in the batch data set.
     previous_target_value : float
-        Target output y[k-1] that belongs to the regressor returned last (NaN before the first, and
-        where a target without lags has none): ``narx.predict.to_value(predicted_target,
-        window.previous_target_value)`` is the predicted y[k].
+        Target output y[k-1] that belongs to the last returned regressor. With it,
+        ``narx.predict.to_value(predicted_target, window.previous_target_value)`` is the predicted
+        y[k]. It is NaN before the first regressor, and where a target without lags has no y[k-1].
 
     Examples
     --------
@@ -70,11 +74,11 @@ class LagWindow:
         names = narx.signals
         self._width = len(names)
         self._max_lag = narx.max_lag
-        self._n_history = max(
-            1, self._max_lag
-        )  # samples before the present one that the buffer keeps
-        self._buffer = np.full((max(MIN_CAPACITY, 2 * self._n_history + 1), self._width), nan)
-        self._gather = np.array(
+        self._n_history = max(1, self._max_lag)  # samples before the present one that are kept
+        capacity = max(MIN_BUFFER_SAMPLES, 2 * self._n_history + 1)
+        self._buffer = np.full((capacity, self._width), nan)
+        # positions of the features in the flattened history and present sample
+        self._feature_positions = np.array(
             [
                 (self._n_history - lag) * self._width + names.index(name)
                 for name, lag in narx.features
@@ -88,14 +92,14 @@ class LagWindow:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all samples: a new record begins. The counts go on."""
+        """Forget all samples, because a new record begins. The counts continue."""
         self._now = self._n_history  # row of the present sample in the buffer
         self._buffer[: self._now] = nan
         self._n_stored = 0  # samples of this record
-        self._complete_from = 0  # first sample whose window surely holds no missing value
+        self._complete_from = 0  # first sample with no missing value in its history
 
     def regressor(self, input: Array = NO_INPUT) -> Array | None:
-        """Regressor of the present sample, before its output is known.
+        """Return the regressor of the present sample, before its output is known.
 
         Parameters
         ----------
@@ -105,24 +109,25 @@ class LagWindow:
         Returns
         -------
         (n_features,) or None
-            None while fewer than `max_lag` samples are stored, or if the regressor or y[k-1] is
-            missing (the latter only if the target has lags).
+            None while fewer than `max_lag` samples are stored, or if a value of the regressor or
+            y[k-1] is missing (the latter only if the target has lags).
         """
-        present = self._buffer[self._now]
-        present[self._n_outputs :] = _samples("input", input, self._input_shape)
-        is_complete = self._n_stored >= self._complete_from and all(
-            map(isfinite, present[self._n_outputs :].tolist())
-        )
+        inputs = self._buffer[self._now, self._n_outputs :]
+        inputs[:] = _read_samples("input", input, self._input_shape)
+        history_is_complete = self._n_stored >= self._complete_from
+        is_complete = history_is_complete and all(map(isfinite, inputs.tolist()))
         if not is_complete:
-            self._check_missing(present[None, self._n_outputs :], self._n_outputs)
+            self._check_missing(inputs[None], self._n_outputs)
         if self._n_stored < self._max_lag:
             return None
-        row = self._buffer[self._now - self._n_history : self._now + 1].take(self._gather)
+        window = self._buffer[self._now - self._n_history : self._now + 1]
+        row = window.take(self._feature_positions)
         previous = float(self._buffer[self._now - 1, self._target])
-        if not is_complete and not (
-            np.isfinite(row).all() and (isfinite(previous) or not self.narx.needs_previous)
-        ):
-            return None
+        if not is_complete:
+            if not np.isfinite(row).all():
+                return None
+            if self.narx.needs_previous and not isfinite(previous):
+                return None
         self.previous_target_value = previous
         return row
 
@@ -136,10 +141,10 @@ class LagWindow:
         """
         skipped = self.n_skipped
         self.observe_many(output, input)
-        self.n_skipped = skipped  # nothing was asked for
+        self.n_skipped = skipped  # no row was requested, so that none was skipped
 
     def observe(self, output: Array, input: Array = NO_INPUT) -> LagPair | None:
-        """Regressor and target of the present sample, which is then stored.
+        """Store the present sample, and return its regressor and target.
 
         Parameters
         ----------
@@ -154,14 +159,16 @@ class LagWindow:
         Raises
         ------
         ValueError
-            Wrong shapes; a value that is not finite with ``on_missing: error``. The window is
+            If shapes are wrong, or (``on_missing: error``) a value is not finite. The window is
             unchanged.
         """
         rows = self.observe_many(output, input)
-        return LagPair(rows.regressor[0], float(rows.target[0])) if len(rows.target) else None
+        if not len(rows.target):
+            return None
+        return LagPair(rows.regressor[0], float(rows.target[0]))
 
     def observe_many(self, outputs: Array, inputs: Array = NO_INPUT) -> LagRows:
-        """Regressors and targets of consecutive samples, which are then stored.
+        """Store consecutive samples, and return their regressors and targets.
 
         Parameters
         ----------
@@ -171,99 +178,122 @@ class LagWindow:
         Returns
         -------
         LagRows
-            One row per sample, but for those while the window fills and (``on_missing: skip``)
-            those with a missing value; ``sample`` counts from the begin of the record.
+            One row per sample, except while the window fills, and (``on_missing: skip``) except for
+            rows with a missing value. ``sample`` counts from the beginning of the record.
 
         Raises
         ------
         ValueError
-            As `observe`; outputs and inputs of different lengths.
+            As `observe`; if outputs and inputs differ in length.
         """
+        # A single sample in plain arrays takes a short path: it is what a live loop passes.
         n = 1
         is_plain = (
             type(outputs) is type(inputs) is np.ndarray
             and outputs.dtype == inputs.dtype == np.float64
         )
         if not is_plain or outputs.shape != self._output_shape or inputs.shape != self._input_shape:
-            outputs = _samples("output", outputs, self._output_shape)
-            inputs = _samples("input", inputs, self._input_shape)
+            outputs = _read_samples("output", outputs, self._output_shape)
+            inputs = _read_samples("input", inputs, self._input_shape)
             n = len(outputs)
             if len(inputs) != n:
                 raise UserError(
-                    f"LagWindow expects as many outputs as inputs, got {n} and {len(inputs)} samples"
+                    f"LagWindow expects as many outputs as inputs, got {n} and {len(inputs)} "
+                    "samples"
                 )
+        first_stored = self._n_stored
+        self._store(outputs, inputs, n)
+        if n == 1 and first_stored >= self._max_lag and first_stored >= self._complete_from:
+            return self._newest_row()
+        return self._newest_rows(n)
+
+    def _store(self, outputs: Array, inputs: Array, n: int) -> None:
+        """Store n samples; the one after them becomes the present sample."""
         if self._now + n >= len(self._buffer):
             self._make_room(n)
         now = self._now
-        stored = self._n_stored
-        history = self._n_history
+        n_outputs = self._n_outputs
         block = self._buffer[now : now + n]
-        block[:, : self._n_outputs], block[:, self._n_outputs :] = outputs, inputs
+        block[:, :n_outputs] = outputs
+        block[:, n_outputs:] = inputs
         if not all(map(isfinite, block.ravel().tolist())):
             self._check_missing(block, 0)
             missing = np.flatnonzero(~np.isfinite(block).all(axis=1))
+            last_missing = self._n_stored + int(missing[-1])
             self.n_missing += len(missing)
-            self._complete_from = stored + int(missing[-1]) + history + 1
-        self._n_stored = stored + n
+            self._complete_from = last_missing + self._n_history + 1
+        self._n_stored += n
         self._now = now + n
-        if (
-            n == 1 and stored >= self._max_lag and stored >= self._complete_from
-        ):  # as below, for one row
-            regressor = self._buffer[now - history : now + 1].take(self._gather)[None, :]
-            value = self._buffer[now, self._target]
-            previous = self._buffer[now - 1, self._target]
-            self.previous_target_value = float(previous)
-            return LagRows(
-                regressor,
-                np.array([self._predict.of(value, previous)]),
-                np.array([stored]),
-            )
-        first = max(0, self._max_lag - stored)  # of the block with a full window
-        begin = (now + first - history) * self._width
-        regressor = self._buffer.take(
-            begin + self._width * np.arange(n - first)[:, None] + self._gather
-        )
-        signal = self._buffer[now + first - 1 : now + n, self._target]
+
+    def _newest_row(self) -> LagRows:
+        """Return the row of the newest stored sample, all of whose values are known."""
+        buffer = self._buffer
+        newest = self._now - 1
+        window = buffer[newest - self._n_history : newest + 1]
+        regressor = window.take(self._feature_positions)[None, :]
+        value = buffer[newest, self._target]
+        previous = buffer[newest - 1, self._target]
+        self.previous_target_value = float(previous)
+        target = np.array([self._predict.of(value, previous)])
+        return LagRows(regressor, target, np.array([self._n_stored - 1]))
+
+    def _newest_rows(self, n: int) -> LagRows:
+        """Return the rows of the n newest stored samples, as far as their values are known."""
+        first_stored = self._n_stored - n
+        n_filling = max(0, self._max_lag - first_stored)  # samples without a full window
+        begin = self._now - n + n_filling  # row of the first sample with a full window
+        offsets = self._width * np.arange(n - n_filling)[:, None]
+        first_position = (begin - self._n_history) * self._width
+        regressor = self._buffer.take(first_position + offsets + self._feature_positions)
+        signal = self._buffer[begin - 1 : self._now, self._target]
         value = signal[1:]
         previous = signal[:-1]
-        sample = np.arange(stored + first, stored + n)
-        if stored < self._complete_from:
-            keep = np.isfinite(regressor).all(axis=1) & np.isfinite(value)
+        sample = np.arange(first_stored + n_filling, self._n_stored)
+        if first_stored < self._complete_from:
+            is_known = np.isfinite(regressor).all(axis=1) & np.isfinite(value)
             if self.narx.needs_previous:
-                keep &= np.isfinite(previous)
-            self.n_skipped += int(np.count_nonzero(~keep))
-            regressor = regressor[keep]
-            value = value[keep]
-            previous = previous[keep]
-            sample = sample[keep]
+                is_known &= np.isfinite(previous)
+            self.n_skipped += int(np.count_nonzero(~is_known))
+            regressor = regressor[is_known]
+            value = value[is_known]
+            previous = previous[is_known]
+            sample = sample[is_known]
         if len(sample):
             self.previous_target_value = float(previous[-1])
         return LagRows(regressor, np.array(self._predict.of(value, previous)), sample)
 
     def _make_room(self, n: int) -> None:
-        """Move the past samples to the begin of the buffer, and make it larger if n more do not fit
-        behind them.
+        """Move the past samples to the start of the buffer.
+
+        The buffer is made larger if n more samples do not fit behind them.
         """
         past = self._buffer[self._now - self._n_history : self._now].copy()
-        if self._n_history + n >= len(self._buffer):
-            self._buffer = np.full((2 * (self._n_history + n) + 1, self._width), nan)
+        n_needed = self._n_history + n
+        if n_needed >= len(self._buffer):
+            self._buffer = np.full((2 * n_needed + 1, self._width), nan)
         self._now = self._n_history
         self._buffer[: self._now] = past
 
     def _check_missing(self, values: Array, column: int) -> None:
-        """Refuse values (n, m) of the signals from a column on that are missing, if none may be."""
-        where = np.argwhere(~np.isfinite(values))
-        if len(where) and self.narx.on_missing is OnMissing.error:
-            row, position = where[0]
+        """Raise UserError for a missing value if ``on_missing`` is ``error``.
+
+        The values (n, m) are those of the signals from `column` on.
+        """
+        if self.narx.on_missing is not OnMissing.error:
+            return
+        missing = np.argwhere(~np.isfinite(values))
+        if len(missing):
+            row, position = missing[0]
+            name = self.narx.signals[column + position]
             raise UserError(
-                f"Narx(on_missing='error'): signal {self.narx.signals[column + position]!r} is "
-                f"{values[row, position]} at sample {self._n_stored + row} of this record; clean the signal, "
-                "or set on_missing='skip'"
+                f"Narx(on_missing='error'): signal {name!r} is {values[row, position]} at sample "
+                f"{self._n_stored + row} of this record; clean the signal, or set "
+                "on_missing='skip'"
             )
 
 
-def _samples(name: str, values: Array, shape: tuple[int, ...]) -> Array:
-    """Convert samples to floats (n, m); one sample may come as (m,)."""
+def _read_samples(name: str, values: Array, shape: tuple[int, ...]) -> Array:
+    """Convert samples to floats (n, m); a single sample may be (m,)."""
     if type(values) is not np.ndarray or values.dtype != np.float64:
         values = np.asarray(values)
         if values.dtype.kind not in "biuf":
@@ -275,6 +305,7 @@ def _samples(name: str, values: Array, shape: tuple[int, ...]) -> Array:
         return values[None, :]
     if values.ndim != 2 or values.shape[1:] != shape:
         raise UserError(
-            f"LagWindow expects {name} of shape {shape}, got {values.shape}; a block of samples has (n, {shape[0]})"
+            f"LagWindow expects {name} of shape {shape}, got {values.shape}; a block of samples "
+            f"has (n, {shape[0]})"
         )
     return values

@@ -1,1 +1,1 @@
-"""Models in simulation: forecasts, their uncertainty, validation."""
+"""Simulation of models: forecasts, their uncertainty, and validation."""

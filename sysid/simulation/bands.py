@@ -1,4 +1,4 @@
-"""How wide the bands of a model must be, for every horizon, by samples that it has not learned."""
+"""Factors that widen the bands of a model, measured on samples that it has not learned."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ from sysid.gp.training import InitialSamples
 from sysid.model.model import Model
 from sysid.narx.lags import reach_of
 from sysid.simulation.dynamics import Dynamics
-from sysid.simulation.forecast import FEWEST
+from sysid.simulation.forecast import MIN_FREE_RUN_DRAWS
 from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly
 from sysid.simulation.segments import Segment, folds_of, n_samples, segments_of
 
-N_BAND_FOLDS = 5  # parts of the rows of records that are held out in turn
-MIN_ROWS_FOR_BANDS = 100  # with fewer rows of records nothing is measured
-PLENTIFUL_ROWS_PER_POINT = 100  # with more rows for each point of the model nothing is held out
+N_BAND_FOLDS = 5  # cross-validation folds for the bands
+MIN_ROWS_FOR_BANDS = 100  # with fewer rows of records the bands are not measured
 
-HORIZONS = (3, 10, 30, 100, 300)  # samples, that bands are measured at, beside one step
-REACH = 1.75  # times and part of a horizon: steps that count for it
-# simulations of each part that is held out, and their steps; steps of longer ones
-SHORT = (10, 16)
-LONG = 400
-Bands: TypeAlias = tuple[tuple[int, float], ...]  # horizons and factors, as of `sysid.Model.bands`
-LEVELS = (0.5, 0.95)  # of the bands that shall cover
-MOST_INFLATED = 100.0  # largest standardised error that counts
+# With more rows than this for each point of the budget, the model itself predicts its own rows.
+PLENTIFUL_ROWS_PER_POINT = 100
+
+BAND_HORIZONS = (3, 10, 30, 100, 300)  # samples; the bands of one step are measured as well
+HORIZON_SPREAD = 1.75  # errors at steps h / 1.75 to 1.75 h count for the horizon h
+N_SHORT_RUNS = 10  # short simulations of each held-out segment
+SHORT_RUN_STEPS = 16  # samples of a short simulation
+LONG_RUN_STEPS = 400  # samples of a long simulation
+MATCHED_BAND_LEVELS = (0.5, 0.95)  # probabilities of the bands whose coverage is matched
+MAX_STANDARDISED_ERROR = 100.0  # larger standardised errors, and nan, count as this one
+
+#: Horizons [samples] and factors of the standard deviation, as in `sysid.Model.bands`.
+Bands: TypeAlias = tuple[tuple[int, float], ...]
 
 
 def measure_bands_by_folds(
@@ -42,25 +46,27 @@ def measure_bands_by_folds(
     estimates: Array | None = None,
     added: ArrayLike = 0.0,
 ) -> Bands:
-    """Bands of a model by the rows that it has learned, each fifth of which is held out in turn.
+    """Measure the bands of a model by cross-validation over the rows that it has learned.
 
-    A fifth is predicted by a model that learns the other rows; if there are plenty for each point,
-    by the model itself, whose errors do not differ from these any more.
+    Each of `N_BAND_FOLDS` folds is predicted by a model that learns the other rows. If there are
+    plenty of rows for each point, the model itself predicts them, because its errors then do not
+    differ from those of a model that has not seen the rows.
 
     Parameters
     ----------
     model : Model
     samples : InitialSamples
-        All rows that it has learned.
+        All rows that the model has learned.
     learn : callable
-        Model of some of the rows, with the hyper-parameters of the model.
+        Returns a model of the given rows, with the hyper-parameters of `model`.
     seed : int
-        Of the draws.
+        Seed of the draws.
     estimates : (n, n_features), optional
-        Regressors of the rows as they are for who has not seen them, where some are estimates that
-        know the rows. The bands lie between what both say (`between`).
+        Regressors of the rows in which every estimated feature was estimated without the row
+        itself. The bands then lie between those of these regressors and of the regressors in
+        `samples` (`between`).
     added : (n,), optional
-        Variance that the prediction of each row has beside that of the model, in one step.
+        Variance of each row's one-step prediction in addition to that of the model.
 
     Returns
     -------
@@ -68,23 +74,27 @@ def measure_bands_by_folds(
         As of `measure_bands`.
     """
     narx, x, t, follows = samples
-    seen = [x] if estimates is None else [estimates, x]
+    regressors = [x] if estimates is None else [estimates, x]
     if reach_of(narx):
-        segments = [segments_of(samples._replace(regressors=each)) for each in seen]
+        segments = [segments_of(samples._replace(regressors=known)) for known in regressors]
     else:
-        segments = [[Segment(each, t, np.full(1, np.nan))] for each in seen]
+        no_past = np.full(1, np.nan)
+        segments = [[Segment(known, t, no_past)] for known in regressors]
     is_plentiful = len(t) > PLENTIFUL_ROWS_PER_POINT * model.gp.budget
-    held_out = []
+    folds_by_regressors = [folds_of(cut, N_BAND_FOLDS) for cut in segments]
+    held_out: list[list[tuple[Model, Sequence[Segment]]]] = [[] for _ in regressors]
     begin = 0
-    for folds in zip(*(folds_of(each, N_BAND_FOLDS) for each in segments), strict=True):
+    for folds in zip(*folds_by_regressors, strict=True):
         end = begin + n_samples(folds[0].parts)
-        judge = model
+        predictor = model
         if not is_plentiful:
             rest = np.r_[0:begin, end : len(t)]
-            judge = learn(InitialSamples(narx, x[rest], t[rest], follows[rest] & (rest != end)))
-        held_out.append([(judge, fold.parts) for fold in folds])
+            rest_follows = follows[rest] & (rest != end)
+            predictor = learn(InitialSamples(narx, x[rest], t[rest], rest_follows))
+        for pairs, fold in zip(held_out, folds, strict=True):
+            pairs.append((predictor, fold.parts))
         begin = end
-    bands = [measure_bands(model, each, seed, added) for each in zip(*held_out, strict=True)]
+    bands = [measure_bands(model, pairs, seed, added) for pairs in held_out]
     return between(bands[0], bands[-1])
 
 
@@ -94,125 +104,137 @@ def measure_bands(
     seed: int,
     added: ArrayLike = 0.0,
     *,
-    horizons: Sequence[int] = HORIZONS,
+    horizons: Sequence[int] = BAND_HORIZONS,
     n_long: int = 2,
 ) -> Bands:
-    """How much wider than a model says bands must be, by horizon, for samples that it has not
-    learned.
+    """Measure how much wider than predicted the bands must be on samples that were not learned.
 
-    Parts are predicted one step ahead, and simulated from several places on, by models that have
-    not learned them; the model itself says how sure it is there, in simulations by the spread of
-    functions drawn from its posterior (`sysid.Pathwise`). Of the standardised errors z of a horizon
-    and those about it, q_p their quantile of the distance from zero and n_p that of a standard
-    normal::
+    Models that have not learned the held-out segments predict them one step ahead, and simulate
+    them from several starts. The standard deviation is that of `model` itself, in simulations that
+    of functions drawn from its posterior (`sysid.Pathwise`). The standardised errors z at about the
+    same horizon are taken together. With q_p the quantile p of ``|z|`` and n_p that of a standard
+    normal, the factor is::
 
         c = sqrt(q_50 / n_50  q_95 / n_95)
 
-    so that neither the 50 % nor the 95 % band is far off where z is not normal (conformal
-    prediction takes one of the quantiles, Lei et al. 2018). Models of several outputs, and without
-    lags of any, are judged one step ahead.
+    so that neither the 50 % nor the 95 % band is far off where z is not normal. (Conformal
+    prediction takes one of the quantiles, Lei et al. 2018.) For models of several outputs, and of
+    outputs without lags, only one step is measured.
 
     Parameters
     ----------
     model : Model
     held_out : sequence of (Model, sequence of Segment)
-        Models, and the parts that each of them has not learned.
+        Models, each with the segments that it has not learned.
     seed : int
-        Of the draws.
+        Seed of the draws.
     added : (n,), optional
-        Variances that one step has beside those of the model, at the samples of all parts, one
-        behind the other.
+        Variances of the one-step predictions in addition to those of the model, for the samples of
+        all segments, one after the other.
     horizons : sequence of int
-        Beside one step, in samples.
+        Horizons in addition to one step [samples].
     n_long : int
-        Simulations of `LONG` steps of each part.
+        Simulations of `LONG_RUN_STEPS` steps of each segment.
 
     Returns
     -------
     tuple of (int, float)
-        Horizons [samples] and factors c, as of `sysid.Model.bands`.
+        Horizons [samples] and factors c, as in `sysid.Model.bands`. Horizons beyond all segments
+        are left out.
     """
     narx = model.narx
     noise = model.gp.noise_variance
-    runs = []
+    feeds_itself_back = narx.output_names == (narx.target,) and bool(narx.lags[narx.target])
+    lengths = ((N_SHORT_RUNS, SHORT_RUN_STEPS), (n_long, LONG_RUN_STEPS))
     errors = []
     variances = []
+    simulated = []
     generator = np.random.default_rng([seed])
-    spread = AboutPath(Pathwise(FEWEST))
-    for judge, parts in held_out:
-        for part in parts:
-            mean = judge.predict(part.regressors).mean
-            variance = model.predict(part.regressors).variance
-            predicted = np.clip(narx.predict.to_value(mean, part.previous), *judge.limits)
-            errors.append(part.values - predicted)
+    for predictor, segments in held_out:
+        for segment in segments:
+            mean = predictor.predict(segment.regressors).mean
+            variance = model.predict(segment.regressors).variance
+            value = narx.predict.to_value(mean, segment.previous)
+            predicted = np.clip(value, *predictor.limits)
+            errors.append(segment.values - predicted)
             variances.append(variance)
-            if not horizons or narx.output_names != (narx.target,) or not narx.lags[narx.target]:
-                continue
-            for most, longest in (SHORT, (n_long, LONG)):
-                n_steps = min(len(part.values), longest)
-                starts = np.unique(np.linspace(0, len(part.values) - n_steps, most).astype(int))
-                pieces = [part.part(start, start + n_steps) for start in starts.tolist()]
-                past = np.nan_to_num([piece.past for piece in pieces])[
-                    :, :, None
-                ]  # where no feature needs it
-                exogenous = np.array([piece.regressors for piece in pieces])
-                path = (
-                    MeanOnly().propagate(Dynamics(judge), past, exogenous, generator).mean[:, :, 0]
-                )
-                about = spread.propagate(Dynamics(model), past, exogenous, generator).variance[
-                    :, :, 0
-                ]
-                runs.append(
-                    (np.array([piece.values for piece in pieces]) - path) / np.sqrt(about + noise)
-                )
-    bands = [
-        (
-            1,
-            _widen(
-                np.concatenate(errors) / np.sqrt(np.add(np.concatenate(variances), added) + noise)
-            ),
-        )
-    ]
+            if horizons and feeds_itself_back:
+                for n_runs, n_steps in lengths:
+                    runs = _cut_runs(segment, n_runs, n_steps)
+                    simulated.append(_standardised_run_errors(model, predictor, runs, generator))
+    total_variance = np.add(np.concatenate(variances), added) + noise
+    one_step = np.concatenate(errors) / np.sqrt(total_variance)
+    bands = [(1, _widening_factor(one_step))]
     for horizon in horizons:
-        steps = slice(
-            round(horizon / REACH) - 1,
-            int(horizon * REACH) if horizon < HORIZONS[-1] else None,
-        )
-        z = np.concatenate([np.zeros(0), *(run[:, steps].ravel() for run in runs)])
-        bands += [(horizon, _widen(z))] if len(z) else []
+        first = round(horizon / HORIZON_SPREAD) - 1
+        last = int(horizon * HORIZON_SPREAD) if horizon < BAND_HORIZONS[-1] else None
+        z = np.concatenate([np.zeros(0), *(run[:, first:last].ravel() for run in simulated)])
+        if len(z):
+            bands.append((horizon, _widening_factor(z)))
     return tuple(bands)
 
 
-def between(held_out: Bands, learned: Bands) -> Bands:
-    """Mean of the factors of held-out samples and of those that are known, by horizon.
+def _cut_runs(segment: Segment, n_runs: int, n_steps: int) -> list[Segment]:
+    """Cut at most `n_runs` equal pieces of at most `n_steps` samples, spread over a segment."""
+    length = len(segment.values)
+    n_steps = min(length, n_steps)
+    starts = np.unique(np.linspace(0, length - n_steps, n_runs).astype(int))
+    return [segment.part(start, start + n_steps) for start in starts.tolist()]
 
-    What is estimated without a part, a fit of a cross-validation or the parameters of physics, is
-    estimated from fewer samples: its errors are larger than those of what knows all of them, which
-    are larger than the errors that this makes where it knows the samples. (Efron, Estimating the
-    error rate of a prediction rule, 1983, weighs the two for the same reason.)
+
+def _standardised_run_errors(
+    model: Model, predictor: Model, runs: Sequence[Segment], generator: np.random.Generator
+) -> Array:
+    """Return the standardised errors (b, T) of `predictor` in simulations of b runs.
+
+    The variances are those of `model`.
     """
-    return tuple(
-        (horizon, 0.5 * (c + d)) for (horizon, c), (_, d) in zip(held_out, learned, strict=True)
-    )
+    past = np.nan_to_num([run.past for run in runs])[:, :, None]  # nan where no feature needs it
+    exogenous = np.array([run.regressors for run in runs])
+    measured = np.array([run.values for run in runs])
+    mean = MeanOnly().propagate(Dynamics(predictor), past, exogenous, generator).mean
+    spread = AboutPath(Pathwise(MIN_FREE_RUN_DRAWS))
+    variance = spread.propagate(Dynamics(model), past, exogenous, generator).variance
+    std = np.sqrt(variance[:, :, 0] + model.gp.noise_variance)
+    return np.asarray((measured - mean[:, :, 0]) / std)
+
+
+def between(held_out: Bands, learned: Bands) -> Bands:
+    """Return the mean of the factors of held-out samples and of learned samples, by horizon.
+
+    Quantities that are estimated without a fold, such as a fit of a cross-validation or the
+    parameters of a physical model, are estimated from fewer samples. Their errors on the fold are
+    larger than those of an estimate from all samples on new data, and these are larger than the
+    errors of the same estimate on the samples that it has learned. (Efron, Estimating the error
+    rate of a prediction rule, 1983, weights the two for the same reason.)
+    """
+    bands = []
+    for (horizon, held_out_factor), (_, learned_factor) in zip(held_out, learned, strict=True):
+        bands.append((horizon, 0.5 * (held_out_factor + learned_factor)))
+    return tuple(bands)
 
 
 def typical(parts: Sequence[Bands]) -> Bands:
-    """Median of the factors of several parts, by horizon, as far as all of them have it.
+    """Return the median of the factors of several folds, for the horizons that all of them have.
 
-    One part where a fit to fewer samples failed, or where the record holds what is found nowhere
-    else, does not set the bands of a model that knows all samples.
+    The median is robust against a single fold without which the fit failed, or which contains
+    behaviour that no other fold contains: neither tells how well a model of all samples predicts.
     """
-    several = [dict(bands) for bands in parts]
-    common = sorted(set.intersection(*map(set, several)))
-    return tuple(
-        (horizon, float(np.median([one[horizon] for one in several]))) for horizon in common
-    )
+    factors_of_parts = [dict(bands) for bands in parts]
+    horizons = sorted(set.intersection(*map(set, factors_of_parts)))
+    medians = []
+    for horizon in horizons:
+        median = np.median([factors[horizon] for factors in factors_of_parts])
+        medians.append((horizon, float(median)))
+    return tuple(medians)
 
 
-def _widen(z: Array) -> float:
-    """Factor of the standard deviation with which errors are within bands as often as they shall
-    be.
-    """
-    distance = np.minimum(np.nan_to_num(np.abs(z), nan=MOST_INFLATED), MOST_INFLATED)
-    ratios = [np.quantile(distance, level) / ndtri(0.5 + 0.5 * level) for level in LEVELS]
-    return float(np.sqrt(np.prod(np.maximum(ratios, 1.0 / MOST_INFLATED))))
+def _widening_factor(z: Array) -> float:
+    """Return the factor of the standard deviation that gives the bands their nominal coverage."""
+    distance = np.nan_to_num(np.abs(z), nan=MAX_STANDARDISED_ERROR)
+    distance = np.minimum(distance, MAX_STANDARDISED_ERROR)
+    ratios = []
+    for level in MATCHED_BAND_LEVELS:
+        normal_quantile = ndtri(0.5 + 0.5 * level)
+        ratios.append(np.quantile(distance, level) / normal_quantile)
+    return float(np.sqrt(np.prod(np.maximum(ratios, 1.0 / MAX_STANDARDISED_ERROR))))

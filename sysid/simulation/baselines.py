@@ -1,4 +1,4 @@
-"""Plain predictors that a model must beat."""
+"""Simple predictors that a model must beat."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from sysid.narx.window import LagWindow
 
 
 class Baseline(ABC):
-    """Predicts the target of a `Narx` from its regressors and from the output one sample
-    earlier.
-    """
+    """Predictor of the target of a `Narx` from its regressors and the previous output."""
 
     narx: Narx
 
     @abstractmethod
     def predict(self, regressors: Array, previous: Array) -> Array:
-        """Predicted targets (n,) at regressors (n, n_features) and earlier outputs y[k-1] (n,)."""
+        """Return predicted targets (n,) at regressors (n, n_features) and outputs y[k-1] (n,)."""
 
     def one_step(self, rows: xr.Dataset) -> Array:
-        """Predicted targets (n,) of a lag data set, each from measured values.
+        """Return predicted targets (n,) of a lag data set, each from measured values.
+
+        Compare them with ``rows["target"]``.
 
         Parameters
         ----------
         rows
-            Of `Narx.dataset`, with the features of this baseline; compare with ``rows["target"]``.
+            Lag data set (`Narx.dataset`) with the features of this baseline.
 
         Raises
         ------
         ValueError
-            Other features.
+            If the features are other ones.
         """
         given = tuple(str(name) for name in rows["feature"].values)
         if given != self.narx.feature_names:
             raise UserError(
-                f"{type(self).__name__} expects the features {list(self.narx.feature_names)}, got {list(given)}: build "
-                "the lag data set with the Narx of this baseline"
+                f"{type(self).__name__} expects the features {list(self.narx.feature_names)}, got "
+                f"{list(given)}: build the lag data set with the Narx of this baseline"
             )
         return self.predict(rows["regressor"].values, rows["previous"].values)
 
@@ -59,38 +59,47 @@ class Baseline(ABC):
         ----------
         record
             Data set, or arrays (n,) by name. Only the first `n_initial` samples of the target are
-            used; inputs, and outputs other than the target, are taken as measured throughout.
+            used. The inputs, and outputs other than the target, are taken as measured throughout.
         n_initial
-            Measured samples before the simulation starts, at least ``max_lag``, which is what None
-            means.
+            Measured samples before the simulation starts, at least ``max_lag``; None for
+            ``max_lag``.
 
         Returns
         -------
         (n,) array
-            The measured target output, then from sample `n_initial` on the simulated one, in its
-            unit; nan from the sample on where the simulation overflows.
+            The measured target output before sample `n_initial`, the simulated one from there on,
+            in the unit of the output. If the simulation overflows, it is nan from this sample on.
 
         Raises
         ------
         ValueError, TypeError
-            As `Narx.regressors`; another `n_initial`; values that are needed and not finite.
+            As `Narx.regressors`; if `n_initial` is out of range, or needed values are not finite.
         """
         narx = self.narx
-        signals = read_signals(record, self.narx.signals, 0)
+        signals = read_signals(record, narx.signals, 0)
         n = len(signals[narx.target])
         first = narx.max_lag if n_initial is None else n_initial
         if not narx.max_lag <= first < n:
             raise UserError(
-                f"a free run of {n} samples with lags up to {narx.max_lag} needs n_initial from {narx.max_lag} to "
-                f"{n - 1}, got {first}: use a longer record, smaller lags, or another n_initial"
+                f"a free run of {n} samples with lags up to {narx.max_lag} needs n_initial from "
+                f"{narx.max_lag} to {n - 1}, got {first}: use a longer record, smaller lags, or "
+                "another n_initial"
             )
-        used = signals | {narx.target: np.where(np.arange(n) >= first, 0.0, signals[narx.target])}
-        if found := Record(used).first_missing():
+        initial_target = np.where(np.arange(n) >= first, 0.0, signals[narx.target])
+        used = signals | {narx.target: initial_target}
+        missing = Record(used).first_missing()
+        if missing:
             raise UserError(
-                f"a free run needs every input and all initial outputs: {found}; clean the record"
+                f"a free run needs every input and all initial outputs: {missing}; clean the record"
             )
         outputs = np.column_stack([used[name] for name in narx.output_names])
         inputs = np.column_stack([used[name] for name in narx.input_names] or [np.empty((n, 0))])
+        self._simulate(outputs, inputs, first)
+        return outputs[:, narx.output_names.index(narx.target)].copy()
+
+    def _simulate(self, outputs: Array, inputs: Array, first: int) -> None:
+        """Replace the target in outputs (n, n_y) by its simulation from the sample `first` on."""
+        narx = self.narx
         simulated = outputs[:, narx.output_names.index(narx.target)]
         window = LagWindow(narx)
         with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported as nan
@@ -105,15 +114,14 @@ class Baseline(ABC):
                         simulated[k:] = np.nan
                         break
                 window.push(y, u)
-        return simulated.copy()
 
 
 @dataclass(frozen=True)
 class Mean(Baseline):
-    """Always the mean output: ``y[k] = m``, so a predicted change is ``m - y[k-1]``.
+    """Predictor of the mean output: ``y[k] = m``, so that a predicted change is ``m - y[k-1]``.
 
-    In free run its mean squared error is the variance of the output, plus the square of the
-    difference between the means of training and test.
+    Its mean squared error in free run is the variance of the output plus the square of the
+    difference between the means of the estimation and the test data.
 
     Examples
     --------
@@ -127,17 +135,16 @@ class Mean(Baseline):
     def __post_init__(self) -> None:
         if not np.isfinite(self.value):
             raise UserError(
-                f"Mean(value={self.value}): expected a finite number; use Mean.fit, or another value"
+                f"Mean(value={self.value}): expected a finite number; use Mean.fit, or another "
+                "value"
             )
 
     @classmethod
     def fit(cls, narx: Narx, records: xr.Dataset | Sequence[xr.Dataset]) -> Mean:
-        """Mean of the target output over the rows of `Narx.dataset`; errors as there."""
+        """Return the mean of the target output over the rows of `Narx.dataset`; errors as there."""
         rows = narx.dataset(records)
-        return cls(
-            narx,
-            float(np.mean(narx.predict.to_value(rows["target"].values, rows["previous"].values))),
-        )
+        outputs = narx.predict.to_value(rows["target"].values, rows["previous"].values)
+        return cls(narx, float(np.mean(outputs)))
 
     def predict(self, regressors: Array, previous: Array) -> Array:
         return np.asarray(self.narx.predict.of(np.full(len(previous), self.value), previous))
@@ -145,15 +152,15 @@ class Mean(Baseline):
 
 @dataclass(frozen=True)
 class Persistence(Baseline):
-    """The output stays: ``y[k] = y[k-1]``, so the predicted change is 0; in free run the last
-    initial output.
+    """Predictor of the previous output: ``y[k] = y[k-1]``, so that the predicted change is 0.
 
-    A prediction is nan where the earlier output is (rows of a target without lags).
+    In free run it repeats the last initial output. A prediction is nan where the previous output is
+    nan (rows of a target without lags).
 
     Raises
     ------
     ValueError
-        Without any lag: rows of a table have no earlier output.
+        If all lags are 0: the rows of a static table have no previous output.
 
     Examples
     --------
@@ -166,8 +173,9 @@ class Persistence(Baseline):
     def __post_init__(self) -> None:
         if self.narx.max_lag == 0:
             raise UserError(
-                f"Persistence needs an output before the first, but all lags of {list(self.narx.feature_names)} are "
-                "0: rows of a static table are independent, use Mean"
+                "Persistence needs an output before the first, but all lags of "
+                f"{list(self.narx.feature_names)} are 0: rows of a static table are independent, "
+                "use Mean"
             )
 
     def predict(self, regressors: Array, previous: Array) -> Array:
@@ -176,17 +184,18 @@ class Persistence(Baseline):
 
 @dataclass(frozen=True, eq=False)
 class LinearArx(Baseline):
-    """Autoregressive with exogenous inputs: ``target[k] = c + theta' x[k]``, x the regressor of a
-    `Narx`.
+    """Linear ARX model: ``target[k] = c + theta' x[k]`` with the regressor x of a `Narx`.
 
-    Ljung, System Identification (1999), section 4.2. Built by `fit`.
+    Autoregressive with exogenous inputs: Ljung, System Identification (1999), section 4.2. `fit`
+    estimates it.
     """
 
     narx: Narx
     coefficients: Array  # theta (n_features,), unit of the target per unit of the feature
     intercept: float  # c, unit of the target
-    rank: int  # of the standardised regressors (n, n_features)
-    condition: float  # largest over smallest singular value of these; infinite below full rank [-]
+    rank: int  # rank of the standardised regressors (n, n_features)
+    # largest over smallest singular value of the standardised regressors; infinite below full rank
+    condition: float
 
     @classmethod
     def fit(
@@ -197,7 +206,7 @@ class LinearArx(Baseline):
         ridge: float = 0.0,
         intercept: bool = True,
     ) -> LinearArx:
-        """Least squares over the rows of one or several records; see `sysid.gp.mean.linear_fit`.
+        """Fit by least squares over the rows of records; see `sysid.gp.mean.linear_fit`.
 
         Parameters
         ----------
@@ -206,13 +215,13 @@ class LinearArx(Baseline):
         ridge
             Penalty on the coefficients of the standardised features, at least 0 [-].
         intercept
-            Whether c is estimated; else c = 0, and features are not centred, but scaled by their
-            root mean square.
+            Whether c is estimated. If not, c = 0, and the features are not centred but only scaled
+            by their root mean square.
 
         Raises
         ------
         ValueError, TypeError
-            A negative or infinite ridge; as `Narx.dataset`.
+            As `Narx.dataset`; if the ridge is negative or infinite.
         """
         rows = narx.dataset(records)
         fit = linear_fit(
@@ -229,7 +238,8 @@ class LinearArx(Baseline):
         if self.rank == self.narx.n_features:
             return ()
         return (
-            f"the regressors have rank {self.rank} of {self.narx.n_features}: coefficients of minimum norm",
+            f"the regressors have rank {self.rank} of {self.narx.n_features}: "
+            "coefficients of minimum norm",
         )
 
     def predict(self, regressors: Array, previous: Array) -> Array:

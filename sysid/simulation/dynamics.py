@@ -1,4 +1,4 @@
-"""A model stepped on its own predictions."""
+"""A model that is fed its own predictions, step by step."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from sysid.gp.mean import ConstantMean, LinearMean, MeanFunction, ZeroMean
 from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Narx, Target
 
-AFFINE = (
-    ZeroMean,
-    ConstantMean,
-    LinearMean,
-)  # mean functions that the compiled loop knows
-# how far outside the outputs it was identified from a prediction may go, in their range [-]
-REACH = 1e3
-FARTHEST = 1e50  # bound where no range is known; its square is still finite
+# Mean functions that the compiled loop knows: they are affine in the regressors.
+AFFINE_MEANS = (ZeroMean, ConstantMean, LinearMean)
+
+# Largest distance of a prediction from the outputs that the model was identified from, in multiples
+# of their range [-]. Beyond it the prediction has diverged.
+MAX_EXCURSION_IN_RANGES = 1e3
+
+# Bound of the outputs where no range is known. Its square is still finite.
+MAX_OUTPUT_MAGNITUDE = 1e50
 
 
-#: mean function, map of the features, kernel, points (N, c) and weights (N,)
+#: Mean function, map of the features, kernel, points (N, c) and weights (N,) of one output.
 Function: TypeAlias = tuple[MeanFunction, AffineMap, Kernel, Array, Array]
 
 
 class MeanMap(NamedTuple):
-    """Means of m outputs over p shared features, of which q are lagged outputs.
+    """Arrays for the means of m outputs over p shared features, of which q are lagged outputs.
 
-    Points are padded to the largest numbers c of coordinates and N of points among the outputs;
-    `n_coordinates` and `n_points` say how many count.
+    The arrays are padded to c coordinates and N points, the largest numbers among the outputs.
+    `n_coordinates` and `n_points` are the numbers of each output.
     """
 
     kernels: np.ndarray  # (m,) addresses
@@ -50,11 +51,11 @@ class MeanMap(NamedTuple):
     offset: np.ndarray  # (m, p) unit of the feature
     matrix: np.ndarray  # (m, p, c) A', per unit of the feature
     feedback: np.ndarray  # (q,) features that are lagged outputs
-    row: np.ndarray  # (q,) row of each among the last L samples
-    column: np.ndarray  # (q,) output of each
+    row: np.ndarray  # (q,) rows of these features among the last L samples
+    column: np.ndarray  # (q,) outputs of these features
     is_change: bool  # whether the target is y[k] - y[k-1]
     lowest: np.ndarray  # (m,) smallest value that an output can take
-    highest: np.ndarray  # (m,) largest
+    highest: np.ndarray  # (m,) largest value that an output can take
 
     @classmethod
     def of(
@@ -66,16 +67,19 @@ class MeanMap(NamedTuple):
         column: Indices,
         limits: Array,
     ) -> MeanMap:
-        """Arrays of functions, one per output, whose mean functions are affine; limits (2, m)."""
+        """Build the arrays from one function per output, with limits (2, m) of the outputs.
+
+        The mean functions must be affine.
+        """
         means, scalings, kernels, points, weights = zip(*functions, strict=True)
         origin = np.zeros((1, narx.n_features))
         return cls(
             kernels=np.array([kernel.address for kernel in kernels]),
             parameters=_pad_and_stack([kernel.parameters() for kernel in kernels]),
-            points=_pad_and_stack([one.T for one in points]),
+            points=_pad_and_stack([points_of_output.T for points_of_output in points]),
             weights=_pad_and_stack(weights),
             n_coordinates=np.array([scaling.n_coordinates for scaling in scalings]),
-            n_points=np.array([len(one) for one in weights]),
+            n_points=np.array([len(weights_of_output) for weights_of_output in weights]),
             intercept=np.array([mean(origin)[0] for mean in means]),
             slopes=np.array([mean.gradient(origin)[0] for mean in means]),
             offset=np.array([scaling.offset for scaling in scalings]),
@@ -91,7 +95,10 @@ class MeanMap(NamedTuple):
 
 @njit(cache=True)
 def _target(mean_map: Any, output: int, x: np.ndarray, z: np.ndarray, k: np.ndarray) -> float:
-    """Mean of one target at the regressor x (p,); z (c,) and k (N,) are scratch."""
+    """Return the mean of one target at the regressor x (p,).
+
+    z (c,) and k (N,) are scratch arrays.
+    """
     total = mean_map.intercept[output]
     offset = mean_map.offset[output]
     matrix = mean_map.matrix[output]
@@ -113,28 +120,28 @@ def _target(mean_map: Any, output: int, x: np.ndarray, z: np.ndarray, k: np.ndar
 
 
 @njit(cache=True, nogil=True)
-def run(  # type: ignore[no-untyped-def]
+def simulate_paths(  # type: ignore[no-untyped-def]
     mean_map,
     low: np.ndarray,
     high: np.ndarray,
     exogenous: np.ndarray,
     path: np.ndarray,
-    done: np.ndarray,
+    n_inside: np.ndarray,
 ) -> None:
-    """Fill paths sample by sample until one leaves its bounds.
+    """Fill each path sample by sample until it leaves the bounds.
 
     Parameters
     ----------
     mean_map : MeanMap
     low, high : (m,)
-        Bounds of the outputs; a path stops at the first value that is not between them, or is nan.
+        Bounds of the outputs. A path stops at the first value that is not between them, or is nan.
     exogenous : (b, T, p)
-        Regressors of every step; only the features that are no lagged outputs are read.
+        Regressors of every step. Only the features that are not lagged outputs are read.
     path : (b, L + T, m)
-        The first L samples are given, the others are written; after a path has stopped they are
-        left as they are.
-    done : (b,)
-        Steps of each path within the bounds, written: T, or the step whose value left them.
+        The first L samples are given, the others are written. Samples after the one at which a path
+        stops are left unchanged.
+    n_inside : (b,)
+        Written: the number of steps before each path leaves the bounds, T if it does not leave.
     """
     n_steps, n_features = exogenous.shape[1:]
     n_lags = path.shape[1] - n_steps
@@ -142,7 +149,7 @@ def run(  # type: ignore[no-untyped-def]
     z = np.empty(mean_map.matrix.shape[2])
     k = np.empty(mean_map.weights.shape[1])
     for b in range(len(path)):
-        done[b] = n_steps
+        n_inside[b] = n_steps
         for t in range(n_steps):
             x[:] = exogenous[b, t]
             for j in range(mean_map.feedback.size):
@@ -156,13 +163,14 @@ def run(  # type: ignore[no-untyped-def]
                 path[b, n_lags + t, i] = value
                 inside &= low[i] < value < high[i]
             if not inside:
-                done[b] = t
+                n_inside[b] = t
                 break
 
 
 class Moments(NamedTuple):
-    """Mean and latent variance of m outputs, or of their targets; a measurement adds the noise
-    variance.
+    """Mean and latent variance of m outputs, or of their targets.
+
+    The variance of a measurement is the latent variance plus the noise variance.
     """
 
     mean: Array  # (..., m) output units
@@ -172,23 +180,23 @@ class Moments(NamedTuple):
 class Bounds(NamedTuple):
     """Values between which the outputs must stay.
 
-    A prediction outside of them has diverged, and so has a standard deviation as large as their
-    distance.
+    A prediction outside of them has diverged, and so has one whose standard deviation is as large
+    as their distance.
     """
 
     low: Array  # (m,)
     high: Array  # (m,)
 
     def contain(self, values: Array) -> NDArray[np.bool_]:
-        """Whether values (..., m) are between the bounds; nan is not."""
+        """Return which of the values (..., m) are between the bounds; nan is not."""
         return np.asarray((values > self.low) & (values < self.high))
 
 
 class Dynamics:
     """Models of all outputs as one map, ``y[k] = F(last L outputs, inputs)``.
 
-    The last outputs are an array (L, m), newest last. The regressor is ``x = C z + d``: its lagged
-    outputs are gathered from them, its other features (`exogenous`) are known beforehand.
+    The last outputs are an array (L, m), newest last. The lagged outputs of a regressor are taken
+    from them. The other features of the regressor (`exogenous`) are known beforehand.
 
     Parameters
     ----------
@@ -204,11 +212,12 @@ class Dynamics:
     noise_variance : (m,)
         Units of the outputs squared.
     feedback, row, column : (q,)
-        Features that are lagged outputs, and where their values stand among the last outputs.
+        Features that are lagged outputs, and the rows and columns of their values in the last
+        outputs.
     state_index : (q,)
-        Where they stand among the flattened last outputs (L m,).
+        Positions of these values in the flattened last outputs (L m,).
     feeds_back : bool
-        Whether a prediction needs outputs. Without, every sample is one step.
+        Whether a prediction needs past outputs. If not, every sample is predicted in one step.
     """
 
     def __init__(self, model: Model | JointModel) -> None:
@@ -219,53 +228,60 @@ class Dynamics:
         self.n_features = narx.n_features
         self.is_change = narx.predict is Target.change
         self.noise_variance = self.joint.noise_variance
-        self.limits = np.array(
-            [model.limits for model in self.models]
-        ).T.copy()  # rows in one piece: one compilation
+        # C-contiguous like all other limits, so that the loop is compiled only once
+        self.limits = np.array([model.limits for model in self.models]).T.copy()
         self.n_lags = max(max(narx.lags[name], default=1) for name in narx.output_names)
-        lagged = [
-            (j, name, lag)
-            for j, (name, lag) in enumerate(narx.features)
-            if name in narx.output_names
-        ]
-        self.feedback = np.array([j for j, _, _ in lagged], dtype=np.int64)
-        self.row = np.array([self.n_lags - lag for _, _, lag in lagged], dtype=np.int64)
-        self.column = np.array(
-            [narx.output_names.index(name) for _, name, _ in lagged], dtype=np.int64
-        )
+        feedback = []
+        rows = []
+        columns = []
+        for j, (name, lag) in enumerate(narx.features):
+            if name in narx.output_names:
+                feedback.append(j)
+                rows.append(self.n_lags - lag)
+                columns.append(narx.output_names.index(name))
+        self.feedback = np.array(feedback, dtype=np.int64)
+        self.row = np.array(rows, dtype=np.int64)
+        self.column = np.array(columns, dtype=np.int64)
         self.state_index = self.row * self.n_outputs + self.column
         self.feeds_back = self.is_change or bool(self.feedback.size)
 
     def regressors(self, last: Array, exogenous: Array) -> Array:
-        """Regressors (n, p) of last outputs (n, L, m) and exogenous features (n, p)."""
+        """Return the regressors (n, p) of last outputs (n, L, m) and exogenous features (n, p)."""
         x = exogenous.copy()
         x[:, self.feedback] = last[:, self.row, self.column]
         return x
 
     def targets(self, regressors: Array) -> Moments:
-        """Mean and latent variance of all targets at regressors (n, p)."""
+        """Return mean and latent variance of all targets at regressors (n, p)."""
         with np.errstate(over="ignore", invalid="ignore"):
             predicted = [model.predict(regressors) for model in self.models]
-        return Moments(*(np.stack(part, axis=1) for part in zip(*predicted, strict=True)))
+        mean = np.stack([prediction.mean for prediction in predicted], axis=1)
+        variance = np.stack([prediction.variance for prediction in predicted], axis=1)
+        return Moments(mean, variance)
 
     def calibrated(self, variance: Array, *, n_steps: int) -> Array:
-        """Variances (b, T, m) as of `Model.calibrated`, of the first n_steps; the others as they
-        are.
+        """Return variances (b, T, m) whose first `n_steps` are calibrated by `Model.calibrated`.
+
+        Those of later steps stay as they are.
         """
         steps = np.arange(1, n_steps + 1)
-        known = variance[:, :n_steps]
-        found = [model.calibrated(known[:, :, i], steps) for i, model in enumerate(self.models)]
-        return np.concatenate([np.stack(found, axis=2), variance[:, n_steps:]], axis=1)
+        calibrated = []
+        for i, model in enumerate(self.models):
+            calibrated.append(model.calibrated(variance[:, :n_steps, i], steps))
+        return np.concatenate([np.stack(calibrated, axis=2), variance[:, n_steps:]], axis=1)
 
     def to_value(self, targets: Array, previous: Array) -> Array:
-        """Return outputs y[k] (..., m) of targets, given y[k-1], within limits of the models."""
+        """Return the outputs y[k] (..., m) of targets, given y[k-1].
+
+        They are clipped to the limits of the models.
+        """
         return np.clip(self.narx.predict.to_value(targets, previous), *self.limits)
 
     def count_held(self, outputs: Array) -> int:
-        """How many samples of outputs (n, m) a limit holds that the data of the model never
-        reached.
+        """Count the samples of outputs (n, m) that are held at a limit outside the data.
 
-        Such a limit keeps a simulation from running away; what it holds is no prediction.
+        Only limits that the data of the model never reached count. Such a limit keeps a simulation
+        from running away, so that a sample held there is no prediction.
         """
         ranges = [
             _output_range(model, self.feedback[self.column == i])
@@ -274,26 +290,29 @@ class Dynamics:
         lowest, highest = np.array(ranges).T
         low = np.where(self.limits[0] < lowest, self.limits[0], -np.inf)
         high = np.where(self.limits[1] > highest, self.limits[1], np.inf)
-        return int(((outputs <= low) | (outputs >= high)).any(axis=1).sum())
+        is_held = (outputs <= low) | (outputs >= high)
+        return int(is_held.any(axis=1).sum())
 
     def gradient(self, regressors: Array) -> Array:
-        """``d mean / dx`` (n, m, p) of all targets at regressors (n, p), in their own units."""
+        """Return ``d mean / dx`` (n, m, p) of all targets at regressors (n, p).
+
+        Its unit is that of the target per unit of the feature.
+        """
         gradients = []
         for model, weights in zip(self.models, self.weights, strict=True):
             z = model.scaling.transform(regressors)
-            slopes = np.einsum(
-                "njd,j->nd", model.gp.kernel.input_gradient(z, model.gp.inputs), weights
-            )
+            kernel_gradient = model.gp.kernel.input_gradient(z, model.gp.inputs)
+            slopes = np.einsum("njd,j->nd", kernel_gradient, weights)
             gradients.append(model.mean.gradient(regressors) + slopes @ model.scaling.linear_part())
         return np.stack(gradients, axis=1)
 
     def bounds(self, past: Array) -> Bounds:
-        """Bounds of the outputs: `REACH` times the range that the models were identified from,
-        beyond it.
+        """Return the bounds of the outputs.
 
-        The range of an output is that of its model's origin; without it, that of the lagged outputs
-        among its points; if there are none, that of the last outputs (b, L, m) that a prediction
-        starts from.
+        They lie `MAX_EXCURSION_IN_RANGES` times the range of an output beyond this range. It is
+        the range that the model was identified from (`Origin.output_range`). If that is not known,
+        it is the range of the lagged outputs among the points of the model. If there are none, it
+        is the range of the last outputs (b, L, m) that a prediction starts from.
         """
         low = np.empty(self.n_outputs)
         high = np.empty(self.n_outputs)
@@ -302,11 +321,13 @@ class Dynamics:
             if not 0 < highest - lowest < np.inf:
                 lowest = past[:, :, i].min(initial=np.inf)
                 highest = past[:, :, i].max(initial=-np.inf)
-            reach = REACH * (highest - lowest)
-            is_known = 0 < reach < np.inf
-            low[i], high[i] = (
-                (lowest - reach, highest + reach) if is_known else (-FARTHEST, FARTHEST)
-            )
+            excursion = MAX_EXCURSION_IN_RANGES * (highest - lowest)
+            if 0 < excursion < np.inf:
+                low[i] = lowest - excursion
+                high[i] = highest + excursion
+            else:
+                low[i] = -MAX_OUTPUT_MAGNITUDE
+                high[i] = MAX_OUTPUT_MAGNITUDE
         return Bounds(low, high)
 
     @cached_property
@@ -318,7 +339,7 @@ class Dynamics:
     @cached_property
     def mean_map(self) -> MeanMap | None:
         """Arrays for the compiled loop; None if a mean function is not affine in the regressors."""
-        if not all(type(model.mean) in AFFINE for model in self.models):
+        if not all(type(model.mean) in AFFINE_MEANS for model in self.models):
             return None
         functions = [
             (model.mean, model.scaling, model.gp.kernel, model.gp.inputs, weights)
@@ -328,20 +349,25 @@ class Dynamics:
 
 
 def exogenous_rows(narx: Narx, inputs: Array, samples: Indices) -> Array:
-    """Regressors (n, p) of samples (n,) whose input features are known, and whose output features
-    are zero.
+    """Return regressors (n, p) of samples (n,) with all input features.
 
-    Where a lag reaches before the inputs (N, n_u), their first row stands for what was before.
+    Their output features are zero. Where a lag reaches before the inputs (N, n_u), the first row of
+    the inputs is used.
     """
     rows = np.zeros((len(samples), narx.n_features))
     for j, (name, lag) in enumerate(narx.features):
         if name in narx.input_names:
-            rows[:, j] = inputs[np.maximum(samples - lag, 0), narx.input_names.index(name)]
+            column = narx.input_names.index(name)
+            rows[:, j] = inputs[np.maximum(samples - lag, 0), column]
     return rows
 
 
 def _output_range(model: Model, lagged: Indices) -> tuple[float, float]:
-    """Smallest and largest output that a model knows of; (inf, -inf) if it knows none."""
+    """Return the smallest and largest output in the data of a model.
+
+    If `Origin.output_range` is not known, they are taken from the lagged outputs of its points,
+    which are the features `lagged` (q,). They are (inf, -inf) if there are none.
+    """
     if model.origin.output_range is not None:
         return model.origin.output_range
     if not lagged.size or not model.gp.n_points or model.scaling.matrix is not None:
@@ -351,9 +377,10 @@ def _output_range(model: Model, lagged: Indices) -> tuple[float, float]:
 
 
 def _pad_and_stack(arrays: Sequence[Array]) -> Array:
-    """Stack arrays C-contiguously, each filled up with zeros at the ends of its axes."""
-    shape = np.maximum(1, np.max([array.shape for array in arrays], axis=0))
-    padded = np.zeros((len(arrays), *shape))
-    for to, array in zip(padded, arrays, strict=True):
-        to[tuple(slice(size) for size in array.shape)] = array
+    """Stack arrays C-contiguously, with zeros appended to each along every axis."""
+    largest_shape = np.maximum(1, np.max([array.shape for array in arrays], axis=0))
+    padded = np.zeros((len(arrays), *largest_shape))
+    for slot, array in zip(padded, arrays, strict=True):
+        filled = tuple(slice(size) for size in array.shape)
+        slot[filled] = array
     return padded

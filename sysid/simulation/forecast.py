@@ -1,8 +1,8 @@
-"""Predictions of an identified model over records: one step, several steps, or all of them ahead.
+"""Predictions of an identified model over records, some steps ahead or in free run.
 
-Horizon h: y[k] from outputs measured up to k - h and inputs up to k. Without a horizon the model
-runs freely: it sees the first `window` outputs of a record and the inputs, and feeds its own
-predictions back to the end.
+With a horizon h, y[k] is predicted from the outputs measured up to k - h and the inputs up to k.
+Without a horizon the model runs freely, which is a simulation: it is given the inputs and the first
+`window` outputs of a record, and feeds its own predictions back to the end.
 """
 
 from __future__ import annotations
@@ -14,29 +14,40 @@ from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sysid.arrays import Array, Indices, check_whole, matrix
 from sysid.errors import UserError
 from sysid.model.model import JointModel, Model
+from sysid.narx.lags import Narx
 from sysid.narx.record import TIME_TOLERANCE, Record, read_records
 from sysid.simulation.dynamics import Dynamics, exogenous_rows
 from sysid.simulation.propagation.propagation import MeanOnly, Propagation
 
-BLOCK = 2**22  # numbers kept while starts are predicted side by side
-FEWEST = 40  # trajectories of a free run, of a very long record
-MANY = 4  # times the steps of a horizon may a free run take: its few trajectories err together
-BLOCKS = 20  # of starts with draws of their own, at least; then half as many draws serve
+# Largest number of floats kept while several starts are predicted side by side.
+MAX_NUMBERS_PER_BLOCK = 2**22
+
+# A free run of a very long record still has this number of trajectories.
+MIN_FREE_RUN_DRAWS = 40
+
+# A free run may take this many times the steps that predictions at a horizon may take in total: all
+# its samples share the same few trajectories, and hence their error.
+FREE_RUN_STEPS_FACTOR = 4
+
+# Predictions at a horizon use new draws in at least this number of blocks of starts. Their errors
+# average out, so that half of `MIN_FREE_RUN_DRAWS` suffices.
+MIN_START_BLOCKS = 20
 
 
 class SimulatedOutput(NamedTuple):
     """Output of a free run after the first w samples."""
 
-    mean: Array  # (n - w, m) output units; nan from where it left its bounds
+    mean: Array  # (n - w, m) output units; nan from the row that left the bounds
     variance: Array  # (n - w, m) latent, output units squared
-    left: int | None  # row whose value left the bounds
-    value: Array  # (m,) outputs that it left with; nan if it did not
-    n_held: int  # samples at a limit that the data of the model never reached: no predictions
+    left: int | None  # first row outside the bounds; None if there is none
+    value: Array  # (m,) outputs in that row; nan if there is none
+    # samples held at a limit that the data of the model never reached: they are no predictions
+    n_held: int
 
 
 def free_run(
@@ -47,22 +58,22 @@ def free_run(
     propagation: Propagation | None = None,
     seed: int = 0,
 ) -> SimulatedOutput:
-    """Simulate a model from its first outputs on plain arrays.
+    """Simulate a model on plain arrays, starting from its first outputs.
 
     Parameters
     ----------
     inputs : (n, n_u)
         Inputs of all samples, in the order of ``narx.input_names``; (n, 0) if there are none.
     initial_outputs : (w, m)
-        Outputs of the first w < n samples; lags before the first hold it.
+        Outputs of the first w < n samples. Lags that reach before the first use the first.
     propagation, seed
         As for `forecast`.
 
     Raises
     ------
     ValueError, TypeError
-        Wrong shapes, values that are not finite, no initial outputs for a model with lagged
-        outputs, nothing to simulate.
+        If shapes are wrong, values are not finite, a model with lagged outputs has no initial
+        outputs, or nothing is to be simulated.
     """
     dynamics = Dynamics(model)
     u = matrix(inputs, len(dynamics.narx.input_names), "inputs")
@@ -72,72 +83,94 @@ def free_run(
         raise UserError(
             f"free_run: expected more than the {len(y)} inputs of the initial outputs, got {len(u)}"
         )
-    rule = _choose_rule(propagation, dynamics).sparing(len(u) - len(y), FEWEST, MANY)
+    n_steps = len(u) - len(y)
+    rule = _choose_rule(propagation, dynamics)
+    rule = rule.sparing(n_steps, MIN_FREE_RUN_DRAWS, FREE_RUN_STEPS_FACTOR)
     exogenous = exogenous_rows(dynamics.narx, u, np.arange(len(y), len(u)))
     past = past_outputs(y, len(y) - 1, dynamics)
     generator = np.random.default_rng([seed])
-    (mean,), (variance,) = rule.propagate(dynamics, past, exogenous[None], generator)
-    lost = np.isnan(variance).any(axis=1)
-    left = int(lost.argmax()) if lost.any() else None
-    value = np.full(dynamics.n_outputs, np.nan) if left is None else mean[left]
-    mean, variance = (np.where(lost[:, None], np.nan, part) for part in (mean, variance))
+    moments = rule.propagate(dynamics, past, exogenous[None], generator)
+    mean = moments.mean[0]
+    variance = moments.variance[0]
+    is_lost = _find_lost_rows(variance)
+    if is_lost.any():
+        left = int(is_lost.argmax())
+        value = mean[left]
+    else:
+        left = None
+        value = np.full(dynamics.n_outputs, np.nan)
+    mean = _blank_rows(mean, is_lost)
+    variance = _blank_rows(variance, is_lost)
     return SimulatedOutput(mean, variance, left, value, dynamics.count_held(mean))
 
 
+def _find_lost_rows(variance: Array) -> NDArray[np.bool_]:
+    """Return the rows (n,) of a variance (n, m) that are nan because the prediction diverged."""
+    return np.asarray(np.isnan(variance).any(axis=1))
+
+
+def _blank_rows(values: Array, is_lost: NDArray[np.bool_]) -> Array:
+    """Return values (n, m) with nan in all lost rows (n,)."""
+    return np.where(is_lost[:, None], np.nan, values)
+
+
 def _choose_rule(propagation: Propagation | None, dynamics: Dynamics) -> Propagation:
+    """Return the rule to use: by default the mean, without draws if nothing is fed back."""
     rule = MeanOnly() if propagation is None else propagation
     return rule if dynamics.feeds_back else rule.without_feedback()
 
 
 def check_window(dynamics: Dynamics, window: int) -> None:
-    """Refuse a window that does not hold the outputs that the model needs."""
-    reason = " (the model needs past outputs)" if dynamics.feeds_back else ""
-    check_whole(
-        window,
-        int(dynamics.feeds_back),
-        f"window, the samples before the first prediction{reason},",
-    )
+    """Raise ValueError if a window does not contain the outputs that the model needs."""
+    if dynamics.feeds_back:
+        least = 1
+        reason = " (the model needs past outputs)"
+    else:
+        least = 0
+        reason = ""
+    check_whole(window, least, f"window, the samples before the first prediction{reason},")
 
 
 def past_outputs(y: Array, newest: int | Indices, dynamics: Dynamics) -> Array:
-    """Return the outputs (b, L, m) of the L samples of y up to the newest (b,).
+    """Return the L outputs (b, L, m) up to and including the samples `newest` (b,) of y.
 
-    The first of y stands for what was before it; zeros if y is empty.
+    Samples before the first of y get its value. Without any sample in y the outputs are zeros.
     """
     if not len(y):
         return np.zeros((1, dynamics.n_lags, dynamics.n_outputs))
-    ages = np.arange(1 - dynamics.n_lags, 1)
-    return np.asarray(y[np.maximum(np.atleast_1d(newest)[:, None] + ages, 0)])
+    offsets = np.arange(1 - dynamics.n_lags, 1)
+    samples = np.atleast_1d(newest)[:, None] + offsets
+    return np.asarray(y[np.maximum(samples, 0)])
 
 
 class Divergence(NamedTuple):
     """Where a prediction left its bounds (`sysid.simulation.dynamics.Dynamics.bounds`)."""
 
-    record: int
+    record: int  # number of the record
     sample: int
     time: float  # s, or samples
-    output: str  # name
-    value: float  # that it left with; output unit
+    output: str  # name of the output that is farthest from its measured mean
+    value: float  # value of this output outside the bounds; output unit
 
 
 @dataclass(frozen=True, eq=False)
 class RecordForecast:
     """Predictions of one record; nan where they diverged."""
 
-    record: int  # number
-    sample: Indices  # (n,) k
+    record: int  # number of the record
+    sample: Indices  # (n,) predicted samples k
     time: Array  # (n,) s, or samples
     measured: Array  # (n, m) output units
     mean: Array  # (n, m) output units
     variance: Array  # (n, m) latent, output units squared
-    # (n, p) of the predictions, with predicted means for outputs not yet measured
+    # (n, p) regressors of the predictions, with predicted means for outputs not yet measured
     regressors: Array
-    # predictions whose regressor reaches before the record, whose first values it holds there
+    # predictions whose regressor reaches before the record; the first values are used there
     n_filled: int
-    n_lost: int  # predictions that are nan
-    n_held: int  # at a limit that the data of the model never reached
-    diverged: Divergence | None  # the first
-    n_draws: int | None  # per start; None if nothing is drawn
+    n_lost: int  # predictions that are nan because they diverged
+    n_held: int  # predictions held at a limit that the data of the model never reached
+    diverged: Divergence | None  # first divergence; None if there is none
+    n_draws: int | None  # trajectories per start; None if nothing is drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,31 +180,32 @@ class Forecast:
     horizon: int | None  # samples; None: free run
     window: int  # samples at the start of every record that are not predicted
     output_names: tuple[str, ...]
-    # (m,) to be added for the variance of a measurement; output units squared
+    # (m,) output units squared; add it to `variance` for the variance of a measurement
     noise_variance: Array
     records: tuple[RecordForecast, ...]
 
     @property
     def diverged(self) -> tuple[Divergence, ...]:
         """First divergence of every record that has one."""
-        return tuple(one.diverged for one in self.records if one.diverged is not None)
+        return tuple(record.diverged for record in self.records if record.diverged is not None)
 
     @property
     def n_filled(self) -> int:
-        """Predictions whose regressor reaches before its record."""
-        return sum(one.n_filled for one in self.records)
+        """Number of predictions whose regressor reaches before its record."""
+        return sum(record.n_filled for record in self.records)
 
     @property
     def n_lost(self) -> int:
-        """Predictions that are nan because they diverged."""
-        return sum(one.n_lost for one in self.records)
+        """Number of predictions that are nan because they diverged."""
+        return sum(record.n_lost for record in self.records)
 
     @property
     def n_held(self) -> int:
-        """Predictions at a limit that the data of the model never reached, where a simulation would
-        run away.
+        """Number of predictions held at a limit that the data of the model never reached.
+
+        Without the limit the simulation would run away there.
         """
-        return sum(one.n_held for one in self.records)
+        return sum(record.n_held for record in self.records)
 
 
 def forecast(
@@ -183,7 +217,7 @@ def forecast(
     propagation: Propagation | None = None,
     seed: int = 0,
 ) -> Forecast:
-    """Predict records; none runs into another.
+    """Predict the outputs of records, each on its own.
 
     Parameters
     ----------
@@ -191,21 +225,22 @@ def forecast(
     records : data set or sequence of data sets
         As for `Narx.dataset`.
     horizon : int or None
-        Samples ahead, at least 1: every k >= max(window, horizon) is predicted. None: one free run
-        per record, from sample `window` on.
+        Samples ahead, at least 1: every sample k >= max(window, horizon) is predicted. None: one
+        free run per record, from sample `window` on.
     window : int
         Samples at the start of a record that initialise the model and are not predicted. Lags that
-        reach before the record hold its first value there, which is counted.
+        reach before the record use its first value; such predictions are counted (`n_filled`).
     propagation : Propagation, optional
-        What becomes of the uncertainty; `MeanOnly` if left out. For horizon 1 all give the same.
+        Rule that propagates the uncertainty; `MeanOnly` by default. For horizon 1 all rules give
+        the same.
     seed : int, optional
-        Of the draws.
+        Seed of the draws.
 
     Raises
     ------
     ValueError, TypeError
-        As `check_records`; a horizon or window that is too small, a record that is not longer than
-        they are.
+        As `check_records`; if the horizon or the window is too small, or a record is not longer
+        than both.
     """
     dynamics = Dynamics(model)
     check_window(dynamics, window)
@@ -216,22 +251,24 @@ def forecast(
     for record in read:
         if record.n_samples <= first:
             raise UserError(
-                f"forecast: record {record.number} has {record.n_samples} samples, expected more than the {first} of "
-                "its window and horizon; use longer records or a shorter window"
+                f"forecast: record {record.number} has {record.n_samples} samples, expected more "
+                f"than the {first} of its window and horizon; use longer records or a shorter "
+                "window"
             )
     rule = _choose_rule(propagation, dynamics)
-    found = tuple(
+    forecasts = tuple(
         _forecast_record(dynamics, record, rule, horizon, window, seed) for record in read
     )
-    return Forecast(horizon, window, dynamics.joint.output_names, dynamics.noise_variance, found)
+    names = dynamics.joint.output_names
+    return Forecast(horizon, window, names, dynamics.noise_variance, forecasts)
 
 
 def warn_of_held(n_held: int) -> None:
     """Warn of samples at a limit that the data of the model never reached, if there are any."""
     if n_held:
         warnings.warn(
-            f"{n_held} samples are held at a limit that the data of the model never reached, where a simulation would "
-            "run away: they are no predictions",
+            f"{n_held} samples are held at a limit that the data of the model never reached, where "
+            "a simulation would run away: they are no predictions",
             stacklevel=4,
         )
 
@@ -239,36 +276,39 @@ def warn_of_held(n_held: int) -> None:
 def check_records(
     model: Model | JointModel, records: xr.Dataset | Sequence[xr.Dataset]
 ) -> list[Record]:
-    """Read records, and refuse those that do not fit a model.
+    """Read records and check that they fit a model.
 
     Raises
     ------
     ValueError, TypeError
-        As `sysid.read_records` (missing signals, time that is not uniform, ...); values that are
-        not finite; another sampling time or other units than those that the model was identified
-        from, as far as both are known.
+        As `sysid.read_records` (missing signals, time that is not uniform, ...); if values are not
+        finite; if the sampling time or the units differ from those of the data that the model was
+        identified from, as far as both are known.
     """
     joint = JointModel.of(model)
     read = read_records(records, joint.output_names + joint.input_names)
     for record in read:
-        if found := record.first_missing():
+        missing = record.first_missing()
+        if missing:
             raise UserError(
-                f"forecast: {found}; a model can only be fed with numbers: clean the record or cut it"
+                f"forecast: {missing}; a model can only be fed with numbers: clean the record or "
+                "cut it"
             )
         for name, attributes in record.attributes.items():
-            unit = joint.origin.unit(name)
-            given = attributes.get("units", "")
-            if unit and given and unit != given:
+            expected_unit = joint.origin.unit(name)
+            unit = attributes.get("units", "")
+            if expected_unit and unit and expected_unit != unit:
                 raise UserError(
-                    f"forecast: signal {name!r} of record {record.number} is in {given!r}, the model was identified "
-                    f"from {unit!r}: convert the record"
+                    f"forecast: signal {name!r} of record {record.number} is in {unit!r}, the "
+                    f"model was identified from {expected_unit!r}: convert the record"
                 )
         expected = joint.origin.sampling_time
-        got = record.sampling_time
-        if expected is not None and abs(got - expected) > TIME_TOLERANCE * expected:
+        given = record.sampling_time
+        if expected is not None and abs(given - expected) > TIME_TOLERANCE * expected:
             raise UserError(
-                f"forecast: record {record.number} is sampled every {got:g} s, the model was identified from samples "
-                f"every {expected:g} s: resample the record, or identify a model from records like it"
+                f"forecast: record {record.number} is sampled every {given:g} s, the model was "
+                f"identified from samples every {expected:g} s: resample the record, or identify "
+                "a model from records like it"
             )
     return read
 
@@ -282,44 +322,28 @@ def _forecast_record(
     seed: int,
 ) -> RecordForecast:
     narx = dynamics.narx
-    names = dynamics.narx.output_names
-    y = np.stack([record.signals[name] for name in names], axis=1)
+    y = np.stack([record.signals[name] for name in narx.output_names], axis=1)
     u = np.array([record.signals[name] for name in narx.input_names]).reshape(-1, len(y)).T
     exogenous = exogenous_rows(narx, u, np.arange(len(y)))
+    seeds = [seed, record.number]
     if horizon is None:
         sample = np.arange(window, len(y))
-        past = past_outputs(y, window - 1, dynamics)
-        generator = np.random.default_rng([seed, record.number])
-        rule = rule.sparing(len(sample), FEWEST, MANY)
-        (mean,), (variance,) = rule.propagate(dynamics, past, exogenous[None, window:], generator)
-        path = np.concatenate([past[0], mean])
-        last = np.lib.stride_tricks.sliding_window_view(
-            path[:-1], dynamics.n_lags, axis=0
-        ).transpose(0, 2, 1)
-        regressors = dynamics.regressors(last, exogenous[window:])
+        rule = rule.sparing(len(sample), MIN_FREE_RUN_DRAWS, FREE_RUN_STEPS_FACTOR)
+        mean, variance, regressors = _run_freely(dynamics, rule, y, exogenous, window, seeds)
     else:
         sample = np.arange(max(window, horizon), len(y))
         n_steps = horizon if dynamics.feeds_back else 1
-        seeds = [seed, record.number]
-        rule = rule.sparing(len(sample) * n_steps, FEWEST // 2)
+        rule = rule.sparing(len(sample) * n_steps, MIN_FREE_RUN_DRAWS // 2)
         mean, variance, regressors = _predict_ahead(
             dynamics, rule, y, exogenous, sample, n_steps, seeds
         )
-    lost = np.isnan(variance).any(axis=1)
+    is_lost = _find_lost_rows(variance)
     diverged = None
-    if lost.any():
-        row = int(lost.argmax())
-        k = int(sample[row])
-        distance = np.abs(mean[row] - y.mean(axis=0))
-        worst = int(np.argmax(np.where(np.isnan(distance), np.inf, distance)))
-        diverged = Divergence(
-            record.number,
-            k,
-            float(record.time[k]),
-            names[worst],
-            float(mean[row, worst]),
-        )
-    mean, variance = (np.where(lost[:, None], np.nan, part) for part in (mean, variance))
+    if is_lost.any():
+        row = int(is_lost.argmax())
+        diverged = _describe_divergence(record, narx, y, int(sample[row]), mean[row])
+    mean = _blank_rows(mean, is_lost)
+    variance = _blank_rows(variance, is_lost)
     return RecordForecast(
         record=record.number,
         sample=sample,
@@ -329,11 +353,45 @@ def _forecast_record(
         variance=variance,
         regressors=regressors,
         n_filled=int((sample < narx.max_lag).sum()),
-        n_lost=int(lost.sum()),
+        n_lost=int(is_lost.sum()),
         n_held=dynamics.count_held(mean),
         diverged=diverged,
         n_draws=rule.n_draws if horizon != 1 else None,
     )
+
+
+def _describe_divergence(
+    record: Record, narx: Narx, y: Array, sample: int, values: Array
+) -> Divergence:
+    """Describe outputs (m,) outside the bounds by the one farthest from its measured mean."""
+    distance = np.abs(values - y.mean(axis=0))
+    farthest = int(np.argmax(np.where(np.isnan(distance), np.inf, distance)))
+    return Divergence(
+        record=record.number,
+        sample=sample,
+        time=float(record.time[sample]),
+        output=narx.output_names[farthest],
+        value=float(values[farthest]),
+    )
+
+
+def _run_freely(
+    dynamics: Dynamics,
+    rule: Propagation,
+    y: Array,
+    exogenous: Array,
+    window: int,
+    seeds: list[int],
+) -> tuple[Array, Array, Array]:
+    """Return mean, variance and regressors of the samples after a window, in one free run."""
+    past = past_outputs(y, window - 1, dynamics)
+    generator = np.random.default_rng(seeds)
+    moments = rule.propagate(dynamics, past, exogenous[None, window:], generator)
+    mean = moments.mean[0]
+    path = np.concatenate([past[0], mean])
+    windows = np.lib.stride_tricks.sliding_window_view(path[:-1], dynamics.n_lags, axis=0)
+    last = windows.transpose(0, 2, 1)
+    return mean, moments.variance[0], dynamics.regressors(last, exogenous[window:])
 
 
 def _predict_ahead(
@@ -345,25 +403,29 @@ def _predict_ahead(
     horizon: int,
     seeds: list[int],
 ) -> tuple[Array, Array, Array]:
-    """Mean, variance and regressors of samples, each predicted a horizon ahead.
+    """Return mean, variance and regressors of samples, each predicted `horizon` steps ahead.
 
     The mean of a sample whose prediction diverges on the way is the value with which it left the
     bounds.
     """
     size = rule.size(dynamics, horizon) + (horizon + 2) * dynamics.n_features
-    length = max(1, min(BLOCK // size, -(-len(sample) // BLOCKS)))
-    found = []
-    for block in range(0, len(sample), length):
-        k = sample[block : block + length]
+    n_in_memory = MAX_NUMBERS_PER_BLOCK // size
+    n_per_block = -(-len(sample) // MIN_START_BLOCKS)
+    length = max(1, min(n_in_memory, n_per_block))
+    means = []
+    variances = []
+    regressors = []
+    for begin in range(0, len(sample), length):
+        k = sample[begin : begin + length]
         past = past_outputs(y, k - horizon, dynamics)
-        ahead = exogenous[k[:, None] - horizon + 1 + np.arange(horizon)]
-        mean, variance = rule.propagate(
-            dynamics, past, ahead, np.random.default_rng([*seeds, block])
-        )
+        steps = k[:, None] - horizon + 1 + np.arange(horizon)
+        ahead = exogenous[steps]
+        generator = np.random.default_rng([*seeds, begin])
+        mean, variance = rule.propagate(dynamics, past, ahead, generator)
         last = np.concatenate([past, mean[:, :-1]], axis=1)[:, -dynamics.n_lags :]
-        lost = np.isnan(variance).any(axis=2)
-        step = np.where(np.any(lost, axis=1), np.argmax(lost, axis=1), horizon - 1)
-        regressors = dynamics.regressors(last, ahead[:, -1])
-        found.append((mean[np.arange(len(k)), step], variance[:, -1], regressors))
-    mean, variance, regressors = (np.concatenate(part) for part in zip(*found, strict=True))
-    return mean, variance, regressors
+        is_lost = np.isnan(variance).any(axis=2)
+        final_step = np.where(np.any(is_lost, axis=1), np.argmax(is_lost, axis=1), horizon - 1)
+        means.append(mean[np.arange(len(k)), final_step])
+        variances.append(variance[:, -1])
+        regressors.append(dynamics.regressors(last, ahead[:, -1]))
+    return np.concatenate(means), np.concatenate(variances), np.concatenate(regressors)

@@ -14,115 +14,113 @@ from sysid.gp.affine_map import AffineMap
 from sysid.gp.training import InitialSamples
 from sysid.narx.lags import Narx, Target
 
-# correlation of changes from which on a stretch of a record is a copy of another one [-]
-COPY = 0.95
-CHANCE = 1e-3  # probability at most that a stretch of another record is as much alike
+# A stretch of a record is a copy of another one if their changes correlate at least this much [-].
+MIN_COPY_CORRELATION = 0.95
 
-Limits: TypeAlias = tuple[
-    float, float
-]  # between which an output saturates, its unit; infinite for none
+# A copy counts only if an equally high correlation is at most this probable by chance.
+MAX_CHANCE_PROBABILITY = 1e-3
+
+#: Smallest and largest value of an output that saturates, in its unit; infinite if it does not.
+Limits: TypeAlias = tuple[float, float]
 
 
 class Segment(NamedTuple):
     """Consecutive samples of one record, which are simulated in one go."""
 
-    regressors: Array  # (n, p) measured
+    regressors: Array  # (n, p) measured regressors
     values: Array  # (n,) target output y[k]
     # (L,) target output before the first sample, newest last; nan where no feature needs it
     past: Array
-    # first samples, which are not scored: they still depend on the noise of the past
+    # number of first samples that are not scored, because they depend on the noise in `past`
     transient: int = 0
 
     @property
     def previous(self) -> Array:
-        """Target output y[k-1] of every sample (n,)."""
+        """Target output y[k-1] (n,) before every sample."""
         return np.concatenate([self.past[-1:], self.values[:-1]])
 
     def part(self, first: int, last: int) -> Segment:
-        """Cut out samples from first to before last, with the measured outputs before them."""
+        """Cut out the samples from `first` to before `last`, with the measured outputs before."""
         outputs = np.concatenate([self.past, self.values[:first]])
-        return Segment(
-            self.regressors[first:last],
-            self.values[first:last],
-            outputs[len(outputs) - len(self.past) :],
-        )
+        past = outputs[len(outputs) - len(self.past) :]
+        return Segment(self.regressors[first:last], self.values[first:last], past)
 
 
 def feedback_of(narx: Narx) -> tuple[Indices, Indices]:
-    """Features (q,) that are lagged values of the target output, and their lags (q,).
+    """Return the features (q,) that are lagged values of the target output, and their lags (q,).
 
     Other outputs count as measured signals.
 
     Raises
     ------
     ValueError
-        If there is none: nothing is fed back then.
+        If there is none, so that nothing is fed back.
     """
     pairs = [(j, lag) for j, (name, lag) in enumerate(narx.features) if name == narx.target]
     if not pairs:
         raise UserError(
-            f"training for simulation: expected lags of the target {narx.target!r}, which a free run feeds back, got "
-            "none; give it lags (narx), or take training=maximum_a_posteriori"
+            f"training for simulation: expected lags of the target {narx.target!r}, which a free "
+            "run feeds back, got none; give it lags (narx), or take training=maximum_a_posteriori"
         )
     columns, lags = zip(*pairs, strict=True)
     return np.array(columns, dtype=np.int64), np.array(lags, dtype=np.int64)
 
 
 def segments_of(samples: InitialSamples) -> list[Segment]:
-    """Cut samples where one does not follow the other.
+    """Cut samples into segments wherever a sample does not follow the one before it.
 
     Raises
     ------
     ValueError
-        No lags of the target; no samples; a change is predicted and y[k-1] does not follow from the
-        features of a segment because it is shorter than their smallest lag of the target.
+        If the target has no lags or there are no samples. Also if a change is predicted and a
+        segment is shorter than the smallest lag of the target, because y[k-1] is then not among its
+        features.
     """
     columns, lags = feedback_of(samples.narx)
     if not len(samples.targets):
         raise UserError("training for simulation: expected samples, got none")
     starts = np.flatnonzero(~np.asarray(samples.follows, dtype=bool))
     cuts = np.unique(np.concatenate([[0], starts, [len(samples.targets)]]))
-    found = []
+    segments = []
     for first, last in pairwise(cuts):
         rows = slice(int(first), int(last))
-        found.append(
-            _segment(
-                samples.narx,
-                samples.regressors[rows],
-                samples.targets[rows],
-                columns,
-                lags,
-            )
-        )
-    return found
+        regressors = samples.regressors[rows]
+        targets = samples.targets[rows]
+        segments.append(_build_segment(samples.narx, regressors, targets, columns, lags))
+    return segments
 
 
-def _segment(
+def _build_segment(
     narx: Narx, regressors: Array, targets: Array, columns: Indices, lags: Indices
 ) -> Segment:
-    """Segment of consecutive rows; the outputs are read from the lagged values: y[k - lag] stands
-    in row k.
+    """Build the segment of consecutive rows.
+
+    Its outputs are taken from the lagged values: the feature of a lag contains y[k - lag] in row k.
+    Outputs that no row contains are computed from the targets.
     """
     n = len(targets)
     longest = int(lags.max())
+    shortest = int(lags.min())
     outputs = np.full(longest + n, np.nan)  # of the samples -L, ..., n - 1
     for column, lag in zip(columns, lags, strict=True):
         outputs[longest - lag : longest - lag + n] = regressors[:, column]
     if narx.predict is Target.value:
         outputs[longest:] = targets
     else:
-        for k in range(max(longest, longest + n - int(lags.min())), longest + n):
+        first_unknown = max(longest, longest + n - shortest)
+        for k in range(first_unknown, longest + n):
             outputs[k] = narx.predict.to_value(targets[k - longest], outputs[k - 1])
     if not np.isfinite(outputs[longest:]).all():
         raise UserError(
-            f"training for simulation: expected segments of at least {int(lags.min())} samples, the smallest lag of "
-            f"{narx.target!r}, got one of {n}; take lag 1 of it, or leave this segment out"
+            f"training for simulation: expected segments of at least {shortest} samples, the "
+            f"smallest lag of {narx.target!r}, got one of {n}; take lag 1 of it, or leave this "
+            "segment out"
         )
     return Segment(regressors, outputs[longest:], outputs[:longest])
 
 
 def truncate(parts: Sequence[Segment], most: int) -> tuple[Segment, ...]:
-    """Keep at most so many samples, the first, of segments one behind the other."""
+    """Keep the first `most` samples of consecutive segments."""
     kept = []
     left = most
     for part in parts:
@@ -133,10 +131,10 @@ def truncate(parts: Sequence[Segment], most: int) -> tuple[Segment, ...]:
 
 
 class Fold(NamedTuple):
-    """Consecutive samples that are left out of a fit, and the segments around them."""
+    """Consecutive samples that are held out of a fit, and the samples around them."""
 
-    parts: tuple[Segment, ...]
-    rest: tuple[Segment, ...]
+    parts: tuple[Segment, ...]  # held out
+    rest: tuple[Segment, ...]  # around them
 
 
 def n_samples(segments: Sequence[Segment]) -> int:
@@ -145,84 +143,123 @@ def n_samples(segments: Sequence[Segment]) -> int:
 
 
 def scale_signals(narx: Narx, regressors: Array) -> AffineMap:
-    """Standardise every lag of a signal like its first, so that a lagged signal stays the same
+    """Return a standardisation that treats all lags of a signal alike.
+
+    Every lag has the offset and the scale of the first lag, so that a lagged signal stays the same
     signal.
     """
-    own = AffineMap.fit(regressors)
+    by_feature = AffineMap.fit(regressors)
     names = [name for name, _ in narx.features]
     first = [names.index(name) for name in names]
-    constant = tuple(j for j, i in enumerate(first) if i in own.constant)
-    return AffineMap(own.offset[first], own.scale[first], constant)
+    constant = tuple(j for j, i in enumerate(first) if i in by_feature.constant)
+    return AffineMap(by_feature.offset[first], by_feature.scale[first], constant)
 
 
 def stack_regressors(segments: Sequence[Segment]) -> Array:
-    """Measured regressors (n, p) of all segments."""
+    """Return the measured regressors (n, p) of all segments, one after the other."""
     return np.concatenate([segment.regressors for segment in segments])
 
 
 def find_copies(folds: Sequence[Fold]) -> list[int]:
-    """Folds, counted from 0, whose output is found again in the samples around them.
+    """Return the folds, counted from 0, whose output is repeated in the samples around them.
 
-    Compared are the first n changes d of the output in the longest part, over at most half of the
-    longest segment of the rest, with every stretch e of the rest: the largest ``c = d'e / (|d|
-    |e|)`` is at least `COPY`, and not so by chance. Of N stretches of noise one is as much alike
-    with a probability of at most ``N (1 - c^2)^((m - 1) / 2)``, ``m = n / sum rho^2`` the
-    independent ones of n samples, rho the autocorrelation of d at all lags (Bartlett). A record
-    that repeats itself says nothing about samples that do not.
+    A fold that repeats other samples cannot show how well a model predicts new samples. Let d be
+    the first n changes of the output in the longest part of the fold, at most half as many as the
+    longest segment around it has samples. It is compared with every stretch e of n changes in the
+    segments around it::
+
+        c = d'e / (|d| |e|)
+
+    The fold is a copy if the largest c is at least `MIN_COPY_CORRELATION`, and this is unlikely to
+    be chance. With the autocorrelation rho of d at all lags, m is the number of independent samples
+    among n (Bartlett), and one of N stretches of noise is as similar with at most the probability::
+
+        N (1 - c^2)^((m - 1) / 2),   m = n / sum rho^2
+    """
+    copies = []
+    for number, fold in enumerate(folds):
+        changes = np.diff(max((part.values for part in fold.parts), key=len))
+        longest = max((len(segment.values) for segment in fold.rest), default=0)
+        changes = changes[: longest // 2]
+        correlation, n_stretches = _correlate_with_stretches(changes, fold.rest)
+        if correlation >= MIN_COPY_CORRELATION:
+            chance = _chance_of_correlation(correlation, changes, n_stretches)
+            if chance <= MAX_CHANCE_PROBABILITY:
+                copies.append(number)
+    return copies
+
+
+def _correlate_with_stretches(changes: Array, segments: Sequence[Segment]) -> tuple[float, int]:
+    """Return the largest correlation of changes (n,) with a stretch, and the number of stretches.
+
+    Stretches are all n consecutive changes of the output in the segments.
     """
     from scipy.signal import correlate  # takes most of a second to import
 
-    found = []
-    for number, fold in enumerate(folds):
-        own = np.diff(max((part.values for part in fold.parts), key=len))
-        own = own[: max((len(segment.values) for segment in fold.rest), default=0) // 2]
-        energy = float(own @ own)
-        alike = 0.0
-        n_places = 0
-        for segment in fold.rest:
-            other = np.diff(segment.values)
-            if len(other) >= len(own) and energy > 0:
-                sums = np.concatenate([[0.0], np.cumsum(other**2)])
-                there = np.maximum(
-                    sums[len(own) :] - sums[: -len(own)], COPY**2 * energy
-                )  # nothing moves there
-                alike = max(
-                    alike,
-                    float(np.max(correlate(other, own, "valid") / np.sqrt(energy * there))),
-                )
-                n_places += len(there)
-        if alike >= COPY:
-            m = len(own) / float(np.sum((correlate(own, own) / energy) ** 2))
-            if n_places * max(1.0 - alike**2, 0.0) ** ((m - 1.0) / 2.0) <= CHANCE:
-                found.append(number)
-    return found
+    n = len(changes)
+    energy = float(changes @ changes)
+    largest = 0.0
+    n_stretches = 0
+    if not energy > 0:
+        return largest, n_stretches
+    for segment in segments:
+        others = np.diff(segment.values)
+        if len(others) < n:
+            continue
+        sums = np.concatenate([[0.0], np.cumsum(others**2)])
+        # The lower bound keeps a stretch in which nothing moves from correlating by rounding.
+        others_energy = np.maximum(sums[n:] - sums[:-n], MIN_COPY_CORRELATION**2 * energy)
+        products = correlate(others, changes, "valid")
+        correlations = products / np.sqrt(energy * others_energy)
+        largest = max(largest, float(np.max(correlations)))
+        n_stretches += len(others_energy)
+    return largest, n_stretches
+
+
+def _chance_of_correlation(correlation: float, changes: Array, n_stretches: int) -> float:
+    """Return the largest probability that one of the stretches correlates so well by chance."""
+    from scipy.signal import correlate  # takes most of a second to import
+
+    autocorrelation = correlate(changes, changes) / float(changes @ changes)
+    n_independent = len(changes) / float(np.sum(autocorrelation**2))
+    unexplained = max(1.0 - correlation**2, 0.0)
+    return float(n_stretches * unexplained ** ((n_independent - 1.0) / 2.0))
 
 
 def folds_of(segments: Sequence[Segment], n: int) -> list[Fold]:
-    """Cut all segments, one behind the other, into n parts of equal lengths; a cut may go through a
-    segment.
+    """Cut all segments, one after the other, into n folds of equal lengths.
+
+    A cut may go through a segment.
 
     Raises
     ------
     ValueError
-        Fewer than 2 folds, or fewer samples than folds.
+        If there are fewer than 2 folds, or fewer samples than folds.
     """
     total = n_samples(segments)
     if not 2 <= n <= total:
         raise UserError(
-            f"cross-validation: expected from 2 to {total} folds of {total} samples, got {n}; change folds"
+            f"cross-validation: expected from 2 to {total} folds of {total} samples, got {n}; "
+            "change folds"
         )
     folds = []
-    for first, last in pairwise(np.linspace(0, total, n + 1).astype(int).tolist()):
+    cuts = np.linspace(0, total, n + 1).astype(int).tolist()
+    for first, last in pairwise(cuts):
         parts = []
         rest = []
-        start = 0
+        start = 0  # sample, counted over all segments, with which the segment starts
         for segment in segments:
             length = len(segment.values)
-            low, high = (min(max(cut - start, 0), length) for cut in (first, last))
+            low = min(max(first - start, 0), length)
+            high = min(max(last - start, 0), length)
             parts.append(segment.part(low, high))
-            rest += [segment.part(0, low), segment.part(high, length)]
+            rest.append(segment.part(0, low))
+            rest.append(segment.part(high, length))
             start += length
-        kept = [tuple(part for part in found if len(part.values)) for found in (parts, rest)]
-        folds.append(Fold(*kept))
+        folds.append(Fold(_without_empty(parts), _without_empty(rest)))
     return folds
+
+
+def _without_empty(segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Leave out segments without samples."""
+    return tuple(segment for segment in segments if len(segment.values))

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import sysid
 from sysid import Identification
 from sysid.estimators import EXEMPTED_CHECKS, NarxGPRegressor, OnlineGPRegressor
-from sysid.gp.formula import PLAIN
+from sysid.gp.formula import JIT_DISABLED
 
 QUICK = sysid.MaximumLikelihood(n_initial=12, restarts=1, max_iterations=6)
 SMALL = [
@@ -30,7 +30,7 @@ def exempted(estimator):
     return EXEMPTED_CHECKS if isinstance(estimator, NarxGPRegressor) else {}
 
 
-@pytest.mark.skipif(PLAIN, reason="the interface is the same without the compiler")
+@pytest.mark.skipif(JIT_DISABLED, reason="the interface is the same without the compiler")
 @parametrize_with_checks(SMALL, expected_failed_checks=exempted)
 def test_checks_of_scikit_learn(estimator, check):
     check(estimator)

@@ -12,7 +12,7 @@ import pytest
 import sysid
 from sysid import SquaredExponential, Sum, export_python
 from sysid.export.standalone import Part, moments
-from sysid.gp.formula import PLAIN
+from sysid.gp.formula import JIT_DISABLED
 
 LINEAR = sysid.Linear(0.3, [1.0, 0.1, 0.2])
 MATERN = sysid.Matern52(1.1, [1.0, 2.0, 0.5])
@@ -216,7 +216,7 @@ for name in ("sysid", "scipy", "numba", "xarray"):
 """
 
 
-@pytest.mark.skipif(PLAIN, reason="the file does not know whether the toolbox compiles")
+@pytest.mark.skipif(JIT_DISABLED, reason="the file does not know whether the toolbox compiles")
 def test_it_runs_alone_in_clean_style_and_checks_itself(tmp_path):
     """In an empty folder, without the toolbox, for an older Python; a changed digit is found."""
     path = export_python(two_outputs(NESTED), tmp_path / "model.py")

@@ -133,7 +133,7 @@ def test_the_variance_of_several_steps_is_that_of_the_free_run_from_there(monkey
             alone = free_run(joint, u[: k + 1], outputs[: k - horizon + 1], propagation=Taylor())
             np.testing.assert_allclose(found.mean[k - 8], alone.mean[-1], rtol=1e-9)
             np.testing.assert_allclose(found.variance[k - 8], alone.variance[-1], rtol=1e-9)
-    monkeypatch.setattr("sysid.simulation.forecast.BLOCK", 1)  # start by start
+    monkeypatch.setattr("sysid.simulation.forecast.MAX_NUMBERS_PER_BLOCK", 1)  # start by start
     single = forecast(joint, record(), horizon=5, window=8, propagation=Taylor()).records[0]
     np.testing.assert_allclose(single.mean, found.mean, rtol=1e-12)
     np.testing.assert_allclose(single.variance, found.variance, rtol=1e-9)

@@ -48,7 +48,7 @@ from sysid.gp.kernels import Stationary
 from sysid.simulation.bands import measure_bands
 from sysid.simulation.dynamics import Dynamics, exogenous_rows
 from sysid.simulation.propagation.pathwise import Draws, _sum_waves, draw
-from sysid.simulation.propagation.propagation import of_draws
+from sysid.simulation.propagation.propagation import summarise_draws
 from sysid.simulation.segments import Segment
 
 SE = SquaredExponential(0.3, [2.0, 1.5, 3.0])
@@ -309,8 +309,8 @@ def test_drawn_functions_agree_with_conditioning_step_by_step(make, n, counts, t
 
 def test_a_long_record_is_followed_by_fewer_functions(monkeypatch):
     """As many as 36 steps leave of 4 times 90, not fewer than a minimum."""
-    monkeypatch.setattr("sysid.simulation.propagation.propagation.MOST_STEPS", 90)
-    monkeypatch.setattr("sysid.simulation.forecast.FEWEST", 3)
+    monkeypatch.setattr("sysid.simulation.propagation.propagation.MAX_DRAWN_STEPS", 90)
+    monkeypatch.setattr("sysid.simulation.forecast.MIN_FREE_RUN_DRAWS", 3)
     for n, expected in ((40, 10), (184, 3)):
         runs = [
             run_of(identified("change"), n, Pathwise(count, 20), seed=1).variance
@@ -459,13 +459,13 @@ def test_a_spread_beyond_the_bounds_has_diverged_though_the_mean_has_not(rule):
 
 def test_few_draws_that_run_away_do_not_set_the_band():
     values = np.random.default_rng(0).normal(size=(1, 2000, 1))
-    centre, _ = of_draws(values, 0.95)
+    centre, _ = summarise_draws(values, 0.95)
     values[0, :40] = [[1e6]] * 20 + [[np.nan]] * 20
-    again, robust = of_draws(values, 0.95)
+    again, robust = summarise_draws(values, 0.95)
     assert again[0, 0] == pytest.approx(centre[0, 0], abs=0.1)
     assert robust[0, 0] == pytest.approx(1.5, rel=0.2)
     values[0, :200] = np.nan
-    assert of_draws(values, 0.95)[1][0, 0] == np.inf
+    assert summarise_draws(values, 0.95)[1][0, 0] == np.inf
 
 
 @pytest.mark.parametrize("rule", [Pathwise, MonteCarlo, SequentialConditioning])

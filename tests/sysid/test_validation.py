@@ -21,7 +21,7 @@ from sysid import (
     store,
     validate,
 )
-from sysid.simulation.residuals import LEVEL, autocorrelate, standardise
+from sysid.simulation.residuals import FALSE_ALARM_PROBABILITY, autocorrelate, standardise
 from sysid.simulation.validation import Z_95
 
 RNG = np.random.default_rng(0)
@@ -339,7 +339,11 @@ LINEAR = {"autocorrelation", "squared_autocorrelation", "input", "residual_input
 def test_every_alternative_is_found_by_its_test(n, change, found, quiet):
     e, u = noise(n)
     report = residual_tests(change(e, u), u)
-    alarms = {test.name for test in report.tests if test.p_value < LEVEL / len(report.tests)}
+    alarms = {
+        test.name
+        for test in report.tests
+        if test.p_value < FALSE_ALARM_PROBABILITY / len(report.tests)
+    }
     assert found <= alarms
     assert not alarms & quiet
     if found == {"input"}:
@@ -472,7 +476,7 @@ INPUTS = {
 
 def limits(confidence):
     """Smallest and largest fraction of alarms that 5 % give with this probability."""
-    low, high = binom(N_SERIES, LEVEL).interval(confidence)
+    low, high = binom(N_SERIES, FALSE_ALARM_PROBABILITY).interval(confidence)
     return low / N_SERIES, high / N_SERIES
 
 
@@ -492,7 +496,10 @@ def check_alarms(draw, drive, lengths, n_lags, margin=0.0):
         for test in report.tests:
             whole[test.name] += test.alarm / N_SERIES
             lags[test.name] = lags[test.name] + (np.abs(test.values) > test.band) / N_SERIES
-        verdicts += sum(report.p_value(output) < LEVEL for output in report.outputs) / N_SERIES
+        verdicts += (
+            sum(report.p_value(output) < FALSE_ALARM_PROBABILITY for output in report.outputs)
+            / N_SERIES
+        )
     (low, high), (lowest, highest) = limits(0.999), limits(0.9999)  # of 150 lags
     for name, rates in lags.items():
         assert low - margin <= whole[name] <= high + margin, name
@@ -503,7 +510,9 @@ def check_alarms(draw, drive, lengths, n_lags, margin=0.0):
             "squared_input",
             "squared_input_squared",
         )  # their mean scatters more
-        assert rates.mean() == pytest.approx(LEVEL, abs=0.009 if wide else 0.004 + margin), name
+        assert rates.mean() == pytest.approx(
+            FALSE_ALARM_PROBABILITY, abs=0.009 if wide else 0.004 + margin
+        ), name
     assert 0.03 <= verdicts <= high + 0.015  # the smallest of six: far tails are less exact
 
 

@@ -1,30 +1,37 @@
 """Gaussian approximations of the state: Taylor expansion and moment matching.
 
-The state z = (last L outputs of all m), of length L m, is taken as Gaussian with the full
-covariance P. H selects the lagged outputs of a regressor from z, and ``S = H P H'`` is their
-covariance. For a target whose covariance with them is ``S w``, w (q, m), ``cov(z, target) = P H'
-w``; with ``y = A z + target`` (A selects y[k-1] where the target is a change, else A = 0)::
+The state z, the last L samples of all m outputs, is a vector of length L m. It is taken as Gaussian
+with the full covariance P. H selects the lagged outputs of a regressor from z, so that their
+covariance is ``S = H P H'``. S is singular where an output was measured. Let ``S w`` with w (q, m)
+be the covariance of the lagged outputs with the targets. With ``y = A z + target``, where A selects
+y[k-1] if the target is a change and is zero otherwise::
 
+    cov(z, target) = P H' w
     cov(z, y) = P A' + P H' w
     Var y = A P A' + A cov(z, target) + (A cov(z, target))' + Var target
 
-S may be singular, and is singular where an output was measured.
-
 Moments of a squared exponential process at an uncertain input (`Overlap`, `MomentMatching`). The
 deviation d of the input from its mean is Gaussian with covariance ``S = R R'`` (q, q). Every
-process sees d through a linear map B of its own, in units of its length scales: its mean is ``f(d)
-= sum_k beta_k k_k(d)``, ``k_k(d) = sf2 exp(-0.5 |nu_k - B d|^2)`` with nu_k (c,) the point k
-relative to the mean of the input. With ``C = B R`` and ``G = I + C'C``::
+process sees d through a linear map B of its own, in units of its length scales. Its mean is::
+
+    f(d) = sum_k beta_k k_k(d),   k_k(d) = sf2 exp(-0.5 |nu_k - B d|^2)
+
+with nu_k (c,) the point k relative to the mean of the input. With ``C = B R`` and ``G = I + C'C``::
 
     g_k = E k_k = |G|^-1/2 k_k(0) exp(e_k),   e_k = 0.5 nu_k' C G^-1 C' nu_k
-    E f = beta' g,   cov(d, f) = S w,   w = sum_k beta_k g_k B' (I + C C')^-1 nu_k
-    Q_kl = E k_k^a k_l^b = |G_ab|^-1/2 k_k^a(0) k_l^b(0) exp(0.5 |C_a' nu_k + C_b' nu_l|^2 in the
-    metric G_ab^-1) G_ab = I + C_a'C_a + C_b'C_b cov(f_a, f_b) = beta_a' (Q - g g') beta_b,   and
-    for a = b  + sf2 - tr(Ky^-1 Q)
+    E f = beta' g
+    cov(d, f) = S w,   w = sum_k beta_k g_k B' (I + C C')^-1 nu_k
 
-The formulas of Girard et al. (2003) and, between outputs, Deisenroth and Rasmussen (2011),
-rewritten: S may be singular, and ``Q - g g' = g g' o (exp(D) - 1)`` with D of the size of S and
-without cancellation stays accurate however small S is.
+For two processes a and b, with ``G_ab = I + C_a'C_a + C_b'C_b``::
+
+    Q_kl = E k_k^a k_l^b = |G_ab|^-1/2 k_k^a(0) k_l^b(0) exp(0.5 v' G_ab^-1 v)
+    v = C_a' nu_k + C_b' nu_l
+    cov(f_a, f_b) = beta_a' (Q - g g') beta_b
+    Var f_a = beta_a' (Q - g g') beta_a + sf2 - tr(Ky^-1 Q)
+
+These are the formulas of Girard et al. (2003) and, between outputs, of Deisenroth and Rasmussen
+(2011), rewritten so that S may be singular. ``Q - g g' = g g' o (exp(D) - 1)``, with D of the size
+of S and without cancellation, stays accurate however small S is.
 """
 
 from __future__ import annotations
@@ -41,8 +48,12 @@ from sysid.arrays import Array, Indices
 from sysid.errors import UserError
 from sysid.gp.kernels import SquaredExponential
 from sysid.model.model import Model
-from sysid.simulation.dynamics import AFFINE, Dynamics, Moments
-from sysid.simulation.propagation.propagation import Propagation
+from sysid.simulation.dynamics import AFFINE_MEANS, Dynamics, Moments
+from sysid.simulation.propagation.propagation import (
+    Propagation,
+    fed_back_noise_variance,
+    undefined_moments,
+)
 
 
 class UncertainTargets(NamedTuple):
@@ -50,11 +61,11 @@ class UncertainTargets(NamedTuple):
 
     mean: Array  # (b, m) target units
     covariance: Array  # (b, m, m) latent, target units squared
-    # (b, q, m) w, whose product with S is the covariance of lagged outputs and targets
+    # (b, q, m) w: S w is the covariance of the lagged outputs with the targets
     slope: Array
 
 
-#: targets at regressors of mean (b, p), whose lagged outputs have the covariance S (b, q, q)
+#: Targets at regressors of mean (b, p) whose lagged outputs have the covariance S (b, q, q).
 OneStep: TypeAlias = Callable[[Array, Array], UncertainTargets]
 
 
@@ -66,7 +77,7 @@ class GaussianState(Propagation):
 
     @abstractmethod
     def one_step(self, dynamics: Dynamics) -> OneStep:
-        """Rule for one step of these dynamics."""
+        """Return the rule for one step of these dynamics."""
 
     def propagate(
         self,
@@ -77,66 +88,72 @@ class GaussianState(Propagation):
     ) -> Moments:
         one_step = self.one_step(dynamics)
         n_starts, n_steps, _ = exogenous.shape
-        m = dynamics.n_outputs
-        index = dynamics.state_index
+        n_outputs = dynamics.n_outputs
+        state_size = past[0].size
+        lagged = dynamics.state_index
         bounds = dynamics.bounds(past)
-        moments = Moments(*np.full((2, n_starts, n_steps, m), np.nan))
+        moments = undefined_moments(n_starts, n_steps, n_outputs)
         mean = past.copy()
-        covariance = np.zeros((n_starts, past[0].size, past[0].size))
-        goes_on = np.arange(n_starts)
-        noise = np.diag(dynamics.noise_variance * self.process_noise)
+        covariance = np.zeros((n_starts, state_size, state_size))
+        noise = np.diag(fed_back_noise_variance(dynamics, self.process_noise))
+        running = np.arange(n_starts)  # starts that have not diverged
         for t in range(n_steps):
-            x = dynamics.regressors(mean, exogenous[goes_on, t])
+            regressors = dynamics.regressors(mean, exogenous[running, t])
+            lagged_covariance = covariance[:, lagged[:, None], lagged]
             with np.errstate(over="ignore", invalid="ignore"):
-                targets = one_step(x, covariance[:, index[:, None], index])
-                cross, own = _covary_with_next(dynamics, covariance, targets)
-            y = dynamics.to_value(targets.mean, mean[:, -1])
-            variance = np.maximum(np.einsum("bii->bi", own), 0.0)
-            inside = np.all(
-                bounds.contain(y) & (np.sqrt(variance) < bounds.high - bounds.low),
-                axis=1,
-            )
-            moments.mean[goes_on, t] = y
-            moments.variance[goes_on[inside], t] = variance[inside]
-            mean = np.concatenate([mean[:, 1:], y[:, None]], axis=1)[inside]
-            both = np.block([[covariance, cross], [cross.transpose(0, 2, 1), own + noise]])
-            covariance = both[inside, m:, m:]  # one sample later
-            goes_on = goes_on[inside]
+                targets = one_step(regressors, lagged_covariance)
+                cross, next_covariance = _covary_with_next(dynamics, covariance, targets)
+            outputs = dynamics.to_value(targets.mean, mean[:, -1])
+            variance = np.maximum(np.einsum("bii->bi", next_covariance), 0.0)
+            is_narrow = np.sqrt(variance) < bounds.high - bounds.low
+            inside = np.all(bounds.contain(outputs) & is_narrow, axis=1)
+            moments.mean[running, t] = outputs
+            moments.variance[running[inside], t] = variance[inside]
+
+            # The next state drops the oldest outputs and appends the new ones.
+            mean = np.concatenate([mean[:, 1:], outputs[:, None]], axis=1)[inside]
+            transposed = cross.transpose(0, 2, 1)
+            extended = np.block([[covariance, cross], [transposed, next_covariance + noise]])
+            covariance = extended[inside, n_outputs:, n_outputs:]
+            running = running[inside]
         return moments
 
     def size(self, dynamics: Dynamics, n_steps: int) -> int:
         n_points = max(model.gp.n_points for model in dynamics.models)
-        return (
-            4 * (dynamics.n_lags * dynamics.n_outputs) ** 2
-            + n_steps
-            + n_points * (dynamics.n_features + 1)
-        )
+        state_size = dynamics.n_lags * dynamics.n_outputs
+        return 4 * state_size**2 + n_steps + n_points * (dynamics.n_features + 1)
 
 
 def _covary_with_next(
     dynamics: Dynamics, covariance: Array, targets: UncertainTargets
 ) -> tuple[Array, Array]:
-    """Covariance (b, L m, m) of the state with the next outputs, and covariance (b, m, m) of the
-    next outputs.
+    """Return the covariances of the state with the next outputs, and of the next outputs.
+
+    Their shapes are (b, L m, m) and (b, m, m).
     """
     cross = covariance[:, :, dynamics.state_index] @ targets.slope
-    own = targets.covariance
+    next_covariance = targets.covariance
     if dynamics.is_change:
         newest = slice(-dynamics.n_outputs, None)
-        both = cross[:, newest]
-        own = own + covariance[:, newest, newest] + both + both.transpose(0, 2, 1)
+        newest_cross = cross[:, newest]
+        next_covariance = (
+            next_covariance
+            + covariance[:, newest, newest]
+            + newest_cross
+            + newest_cross.transpose(0, 2, 1)
+        )
         cross = cross + covariance[:, :, newest]
-    return cross, 0.5 * (
-        own + own.transpose(0, 2, 1)
-    )  # rounding must not feed an antisymmetric part back
+    # Without this, the antisymmetric part of rounding errors would be fed back.
+    symmetric = 0.5 * (next_covariance + next_covariance.transpose(0, 2, 1))
+    return cross, symmetric
 
 
 @dataclass(frozen=True)
 class Taylor(GaussianState):
     """Linearise the mean at the mean of the regressor, for any kernel and mean function.
 
-    With J = d mean / dx and the latent variance s2 at the mean x of the regressor, S its
-    covariance::
+    With the mean x of the regressor, its covariance S, ``J = d mean / dx`` and the latent variance
+    s2 at x::
 
         E = mean(x),  Cov = diag(s2) + J S J',  w = J'
 
@@ -147,15 +164,16 @@ class Taylor(GaussianState):
         def expand(regressors: Array, covariance: Array) -> UncertainTargets:
             targets = dynamics.targets(regressors)
             slope = dynamics.gradient(regressors)[:, :, dynamics.feedback]
-            spread = slope @ covariance @ slope.transpose(0, 2, 1)
-            own = np.eye(dynamics.n_outputs) * targets.variance[:, None, :]
-            return UncertainTargets(targets.mean, own + spread, slope.transpose(0, 2, 1))
+            transposed = slope.transpose(0, 2, 1)
+            from_regressor = slope @ covariance @ transposed
+            latent = np.eye(dynamics.n_outputs) * targets.variance[:, None, :]
+            return UncertainTargets(targets.mean, latent + from_regressor, transposed)
 
         return expand
 
 
 class Mixture:
-    """A posterior as a sum of N squared exponentials of c coordinates in length scales.
+    """A posterior mean as a sum of N squared exponentials of c coordinates.
 
     Parameters
     ----------
@@ -179,51 +197,60 @@ class Mixture:
     Raises
     ------
     ValueError
-        A kernel or mean function of which the moments are not known.
+        If the moments of the kernel or the mean function are not known.
     """
 
     def __init__(self, model: Model, feedback: Indices) -> None:
         kernel: Any = model.gp.kernel
-        for given, known, words in (
-            (kernel, (SquaredExponential,), "the kernel SquaredExponential"),
-            (model.mean, AFFINE, "a zero, constant or linear mean"),
-        ):
-            if type(given) not in known:
-                raise UserError(
-                    f"MomentMatching: expected {words}, got {type(given).__name__} for {model.narx.target!r}; Taylor, "
-                    "MonteCarlo and SequentialConditioning take any kernel and mean function"
-                )
+        if type(kernel) is not SquaredExponential:
+            raise _unknown_moments(model, "the kernel SquaredExponential", kernel)
+        if type(model.mean) not in AFFINE_MEANS:
+            raise _unknown_moments(model, "a zero, constant or linear mean", model.mean)
         state = model.gp.exact_form()
-        self.scaling, self.lengths, self.variance = (
-            model.scaling,
-            np.asarray(kernel.length_scales),
-            kernel.variance,
-        )
+        self.scaling = model.scaling
+        self.lengths = np.asarray(kernel.length_scales)
+        self.variance = kernel.variance
         self.view = model.scaling.linear_part()[:, feedback] / self.lengths[:, None]
         self.points = state["inputs"][state["order"]] / self.lengths
-        self.beta, self.cholesky = state["weights"], state["cholesky"]
+        self.beta = state["weights"]
+        self.cholesky = state["cholesky"]
         self.inverse = state["factor"].T @ state["factor"]
+
+
+def _unknown_moments(model: Model, expected: str, given: object) -> UserError:
+    """Return the error for a kernel or mean function whose moments are not known."""
+    return UserError(
+        f"MomentMatching: expected {expected}, got {type(given).__name__} for "
+        f"{model.narx.target!r}; Taylor, MonteCarlo and SequentialConditioning take any kernel "
+        "and mean function"
+    )
 
 
 class Overlap:
     """Expectations of a posterior and of its exponentials over one Gaussian regressor.
 
+    The symbols are those of the formulas at the head of this file.
+
     Parameters
     ----------
     mixture : Mixture
     regressor : (p,)
-        Mean.
+        Mean of the regressor.
     root : (q, q)
         R, with the covariance ``R R'`` of the lagged outputs.
 
     Attributes
     ----------
-    projected, gram : (N, q), (q, q)
-        ``C' nu`` and ``C'C``.
-    exponent, half_log
-        e (N,), and ``0.5 log |G|``.
-    log_g, g : (N,)
-        ``E k_k`` and its logarithm, as g itself may underflow.
+    projected : (N, q)
+        ``C' nu_k`` of every point.
+    gram : (q, q)
+        ``C'C``.
+    exponent : (N,)
+        e.
+    half_log : float
+        ``0.5 log |G|``.
+    g, log_g : (N,)
+        ``E k_k`` and its logarithm, because g itself may underflow.
     slope : (q,)
         w.
     """
@@ -234,10 +261,8 @@ class Overlap:
         c = mixture.view @ root
         self.projected = nu @ c
         self.gram = c.T @ c
-        self.exponent, self.half_log = (
-            _quadratic(self.projected, self.gram),
-            _half_log(self.gram),
-        )
+        self.exponent = _quadratic(self.projected, self.gram)
+        self.half_log = _half_log(self.gram)
         self.log_g = (
             np.log(mixture.variance)
             - 0.5 * np.einsum("kc,kc->k", nu, nu)
@@ -245,31 +270,41 @@ class Overlap:
             - self.half_log
         )
         self.g = np.exp(self.log_g)
-        pulled = (mixture.beta * self.g) @ nu
-        self.slope = mixture.view.T @ np.linalg.solve(np.eye(len(c)) + c @ c.T, pulled)
+        weighted_points = (mixture.beta * self.g) @ nu
+        slope_in_length_scales = np.linalg.solve(np.eye(len(c)) + c @ c.T, weighted_points)
+        self.slope = mixture.view.T @ slope_in_length_scales
 
 
 def covariance_of(overlaps: list[Overlap]) -> Array:
-    """Covariance (m, m) of several posteriors at the same input.
+    """Return the covariance (m, m) of several posteriors at the same uncertain input.
 
-    ``beta_a' (Q - g g') beta_b`` is that of their means; the variance of a posterior adds the mean
-    of its latent variance.
+    ``beta_a' (Q - g g') beta_b`` is the covariance of their means. The variance of a posterior adds
+    the expectation of its latent variance.
     """
     covariance = np.empty((len(overlaps), len(overlaps)))
     for i, first in enumerate(overlaps):
-        for j, second in enumerate(overlaps[: i + 1]):
-            excess = _excess(first, second)
-            covariance[i, j] = covariance[j, i] = first.mixture.beta @ excess @ second.mixture.beta
-        known = np.empty(0)
-        if len(excess):
-            known = solve_triangular(first.mixture.cholesky, first.g, trans=1, check_finite=False)
-        latent = first.mixture.variance - known @ known - np.vdot(first.mixture.inverse, excess)
-        covariance[i, i] += max(latent, 0.0)
+        beta = first.mixture.beta
+        for j, second in enumerate(overlaps[:i]):
+            between_means = beta @ _excess(first, second) @ second.mixture.beta
+            covariance[i, j] = between_means
+            covariance[j, i] = between_means
+        excess = _excess(first, first)
+        covariance[i, i] = beta @ excess @ beta + _expected_latent_variance(first, excess)
     return covariance
 
 
+def _expected_latent_variance(overlap: Overlap, excess: Array) -> float:
+    """Return ``sf2 - tr(Ky^-1 Q)``, at least 0, with ``Q = g g' + excess``."""
+    mixture = overlap.mixture
+    whitened = np.empty(0)
+    if len(excess):
+        whitened = solve_triangular(mixture.cholesky, overlap.g, trans=1, check_finite=False)
+    latent = mixture.variance - whitened @ whitened - np.vdot(mixture.inverse, excess)
+    return max(latent, 0.0)
+
+
 def _excess(first: Overlap, second: Overlap) -> Array:
-    """``Q - g g'`` (N, N')."""
+    """Return ``Q - g g'`` (N, N')."""
     gram = first.gram + second.gram
     mixed = first.projected @ np.linalg.solve(np.eye(len(gram)) + gram, second.projected.T)
     rows = _quadratic(first.projected, gram) - first.exponent
@@ -280,47 +315,48 @@ def _excess(first: Overlap, second: Overlap) -> Array:
         + second.half_log
         - _half_log(gram)
     )
-    # D, and g g'
-    ratio = mixed + rows[:, None] + columns
-    product = np.outer(first.g, second.g)
-    excess = product * np.expm1(np.minimum(ratio, 1.0))
-    large = ratio > 1.0
-    if large.any():
-        excess[large] = (
-            np.exp((first.log_g[:, None] + second.log_g + ratio)[large]) - product[large]
-        )
+    log_ratio = mixed + rows[:, None] + columns  # D
+    product = np.outer(first.g, second.g)  # g g'
+    excess = product * np.expm1(np.minimum(log_ratio, 1.0))
+    is_large = log_ratio > 1.0
+    if is_large.any():
+        log_q = first.log_g[:, None] + second.log_g + log_ratio
+        excess[is_large] = np.exp(log_q[is_large]) - product[is_large]
     return np.asarray(excess)
 
 
 def _quadratic(projected: Array, gram: Array) -> Array:
-    """``0.5 p' (I + gram)^-1 p`` (N,) of the rows p of projected (N, q)."""
+    """Return ``0.5 p' (I + gram)^-1 p`` (N,) for the rows p of projected (N, q)."""
     solved = np.linalg.solve(np.eye(len(gram)) + gram, projected.T)
     return np.asarray(0.5 * np.einsum("kq,qk->k", projected, solved))
 
 
 def _half_log(gram: Array) -> float:
-    """``0.5 log |I + gram|`` of a positive semi-definite matrix, accurate for a small one."""
-    return 0.5 * float(np.log1p(np.maximum(np.linalg.eigvalsh(gram), 0.0)).sum())
+    """Return ``0.5 log |I + gram|`` of a positive semi-definite matrix.
+
+    It is accurate for a small matrix, too.
+    """
+    eigenvalues = np.maximum(np.linalg.eigvalsh(gram), 0.0)
+    return 0.5 * float(np.log1p(eigenvalues).sum())
 
 
 @dataclass(frozen=True)
 class MomentMatching(GaussianState):
-    """Exact mean and covariance of every step, given a Gaussian before it (formulas at the head of
-    the file).
+    """Compute the exact mean and covariance of every step, given a Gaussian state before it.
 
-    For squared exponential kernels and zero, constant or linear mean functions. Against `Taylor` it
-    also sees the curvature of the function over the spread of the regressor, and the covariance of
-    several outputs that follows from it; like `Taylor` it counts the error of the function as drawn
-    anew at every step.
+    It takes squared exponential kernels and zero, constant or linear mean functions. The formulas
+    stand at the head of this file. Beyond what `Taylor` does, it accounts for the curvature of the
+    function over the spread of the regressor, and for the covariance of several outputs that
+    follows from it. Like in `Taylor`, the error of the function counts as drawn anew at every step.
     """
 
     def one_step(self, dynamics: Dynamics) -> OneStep:
-        """Match the moments of the targets; see `GaussianState.one_step`.
+        """Return the rule that matches the moments of the targets.
 
         Raises
         ------
         ValueError
-            Another kernel or mean function.
+            For another kernel or mean function.
         """
         mixtures = [Mixture(model, dynamics.feedback) for model in dynamics.models]
         origin = np.zeros((1, dynamics.n_features))
@@ -329,19 +365,19 @@ class MomentMatching(GaussianState):
 
         def match(regressors: Array, covariance: Array) -> UncertainTargets:
             mean = np.stack([model.mean(regressors) for model in dynamics.models], axis=1)
-            own = np.empty((len(mean), dynamics.n_outputs, dynamics.n_outputs))
+            target_covariance = np.empty((len(mean), dynamics.n_outputs, dynamics.n_outputs))
             slope = np.empty((len(mean), *trend.shape))
             for b, x in enumerate(regressors):
-                values, vectors = np.linalg.eigh(covariance[b])
-                root = vectors * np.sqrt(
-                    np.maximum(values, 0.0)
-                )  # rounding may leave eigenvalues below zero
-                found = [Overlap(mixture, x, root) for mixture in mixtures]
-                w = np.stack([one.slope for one in found], axis=1)
+                # Rounding may leave eigenvalues below zero.
+                eigenvalues, vectors = np.linalg.eigh(covariance[b])
+                root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
+                overlaps = [Overlap(mixture, x, root) for mixture in mixtures]
+                w = np.stack([overlap.slope for overlap in overlaps], axis=1)
+                of_trend = trend.T @ covariance[b] @ trend
                 mixed = trend.T @ covariance[b] @ w
-                mean[b] += [float(one.mixture.beta @ one.g) for one in found]
-                own[b] = trend.T @ covariance[b] @ trend + mixed + mixed.T + covariance_of(found)
+                mean[b] += [float(overlap.mixture.beta @ overlap.g) for overlap in overlaps]
+                target_covariance[b] = of_trend + mixed + mixed.T + covariance_of(overlaps)
                 slope[b] = trend + w
-            return UncertainTargets(mean, own, slope)
+            return UncertainTargets(mean, target_covariance, slope)
 
         return match

@@ -7,10 +7,10 @@ characteristic function of its spectral density, ``k(x, x') = variance E cos(w'(
     f(x) = sqrt(variance / F) sum_i r_i cos(w_i'x + phase_i),   r_i Rayleigh, phase_i uniform
 
 has exactly the covariance of the kernel over all draws (Rahimi and Recht 2008). Every function has
-frequencies of its own; F only decides how far it is from Gaussian. Frequencies of the squared
-exponential kernel are Gaussian, those of a Matern kernel of smoothness nu Student-t with 2 nu
-degrees of freedom (Rasmussen and Williams, section 4.2.1). Matheron's rule turns a function of the
-prior into one of the posterior (`Pathwise`).
+its own frequencies, so that F only decides how far the distribution is from Gaussian. The
+frequencies of the squared exponential kernel are Gaussian, those of a Matern kernel of smoothness
+nu are Student-t with 2 nu degrees of freedom (Rasmussen and Williams, section 4.2.1). Matheron's
+rule turns a function of the prior into one of the posterior (`Pathwise`).
 """
 
 from __future__ import annotations
@@ -37,35 +37,40 @@ from sysid.gp.kernels import (
 )
 from sysid.model.model import Model
 from sysid.simulation.dynamics import Dynamics, Moments
-from sysid.simulation.propagation.propagation import Paths, Trajectories
+from sysid.simulation.propagation.propagation import (
+    Paths,
+    Trajectories,
+    fed_back_noise_variance,
+)
 
-#: values (n, P) of P functions at points (n, P, p), those of one function in each column
+#: Values (n, P) of P functions at points (n, P, p); each column belongs to one function.
 Functions: TypeAlias = Callable[[Array], Array]
 
-SINE = tuple(
-    (-1.0) ** k / factorial(2 * k + 1) for k in range(9, -1, -1)
-)  # of its series, the highest power first
-DEGREES = {Matern32: 3, Matern52: 5}  # of freedom of the frequencies
+# Coefficients of the power series of the sine, the highest power first.
+SINE_COEFFICIENTS = tuple((-1.0) ** k / factorial(2 * k + 1) for k in range(9, -1, -1))
+
+# Degrees of freedom of the Student-t distributed frequencies of Matern kernels.
+STUDENT_DEGREES_OF_FREEDOM = {Matern32: 3, Matern52: 5}
 
 
 class Draws(NamedTuple):
-    """How many functions to draw, from how many features each, by which generator."""
+    """How to draw functions."""
 
     n_functions: int
-    n_features: int
+    n_features: int  # cosines that each function is made of
     generator: np.random.Generator
 
 
 def draw(draws: Draws, *factors: Kernel) -> Functions:
-    """Functions from a Gaussian process of zero mean whose kernel is the product of these.
+    """Draw functions from a Gaussian process of zero mean whose kernel is a product of factors.
 
     Sums are distributed over the other factors, and a linear factor has a function for each of its
-    coefficients. Without a kernel the functions are constants.
+    coefficients. Without factors the functions are constants.
 
     Raises
     ------
     ValueError
-        A kernel whose spectral density is not known.
+        If the spectral density of a kernel is not known.
     """
     if not factors:
         constants = draws.generator.standard_normal(draws.n_functions)
@@ -84,15 +89,18 @@ def draw(draws: Draws, *factors: Kernel) -> Functions:
 
 
 def _draw_linear(kernel: Linear, others: tuple[Kernel, ...], draws: Draws) -> Functions:
-    """``sum_d sqrt(variance_d) x_d g_d(x)`` with g_d drawn from the other factors, constants if
-    there are none.
+    """Draw functions ``sum_d sqrt(variance_d) x_d g_d(x)`` with g_d drawn from the other factors.
+
+    The first term is that of the constant, with ``x_0 = 1``.
     """
-    roots = np.sqrt(kernel.parameters())
-    drawn = [draw(draws, *others) for _ in roots]
+    stds = np.sqrt(kernel.parameters())
+    coefficients = [draw(draws, *others) for _ in stds]
 
     def trend(points: Array) -> Array:
-        terms = (root * points[:, :, d] * drawn[d + 1](points) for d, root in enumerate(roots[1:]))
-        return np.asarray(sum(terms, start=roots[0] * drawn[0](points)))
+        total = stds[0] * coefficients[0](points)
+        for d, std in enumerate(stds[1:]):
+            total = total + std * points[:, :, d] * coefficients[d + 1](points)
+        return np.asarray(total)
 
     return trend
 
@@ -114,11 +122,10 @@ def _draw_waves(factors: tuple[Kernel, ...], draws: Draws) -> Functions:
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
 def _sum_waves(points, frequency, phase, amplitude):  # type: ignore[no-untyped-def]
-    """``sum_f amplitude cos(frequency'x + phase)`` (n, P) at points (n, P, p), of frequencies (P,
-    p, F).
+    """Return ``sum_f amplitude cos(frequency'x + phase)`` (n, P) at points (n, P, p).
 
-    ``cos 2h = 1 - 2 sin^2 h``, with the series of the sine for h within half of its period: within
-    1e-13.
+    The frequencies are (P, p, F), amplitudes and phases (P, F). The cosine is ``cos 2h = 1 - 2
+    sin^2 h``, with the power series of the sine for ``|h| <= pi / 2``. Its error is below 1e-13.
     """
     n, n_functions, p = points.shape
     values = np.empty((n, n_functions))
@@ -136,7 +143,7 @@ def _sum_waves(points, frequency, phase, amplitude):  # type: ignore[no-untyped-
                 half -= np.pi * np.floor(half / np.pi + 0.5)
                 square = half * half
                 sine = 0.0
-                for c in SINE:
+                for c in SINE_COEFFICIENTS:
                     sine = sine * square + c
                 sine *= half
                 total += amplitude[s, f] * (1.0 - 2.0 * sine * sine)
@@ -145,36 +152,37 @@ def _sum_waves(points, frequency, phase, amplitude):  # type: ignore[no-untyped-
 
 
 def _frequencies(kernel: Kernel, shape: tuple[int, int], generator: np.random.Generator) -> Array:
-    """Frequencies (P, F, p) from the spectral density of a stationary kernel."""
+    """Draw frequencies (P, F, p) from the spectral density of a stationary kernel."""
     if not isinstance(kernel, SquaredExponential | Matern32 | Matern52):
         raise UserError(
-            f"Pathwise: the spectral density of {type(kernel).__name__} is not known; SequentialConditioning draws "
-            "functions of any kernel"
+            f"Pathwise: the spectral density of {type(kernel).__name__} is not known; "
+            "SequentialConditioning draws functions of any kernel"
         )
-    normal = generator.standard_normal((*shape, kernel.n_features)) / np.asarray(
-        kernel.length_scales
-    )
-    degrees = DEGREES.get(type(kernel))
+    normal = generator.standard_normal((*shape, kernel.n_features))
+    gaussian = normal / np.asarray(kernel.length_scales)
+    degrees = STUDENT_DEGREES_OF_FREEDOM.get(type(kernel))
     if degrees is None:
-        return np.asarray(normal)
-    return np.asarray(normal * np.sqrt(degrees / generator.chisquare(degrees, size=(*shape, 1))))
+        return np.asarray(gaussian)
+    chi_squared = generator.chisquare(degrees, size=(*shape, 1))
+    return np.asarray(gaussian * np.sqrt(degrees / chi_squared))
 
 
 @dataclass(frozen=True)
 class Pathwise(Trajectories):
     """Draw functions from the posterior; each trajectory follows one of them all the way.
 
-    The error of the function is the same whenever the trajectory visits the same place, as it is in
-    truth, so that errors add up; draws that are independent at every step (`MonteCarlo`) average
-    them out. A function of the posterior is a function of the prior (`draw`) and an update by the
-    data (Wilson et al. 2020)::
+    The error of the function is then the same whenever a trajectory visits the same regressor, as
+    it is in reality, so that errors accumulate. Draws that are independent at every step
+    (`MonteCarlo`) average them out. A function of the posterior is a function f of the prior
+    (`draw`) plus an update by the data (Wilson et al. 2020)::
 
         f(x) + k(x, X) Ky^-1 (y - f(X) - e),   e ~ N(0, noise_variance)
 
-    If the model has learned every sample, y is a draw of the values of its points and e has the
-    variance `diagonal`. The trajectories of all starts follow the same functions. The moments of
-    the first sample, where nothing is fed back, are exact. For squared exponential, Matern and
-    linear kernels, their sums and products.
+    If the model has learned samples without storing them, y is a draw of the values at its points
+    and e has the variance `diagonal` of `OnlineGP`. The trajectories of all starts follow the same
+    functions. The moments of the first sample, where nothing is fed back, are exact.
+
+    The rule takes squared exponential, Matern and linear kernels, their sums and products.
     """
 
     n_samples: int = 1000  # functions, and trajectories per start
@@ -200,27 +208,32 @@ class Pathwise(Trajectories):
         Raises
         ------
         ValueError
-            A kernel whose functions cannot be drawn.
+            If the functions of a kernel cannot be drawn.
         """
         functions = self.functions(dynamics, generator)
         paths = Paths(dynamics, past, exogenous, self.n_samples, self.coverage)
-        noise = np.sqrt(dynamics.noise_variance) * self.process_noise
+        noise_std = np.sqrt(fed_back_noise_variance(dynamics, self.process_noise))
         for t in range(paths.n_steps):
-            x = paths.regressors(t)
-            values = paths.to_value(t, functions(x))
-            paths.push(t, values + noise * generator.standard_normal(paths.shape))
+            regressors = paths.regressors(t)
+            values = paths.to_value(t, functions(regressors))
+            noise = noise_std * generator.standard_normal(paths.shape)
+            paths.feed_back(t, values + noise)
             if t == 0:
-                targets = dynamics.targets(x[:: self.n_samples])
-                paths.note(t, dynamics.to_value(targets.mean, past[:, -1]), targets.variance)
+                # All trajectories of a start have the same first regressor.
+                targets = dynamics.targets(regressors[:: self.n_samples])
+                mean = dynamics.to_value(targets.mean, past[:, -1])
+                paths.set_moments(t, mean, targets.variance)
             else:
-                paths.note(t, *paths.of_draws(values))
+                paths.set_moments(t, *paths.summarise_draws(values))
         return paths.moments
 
     def functions(
         self, dynamics: Dynamics, generator: np.random.Generator
     ) -> Callable[[Array], Array]:
-        """Draw P functions of every output; regressors (b P, p), those of the functions in turn, to
-        targets (b P, m).
+        """Draw P functions of every output.
+
+        The result maps regressors (b P, p) to targets (b P, m); row i belongs to function ``i mod
+        P``.
 
         Raises
         ------
@@ -228,44 +241,45 @@ class Pathwise(Trajectories):
             As `propagate`.
         """
         draws = Draws(self.n_samples, self.n_features, generator)
-        functions = [_posterior(model, draws) for model in dynamics.models]
-        return lambda x: np.stack([function(x) for function in functions], axis=1)
+        functions = [_draw_posterior(model, draws) for model in dynamics.models]
+        return lambda regressors: np.stack([function(regressors) for function in functions], axis=1)
 
     def size(self, dynamics: Dynamics, n_steps: int) -> int:
         per_step = dynamics.n_features + max(model.gp.n_points for model in dynamics.models)
         return self.n_samples * ((dynamics.n_lags + n_steps) * dynamics.n_outputs + per_step)
 
 
-def _posterior(model: Model, draws: Draws) -> Callable[[Array], Array]:
-    """Draw P functions of a posterior: from regressors (b P, p), of the functions in turn, to
-    targets (b P,).
+def _draw_posterior(model: Model, draws: Draws) -> Callable[[Array], Array]:
+    """Draw P functions of a posterior.
+
+    The result maps regressors (b P, p) to targets (b P,); row i belongs to function ``i mod P``.
     """
     kernel = model.gp.kernel
     points = model.gp.inputs
-    n = draws.n_functions
+    n_functions = draws.n_functions
     prior = draw(draws, kernel)
     state = model.gp.state()
-    noise = np.sqrt(model.gp.diagonal) * draws.generator.standard_normal((len(points), n))
-    missing = (
-        model.gp.draw_targets(n, draws.generator)
-        - prior(np.repeat(points[:, None], n, axis=1))
-        - noise
-    )
-    update = _solve(state["cholesky"], state["order"], missing)
+    noise_std = np.sqrt(model.gp.diagonal)
+    noise = noise_std * draws.generator.standard_normal((len(points), n_functions))
+    targets = model.gp.draw_targets(n_functions, draws.generator)
+    prior_at_points = prior(np.repeat(points[:, None], n_functions, axis=1))
+    residual = targets - prior_at_points - noise
+    update = _solve(state["cholesky"], state["order"], residual)
 
     def values(regressors: Array) -> Array:
         z = model.scaling.transform(regressors)
-        by_function = prior(z.reshape(-1, n, z.shape[1]))
-        covariance = kernel(z, points).reshape(*by_function.shape, len(points))
+        prior_values = prior(z.reshape(-1, n_functions, z.shape[1]))
+        covariance = kernel(z, points).reshape(*prior_values.shape, len(points))
         learned = np.einsum("bpn,np->bp", covariance, update)
-        return np.asarray(model.mean(regressors) + (by_function + learned).ravel())
+        return np.asarray(model.mean(regressors) + (prior_values + learned).ravel())
 
     return values
 
 
 def _solve(cholesky: Array, order: np.ndarray, right: Array) -> Array:
-    """``Ky^-1 right`` (N, P) in the order of the slots, with the factor U in the order of
-    insertion.
+    """Return ``Ky^-1 right`` (N, P), both in the order of the slots.
+
+    The Cholesky factor U is in the order of insertion, which `order` (N,) gives as slots.
     """
     solved = np.empty_like(right)
     if len(right):

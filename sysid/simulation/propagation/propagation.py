@@ -11,26 +11,30 @@ from scipy.special import ndtri
 
 from sysid.arrays import Array, check_counts
 from sysid.errors import UserError
-from sysid.simulation.dynamics import Dynamics, Moments, run
+from sysid.simulation.dynamics import Dynamics, Moments, simulate_paths
 
-MOST_STEPS = 1_000_000  # of all draws to a horizon; beyond, fewer are drawn
+# Simulated steps of all drawn trajectories together, above which fewer trajectories are drawn.
+MAX_DRAWN_STEPS = 1_000_000
+
+# Rounding error of the fraction of trajectories that have left the bounds [-].
+FRACTION_ROUNDING = 1e-12
 
 
 class Propagation(ABC):
     """Rule that feeds predictions back over many samples, together with their uncertainty.
 
-    A setting `process_noise` says what the noise of the model is. False: noise of the measurement
-    only, which the dynamics never see (output error); the forecast of a measurement adds it once,
-    at the end. True: it enters the dynamics, ``y[k] = F(...) + e[k]`` with e[k] fed back (equation
-    error), as the one-step model assumes; the variance of a sample then holds the noise of all
-    earlier samples, and that of its own is still added at the end.
+    The setting `process_noise` of most rules decides where the noise of the model enters:
+
+    - False: the noise is measurement noise, which the dynamics never see (output error). It is
+      added once, at the end, when a measurement is forecast.
+    - True: the noise enters the dynamics, ``y[k] = F(...) + e[k]`` with e[k] fed back (equation
+      error), as the one-step model assumes. The variance of a sample then contains the noise of all
+      earlier samples. Its own noise is still added at the end.
     """
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether the bands of a model (`sysid.Model.bands`) were measured with it, beyond the
-        first step.
-        """
+        """Whether `sysid.Model.bands` are measured with this rule beyond one step."""
         return False
 
     @abstractmethod
@@ -41,44 +45,58 @@ class Propagation(ABC):
         exogenous: Array,
         generator: np.random.Generator,
     ) -> Moments:
-        """Mean and variance (b, T, m) of T samples from b starts.
+        """Return the mean and variance (b, T, m) of T samples from b starts.
 
-        At the step where a path leaves the bounds of `Dynamics.bounds`, the mean is the value it
-        left with and the variance is nan; afterwards both are nan.
+        At the step where a path leaves the bounds of `Dynamics.bounds`, the mean is the value that
+        lies outside and the variance is nan. At all later steps both are nan.
 
         Parameters
         ----------
         dynamics : Dynamics
         past : (b, L, m)
-            Last outputs before the first predicted sample, newest last; taken as certain.
+            Last outputs before the first predicted sample, newest last. They count as certain.
         exogenous : (b, T, p)
             Regressors of all steps, zero at the features that are lagged outputs.
         generator : numpy.random.Generator
-            Of the draws, if there are any.
+            Random numbers for the draws of a rule that draws.
         """
 
     def without_feedback(self) -> Propagation:
-        """Return the same rule for models that feed no output back.
+        """Return the rule that replaces this one for models that feed no output back.
 
-        Every sample is then one step, known without a draw.
+        Every sample is then predicted in one step, whose moments are known without draws.
         """
         return MeanOnly()
 
     @property
     def n_draws(self) -> int | None:
-        """Trajectories per start; None if nothing is drawn."""
+        """Number of trajectories per start; None if nothing is drawn."""
         return None
 
     def sparing(self, n_steps: int, fewest: int, times: int = 1) -> Propagation:
-        """Return the same rule with fewer draws if all take over `times * MOST_STEPS` steps.
+        """Return the same rule, with fewer draws if `n_steps` steps of every draw are too many.
 
-        At least `fewest` draws are left.
+        All draws together may take `times * MAX_DRAWN_STEPS` steps, but at least `fewest` draws
+        remain. Rules that draw nothing are returned unchanged.
         """
         return self
 
     @abstractmethod
     def size(self, dynamics: Dynamics, n_steps: int) -> int:
-        """How many numbers one start keeps in memory."""
+        """Return how many numbers one start keeps in memory."""
+
+
+def fed_back_noise_variance(dynamics: Dynamics, process_noise: bool) -> Array:
+    """Return the noise variances (m,) that enter the dynamics: zeros without process noise."""
+    if process_noise:
+        return dynamics.noise_variance
+    return np.zeros(dynamics.n_outputs)
+
+
+def undefined_moments(n_starts: int, n_steps: int, n_outputs: int) -> Moments:
+    """Return mean and variance (b, T, m) that are nan everywhere, to be filled step by step."""
+    shape = (n_starts, n_steps, n_outputs)
+    return Moments(np.full(shape, np.nan), np.full(shape, np.nan))
 
 
 class Paths:
@@ -91,13 +109,14 @@ class Paths:
     n_paths : int
         P.
     coverage : float or None
-        Part of the paths whose spread counts (`of_draws`). A start is over when more than the
-        others have left the bounds; without it, when one has.
+        Fraction of the paths whose spread gives the variance (`summarise_draws`). A start has
+        diverged when fewer paths than this fraction are still within the bounds. None: a start has
+        diverged when the first of its paths has left the bounds.
 
     Attributes
     ----------
     moments : Moments
-        Of all steps noted so far.
+        Mean and variance (b, T, m) of all steps set so far (`set_moments`).
     """
 
     def __init__(
@@ -109,91 +128,103 @@ class Paths:
         coverage: float | None,
     ) -> None:
         n_starts, self.n_steps, _ = exogenous.shape
+        n_lags = dynamics.n_lags
+        n_outputs = dynamics.n_outputs
         self.dynamics = dynamics
         self.exogenous = exogenous
-        self.shape = (n_starts, n_paths, dynamics.n_outputs)
-        self.values = np.empty(
-            (n_starts, n_paths, dynamics.n_lags + self.n_steps, dynamics.n_outputs)
-        )
-        self.values[:, :, : dynamics.n_lags] = past[:, None]
+        self.shape = (n_starts, n_paths, n_outputs)
+        self.values = np.empty((n_starts, n_paths, n_lags + self.n_steps, n_outputs))
+        self.values[:, :, :n_lags] = past[:, None]
         self.bounds = dynamics.bounds(past)
         self.coverage = coverage
-        self._lost = np.zeros((n_starts, n_paths), dtype=bool)
-        self._has_left = np.zeros(n_starts, dtype=bool)
-        self.moments = Moments(*np.full((2, n_starts, self.n_steps, dynamics.n_outputs), np.nan))
+        self._path_has_left = np.zeros((n_starts, n_paths), dtype=bool)
+        self._start_has_diverged = np.zeros(n_starts, dtype=bool)
+        self.moments = undefined_moments(n_starts, self.n_steps, n_outputs)
 
     def regressors(self, t: int) -> Array:
-        """Regressors (b P, p) of step t."""
+        """Return the regressors (b P, p) of step t."""
         dynamics = self.dynamics
-        last = self.values[:, :, t : t + dynamics.n_lags].reshape(
-            -1, dynamics.n_lags, dynamics.n_outputs
-        )
-        return dynamics.regressors(last, np.repeat(self.exogenous[:, t], self.shape[1], axis=0))
+        n_paths = self.shape[1]
+        last = self.values[:, :, t : t + dynamics.n_lags]
+        flat = last.reshape(-1, dynamics.n_lags, dynamics.n_outputs)
+        return dynamics.regressors(flat, np.repeat(self.exogenous[:, t], n_paths, axis=0))
 
     def to_value(self, t: int, targets: Array) -> Array:
         """Turn the targets (b P, m) of step t into outputs (b, P, m)."""
         previous = self.values[:, :, self.dynamics.n_lags + t - 1]
         return self.dynamics.to_value(targets.reshape(self.shape), previous)
 
-    def push(self, t: int, values: Array) -> None:
-        """Feed the outputs (b, P, m) of step t back; a start of which too many paths have left the
-        bounds is over.
+    def feed_back(self, t: int, values: Array) -> None:
+        """Feed the outputs (b, P, m) of step t back.
+
+        A path that leaves the bounds keeps its last output from then on. A start from which too
+        many paths have left has diverged: the mean of this step becomes the output of the first
+        path outside.
         """
         inside = np.all(self.bounds.contain(values), axis=2)
-        self._lost |= ~inside
+        self._path_has_left |= ~inside
         allowed = 0.0 if self.coverage is None else 1.0 - self.coverage
-        leaves = (self._lost.mean(axis=1) > allowed + 1e-12) & ~self._has_left
-        for b in np.flatnonzero(leaves):
-            self.moments.mean[b, t] = values[b, np.argmin(inside[b])]
-        self._has_left |= leaves
-        held = self.values[:, :, self.dynamics.n_lags + t - 1]
-        self.values[:, :, self.dynamics.n_lags + t] = np.where(inside[:, :, None], values, held)
+        too_many_have_left = self._path_has_left.mean(axis=1) > allowed + FRACTION_ROUNDING
+        diverges_now = too_many_have_left & ~self._start_has_diverged
+        for b in np.flatnonzero(diverges_now):
+            first_outside = np.argmin(inside[b])
+            self.moments.mean[b, t] = values[b, first_outside]
+        self._start_has_diverged |= diverges_now
+        now = self.dynamics.n_lags + t
+        previous = self.values[:, :, now - 1]
+        self.values[:, :, now] = np.where(inside[:, :, None], values, previous)
 
-    def of_draws(self, values: Array) -> tuple[Array, Array]:
-        """Centre and variance (b, m) of outputs (b, P, m); paths that have left count as infinitely
-        far away.
+    def summarise_draws(self, values: Array) -> tuple[Array, Array]:
+        """Return centre and variance (b, m) of outputs (b, P, m).
+
+        Paths that have left the bounds count as infinitely far away.
         """
-        return of_draws(np.where(self._lost[:, :, None], np.nan, values), self.coverage)
+        known = np.where(self._path_has_left[:, :, None], np.nan, values)
+        return summarise_draws(known, self.coverage)
 
-    def of_conditionals(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Centre and variance (b, m) of a mixture of distributions with these moments (b, P, m)."""
-        centre, spread = self.of_draws(mean)
-        return centre, (
-            variance.mean(axis=1) if self.coverage is None else np.median(variance, axis=1)
-        ) + spread
+    def summarise_conditionals(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Return centre and variance (b, m) of the mixture of P distributions per start.
 
-    def note(self, t: int, mean: Array, variance: Array) -> None:
-        """Keep the moments (b, m) of step t of all starts that are not over; call it after
-        `push`.
+        `mean` and `variance` (b, P, m) are the moments of these distributions.
         """
-        goes_on = ~self._has_left
-        self.moments.mean[goes_on, t], self.moments.variance[goes_on, t] = (
-            mean[goes_on],
-            variance[goes_on],
-        )
+        centre, variance_of_means = self.summarise_draws(mean)
+        if self.coverage is None:
+            return centre, variance.mean(axis=1) + variance_of_means
+        return centre, np.median(variance, axis=1) + variance_of_means
+
+    def set_moments(self, t: int, mean: Array, variance: Array) -> None:
+        """Set the moments (b, m) of step t for all starts that have not diverged.
+
+        Call it after `feed_back`.
+        """
+        goes_on = ~self._start_has_diverged
+        self.moments.mean[goes_on, t] = mean[goes_on]
+        self.moments.variance[goes_on, t] = variance[goes_on]
 
 
-def of_draws(values: Array, coverage: float | None) -> tuple[Array, Array]:
-    """Centre and variance (b, m) over draws (b, P, m), nan where a draw is lost.
+def summarise_draws(values: Array, coverage: float | None) -> tuple[Array, Array]:
+    """Return centre and variance (b, m) over draws (b, P, m), which are nan where a path is lost.
 
-    With a coverage c: the median, and the variance of the normal distribution about it whose
-    central band of probability c holds the part c of the draws; a few draws that go far away, or
-    are lost, do not set it. None: mean and unbiased variance (that of a single draw is 0).
+    With a coverage c, the centre is the median. The variance is that of the normal distribution
+    about it whose central band of probability c contains the fraction c of the draws: a few draws
+    that are lost or far away do not determine it.
+
+    Without a coverage, centre and variance are the mean and the unbiased variance of the draws (0
+    for a single draw).
     """
-    n = values.shape[1]
     if coverage is None:
-        return values.mean(axis=1), values.var(axis=1, ddof=1) if n > 1 else np.zeros(
-            values[:, 0].shape
-        )
-    known = np.where(np.isnan(values), np.inf, values)
+        mean = values.mean(axis=1)
+        if values.shape[1] == 1:
+            return mean, np.zeros(mean.shape)
+        return mean, values.var(axis=1, ddof=1)
+    is_lost = np.isnan(values)
+    known = np.where(is_lost, np.inf, values)
     centre = np.quantile(known, 0.5, axis=1, method="lower")
-    distance = np.where(
-        np.isnan(values),
-        np.inf,
-        np.abs(known - np.where(np.isfinite(centre), centre, 0.0)[:, None]),
-    )
-    half = np.quantile(distance, coverage, axis=1, method="higher")
-    return centre, np.asarray((half / ndtri(0.5 + 0.5 * coverage)) ** 2)
+    finite_centre = np.where(np.isfinite(centre), centre, 0.0)
+    distance = np.where(is_lost, np.inf, np.abs(known - finite_centre[:, None]))
+    half_width = np.quantile(distance, coverage, axis=1, method="higher")
+    half_width_in_stds = ndtri(0.5 + 0.5 * coverage)
+    return centre, np.asarray((half_width / half_width_in_stds) ** 2)
 
 
 @dataclass(frozen=True)
@@ -203,34 +234,33 @@ class Trajectories(Propagation):
     n_samples: int = 200  # trajectories per start
     _: KW_ONLY
     process_noise: bool = False  # whether the noise of the model is fed back
-    coverage: float | None = (
-        0.95  # of the band that the variance stands for; None: the variance of all draws
-    )
+    # probability of the band that sets the variance; None: the variance of all draws
+    coverage: float | None = 0.95
 
     @property
     def n_draws(self) -> int:
         return self.n_samples
 
     def sparing(self, n_steps: int, fewest: int, times: int = 1) -> Self:
-        return replace(
-            self,
-            n_samples=min(self.n_samples, max(fewest, times * MOST_STEPS // n_steps)),
-        )
+        affordable = times * MAX_DRAWN_STEPS // n_steps
+        return replace(self, n_samples=min(self.n_samples, max(fewest, affordable)))
 
     def __post_init__(self) -> None:
         check_counts(self, n_samples=2)
         if self.coverage is not None and not 0 < self.coverage < 1:
             raise UserError(
-                f"{type(self).__name__}: coverage must be None or a number above 0 and below 1, got {self.coverage!r}"
+                f"{type(self).__name__}: coverage must be None or a number above 0 and below 1, "
+                f"got {self.coverage!r}"
             )
 
 
 @dataclass(frozen=True)
 class MeanOnly(Propagation):
-    """Feed the mean back as if it had been measured; the cheapest.
+    """Feed the mean back as if it had been measured: the cheapest rule.
 
-    The variance of a sample is that of the model at the regressor of the mean path: what one step
-    adds, without what the earlier steps have added. It is far too small for a free run.
+    The variance of a sample is the variance of the model at the regressor of the mean path. This is
+    what one step adds. What the earlier steps have added is missing, so that the variance is far
+    too small for a free run.
     """
 
     def propagate(
@@ -241,33 +271,35 @@ class MeanOnly(Propagation):
         generator: np.random.Generator,
     ) -> Moments:
         if dynamics.mean_map is None:
-            return _interpreted(dynamics, past, exogenous)
+            return _follow_mean_interpreted(dynamics, past, exogenous)
         n_starts, n_steps, _ = exogenous.shape
         n_lags = dynamics.n_lags
         n_outputs = dynamics.n_outputs
         path = np.full((n_starts, n_lags + n_steps, n_outputs), np.nan)
         path[:, :n_lags] = past
-        done = np.empty(n_starts, dtype=np.int64)
-        run(dynamics.mean_map, *dynamics.bounds(past), exogenous, path, done)
-        x = exogenous.copy()
+        n_inside = np.empty(n_starts, dtype=np.int64)
+        low, high = dynamics.bounds(past)
+        simulate_paths(dynamics.mean_map, low, high, exogenous, path, n_inside)
+        regressors = exogenous.copy()
         for j, row, column in zip(dynamics.feedback, dynamics.row, dynamics.column, strict=True):
-            x[:, :, j] = path[:, row : row + n_steps, column]
-        inside = np.arange(n_steps) < done[:, None]
+            regressors[:, :, j] = path[:, row : row + n_steps, column]
+        inside = np.arange(n_steps) < n_inside[:, None]
         variance = np.full((n_starts, n_steps, n_outputs), np.nan)
-        variance[inside] = dynamics.targets(x[inside]).variance
+        variance[inside] = dynamics.targets(regressors[inside]).variance
         return Moments(path[:, n_lags:], variance)
 
     def size(self, dynamics: Dynamics, n_steps: int) -> int:
         return (dynamics.n_lags + n_steps) * (dynamics.n_outputs + dynamics.n_features)
 
 
-def _interpreted(dynamics: Dynamics, past: Array, exogenous: Array) -> Moments:
-    paths = Paths(dynamics, past, exogenous, 1, None)
+def _follow_mean_interpreted(dynamics: Dynamics, past: Array, exogenous: Array) -> Moments:
+    """Follow the mean path in Python, for mean functions that the compiled loop does not know."""
+    paths = Paths(dynamics, past, exogenous, n_paths=1, coverage=None)
     for t in range(paths.n_steps):
         targets = dynamics.targets(paths.regressors(t))
         values = paths.to_value(t, targets.mean)
-        paths.push(t, values)
-        paths.note(t, values[:, 0], targets.variance)
+        paths.feed_back(t, values)
+        paths.set_moments(t, values[:, 0], targets.variance)
     return paths.moments
 
 
@@ -275,10 +307,14 @@ def _interpreted(dynamics: Dynamics, past: Array, exogenous: Array) -> Moments:
 class AboutPath(Propagation):
     """Predict the fed-back mean, with the spread of another propagation about it.
 
-    The prediction depends neither on the propagation nor on its draws. With the mean m and the
-    variance v of the propagation, the variance about the path p is ``v + (m - p)^2``, then
-    calibrated (`sysid.Model.calibrated`); of a single step every propagation says the same. Where
-    the propagation diverges and the path does not, it is infinite.
+    The predicted mean depends neither on the propagation nor on its draws. With the mean m and the
+    variance v of the propagation, the variance about the path p of the fed-back mean is::
+
+        v + (m - p)^2
+
+    which is then calibrated (`sysid.Model.calibrated`). It is infinite where the propagation
+    diverges and the path does not. For a single step all propagations have the same variance, so
+    that `spread` is not run.
     """
 
     spread: Propagation
@@ -294,13 +330,12 @@ class AboutPath(Propagation):
         n_steps = exogenous.shape[1]
         variance = path.variance
         if n_steps > 1 and not isinstance(self.spread, MeanOnly):
-            found = self.spread.propagate(dynamics, past, exogenous, generator)
-            variance = np.where(np.isnan(path.variance), np.nan, variance_about(path.mean, *found))
-        as_measured = self.spread.is_calibrated or not dynamics.feeds_back
-        return Moments(
-            path.mean,
-            dynamics.calibrated(variance, n_steps=n_steps if as_measured else 1),
-        )
+            mean, spread = self.spread.propagate(dynamics, past, exogenous, generator)
+            about = variance_about(path.mean, mean, spread)
+            variance = np.where(np.isnan(path.variance), np.nan, about)
+        factors_apply = self.spread.is_calibrated or not dynamics.feeds_back
+        n_calibrated = n_steps if factors_apply else 1
+        return Moments(path.mean, dynamics.calibrated(variance, n_steps=n_calibrated))
 
     def without_feedback(self) -> Propagation:
         return AboutPath(MeanOnly())
@@ -317,8 +352,9 @@ class AboutPath(Propagation):
 
 
 def variance_about(path: Array, mean: Array, variance: Array) -> Array:
-    """``E (y - p)^2 = v + (m - p)^2`` about a path p; infinite where the mean m or variance v is
-    nan and p is not.
+    """Return ``E (y - p)^2 = v + (m - p)^2`` about a path p.
+
+    It is infinite where the mean m or the variance v is nan and p is finite.
     """
     about = variance + (mean - path) ** 2
     return np.where(np.isnan(about) & np.isfinite(path), np.inf, about)
