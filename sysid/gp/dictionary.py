@@ -203,7 +203,8 @@ class Dictionary(NamedTuple):
     root: np.ndarray
     #: (N_ERRORS,) SUM_OF_SQUARES and N_SQUARES: sum and number of the squared standardised errors
     #: since the last update of the scale; SCALE_MEMORY: number of samples that the scale remembers;
-    #: ERROR_SCALE: the scale, where the variances do not follow it; OUTLIER_LEVEL: level of outliers
+    #: ERROR_SCALE: the scale, where the variances do not follow it; OUTLIER_LEVEL: level of
+    #: outliers
     errors: np.ndarray
 
     @property
