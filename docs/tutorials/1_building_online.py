@@ -71,8 +71,9 @@ for k, sample in enumerate(samples):
         reports.append(report)  # the first 100 samples have no report
 
 model = identification.model
-entered = [report.accepted for report in reports]
-print(f"{len(reports)} samples learned, {sum(entered)} entered, {model.gp.n_points} points stored")
+was_stored = [report.accepted for report in reports]
+print(f"{len(reports)} samples learned, {sum(was_stored)} of them stored")
+print(f"{model.gp.n_points} points kept")
 
 # %%
 # What it predicts
@@ -128,11 +129,11 @@ plt.show()
 # points. The stored points outside the grey region are samples of the first day, when the zone was
 # still cold.
 
-n_entered = np.cumsum(entered)
-weeks = np.arange(len(n_entered)) / (7 * 96)
+n_stored = np.cumsum(was_stored)
+weeks = np.arange(len(n_stored)) / (7 * 96)
 fig, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
-axes[0].plot(weeks, n_entered)
-axes[0].set(xlabel="week", ylabel="samples that entered")
+axes[0].plot(weeks, n_stored)
+axes[0].set(xlabel="week", ylabel="samples stored so far")
 
 # columns of the regressor with the latest value of each temperature
 ZONE = 0
@@ -155,10 +156,10 @@ plt.show()
 # Where to go on
 # --------------
 #
-# ``sysid-identify`` is this script with files, figures and a summary. It counts some more samples
-# that entered: the gate holds a sample back if it is wrong by more than four standard deviations,
-# and some of these samples enter one sample later. ``reduction=marginal_log_likelihood`` chooses
-# another criterion. With ``learning=stored gate=none`` the model learns from the stored points
-# alone, as in the paper.
+# ``sysid-identify`` is this script with files, figures and a summary. It counts some more stored
+# samples: the gate holds a sample back if its prediction is wrong by more than four standard
+# deviations, and some of these samples are stored one sample later.
+# ``reduction=marginal_log_likelihood`` chooses another criterion. With ``learning=stored
+# gate=none`` the model learns from the stored points alone, as in the paper.
 #
 # The :doc:`glossary </explanation/glossary>` explains our words.

@@ -75,7 +75,7 @@ print(results["smse"].median("seed").to_pandas().round(3))
 # ----------
 #
 # The figure shows the error and the number of revised points against the threshold, which is the
-# price of accuracy. Revised points are samples that entered the dictionary while another point left
+# price of accuracy. Revised points are samples that were stored while another point left
 # (``n_revised``). Lines are medians over the seeds, and bands are their range.
 
 fig, axes = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
