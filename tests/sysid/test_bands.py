@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from small_models import ONE_OUTPUT_LAGS, naive_posterior, signals, single_model
+from coupled_models import ONE_OUTPUT_LAGS, naive_posterior, signals, single_model
 from sysid import AboutPath, Narx, Pathwise, SquaredExponential, Taylor, free_run
 from sysid.simulation import bands
 from sysid.simulation.dynamics import Dynamics

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from small_models import (
+from coupled_models import (
     ONE_OUTPUT_LAGS,
     TWO_OUTPUT_LAGS,
     joint_model,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import sysid
+from coupled_models import unstable
 from naive import CRITERIA, INSERTIONS, insertion_rule
-from small_models import unstable
 from sysid import (
     AffineMap,
     ConstantMean,

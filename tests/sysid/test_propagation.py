@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from small_models import (
+from coupled_models import (
     ONE_OUTPUT_LAGS,
     joint_model,
     naive_draws,

@@ -1,4 +1,4 @@
-"""Small identified models of a known plant, and naive references for their predictions.
+"""Small identified models of two coupled outputs, and naive references for their predictions.
 
 The references share no formula with the package.
 """
