@@ -124,7 +124,7 @@ def unstable(gain, output_range=None):
 
 
 def naive_posterior(model, x):
-    """Return mean and latent variance of the target at regressors (n, p), by an explicit inverse."""
+    """Return mean and latent variance of the target at regressors (n, p), by an inverse matrix."""
     gp = model.gp
     z = (x - model.scaling.offset) @ model.scaling.linear_part().T
     covariance = naive_kernel(gp.kernel, gp.inputs, gp.inputs)

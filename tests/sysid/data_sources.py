@@ -85,7 +85,10 @@ def write_drives(folder):
 
 
 def hold_back(call):
-    """Return a call that waits until two threads make it, or half a second, and its calls so far."""
+    """Return a call that waits until two threads make it, or half a second at most.
+
+    The second result is the list of the arguments of all calls.
+    """
     barrier = threading.Barrier(2)
     calls = []
 

@@ -1,4 +1,4 @@
-"""Calibrated bands: factors of the horizon by which predictive standard deviations are corrected."""
+"""Calibrated bands: factors by horizon that correct predictive standard deviations."""
 
 from dataclasses import replace
 

@@ -223,7 +223,7 @@ def test_a_step_that_is_off_by_more_than_a_tenth_is_refused(load):
 
 @pytest.fixture
 def content_with_gaps():
-    """Return 400 rows: 100, 101 and 230 miss a value, 210 its time, and 300 to 304 are not there."""
+    """Return 400 rows without 300 to 304; 100, 101 and 230 miss a value, and 210 its time."""
     rows = [[str(0.1 * k), str(k), str(-k)] for k in range(400)]
     rows[100][1] = ""
     rows[101][2] = "nan"

@@ -1,4 +1,7 @@
-"""The uncertainty of a model that is fed its own predictions, against brute force and known cases."""
+"""The uncertainty of a model that is fed its own predictions.
+
+The references are brute force and cases with a known result.
+"""
 
 from dataclasses import dataclass, replace
 

@@ -453,7 +453,7 @@ INPUT_SIGNALS = {
 
 
 def alarm_limits(confidence):
-    """Return the smallest and the largest fraction of alarms that 5 % give with this probability."""
+    """Return the range of the fraction of alarms, if each series alarms with probability 5 %."""
     low, high = binom(N_SERIES, FALSE_ALARM_PROBABILITY).interval(confidence)
     return low / N_SERIES, high / N_SERIES
 

@@ -127,7 +127,7 @@ def test_one_trajectory_is_too_few_to_divide(write):
 
 
 def test_records_of_a_run_over_several_records_keep_their_role(write):
-    """Records are stored one after the other; a number and a part tell to which a sample belongs."""
+    """Records are stored one after the other, with the number and the part of each sample."""
     lengths = (30, 20, 25)
     number = np.repeat(np.arange(3), lengths)
     time = np.concatenate([0.1 * np.arange(length) for length in lengths])
