@@ -72,6 +72,7 @@ PUBLISHED_SETS = [
             [0, 50, 50, 50],
         ),
     ],
+    ids=["tanks", "hysteresis", "Silverbox"],
 )
 def test_measured_sets_are_split_as_usual(
     source, signals, sampling_time, lengths, windows, shared_data

@@ -109,7 +109,11 @@ def test_correlations_and_bands_are_those_of_plain_loops_within_records(name, re
     assert test.n_outside == sum(np.abs(test.values) > test.band)
 
 
-@pytest.mark.parametrize(("lengths", "n_lags"), [((14,), 3), ((6, 9), 3), ((40,), 9)])
+@pytest.mark.parametrize(
+    ("lengths", "n_lags"),
+    [((14,), 3), ((6, 9), 3), ((40,), 9)],
+    ids=["short record", "two records", "long record"],
+)
 def test_variance_of_the_portmanteau_statistic(lengths, n_lags):
     """The reference are 100 000 series, whose mean is known, as the formula supposes."""
     n = sum(lengths)
@@ -510,7 +514,13 @@ def test_white_noise_alarms_in_5_percent():
 @pytest.mark.parametrize("input_signal", INPUT_SIGNALS)
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize(
-    ("lengths", "n_lags"), [((200,), 10), ((200,), 25), ((1000,), 25), ((52,) * 6, 25)]
+    ("lengths", "n_lags"),
+    [
+        pytest.param((200,), 10, id="10 lags"),
+        pytest.param((200,), 25, id="25 lags"),
+        pytest.param((1000,), 25, id="long record"),
+        pytest.param((52, 52, 52, 52, 52, 52), 25, id="six records"),
+    ],
 )
 def test_white_noise_of_any_distribution_alarms_in_5_percent(
     distribution, input_signal, lengths, n_lags
