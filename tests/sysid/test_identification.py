@@ -226,6 +226,7 @@ def test_a_known_mean_is_used_with_fixed_training():
 
 N_SAMPLES = 70
 N_ROWS = N_SAMPLES - LARGEST_LAG
+JUMP_ROW = 49  # the last row of one of the blocks
 EACH_CRITERION = pytest.mark.parametrize("criterion", CRITERIA, ids=criterion_name)
 RANDOM_CUTS = np.random.default_rng(1).integers(0, N_ROWS, 9)
 
@@ -242,24 +243,41 @@ def settings_with(criterion, training):
 
 
 @cache
+def rows_with_a_jump():
+    """Return regressors and targets of a record whose output jumps.
+
+    The row of the jump is held back as a possible outlier, and learned with the next one.
+    """
+    y, u = record(N_SAMPLES)
+    y[JUMP_ROW + LARGEST_LAG :] += 3.0
+    _, x, target = rows_of(y, u)
+    return x, target
+
+
+@cache
 def observe_one_by_one(criterion, training):
-    """Return the identification and the reports of single rows; all are given in one buffer."""
-    _, x, target = rows_of(*record(N_SAMPLES))
+    """Return the identification, the reports of single rows, and the rows that were corrected.
+
+    All rows are given in one buffer.
+    """
+    x, target = rows_with_a_jump()
     identification = Identification(NARX, settings_with(criterion, training))
     buffer = np.zeros(3)
     reports = []
+    corrected_rows = []
     for k in range(len(target)):
         buffer[:] = x[k]
         report = identification.observe(buffer, target[k])
         if identification.correction is not None:
             reports[-1] = identification.correction
+            corrected_rows.append(k - 1)
         reports.append(report)
-    return identification, reports
+    return identification, reports, corrected_rows
 
 
 def observe_in_blocks(identification, cuts):
     """Return the reports of blocks, whose arrays are overwritten afterwards."""
-    _, x, target = rows_of(*record(N_SAMPLES))
+    x, target = rows_with_a_jump()
     blocks = []
     for x_block, target_block in zip(np.split(x, cuts), np.split(target, cuts), strict=True):
         x_buffer = x_block.copy()
@@ -285,7 +303,7 @@ def observe_in_blocks(identification, cuts):
 @EACH_TRAINING
 @EACH_CRITERION
 def test_many_rows_at_once_give_the_bits_of_one_by_one(criterion, training, cuts):
-    one_by_one, expected = observe_one_by_one(criterion, training)
+    one_by_one, expected, _ = observe_one_by_one(criterion, training)
     in_blocks = Identification(NARX, settings_with(criterion, training))
     reports = observe_in_blocks(in_blocks, cuts)
     for report, expected_report in zip(reports[N_INITIAL:], expected[N_INITIAL:], strict=True):
@@ -296,14 +314,21 @@ def test_many_rows_at_once_give_the_bits_of_one_by_one(criterion, training, cuts
 @EACH_TRAINING
 @EACH_CRITERION
 def test_there_is_a_report_for_every_row_after_the_initial_ones(criterion, training):
-    _, reports = observe_one_by_one(criterion, training)
+    _, reports, _ = observe_one_by_one(criterion, training)
     has_no_report = [report is None for report in reports]
     assert has_no_report == [True] * N_INITIAL + [False] * (N_ROWS - N_INITIAL)
 
 
+@EACH_TRAINING
+@EACH_CRITERION
+def test_a_row_that_was_held_back_is_corrected_with_the_next_one(criterion, training):
+    _, _, corrected_rows = observe_one_by_one(criterion, training)
+    assert JUMP_ROW in corrected_rows
+
+
 @EACH_CRITERION
 def test_an_adaptive_training_estimates_while_rows_come(criterion):
-    identification, _ = observe_one_by_one(criterion, ADAPTIVE_TRAINING)
+    identification, _, _ = observe_one_by_one(criterion, ADAPTIVE_TRAINING)
     assert identification.adaptation.estimates
 
 
