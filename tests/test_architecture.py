@@ -26,6 +26,7 @@ LAYERS = {
         *(
             "errors",
             "settings",
+            "units",
             "interpolation",
             "system",
             "runge_kutta",

@@ -1,1 +1,1 @@
-"""From the command line to a run and back: what all commands share."""
+"""The command line of all commands, from its arguments to the run and its end."""

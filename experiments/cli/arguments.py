@@ -1,6 +1,4 @@
-"""What stands on a command line: names of folders that become overrides, and overrides without
-effect.
-"""
+"""Arguments of a command line: folder names that become overrides, overrides without effect."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -8,61 +6,82 @@ from pathlib import Path
 
 
 def mark_folder(arguments: Sequence[str]) -> list[str]:
-    """Turn the name of a folder among the arguments into an override, quoted so that any name is
-    one text.
+    """Turn the name of a folder among the arguments into a quoted override.
 
     >>> mark_folder(["multirun/my sweep, 2", "figures=false"])
     ["folder='multirun/my sweep, 2'", 'figures=false']
     """
-    pairs = zip(["", *arguments], arguments, strict=False)
-    return [
-        f"folder={quote(argument)}" if is_path(before, argument) else argument
-        for before, argument in pairs
-    ]
+    marked = []
+    before = ""
+    for argument in arguments:
+        marked.append(f"folder={quote(argument)}" if is_path(before, argument) else argument)
+        before = argument
+    return marked
 
 
 def is_path(before: str, argument: str) -> bool:
-    """Whether an argument after another is a path: no option takes it, and it exists or holds no
-    ``=``.
+    """Whether an argument is a path, given the argument before it.
+
+    It is one if it is neither a flag nor the value of a flag, and exists or contains no ``=``.
     """
-    is_name = "=" not in argument or (
-        Path(argument).exists() and not argument.startswith("folder=")
-    )
-    return is_name and not argument.startswith("-") and not before.startswith("-")
+    if argument.startswith("-") or before.startswith("-"):
+        return False
+    if "=" not in argument:
+        return True
+    return Path(argument).exists() and not argument.startswith("folder=")
 
 
 def quote(text: str) -> str:
-    r"""Quote a text as the value of an override, whatever it holds.
+    r"""Quote any text as the value of an override.
 
-    Backslashes count only before a quote and at the end; ``${`` would start an interpolation.
+    A backslash has a meaning only before a quote and at the end of the text; ``${`` would start an
+    interpolation.
 
     >>> print(quote("it's"), quote("a\\b"), quote("${x}"))
     'it\'s' 'a\b' '\${x}'
     """
-    escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)
-    return "'" + re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + r"\${", escaped) + "'"
+
+    def escape(found: re.Match[str]) -> str:
+        doubled_backslashes = found[1] * 2
+        return doubled_backslashes + (r"\'" if found[2] else "")
+
+    escaped = re.sub(r"(\\*)('|$)", escape, text)
+    escaped = re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + r"\${", escaped)
+    return f"'{escaped}'"
 
 
 def mark_runs(arguments: Sequence[str]) -> list[str]:
-    """Turn the names of folders among the arguments, those that no option takes, into one
-    override.
-    """
-    pairs = list(zip(["", *arguments], arguments, strict=False))
-    runs = [argument for before, argument in pairs if is_path(before, argument)]
-    named = [f"runs=[{','.join(map(quote, runs))}]"] if runs else []
-    return [
-        *(argument for before, argument in pairs if not is_path(before, argument)),
-        *named,
-    ]
+    """Turn the names of folders among the arguments into one override ``runs=[...]``, the last."""
+    others = []
+    runs = []
+    before = ""
+    for argument in arguments:
+        if is_path(before, argument):
+            runs.append(quote(argument))
+        else:
+            others.append(argument)
+        before = argument
+    if runs:
+        others.append(f"runs=[{','.join(runs)}]")
+    return others
 
 
 def without_effect(unused: Collection[str], overrides: Iterable[str]) -> list[str]:
     """Return the overrides that name unused keys.
 
-    An unused name is a group with all that is in it, or a single value.
+    An unused key is that of a value, or of a group and then of all values in it.
 
-    >>> without_effect({"excitation", "duration"}, ["excitation.rms=2", "budget=50", "duration=30d"])
-    ['excitation.rms=2', 'duration=30d']
+    >>> without_effect({"noise", "duration"}, ["noise.std=2", "budget=50", "duration=30d"])
+    ['noise.std=2', 'duration=30d']
     """
-    given = {one: f"{one.lstrip('+~').split('=')[0].split('@')[0]}." for one in overrides}
-    return [one for one, key in given.items() if any(key.startswith(f"{name}.") for name in unused)]
+    return [override for override in overrides if _is_within(_key_of(override), unused)]
+
+
+def _key_of(override: str) -> str:
+    """Return the key of an override, without its package and the signs that add or remove it."""
+    return override.lstrip("+~").split("=")[0].split("@")[0]
+
+
+def _is_within(key: str, groups: Collection[str]) -> bool:
+    """Whether a key is one of these, or lies in one of them."""
+    return any(f"{key}.".startswith(f"{group}.") for group in groups)

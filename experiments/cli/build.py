@@ -15,39 +15,40 @@ from experiments.cli.ends import is_mistake
 from sysid.errors import UserError
 from sysid.model.description import public_name
 
-PACKAGES = ("sysid", "simulators", "experiments", "hydra_plugins")
+#: top-level packages of the toolbox
+TOOLBOX_PACKAGES = ("sysid", "simulators", "experiments", "hydra_plugins")
 #: modules of this package whose classes a configuration may name
-OWN_MODULES = (
+NAMEABLE_MODULES = (
     "experiments.plant.lags",
     "experiments.plant.functions",
     "experiments.plant.physics",
     "experiments.generate.baselines",
 )
-#: where these classes were before each command had a folder: configurations of those times, and
-#: files, name them so
+#: present modules by their former names: old configurations and files name classes in these
 FORMER_MODULES = {
     "experiments.automatic": "experiments.plant.lags",
     "experiments.function_data": "experiments.plant.functions",
     "experiments.physics": "experiments.plant.physics",
     "experiments.generation.baselines": "experiments.generate.baselines",
 }
-#: package that had a module for each class of baselines: such a name is refused with the present one
+#: former package, a module per baseline: its names are refused with the present name
 FORMER_BASELINES = "experiments.benchmark_folder.baselines."
 
 
 def build(config: DictConfig, group: str) -> Any:
-    """Object that a group of the configuration describes by its ``_target_``.
+    """Return the object that a group of the configuration describes by its ``_target_``.
 
     Raises
     ------
     ValueError
-        What the object refuses, with the name of the group; also keys that it does not know.
+        If the object refuses its settings, or does not know one of them. The message names the
+        group.
     """
     return build_one(config[group], group)
 
 
 def build_all(config: DictConfig, group: str) -> dict[str, Any]:
-    """Objects that the entries of a group describe, by name.
+    """Return the objects that the entries of a group describe, by name.
 
     Raises
     ------
@@ -59,13 +60,7 @@ def build_all(config: DictConfig, group: str) -> dict[str, Any]:
 
 
 def check_map(config: DictConfig, group: str) -> None:
-    """Refuse a group that does not map names to settings.
-
-    Raises
-    ------
-    ValueError
-        With the name of the group.
-    """
+    """Raise ValueError unless a group maps names to settings."""
     if not isinstance(config[group], DictConfig):
         raise UserError(
             f"{group} must map names to settings with a _target_, or be {{}}, got {config[group]!r}"
@@ -73,18 +68,19 @@ def check_map(config: DictConfig, group: str) -> None:
 
 
 def build_one(description: Any, option: str) -> Any:
-    """Object that an option describes by its ``_target_``.
+    """Return the object that an option describes by its ``_target_``.
 
     Raises
     ------
     ValueError
-        As `build`, with the name of the option.
+        As `build`. The message names the option.
     """
     description = with_present_names(description)
     for target in targets_of(description).values():
-        if (name := _name_now(target)) not in (None, target):
+        public = _name_now(target)
+        if public is not None and public != target:
             raise UserError(
-                f"{option}: _target_ must be {name}, the public name of that class, got {target}"
+                f"{option}: _target_ must be {public}, the public name of that class, got {target}"
             )
     _check_scalars(description, option)
     try:
@@ -93,26 +89,30 @@ def build_one(description: Any, option: str) -> Any:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        if _arose_in_ours(cause) and not is_mistake(cause):
+        is_bug = _was_raised_in_toolbox(cause) and not is_mistake(cause)
+        if is_bug:
             raise cause from None
         raise UserError(f"{option}: {cause}") from error
 
 
-def _arose_in_ours(error: BaseException) -> bool:
-    """Whether code of the toolbox raised an error, not the call of a class with settings that it
-    does not know.
+def _was_raised_in_toolbox(error: BaseException) -> bool:
+    """Whether code of the toolbox raised an error.
+
+    The call of a class with unknown settings fails outside: in the code of Hydra.
     """
     module = ""
     trace = error.__traceback__
     while trace is not None:
         module = str(trace.tb_frame.f_globals.get("__name__"))
         trace = trace.tb_next
-    return module.partition(".")[0] in PACKAGES
+    return module.partition(".")[0] in TOOLBOX_PACKAGES
 
 
 def _check_scalars(description: Any, option: str) -> None:
-    """Refuse lists and maps where a class takes a number, a text or a flag, and other values where
-    it takes a text.
+    """Raise UserError for settings whose kind is not that of the class's field.
+
+    Refused are lists, maps, texts and null where a class takes a number or a flag, and values that
+    are no text where it takes a text.
     """
     if isinstance(description, list | ListConfig):
         for number, entry in enumerate(description):
@@ -121,56 +121,61 @@ def _check_scalars(description: Any, option: str) -> None:
         return
     module, _, name = str(description.get("_target_", "")).rpartition(".")
     kind = getattr(sys.modules.get(module), name, None)
-    types = {one.name: one.type for one in fields(kind)} if is_dataclass(kind) else {}
+    types: dict[str, Any] = {}
+    if is_dataclass(kind):
+        types = {field.name: field.type for field in fields(kind)}
     for key, value in description.items():
-        declared = types.get(str(key), "")
-        wanted = (
-            declared.__name__
-            if isinstance(declared, type)
-            else str(declared).removesuffix(" | None")
-        )
-        if wanted == "str" and not isinstance(value, str) and value is not None:
-            raise UserError(f"{option}.{key} must be a text, got {value!r}")
-        is_missing = value is None and "None" not in str(declared)
-        if wanted in ("float", "int", "bool") and (
-            is_missing or isinstance(value, str | Mapping | list | ListConfig)
-        ):
-            got = "null" if value is None else repr(value)
-            raise UserError(
-                f"{option}.{key} must be a {'flag' if wanted == 'bool' else 'number'}, got {got}"
-            )
+        _check_scalar(value, types.get(str(key), ""), f"{option}.{key}")
         _check_scalars(value, f"{option}.{key}")
 
 
+def _check_scalar(value: Any, declared: Any, option: str) -> None:
+    """Raise UserError if a value is not of the declared type of its field, a type or its text."""
+    wanted = str(declared).removesuffix(" | None")
+    if isinstance(declared, type):
+        wanted = declared.__name__
+    if wanted == "str" and not isinstance(value, str) and value is not None:
+        raise UserError(f"{option} must be a text, got {value!r}")
+    if wanted not in ("float", "int", "bool"):
+        return
+    is_missing = value is None and "None" not in str(declared)
+    if is_missing or isinstance(value, str | Mapping | list | ListConfig):
+        expected = "flag" if wanted == "bool" else "number"
+        got = "null" if value is None else repr(value)
+        raise UserError(f"{option} must be a {expected}, got {got}")
+
+
 def model_of(config: DictConfig) -> Path:
-    """File of the model that a configuration names.
+    """Return the file of the model that a configuration names.
 
     Raises
     ------
     ValueError
-        No name, or the folder of a run, with the name to type.
+        If it names no file, or the folder of a run. The message says what to type.
     """
     if not isinstance(config.model, str) or not config.model:
         raise UserError(
-            f"name the file of the model, model=outputs/identify/.../model.nc, got model={config.model!r}"
+            "name the file of the model, model=outputs/identify/.../model.nc, got "
+            f"model={config.model!r}"
         )
     path = Path(config.model)
     if path.is_dir():
-        found = sorted(path.rglob("model.nc"))
-        lacking = "there is no model.nc in it; name the folder of an identification"
-        raise UserError(
-            f"model={path} is a folder: {f'write model={found[0]}' if found else lacking}"
-        )
+        models = sorted(path.rglob("model.nc"))
+        if models:
+            advice = f"write model={models[0]}"
+        else:
+            advice = "there is no model.nc in it; name the folder of an identification"
+        raise UserError(f"model={path} is a folder: {advice}")
     return path
 
 
 def trusted_names(config: DictConfig) -> list[str]:
-    """Modules and classes of the user's own that a model file may name, of the option ``trusted``.
+    """Return the user's own modules and classes that a model file may name: option ``trusted``.
 
     Raises
     ------
     ValueError
-        Anything else than a list of texts.
+        If the option is anything but a list of texts.
     """
     names = config.trusted
     if not isinstance(names, ListConfig | list) or not all(isinstance(name, str) for name in names):
@@ -181,7 +186,7 @@ def trusted_names(config: DictConfig) -> list[str]:
 
 
 def targets_of(settings: Any, key: str = "") -> dict[str, str]:
-    """Every ``_target_`` in settings, by the key of what it describes.
+    """Return every ``_target_`` in settings, by the key of the object that it describes.
 
     >>> targets_of({"baseline": {"arx": {"_target_": "mine.Arx"}}, "budget": 3})
     {'baseline.arx': 'mine.Arx'}
@@ -190,52 +195,59 @@ def targets_of(settings: Any, key: str = "") -> dict[str, str]:
         settings = dict(enumerate(settings))
     if not isinstance(settings, Mapping):
         return {}
-    found = {key: str(settings["_target_"])} if "_target_" in settings else {}
+    targets = {key: str(settings["_target_"])} if "_target_" in settings else {}
     for name, entry in settings.items():
-        found |= targets_of(entry, f"{key}.{name}".removeprefix("."))
-    return found
+        targets |= targets_of(entry, f"{key}.{name}".removeprefix("."))
+    return targets
 
 
 def _present_name(target: str) -> str:
-    """Dotted name of a class of this package today, by the one it has or had; any other name as it
-    is.
+    """Return the present dotted name of a class by its present or former one.
+
+    Names that this package never had are returned as they are.
     """
     module, _, name = target.rpartition(".")
     return f"{FORMER_MODULES[module]}.{name}" if module in FORMER_MODULES else target
 
 
 def with_present_names(description: Any) -> Any:
-    """Return a description in which every class of this package has the name that it has today."""
-    if not any(_present_name(target) != target for target in targets_of(description).values()):
+    """Return a description in which every class of this package has its present name."""
+    has_former_name = any(
+        _present_name(target) != target for target in targets_of(description).values()
+    )
+    if not has_former_name:
         return description
     if OmegaConf.is_config(description):
         description = OmegaConf.to_container(description, resolve=True)
     if isinstance(description, Mapping):
         renamed = {key: with_present_names(value) for key, value in description.items()}
-        return (
-            renamed | {"_target_": _present_name(str(description["_target_"]))}
-            if "_target_" in renamed
-            else renamed
-        )
+        if "_target_" in renamed:
+            renamed["_target_"] = _present_name(str(description["_target_"]))
+        return renamed
     if isinstance(description, Sequence) and not isinstance(description, str):
         return [with_present_names(value) for value in description]
     return description
 
 
 def _name_now(target: str) -> str | None:
-    """Name that a class of ours has now, by a name that it has or had; None: it is no class of
-    ours.
+    """Return the public name of a class of the toolbox, by a present or former name.
+
+    None: it is no class of the toolbox.
     """
     target = _present_name(target)
     if target.startswith(FORMER_BASELINES):
         target = f"experiments.generate.baselines.{target.rpartition('.')[2]}"
-    name = target if target.rpartition(".")[0] in OWN_MODULES else public_name(target) or ""
+    is_nameable = target.rpartition(".")[0] in NAMEABLE_MODULES
+    name = target if is_nameable else public_name(target) or ""
     module, _, last = name.rpartition(".")
-    return name if module and isinstance(getattr(import_module(module), last, None), type) else None
+    if not module:
+        return None
+    found = getattr(import_module(module), last, None)
+    return name if isinstance(found, type) else None
 
 
 def check_trusted(settings: Any, trusted: Sequence[str]) -> None:
-    """Refuse settings that name anything else to be called than our classes and what is trusted.
+    """Refuse settings that would call anything but classes of the toolbox and trusted ones.
 
     Parameters
     ----------
@@ -247,12 +259,13 @@ def check_trusted(settings: Any, trusted: Sequence[str]) -> None:
     Raises
     ------
     ValueError
-        With the option that trusts it.
+        If there is such a name. The message names the option that trusts it.
     """
     for key, target in targets_of(settings).items():
         module = target.rpartition(".")[0]
-        if _name_now(target) is None and not {target, module} & set(trusted):
-            refused = f"{key}: {target!r} is no class of the toolbox, and the configuration alone does not make it run"
+        is_trusted = target in trusted or module in trusted
+        if _name_now(target) is None and not is_trusted:
             raise UserError(
-                f"{refused}: trust it with +trusted=[{module}], if you know what it does"
+                f"{key}: {target!r} is no class of the toolbox, and the configuration alone does "
+                f"not make it run: trust it with +trusted=[{module}], if you know what it does"
             )

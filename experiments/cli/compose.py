@@ -1,4 +1,4 @@
-"""Configurations of other commands, composed while a command runs."""
+"""Composition of the configuration of a command while another command runs."""
 
 from collections.abc import Sequence
 
@@ -7,5 +7,5 @@ from omegaconf import DictConfig
 
 
 def compose(command: str, overrides: Sequence[str] = ()) -> DictConfig:
-    """Compose the configuration of a command with overrides as on its command line."""
+    """Compose the configuration of a command with these overrides, as on its command line."""
     return hydra.compose(command, overrides=list(overrides))

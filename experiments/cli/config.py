@@ -1,4 +1,4 @@
-"""Where the configuration of the commands is, and which keys a command knows."""
+"""The configuration files of the commands, and the keys that a command knows."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -14,16 +14,19 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 def check_keys(config: DictConfig, name: str) -> None:
-    """Refuse keys that a command of the package does not know, which ``+key=value`` would add
-    silently.
+    """Refuse keys that a command does not know, which ``+key=value`` would add silently.
+
+    The keys of a primary configuration of the user's own are not checked.
 
     Raises
     ------
     ValueError
-        With the nearest valid name.
+        If there is an unknown key. The message names the nearest valid one.
     """
     known = known_keys(name)
-    for key in config if known else ():
+    if not known:
+        return
+    for key in config:
         if key not in known and key != "hydra":
             raise UserError(f"unknown configuration key {key!r}{meant(str(key), known)}")
 
@@ -35,15 +38,17 @@ def to_yaml(settings: Mapping[str, Any]) -> str:
 
 @cache
 def known_keys(name: str) -> list[str]:
-    """Keys of a command of the package; none for a primary configuration of the user's own."""
+    """Return the keys of a command; none for a primary configuration of the user's own."""
     if not (CONF / f"{name}.yaml").is_file():
         return []
     primary = OmegaConf.load(CONF / f"{name}.yaml")
     assert isinstance(primary, DictConfig)
     known = {str(key) for key in primary} - {"defaults", "hydra"}
     for entry in primary.get("defaults", []):
-        if isinstance(entry, str):
+        if isinstance(entry, str):  # another configuration file, such as plant
             known |= set(known_keys(entry))
-        elif not str(next(iter(entry))).startswith("override "):
-            known.add(str(next(iter(entry))).split("@")[0])
+            continue
+        group = str(next(iter(entry)))
+        if not group.startswith("override "):
+            known.add(group.split("@")[0])
     return sorted(known)

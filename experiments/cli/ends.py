@@ -1,4 +1,4 @@
-"""How a command ends: errors that are mistakes, exit codes, Ctrl-C and SIGTERM."""
+"""The end of a command: mistakes of the user, exit codes, Ctrl-C and SIGTERM."""
 
 import signal
 import sys
@@ -12,27 +12,27 @@ from omegaconf.errors import OmegaConfBaseException
 import simulators.errors
 import sysid.errors
 
-#: what either library raises where a value cannot be meant
+#: errors that either library raises for invalid values
 REFUSALS = (sysid.errors.UserError, simulators.errors.UserError)
-#: errors that end a command in one line; whatever else is raised keeps its traceback
+#: errors that end a command with one line; all others keep their traceback
 MISTAKES = (
-    *(sysid.errors.UserError, sysid.errors.UserTypeError),
-    *(
-        simulators.errors.UserError,
-        simulators.errors.UserTypeError,
-        simulators.errors.SimulationError,
-    ),
-    *(OSError, OmegaConfBaseException),
+    sysid.errors.UserError,
+    sysid.errors.UserTypeError,
+    simulators.errors.UserError,
+    simulators.errors.UserTypeError,
+    simulators.errors.SimulationError,
+    OSError,
+    OmegaConfBaseException,
 )
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Refused(SystemExit):
-    """The command has said why it ends: there is nothing to add."""
+    """The command has printed why it ends: nothing needs to be added."""
 
 
 class Stopped(Exception):
-    """The run ended early; what it had computed is stored. Carries the exit code."""
+    """The run ended early, and its results so far are stored. Carries the exit code."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class Stopped(Exception):
 
 
 def is_mistake(error: BaseException) -> bool:
-    """Whether an error tells of a mistake of the user, not of ours.
+    """Whether an error is a mistake of the user, not a bug.
 
     A mistake is what the toolbox refuses, what the operating system refuses, and what the
     configuration cannot hold. Any other ``ValueError`` or ``TypeError`` is a bug.
@@ -50,9 +50,7 @@ def is_mistake(error: BaseException) -> bool:
 
 @contextmanager
 def deferred_interrupt() -> Iterator[None]:
-    """Hold back Ctrl-C, and SIGTERM where it is handled, until the block is done; then handle
-    it.
-    """
+    """Hold back Ctrl-C, and SIGTERM where it is handled, until the block is done."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -61,27 +59,29 @@ def deferred_interrupt() -> Iterator[None]:
     def remember(number: int, frame: Any) -> None:
         arrived.append(number)
 
-    handlers = {one: signal.getsignal(one) for one in SIGNALS}
-    before = {
-        one: signal.signal(one, remember) for one, handler in handlers.items() if callable(handler)
-    }
+    handlers: dict[signal.Signals, Any] = {}
+    for number in INTERRUPTING_SIGNALS:
+        handler = signal.getsignal(number)
+        if callable(handler):
+            handlers[number] = handler
+            signal.signal(number, remember)
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-        if arrived:  # also after an error, which it may have caused
-            handle: Any = before[signal.Signals(arrived[0])]
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if arrived:  # also after an error, which the signal may have caused
+            handle = handlers[signal.Signals(arrived[0])]
             handle(arrived[0], None)
 
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
-    """Raise KeyboardInterrupt at either signal; what is yielded raises it again, if it was lost.
+    """Raise KeyboardInterrupt at Ctrl-C and SIGTERM; yield a function that raises a lost one again.
 
-    Python cannot raise anything inside a finaliser or a callback of the interpreter: it prints the
-    exception there and goes on. A signal that the process ignores, as background jobs of a shell
-    ignore Ctrl-C, is still ignored.
+    Python cannot raise an exception inside a finaliser or a callback of the interpreter: it prints
+    the exception there and goes on. A signal that the process ignores, as background jobs of a
+    shell ignore Ctrl-C, is still ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
@@ -96,20 +96,22 @@ def interruptible() -> Iterator[Callable[[], None]]:
         if arrived:
             raise KeyboardInterrupt
 
-    def unraisable(event: Any) -> None:
-        if not (arrived and issubclass(event.exc_type, KeyboardInterrupt)):
-            hook(event)
+    previous_hook = sys.unraisablehook
 
-    numbers = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
-    before = {one: signal.signal(one, interrupt) for one in numbers}
-    hook = sys.unraisablehook
-    sys.unraisablehook = unraisable
+    def drop_our_interrupt(event: Any) -> None:
+        is_ours = arrived and issubclass(event.exc_type, KeyboardInterrupt)
+        if not is_ours:
+            previous_hook(event)
+
+    handled = [n for n in INTERRUPTING_SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
+    previous_handlers = {number: signal.signal(number, interrupt) for number in handled}
+    sys.unraisablehook = drop_our_interrupt
     try:
         yield check
     finally:
-        sys.unraisablehook = hook
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        sys.unraisablehook = previous_hook
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -117,7 +119,7 @@ def no_interrupt_for_children() -> Iterator[None]:
     """Start processes and threads in the block that never see Ctrl-C: their parent ends them."""
     from multiprocessing import resource_tracker  # slow to import
 
-    resource_tracker.ensure_running()  # its start would let Ctrl-C through
+    resource_tracker.ensure_running()  # if it were started later, Ctrl-C would reach it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

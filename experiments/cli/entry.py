@@ -1,7 +1,7 @@
-"""What every command does first: set its process up, answer `--help`, then hand over to Hydra.
+"""The first steps of every command: set up the process, answer `--help`, then call Hydra.
 
-Until the process is set up nothing heavy is imported: Ctrl-C ends it quietly, and the line that
-says what is being done is there from the first moment.
+Nothing heavy is imported before the process is set up: Ctrl-C ends it quietly, and the progress
+line is there from the first moment.
 """
 
 import os
@@ -16,16 +16,24 @@ from experiments.cli.process import owns_process, set_up_process
 def entry(
     name: str, module: str, read: Callable[[list[str]], list[str]] | None = None
 ) -> Callable[[], Any]:
-    """Command `name`, in ``experiments/<name>/``: it runs ``module.run(config, folder)``; returns
-    what that returns.
+    """Return the function of command `name`, which is in ``experiments/<name>/``.
 
-    What stands on the command line besides overrides and flags is made an override by `read`.
-    Modules in the current folder can be named in a configuration; the toolbox's own packages come
-    before them. A name that is misspelt is answered with the nearest one.
+    The function composes the configuration, runs ``module.run(config, folder)`` and returns its
+    result. Configurations may name modules in the current folder; the toolbox's own packages take
+    precedence.
 
     A job of a sweep names its command as ``experiments.<name>:main``
-    (`experiments.sweeps.store.Job.task`): a worker imports `main` from there, and calls what it
-    wraps, ``main.__wrapped__``, with the configuration of the job.
+    (`experiments.sweeps.store.Job.task`). A worker imports `main` from there, and calls the
+    function that it wraps, ``main.__wrapped__``, with the configuration of the job.
+
+    Parameters
+    ----------
+    name
+        Of the command.
+    module
+        Dotted name of the module with the function ``run``.
+    read
+        Turns arguments that are neither overrides nor flags into overrides.
     """
 
     def job(config: Any) -> Any:
@@ -33,7 +41,7 @@ def entry(
 
         return launch(module, config)
 
-    # where Hydra and the workers of a sweep find it
+    # Hydra and the workers of a sweep find the function under this name
     job.__module__ = f"experiments.{name}"
     job.__qualname__ = "main"
 
@@ -53,11 +61,12 @@ def entry(
 
 
 def _answer_help(name: str) -> None:
-    """Print the help of a command, or of the group that is named beside `--help`."""
+    """Print the help of a command, or of the group that is named after `--help`."""
     from experiments.cli.help import print_help
 
     try:
-        print_help(name, next((text for text in sys.argv[1:] if text[0] != "-"), None))
+        group = next((text for text in sys.argv[1:] if text[0] != "-"), None)
+        print_help(name, group)
         sys.stdout.flush()
-    except BrokenPipeError:  # who reads, `head` for example, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

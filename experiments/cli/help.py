@@ -1,4 +1,4 @@
-"""What `--help` prints: one screen of groups; the options of a group, and the values, on demand.
+"""The text of `--help`: an overview of the groups; options of a group and values on demand.
 
 Words and units are those of the comments in the files of conf/.
 """
@@ -10,83 +10,100 @@ from omegaconf import OmegaConf
 
 from experiments.cli.config import CONF
 
-ENTRY = re.compile(
+# an entry of a list of defaults: group, option, and comment
+DEFAULTS_ENTRY = re.compile(
     r"\s+- (?!_self_|override )([\w/]+)(?:@\S+)?: (\[.*\]|\S+)(?:  # (.*))?$"
-)  # of a list of defaults
+)
 
 
 def print_help(name: str, wanted: str | None = None) -> None:
-    """Print the help of a command: an overview, the options of a group, its own values, or one
-    option.
+    """Print the help of a command, of one of its groups, of an option, or of its values.
 
     Parameters
     ----------
     name : str
-        Of the command, ``identify`` for example.
+        Of the command, such as ``identify``.
     wanted : str, optional
-        A group, ``group=option``, or ``values``.
+        A group, ``group=option``, or ``values``; None: an overview of the command.
     """
     group, _, option = (wanted or "").partition("=")
     folder = CONF / group
+    option_file = folder / f"{option}.yaml"
+    option_files = sorted(folder.glob("*.yaml"))
     if not wanted:
         print(_overview(name))
     elif wanted == "values":
         print("\n".join(_values(name)))
-    elif option and (folder / f"{option}.yaml").is_file():
-        print((folder / f"{option}.yaml").read_text(encoding="utf-8"), end="")
-    elif any(folder.glob("*.yaml")) and not option:
-        rows = [(path.stem, _first_words(path)) for path in sorted(folder.glob("*.yaml"))]
+    elif option and option_file.is_file():
+        print(option_file.read_text(encoding="utf-8"), end="")
+    elif option_files and not option:
+        rows = [(path.stem, _first_comment(path)) for path in option_files]
         print(f"Options of {group} (sysid-{name} {group}=...):\n\n{_table(rows)}")
-        print(f"\nsysid-{name} --help {group}={rows[0][0]} shows the values of one.")
+        print(f"\nsysid-{name} --help {group}={rows[0][0]} shows the values of one option.")
     else:
         print(f"There is no group {wanted!r}; sysid-{name} --help lists them.")
 
 
 def _overview(name: str) -> str:
-    shown = OmegaConf.select(OmegaConf.load(CONF / f"{name}.yaml"), "hydra.help") or {}
+    """Return the overview of a command: its header, groups, values and footer."""
+    texts = OmegaConf.select(OmegaConf.load(CONF / f"{name}.yaml"), "hydra.help") or {}
+    header = str(texts.get("header", "")).strip()
+    footer = str(texts.get("footer", "")).strip()
     groups = _groups(name)
     values = _values(name)
-    parts = [str(shown.get("header", "")).strip()]
     if groups:
-        names = ", ".join(line.partition(":")[0] for line in values if re.match(r"\w", line))
-        taken = "Groups, with the option that is taken unless you choose another (group=option):"
-        more = f"sysid-{name} --help GROUP lists its options, --help GROUP=OPTION their values and units, --help values"
-        parts += [f"{taken}\n\n{_table(groups)}", f"Values: {names}"]
-        parts.append(f"{more} those above;\n--cfg job prints the configuration that would run.")
+        keys = ", ".join(line.partition(":")[0] for line in values if re.match(r"\w", line))
+        parts = [
+            header,
+            "Groups, with the option that is taken unless you choose another (group=option):\n\n"
+            f"{_table(groups)}",
+            f"Values: {keys}",
+            f"sysid-{name} --help GROUP lists the options of a group, and --help GROUP=OPTION\n"
+            "the values of an option with their units. --help values lists the values above.\n"
+            "--cfg job prints the configuration without running it.",
+            footer,
+        ]
     else:
-        parts.append("Values:\n\n" + "\n".join(values))
-    parts.append(str(shown.get("footer", "")).strip())
+        parts = [header, "Values:\n\n" + "\n".join(values), footer]
     return "\n\n".join(part for part in parts if part)
 
 
 def _groups(name: str) -> list[tuple[str, str]]:
-    """Every group of a command, and what is said of it."""
+    """Return the groups of a command, each with its default option and comment."""
     rows: dict[str, str] = {}
     for line in (CONF / f"{name}.yaml").read_text(encoding="utf-8").splitlines():
         if re.match(r"  - plant\b", line):
             rows |= dict(_groups("plant"))
-        elif (found := ENTRY.match(line)) and (CONF / found[1]).is_dir():
-            taken = "" if found[2] == "null" else f"{found[2]}; "
-            rows[found[1]] = taken + (found[3] or "")
+            continue
+        entry = DEFAULTS_ENTRY.match(line)
+        if entry and (CONF / entry[1]).is_dir():
+            group, default, comment = entry.groups()
+            shown_default = "" if default == "null" else f"{default}; "
+            rows[group] = shown_default + (comment or "")
         elif line and not line.startswith((" ", "#", "defaults:")):
-            break
+            break  # the list of defaults has ended
     return list(rows.items())
 
 
 def _values(name: str) -> list[str]:
-    """Lines of the configuration of a command between its defaults and what is for Hydra."""
+    """Return the lines of a command's configuration between its defaults and Hydra's settings."""
     lines = (CONF / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
-    first = next(
-        (i for i, line in enumerate(lines) if re.match(r"(?!defaults:)\w", line)),
-        len(lines),
-    )
-    last = next((i for i, line in enumerate(lines) if line.startswith("hydra:")), len(lines))
+    first = last = len(lines)
+    for number, line in enumerate(lines):
+        if re.match(r"(?!defaults:)\w", line):
+            first = number
+            break
+    for number, line in enumerate(lines):
+        if line.startswith("hydra:"):
+            last = number
+            break
     return [line for line in lines[first:last] if line.strip()]
 
 
-def _first_words(path: Path) -> str:
-    first = path.read_text(encoding="utf-8").partition("\n")[0]
-    return first.removeprefix("#").strip() if first.startswith("#") else ""
+def _first_comment(path: Path) -> str:
+    """Return the comment in the first line of a file; empty if it has none."""
+    first_line = path.read_text(encoding="utf-8").partition("\n")[0]
+    return first_line.removeprefix("#").strip() if first_line.startswith("#") else ""
 
 
 def _table(rows: list[tuple[str, str]]) -> str:

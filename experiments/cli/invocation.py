@@ -1,4 +1,4 @@
-"""How a command was started, as Hydra knows it: its overrides, and whether a sweep runs it."""
+"""The invocation of a command, as Hydra knows it: its overrides, and whether a sweep runs it."""
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -12,6 +12,6 @@ def is_multirun() -> bool:
 def given_overrides() -> tuple[str, ...]:
     """Return the overrides of the command line, or of the job of a sweep.
 
-    There are none where Hydra started no command, as in a call from Python.
+    There are none if Hydra started no command, as in a call from Python.
     """
     return tuple(HydraConfig.get().overrides.task) if HydraConfig.initialized() else ()

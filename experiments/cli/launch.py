@@ -24,33 +24,30 @@ from omegaconf.errors import OmegaConfBaseException
 from experiments.cli.config import CONF, check_keys
 from experiments.cli.ends import Refused, Stopped, is_mistake
 from experiments.cli.mistakes import check_added, check_arguments, explain_overrides
-from experiments.cli.process import stop_ending_at_once
+from experiments.cli.process import EXIT_CODE_INTERRUPTED, stop_ending_at_once
 
 log = logging.getLogger(__name__)
-#: environment variables: one lets Hydra raise its errors, the other says that we have set the first
+# environment variables: the first lets Hydra raise its errors, the second marks that we set it
 FULL_ERROR = "HYDRA_FULL_ERROR"
 COMPOSING = "SYSID_COMPOSING"
-#: packages whose messages below a warning would bury those of a run
+#: packages whose many messages are shown from the level of a warning on
 NOISY_PACKAGES = ("numba", "matplotlib", "fontTools")
 
 
 def compose_and_run(name: str, job: Callable[[DictConfig], Any]) -> Any:
-    """Let Hydra compose the configuration of command `name` from the command line and call `job`
-    with it.
+    """Let Hydra compose the configuration of a command from the command line, and call `job`.
 
     Raises
     ------
     Refused
-        After one line that says what is wrong with the arguments, or with the folder of the run.
+        If the arguments or the folder of the run are refused, after a line that says why.
     """
-    if sys.version_info >= (
-        3,
-        14,
-    ):  # argparse checks help texts when they are added; one of Hydra 1.3 is no text yet
+    if sys.version_info >= (3, 14):
+        # argparse checks help texts when they are added, and one of Hydra 1.3 is no text yet
         setattr(argparse.ArgumentParser, "_check_help", lambda self, action: None)  # noqa: B010
     main = hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(job)
     check_arguments(name, sys.argv[1:])
-    if FULL_ERROR not in os.environ:  # what cannot be composed is told here, in one line
+    if FULL_ERROR not in os.environ:  # errors of the composition are printed here, in one line
         os.environ[FULL_ERROR] = "1"
         os.environ[COMPOSING] = "1"
     try:
@@ -66,73 +63,73 @@ def compose_and_run(name: str, job: Callable[[DictConfig], Any]) -> Any:
 
 
 def _explain_composing(name: str, error: Exception) -> str:
-    """Explain an error that came before the job began."""
+    """Return the explanation of an error that was raised before the job began."""
     if isinstance(error, OSError) and not isinstance(error, HydraException):
-        reason = (
-            f"({error.strerror}): set hydra.run.dir, or output, if the command has it, to another"
+        return (
+            f"cannot write to the folder of the run, {error.filename} ({error.strerror}): set "
+            "hydra.run.dir, or output if the command has it, to another folder"
         )
-        return f"cannot write to the folder of the run, {error.filename} {reason}"
     return explain_overrides(name, sys.argv[1:]) or " ".join(str(error).split())
 
 
 def _end_composing() -> None:
-    """Restore the environment: later errors are Hydra's, and child processes do not inherit our
-    variables.
-    """
+    """Restore the environment: Hydra handles later errors, and no child inherits our variables."""
     if os.environ.pop(COMPOSING, ""):
         del os.environ[FULL_ERROR]
 
 
 def launch(module: str, config: DictConfig) -> float | None:
-    """Run ``module.run(config, folder)``; in a single run a mistake ends in one line and exit code
-    1.
+    """Run ``module.run(config, folder)``.
+
+    In a single run a mistake of the user ends in one line and exit code 1. In a sweep errors are
+    raised, for the launcher.
     """
-    stop_ending_at_once()  # from here on there is something to keep
+    stop_ending_at_once()  # from now on there are results to keep
     _end_composing()
-    logging.captureWarnings(True)
-    logging.raiseExceptions = (
-        False  # who reads the terminal may stop reading (| head): the run goes on
-    )
-    for package in NOISY_PACKAGES:
-        logging.getLogger(package).setLevel(logging.WARNING)
+    _configure_logging()
     settings = HydraConfig.get()
-    single = settings.mode == RunMode.RUN
+    folder = Path(settings.runtime.output_dir)
+    is_single_run = settings.mode == RunMode.RUN
     try:
         check_keys(config, str(settings.job.config_name))
         added = [text for text in settings.overrides.task if text.startswith("+")]
-        if single and added:
+        if is_single_run and added:
             check_added(OverridesParser.create().parse_overrides(added), config)
-        return importlib.import_module(module).run(config, Path(settings.runtime.output_dir))
+        return importlib.import_module(module).run(config, folder)
     except Stopped as stop:
         log.error("%s", stop)
-        if single:
+        if is_single_run:
             raise SystemExit(stop.exit_code) from None
-        raise (
-            KeyboardInterrupt if stop.exit_code == 130 else stop
-        ) from None  # Ctrl-C ends the whole sweep
+        if stop.exit_code == EXIT_CODE_INTERRUPTED:
+            raise KeyboardInterrupt from None  # Ctrl-C ends the whole sweep
+        raise stop from None
     except KeyboardInterrupt:
-        if not single:
+        if not is_single_run:
             raise
-        log.error(
-            "Interrupted before all results were written to %s",
-            settings.runtime.output_dir,
-        )
-        raise SystemExit(130) from None
+        log.error("Interrupted before all results were written to %s", folder)
+        raise SystemExit(EXIT_CODE_INTERRUPTED) from None
     except Exception as error:
-        if not single or not is_mistake(error):
+        if not is_single_run or not is_mistake(error):
             raise
         log.debug("details", exc_info=True)
         log.error("Error: %s", str(error) or type(error).__name__)
-        remove_unused(Path(settings.runtime.output_dir), f"{settings.job.name}.log")
+        remove_unused(folder, f"{settings.job.name}.log")
         raise SystemExit(1) from None
 
 
+def _configure_logging() -> None:
+    """Log Python's warnings, and only the warnings of noisy packages."""
+    logging.captureWarnings(True)
+    logging.raiseExceptions = False  # the run goes on if the output is closed, as by `| head`
+    for package in NOISY_PACKAGES:
+        logging.getLogger(package).setLevel(logging.WARNING)
+
+
 def remove_unused(folder: Path, log_file: str) -> None:
-    """Remove the folder of a run that was refused, unless it is the working folder or holds more
-    than Hydra writes.
+    """Remove the folder of a run that was refused, if it holds nothing but Hydra's files.
+
+    The working folder is kept.
     """
-    if folder.resolve() != Path.cwd() and {path.name for path in folder.iterdir()} <= {
-        ".hydra",
-        log_file,
-    }:
+    names = {path.name for path in folder.iterdir()}
+    if folder.resolve() != Path.cwd() and names <= {".hydra", log_file}:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,10 +1,10 @@
-"""What to type instead: arguments, options and keys that do not exist, with the nearest that do."""
+"""Messages for arguments, options and keys that do not exist: each says what to type instead."""
 
 import importlib
 import inspect
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,101 +21,134 @@ from experiments.cli.ends import Refused
 from experiments.cli.options import meant
 from sysid.errors import UserError
 
+TABLE_SUFFIXES = (".csv", ".txt", ".dat")  # of files that data=csv reads
+
 
 def check_arguments(name: str, arguments: Sequence[str]) -> None:
-    """Refuse what is no setting, and numbers and the like in the place of an option of a group.
+    """Refuse arguments that are no settings, and numbers where a group needs an option.
 
     Raises
     ------
     Refused
-        After the line that says what to type.
+        If an argument is wrong, after a line that says what to type.
     """
-    if told := _find_mistake(name, arguments):
-        print(f"Error: {told}", file=sys.stderr)
+    message = _find_mistake(name, arguments)
+    if message:
+        print(f"Error: {message}", file=sys.stderr)
         raise Refused(1)
 
 
 def _find_mistake(name: str, arguments: Sequence[str]) -> str:
-    """Say what to type instead of the first argument that is wrong; empty if none is."""
+    """Return a message about the first argument that is wrong; empty if none is."""
     flags, unknown = get_args_parser().parse_known_args(arguments)
-    if unknown and unknown[0][:1] != "-":
-        return f"{unknown[0]}: write flags, such as -m, before all settings"
     if unknown:
-        key, _, value = unknown[0].lstrip("-").partition("=")
-        value = value or next(
-            (text for text in [*unknown[1:], *flags.overrides] if "=" not in text),
-            "...",
-        )
-        return f"{unknown[0]}: settings are written without dashes, {key}={value}"
+        return _explain_unknown(unknown, flags.overrides)
     for number, text in enumerate(flags.overrides):
         try:
-            one = OverridesParser.create().parse_override(text)
+            override = OverridesParser.create().parse_override(text)
         except HydraException as error:
-            rest = flags.overrides[number:]  # the shell has split a list at its blanks
-            end = (
-                next((k for k, one in enumerate(rest) if one.endswith("]")), 0)
-                if "=[" in text
-                else 0
-            )
-            return _explain_argument(name, " ".join(rest[: end + 1]), error)
-        group = one.key_or_group
-        values = getattr(one._value, "list", one._value)
-        names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
-        given = values if isinstance(values, list) else [values]
-        wrong = [
-            value
-            for value in given
-            if value is None or isinstance(value, bool | int | float | list)
-        ]
-        if wrong and names and not one.is_delete():
-            return f"{one.input_line}: {group} must be one of {', '.join(names)}"
+            joined = _join_split_list(flags.overrides[number:])
+            return _explain_argument(name, joined, error)
+        message = _check_option(override)
+        if message:
+            return message
+    return ""
+
+
+def _explain_unknown(unknown: Sequence[str], overrides: Sequence[str]) -> str:
+    """Return a message about arguments that Hydra's parser does not know."""
+    first = unknown[0]
+    if not first.startswith("-"):
+        return f"{first}: write flags, such as -m, before all settings"
+    key, _, value = first.lstrip("-").partition("=")
+    if not value:
+        following = [*unknown[1:], *overrides]
+        value = next((text for text in following if "=" not in text), "...")
+    return f"{first}: settings are written without dashes, {key}={value}"
+
+
+def _join_split_list(arguments: Sequence[str]) -> str:
+    """Return the first argument, joined up to ``]`` if it is a list that the shell has split."""
+    if "=[" not in arguments[0]:
+        return arguments[0]
+    for number, text in enumerate(arguments):
+        if text.endswith("]"):
+            return " ".join(arguments[: number + 1])
+    return arguments[0]
+
+
+def _check_option(override: Override) -> str:
+    """Return a message if an override gives a group anything but the name of an option."""
+    group = override.key_or_group
+    names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    if not names or override.is_delete():
+        return ""
+    given = getattr(override._value, "list", override._value)  # of a sweep: its list
+    values = given if isinstance(given, list) else [given]
+    for value in values:
+        if value is None or isinstance(value, bool | int | float | list):
+            return f"{override.input_line}: {group} must be one of {', '.join(names)}"
     return ""
 
 
 def _explain_argument(name: str, text: str, error: Exception) -> str:
-    """Say what to type instead of an argument that is no override."""
+    """Return a message about an argument that is no override."""
     key, equals, value = text.partition("=")
-    if equals:  # a name with brackets, blanks, ...: in quotes of both kinds
-        names = value[1:-1].split(",") if value[:1] == "[" and value[-1:] == "]" else [value]
-        quoted = ",".join(f'"{one.strip()}"' for one in names)
-        written = f"{key}=[{quoted}]" if value[:1] == "[" else f"{key}={quoted}"
+    if equals:
+        quoted = _quote_value(key, value)  # it may be a name with brackets, blanks, ...
         with suppress(HydraException):
-            OverridesParser.create().parse_override(written)
-            how = "put a value with brackets, blanks or signs into quotes of both kinds"
-            return f"{text}: {how}, {shlex.quote(written)}"
+            OverridesParser.create().parse_override(quoted)
+            return (
+                f"{text}: put a value with brackets, blanks or signs into quotes of both kinds, "
+                f"{shlex.quote(quoted)}"
+            )
         return f"{text}: {' '.join(str(error).split())}"
     known = known_keys(name)
-    if "data" in known and Path(text).suffix.lower() in (".csv", ".txt", ".dat"):
+    path = Path(text)
+    if "data" in known and path.suffix.lower() in TABLE_SUFFIXES:
         role = "estimation" if name == "identify" else "test"
-        return f"{text}: to read a file write data=csv data.{role}={text} 'data.inputs=[...]' 'data.outputs=[...]'"
-    if "model" in known and (text.endswith(".nc") or Path(text).is_dir()):
-        return f"{text}: to name a model write model={Path(text) / 'model.nc' if Path(text).is_dir() else text}"
+        return (
+            f"{text}: to read a file write data=csv data.{role}={text} 'data.inputs=[...]' "
+            "'data.outputs=[...]'"
+        )
+    if "model" in known and (text.endswith(".nc") or path.is_dir()):
+        model_file = path / "model.nc" if path.is_dir() else text
+        return f"{text}: to name a model write model={model_file}"
     return f"{text}: expected key=value or group=option; sysid-{name} --help lists them"
 
 
+def _quote_value(key: str, value: str) -> str:
+    """Return an override whose value, or the entries of its list, are in quotes."""
+    is_list = value.startswith("[")
+    entries = [value]
+    if is_list and value.endswith("]"):
+        entries = value[1:-1].split(",")
+    quoted = ",".join(f'"{entry.strip()}"' for entry in entries)
+    return f"{key}=[{quoted}]" if is_list else f"{key}={quoted}"
+
+
 def explain_overrides(name: str, arguments: Sequence[str]) -> str:
-    """Say what is wrong with overrides that cannot be composed; empty if it is no name."""
+    """Return a message about overrides that cannot be composed; empty if no name is wrong."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
     try:
-        parsed = OverridesParser.create().parse_overrides(
-            [text for text in arguments if text[0] != "-"]
-        )
-        overrides = [one for one in parsed if not one.key_or_group.startswith("hydra")]
+        lines = [text for text in arguments if text[0] != "-"]
+        parsed = OverridesParser.create().parse_overrides(lines)
+        overrides = [entry for entry in parsed if not entry.key_or_group.startswith("hydra")]
         GlobalHydra.instance().clear()
         with initialize_config_dir(str(CONF), version_base="1.3"):
             config = compose(name)
             loader = GlobalHydra.instance().config_loader()
             chosen = [
-                str(one.input_line)
-                for one in overrides
-                if loader.get_group_options(one.key_or_group)
+                str(override.input_line)
+                for override in overrides
+                if loader.get_group_options(override.key_or_group)
             ]
             with suppress(HydraException, OmegaConfBaseException):
                 config = compose(name, overrides=chosen)
             return explain(Exception(""), overrides, config, loader)
-    except Exception:  # Hydra has said what it knows
+    except Exception:  # Hydra's own message is shown then
         return ""
 
 
@@ -125,57 +158,66 @@ def explain(
     config: DictConfig,
     loader: ConfigLoader,
 ) -> str:
-    """Why a job cannot be composed, in one line with the nearest valid name if a name is wrong.
+    """Return one line that says why a job cannot be composed, with the nearest valid name if any.
 
     Parameters
     ----------
     error : Exception
-        What Hydra has raised.
+        Raised by Hydra. Its text is returned if no name is wrong.
     overrides : sequence of Override
         Of the job.
     config : DictConfig
-        A configuration that can be composed: without the values, and if need be without the
+        A configuration that can be composed: without the values, and if necessary without the
         options.
     loader : ConfigLoader
+        Of the configuration.
     """
-    for one in overrides:
-        options = loader.get_group_options(one.key_or_group)
-        if (
-            options
-            and isinstance(one._value, str)
-            and not one.is_delete()
-            and one._value not in options
-        ):
-            if one.key_or_group == "data" and Path(one._value).suffix:
-                return (
-                    f"data={one._value}: to read a file write data=csv data.estimation={one._value}"
-                )
-            return (
-                f"unknown option {one._value!r} of {one.key_or_group}{meant(one._value, options)}"
-            )
+    for override in overrides:
+        message = _explain_option(override, loader)
+        if message:
+            return message
     known = {*_keys(config), *loader.list_groups("")}
-    for one in overrides:
-        key = one.key_or_group
-        if not one.is_add() and key not in known and not loader.get_group_options(key):
+    for override in overrides:
+        key = override.key_or_group
+        is_group = loader.get_group_options(key)
+        if not override.is_add() and key not in known and not is_group:
             return f"unknown key {key!r}{_find_elsewhere(key) or meant(key, known)}"
     return " ".join(str(error).split())
 
 
+def _explain_option(override: Override, loader: ConfigLoader) -> str:
+    """Return a message if an override chooses an option that its group does not have."""
+    group = override.key_or_group
+    option = override._value
+    options = loader.get_group_options(group)
+    if not options or not isinstance(option, str) or override.is_delete() or option in options:
+        return ""
+    if group == "data" and Path(option).suffix:
+        return f"data={option}: to read a file write data=csv data.estimation={option}"
+    return f"unknown option {option!r} of {group}{meant(option, options)}"
+
+
 def _find_elsewhere(key: str) -> str:
-    """Which other options of its group, or else which commands, have a key; empty if none has."""
+    """Return the end of a message that names other options or commands with a key; empty if none.
+
+    The options are those of the group of the key.
+    """
     group, _, rest = key.partition(".")
-    options = sorted((CONF / group).glob("*.yaml")) if rest else []
-    if having := [
-        path.stem
-        for path in options
-        if OmegaConf.select(OmegaConf.load(path), rest, default=key) != key
-    ]:
-        return f" of the option that is chosen: write {group}={having[0]} as well (those with it: {', '.join(having)})"
-    commands = [
-        path.stem for path in sorted(CONF.glob("*.yaml")) if not rest and path.stem != "plant"
-    ]
-    others = [f"sysid-{name}" for name in commands if key in known_keys(name)]
-    return f": it belongs to {', '.join(others)}" if others else ""
+    if rest:
+        options = [
+            path.stem
+            for path in sorted((CONF / group).glob("*.yaml"))
+            if OmegaConf.select(OmegaConf.load(path), rest, default=key) != key
+        ]
+        if options:
+            return (
+                f" of the option that is chosen: write {group}={options[0]} as well (options with "
+                f"this key: {', '.join(options)})"
+            )
+        return ""
+    names = [path.stem for path in sorted(CONF.glob("*.yaml")) if path.stem != "plant"]
+    commands = [f"sysid-{name}" for name in names if key in known_keys(name)]
+    return f": it belongs to {', '.join(commands)}" if commands else ""
 
 
 def check_added(overrides: Sequence[Override], config: DictConfig) -> None:
@@ -184,36 +226,39 @@ def check_added(overrides: Sequence[Override], config: DictConfig) -> None:
     Raises
     ------
     ValueError
-        With the nearest valid name.
+        If there is such a key. The message names the nearest valid one.
     """
-    for one in overrides:
-        group, _, name = one.key_or_group.rpartition(".")
-        node = (
-            OmegaConf.select(config, group)
-            if group and (one.is_add() or one.is_force_add())
-            else None
-        )
+    for override in overrides:
+        key = override.key_or_group
+        group, _, name = key.rpartition(".")
+        if not group or not (override.is_add() or override.is_force_add()):
+            continue
+        node = OmegaConf.select(config, group)
         if not isinstance(node, DictConfig) or "_target_" not in node or name.startswith("_"):
             continue
-        module, _, target = str(node["_target_"]).rpartition(".")
-        try:
-            taken = inspect.signature(getattr(importlib.import_module(module), target)).parameters
-        except (
-            ImportError,
-            AttributeError,
-            TypeError,
-            ValueError,
-        ):  # who makes the object will say so
+        taken = _parameters_of(str(node["_target_"]))
+        if taken is None or name in taken:
             continue
-        if name not in taken and not any(
-            argument.kind is argument.VAR_KEYWORD for argument in taken.values()
-        ):
+        takes_any = any(argument.kind is argument.VAR_KEYWORD for argument in taken.values())
+        if not takes_any:
             known = [f"{group}.{argument}" for argument in taken]
-            raise UserError(f"unknown key {one.key_or_group!r}{meant(one.key_or_group, known)}")
+            raise UserError(f"unknown key {key!r}{meant(key, known)}")
+
+
+def _parameters_of(target: str) -> Mapping[str, inspect.Parameter] | None:
+    """Return the parameters of a class by its dotted name; None if they cannot be found.
+
+    The error is reported later, when the object is built.
+    """
+    module, _, name = target.rpartition(".")
+    try:
+        return inspect.signature(getattr(importlib.import_module(module), name)).parameters
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return None
 
 
 def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
-    """All keys that the command line can set."""
+    """Yield all keys that the command line can set."""
     for name in config:
         if not prefix and name == "hydra":
             continue

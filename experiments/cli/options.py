@@ -1,6 +1,6 @@
-"""Values of options: durations, whole numbers, flags, choices; each error names the key.
+"""Values of options: durations, integers, flags, choices; each error names the key.
 
-The checks of `sysid.arrays` are imported where they are used: ``--help`` shall not wait for NumPy.
+The checks of `sysid.arrays` are imported where they are used: ``--help`` should not wait for NumPy.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ from sysid.errors import UserError
 if TYPE_CHECKING:
     from sysid.arrays import Choice
 
-UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-MOST_SAMPLES = 20_000_000  # of one run: more do not fit into memory with their states
-MOST_NAMES = 50  # that an error lists
-EXAMPLE = "365d, or a number of samples such as 5000samples"
+#: units of durations, and their lengths [s]
+DURATION_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+MAX_RUN_SAMPLES = 20_000_000  # more do not fit into memory with their states
+MAX_NAMES_LISTED = 50  # in an error message
+EXAMPLE_DURATION = "365d, or a number of samples such as 5000samples"
+MIN_SIMILARITY = 0.5  # of a name, from 0 to 1, to be suggested for another
 
 
 def choice(option: str, choices: type[Choice], value: Any) -> Choice:
-    """Member of an enumeration by its value.
+    """Return the member of an enumeration that has this value.
 
     Raises
     ------
     ValueError
-        With the values there are.
+        If there is none. The message lists the values.
     """
     from sysid.arrays import member
 
@@ -37,12 +39,12 @@ def choice(option: str, choices: type[Choice], value: Any) -> Choice:
 
 
 def whole(option: str, value: Any, least: int) -> int:
-    """Whole number of at least so much.
+    """Return a value that is an integer of at least `least`.
 
     Raises
     ------
     ValueError
-        Anything else.
+        If it is anything else.
     """
     from sysid.arrays import check_whole
 
@@ -56,7 +58,7 @@ def flag(option: str, value: Any) -> bool:
     Raises
     ------
     ValueError
-        Anything else.
+        If it is anything else.
     """
     if not isinstance(value, bool):
         raise UserError(f"{option} must be true or false, got {value!r}")
@@ -64,27 +66,32 @@ def flag(option: str, value: Any) -> bool:
 
 
 def choose(key: str, value: Any, known: Sequence[str]) -> list[str]:
-    """Names that a configuration lists, in the order of those known; ``all`` stands for all.
+    """Return the known names that a configuration lists, in their own order.
+
+    The value is a name, a list of names, or ``all``.
 
     Raises
     ------
     ValueError
-        A name that does not exist, with the nearest that does, or none at all.
+        If a name is unknown, or none is listed. The message suggests the nearest name.
     """
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
     names = [str(name) for name in (value if is_list else [value])]
     if names == ["all"]:
         return list(known)
-    unknown = next((name for name in names if name not in known), None if names else "none")
-    if unknown is not None:
-        raise UserError(
-            f"{key} must be all, or some of {', '.join(known)}, got {unknown}{meant(unknown, known)}"
-        )
+    expected = f"{key} must be all, or some of {', '.join(known)}"
+    if not names:
+        raise UserError(f"{expected}, got none{meant('none', known)}")
+    for name in names:
+        if name not in known:
+            raise UserError(f"{expected}, got {name}{meant(name, known)}")
     return [name for name in known if name in names]
 
 
-def seconds(duration: float | str, option: str = "duration", example: str = EXAMPLE) -> float:
-    """Seconds of a number of seconds, or of a number with s, min, h, d or w.
+def seconds(
+    duration: float | str, option: str = "duration", example: str = EXAMPLE_DURATION
+) -> float:
+    """Return the seconds of a duration: a number of seconds, or one with s, min, h, d or w.
 
     Raises
     ------
@@ -96,59 +103,74 @@ def seconds(duration: float | str, option: str = "duration", example: str = EXAM
     """
     match = re.fullmatch(r"\s*([0-9.eE+-]+?)\s*(s|min|h|d|w)?\s*", str(duration))
     value = math.nan
-    with suppress(ValueError):
-        value = float(match[1]) * UNITS[match[2] or "s"] if match else math.nan
+    if match:
+        number, unit = match.groups()
+        with suppress(ValueError):
+            value = float(number) * DURATION_UNITS[unit or "s"]
     if not 0 < value < math.inf:
-        expected = f"a positive number of seconds, or one with a unit ({', '.join(UNITS)}) such as {example}"
-        raise UserError(f"{option} must be {expected}, got {duration!r}")
+        raise UserError(
+            f"{option} must be a positive number of seconds, or one with a unit "
+            f"({', '.join(DURATION_UNITS)}) such as {example}, got {duration!r}"
+        )
     return value
 
 
 def samples_of(duration: float | str, dt: float) -> int:
-    """Count the samples of a duration at a sampling time dt [s], that at time zero included.
+    """Return the number of samples of a duration at a sampling time dt [s], with that at time zero.
 
     A duration may also be given as ``"n samples"``.
 
     Raises
     ------
     ValueError
-        As `seconds`; more samples than a run can hold.
+        If `seconds` refuses the duration, or a run cannot hold so many samples.
 
     >>> samples_of("1h", 900.0), samples_of("5000samples", 0.1)
     (5, 5000)
     """
-    match = re.fullmatch(r"\s*([0-9]+)\s*samples\s*", str(duration))
-    number = float(match[1]) if match else math.floor(seconds(duration) / dt * (1 + 1e-12)) + 1
-    if not 1 <= number <= MOST_SAMPLES:
-        advice = (
-            f"write another one, such as {seconds_text(35040 * dt)} (35040 samples) or 5000samples"
+    n_samples = _number_of_samples(duration, dt)
+    if not 1 <= n_samples <= MAX_RUN_SAMPLES:
+        raise UserError(
+            f"duration {duration} is {n_samples:.3g} samples of {dt:g} s, expected 1 to "
+            f"{MAX_RUN_SAMPLES}; write another duration, such as {seconds_text(35040 * dt)} "
+            "(35040 samples) or 5000samples"
         )
-        many = f"{number:.3g} samples of {dt:g} s, expected 1 to {MOST_SAMPLES}"
-        raise UserError(f"duration {duration} is {many}; {advice}")
-    return int(number)
+    return int(n_samples)
+
+
+def _number_of_samples(duration: float | str, dt: float) -> float:
+    """Return the number of samples, whatever it is."""
+    match = re.fullmatch(r"\s*([0-9]+)\s*samples\s*", str(duration))
+    if match:
+        return float(match[1])
+    return math.floor(seconds(duration) / dt * (1 + 1e-12)) + 1
 
 
 def meant(name: str, known: Iterable[object]) -> str:
-    """Suggest the nearest valid name, as a question, or all names if they are few."""
+    """Return the end of a message: a question with the nearest valid name, or all names if few."""
     names = sorted({*map(str, known)})
     if not names:
         return ", expected none: nothing can be set there"
-    near = get_close_matches(name, names, n=1, cutoff=0.5)
-    if not near and "." in name:  # the right end of a long name
-        near = [other for other in names if other.rpartition(".")[2] == name.rpartition(".")[2]][:1]
+    near = get_close_matches(name, names, n=1, cutoff=MIN_SIMILARITY)
+    if not near and "." in name:
+        last_part = name.rpartition(".")[2]
+        near = [candidate for candidate in names if candidate.rpartition(".")[2] == last_part]
     if near:
         return f"; did you mean {near[0]!r}?"
-    return f", expected one of {', '.join(names)}" if len(names) <= MOST_NAMES else ""
+    if len(names) <= MAX_NAMES_LISTED:
+        return f", expected one of {', '.join(names)}"
+    return ""
 
 
 def seconds_text(value: float) -> str:
-    """Duration [s] in its most readable unit.
+    """Return a duration [s] as text in its most readable unit.
 
     >>> seconds_text(35040 * 900.0), seconds_text(46.72)
     ('365d', '46.72s')
     """
-    unit = next(
-        (unit for unit in reversed(UNITS) if unit != "w" and value >= 2 * UNITS[unit]),
-        "s",
-    )
-    return f"{value / UNITS[unit]:.4g}{unit}"
+    chosen = "s"
+    for unit in ("d", "h", "min", "s"):
+        if value >= 2 * DURATION_UNITS[unit]:
+            chosen = unit
+            break
+    return f"{value / DURATION_UNITS[chosen]:.4g}{chosen}"

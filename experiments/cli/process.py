@@ -1,6 +1,4 @@
-"""The process of a command, from its first moment: garbage collection, Ctrl-C while it starts,
-progress.
-"""
+"""The set-up of a command's process: garbage collection, Ctrl-C while it starts, progress."""
 
 import gc
 import os
@@ -12,22 +10,22 @@ from typing import Any
 from experiments.cli import progress
 
 EXIT_CODE_INTERRUPTED = 130
-#: of Python's garbage collector: imports make many objects and no garbage, and to look for it took a third of them
+#: thresholds of Python's garbage collector: imports make many objects but no garbage, and the
+#: search for it took a third of their time
 COLLECTOR_THRESHOLDS = (100_000, 50, 100)
-COMMANDS = Path(__file__).parents[
-    1
-]  # folder of the commands: `python -m experiments.identify` runs a file in there
+#: folder of the commands: `python -m experiments.identify` runs a file in it
+COMMANDS_FOLDER = Path(__file__).parents[1]
 
 
 def owns_process() -> bool:
-    """Whether this process is a command's own: not somebody's script, nor a worker of a sweep."""
+    """Whether this process runs a command, not a script of the user or a worker of a sweep."""
     program = Path(sys.argv[0])
-    is_command = program.name.startswith("sysid-") or COMMANDS in program.resolve().parents
+    is_command = program.name.startswith("sysid-") or COMMANDS_FOLDER in program.resolve().parents
     return is_command and "__mp_main__" not in sys.modules
 
 
 def set_up_process() -> None:
-    """Collect less garbage, end quietly at Ctrl-C, and show what is being done."""
+    """Collect less garbage, end with one line at Ctrl-C, and show the progress line."""
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
     sys.excepthook = _end_quietly
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -36,9 +34,7 @@ def set_up_process() -> None:
 
 
 def _end_quietly(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """Say in one line that a command was interrupted while it started or ended, with exit code
-    130.
-    """
+    """Report an interrupt at the start or end of a command in one line, with exit code 130."""
     if not issubclass(kind, KeyboardInterrupt):
         return sys.__excepthook__(kind, error, trace)
     print("Interrupted", file=sys.stderr)
@@ -46,14 +42,15 @@ def _end_quietly(kind: type[BaseException], error: BaseException, trace: Any) ->
 
 
 def end_at_once(number: int, frame: Any) -> None:
-    """Handle Ctrl-C while a command is loaded and composed: nothing is open yet, libraries may
-    swallow an error.
+    """End the process at Ctrl-C while a command is loaded and composed.
+
+    Nothing is open yet, and an exception might be caught by a library.
     """
     print("Interrupted", file=sys.stderr, flush=True)
     os._exit(EXIT_CODE_INTERRUPTED)
 
 
 def stop_ending_at_once() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt again, where `end_at_once` has handled it."""
+    """Let Ctrl-C raise KeyboardInterrupt again, if `end_at_once` handled it so far."""
     if signal.getsignal(signal.SIGINT) is end_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)

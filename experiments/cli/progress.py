@@ -1,7 +1,7 @@
-"""What a command shows while it works: one line below what it has said, a bar or words; off a
-terminal nothing.
+"""The progress line of a command: one line below the output, on a terminal only.
 
-The line is there from the first moment: nothing heavy is imported here.
+It names the work that is being done, or shows a progress bar. The line is there from the first
+moment: nothing heavy is imported here.
 """
 
 import atexit
@@ -17,36 +17,39 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar
 
-QUIET = 0.5  # s without output, after which the line says what is being done
-ERASE = "\r\x1b[K"
-BAR = re.compile(r"\r?([^|:]*): +\d+%\|.*\| *(\d+/\d+)")
+SECONDS_UNTIL_SHOWN = 0.5  # s without output, after which the line is drawn again
+ERASE = "\r\x1b[K"  # control characters that erase the line of the cursor
+TQDM_BAR = re.compile(r"\r?([^|:]*): +\d+%\|.*\| *(\d+/\d+)")  # its description, and i/n
 COMPILING = "compiling, once per machine"
 
 
 class Terminal:
-    """A standard stream that erases the line before other output, and one thread that keeps the
-    line alive.
+    """A standard stream that erases the progress line before other output.
+
+    The state of the line is shared by all streams. A thread keeps the line up to date.
     """
 
-    work: ClassVar = ["loading"]  # what is being done, the innermost last
+    work: ClassVar = ["loading"]  # descriptions of the work in progress, the innermost last
     lock = threading.RLock()
-    line = ""  # what the cursor stands in: "words" of ours, a "bar", or nothing that gives way
-    bar = ""  # that is open, as it was last drawn
-    last = since = 0.0  # s, of the last output and of the begin of the work
+    line = ""  # content of the cursor's line: "words" (the progress line), "bar", or "" for others
+    bar = ""  # the open progress bar of tqdm, as it was drawn last
+    last = 0.0  # s, monotonic time of the last output
+    since = 0.0  # s, monotonic time at which the innermost work began
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Pass text on; a carriage return and no line end makes a line that is replaced."""
-        kind = Terminal
-        with kind.lock:
-            if kind.line == "words" or (kind.line and text.strip() and not text.startswith("\r")):
+        """Write a text to the stream; one with a carriage return and no line end is a bar."""
+        with Terminal.lock:
+            starts_line = text.startswith("\r")
+            is_bar_in_the_way = Terminal.line and text.strip() and not starts_line
+            if Terminal.line == "words" or is_bar_in_the_way:
                 _put(ERASE)
-            kind.line = "bar" if text.startswith("\r") and not text.endswith("\n") else ""
-            if BAR.search(text) or not text.strip():
-                kind.bar = text.strip()
-            kind.last = time.monotonic()
+            Terminal.line = "bar" if starts_line and not text.endswith("\n") else ""
+            if TQDM_BAR.search(text) or not text.strip():
+                Terminal.bar = text.strip()
+            Terminal.last = time.monotonic()
             return int(self.stream.write(text))
 
     def __getattr__(self, name: str) -> Any:
@@ -54,16 +57,18 @@ class Terminal:
 
 
 def _put(text: str) -> None:
+    """Write a text to the real standard error, if there is one."""
     if sys.__stderr__ is not None:
         sys.__stderr__.write(text)
         sys.__stderr__.flush()
 
 
 def start() -> None:
-    """Show what this process does from now on, if it has a terminal."""
+    """Show the progress line from now on, if this process has a terminal."""
     if not sys.stderr or not sys.stderr.isatty():
         return
-    sys.stdout, sys.stderr = Terminal(sys.stdout), Terminal(sys.stderr)
+    sys.stdout = Terminal(sys.stdout)
+    sys.stderr = Terminal(sys.stderr)
     end = threading.Event()
     Terminal.since = time.monotonic()
     show()
@@ -73,28 +78,33 @@ def start() -> None:
 
 
 def show() -> None:
-    """Write what is being done into the line."""
+    """Draw the progress line: the open bar, the work in progress, and its seconds."""
     with Terminal.lock:
         seconds = time.monotonic() - Terminal.since
-        bar = BAR.search(Terminal.bar)
-        work = [f"{bar[1]} {bar[2]}"] if bar else []
-        work += dict.fromkeys(Terminal.work[1:] or Terminal.work)
-        words = ": ".join(work) + (f", {seconds:.0f} s" * (seconds >= 1))
-        _put(ERASE + words[: shutil.get_terminal_size().columns - 1])
+        bar = TQDM_BAR.search(Terminal.bar)
+        parts = [f"{bar[1]} {bar[2]}"] if bar else []
+        parts += dict.fromkeys(Terminal.work[1:] or Terminal.work)  # each description once
+        words = ": ".join(parts)
+        if seconds >= 1:
+            words += f", {seconds:.0f} s"
+        max_length = shutil.get_terminal_size().columns - 1
+        _put(ERASE + words[:max_length])
         Terminal.line = "words"
 
 
 def _keep_alive(end: threading.Event) -> None:
+    """Draw the line again after each silence, until `end` is set."""
     is_watched = False
-    while not end.wait(QUIET / 2):
+    while not end.wait(SECONDS_UNTIL_SHOWN / 2):
         is_watched = is_watched or _watch_compiler()
-        if time.monotonic() - Terminal.last > QUIET:
+        if time.monotonic() - Terminal.last > SECONDS_UNTIL_SHOWN:
             show()
 
 
 def _close(end: threading.Event) -> None:
+    """Erase the line at the end of the process."""
     end.set()
-    gc.freeze()  # to look at all that was compiled once more would take seconds
+    gc.freeze()  # a last garbage collection over all compiled functions would take seconds
     with Terminal.lock:
         if Terminal.line == "words":
             _put(ERASE)
@@ -112,7 +122,7 @@ def _forget() -> None:
 
 @contextmanager
 def doing(words: str) -> Iterator[None]:
-    """Say what the block does, while it does not say anything itself."""
+    """Show these words in the progress line while the block runs and writes no output itself."""
     with Terminal.lock:
         Terminal.work.append(words)
         Terminal.since = time.monotonic()
@@ -125,7 +135,7 @@ def doing(words: str) -> Iterator[None]:
 
 @cache
 def use_own_lock() -> None:
-    """Give the bars of this process a lock of its own.
+    """Give the progress bars of this process a lock of its own.
 
     The lock that tqdm makes is shared by processes, and would be left in the system when one of
     them is killed.
@@ -136,9 +146,7 @@ def use_own_lock() -> None:
 
 
 def _watch_compiler() -> bool:
-    """Say that functions are compiled while they are, once numba is there; returns whether it
-    is.
-    """
+    """Show in the line when numba compiles; return whether numba was imported already."""
     if not hasattr(sys.modules.get("numba.core.dispatcher"), "Dispatcher"):
         return False
     from numba.core import event
@@ -146,7 +154,8 @@ def _watch_compiler() -> bool:
     class Compiling(event.Listener):
         def on_start(self, event: Any) -> None:
             with Terminal.lock:
-                Terminal.since = Terminal.since if COMPILING in Terminal.work else time.monotonic()
+                if COMPILING not in Terminal.work:
+                    Terminal.since = time.monotonic()
                 Terminal.work.append(COMPILING)
 
         def on_end(self, event: Any) -> None:

@@ -1,1 +1,1 @@
-"""The one style of figures, tables and pages."""
+"""The common style of figures, tables and pages."""

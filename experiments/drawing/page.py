@@ -1,6 +1,4 @@
-"""The frame of every page, and how series look in a browser: offline, light and dark, wide and
-narrow.
-"""
+"""The frame of every page, and series in a browser: offline, light and dark, wide and narrow."""
 
 import base64
 import hashlib
@@ -18,14 +16,15 @@ from experiments.drawing.style import BLUE, GREEN, GREY, ORANGE, PALETTE
 from experiments.drawing.tables import significant
 from sysid import store
 
-FILE = "report.html"
-MOST_DRAWN = 40_000  # samples of all series of a page: more would make it heavy and slow
-MOST_BYTES = 1_400_000  # of the pictures of a page, which stays below 5 MB with them
-CHANGING = (
-    ".log",
-    FILE,
-)  # ends of the names of files that are written to after the page
-TOOLS = "pan,box_zoom,wheel_zoom,reset,save"
+PAGE_FILE = "report.html"  # file name
+MAX_SAMPLES_DRAWN = 40_000  # of all series of a page: with more it would be slow
+MAX_PICTURE_BYTES = 1_400_000  # of all pictures of a page, which stays below 5 MB with them
+#: endings of the names of files that are still written to after the page
+CHANGING_FILES = (".log", PAGE_FILE)
+TOOLS = "pan,box_zoom,wheel_zoom,reset,save"  # of Bokeh's figures
+#: layout of figures that are as wide as the page
+WIDE: dict[str, Any] = {"sizing_mode": "stretch_width", "min_width": 200}
+LEGEND_COLOR = "#808890"  # readable on white and on black
 Array = np.ndarray
 
 
@@ -33,25 +32,25 @@ class Curve(NamedTuple):
     """A prediction (n,) of a measured series."""
 
     mean: Array
-    half: Array | None = None  # of its 95 % band
+    half: Array | None = None  # half width of its 95 % band
 
 
 def write(path: Path, template: Path, figures: Mapping[str, Any], **content: Any) -> Path:
-    """Fill a template with content and figures, and write the page; returns its path.
+    """Fill a template with content and figures, write the page, and return its path.
 
     Parameters
     ----------
     path, template
         The page, and the file of its template, which fills the frame of all pages.
     figures
-        Models of Bokeh; the template places them by name.
+        Models of Bokeh; the template refers to them by name.
     content
-        What else the template uses. Every text is escaped.
+        Other variables of the template. Every text is escaped.
 
     Raises
     ------
     sysid.StoreError
-        The file cannot be written.
+        If the file cannot be written.
     """
     from bokeh.embed import components
     from bokeh.resources import Resources
@@ -60,63 +59,75 @@ def write(path: Path, template: Path, figures: Mapping[str, Any], **content: Any
 
     scripts = []
     script = ""
-    places = {}
+    divisions = {}
     if figures:
-        script, places = components(dict(figures))
-        parts = [
-            "bokeh",
-            *(["bokeh-widgets", "bokeh-tables"] if template.name == "sweep.html" else []),
-        ]
-        scripts = [
-            Markup(text)
-            for text in Resources(mode="inline", components=parts, log_level="warn").js_raw
-        ]
+        script, divisions = components(dict(figures))
+        parts = ["bokeh"]
+        if template.name == "sweep.html":
+            parts += ["bokeh-widgets", "bokeh-tables"]
+        resources = Resources(mode="inline", components=parts, log_level="warn")
+        scripts = [Markup(text) for text in resources.js_raw]
     folders = [template.parent, Path(__file__).parent]
     frame = Environment(loader=FileSystemLoader(folders), autoescape=True, trim_blocks=True)
-    pretty = partial(json.dumps, indent=2)
     frame.filters |= {
         "number": write_number,
         "percent": lambda value: f"{100 * value:.1f} %",
-        "pretty": pretty,
+        "pretty": partial(json.dumps, indent=2),
     }
-    places = {name: Markup(place) for name, place in places.items()}
     text = frame.get_template(template.name).render(
-        scripts=scripts, script=Markup(script), figures=places, **content
+        scripts=scripts,
+        script=Markup(script),
+        figures={name: Markup(division) for name, division in divisions.items()},
+        **content,
     )
     store.write_bytes(text.encode(), path)
     return path
 
 
 def write_number(value: Any, unit: str = "") -> str:
-    """Write a number with four significant digits and its unit; whole numbers as they are, a dash
-    for None.
+    """Return a number as text with four significant digits and its unit.
+
+    Integers keep all digits, texts and flags are returned as they are, and None is a dash.
     """
-    if value is None or isinstance(value, str | bool):
-        return "-" if value is None else str(value)
+    if value is None:
+        return "-"
+    if isinstance(value, str | bool):
+        return str(value)
     text = str(value) if isinstance(value, int) else significant(float(value), 4)
-    return f"{text} {'' if unit == '1' else unit}".rstrip()
+    shown_unit = "" if unit == "1" else unit
+    return f"{text} {shown_unit}".rstrip()
 
 
-# --- what is the same for all folders ---------------------------------------------------------------
+# --- the origin of a folder -----------------------------------------------------------------------
 
 
 def read_origin(
     folder: Path, attributes: Mapping[str, Any], pattern: str = "**/*"
 ) -> dict[str, Any]:
-    """Where a folder comes from: versions, seed, date, the command that repeats it, its files with
-    their digests.
+    """Return the origin of a folder: versions, seed, date, command, and its files with digests.
+
+    Parameters
+    ----------
+    folder
+        Of a run.
+    attributes
+        Of one of its NetCDF files.
+    pattern
+        Of the names of its files.
     """
     files = sorted(
-        path for path in folder.glob(pattern) if path.is_file() and not path.name.endswith(CHANGING)
+        path
+        for path in folder.glob(pattern)
+        if path.is_file() and not path.name.endswith(CHANGING_FILES)
     )
-    kept = [path for path in files if ".hydra" not in path.parts]
-    names = ("creation_time", "source_commit", "seed", "digest")
+    facts = {
+        name.replace("_", " "): str(attributes[name])
+        for name in ("creation_time", "source_commit", "seed", "digest")
+        if name in attributes
+    }
     versions = json.loads(str(attributes.get("package_versions", "{}")))
     return {
-        "facts": {
-            name.replace("_", " "): str(attributes[name]) for name in names if name in attributes
-        }
-        | versions,
+        "facts": facts | versions,
         "configuration": attributes.get("configuration", ""),
         "command": _read_command(folder / ".hydra"),
         "files": [
@@ -125,66 +136,74 @@ def read_origin(
                 path.stat().st_size,
                 hashlib.sha256(path.read_bytes()).hexdigest(),
             )
-            for path in kept
+            for path in files
+            if ".hydra" not in path.parts
         ],
     }
 
 
 def _read_command(folder: Path) -> str:
-    """Read the command of a run from what Hydra has written; empty without that.
+    """Return the command of a run, from the files that Hydra wrote; empty without them.
 
-    The files may be a stranger's: they are read as text, and nothing in them is resolved.
+    The files may come from an untrusted author: they are read as plain data, and nothing in them is
+    resolved.
     """
     if not (folder / "overrides.yaml").is_file():
         return ""
-    settings, overrides = (
-        yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
-        for name in ("hydra", "overrides")
-    )
+    settings = yaml.safe_load((folder / "hydra.yaml").read_text(encoding="utf-8"))
+    overrides = yaml.safe_load((folder / "overrides.yaml").read_text(encoding="utf-8"))
     words = [f"sysid-{settings['hydra']['job']['name']}", *map(str, overrides or [])]
-    return " ".join(
-        f'"{one}"' if "'" in one and not set('"$`\\!') & set(one) else shlex.quote(one)
-        for one in words
-    )
+    return " ".join(map(_quote_for_shell, words))
+
+
+def _quote_for_shell(word: str) -> str:
+    """Quote a word for the shell; double quotes are taken where they make it easier to read."""
+    needs_escapes = set('"$`\\!') & set(word)
+    if "'" in word and not needs_escapes:
+        return f'"{word}"'
+    return shlex.quote(word)
 
 
 def read_pictures(folder: Path) -> tuple[dict[str, str], list[str]]:
-    """Figures of a folder as data, by name, and the names of those for which there is no room."""
-    room = MOST_BYTES
-    found = dict[str, str]()
+    """Return the figures of a folder as data URLs by name, and the names of those left out.
+
+    Figures are left out if there is no room for them on a page.
+    """
+    room = MAX_PICTURE_BYTES
+    pictures = dict[str, str]()
     left_out = []
     for path in sorted(folder.glob("*.png")):
-        if path.stat().st_size > room:
+        size = path.stat().st_size
+        if size > room:
             left_out.append(path.name)
             continue
-        room -= path.stat().st_size
-        found[path.stem] = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
-    return found, left_out
+        room -= size
+        encoded = base64.b64encode(path.read_bytes()).decode()
+        pictures[path.stem] = f"data:image/png;base64,{encoded}"
+    return pictures, left_out
 
 
-# --- series -----------------------------------------------------------------------------------------
+# --- series ---------------------------------------------------------------------------------------
 
 
 def thin(measured: Array, error: Array, most: int) -> Array:
-    """Choose at most so many of n samples, the first and the last among them; all if there are not
-    more.
+    """Return the indices of at most `most` of n samples, which look like all of them when drawn.
 
-    Of consecutive samples those with the least and the largest measurement and the largest error
-    stay.
+    If there are not more, all are chosen. Otherwise the samples are cut into pieces. The first and
+    the last sample are chosen, and of each piece those with the smallest and the largest
+    measurement, and that with the largest error.
     """
     n = len(measured)
-    size = max(most // 3, 1)
     if n <= most:
         return np.arange(n)
+    n_pieces = max(most // 3, 1)
     kept = {0, n - 1}
-    for rows in np.array_split(np.arange(n), size):
+    for rows in np.array_split(np.arange(n), n_pieces):
         values = np.nan_to_num(measured[rows])
-        worst = np.nan_to_num(np.abs(error[rows]))
-        kept |= {
-            int(rows[values.argmin()]),
-            int(rows[values.argmax()]),
-            int(rows[worst.argmax()]),
-        }
+        errors = np.nan_to_num(np.abs(error[rows]))
+        kept.add(int(rows[values.argmin()]))
+        kept.add(int(rows[values.argmax()]))
+        kept.add(int(rows[errors.argmax()]))
     return np.array(sorted(kept))
 
 
@@ -194,160 +213,162 @@ def draw_series(
     curves: Mapping[str, Curve],
     *,
     labels: tuple[str, str, str],
-    most: int = MOST_DRAWN,
+    most: int = MAX_SAMPLES_DRAWN,
     since: float | None = None,
     points: Mapping[str, Sequence[Any]] | None = None,
 ) -> Any:
-    """Draw a measured series with its predictions, their errors below, and a strip to choose what
-    is seen.
+    """Return a figure of a measured series and its predictions, their errors, and a range slider.
 
     Parameters
     ----------
     x, measured : (n,)
+        Time, and the measurements.
     curves
-        Predictions by name; their bands are drawn if there is one curve.
+        Predictions by name. Their bands are drawn if there is one curve.
     labels
         Of the axes: time, value, error.
     most
         Samples that are drawn, see `thin`.
     since
-        Place of a line that parts what the model learned from what it is judged by.
+        Position of a line between the data that the model learned and those that validate it.
     points
-        Columns ``x``, ``y`` of marked samples, and what they tell when one points at them, by
-        label.
+        Marked samples: columns ``x`` and ``y``, and by label those that a tooltip shows.
     """
     from bokeh.layouts import column
-    from bokeh.models import ColumnDataSource, HoverTool, Range1d, RangeTool, Span
+    from bokeh.models import HoverTool, Range1d, RangeTool, Span
     from bokeh.plotting import figure
 
-    worst = np.max([np.abs(measured - curve.mean) for curve in curves.values()], axis=0)
-    rows = thin(measured, worst, most)
-    columns = {"x": x[rows], "measured": measured[rows]}
-    for number, curve in enumerate(curves.values()):
-        mean = curve.mean[rows]
-        half = None if curve.half is None else curve.half[rows]
-        columns |= {f"mean{number}": mean, f"error{number}": columns["measured"] - mean}
-        if half is not None and len(curves) == 1:
-            columns |= {
-                "low": mean - half,
-                "high": mean + half,
-                "minus": -half,
-                "half": half,
-            }
-    source = ColumnDataSource(
-        {name: np.asarray(values, np.float32) for name, values in columns.items()}
-    )
-    ends = float(x[0]), float(x[-1]) if x[-1] > x[0] else float(x[0]) + 1.0
-    shown = Range1d(*ends)
-    style: Any = {
-        "sizing_mode": "stretch_width",
-        "min_width": 200,
-        "min_border_left": 75,
-    }
-    tools: Any = {"x_range": shown, "tools": TOOLS, "active_drag": "box_zoom"}
-    above = figure(height=360, y_axis_label=labels[1], toolbar_location="above", **tools, **style)
-    below = figure(
+    source = _series_source(x, measured, curves, most)
+    end = float(x[-1]) if x[-1] > x[0] else float(x[0]) + 1.0
+    ends = float(x[0]), end
+    shown_range = Range1d(*ends)
+    layout: Any = {**WIDE, "min_border_left": 75}
+    tools: Any = {"x_range": shown_range, "tools": TOOLS, "active_drag": "box_zoom"}
+    values = figure(height=360, y_axis_label=labels[1], toolbar_location="above", **tools, **layout)
+    errors = figure(
         height=180,
         y_axis_label=labels[2],
         toolbar_location=None,
         x_axis_label=labels[0],
         **tools,
-        **style,
+        **layout,
     )
-    if "low" in columns:
+    if "low" in source.data:
         band: Any = {"source": source, "fill_color": BLUE, "fill_alpha": 0.25}
-        above.varea("x", "low", "high", legend_label="95 % band", **band)
-        below.varea("x", "minus", "half", **band)
-    own, colors = (
-        (ORANGE, (BLUE,)) if len(curves) == 1 else (GREY, PALETTE[:6])
-    )  # that can be seen on black, too
-    line = above.line(
-        "x",
-        "measured",
-        source=source,
-        color=own,
-        line_width=1.3,
-        legend_label="measured",
-    )
-    tips = [(labels[0], "@x"), ("measured", "@measured")]
+        values.varea("x", "low", "high", legend_label="95 % band", **band)
+        errors.varea("x", "minus", "half", **band)
+    measured_color = ORANGE
+    colors: Sequence[str] = (BLUE,)
+    if len(curves) > 1:
+        measured_color = GREY
+        colors = PALETTE[:6]  # those that are visible on black, too
+    look: Any = {"source": source, "line_width": 1.3}
+    line = values.line("x", "measured", color=measured_color, legend_label="measured", **look)
+    tooltips = [(labels[0], "@x"), ("measured", "@measured")]
     for number, name in enumerate(curves):
         color = colors[number % len(colors)]
-        above.line(
-            "x",
-            f"mean{number}",
-            source=source,
-            color=color,
-            line_width=1.3,
-            legend_label=name,
-        )
-        below.line("x", f"error{number}", source=source, color=color)
-        tips.append((name, f"@mean{number}"))
-    above.add_tools(HoverTool(renderers=[line], mode="vline", tooltips=tips))
+        values.line("x", f"mean{number}", color=color, legend_label=name, **look)
+        errors.line("x", f"error{number}", source=source, color=color)
+        tooltips.append((name, f"@mean{number}"))
+    values.add_tools(HoverTool(renderers=[line], mode="vline", tooltips=tooltips))
     if points is not None and len(points["x"]):
-        names = [name for name in points if name not in ("x", "y")]
-        told = {f"told{i}": points[name] for i, name in enumerate(names)}
-        marked = ColumnDataSource({"x": points["x"], "y": points["y"], **told})
-        marks = above.scatter(
-            "x",
-            "y",
-            source=marked,
-            size=7,
-            color=GREEN,
-            alpha=0.8,
-            legend_label="points kept",
-        )
-        shown_at = [(name, f"@{key}") for name, key in zip(names, told, strict=True)]
-        above.add_tools(HoverTool(renderers=[marks], tooltips=shown_at))
-    for one in (above, below):
-        if since is not None:
-            one.add_layout(
-                Span(
-                    location=since,
-                    dimension="height",
-                    line_dash="dashed",
-                    line_color="gray",
-                )
-            )
-    above.legend[0].update(
+        _mark_points(values, points)
+    if since is not None:
+        for panel in (values, errors):
+            look_of_border: Any = {"line_dash": "dashed", "line_color": "gray"}
+            panel.add_layout(Span(location=since, dimension="height", **look_of_border))
+    _move_legend_above(values)
+    slider = figure(
+        height=70,
+        x_range=ends,
+        x_axis_type=None,
+        y_axis_type=None,
+        toolbar_location=None,
+        **layout,
+    )
+    slider.line("x", "measured", source=source, color=measured_color)
+    slider.add_tools(RangeTool(x_range=shown_range, start_gesture="pan"))
+    return column(values, errors, slider, sizing_mode="stretch_width")
+
+
+def _series_source(x: Array, measured: Array, curves: Mapping[str, Curve], most: int) -> Any:
+    """Return the columns of a series as single precision numbers, thinned to at most `most` rows.
+
+    Curve number i has the columns ``mean{i}`` and ``error{i}``. The band of a single curve has the
+    columns ``low`` and ``high``, and around its errors ``minus`` and ``half``.
+    """
+    from bokeh.models import ColumnDataSource
+
+    largest_error = np.max([np.abs(measured - curve.mean) for curve in curves.values()], axis=0)
+    rows = thin(measured, largest_error, most)
+    columns = {"x": x[rows], "measured": measured[rows]}
+    for number, curve in enumerate(curves.values()):
+        mean = curve.mean[rows]
+        columns[f"mean{number}"] = mean
+        columns[f"error{number}"] = columns["measured"] - mean
+        if curve.half is not None and len(curves) == 1:
+            half = curve.half[rows]
+            columns["low"] = mean - half
+            columns["high"] = mean + half
+            columns["minus"] = -half
+            columns["half"] = half
+    return ColumnDataSource(
+        {name: np.asarray(values, np.float32) for name, values in columns.items()}
+    )
+
+
+def _mark_points(panel: Any, points: Mapping[str, Sequence[Any]]) -> None:
+    """Mark the stored points in a figure, with a tooltip for each."""
+    from bokeh.models import ColumnDataSource, HoverTool
+
+    labels = [name for name in points if name not in ("x", "y")]
+    columns = {f"tooltip{i}": points[label] for i, label in enumerate(labels)}
+    marks = panel.scatter(
+        "x",
+        "y",
+        source=ColumnDataSource({"x": points["x"], "y": points["y"], **columns}),
+        size=7,
+        color=GREEN,
+        alpha=0.8,
+        legend_label="points kept",
+    )
+    tooltips = [(label, f"@{key}") for label, key in zip(labels, columns, strict=True)]
+    panel.add_tools(HoverTool(renderers=[marks], tooltips=tooltips))
+
+
+def _move_legend_above(panel: Any) -> None:
+    """Place the legend of a figure above it; a click on an entry hides its curve."""
+    legend = panel.legend[0]
+    legend.update(
         ncols=2,
         click_policy="hide",
         background_fill_alpha=0.0,
         border_line_alpha=0.0,
         padding=2,
     )
-    above.legend[0].label_text_color = "#808890"  # on white and on black
-    above.add_layout(above.legend[0], "above")
-    strip = figure(
-        height=70,
-        x_range=ends,
-        x_axis_type=None,
-        y_axis_type=None,
-        toolbar_location=None,
-        **style,
-    )
-    strip.line("x", "measured", source=source, color=own)
-    strip.add_tools(RangeTool(x_range=shown, start_gesture="pan"))
-    return column(above, below, strip, sizing_mode="stretch_width")
+    legend.label_text_color = LEGEND_COLOR
+    panel.add_layout(legend, "above")
 
 
-def draw_pairs(measured: Array, curve: Curve, label: str, *, most: int = MOST_DRAWN) -> Any:
-    """Draw predictions of independent rows over their measurements: a right one lies on the
-    line.
+def draw_pairs(measured: Array, curve: Curve, label: str, *, most: int = MAX_SAMPLES_DRAWN) -> Any:
+    """Return a figure of predictions of independent rows over their measurements.
+
+    Exact predictions lie on the line.
     """
     from bokeh.models import Slope
 
     rows = thin(measured, measured - curve.mean, most)
     columns = {"row": rows, "measured": measured[rows], "predicted": curve.mean[rows]}
-    labels = (f"measured {label}", f"predicted {label}")
-    look = {"size": 5, "color": BLUE, "alpha": 0.6}
     shown = draw_marks(
         columns,
         "measured",
         "predicted",
         {name: name for name in columns},
-        labels,
+        (f"measured {label}", f"predicted {label}"),
         420,
-        **look,
+        size=5,
+        color=BLUE,
+        alpha=0.6,
     )
     shown.add_layout(Slope(gradient=1.0, y_intercept=0.0, line_color="gray", line_dash="dashed"))
     return shown
@@ -357,24 +378,28 @@ def draw_marks(
     columns: Mapping[str, Any],
     x: str,
     y: str,
-    told: Mapping[str, str],
+    tooltip_columns: Mapping[str, str],
     labels: tuple[str, str],
     height: int,
     **look: Any,
 ) -> Any:
-    """Draw a column over another; a mark says, by label, the columns that are `told` when one
-    points at it.
+    """Return a figure of one column over another, as marks with tooltips.
+
+    A tooltip shows the columns that `tooltip_columns` names, by label.
     """
     from bokeh.models import ColumnDataSource, HoverTool
     from bokeh.plotting import figure
 
-    style: Any = {
-        "sizing_mode": "stretch_width",
-        "min_width": 200,
-        "tools": TOOLS,
-        "toolbar_location": "above",
-    }
-    shown = figure(height=height, x_axis_label=labels[0], y_axis_label=labels[1], **style)
+    shown = figure(
+        height=height,
+        x_axis_label=labels[0],
+        y_axis_label=labels[1],
+        tools=TOOLS,
+        toolbar_location="above",
+        **WIDE,
+    )
     shown.scatter(x, y, source=ColumnDataSource(dict(columns)), **look)
-    shown.add_tools(HoverTool(tooltips=[(label, f"@{name}") for label, name in told.items()]))
+    shown.add_tools(
+        HoverTool(tooltips=[(label, f"@{name}") for label, name in tooltip_columns.items()])
+    )
     return shown

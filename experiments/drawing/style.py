@@ -1,6 +1,4 @@
-"""The style of all figures: sizes of a screen and of a printed page, colours and labels, axes,
-files.
-"""
+"""The style of all figures: sizes for screen and printed page, colours, labels, axes, files."""
 
 from collections.abc import Callable, Sequence
 from io import BytesIO
@@ -24,13 +22,13 @@ BLUE = "#0b6fa4"
 ORANGE = "#d9741a"
 GREEN = "#3a8a4d"
 GREY = "#7a7a7a"
-SHADES = {INITIAL: "#e8d9b8", VALIDATION: "#eef3f7"}  # behind the parts of a run
+SHADES = {INITIAL: "#e8d9b8", VALIDATION: "#eef3f7"}  # backgrounds of the parts of a run
 
-#: the criteria in the order of the paper, and their names for people
+#: labels of the criteria, in the order of the paper
 LABELS = {name: name.replace("_", " ").capitalize() for name in CRITERIA}
-#: of the criteria, and three to spare for others, before they begin again;
-#: readable in grey and by the colour-blind (Okabe and Ito, Color universal design)
-CRITERION_COLORS = (
+#: colours of the criteria, and three more before they are repeated; distinguishable in grey and by
+#: the colour-blind (Okabe and Ito, Color universal design)
+COLOR_CYCLE = (
     "#0072b2",
     "#56b4e9",
     "#d55e00",
@@ -40,9 +38,10 @@ CRITERION_COLORS = (
     "#000000",
     "#7a7a7a",
 )
-CRITERION_MARKERS = ("o", "v", "s", "^", "D", "P", "X", "h")
-COLORS = dict(zip(LABELS, cycle(CRITERION_COLORS), strict=False))
-MARKERS = dict(zip(LABELS, cycle(CRITERION_MARKERS), strict=False))
+MARKER_CYCLE = ("o", "v", "s", "^", "D", "P", "X", "h")  # markers of the criteria, likewise
+CRITERION_COLORS = dict(zip(LABELS, cycle(COLOR_CYCLE), strict=False))
+CRITERION_MARKERS = dict(zip(LABELS, cycle(MARKER_CYCLE), strict=False))
+#: colours and markers of anything else that is compared
 PALETTE = (
     "#0072b2",
     "#d55e00",
@@ -54,10 +53,11 @@ PALETTE = (
     "#7a7a7a",
 )
 SHAPES = ("o", "s", "^", "D", "v", "P", "X", "h")
-PUBLISHED = "#000000"
-BASELINE = "#7a7a7a"
-WIDTH = 6.69  # inch, the 17 cm of both columns of a page
-PAGE: dict[Any, Any] = {
+PUBLISHED_COLOR = "#000000"  # of published results
+BASELINE_COLOR = "#7a7a7a"  # of baselines
+PAGE_WIDTH = 6.69  # inch, the 17 cm of both columns of a page
+#: parameters of matplotlib for a printed page
+PAGE_STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.linewidth": 0.6,
@@ -65,30 +65,31 @@ PAGE: dict[Any, Any] = {
     "legend.frameon": False,
     "pdf.fonttype": 42,
 }
-#: labelled multiples of the powers of ten on an axis of less than so many decades
+#: labelled multiples of the powers of ten, on an axis of less than this number of decades
 SUBDIVISIONS = (
     (0.7, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)),
     (1.0, (1.0, 2.0, 5.0)),
     (2.0, (1.0, 3.0)),
 )
-N_MARKERS = 8  # about so many on a curve
-LOGARITHMIC = 3.0  # ratio of the largest to the smallest value from which on an axis is logarithmic
+N_MARKERS_ON_CURVE = 8  # approximately
+# an axis is logarithmic if the ratio of the largest to the smallest value is at least this
+MIN_LOGARITHMIC_RATIO = 3.0
 
 
 def screen(rows: int, height: float, **options: object) -> tuple[Figure, np.ndarray]:
-    """Make a figure for the screen and its axes (rows,) below each other."""
+    """Return a new figure for the screen, and its axes (rows,) below each other."""
     figure = Figure(figsize=(9.0, height), layout="constrained")
     return figure, tidy(np.atleast_1d(figure.subplots(rows, **options)))  # type: ignore[call-overload]
 
 
 def page(rows: int, columns: int, height: float, **options: object) -> tuple[Figure, np.ndarray]:
-    """Make a figure of a page's width and its axes (rows, columns), to be drawn by `render`."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    """Return a new figure of a page's width, for `render`, and its axes (rows, columns)."""
+    figure = Figure(figsize=(PAGE_WIDTH, height), layout="constrained")
     return figure, tidy(figure.subplots(rows, columns, squeeze=False, **options))  # type: ignore[call-overload]
 
 
 def tidy(axes: np.ndarray) -> np.ndarray:
-    """Axes with a faint grid and two spines."""
+    """Give axes a faint grid and two spines; return them."""
     for ax in axes.flat:
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(alpha=0.25, linewidth=0.5)
@@ -96,40 +97,43 @@ def tidy(axes: np.ndarray) -> np.ndarray:
 
 
 def png(figure: Figure) -> bytes:
-    """Write a figure of a screen as PNG."""
+    """Return a figure for the screen as the bytes of a PNG file."""
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=140)
     return buffer.getvalue()
 
 
 def render(draw: Callable[[], Figure], *forms: str) -> dict[str, bytes]:
-    """Draw a figure of a page and write it as ``png`` or ``pdf``, by form; the same figure gives
-    the same bytes.
+    """Draw a figure of a page; return the bytes of its files by form, ``png`` or ``pdf``.
+
+    The same figure always gives the same bytes.
     """
-    found = {}
-    with rc_context(PAGE):
+    files = {}
+    with rc_context(PAGE_STYLE):
         figure = draw()
         for form in forms:
             buffer = BytesIO()
             metadata = {"CreationDate": None} if form == "pdf" else {}
             figure.savefig(buffer, format=form, dpi=200, metadata=metadata)
-            found[form] = buffer.getvalue()
-    return found
+            files[form] = buffer.getvalue()
+    return files
 
 
 def label_of(variable: xr.DataArray, width: int = 34) -> str:
-    """Label of an axis, with the unit if it is known, in lines that fit."""
-    unit = f" [{variable.attrs['units']}]" if variable.attrs.get("units") else ""
-    return fill(f"{variable.attrs.get('long_name', variable.name)}{unit}", width)
+    """Return the label of an axis in lines of this width, with the unit if it is known."""
+    label = str(variable.attrs.get("long_name", variable.name))
+    if variable.attrs.get("units"):
+        label += f" [{variable.attrs['units']}]"
+    return fill(label, width)
 
 
 def unit_of(variable: xr.DataArray) -> str:
-    """Return the unit for a label; 1 where there is none."""
+    """Return the unit for a label; 1 if there is none."""
     return str(variable.attrs.get("units") or "1")
 
 
 def show_from_to(ax: Axes, x: np.ndarray) -> None:
-    """Let an axis begin and end with the data; a single value keeps the axis as it is."""
+    """Let the x axis begin and end with the data; a single value leaves it unchanged."""
     if x[-1] > x[0]:
         ax.set_xlim(x[0], x[-1])
 
@@ -141,17 +145,17 @@ def draw_band(
     criterion: str,
     place: float,
 ) -> None:
-    """Median over seeds (x, seed) with the band between their 2.5 and 97.5 percentiles.
+    """Draw the median of values (x, seed) over seeds, with the band of 2.5 to 97.5 percent.
 
-    Markers stand at every eighth of the points; `place` in [0, 1) shifts them, so that those of two
-    curves differ.
+    About eight points of the curve have markers. `place` in [0, 1) shifts these, so that the
+    markers of two curves do not coincide.
     """
     low, middle, high = np.nanquantile(values, [0.025, 0.5, 0.975], axis=1)
-    color = COLORS[criterion]
-    step = max(1, len(x) // N_MARKERS)
+    color = CRITERION_COLORS[criterion]
+    step = max(1, len(x) // N_MARKERS_ON_CURVE)
     ax.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
     marks: dict[str, Any] = {
-        "marker": MARKERS[criterion],
+        "marker": CRITERION_MARKERS[criterion],
         "markersize": 3.5,
         "markeredgewidth": 0,
     }
@@ -166,94 +170,108 @@ def draw_band(
 
 
 def scale_axis(
-    axis: Axis, values: np.ndarray, ratio: float = LOGARITHMIC, margin: float = 0.06
+    axis: Axis,
+    values: np.ndarray,
+    ratio: float = MIN_LOGARITHMIC_RATIO,
+    margin: float = 0.06,
 ) -> None:
-    """Choose scale and limits for the finite ones of the values.
+    """Choose the scale and the limits of an axis for the finite values.
 
-    Logarithmic if all are positive and span at least ``ratio``; linear below the smallest positive
-    one if there are zeros besides; otherwise linear.
+    The scale is logarithmic if all values are positive and their ratio is at least ``ratio``. If
+    there are zeros too, it is linear below the smallest positive value. Otherwise it is linear.
     """
     finite = values[np.isfinite(values)]
     if not finite.size:
         return
     low = float(finite.min())
     high = float(finite.max())
-    least = float(finite[finite > 0].min(initial=np.inf))
-    is_wide = low >= 0 and high >= ratio * least
-    options = {}
-    scale = ("log" if low > 0 else "symlog") if is_wide else "linear"
-    if is_wide:
-        decades = np.log10(high / least)
-        room = (high / least) ** margin
-        options = {} if low > 0 else {"linthresh": least, "linscale": 0.5}
-        low = low / room if low > 0 else -0.3 * least
-        high = high * room
-    else:
+    smallest_positive = float(finite[finite > 0].min(initial=np.inf))
+    is_wide = low >= 0 and high >= ratio * smallest_positive
+    if not is_wide:
+        # the margin of equal values is a fraction of them, and that of zeros is 0.5
         beyond = margin * (high - low) or 0.05 * abs(high) or 0.5
-        low = low - beyond
-        high = high + beyond
+        _set_scale(axis, "linear", low - beyond, high + beyond)
+        axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
+        return
+    room = (high / smallest_positive) ** margin
+    if low > 0:
+        _set_scale(axis, "log", low / room, high * room)
+        axis.set_major_formatter("{x:g}")
+        decades = np.log10(high / smallest_positive)
+        axis.set_major_locator(LogLocator(subs=_labelled_multiples(decades)))
+        axis.set_minor_formatter(NullFormatter())
+    else:
+        options = {"linthresh": smallest_positive, "linscale": 0.5}
+        _set_scale(axis, "symlog", -0.3 * smallest_positive, high * room, **options)
+        axis.set_major_formatter("{x:g}")
+
+
+def _set_scale(axis: Axis, scale: str, low: float, high: float, **options: float) -> None:
+    """Set the scale and the limits of an axis."""
     name = "x" if axis is axis.axes.xaxis else "y"
     getattr(axis.axes, f"set_{name}scale")(scale, **options)
     getattr(axis.axes, f"set_{name}lim")(low, high)
-    if scale == "linear":
-        axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
-        return
-    axis.set_major_formatter("{x:g}")
-    if scale == "log":
-        axis.set_major_locator(
-            LogLocator(subs=next((subs for most, subs in SUBDIVISIONS if decades < most), (1.0,)))
-        )
-        axis.set_minor_formatter(NullFormatter())
 
 
-# --- time as a figure shows it: in the unit that fits, or as the number of the sample ---------------
+def _labelled_multiples(decades: float) -> tuple[float, ...]:
+    """Return the multiples of the powers of ten that are labelled on an axis of these decades."""
+    for max_decades, multiples in SUBDIVISIONS:
+        if decades < max_decades:
+            return multiples
+    return (1.0,)
 
-UNITS = {"day": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}  # s
-LEAST = 3.0  # units that a record must span to be shown in them
-DETAIL = 100  # samples per day of detail, where the unit is not the day
-FEWEST = 10  # samples that a detail of days must have
+
+# --- time in a figure: in the unit that fits, or as the number of the sample ----------------------
+
+CLOCK_UNITS = {"day": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}  # lengths [s]
+MIN_UNITS_SPANNED = 3.0  # by a record whose time is shown in this unit
+DETAIL_SAMPLES_PER_DAY = 100  # samples shown for a day of detail if the unit is not the day
+MIN_DETAIL_SAMPLES = 10  # that a detail in days must have
 
 
 def with_clock(dataset: xr.Dataset, dim: str) -> xr.Dataset:
-    """Add the coordinate ``shown`` (dim,): time in the largest unit it spans, with its label.
+    """Return a data set with the coordinate ``shown`` (dim,) and its label.
 
-    Several records one after the other have no common time: they, and static data, show the number
-    of the row.
+    It is the time in the largest unit that the record spans. Several records one after the other
+    have no common time: they, and static data, show the number of the row.
     """
     time = dataset["time"].values
-    if (
-        len(time) < 2
-        or np.any(np.diff(time) <= 0)
-        or dataset["time"].attrs.get("units", "s") != "s"
-    ):
+    is_increasing = len(time) >= 2 and not np.any(np.diff(time) <= 0)
+    is_in_seconds = dataset["time"].attrs.get("units", "s") == "s"
+    if not is_increasing or not is_in_seconds:
         rows = np.arange(len(time), dtype=float)
         return dataset.assign_coords(shown=(dim, rows, {"label": "sample", "unit": "sample"}))
-    unit = next(
-        (unit for unit, length in UNITS.items() if time[-1] - time[0] >= LEAST * length),
-        "ms",
-    )
-    label = unit if unit == "day" else f"time [{unit}]"
-    return dataset.assign_coords(shown=(dim, time / UNITS[unit], {"label": label, "unit": unit}))
+    unit = _unit_for(time[-1] - time[0])
+    attributes = {"label": unit if unit == "day" else f"time [{unit}]", "unit": unit}
+    return dataset.assign_coords(shown=(dim, time / CLOCK_UNITS[unit], attributes))
+
+
+def _unit_for(span: float) -> str:
+    """Return the largest unit for a time span [s]."""
+    for unit, length in CLOCK_UNITS.items():
+        if span >= MIN_UNITS_SPANNED * length:
+            return unit
+    return "ms"
 
 
 def on_clock_of(trajectory: xr.Dataset, result: xr.Dataset) -> xr.Dataset:
-    """Add ``shown`` (sample,) to a result: what a trajectory with `with_clock` shows at the same
-    samples.
-    """
-    of_both = (
-        pd.MultiIndex.from_arrays([one["record"].values, one["time"].values])
-        for one in (trajectory, result)
-    )
-    clock, (known, asked) = trajectory["shown"], of_both
-    return result.assign_coords(
-        shown=("sample", clock.values[known.get_indexer(asked)], clock.attrs)
-    )
+    """Return a result with ``shown`` (sample,), copied from a trajectory with `with_clock`."""
+    clock = trajectory["shown"]
+    known = pd.MultiIndex.from_arrays([trajectory["record"].values, trajectory["time"].values])
+    wanted = pd.MultiIndex.from_arrays([result["record"].values, result["time"].values])
+    values = clock.values[known.get_indexer(wanted)]
+    return result.assign_coords(shown=("sample", values, clock.attrs))
 
 
 def detail(shown: xr.DataArray, days: float) -> slice:
-    """Rows at the end to show closely: so many days; 100 rows for each where the unit is not the
-    day, or it has few.
+    """Return the rows at the end that a figure shows in detail: this many days.
+
+    It is 100 rows for each day if the unit is not the day, or if the days have few rows.
     """
     x = shown.values
-    n = int(np.sum(x > x[-1] - days)) if shown.attrs["unit"] == "day" else 0
-    return slice(max(len(x) - (n if n >= FEWEST else int(DETAIL * days)), 0), len(x))
+    n_rows = 0
+    if shown.attrs["unit"] == "day":
+        n_rows = int(np.sum(x > x[-1] - days))
+    if n_rows < MIN_DETAIL_SAMPLES:
+        n_rows = int(DETAIL_SAMPLES_PER_DAY * days)
+    return slice(max(len(x) - n_rows, 0), len(x))

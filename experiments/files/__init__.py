@@ -1,1 +1,1 @@
-"""What a run keeps: which files, what they hold, and what they are known by."""
+"""Files of a run: which ones it writes, their contents, and the digests that identify them."""

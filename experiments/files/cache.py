@@ -1,7 +1,7 @@
-"""Work that many jobs share, done once: simulated trajectories and trained hyper-parameters on
-disk, by content.
+"""Results that many jobs share, computed once: simulated trajectories and trainings, on disk.
 
-A result lies under the digest of what it depends on; one process computes it while the others wait.
+A result is stored under the digest of its dependencies. One process computes it while the others
+wait.
 """
 
 import hashlib
@@ -37,10 +37,11 @@ from sysid.errors import UserError
 from sysid.gp.training import Follower
 from sysid.model.model_file import start_from_dataset, start_to_dataset
 
-PATIENCE = 900.0  # s that another process may take to compute the same; after that both do
-SHOWN = 12  # digits of a key in the log
-#: what making content into a file and back may raise
-UNUSABLE = (
+# s to wait for another process that computes the same result; after that both compute it
+MAX_WAIT_FOR_RESULT = 900.0
+N_KEY_DIGITS_LOGGED = 12
+#: errors of a file that cannot be read, or of content that cannot be converted
+CONTENT_ERRORS = (
     OSError,
     ValueError,
     TypeError,
@@ -56,7 +57,7 @@ Content = TypeVar("Content")
 
 
 class Kind(NamedTuple):
-    """What is kept: its name, and how it becomes a data set and back."""
+    """A kind of results: its name, and its conversion to a data set and back."""
 
     name: str  # of the folder within the cache
     title: str  # of its files
@@ -65,48 +66,49 @@ class Kind(NamedTuple):
 
 
 class Cache:
-    """Shared results of one folder, as one job sees them.
+    """Shared results in a folder, from the view of one job.
 
-    Nothing that is wrong with the folder stops a job or changes its result: what cannot be read is
-    computed anew, what cannot be written is computed by every job, and both are said.
+    Problems with the folder never stop a job or change its result: a damaged file is computed
+    anew, and without write access every job computes its results. Both are logged.
 
     Parameters
     ----------
     folder : Path
-        It is made when something is kept.
+        It is made when the first result is stored.
     patience : float, optional
-        Longest time that another process is waited for [s].
+        Longest time to wait for another process [s].
 
     Attributes
     ----------
     counts : dict
-        By kind and what happened: ``{"trajectory": {"hits": 1}}``.
+        Number of events, by kind and event: ``{"trajectory": {"hits": 1}}``.
     """
 
-    def __init__(self, folder: Path, *, patience: float = PATIENCE) -> None:
+    def __init__(self, folder: Path, *, patience: float = MAX_WAIT_FOR_RESULT) -> None:
         self.folder = folder
         self.patience = patience
-        self._warned = False  # that the folder cannot be written to
+        self._has_warned = False  # that the folder cannot be written to
         self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def obtain(self, kind: Kind, key: str, compute: Callable[[], Content]) -> Content:
-        """Content of a key: read, or computed and kept.
+        """Return the content of a key: read, or computed and stored.
 
         Raises
         ------
         Exception
-            Whatever `compute` raises; then nothing is kept.
+            Any error of `compute`. Nothing is stored then.
         """
         path = self.folder / kind.name / f"{key}.nc"
-        with nullcontext() if path.exists() else self._alone(path):
-            if (found := self._read(kind, key, path)) is None:
+        with nullcontext() if path.exists() else self._locked(path):
+            content: Any = self._read(kind, key, path)
+            if content is None:
                 self.counts[kind.name]["misses"] += 1
-                found = compute()
-                self._keep(kind, key, path, found)
-        return found
+                content = compute()
+                self._store(kind, key, path, content)
+        return content
 
     def _read(self, kind: Kind, key: str, path: Path) -> Any:
-        """Content of a file of which not a byte has changed; None if there is none."""
+        """Return the content of a file; None if there is none, or if it was changed or damaged."""
         try:
             if not store.is_sealed(path):
                 raise UserError("it does not end with the digest of its content")
@@ -116,7 +118,7 @@ class Cache:
             content = kind.from_dataset(dataset)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except UNUSABLE as reason:
+        except CONTENT_ERRORS as reason:
             log.warning(
                 "Note: cache file %s is damaged (%s), its content is computed anew",
                 path,
@@ -125,16 +127,17 @@ class Cache:
             self.counts[kind.name]["damaged"] += 1
             return None
         self.counts[kind.name]["hits"] += 1
-        log.info("Cache: %s read (%s)", kind.name, key[:SHOWN])
+        log.info("Cache: %s read (%s)", kind.name, key[:N_KEY_DIGITS_LOGGED])
         return content
 
-    def _keep(self, kind: Kind, key: str, path: Path, content: Any) -> None:
-        """Write a NetCDF 4 file, with a digest of all its bytes behind what ncdump and xarray
-        read.
+    def _store(self, kind: Kind, key: str, path: Path, content: Any) -> None:
+        """Write a NetCDF 4 file that ends with a digest of all its bytes.
+
+        The digest is behind the part that ncdump and xarray read.
         """
         try:
             dataset = kind.to_dataset(content)
-            kind.from_dataset(dataset)  # only what can be read back is kept
+            kind.from_dataset(dataset)  # raises an error if the content could not be read back
             path.parent.mkdir(parents=True, exist_ok=True)
             attributes = dataset.attrs | {
                 "title": kind.title,
@@ -144,51 +147,56 @@ class Cache:
             }
             body = store.to_bytes(dataset.drop_attrs(deep=False).assign_attrs(attributes))
             store.write_bytes(store.seal(body), path)
-            log.info("Cache: %s computed and kept (%s)", kind.name, key[:SHOWN])
+            log.info("Cache: %s computed and kept (%s)", kind.name, key[:N_KEY_DIGITS_LOGGED])
         except OSError as reason:
-            self._cannot_write(reason)
-        except UNUSABLE as reason:
+            self._warn_once(reason)
+        except CONTENT_ERRORS as reason:
             self.counts[kind.name]["left_out"] += 1
             log.debug("Cache: the %s is not kept: %s", kind.name, reason)
 
     @contextmanager
-    def _alone(self, path: Path) -> Iterator[None]:
-        """Wait for another process that computes the same; where nothing can be locked, or too
-        long, do not.
+    def _locked(self, path: Path) -> Iterator[None]:
+        """Lock a result, or wait until another process has computed it.
+
+        The block also runs without the lock if locking fails, or if the wait takes too long.
         """
         lock = FileLock(path.with_suffix(".lock"), timeout=self.patience)
-        patience = self.patience
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         except Timeout:
             log.warning(
-                "Note: another process computes for %s since %g s: computed here as well",
+                "Note: another process has been computing %s for %g s: computed here as well",
                 path,
-                patience,
+                self.patience,
             )
         except (OSError, NotImplementedError) as reason:
-            self._cannot_write(reason)
+            self._warn_once(reason)
         try:
             yield
         finally:
             lock.release()
 
-    def _cannot_write(self, reason: object) -> None:
-        if not self._warned:
-            lacks = "cannot be written to, every job computes what it lacks"
-            log.warning("Note: the cache %s %s: %s", self.folder, lacks, reason)
-        self._warned = True
+    def _warn_once(self, reason: object) -> None:
+        """Warn that the folder cannot be written to, once per cache."""
+        if not self._has_warned:
+            log.warning(
+                "Note: the cache %s cannot be written to, every job computes what it lacks: %s",
+                self.folder,
+                reason,
+            )
+        self._has_warned = True
 
 
 def cache_of(folder: object, *, in_sweep: bool) -> Cache | None:
-    """Return the cache in a folder: of a job of a sweep, or any whose folder is named absolutely;
-    else None.
+    """Return the cache in a folder; None if there is none.
+
+    A single run has a cache only if the name of the folder is absolute.
 
     Raises
     ------
     ValueError
-        If it is no folder's name.
+        If it is neither the name of a folder nor null.
     """
     if folder is not None and (not isinstance(folder, str) or not folder):
         raise UserError(f"cache must be the name of a folder, or null for none, got {folder!r}")
@@ -198,30 +206,26 @@ def cache_of(folder: object, *, in_sweep: bool) -> Cache | None:
 
 
 def counts_of(cache: Cache | None) -> dict[str, Any]:
-    """Return what the cache did, to stand among the times of a job."""
+    """Return the counts of a cache in a dict that is merged into the times of a job."""
     if cache is None:
         return {}
-    return {
-        "cache": {
-            name: dict(sorted(counts.items())) for name, counts in sorted(cache.counts.items())
-        }
-    }
+    counts = {name: dict(sorted(events.items())) for name, events in sorted(cache.counts.items())}
+    return {"cache": counts}
 
 
-# --- trajectories
+# --- trajectories ---------------------------------------------------------------------------------
 
 
-Samples = dict[str, np.ndarray]  # of a simulation: the fields of a sample, one row each
+Samples = dict[str, np.ndarray]  # fields of the samples of a simulation, one row per sample
 
 
 def _samples_to_dataset(samples: Samples) -> xr.Dataset:
-    """One variable per field of a sample."""
-    return xr.Dataset(
-        {
-            name: (("sample", f"of_{name}")[: values.ndim], values)
-            for name, values in samples.items()
-        }
-    )
+    """Return a data set with a variable per field of a sample."""
+    variables = {}
+    for name, values in samples.items():
+        dims = ("sample", f"of_{name}")[: values.ndim]
+        variables[name] = (dims, values)
+    return xr.Dataset(variables)
 
 
 def _samples_from_dataset(dataset: xr.Dataset) -> Samples:
@@ -252,34 +256,34 @@ class CachedSimulation(Simulation):
         self._cache = cache
         self._key = key
         self.n_seen = 0
-        self._reason: Exception | None = None  # why the simulation broke off
+        self._reason: Exception | None = None  # error that ended the simulation early
 
     def until(self, n_samples: int) -> Iterator[Measured]:
-        """Deliver the next samples; where the simulation broke off, its error follows its last
-        sample.
+        """Yield blocks of samples until `n_samples` have been delivered in all.
+
+        An error that ended the simulation early is raised after its last sample.
         """
         samples = self._samples
-        n_there = len(self._samples["time"])
-        for begin in range(self.n_seen, min(n_samples, n_there), SAMPLES_PER_BLOCK):
-            self.n_seen = min(begin + SAMPLES_PER_BLOCK, n_samples, n_there)
-            yield Measured(
-                samples["output"][begin : self.n_seen],
-                samples["input"][begin : self.n_seen],
-            )
+        n_available = len(samples["time"])
+        for begin in range(self.n_seen, min(n_samples, n_available), SAMPLES_PER_BLOCK):
+            self.n_seen = min(begin + SAMPLES_PER_BLOCK, n_samples, n_available)
+            rows = slice(begin, self.n_seen)
+            yield Measured(samples["output"][rows], samples["input"][rows])
         if self.n_seen < n_samples and self._reason is not None:
             raise self._reason
 
     @cached_property
     def _samples(self) -> Samples:
+        """All samples of the simulation, up to the error that ended it, if any."""
         simulated: list[Sample] = []
-
-        def simulate() -> Samples:
-            simulated.extend(self._plant.samples(self._n_samples, self._seed))
-            return stack()
 
         def stack() -> Samples:
             columns = map(np.array, zip(*simulated, strict=True))
             return dict(zip(Sample._fields, columns, strict=True))
+
+        def simulate() -> Samples:
+            simulated.extend(self._plant.samples(self._n_samples, self._seed))
+            return stack()
 
         try:
             return self._cache.obtain(TRAJECTORY, self._key, simulate)
@@ -290,6 +294,7 @@ class CachedSimulation(Simulation):
             return stack()
 
     def record(self) -> Trajectory:
+        """Return all samples delivered so far."""
         plant = self._plant
         time, y, u, x, w, y0, clipped = (values[: self.n_seen] for values in self._samples.values())
         return Trajectory(
@@ -309,41 +314,36 @@ class CachedSimulation(Simulation):
 def simulate_once(
     configuration: Mapping[str, Any], cache: Cache
 ) -> Callable[[Plant, int, int], CachedSimulation]:
-    """Return what simulates a plant, from its number of samples and the seed, only if no job has
-    done so before.
+    """Return a function that makes the cached simulation of a plant.
+
+    Its arguments are the plant, the number of samples and the seed.
 
     Parameters
     ----------
     configuration
-        Of `sysid-identify`, resolved, as plain data: what of it decides the trajectory is part of
-        its key.
+        Of `sysid-identify`, resolved, as plain data. The key of a trajectory covers the settings
+        that have an effect on it.
     cache
-        Where trajectories are kept.
+        Of the trajectories.
     """
 
     def simulation(plant: Plant, n_samples: int, seed: int) -> CachedSimulation:
-        return CachedSimulation(
-            plant,
-            n_samples,
-            seed,
-            cache=cache,
-            key=trajectory_key(configuration, n_samples),
-        )
+        key = trajectory_key(configuration, n_samples)
+        return CachedSimulation(plant, n_samples, seed, cache=cache, key=key)
 
     return simulation
 
 
-# --- training
+# --- trainings ------------------------------------------------------------------------------------
 
-START = Kind("start", "What a model starts from", start_to_dataset, start_from_dataset)
+TRAINING_START = Kind("start", "What a model starts from", start_to_dataset, start_from_dataset)
 
 
 class CachedTraining(Training):
-    """Another training, whose result is kept by the bytes of the samples, its settings and the
-    code.
+    """Another training, whose results are stored in a cache.
 
-    A training, a mean or something known that cannot be described is not looked up: it trains every
-    time.
+    The key covers the bytes of the samples, the settings of the training and the code. If the
+    training, the mean or the start cannot be described, the training runs every time.
 
     Parameters
     ----------
@@ -360,7 +360,7 @@ class CachedTraining(Training):
         self.n_initial = training.n_initial
 
     @property
-    def replaces(self) -> frozenset[str]:  # type: ignore[override]  # of the training, not of this class
+    def replaces(self) -> frozenset[str]:  # type: ignore[override]  # a property of the instance here
         return self.training.replaces
 
     @property
@@ -368,7 +368,7 @@ class CachedTraining(Training):
         return self.training.standardise
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
-        """Train; only what `prepare` and `know` find is kept."""
+        """Train without the cache: only results of `prepare` and `know` are stored."""
         return self.training.train(inputs, targets, seed)
 
     def follow(self, seed: int) -> Follower | None:
@@ -406,31 +406,33 @@ class CachedTraining(Training):
         arrays: Any,
         known: Start,
         mean: MeanFunction,
-        *more: Any,
+        *others: Any,
     ) -> Start:
+        """Return the result of a training, from the cache if all arguments can be described."""
         try:
             before = start_to_dataset(known)
-            numbers = {name: array_digest(v.values) for name, v in before.data_vars.items()}
-            content = {
-                "samples": array_digest(*arrays),
-                "known": [before.attrs, numbers],
-                "others": json.dumps(more),
+            numbers = {
+                name: array_digest(variable.values) for name, variable in before.data_vars.items()
             }
-            content |= {
-                "training": describe(self.training),
-                "mean": describe(mean),
-                "code": self._code,
-            }
-            key = key_of(content)
+            key = key_of(
+                {
+                    "samples": array_digest(*arrays),
+                    "known": [before.attrs, numbers],
+                    "others": json.dumps(others),
+                    "training": describe(self.training),
+                    "mean": describe(mean),
+                    "code": self._code,
+                }
+            )
         except TypeError as reason:
-            self._cache.counts[START.name]["left_out"] += 1
-            log.debug("Cache: the %s is not kept: %s", START.name, reason)
+            self._cache.counts[TRAINING_START.name]["left_out"] += 1
+            log.debug("Cache: the %s is not kept: %s", TRAINING_START.name, reason)
             return compute()
-        return self._cache.obtain(START, key, compute)
+        return self._cache.obtain(TRAINING_START, key, compute)
 
 
 def array_digest(*arrays: np.ndarray) -> str:
-    """SHA-256 of the types, shapes and bytes of arrays."""
+    """Return the SHA-256 of the types, shapes and bytes of arrays."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype.str} {array.shape} ".encode() + array.tobytes())

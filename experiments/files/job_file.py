@@ -1,6 +1,4 @@
-"""The file of a job: summary, record and model of an identification, of one output or of
-several.
-"""
+"""The file of a job, job.nc: summary, record and model of one or of several outputs."""
 
 import hashlib
 import json
@@ -15,74 +13,77 @@ from sysid import store
 from sysid.model.model_file import JOB_SCHEMA, MODEL_GROUP
 from sysid.model.result import squared_unit
 
-FILE = "job.nc"
-# groups, of several outputs with a group for each inside
-SUMMARY = "summary"
-RECORD = "record"
-MODEL = MODEL_GROUP
-ONE = "1"
-UNIT = "target"
-SQUARED = "target squared"
-#: main numbers of a summary: unit and meaning
-NUMBERS = {
+JOB_FILE = "job.nc"  # file name
+# groups of the file; with several outputs each holds a group per output
+SUMMARY_GROUP = "summary"
+RECORD_GROUP = "record"
+# kinds of units of the summary's numbers
+DIMENSIONLESS = "1"
+TARGET_UNIT = "target"
+TARGET_SQUARED = "target squared"
+#: main numbers of a summary: kind of unit, and meaning
+SUMMARY_NUMBERS = {
     "smse": (
-        ONE,
-        "mean squared error of the final model on the validation part over the variance of the target",
+        DIMENSIONLESS,
+        "mean squared error of the final model on the validation part over the variance of the "
+        "target",
     ),
-    "smse_initial": (ONE, "the same for the model before the stream"),
-    "smse_no_change": (ONE, "the same for the prediction that nothing changes"),
+    "smse_initial": (DIMENSIONLESS, "the same for the model before the stream"),
+    "smse_no_change": (DIMENSIONLESS, "the same for the prediction that nothing changes"),
     "smse_stream": (
-        ONE,
+        DIMENSIONLESS,
         "mean squared error in the stream over the variance of the target",
     ),
-    "rmse": (UNIT, "root mean squared error on the validation part"),
+    "rmse": (TARGET_UNIT, "root mean squared error on the validation part"),
     "mean_variance": (
-        SQUARED,
+        TARGET_SQUARED,
         "mean latent predictive variance on the validation part",
     ),
     "coverage_95": (
-        ONE,
+        DIMENSIONLESS,
         "fraction of the validation part within the 95 % band of a measurement",
     ),
     "nlpd": (
-        ONE,
+        DIMENSIONLESS,
         "mean negative log predictive density of a measurement in nats, on the validation part",
     ),
-    "n_validation": (ONE, "samples of the validation part"),
-    "n_initial": (ONE, "samples that gave the hyper-parameters"),
-    "n_seen": (ONE, "samples of the stream"),
-    "n_inserted": (ONE, "samples that asked for a place"),
-    "n_accepted": (ONE, "samples that the acceptance let pass"),
-    "n_turned_away": (ONE, "samples that the acceptance turned away"),
-    "n_revised": (ONE, "samples that entered the dictionary"),
-    "n_outliers": (ONE, "samples that the gate passed over"),
-    "n_estimates": (ONE, "estimates of the hyper-parameters during the stream"),
-    "n_points": (ONE, "points in the dictionary at the end"),
+    "n_validation": (DIMENSIONLESS, "samples of the validation part"),
+    "n_initial": (DIMENSIONLESS, "samples that gave the hyper-parameters"),
+    "n_seen": (DIMENSIONLESS, "samples of the stream"),
+    "n_inserted": (DIMENSIONLESS, "samples that asked for a place"),
+    "n_accepted": (DIMENSIONLESS, "samples that the acceptance let pass"),
+    "n_turned_away": (DIMENSIONLESS, "samples that the acceptance turned away"),
+    "n_revised": (DIMENSIONLESS, "samples that entered the dictionary"),
+    "n_outliers": (DIMENSIONLESS, "samples that the gate passed over"),
+    "n_estimates": (DIMENSIONLESS, "estimates of the hyper-parameters during the stream"),
+    "n_points": (DIMENSIONLESS, "points in the dictionary at the end"),
 }
-TIMES = {
+#: times of a summary [s] and their meanings
+SUMMARY_TIMES = {
     "setup": "wall time before the first sample",
     "loop": "wall time of the samples and of learning from them, without training",
     "training": "wall time of the training",
     "validation": "wall time of the predictions on the validation part",
 }
-#: numbers that are variables, too; every one makes each reader of the file slower by 0.05 ms
-VARIABLES = (
-    *(
-        "smse",
-        "smse_initial",
-        "smse_no_change",
-        "smse_stream",
-        "rmse",
-        "mean_variance",
-        "coverage_95",
-        "nlpd",
-    ),
-    *("n_seen", "n_inserted", "n_revised", "n_points"),
+#: numbers that are also variables of the file; each one costs every reader 0.05 ms
+SUMMARY_VARIABLES = (
+    "smse",
+    "smse_initial",
+    "smse_no_change",
+    "smse_stream",
+    "rmse",
+    "mean_variance",
+    "coverage_95",
+    "nlpd",
+    "n_seen",
+    "n_inserted",
+    "n_revised",
+    "n_points",
 )
 
 
 class Content(NamedTuple):
-    """What a job found about one output."""
+    """Results of a job for one output."""
 
     summary: dict[str, Any]  # of `experiments.identify.summary.summarise`
     record: xr.Dataset | None  # of `sysid.model.result.result_dataset`
@@ -90,67 +91,73 @@ class Content(NamedTuple):
 
 
 def text_of(summary: dict[str, Any]) -> str:
-    """Summary as JSON, exact to the last digit."""
+    """Return a summary as JSON, with all digits of its numbers."""
     return json.dumps(summary, indent=2, allow_nan=False)
 
 
 def write(contents: Mapping[str, Content], path: Path, attributes: Mapping[str, Any]) -> None:
-    """Write what a job found, complete or not at all.
+    """Write the results of a job, completely or not at all.
 
     Parameters
     ----------
     contents
-        By output; the only one under the name "".
-    path, attributes
-        Of the file; `experiments.files.outputs.RunFiles.attributes`.
+        By output; a single one has the name "".
+    path
+        Of the file.
+    attributes
+        Of the file, as of `experiments.files.outputs.RunFiles.attributes`.
 
     Raises
     ------
     sysid.StoreError
-        Missing or read-only folder, full disk; nothing is left.
+        If the folder is missing or read-only, or the disk is full. No file is left then.
     """
     groups = {}
     for output, content in contents.items():
-        groups[_name(SUMMARY, output)] = _summary_dataset(content.summary)
-        parts = {RECORD: content.record, MODEL: content.model}
-        groups |= {_name(group, output): part for group, part in parts.items() if part is not None}
+        groups[_group_name(SUMMARY_GROUP, output)] = _summary_dataset(content.summary)
+        if content.record is not None:
+            groups[_group_name(RECORD_GROUP, output)] = content.record
+        if content.model is not None:
+            groups[_group_name(MODEL_GROUP, output)] = content.model
     store.write_groups(groups, path, kind=JOB_SCHEMA, attributes=attributes)
 
 
 def read_summary(path: str | Path) -> dict[str, Any]:
-    """Summary of a job: as in summary.json, and one level by output if there are several.
+    """Return the summary of a job, as in summary.json; a dict of summaries by output if several.
 
-    Only attributes are read: most of the time goes into opening the file.
+    Only attributes are read. Most of the time is spent on opening the file.
 
     Raises
     ------
     sysid.StoreError
-        Missing, damaged or foreign file.
+        If the file is missing, damaged, or no file of a job.
     """
-    groups = store.read_attributes(path, kind=JOB_SCHEMA, under=SUMMARY)
-    found = {name: _checked(attributes, path) for name, attributes in groups.items() if name}
-    if not found:
+    groups = store.read_attributes(path, kind=JOB_SCHEMA, under=SUMMARY_GROUP)
+    summaries = {
+        name: _checked_summary(attributes, path) for name, attributes in groups.items() if name
+    }
+    if not summaries:
         raise store.StoreError(f"{path} holds no summary: run its job again")
-    return (
-        found[SUMMARY]
-        if SUMMARY in found
-        else {name.partition("/")[2]: one for name, one in found.items()}
-    )
+    if SUMMARY_GROUP in summaries:
+        return summaries[SUMMARY_GROUP]
+    return {name.partition("/")[2]: summary for name, summary in summaries.items()}
 
 
-def _name(group: str, output: str) -> str:
+def _group_name(group: str, output: str) -> str:
     return f"{group}/{output}" if output else group
 
 
 def _summary_dataset(summary: dict[str, Any]) -> xr.Dataset:
-    """Text of a summary as an attribute, and its main numbers as variables; nan where there is
-    none.
-    """
-    unit = str(summary["target_unit"])
-    units = {ONE: ONE, UNIT: unit, SQUARED: squared_unit(unit)}
+    """Return the text of a summary as an attribute, and its main numbers as variables, or nan."""
+    target_unit = str(summary["target_unit"])
+    units = {
+        DIMENSIONLESS: DIMENSIONLESS,
+        TARGET_UNIT: target_unit,
+        TARGET_SQUARED: squared_unit(target_unit),
+    }
     variables = {}
-    for name in VARIABLES:
-        kind, meaning = NUMBERS[name]
+    for name in SUMMARY_VARIABLES:
+        kind, meaning = SUMMARY_NUMBERS[name]
         value = np.nan if summary[name] is None else summary[name]
         variables[name] = ((), value, {"units": units[kind], "long_name": meaning})
     text = text_of(summary)
@@ -161,7 +168,8 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _checked(attributes: dict[str, Any], path: str | Path) -> dict[str, Any]:
+def _checked_summary(attributes: dict[str, Any], path: str | Path) -> dict[str, Any]:
+    """Return the summary that attributes hold; raise StoreError if its digest does not match."""
     text = str(attributes.get("summary"))
     if attributes.get("summary_sha256") != _digest(text):
         raise store.StoreError(

@@ -1,4 +1,4 @@
-"""Which files a run writes, what all of them carry, and that as many as possible are written."""
+"""The files of a run: which ones it writes, and the attributes that all of them carry."""
 
 from __future__ import annotations
 
@@ -14,40 +14,43 @@ from experiments.cli.options import flag
 from sysid import store
 from sysid.errors import UserError
 
-if TYPE_CHECKING:  # slow to import, and whoever collects or reports does without
+if TYPE_CHECKING:  # slow to import, and not needed to collect or to report
     from experiments.plant.physics import FittedPhysics
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """Which files an identification writes, and what all of them carry."""
+    """Settings of the files that an identification writes."""
 
-    lean: bool  # whether job.nc is the only one
-    job: bool  # whether job.nc is written: of lean outputs, and of every job of a sweep
+    lean: bool  # whether job.nc is the only file
+    job: bool  # whether job.nc is written: for lean outputs, and for every job of a sweep
     figures: bool  # whether figures are drawn; lean outputs have none
     page: bool  # whether report.html is written
     configuration: str  # all settings of the run as YAML, resolved
     seed: int  # of everything random
 
     def attributes(self, physics: FittedPhysics | None, *, partial: bool) -> dict[str, Any]:
-        """Return the attributes of every NetCDF file, with the physics beside the model, if any."""
-        stated = {
+        """Return the attributes of every NetCDF file, including the physics beside the model."""
+        attributes: dict[str, Any] = {
             "configuration": self.configuration,
             "seed": self.seed,
             "partial": int(partial),
         }
-        return stated if physics is None else {**stated, "physics": physics.describe()}
+        if physics is not None:
+            attributes["physics"] = physics.describe()
+        return attributes
 
 
 def is_lean(outputs: object, *, in_sweep: bool) -> bool:
-    """Return whether a run writes job.nc alone: as ``outputs`` says, null in a sweep only.
+    """Return whether a run writes job.nc alone, by the value of ``outputs``.
 
-    Full outputs are a file for each thing, and figures; in a sweep job.nc, too.
+    lean: job.nc alone. full: several files, and figures; in a sweep job.nc, too. null: lean in a
+    sweep, full in a single run.
 
     Raises
     ------
     ValueError
-        Neither lean, full nor null.
+        If the value is neither lean, full nor null.
     """
     if outputs not in (None, "lean", "full"):
         raise UserError(f"outputs must be one of lean, full, got {outputs!r}")
@@ -55,24 +58,24 @@ def is_lean(outputs: object, *, in_sweep: bool) -> bool:
 
 
 def has_page(report: object, *, lean: bool = False) -> bool:
-    """Return whether a run writes report.html: as ``report`` says, null where Bokeh is installed.
+    """Return whether a run writes report.html, by the value of ``report``.
 
-    Beside lean outputs there never is one.
+    null: if Bokeh is installed. Lean outputs have no page.
 
     Raises
     ------
     ValueError
-        Another value; a page is asked for, and Bokeh is not there.
+        If the value is neither a flag nor null, or is true without Bokeh.
     """
-    is_there = find_spec("bokeh") is not None
-    wanted = is_there if report is None else flag("report", report)
-    if wanted and not is_there:
+    is_installed = find_spec("bokeh") is not None
+    is_wanted = is_installed if report is None else flag("report", report)
+    if is_wanted and not is_installed:
         raise UserError('report.html needs Bokeh: pip install -e ".[report]"')
-    return wanted and not lean
+    return is_wanted and not lean
 
 
 def plain(value: Any) -> Any:
-    """JSON knows no nan: it becomes None; NumPy numbers become Python's."""
+    """Return a value as JSON can hold it: None for nan and infinity, Python's own numbers."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -83,12 +86,12 @@ def plain(value: Any) -> Any:
 
 
 def write_every(jobs: Iterable[Callable[[], object]]) -> None:
-    """Write every file that can be written; then report those that could not.
+    """Call functions that write a file each; one that fails does not stop the others.
 
     Raises
     ------
     sysid.StoreError
-        If a file could not be written; the others are there.
+        At the end, if some files could not be written. The message names all of them.
     """
     failures = []
     for job in jobs:

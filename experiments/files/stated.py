@@ -1,6 +1,7 @@
 """The configuration that a file states, read as plain data.
 
-A stranger may have written it: nothing of it runs, and it cannot take much memory or time.
+The file may come from an untrusted author: nothing in the text is run, and reading it takes little
+memory and time.
 """
 
 from typing import Any
@@ -9,16 +10,16 @@ import yaml
 
 from experiments.cli.build import with_present_names
 
-MOST_CHARACTERS = 2**16  # of a configuration that is read; ordinary ones have some thousands
-MOST_LEVELS = 50  # of settings within settings
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C, ten times as fast
+MAX_CONFIGURATION_CHARACTERS = 2**16  # ordinary configurations have some thousands
+MAX_NESTING_LEVELS = 50  # of settings within settings
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the loader in C is ten times as fast
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def read_configuration(text: object) -> dict[str, Any] | None:
-    """Read the settings that a text states; interpolations stay texts.
+    """Return the settings that a text states, with the present names of the toolbox's classes.
 
-    Classes of the toolbox have the names that they have today.
+    Interpolations stay texts.
 
     Parameters
     ----------
@@ -28,24 +29,24 @@ def read_configuration(text: object) -> dict[str, Any] | None:
     Returns
     -------
     dict or None
-        None: the text is no configuration. It is too long or too deep, states no settings by name,
-        asks for objects other than numbers, texts, lists and maps, or repeats a part by its name,
-        which can grow without end.
+        None if the text is no configuration: it is too long or too deeply nested, is no map, asks
+        for objects other than numbers, texts, lists and maps, or repeats a part by its name, which
+        can grow without end.
     """
-    if not isinstance(text, str) or len(text) > MOST_CHARACTERS:
+    if not isinstance(text, str) or len(text) > MAX_CONFIGURATION_CHARACTERS:
         return None
     try:
         if not _is_plain(text):
             return None
-        found = yaml.load(text, Loader=LOADER)
-        text_of(found)  # refuses whole numbers of too many digits
+        settings = yaml.load(text, Loader=LOADER)
+        text_of(settings)  # raises ValueError for integers with too many digits
     except (yaml.YAMLError, ValueError, ArithmeticError, RecursionError):
         return None
-    return with_present_names(found) if isinstance(found, dict) else None
+    return with_present_names(settings) if isinstance(settings, dict) else None
 
 
 def text_of(value: Any) -> str:
-    """Text of a setting, the same for equal ones: keys are sorted.
+    """Return the text of a setting, which is the same for equal ones: keys are sorted.
 
     >>> text_of({"b": 1, "a": None})
     'a: null\\nb: 1'
@@ -54,9 +55,9 @@ def text_of(value: Any) -> str:
 
 
 def state_alike(one: object, other: object, key: str) -> bool:
-    """Return whether the texts of two configurations state the same under a key.
+    """Return whether the texts of two configurations state the same value of a key.
 
-    They do not if one of them cannot be read, or does not state it.
+    They do not if one of them cannot be read, or does not have the key.
     """
     first = read_configuration(one)
     second = read_configuration(other)
@@ -66,7 +67,7 @@ def state_alike(one: object, other: object, key: str) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a text repeats no part by its name, and is not too deep."""
+    """Return whether a YAML text has no aliases and is not nested too deeply."""
     depth = 0
     for event in yaml.parse(text, Loader=LOADER):
         if isinstance(event, yaml.AliasEvent):
@@ -75,6 +76,6 @@ def _is_plain(text: str) -> bool:
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        if depth > MOST_LEVELS:
+        if depth > MAX_NESTING_LEVELS:
             return False
     return True

@@ -1,4 +1,4 @@
-"""`sysid-identify`: a system online while it is simulated, or from a record."""
+"""`sysid-identify`: identify a system online while it is simulated, or from a record."""
 
 from experiments.cli.entry import entry
 

@@ -1,4 +1,4 @@
-"""What the first run of an installation compiles, half of it in a second process."""
+"""Compilation in the first run of an installation, half of it in a second process."""
 
 import logging
 
@@ -8,30 +8,32 @@ from simulators import OpenLoop, VanDerPol, closed_loop
 from sysid import OnlineGP, SquaredExponential
 from sysid.beside import SHARE_TIMEOUT, Beside
 from sysid.gp.dictionary import covariance_matrix, delete, learn
-from sysid.gp.formula import PLAIN
+from sysid.gp.formula import JIT_DISABLED
 
 log = logging.getLogger(__name__)
 
 
 def compile_together() -> None:
-    """Compile what every live identification calls, if nothing of it is kept yet.
+    """Compile the functions that every live identification calls, unless numba's cache has them.
 
-    The second process compiles the learning, this one the rest. numba keeps what each compiled in
-    files, and makes the same machine code whoever compiles.
+    The second process compiles the learning, this one the rest. numba writes what each process
+    compiled to files; the machine code does not depend on the process that compiled it.
     """
-    if PLAIN or learn.signatures:
+    if JIT_DISABLED or learn.signatures:
         return
     gp = OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=2, learning="stored")
     if not covariance_matrix.stats.cache_misses:
         return
     log.info("The first run compiles for some seconds")
-    own = gp.copy()
+    gp_here = gp.copy()
     learning = Beside(lambda: gp.update([0.0], 0.0))
-    delete(own._state, 0, 0)  # first: the learning needs it in a moment, and takes it from the file
-    own.fit([[0.0]], [0.0])
-    own.predict(np.zeros((1, 1)))
-    own.drift()
+    # `delete` comes first: the second process needs it in a moment, and loads it from the file.
+    delete(gp_here._state, 0, 0)
+    gp_here.fit([[0.0]], [0.0])
+    gp_here.predict(np.zeros((1, 1)))
+    gp_here.drift()
     list(closed_loop(VanDerPol(), OpenLoop(dt=VanDerPol.dt), {}, n_samples=2))
-    import experiments.identify.figures  # noqa: F401  slow, and this process would only wait
+    # The figures import matplotlib, which is slow: this process would only wait meanwhile.
+    import experiments.identify.figures  # noqa: F401
 
     learning.result(SHARE_TIMEOUT)

@@ -1,11 +1,8 @@
-"""Figures of an identification: what the plant did, what the model said, how the dictionary
-lived.
-"""
+"""Figures of an identification: signals, predictions, errors, and the life of the dictionary."""
 
 import json
 from collections.abc import Callable
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -29,94 +26,126 @@ from experiments.drawing.style import (
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 from sysid.simulation.validation import Z_95
 
-PLURALS = ("day", "sample")
-MOST_PANELS = 6
+COUNTED_UNITS = ("day", "sample")  # units of time that have a plural in English
+MAX_SIGNALS_DRAWN = 6
+PREDICTION_DETAIL_DAYS = 2.0  # days at the end that the figure of predictions shows
+SIGNAL_DETAIL_DAYS = 3.0  # days at the end that the figure of signals shows in detail
+MAX_DRAWN_STANDARDISED_ERROR = 5  # larger ones are drawn in the outermost bin of the histogram
+MAX_RECORDS_NAMED = 2  # in a title
 
 
 def drawings(
     trajectory: xr.Dataset, result: xr.Dataset, noise_variance: float
 ) -> dict[str, Callable[[], Figure]]:
-    """Figure name to the function that draws it."""
+    """Return the functions that draw the figures, by the name of the figure."""
     trajectory = style.with_clock(trajectory, "time")
-    own = {"static": 0, "record_names": "[]"} | trajectory.attrs
-    own = {name: own[name] for name in ("static", "record_names")}
-    result = style.on_clock_of(trajectory, result).assign_attrs(own)
-    learning = (
-        {"dictionary": partial(dictionary, result)} if (result["phase"] == ONLINE).any() else {}
+    result = style.on_clock_of(trajectory, result).assign_attrs(
+        static=trajectory.attrs.get("static", 0),
+        record_names=trajectory.attrs.get("record_names", "[]"),
     )
-    return {
+    makers: dict[str, Callable[[], Figure]] = {
         "signals": partial(signals, trajectory),
         "prediction": partial(prediction, result, noise_variance),
-        **learning,
-        "error": partial(error, result, noise_variance),
     }
+    if (result["phase"] == ONLINE).any():
+        makers["dictionary"] = partial(dictionary, result)
+    makers["error"] = partial(error, result, noise_variance)
+    return makers
+
+
+# --- predictions ----------------------------------------------------------------------------------
 
 
 def prediction(result: xr.Dataset, noise_variance: float) -> Figure:
-    """Predicted target with its 95 % band against the truth in detail, and all errors."""
-    chosen = result.isel(sample=np.flatnonzero(result["phase"] != INITIAL))
-    phase = VALIDATION if (chosen["phase"] == VALIDATION).any() else ONLINE
-    chosen = chosen.isel(sample=np.flatnonzero(chosen["phase"] == phase))
-    figure, (series, below) = screen(2, 7.2, height_ratios=[3, 2])
+    """Draw the predicted target with its 95 % band and the measurements in detail, and all errors.
+
+    The samples are those of the validation part, or of the stream if there is none.
+    """
+    is_validated = (result["phase"] == VALIDATION).any()
+    phase = VALIDATION if is_validated else ONLINE
+    chosen = result.isel(sample=np.flatnonzero(result["phase"] == phase))
+    figure, (series, histogram) = screen(2, 7.2, height_ratios=[3, 2])
     if not chosen.sizes["sample"]:
         series.set_title("No sample was predicted")
         return figure
-    part = chosen.isel(sample=style.detail(chosen["shown"], 2.0))
-    x = part["shown"].values
-    mean = part["mean"].values
-    half = Z_95 * np.sqrt(part["variance"].values + noise_variance)
-    title = "By the final model on new data" if phase == VALIDATION else "While learning"
-    if result.attrs["static"] or len(x) == 1:  # rows have no order: no line from one to the next
-        series.errorbar(
-            x,
-            mean,
-            half,
-            fmt="o",
-            color=BLUE,
-            ecolor=f"{BLUE}60",
-            markersize=3,
-            label="predicted, 95 %",
-        )
+    close_up = chosen.isel(sample=style.detail(chosen["shown"], PREDICTION_DETAIL_DAYS))
+    x = close_up["shown"].values
+    mean = close_up["mean"].values
+    half_width = Z_95 * np.sqrt(close_up["variance"].values + noise_variance)
+    is_unordered = result.attrs["static"] or len(x) == 1
+    if is_unordered:  # no line from one row to the next
+        _draw_intervals(series, x, mean, half_width)
+        title = "By the final model on new data" if is_validated else "While learning"
     else:
-        title = f"One step ahead, {title[0].lower()}{title[1:]}"
-        series.fill_between(
-            x,
-            mean - half,
-            mean + half,
-            color=BLUE,
-            alpha=0.2,
-            linewidth=0,
-            label="95 % band",
-        )
-        series.plot(x, mean, color=BLUE, linewidth=1.2, label="predicted")
+        _draw_curve_with_band(series, x, mean, half_width)
         show_from_to(series, x)
-    series.plot(x, part["target"], ".", color=ORANGE, markersize=4, label="measured")
-    series.set(xlabel=part["shown"].attrs["label"], ylabel=label_of(chosen["target"]))
-    series.set_title(title + name_records(result, np.unique(part["record"])), loc="left")
+        title = (
+            "One step ahead, by the final model on new data"
+            if is_validated
+            else "One step ahead, while learning"
+        )
+    series.plot(x, close_up["target"], ".", color=ORANGE, markersize=4, label="measured")
+    series.set(xlabel=close_up["shown"].attrs["label"], ylabel=label_of(chosen["target"]))
+    title += name_records(result, np.unique(close_up["record"]))
+    series.set_title(title, loc="left")
     series.legend(loc="upper right", ncols=3, framealpha=0.8)
-    _standardised_errors(below, chosen, noise_variance)
+    _draw_standardised_errors(histogram, chosen, noise_variance)
     return figure
 
 
+def _draw_intervals(ax: Axes, x: np.ndarray, mean: np.ndarray, half_width: np.ndarray) -> None:
+    """Draw each prediction as a point with the interval of its 95 % band."""
+    ax.errorbar(
+        x,
+        mean,
+        half_width,
+        fmt="o",
+        color=BLUE,
+        ecolor=f"{BLUE}60",
+        markersize=3,
+        label="predicted, 95 %",
+    )
+
+
+def _draw_curve_with_band(
+    ax: Axes, x: np.ndarray, mean: np.ndarray, half_width: np.ndarray
+) -> None:
+    """Draw the predictions as a curve in its 95 % band."""
+    ax.fill_between(
+        x,
+        mean - half_width,
+        mean + half_width,
+        color=BLUE,
+        alpha=0.2,
+        linewidth=0,
+        label="95 % band",
+    )
+    ax.plot(x, mean, color=BLUE, linewidth=1.2, label="predicted")
+
+
 def name_records(dataset: xr.Dataset, numbers: np.ndarray) -> str:
-    """Words for a title: which records are shown, if they have names."""
-    names = json.loads(str(dataset.attrs.get("record_names", "[]")))
-    shown = (
-        [*dict.fromkeys(names[number].partition(", segment ")[0] for number in numbers)]
-        if names
-        else []
-    )
-    more = f" and {len(shown) - 2} more" if len(shown) > 2 else ""
-    return f": {', '.join(shown[:2])}{more}" if shown else ""
+    """Return the end of a title that names the records with these numbers; empty without names."""
+    segment_names = json.loads(str(dataset.attrs.get("record_names", "[]")))
+    if not segment_names:
+        return ""
+    repeated = [segment_names[number].partition(", segment ")[0] for number in numbers]
+    names = list(dict.fromkeys(repeated))
+    if not names:
+        return ""
+    ending = f": {', '.join(names[:MAX_RECORDS_NAMED])}"
+    if len(names) > MAX_RECORDS_NAMED:
+        ending += f" and {len(names) - MAX_RECORDS_NAMED} more"
+    return ending
 
 
-def _standardised_errors(ax: Axes, chosen: xr.Dataset, noise_variance: float) -> None:
-    z = (chosen["target"] - chosen["mean"]).values / np.sqrt(
-        chosen["variance"].values + noise_variance
-    )
-    bins = np.linspace(-5, 5, 81)
+def _draw_standardised_errors(ax: Axes, chosen: xr.Dataset, noise_variance: float) -> None:
+    """Draw the histogram of the standardised errors, and the density of the standard normal."""
+    predicted_std = np.sqrt(chosen["variance"].values + noise_variance)
+    z = (chosen["target"] - chosen["mean"]).values / predicted_std
+    limit = MAX_DRAWN_STANDARDISED_ERROR
+    bins = np.linspace(-limit, limit, 81)
     ax.hist(
-        np.clip(z, -5, 5),
+        np.clip(z, -limit, limit),
         bins=list(bins),
         density=True,
         color=BLUE,
@@ -132,101 +161,104 @@ def _standardised_errors(ax: Axes, chosen: xr.Dataset, noise_variance: float) ->
     )
     inside = 100 * float(np.mean(np.abs(z) <= Z_95))
     ax.set_title(f"All {len(z)} samples: {inside:.1f} % within the 95 % band")
-    ax.set(xlabel="standardised prediction error [-]", ylabel="density", xlim=(-5, 5))
+    ax.set(
+        xlabel="standardised prediction error [-]",
+        ylabel="density",
+        xlim=(-limit, limit),
+    )
     ax.legend(loc="upper left", frameon=False)
 
 
+# --- the dictionary -------------------------------------------------------------------------------
+
+
 def dictionary(result: xr.Dataset) -> Figure:
-    """Which points entered the dictionary and left it when, one line per life; and how many
-    came.
+    """Draw the life of each stored point, and the numbers of candidates and accepted samples.
+
+    A candidate is a sample that the insertion rule wants among the stored points.
     """
-    figure, (lives, count) = screen(2, 7.2, sharex=True, height_ratios=[3, 1])
+    figure, (lives, counts) = screen(2, 7.2, sharex=True, height_ratios=[3, 1])
     steps = result.isel(sample=np.flatnonzero(result["phase"] != VALIDATION))
     x = steps["shown"].values
     if not len(x):
         return figure
-    initial = steps["phase"].values == INITIAL
-    n_initial = int(steps["n_points"].values[initial][-1]) if initial.any() else 0
+    is_initial = steps["phase"].values == INITIAL
+    n_initial = int(steps["n_points"].values[is_initial][-1]) if is_initial.any() else 0
     slots, births, deaths = _lives(steps["slot"].values, n_initial, x)
     lines = lives.hlines(
         slots, births, deaths, linewidth=1.3, array=deaths - births, cmap="viridis"
     )
     lives.plot(births, slots, ".", color=ORANGE, markersize=3)
-    lives.set_title("Life of the dictionary: a line per point, a dot where it entered")
-    lives.set_ylabel("place in the dictionary")
+    lives.set_title("Life of the dictionary: a line per stored point, a dot where it entered")
+    lives.set_ylabel("slot in the dictionary")
     unit = steps["shown"].attrs["unit"]
-    age_label = (
-        f"{unit}s in the dictionary" if unit in PLURALS else f"time in the dictionary [{unit}]"
-    )
+    age_label = f"time in the dictionary [{unit}]"
+    if unit in COUNTED_UNITS:
+        age_label = f"{unit}s in the dictionary"
     figure.colorbar(lines, ax=lives, label=age_label, pad=0.01)
-    for name, color, width in (("inserted", GREY, 3.5), ("accepted", BLUE, 1.2)):
-        label = "asked for a place" if name == "inserted" else "entered"
-        count.step(
-            x,
-            np.cumsum(steps[name].values),
-            where="post",
-            color=color,
-            linewidth=width,
-            label=label,
-        )
-    count.set(xlabel=steps["shown"].attrs["label"], ylabel="samples")
-    show_from_to(count, x)
-    count.legend(loc="upper left", frameon=False)
+    n_candidates = np.cumsum(steps["inserted"].values)
+    n_entered = np.cumsum(steps["accepted"].values)
+    counts.step(x, n_candidates, where="post", color=GREY, linewidth=3.5, label="candidates")
+    counts.step(x, n_entered, where="post", color=BLUE, linewidth=1.2, label="accepted")
+    counts.set(xlabel=steps["shown"].attrs["label"], ylabel="samples")
+    show_from_to(counts, x)
+    counts.legend(loc="upper left", frameon=False)
     return figure
 
 
 def _lives(
     slot: np.ndarray, n_initial: int, x: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Slot, birth and death of every point; the initial points are born at the start."""
+    """Return slot, birth and death of every point.
+
+    The initial points are born at the start. A point dies when the next one takes its slot.
+    """
     entered = slot >= 0
     slots = np.append(np.arange(n_initial), slot[entered])
     births = np.append(np.full(n_initial, x[0]), x[entered])
-    deaths = (
-        pd.Series(births).groupby(slots).shift(-1).fillna(x[-1]).to_numpy()
-    )  # the next one takes the place
+    deaths = pd.Series(births).groupby(slots).shift(-1).fillna(x[-1]).to_numpy()
     return slots, births, deaths
 
 
+# --- errors ---------------------------------------------------------------------------------------
+
+
 def error(result: xr.Dataset, noise_variance: float) -> Figure:
-    """Root mean squared error and predicted standard deviation over time."""
+    """Draw the root mean squared error and the predicted standard deviation over time."""
     figure, (ax,) = screen(1, 4.4)
     chosen = result.isel(sample=np.flatnonzero(result["phase"] != INITIAL))
     if not chosen.sizes["sample"]:
         ax.set_title("No sample was predicted")
         return figure
+    is_static = result.attrs["static"]
     x = chosen["shown"].values
     clock = chosen["shown"].attrs["unit"]
-    width = 1.0 if clock == "day" and x[-1] - x[0] > 10 else max((x[-1] - x[0]) / 40, 1e-9)
-    squares = (chosen["target"] - chosen["mean"]).values ** 2
-    lines = [
-        (
-            (chosen["target"] - chosen["unchanged"]).values ** 2,
-            GREY,
-            "predicting no change",
-        ),
-        (squares, BLUE, "online GP"),
-        (chosen["variance"].values + noise_variance, GREEN, "predicted by the GP"),
-        (chosen["variance"].values, ORANGE, "predicted, without the noise"),
-    ]
-    for values, color, label in lines[1:] if result.attrs["static"] else lines:
-        ax.plot(*_binned_rms(x, values, width), color=color, linewidth=1.2, label=label)
-    if (outliers := np.flatnonzero(chosen["outlier"].values)).size:
-        errors = np.sqrt(squares[outliers])
+    span = x[-1] - x[0]
+    width = 1.0 if clock == "day" and span > 10 else max(span / 40, 1e-9)
+    squared_error = (chosen["target"] - chosen["mean"]).values ** 2
+    variance = chosen["variance"].values
+    if not is_static:
+        squared_change = (chosen["target"] - chosen["unchanged"]).values ** 2
+        _draw_binned_rms(ax, x, squared_change, width, GREY, "predicting no change")
+    _draw_binned_rms(ax, x, squared_error, width, BLUE, "online GP")
+    _draw_binned_rms(ax, x, variance + noise_variance, width, GREEN, "predicted by the GP")
+    _draw_binned_rms(ax, x, variance, width, ORANGE, "predicted, without the noise")
+    outliers = np.flatnonzero(chosen["outlier"].values)
+    if outliers.size:
         ax.plot(
             x[outliers],
-            errors,
+            np.sqrt(squared_error[outliers]),
             "x",
             color="black",
             markersize=4,
-            label="outliers, passed over",
+            label="outliers, not learned",
         )
-    period = clock if width == 1.0 else f"{width:.2g} {clock}{'s' * (clock in PLURALS)}"
-    title = (
-        "Error of predictions"
-        if result.attrs["static"]
-        else "Error of one-step predictions over time"
-    )
+    period = clock
+    if width != 1.0:
+        period = f"{width:.2g} {clock}"
+        if clock in COUNTED_UNITS:
+            period += "s"
+    title = "Error of predictions" if is_static else "Error of one-step predictions over time"
     title += name_records(result, np.unique(chosen["record"]))
     ax.set(
         ylabel=f"rms per {period} [{unit_of(chosen['target'])}]",
@@ -240,74 +272,108 @@ def error(result: xr.Dataset, noise_variance: float) -> Figure:
     return figure
 
 
+def _draw_binned_rms(
+    ax: Axes, x: np.ndarray, squares: np.ndarray, width: float, color: str, label: str
+) -> None:
+    """Draw the root mean square in bins of this width; bins with few samples are left out."""
+    index, starts, counts = np.unique(np.floor(x / width), return_index=True, return_counts=True)
+    means = np.add.reduceat(squares, starts) / counts
+    is_full = counts >= 0.5 * np.median(counts)
+    middles = (index[is_full] + 0.5) * width
+    ax.plot(middles, np.sqrt(means[is_full]), color=color, linewidth=1.2, label=label)
+
+
 def comparison(summary: dict[str, Any]) -> Figure:
-    """Errors of the model and of linear ones, one step and in free run, and of the lags tried, as
-    far as there are.
+    """Draw the errors of the model and of linear models, and the held-out errors of the lags tried.
+
+    There is a panel for one step ahead, and one each for the free run and the lags if they are
+    known.
     """
     lags = summary["lags"]
     unit = summary["target_unit"] or "-"
-    free = summary["free_run"] or {"rmse": None}
-    own = {"rmse": summary["rmse"], "free_run_rmse": free["rmse"]}
-    models = {
-        "model": own
-        | {"free_run_diverges": summary["free_run"] is not None and free["rmse"] is None}
-    }
-    for name, one in summary["linear"].items():
-        orders = f"na={one['na']}\nnb={one['nb']}\nnk={one['nk']}"
-        models[f"ARX\n{name.replace('_', ' ')}\n{orders}"] = one
-    panels = {
-        "rmse": "One step ahead"
-        if any(one["na"] for one in summary["linear"].values())
-        else "New rows"
-    }
-    if any(one["free_run_diverges"] or one["free_run_rmse"] is not None for one in models.values()):
+    linear = summary["linear"]
+    models = {"model": _errors_of_model(summary)}
+    for name, model in linear.items():
+        orders = f"na={model['na']}\nnb={model['nb']}\nnk={model['nk']}"
+        models[f"ARX\n{name.replace('_', ' ')}\n{orders}"] = model
+    has_output_lags = any(model["na"] for model in linear.values())
+    panels = {"rmse": "One step ahead" if has_output_lags else "New rows"}
+    if any(_was_simulated(model) for model in models.values()):
         panels["free_run_rmse"] = "Free run"
-    figure, axes = screen(1, 4.0, ncols=len(panels) + (lags is not None))
-    for ax, (key, title) in zip(axes, panels.items(), strict=False):
-        heights = [one[key] or 0.0 for one in models.values()]
-        ax.bar([*models], heights, color=[BLUE, *[ORANGE] * (len(models) - 1)], width=0.6)
+    n_panels = len(panels) + (1 if lags is not None else 0)
+    figure, axes = screen(1, 4.0, ncols=n_panels)
+    for ax, (key, title) in zip(axes[: len(panels)], panels.items(), strict=True):
+        _draw_error_bars(ax, models, key)
         ax.set(title=title, ylabel=f"RMSE on the test [{unit}]")
-        for i, one in enumerate(models.values()):
-            told = "diverges" if one["free_run_diverges"] else "none"
-            ax.text(
-                i,
-                one[key] or 0.0,
-                told if one[key] is None else f"{one[key]:.4g}",
-                ha="center",
-                va="bottom",
-            )
         ax.margins(y=0.1)
     if lags is not None:
         _draw_lags(axes[-1], lags["tried"], unit)
     return figure
 
 
+def _errors_of_model(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return the errors of the model under the keys that linear models have."""
+    free_run = summary["free_run"]
+    free_run_rmse = None if free_run is None else free_run["rmse"]
+    return {
+        "rmse": summary["rmse"],
+        "free_run_rmse": free_run_rmse,
+        "free_run_diverges": free_run is not None and free_run_rmse is None,
+    }
+
+
+def _was_simulated(model: dict[str, Any]) -> bool:
+    """Whether a model was simulated, be it with an error or until it diverged."""
+    return model["free_run_diverges"] or model["free_run_rmse"] is not None
+
+
+def _draw_error_bars(ax: Axes, models: dict[str, dict[str, Any]], key: str) -> None:
+    """Draw a bar for the error of each model, the first in another colour, with its number."""
+    heights = [model[key] or 0.0 for model in models.values()]
+    colors = [BLUE] + [ORANGE] * (len(models) - 1)
+    ax.bar(list(models), heights, color=colors, width=0.6)
+    for i, model in enumerate(models.values()):
+        text = "diverges" if model["free_run_diverges"] else "none"
+        if model[key] is not None:
+            text = f"{model[key]:.4g}"
+        ax.text(i, heights[i], text, ha="center", va="bottom")
+
+
 def _draw_lags(ax: Axes, tried: list[dict[str, Any]], unit: str) -> None:
-    """Held-out errors over the number of lags; open where they are of fewer parts, or of a quick
-    version.
+    """Draw the held-out errors over the number of lags.
+
+    Markers are open if an error is that of fewer folds, or of a quick version of the training.
     """
     colors = {"linear": ORANGE, "model": BLUE}
-    most = max(row.get(f"{key}_parts", 0) for row in tried for key in colors)
-    known = dict[str, list[Any]]()
-    for row, (key, color) in product(tried, colors.items()):
-        if row.get(key) is not None:
-            x = row["na"] + row["nb"]
-            y = row[key]
-            is_part = row.get(f"{key}_parts", most) < most
-            is_part |= row.get(f"{key}_quick", False)
-            known.setdefault(
-                f"{key}, quick or fewer parts" if is_part else key, [color, is_part]
-            ).append((x, y))
+    max_folds = max(row.get(f"{kind}_parts", 0) for row in tried for kind in colors)
+    points = dict[str, list[tuple[int, float]]]()  # by label
+    looks = dict[str, tuple[str, bool]]()  # colour, and whether open, by label
+    for row in tried:
+        for kind, color in colors.items():
+            if row.get(kind) is None:
+                continue
+            point = row["na"] + row["nb"], row[kind]
+            has_fewer_folds = row.get(f"{kind}_parts", max_folds) < max_folds
+            is_rough = has_fewer_folds | row.get(f"{kind}_quick", False)
+            label = f"{kind}, quick or fewer folds" if is_rough else kind
+            looks.setdefault(label, (color, is_rough))
+            points.setdefault(label, []).append(point)
             if row.get("chosen"):
-                known.setdefault("chosen", ["black", True]).append((x, y))
-    for label, (color, is_open, *points) in known.items():
-        style: Any = {
-            "markerfacecolor": "none" if is_open else color,
-            "markersize": 12 if label == "chosen" else 6,
-        }
-        ax.plot(*zip(*points, strict=True), "o", color=color, label=label, **style)
+                looks.setdefault("chosen", ("black", True))
+                points.setdefault("chosen", []).append(point)
+    for label, (color, is_open) in looks.items():
+        n_lags, errors = zip(*points[label], strict=True)
+        ax.plot(
+            n_lags,
+            errors,
+            "o",
+            color=color,
+            label=label,
+            markerfacecolor="none" if is_open else color,
+            markersize=12 if label == "chosen" else 6,
+        )
     ax.set(
-        title="Lags tried, held-out parts",
+        title="Lags tried, held-out folds",
         xlabel="na + nb",
         ylabel=f"RMSE [{unit}]",
         yscale="log",
@@ -315,12 +381,57 @@ def _draw_lags(ax: Axes, tried: list[dict[str, Any]], unit: str) -> None:
     ax.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.14))
 
 
-def _binned_rms(x: np.ndarray, squares: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
-    """Middle of each full bin and the root mean square in it."""
-    index, starts, counts = np.unique(np.floor(x / width), return_index=True, return_counts=True)
-    means = np.add.reduceat(squares, starts) / counts
-    full = counts >= 0.5 * np.median(counts)
-    return (index[full] + 0.5) * width, np.sqrt(means[full])
+# --- signals --------------------------------------------------------------------------------------
+
+
+def signals(trajectory: xr.Dataset) -> Figure:
+    """Draw up to six outputs and inputs: the whole run on the left, a detail on the right."""
+    outputs = json.loads(str(trajectory.attrs["outputs"]))
+    inputs = json.loads(str(trajectory.attrs["inputs"]))
+    every_name = [*outputs, *inputs]
+    names = every_name[:MAX_SIGNALS_DRAWN]
+    figure, axes = screen(
+        len(names), 1.2 + 1.9 * len(names), ncols=2, width_ratios=[3, 2], squeeze=False
+    )
+    panels = axes.reshape(-1, 2)
+    close_up = trajectory.isel(time=style.detail(trajectory["shown"], SIGNAL_DETAIL_DAYS))
+    inputs_are_held = trajectory.attrs.get("interpolation") == "held"
+    for (whole_ax, detail_ax), name in zip(panels, names, strict=True):
+        is_output = name in outputs
+        color = BLUE if is_output else ORANGE
+        is_held = inputs_are_held and not is_output
+        _draw_signal(whole_ax, trajectory, name, color, held=is_held)
+        _draw_signal(detail_ax, close_up, name, color, held=is_held)
+        if name == outputs[0] and "set_point" in trajectory:
+            _draw_signal(whole_ax, trajectory, "set_point", GREEN, held=True)
+            _draw_signal(detail_ax, close_up, "set_point", GREEN, held=True)
+            detail_ax.legend(["output", "set-point"], frameon=False, ncols=2, loc="best")
+        whole_ax.set_ylabel(label_of(trajectory[name], 26), fontsize="small")
+        _shade(whole_ax, trajectory, trajectory["part"].values == 1)
+    extent = "All rows" if trajectory.attrs.get("static", 0) else "The whole run"
+    records = name_records(trajectory, np.unique(trajectory["record"]))
+    panels[0, 0].set_title(
+        f"{extent}{records}, shaded: model frozen", loc="left", fontsize="medium"
+    )
+    title = "The end in detail"
+    if len(names) < len(every_name):
+        title += f" ({len(names)} of {len(every_name)} signals)"
+    panels[0, 1].set_title(title)
+    for ax in panels[-1]:
+        ax.set_xlabel(trajectory["shown"].attrs["label"])
+    return figure
+
+
+def _draw_signal(ax: Axes, dataset: xr.Dataset, name: str, color: str, *, held: bool) -> None:
+    """Draw a signal over time, as steps if it is held; rows of static data as points."""
+    x = dataset["shown"].values
+    y = dataset[name].values
+    if dataset.attrs.get("static", 0):
+        ax.plot(x, y, ".", color=color, markersize=3)
+    else:
+        drawstyle = "steps-post" if held else "default"
+        ax.plot(x, y, color=color, linewidth=0.9, drawstyle=drawstyle)
+    show_from_to(ax, x)
 
 
 def _shade(ax: Axes, chosen: xr.Dataset, is_after: np.ndarray) -> None:
@@ -328,59 +439,3 @@ def _shade(ax: Axes, chosen: xr.Dataset, is_after: np.ndarray) -> None:
     after = chosen["shown"].values[is_after]
     if len(after):
         ax.axvspan(after[0], after[-1], color=SHADES[VALIDATION], zorder=0)
-
-
-# --- what the plant did ---------------------------------------------------------------------------
-
-
-def signals(trajectory: xr.Dataset) -> Figure:
-    """Every output and input, the whole run on the left and a detail on the right, up to six
-    signals.
-    """
-    outputs, inputs = (json.loads(str(trajectory.attrs[role])) for role in ("outputs", "inputs"))
-    names = [*outputs, *inputs][:MOST_PANELS]
-    figure, axes = screen(
-        len(names), 1.2 + 1.9 * len(names), ncols=2, width_ratios=[3, 2], squeeze=False
-    )
-    panels = axes.reshape(-1, 2)
-    near = trajectory.isel(time=style.detail(trajectory["shown"], 3.0))
-    for (whole, close), name in zip(panels, names, strict=True):
-        color, held = (
-            (BLUE, False)
-            if name in outputs
-            else (ORANGE, trajectory.attrs.get("interpolation") == "held")
-        )
-        _line(whole, trajectory, name, color, held=held)
-        _line(close, near, name, color, held=held)
-        if name == outputs[0] and "set_point" in trajectory:
-            _line(whole, trajectory, "set_point", GREEN, held=True)
-            _line(close, near, "set_point", GREEN, held=True)
-            close.legend(["output", "set-point"], frameon=False, ncols=2, loc="best")
-        whole.set_ylabel(label_of(trajectory[name], 26), fontsize="small")
-        _shade(whole, trajectory, trajectory["part"].values == 1)
-    what = "All rows" if trajectory.attrs.get("static", 0) else "The whole run"
-    records = name_records(trajectory, np.unique(trajectory["record"]))
-    panels[0, 0].set_title(f"{what}{records}, shaded: model frozen", loc="left", fontsize="medium")
-    left_out = f" ({len(names)} of {len(outputs) + len(inputs)} signals)" * (
-        len(names) < len(outputs) + len(inputs)
-    )
-    panels[0, 1].set_title(f"The end in detail{left_out}")
-    for ax in panels[-1]:
-        ax.set_xlabel(trajectory["shown"].attrs["label"])
-    return figure
-
-
-def _line(ax: Axes, dataset: xr.Dataset, name: str, color: str, *, held: bool) -> None:
-    x = dataset["shown"].values
-    y = dataset[name].values
-    if dataset.attrs.get("static", 0):  # rows have no order
-        ax.plot(x, y, ".", color=color, markersize=3)
-    else:
-        ax.plot(
-            x,
-            y,
-            color=color,
-            linewidth=0.9,
-            drawstyle="steps-post" if held else "default",
-        )
-    show_from_to(ax, x)

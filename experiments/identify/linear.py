@@ -1,6 +1,4 @@
-"""Linear models of a record, which a model of it must beat: of the same lags, and of the best
-lags.
-"""
+"""Linear models of a record, of the same lags and of the best lags: a model should beat both."""
 
 from typing import Any
 
@@ -15,32 +13,35 @@ from sysid.lag_choice import best_arx
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.dynamics import MAX_EXCURSION_IN_RANGES
 
-WORSE = 1.01  # times the error of a linear model: worth a note
+# a note is written if the error of the model exceeds that of a linear model by this factor
+MAX_ERROR_OVER_LINEAR = 1.01
 
 
 def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
-    """Errors of linear models fitted to the estimation records, on the records that judge; None for
-    other sources.
+    """Return the errors of linear models on the test records; None if nothing was recorded.
 
-    ``same_lags`` has the lags of the model, ``best`` those of the smallest error on held-out fifths
-    of the estimation records (`sysid.rank_lags`), of all measured inputs: without the signals of
-    physics beside the model. Each has ``na``, ``nb``, ``nk``, its ``rmse`` one step ahead,
-    ``free_run_rmse`` and ``free_run_fit_percent``: None where ``free_run_diverges``, and where it
-    is not simulated, for want of samples or because it needs another output.
+    The models are fitted to the estimation records. ``same_lags`` has the lags of the model.
+    ``best`` has the lags of the smallest error on held-out fifths of the estimation records
+    (`sysid.rank_lags`), of all measured inputs: without the signals of physics beside the model.
+
+    Each entry has ``na``, ``nb``, ``nk``, its ``rmse`` one step ahead, ``free_run_rmse`` and
+    ``free_run_fit_percent``. These two are None if the simulation diverges
+    (``free_run_diverges``), or if the model is not simulated: `simulates` is false, the records
+    are too short, or the model needs another output.
     """
     narx = result.identification.narx
     source = result.source
     recordings = source.recordings()
     if recordings is None or result.validation is None or not result.validation.sizes["sample"]:
         return None
-    learned = recordings.estimation
-    models = {"same_lags": LinearArx.fit(narx, learned)}
+    estimation = recordings.estimation
+    models = {"same_lags": LinearArx.fit(narx, estimation)}
     if not recordings.is_static:
-        own = {} if source.physics is None else source.physics.physics.signals
+        physics_signals = {} if source.physics is None else source.physics.physics.signals
         try:
-            inputs = [name for name in recordings.inputs if name not in own]
+            inputs = [name for name in recordings.inputs if name not in physics_signals]
             models["best"] = best_arx(
-                learned,
+                estimation,
                 narx.target,
                 inputs,
                 predict=narx.predict,
@@ -48,58 +49,59 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
             )
         except (UserError, np.linalg.LinAlgError) as error:
             result.notes.append(f"no best linear model: {error}")
-    judges = select_records(recordings)
+    material = select_records(recordings)
     window = None
     if simulates and not recordings.is_static:
-        window = judges.default_window(narx)
-    known = np.concatenate([record[narx.target].values for record in learned])
+        window = material.default_window(narx)
+    known_outputs = np.concatenate([record[narx.target].values for record in estimation])
     return {
-        name: {**_orders(one), **_judge(one, judges.records, window, known)}
-        for name, one in models.items()
+        name: {**_orders(model), **_errors(model, material.records, window, known_outputs)}
+        for name, model in models.items()
     }
 
 
 def _orders(model: LinearArx) -> dict[str, Any]:
-    """Numbers of lags of the output and of the inputs, and the first lag of these; the largest
-    where they differ.
+    """Return na, nb and nk: the numbers of lags of the output and of the inputs, and the dead time.
+
+    If the inputs differ, nb is the largest number of lags and nk the smallest first lag.
     """
     narx = model.narx
-    applied = [narx.lags[name] for name in narx.input_names]
+    input_lags = [narx.lags[name] for name in narx.input_names]
     return {
         "na": len(narx.lags.get(narx.target, ())),
-        "nb": max(map(len, applied), default=0),
-        "nk": min((lags[0] for lags in applied if lags), default=0),
+        "nb": max(map(len, input_lags), default=0),
+        "nk": min((lags[0] for lags in input_lags if lags), default=0),
     }
 
 
-def _judge(
+def _errors(
     model: LinearArx,
     records: tuple[xr.Dataset, ...],
     window: int | None,
-    known: np.ndarray,
+    known_outputs: np.ndarray,
 ) -> dict[str, Any]:
-    """Errors on these records; in free run if a window of measured samples is stated, within reach
-    of known outputs.
+    """Return the errors of a model on these records: one step ahead, and in free run.
+
+    A free run starts after an initialisation window of measured samples; there is none if `window`
+    is None. It diverges if an output goes farther from the known outputs than a multiple of their
+    range.
     """
     narx = model.narx
+    needs_no_other_output = list(narx.output_names) == [narx.target]
+    first = None if window is None else max(window, narx.max_lag)
     errors = []
     measured = []
     simulated = []
     for record in records:
         begin = int(record.attrs["initialisation_window"])
         rows = narx.dataset(record)
-        judged = rows["time"].values >= record["time"].values[begin]
-        errors.append((rows["target"].values - model.one_step(rows))[judged])
-        first = None if window is None else max(window, narx.max_lag)
-        if (
-            first is not None
-            and first < record.sizes["time"]
-            and list(narx.output_names) == [narx.target]
-        ):
+        is_after_window = rows["time"].values >= record["time"].values[begin]
+        errors.append((rows["target"].values - model.one_step(rows))[is_after_window])
+        if first is not None and first < record.sizes["time"] and needs_no_other_output:
             measured.append(record[narx.target].values[first:])
             simulated.append(model.free_run(dict(record), n_initial=first)[first:])
-    found: dict[str, Any] = {"rmse": _rms(np.concatenate(errors))}
-    found |= {
+    scores: dict[str, Any] = {
+        "rmse": _rms(np.concatenate(errors)),
         "free_run_rmse": None,
         "free_run_fit_percent": None,
         "free_run_diverges": False,
@@ -107,13 +109,15 @@ def _judge(
     if measured:
         y = np.concatenate(measured)
         y_hat = np.concatenate(simulated)
-        if not (np.abs(y_hat - known.mean()) <= MAX_EXCURSION_IN_RANGES * np.ptp(known)).all():
-            return found | {"free_run_diverges": True}
-        found |= {
-            "free_run_rmse": _rms(y - y_hat),
-            "free_run_fit_percent": float(fit_percent(y, y_hat)),
-        }
-    return found
+        is_near = np.abs(y_hat - known_outputs.mean()) <= MAX_EXCURSION_IN_RANGES * np.ptp(
+            known_outputs
+        )
+        if is_near.all():
+            scores["free_run_rmse"] = _rms(y - y_hat)
+            scores["free_run_fit_percent"] = float(fit_percent(y, y_hat))
+        else:
+            scores["free_run_diverges"] = True
+    return scores
 
 
 def _rms(error: np.ndarray) -> float:
@@ -121,41 +125,57 @@ def _rms(error: np.ndarray) -> float:
 
 
 def note_linear(summary: dict[str, Any], result: Result) -> list[str]:
-    """Name the linear models that predict or simulate better than the model."""
+    """Return notes on linear models that predict or simulate better than the model."""
     recordings = result.source.recordings()
-    linear = summary["linear"] or {}
-    notes = []
     is_static = recordings is not None and recordings.is_static
     is_for_simulation = (
         "kernel" in result.identification.settings.training.replaces or result.has_no_feedback
     )
-    lags = "" if is_static or result.has_no_feedback else "; take narx=auto, or more lags"
-    kinds = [
-        (
-            "free_run_rmse",
-            " in free run",
-            (summary["free_run"] or {}).get("rmse", np.nan),
-        )
-    ]
+    more_lags = "; take narx=auto, or more lags"
+    if is_static or result.has_no_feedback:
+        more_lags = ""
+    notes = []
     if not is_for_simulation:
-        kinds.insert(0, ("rmse", "" if is_static else " one step ahead", summary["rmse"]))
-    for key, where, error in kinds:
-        one = min(
-            (one for one in linear.values() if one[key] is not None),
-            key=lambda one: one[key],
-            default=None,
+        where = "" if is_static else " one step ahead"
+        notes.append(_compare_with_best(summary, "rmse", where, summary["rmse"], more_lags))
+    simulation_error = (summary["free_run"] or {}).get("rmse", np.nan)
+    advice = more_lags if is_for_simulation else "; take training=free_run"
+    notes.append(
+        _compare_with_best(summary, "free_run_rmse", " in free run", simulation_error, advice)
+    )
+    return [note for note in notes if note]
+
+
+def _compare_with_best(
+    summary: dict[str, Any], key: str, where: str, error: float | None, advice: str
+) -> str:
+    """Return a note if the best linear model has a clearly smaller error; empty if it has not.
+
+    Parameters
+    ----------
+    summary
+        Of the identification, with the linear models.
+    key
+        Name of the error in the entries of the linear models.
+    where
+        Words for the note that name the kind of prediction.
+    error
+        Of the model; None if it diverges, nan if it is not known.
+    advice
+        End of the note.
+    """
+    models = (summary["linear"] or {}).values()
+    known = [model for model in models if model[key] is not None]
+    if not known:
+        return ""
+    best = min(known, key=lambda model: model[key])
+    smallest = f"RMSE {best[key]:.4g}"
+    orders = f"(ARX with na={best['na']} nb={best['nb']} nk={best['nk']})"
+    if error is None:
+        return f"the model diverges{where}, a linear model does not: {smallest} {orders}{advice}"
+    if error > MAX_ERROR_OVER_LINEAR * best[key]:
+        return (
+            f"a linear model predicts better{where}: {smallest} against {error:.4g} {orders}"
+            f"{advice}"
         )
-        if one is None:
-            continue
-        smallest = f"RMSE {one[key]:.4g}"
-        orders = f"(ARX with na={one['na']} nb={one['nb']} nk={one['nk']})"
-        advice = lags if key == "rmse" or is_for_simulation else "; take training=free_run"
-        if error is None:
-            notes.append(
-                f"the model diverges{where}, a linear model does not: {smallest} {orders}{advice}"
-            )
-        elif error > WORSE * one[key]:
-            notes.append(
-                f"a linear model predicts better{where}: {smallest} against {error:.4g} {orders}{advice}"
-            )
-    return notes
+    return ""

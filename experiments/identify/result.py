@@ -1,4 +1,4 @@
-"""What an identification found, and the files that keep it."""
+"""The result of an identification, and the files that keep it."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -20,8 +20,8 @@ from sysid import Estimate, Identification, LagWindow, Prediction, store
 from sysid.beside import SHARE_TIMEOUT, Beside
 from sysid.model.result import result_dataset, with_estimates
 
-#: files of the full outputs that a run may leave out
-FIGURES = (
+#: names of all figures that a run, of this version or an earlier one, may have drawn
+FIGURE_NAMES = (
     "signals",
     "temperatures",
     "prediction",
@@ -30,42 +30,40 @@ FIGURES = (
     "comparison",
     "validation",
 )
-# of the figures: a second process draws the former
-EVEN = slice(0, None, 2)
-ODD = slice(1, None, 2)
+# two processes share the figures: the second one draws the figures with an even number
+EVEN_FIGURES = slice(0, None, 2)
+ODD_FIGURES = slice(1, None, 2)
 
 
 @dataclass(eq=False)
 class Result:
-    """What an identification of one output found, complete or not."""
+    """The result of the identification of one output, complete or not."""
 
     source: Source
     identification: Identification
     window: LagWindow
-    # what became of each row of the identified part, as of `Identification.observe_many`
-    record: np.ndarray
+    record: np.ndarray  # one row per identified sample, as of `Identification.observe_many`
     rows: xr.Dataset | None  # lag data set of the whole trajectory
     validation: xr.Dataset | None  # its rows after the identified part
     predicted: Prediction  # of the final model for the validation rows
-    predicted_initial: Prediction  # of the model before the stream
-    stopped: BaseException | None  # what ended the run early
-    interrupted: BaseException | None = (
-        None  # what ended the validation early; the identification is complete
-    )
+    predicted_initial: Prediction  # of the model before the stream, for the same rows
+    stopped: BaseException | None  # ended the identification early
+    interrupted: BaseException | None = None  # ended the validation of a complete identification
     report: Report | None = None  # of the free run on the test records
-    notes: list[str] = field(default_factory=list)  # on it
+    notes: list[str] = field(default_factory=list)  # on the free run, for the user
     linear: dict[str, Any] | None = None  # errors of linear models of the same record
     summary: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_online(self) -> np.ndarray:
-        """Which rows of the identified part were predicted, as all after the initial ones."""
+        """Which rows of the record were predicted: all but the initial samples."""
         return ~np.isnan(self.record["mean"])
 
     @property
     def has_no_feedback(self) -> bool:
-        """Whether a simulation beside the model takes the place of the past of its output: one step
-        is a free run.
+        """Whether the model has no lags of its output, but physics beside it.
+
+        Predictions one step ahead are a free run then.
         """
         narx = self.identification.narx
         return self.source.physics is not None and not narx.lags[narx.target]
@@ -83,7 +81,7 @@ class Result:
 
     @cached_property
     def content(self) -> Content:
-        """Summary, record and model as data sets, as far as there are any."""
+        """Summary, record and model as data sets; None for those that do not exist."""
         model = self.identification.model
         rows = self.rows
         identified = self.identified
@@ -95,35 +93,35 @@ class Result:
             return Content(self.summary, record, None)
         if self.identification.adaptation is not None:
             record = with_estimates(record, self.estimates, model)
-        feature_units = json.dumps([str(unit) for unit in rows["unit"].values])
+        feature_units = [str(unit) for unit in rows["unit"].values]
         units = {
             "target_unit": str(rows["target"].attrs.get("units", "")),
-            "feature_units": feature_units,
+            "feature_units": json.dumps(feature_units),
         }
         return Content(self.summary, record, model.to_dataset().assign_attrs(units))
 
 
 def write(files: RunFiles, folder: Path, result: Result) -> None:
-    """Write every file that can be written, the most valuable first; then report those that could
-    not.
+    """Write all files of a result, the most valuable first.
+
+    A file that cannot be written does not stop the others.
 
     Raises
     ------
     sysid.StoreError
-        If a file could not be written; the others are there.
+        At the end, if some files could not be written.
     """
     content = result.content
     attributes = files.attributes(result.source.physics, partial=result.stopped is not None)
     attributes["timings"] = json.dumps(result.summary["times"])
     jobs: list[Callable[[], object]] = []
     if files.job:
-        jobs.append(lambda: job_file.write({"": content}, folder / job_file.FILE, attributes))
+        contents = {"": content}
+        jobs.append(partial(job_file.write, contents, folder / job_file.JOB_FILE, attributes))
     if files.lean:
         return write_every(jobs)
-    jobs.append(
-        lambda: store.write_bytes(text_of(content.summary).encode(), folder / "summary.json")
-    )
     trajectory = trajectory_of(result.source)
+    jobs.append(partial(_write_summary, folder, result))
     datasets = {
         "model": content.model,
         "trajectory": trajectory,
@@ -132,49 +130,51 @@ def write(files: RunFiles, folder: Path, result: Result) -> None:
     }
     for kind, dataset in datasets.items():
         if dataset is not None:
-            jobs.append(
-                partial(
-                    store.write,
-                    dataset,
-                    folder / f"{kind}.nc",
-                    kind=kind,
-                    attributes=attributes,
-                )
-            )
+            path = folder / f"{kind}.nc"
+            jobs.append(partial(store.write, dataset, path, kind=kind, attributes=attributes))
     if result.report is not None:
         jobs += writers(result.report, folder, attributes, figures=files.figures)
-    for name in FIGURES:  # of an earlier run in the same folder
-        (folder / f"{name}.png").unlink(missing_ok=True)
-    if not files.figures or (record := content.record) is None:
+    for name in FIGURE_NAMES:
+        (folder / f"{name}.png").unlink(missing_ok=True)  # of an earlier run in the same folder
+    if not files.figures or content.record is None:
         return write_every(jobs)
+    record = content.record
+    drawing = Beside(lambda: write_every(_draw(EVEN_FIGURES, folder, result, trajectory, record)))
+    odd_figures = _draw(ODD_FIGURES, folder, result, trajectory, record)
+    write_every(chain(jobs, odd_figures, [partial(drawing.result, SHARE_TIMEOUT)]))
 
-    def draw(chosen: slice) -> Iterator[Callable[[], object]]:
-        from experiments.drawing.style import png
-        from experiments.identify.figures import (
-            comparison,
-            drawings,
-        )  # imports matplotlib
 
-        model = result.identification.model
-        drawn = drawings(trajectory, record, 0.0 if model is None else model.gp.noise_variance)
-        if result.linear is not None:
-            drawn["comparison"] = partial(comparison, result.summary)
-        for name, make in [*drawn.items()][chosen]:
-            yield lambda name=name, make=make: store.write_bytes(
-                png(make()), folder / f"{name}.png"
-            )  # type: ignore[misc]
+def _draw(
+    chosen: slice, folder: Path, result: Result, trajectory: xr.Dataset, record: xr.Dataset
+) -> Iterator[Callable[[], object]]:
+    """Yield functions that draw and write one figure each, for the chosen ones."""
+    from experiments.identify.figures import comparison, drawings  # imports matplotlib
 
-    half = Beside(lambda: write_every(draw(EVEN)))
-    write_every(chain(jobs, draw(ODD), [partial(half.result, SHARE_TIMEOUT)]))
+    model = result.identification.model
+    noise_variance = 0.0 if model is None else model.gp.noise_variance
+    makers = drawings(trajectory, record, noise_variance)
+    if result.linear is not None:
+        makers["comparison"] = partial(comparison, result.summary)
+    for name, make in list(makers.items())[chosen]:
+        yield partial(_write_figure, folder / f"{name}.png", make)
+
+
+def _write_figure(path: Path, make: Callable[[], Any]) -> None:
+    """Draw a figure and write it as PNG."""
+    from experiments.drawing import style  # imports matplotlib
+
+    store.write_bytes(style.png(make()), path)
+
+
+def _write_summary(folder: Path, result: Result) -> None:
+    """Write the summary as summary.json."""
+    store.write_bytes(text_of(result.summary).encode(), folder / "summary.json")
 
 
 def write_again(folder: Path, result: Result, *, figures: bool) -> None:
-    """Write summary.json and comparison.png once more, after the free run of several outputs
-    together.
-    """
-    store.write_bytes(text_of(result.summary).encode(), folder / "summary.json")
+    """Write summary.json and comparison.png again, after the joint free run of several outputs."""
+    _write_summary(folder, result)
     if figures and result.linear is not None:
-        from experiments.drawing.style import png
         from experiments.identify.figures import comparison  # imports matplotlib
 
-        store.write_bytes(png(comparison(result.summary)), folder / "comparison.png")
+        _write_figure(folder / "comparison.png", partial(comparison, result.summary))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import xarray as xr
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
@@ -19,6 +20,7 @@ from experiments.cli.build import build, build_one
 from experiments.cli.ends import Stopped, deferred_interrupt, is_mistake
 from experiments.cli.invocation import given_overrides, is_multirun
 from experiments.cli.options import flag, whole
+from experiments.cli.process import EXIT_CODE_INTERRUPTED
 from experiments.cli.progress import doing
 from experiments.files import job_file
 from experiments.files.cache import (
@@ -35,13 +37,13 @@ from experiments.identify.compilation import compile_together
 from experiments.identify.linear import compare_linear, note_linear
 from experiments.identify.result import Result
 from experiments.identify.settings import LagOptions, RunSettings
-from experiments.identify.summary import summarise, tell
+from experiments.identify.summary import log_result, summarise
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.live import live_source
 from experiments.plant.physics import RESIDUAL, ResidualNarx, thin, variance_at
 from experiments.plant.recorded import recorded_source
 from experiments.plant.source import Source
-from experiments.validate.report import Report, tell_free_run, validate_on_test, writers
+from experiments.validate.report import Report, log_free_run, validate_on_test, writers
 from simulators import DivergenceError
 from sysid import (
     Identification,
@@ -59,16 +61,17 @@ from sysid.errors import UserError
 from sysid.gp.dictionary import NOT_PREDICTED
 
 log = logging.getLogger(__name__)
-#: settings of what learns: groups of options, and values
-PARTS = ("training", "mean", "insertion", "acceptance", "reduction", "selection")
-VALUES = ("learning", "scale", "forgetting", "gate", "budget", "seed")
+#: groups of the configuration that are built into fields of `sysid.Settings`
+LEARNER_GROUPS = ("training", "mean", "insertion", "acceptance", "reduction", "selection")
+#: values of the configuration that are fields of `sysid.Settings`
+LEARNER_VALUES = ("learning", "scale", "forgetting", "gate", "budget", "seed")
 
-#: what a part of a run does, by the name of its time
-WORDS = {
+#: what the progress line says during a phase, by the phase's name in the timings
+PHASE_DESCRIPTIONS = {
     "setup": "preparing",
     "record": "training",
     "loop": "identifying",
-    "bands": "measuring the bands on held-out parts",
+    "bands": "calibrating the bands on held-out samples",
     "validation": "predicting",
     "free_run": "validating in free run",
     "linear": "comparing with linear models",
@@ -76,23 +79,23 @@ WORDS = {
 
 
 def run(config: DictConfig, folder: Path) -> float:
-    """Identify the outputs that ``narx.target`` names; return the (largest) SMSE of the validation.
+    """Identify the outputs that ``narx.target`` names; return the SMSE of the validation.
 
-    With a list, or ``all``, every output is identified from the same samples into a folder of its
-    name; the joint model, and its validation in free run if there is a test record, lie in
-    `folder`. Lean outputs are one file.
+    If ``narx.target`` is a list or ``all``, every output is identified from the same samples, into
+    a folder of its name. The joint model and its validation in free run (if there is a test record)
+    are written to `folder`, and the largest SMSE is returned. Lean outputs are a single file.
 
     Raises
     ------
     ValueError
-        What the configuration cannot mean, before anything is identified.
+        If the configuration holds an invalid value, before anything is identified.
     Stopped
-        After Ctrl-C or a simulation that diverged; what was computed so far is stored and marked
+        After Ctrl-C or a simulation that diverged. What was computed so far is stored and marked
         partial.
     """
     settings = read_settings(config)
     cache = cache_of(config.get("cache"), in_sweep=settings.in_sweep)
-    if not settings.in_sweep:  # there everything is compiled when it is first called
+    if not settings.in_sweep:  # a sweep compiles each function when it is first called
         compile_together()
     seconds: dict[str, float] = {}
     with timed(seconds, "setup"):
@@ -101,24 +104,26 @@ def run(config: DictConfig, folder: Path) -> float:
     if targets is not None:
         _check_targets(settings.lags, source, targets)
         if len(targets) > 1:
-            own = {target: _of_several(_for_output(config, settings, target)) for target in targets}
-            return _run_joint(settings, own, folder, source, cache)
+            settings_by_target = {
+                target: _for_output(config, settings, target) for target in targets
+            }
+            return _run_joint(settings, settings_by_target, folder, source, cache)
         settings = _for_output(config, settings, targets[0])
     result = identify(settings, source, cache, seconds)
     _keep(settings, folder, result)
-    return _score(result)
+    return _smse(result)
 
 
-# --- what is asked for ----------------------------------------------------------------------------
+# --- settings -------------------------------------------------------------------------------------
 
 
 def read_settings(config: DictConfig) -> RunSettings:
-    """Return what a configuration asks for, checked; the rest of it is the source (`source_of`).
+    """Return the checked settings of a run; `source_of` reads the rest of the configuration.
 
     Raises
     ------
     ValueError
-        What an option cannot be, with its name.
+        If an option has an invalid value. The message names the option.
     """
     seed = whole("seed", config.seed, 0)
     figures = flag("figures", config.figures)
@@ -151,19 +156,24 @@ def read_settings(config: DictConfig) -> RunSettings:
 
 
 def _read_learner(config: DictConfig, lags: LagOptions, overrides: tuple[str, ...]) -> Settings:
-    """Return what learns, built from its groups; refuse options that the training brings itself."""
-    parts = {name: build(config, name) for name in PARTS}
+    """Return the settings of the learner; refuse options that the training replaces."""
+    parts = {name: build(config, name) for name in LEARNER_GROUPS}
+    values = {name: config[name] for name in LEARNER_VALUES}
     replaced = parts["training"].replaces
     if lags.predicts_residual and "mean" in replaced:
-        why = "the residual is a mean, this training brings its own"
-        advice = "take another training, or lags and narx.predict=change"
-        raise UserError(f"narx.predict={RESIDUAL}: {why}; {advice}")
-    if refused := without_effect(replaced & {"kernel", "mean"}, overrides):
-        why = "this training chooses kernel and mean itself, its mean is linear"
-        kernels = "training.routes.0.kernels and training.routes.1.kernel"
-        advice = f"leave it out, change {kernels}, or take another training"
-        raise UserError(f"{' and '.join(refused)}: {why}; {advice}")
-    return Settings(**parts, **{name: config[name] for name in VALUES})
+        raise UserError(
+            f"narx.predict={RESIDUAL}: the simulated output is the mean function, but this "
+            "training brings a mean function of its own; take another training, or lags and "
+            "narx.predict=change"
+        )
+    refused = without_effect(replaced & {"kernel", "mean"}, overrides)
+    if refused:
+        raise UserError(
+            f"{' and '.join(refused)}: this training chooses kernel and mean itself, its mean is "
+            "linear; leave it out, change training.routes.0.kernels and "
+            "training.routes.1.kernel, or take another training"
+        )
+    return Settings(**parts, **values)
 
 
 def _for_output(config: DictConfig, settings: RunSettings, target: str) -> RunSettings:
@@ -173,15 +183,10 @@ def _for_output(config: DictConfig, settings: RunSettings, target: str) -> RunSe
     return replace(settings, lags=settings.lags.of(target), files=files)
 
 
-def _of_several(settings: RunSettings) -> RunSettings:
-    """Return the settings of one output among several: job.nc and the page are those of all."""
-    return replace(settings, files=replace(settings.files, job=False, page=False))
-
-
 def source_of(config: DictConfig, cache: Cache | None = None) -> Source:
     """Return the source of the samples: the configured records, or else the simulated plant.
 
-    A simulation that a cache knows is not run again.
+    A simulation that is in the cache is not run again.
     """
     if "_target_" in config.data:
         return recorded_source(config)
@@ -192,12 +197,16 @@ def source_of(config: DictConfig, cache: Cache | None = None) -> Source:
 
 
 def narx_of(lags: LagOptions, source: Source, learner: Settings) -> Narx:
-    """Return the lags as described, or those that fit the source, its physics and what learns."""
+    """Return the lags of the regressors, built from their description.
+
+    Automatic lags are chosen here, from the source and for this learner.
+    """
     description = lags.description
     if lags.predicts_residual:
         if source.physics is None:
-            needed = "the physics whose residual it is: physics=<system>"
-            raise UserError(f"narx.predict={RESIDUAL} needs {needed}")
+            raise UserError(
+                f"narx.predict={RESIDUAL} needs the physics whose residual it is: physics=<system>"
+            )
         description = {**description, "predict": "value"}
     narx = build_one(description, "narx")
     if isinstance(narx, AutomaticNarx):
@@ -211,16 +220,21 @@ def narx_of(lags: LagOptions, source: Source, learner: Settings) -> Narx:
 
 
 def _check_targets(lags: LagOptions, source: Source, targets: list[str]) -> None:
-    """Refuse targets that are not all outputs among the regressors, or whose lags differ."""
+    """Raise UserError unless the models of these outputs can be simulated together.
+
+    They can if the targets are distinct, have the same lags, and are all outputs among the
+    regressors.
+    """
     if not targets or len(set(targets)) < len(targets):
         raise UserError(f"narx.target: expected each output once, or all, got {targets}")
-    found = [narx_of(lags.of(target), source, Settings()) for target in targets]
-    for narx in found:
-        if narx.lags != found[0].lags or sorted(narx.output_names) != sorted(targets):
-            needed = "the same lags and a model for every output among them"
-            got = f"got {dict(narx.lags)} for {narx.target!r}; take narx=orders or narx=lags"
-            why = f"to be simulated together the models need {needed}"
-            raise UserError(f"narx.target={targets}: {why}, {got}")
+    narxes = [narx_of(lags.of(target), source, Settings()) for target in targets]
+    for narx in narxes:
+        if narx.lags != narxes[0].lags or sorted(narx.output_names) != sorted(targets):
+            raise UserError(
+                f"narx.target={targets}: models that are simulated together need the same lags, "
+                f"and a model for every output among the lags, got {dict(narx.lags)} for "
+                f"{narx.target!r}; take narx=orders or narx=lags"
+            )
 
 
 # --- one output -----------------------------------------------------------------------------------
@@ -228,10 +242,10 @@ def _check_targets(lags: LagOptions, source: Source, targets: list[str]) -> None
 
 @contextmanager
 def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
-    """Time a part of a run [s]; its times add up."""
+    """Add the wall time of the block [s] to `seconds` under the name of its phase."""
     start = time.perf_counter()
     try:
-        with doing(WORDS[name]):
+        with doing(PHASE_DESCRIPTIONS[name]):
             yield
     finally:
         seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
@@ -245,10 +259,11 @@ def identify(
     *,
     is_alone: bool = True,
 ) -> Result:
-    """Identify one output from a source at its start, and judge the model.
+    """Identify one output from a source at its start, and validate the model.
 
-    Wall times are added to `seconds`. A model that is not alone runs freely with the others later.
-    What ends it early, once there is something to keep, stands in the result.
+    Wall times are added to `seconds`. A model that is not alone is validated in free run later,
+    together with the others. The result holds the exception that ended the run early, if partial
+    results exist.
     """
     with timed(seconds, "setup"):
         identification = prepare(settings, source, cache, seconds)
@@ -259,27 +274,25 @@ def identify(
         stopped = stream(source, identification, window, records, shows_progress=is_watched)
     result: Result | None = None
     try:
-        with (
-            deferred_interrupt()
-        ):  # whatever arrives while the bands are measured: there is a result to keep
+        # An interrupt that arrives in here is handled afterwards, when there is a result to keep.
+        with deferred_interrupt():
             with timed(seconds, "bands"):
                 if stopped is None:
                     source.calibrate(identification)
             with timed(seconds, "validation"):
-                result = judge(source, identification, window, records, stopped)
+                result = validate_one_step(source, identification, window, records, stopped)
         if stopped is None and is_alone:
             with timed(seconds, "free_run"):
-                result.report, result.notes = _run_freely(settings, source, identification.model)
+                result.report, result.notes = _validate_free_run(
+                    settings, source, identification.model
+                )
         if stopped is None:
             with timed(seconds, "linear"):
                 result.linear = compare_linear(result, simulates=settings.validates)
-    except (
-        KeyboardInterrupt,
-        Exception,
-    ) as reason:  # the identification is complete, and is kept
+    except (KeyboardInterrupt, Exception) as reason:
         if result is None:
             raise
-        result.interrupted = reason
+        result.interrupted = reason  # the identification is complete, and is kept
     result.summary = summarise(settings, result, seconds | counts_of(cache))
     return result
 
@@ -290,27 +303,21 @@ def prepare(
     cache: Cache | None = None,
     seconds: dict[str, float] | None = None,
 ) -> Identification:
-    """Begin what learns, with all that a record says; a cache may know what the training finds."""
+    """Return the identification before its first sample.
+
+    It is trained on the records of the source, if it has any; a training in the cache is not
+    repeated.
+    """
     learner = settings.learner
     if not settings.in_sweep:
-        rest = source.n_samples - source.n_identified
-        how_long = "seconds to a minute"
-        if "kernel" in learner.training.replaces:
-            how_long = "some minutes, most of them to train for the free run"
-        counted = f"{source.n_identified} samples are learned, {rest} judge the model"
-        log.info(
-            "Identify %s with %d points: %s; takes %s",
-            source.title,
-            learner.budget,
-            counted,
-            how_long,
-        )
+        _log_plan(source, learner)
     narx = narx_of(settings.lags, source, learner)
     source.check(narx, narx.max_lag + (learner.training.n_initial or 0) + 1)
     changes: dict[str, Any] = {}
     if settings.lags.predicts_residual and source.physics is not None:
         changes["mean"] = source.physics.physics.mean(narx)
-        if (recordings := source.recordings()) is not None:
+        recordings = source.recordings()
+        if recordings is not None:
             changes["training"] = thin(learner.training, recordings, narx.target)
     if cache is not None:
         training = changes.get("training", learner.training)
@@ -321,6 +328,23 @@ def prepare(
     return Identification(narx, learner, start=start)
 
 
+def _log_plan(source: Source, learner: Settings) -> None:
+    """Log how many samples are identified, and about how long it takes."""
+    n_validation = source.n_samples - source.n_identified
+    if "kernel" in learner.training.replaces:
+        how_long = "some minutes, most of them to train for the free run"
+    else:
+        how_long = "seconds to a minute"
+    log.info(
+        "Identify %s with %d points: %d samples are learned, %d validate the model; this takes %s",
+        source.title,
+        learner.budget,
+        source.n_identified,
+        n_validation,
+        how_long,
+    )
+
+
 def stream(
     source: Source,
     identification: Identification,
@@ -329,41 +353,54 @@ def stream(
     *,
     shows_progress: bool = True,
 ) -> BaseException | None:
-    """Identify all segments and append the record of each block to `records`; then see the rest.
+    """Identify all segments, then read the samples of the source that are not learned.
+
+    The record of each block is appended to `records`. A correction, which mends the last row of the
+    record before, replaces that row.
 
     Returns
     -------
     BaseException or None
-        What ended it early, if there is something to keep.
+        The exception that ended the run early if partial results exist.
     """
-    names = {"outputs": source.outputs, "inputs": source.inputs}
-    silent = None if shows_progress else True  # None: unless it is a terminal
-    bar = tqdm(
+    progress_bar = tqdm(
         total=source.n_samples,
         unit=" samples",
-        disable=silent,
+        disable=None if shows_progress else True,  # None shows it on a terminal alone
         desc="identifying",
         mininterval=0.2,
     )
 
-    def count(samples: Any) -> Iterator[Any]:
+    def counted(samples: Any) -> Iterator[Any]:
         for sample in samples:
-            bar.update(1 if sample.output.ndim == 1 else len(sample.output))
+            is_single = sample.output.ndim == 1
+            progress_bar.update(1 if is_single else len(sample.output))
             yield sample
 
+    def learn(samples: Any) -> None:
+        blocks = learn_from(
+            counted(samples),
+            identification,
+            window,
+            outputs=source.outputs,
+            inputs=source.inputs,
+        )
+        for block in blocks:
+            if block.correction is not None:
+                records[-1][-1] = block.correction
+            records.append(block.record)
+            n_points = block.record["n_points"][-1]
+            progress_bar.set_postfix_str(f"{n_points} points", refresh=False)
+
     try:
-        with bar:
+        with progress_bar:
             for samples in source.segments():
                 window.reset()
-                for block in learn_from(count(samples), identification, window, **names):
-                    if block.correction is not None:
-                        records[-1][-1] = block.correction
-                    records.append(block.record)
-                    bar.set_postfix_str(f"{block.record['n_points'][-1]} points", refresh=False)
+                learn(samples)
             identification.finish()
             if identification.correction is not None:
                 records[-1][-1] = identification.correction
-            deque(count(source.finish()), maxlen=0)
+            deque(counted(source.finish()), maxlen=0)
     except (KeyboardInterrupt, Exception) as reason:
         if not source.n_seen:
             raise
@@ -371,84 +408,106 @@ def stream(
     return None
 
 
-def judge(
+def validate_one_step(
     source: Source,
     identification: Identification,
     window: LagWindow,
     records: list[np.ndarray],
     stopped: BaseException | None,
 ) -> Result:
-    """Predict what was not identified, by the final and by the initial model, and label
-    everything.
+    """Predict the validation samples one step ahead, and return the result of the identification.
+
+    Two models predict them: the final one, and the one before the stream. The final model gets its
+    origin, the data that it was identified from.
     """
     narx = identification.narx
-    rows = narx.dataset(source.records()) if source.n_seen > narx.max_lag else None
-    after = np.zeros(0, dtype=int)
-    model = identification.model
-    first = identification.initial
-    if rows is not None and model is not None:
-        place = rows["record"].values, rows["time"].values
-        origin = Origin.of(rows.isel(sample=np.flatnonzero(~source.is_validation(*place))))
-        model = identification.model = replace(model, origin=origin)
-        after = np.flatnonzero(source.is_judged(*place))
-    validation = None if rows is None else rows.isel(sample=after)
-    predicted = initial = Prediction(np.zeros(0), np.zeros(0))
-    if validation is not None and len(after) and model is not None and first is not None:
-        limits = [
-            narx.predict.of(limit, validation["previous"].values) for limit in model.limits
-        ]  # of the target
-        mean, variance = model.predict(validation["regressor"].values)
-        added = variance_at(validation, source.records(), narx.target)
-        predicted = Prediction(np.clip(mean, *limits), model.calibrated(variance + added))
-        initial = first.predict(validation["regressor"].values)
-        initial = initial._replace(mean=np.clip(initial.mean, *limits))
-    record = np.concatenate([NOT_PREDICTED[:0], *records])
+    rows: xr.Dataset | None = None
+    validation: xr.Dataset | None = None
+    predicted = Prediction(np.zeros(0), np.zeros(0))
+    predicted_initial = predicted
+    if source.n_seen > narx.max_lag:
+        rows = narx.dataset(source.records())
+        validated = np.zeros(0, dtype=int)
+        if identification.model is not None:
+            record_and_time = rows["record"].values, rows["time"].values
+            is_learned = ~source.is_validation(*record_and_time)
+            origin = Origin.of(rows.isel(sample=np.flatnonzero(is_learned)))
+            identification.model = replace(identification.model, origin=origin)
+            validated = np.flatnonzero(source.is_scored(*record_and_time))
+        validation = rows.isel(sample=validated)
+        model = identification.model
+        initial_model = identification.initial
+        if len(validated) and model is not None and initial_model is not None:
+            predicted, predicted_initial = _predict(source, model, initial_model, validation)
     return Result(
-        source,
-        identification,
-        window,
-        record,
-        rows,
-        validation,
-        predicted,
-        initial,
-        stopped,
+        source=source,
+        identification=identification,
+        window=window,
+        record=np.concatenate([NOT_PREDICTED[:0], *records]),
+        rows=rows,
+        validation=validation,
+        predicted=predicted,
+        predicted_initial=predicted_initial,
+        stopped=stopped,
     )
 
 
-def _run_freely(
+def _predict(
+    source: Source, model: Model, initial_model: Model, validation: xr.Dataset
+) -> tuple[Prediction, Prediction]:
+    """Return the predictions of the final and of the initial model, clipped to the output limits.
+
+    The variance of the final model contains that of the parameters of the physics, if any.
+    """
+    narx = model.narx
+    previous = validation["previous"].values
+    lower, upper = (narx.predict.of(limit, previous) for limit in model.limits)
+    mean, variance = model.predict(validation["regressor"].values)
+    parameter_variance = variance_at(validation, source.records(), narx.target)
+    predicted = Prediction(
+        np.clip(mean, lower, upper), model.calibrated(variance + parameter_variance)
+    )
+    initial = initial_model.predict(validation["regressor"].values)
+    return predicted, initial._replace(mean=np.clip(initial.mean, lower, upper))
+
+
+def _validate_free_run(
     settings: RunSettings, source: Source, model: Model | JointModel | None
 ) -> tuple[Report | None, list[str]]:
-    """Validate a model in free run on the test records, if that is asked for; and what to note."""
+    """Validate a model in free run on the test records, if the settings ask for it.
+
+    Returns the report, if there is one, and notes for the user.
+    """
     if not settings.validates:
         return None, []
     return validate_on_test(source, model, settings.propagation, settings.learner.seed)
 
 
 def _keep(settings: RunSettings, folder: Path, result: Result) -> None:
-    """Write a result and report it; then say in one line what ended it early.
+    """Write and report a result, then raise the error that ended the run early, if any.
 
     Raises
     ------
     Stopped
-        If the user, or a mistake of the user, ended it early.
+        If Ctrl-C, a simulation that diverged or a mistake of the user ended the run early.
     Exception
-        If a bug did: with its traceback.
+        If a bug ended the run early: the error itself, with its traceback.
     """
     with deferred_interrupt():
         with doing("writing files, figures and the page"):
             results.write(settings.files, folder, result)
             _write_page(settings.files, folder)
-        tell(result, folder, advises=not settings.in_sweep)
+        log_result(result, folder, advises=not settings.in_sweep)
     reason = result.stopped or result.interrupted
+    if reason is None:
+        return
     where = f"Partial results are in {folder}"
     if isinstance(reason, KeyboardInterrupt):
-        raise Stopped(f"Run interrupted. {where}", 130)
-    if reason is not None and (isinstance(reason, DivergenceError) or is_mistake(reason)):
+        raise Stopped(f"Run interrupted. {where}", EXIT_CODE_INTERRUPTED)
+    if isinstance(reason, DivergenceError) or is_mistake(reason):
         raise Stopped(f"Run stopped: {reason}. {where}", 1)
-    if reason is not None:
-        log.error("Run stopped by an unexpected error. %s", where)
-        raise reason
+    log.error("Run stopped by an unexpected error. %s", where)
+    raise reason
 
 
 def _write_page(files: RunFiles, folder: Path) -> None:
@@ -459,8 +518,10 @@ def _write_page(files: RunFiles, folder: Path) -> None:
         write_run(folder)
 
 
-def _score(result: Result) -> float:
-    return float("nan") if result.summary["smse"] is None else float(result.summary["smse"])
+def _smse(result: Result) -> float:
+    """Return the SMSE of the validation, nan if there is none."""
+    smse = result.summary["smse"]
+    return float("nan") if smse is None else float(smse)
 
 
 # --- several outputs ------------------------------------------------------------------------------
@@ -468,28 +529,33 @@ def _score(result: Result) -> float:
 
 def _run_joint(
     settings: RunSettings,
-    own: Mapping[str, RunSettings],
+    settings_by_target: Mapping[str, RunSettings],
     folder: Path,
     source: Source,
     cache: Cache | None,
 ) -> float:
-    """Identify several outputs from the same samples, by settings of their own; join the models."""
+    """Identify several outputs from the same samples, join the models; return the largest SMSE."""
     found: dict[str, Result] = {}
     try:
-        for target, single in own.items():
+        for target, complete_settings in settings_by_target.items():
             log.info("Output %s", target)
+            target_settings = _without_joint_files(complete_settings)
             source.restart()
-            found[target] = result = identify(single, source, cache, {}, is_alone=False)
-            place = folder if settings.files.lean else folder / target
-            place.mkdir(exist_ok=True)
-            _keep(single, place, result)
+            result = identify(target_settings, source, cache, {}, is_alone=False)
+            found[target] = result
+            target_folder = folder if settings.files.lean else folder / target
+            target_folder.mkdir(exist_ok=True)
+            _keep(target_settings, target_folder, result)
     except BaseException:
-        attributes = settings.files.attributes(source.physics, partial=True)
-        with deferred_interrupt():
-            _write_job(settings.files, folder, found, attributes)
+        _write_partial_job(settings.files, folder, source, found)
         raise
     _conclude(settings, source, folder, found)
-    return max(map(_score, found.values()))
+    return max(map(_smse, found.values()))
+
+
+def _without_joint_files(settings: RunSettings) -> RunSettings:
+    """Return the settings without job.nc and the page, which are written once for all outputs."""
+    return replace(settings, files=replace(settings.files, job=False, page=False))
 
 
 def _conclude(
@@ -503,35 +569,55 @@ def _conclude(
     if not files.lean:
         joint.save(folder / "model.nc", attributes=attributes)
     try:
-        report, notes = _run_freely(settings, source, joint)
+        report, notes = _validate_free_run(settings, source, joint)
     except BaseException:
-        with deferred_interrupt():
-            _write_job(files, folder, found, files.attributes(source.physics, partial=True))
+        _write_partial_job(files, folder, source, found)
         raise
     measures = {} if report is None else report.content["free_run"]
-    linear = dict[str, list[str]]()
-    for target, result in found.items():
-        result.summary["free_run"] = measures.get(target)
-        known = result.summary["warnings"]
-        linear[target] = [note for note in note_linear(result.summary, result) if note not in known]
-        known += [*notes, *linear[target]]
+    linear_notes = {
+        target: _add_free_run(result, measures.get(target), notes)
+        for target, result in found.items()
+    }
     with deferred_interrupt():
         _write_job(files, folder, found, attributes)
-        for target, result in found.items() if not files.lean else ():
-            results.write_again(folder / target, result, figures=files.figures)
+        if not files.lean:
+            for target, result in found.items():
+                results.write_again(folder / target, result, figures=files.figures)
     if report is not None and not files.lean:
         write_every(writers(report, folder, attributes, figures=files.figures))
     _write_page(files, folder)
     if report is not None:
         for target in joint.output_names:
             log.info("Output %s", target)
-            tell_free_run(report.content, target)
-            for note in linear[target]:
+            log_free_run(report.content, target)
+            for note in linear_notes[target]:
                 log.warning("Note: %s", note)
     for note in notes:
         log.warning("Note: %s", note)
-    written = folder / (job_file.FILE if files.lean else "model.nc")
+    written = folder / (job_file.JOB_FILE if files.lean else "model.nc")
     log.info("Joint model of %s: %s", ", ".join(found), written)
+
+
+def _add_free_run(result: Result, measures: dict[str, Any] | None, notes: list[str]) -> list[str]:
+    """Add the measures of the joint free run and the notes on it to the summary of one output.
+
+    Returns the new notes that compare the model with linear ones.
+    """
+    summary = result.summary
+    summary["free_run"] = measures
+    warnings = summary["warnings"]
+    linear_notes = [note for note in note_linear(summary, result) if note not in warnings]
+    warnings += [*notes, *linear_notes]
+    return linear_notes
+
+
+def _write_partial_job(
+    files: RunFiles, folder: Path, source: Source, found: dict[str, Result]
+) -> None:
+    """Write what was found so far to the file of the job, marked as partial."""
+    attributes = files.attributes(source.physics, partial=True)
+    with deferred_interrupt():
+        _write_job(files, folder, found, attributes)
 
 
 def _write_job(
@@ -540,4 +626,4 @@ def _write_job(
     """Write what was found to the file of the job, if there is to be one."""
     if found and files.job:
         contents = {target: result.content for target, result in found.items()}
-        job_file.write(contents, folder / job_file.FILE, attributes)
+        job_file.write(contents, folder / job_file.JOB_FILE, attributes)

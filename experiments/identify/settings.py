@@ -1,4 +1,4 @@
-"""What an identification is asked for, as `run.py` reads it from the configuration."""
+"""Settings of an identification, as `run.py` reads them from the configuration."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,26 +7,28 @@ from typing import Any
 from experiments.files.outputs import RunFiles
 from sysid import Propagation, Settings
 
-ALL = "all"  # value of narx.target: every output of the source
+ALL_OUTPUTS = "all"  # value of narx.target that names every output of the source
 
 
 @dataclass(frozen=True)
 class LagOptions:
-    """The lags of the regressors as they are asked for; which they are, the source says.
+    """The description of the lags, before the source is known.
 
-    What is described may need the names of signals (`sysid.Orders`) or the samples themselves
-    (`experiments.plant.lags.AutomaticNarx`): it is built when the source is there.
+    Lags may need the names of signals (`sysid.Orders`) or the samples themselves
+    (`experiments.plant.lags.AutomaticNarx`): they are built once the source is there.
     """
 
-    description: Mapping[str, Any]  # plain data with a `_target_`, as of the group narx
-    predicts_residual: bool  # whether the target is what the physics leaves of the output
+    description: Mapping[str, Any]  # group narx as plain data, with a `_target_`
+    predicts_residual: bool  # whether the target is the output minus that of the physics
 
     def targets(self, outputs: Sequence[str]) -> list[str] | None:
-        """Return the outputs that are to have a model each; None if at most one output is named."""
-        named = self.description.get("target", "")
-        if named == ALL:
+        """Return the outputs that get a model each; None if ``narx.target`` is no list."""
+        target = self.description.get("target", "")
+        if target == ALL_OUTPUTS:
             return list(outputs)
-        return [str(name) for name in named] if isinstance(named, list) else None
+        if isinstance(target, list):
+            return [str(name) for name in target]
+        return None
 
     def of(self, target: str) -> "LagOptions":
         """Return the same lags for one output."""
@@ -35,13 +37,13 @@ class LagOptions:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """One identification as it is asked for."""
+    """Settings of one identification."""
 
-    learner: Settings  # what learns, and the seed of everything random
+    learner: Settings  # training, rules and budget of the online GP, and the seed
     lags: LagOptions
-    validates: bool  # whether the model, and linear ones, run freely on the test records
-    propagation: Callable[[], Propagation]  # makes what carries the uncertainty through a free run
+    validates: bool  # whether the model and linear models are simulated on the test records
+    propagation: Callable[[], Propagation]  # makes the propagation of uncertainty in a free run
     files: RunFiles
-    in_sweep: bool  # whether it is a job of a sweep: nobody watches
-    overrides: tuple[str, ...]  # given on the command line, to name those without effect
-    resolved: Mapping[str, Any]  # all of the configuration, as plain data: kept trainings go by it
+    in_sweep: bool  # whether the run is a job of a sweep, which shows no progress
+    overrides: tuple[str, ...]  # from the command line; those without effect are reported
+    resolved: Mapping[str, Any]  # the whole configuration as plain data; cache keys contain it

@@ -1,4 +1,4 @@
-"""What came out of an identification: numbers for files, words for people."""
+"""Summary of an identification: the numbers of summary.json, warnings, and log lines."""
 
 import logging
 import math
@@ -14,63 +14,90 @@ from experiments.files.outputs import plain
 from experiments.identify.linear import note_linear
 from experiments.identify.result import Result
 from experiments.identify.settings import RunSettings
-from experiments.plant.physics import PREFIX
-from experiments.validate.report import tell_free_run
+from experiments.plant.physics import SIGNAL_PREFIX
+from experiments.validate.report import log_free_run
 from simulators import Signal
 from sysid import Always, standardised_mean_squared_error, validate
 
 log = logging.getLogger(__name__)
-#: settings of a training that act on streams alone, and on records alone
-PRIOR_OF_STREAMS, PRIOR_OF_RECORDS = (
-    {f"training.{kind}_prior_{value}" for value in ("median", "std")}
-    for kind in ("length_scale", "record_length")
-)
-OF_STREAMS = PRIOR_OF_STREAMS | {
-    f"training.{name}"
-    for name in (
-        *("restarts", "interval", "significance", "window"),
-        *("sample_size", "after_revised", "max_updates", "tolerance"),
-    )
+#: keys of the prior of the length scales of a stream
+STREAM_PRIOR_KEYS = {
+    "training.length_scale_prior_median",
+    "training.length_scale_prior_std",
 }
-OF_RECORDS = PRIOR_OF_RECORDS | {"training.record_samples", "training.on_records"}
-#: settings of what is learned online; a training for the free run may leave nothing to be
-OF_ONLINE = {"insertion", "acceptance", "reduction", "gate", "scale", "forgetting"}
-LEAST_STREAM = 1000  # samples in which a drift can be told from chance
-# SMSE at the end of a stream: over that at its start, and at least
-DRIFT = 3.0
-WORST_LATE = 0.02
-#: by the kind of repair: what to say of so many
-REPAIRS = {
-    "near_duplicates": "{} points that entered equal a stored one",
+#: keys of the prior of the length scales of records
+RECORD_PRIOR_KEYS = {
+    "training.record_length_prior_median",
+    "training.record_length_prior_std",
+}
+#: keys of a training that affect streams only
+STREAM_KEYS = STREAM_PRIOR_KEYS | {
+    "training.restarts",
+    "training.interval",
+    "training.significance",
+    "training.window",
+    "training.sample_size",
+    "training.after_revised",
+    "training.max_updates",
+    "training.tolerance",
+}
+#: keys of a training that affect records only
+RECORD_KEYS = RECORD_PRIOR_KEYS | {"training.record_samples", "training.on_records"}
+#: keys of online learning, without effect if a training for the free run has used all samples
+ONLINE_LEARNING_KEYS = {"insertion", "acceptance", "reduction", "gate", "scale", "forgetting"}
+
+# no warning if acceptance turns away at most this fraction of the candidates, and if at most this
+# fraction of the samples are outliers
+MAX_TURNED_AWAY_FRACTION = 0.5
+MAX_OUTLIER_FRACTION = 0.05
+MIN_SAMPLES_FOR_DRIFT = 1000  # with fewer samples drift cannot be distinguished from chance
+# drift is reported if the SMSE at the end of a stream exceeds that at its start by this factor,
+# and this value
+DRIFT_SMSE_RATIO = 3.0
+MIN_DRIFT_SMSE = 0.02
+# a warning follows unless the SMSE is below this fraction of that of a trivial prediction
+MAX_SMSE_OVER_TRIVIAL = 0.95
+# fractions of the validation samples within the 95 % band between which there is no warning
+MIN_COVERAGE = 0.85
+MAX_COVERAGE = 0.99
+MAX_PARAMETERS_LOGGED = 6  # estimated parameters of the physics that the log lists
+
+#: warnings about repairs, by the kind of repair; the number of repairs is filled in
+REPAIR_WARNINGS = {
+    "near_duplicates": "{} points that were stored equal another stored point",
     "clipped_variances": "{} variances were negative by rounding and set to 0",
-    "refactorisations": "the factor was repaired {} times",
-    "initial_outliers": "initial samples that contradicted the others and were left out of the training: {}",
-    "mended_lags": "{} values of inputs and other outputs were taken for gross errors and replaced among the lags",
+    "refactorisations": "the Cholesky factor was repaired {} times",
+    "initial_outliers": (
+        "initial samples that contradicted the others and were left out of the training: {}"
+    ),
+    "mended_lags": (
+        "{} values of inputs and other outputs were taken for gross errors and replaced among the "
+        "lags"
+    ),
 }
 
 
 def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> dict[str, Any]:
-    """Summary as plain numbers, texts, lists and dicts; None where there is no number.
+    """Return the summary as plain numbers, texts, lists and dicts; None where there is no number.
 
-    Whatever differs from one run to the next of the same code and settings stands in its `times`.
+    All that differs between runs of the same code and settings is under `times`.
     """
     identification = result.identification
     rows = result.rows
     model = identification.model
     narx = identification.narx
-    training = identification.training_seconds
-    times = {**times, "loop": times["loop"] - training, "training": training}
+    training_seconds = identification.training_seconds
+    times = {**times, "loop": times["loop"] - training_seconds, "training": training_seconds}
     if identification.adaptation is not None:
-        times["adaptation"] = sum(
-            estimate.seconds for estimate in result.estimates
-        )  # part of the loop
+        # these seconds are also part of the loop
+        times["adaptation"] = sum(estimate.seconds for estimate in result.estimates)
+    constant = [] if model is None else [narx.feature_names[i] for i in model.constant_features]
     repairs = {
         "missing_samples": result.window.n_missing,
         "skipped_rows": result.window.n_skipped,
+        "initial_outliers": identification.n_initial_outliers,
+        "mended_lags": sum(identification.n_mended.values()),
     }
-    constant = [] if model is None else [narx.feature_names[i] for i in model.constant_features]
-    repairs["initial_outliers"] = identification.n_initial_outliers
-    repairs["mended_lags"] = sum(identification.n_mended.values())
     if model is not None:
         repairs = {**model.gp.repairs, **repairs, "constant_features": len(constant)}
     online = result.record[result.is_online]
@@ -101,42 +128,37 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         "physics": None if result.source.physics is None else result.source.physics.estimates(),
         "times": times,
     }
-    notes = [
+    warnings = [
         *_warnings(settings, summary, result),
         *result.notes,
         *note_linear(summary, result),
     ]
-    return plain({**summary, "warnings": notes})
+    return plain({**summary, "warnings": warnings})
 
 
 def _validation_scores(result: Result) -> dict[str, Any]:
+    """Return the scores of the predictions one step ahead, of the validation and of the stream."""
     model = result.identification.model
-    validation = result.validation
-    names = ("target", "previous")
-    target, previous = (
-        np.zeros(0) if validation is None else validation[name].values for name in names
-    )
+    noise_variance = math.nan if model is None else model.gp.noise_variance
+    target = np.zeros(0)
+    previous = np.zeros(0)
+    if result.validation is not None:
+        target = result.validation["target"].values
+        previous = result.validation["previous"].values
     mean, variance = result.predicted
-    final = validate(
-        target,
-        mean,
-        variance,
-        model.gp.noise_variance if model is not None else math.nan,
-    )
-    unchanged = np.broadcast_to(
-        result.identification.narx.predict.of(previous, previous), target.shape
-    )
-    seen = (
-        np.zeros(0)
-        if result.identified is None
-        else result.identified["target"].values[result.is_online]
-    )
+    final = validate(target, mean, variance, noise_variance)
+    no_change = result.identification.narx.predict.of(previous, previous)
+    stream_target = np.zeros(0)
+    if result.identified is not None:
+        stream_target = result.identified["target"].values[result.is_online]
     return {
         "smse": final.smse,
         "smse_initial": standardised_mean_squared_error(target, result.predicted_initial.mean),
-        "smse_no_change": standardised_mean_squared_error(target, unchanged),
+        "smse_no_change": standardised_mean_squared_error(
+            target, np.broadcast_to(no_change, target.shape)
+        ),
         "smse_stream": standardised_mean_squared_error(
-            seen, result.record["mean"][result.is_online]
+            stream_target, result.record["mean"][result.is_online]
         ),
         "rmse": final.rmse,
         "mean_variance": float(np.mean(variance)) if len(variance) else math.nan,
@@ -146,212 +168,326 @@ def _validation_scores(result: Result) -> dict[str, Any]:
     }
 
 
-def _warnings(asked: RunSettings, summary: dict[str, Any], result: Result) -> list[str]:
+# --- warnings -------------------------------------------------------------------------------------
+
+
+def _warnings(run_settings: RunSettings, summary: dict[str, Any], result: Result) -> list[str]:
+    """Return the warnings of a run, a sentence each."""
     identification = result.identification
-    repairs = summary["repairs"]
-    settings = identification.settings
-    training = identification.settings.training
-    inserted = summary["n_inserted"]
-    away = summary["n_turned_away"]
-    found = []
-    needs_a_place = (
-        identification.model is None or not identification.model.gp.learns_every_sample
-    )  # to be learned
-    is_asked = needs_a_place and not isinstance(
-        settings.insertion, Always
-    )  # there to turn away is the idea
-    if is_asked and inserted and away > 0.5 * inserted:
-        why = f"cannot be met with this acceptance and a budget of {settings.budget} points"
-        advice = "raise the threshold or the budget, or try acceptance=none or acceptance.reference=in_sample"
-        turned = f"acceptance turned away {away} of {inserted} inserted samples"
-        found.append(f"{turned}: the insertion threshold {why}; {advice}")
-    if summary["n_outliers"] > 0.05 * summary["n_seen"]:
-        outliers = f"{summary['n_outliers']} of {summary['n_seen']} samples were taken for outliers and not learned"
-        why = f"gate={settings.gate} is too narrow for this plant, or its sensor fails; gate=none learns all"
-        found.append(f"{outliers}: {why}")
-    found += result.source.warnings()
-    no_gate = {"gate"} if identification.gate != settings.gate else set()  # for want of lags
-    is_stream = (
-        result.source.recordings() is None or identification.adaptation is not None
-    )  # first samples count
-    unused = (
-        result.source.unused | training.replaces | no_gate | (set() if is_stream else OF_STREAMS)
-    )
-    unused |= OF_ONLINE if summary["training"] is not None and not summary["n_seen"] else set()
-    unused |= {"scale"} if needs_a_place else set()
-    if (
-        asked.lags.predicts_residual
-    ):  # the simulated output is the mean; the prior is that of a stream
-        unused = unused.union({"mean"}, PRIOR_OF_RECORDS) - PRIOR_OF_STREAMS
-    unused |= set() if result.source.recordings() is not None else OF_RECORDS
-    if idle := without_effect(unused, asked.overrides):
-        found.append(f"without effect on {summary['system']}: {' '.join(idle)}")
-    narx = identification.narx
-    physics = result.source.physics
-    if physics is not None and not any(
-        name in physics.physics.signals for name, _ in narx.features
-    ):
-        advice = f"take narx=residual, or add {PREFIX}{narx.target}: [0] to narx.inputs"
-        found.append(
-            f"the model does not use the physics, none of whose signals is among its regressors: {advice}"
-        )
-    if needs_a_place and summary["n_seen"] and not inserted:
-        found.append(
-            "no sample asked for a place, the model did not learn from the stream; lower the threshold"
-        )
-    if identification.settings.forgetting is None and (told := _tell_drift(result)):
-        found.append(told)
-    if summary["n_validation"]:
-        past = {"smse_no_change": math.nan} if result.has_no_feedback else {}
-        found += _quality_warnings(summary | past, is_stream=is_stream)
     trained = result.estimates[-1] if result.estimates else identification.hyperparameters
-    found += [] if trained is None else [f"training: {note}" for note in trained.warnings]
-    for name in (summary["physics"] or {}).get("at_bounds", ()):
-        ended = f"{name} ended on its bound {summary['physics']['parameters'][name]['value']:.4g}"
-        key = f"physics.{'initial' if '[' in name else 'free'}.{name.split('[')[0]}"
-        found.append(f"physics: {ended}: widen {key}, or the equations do not fit")
-    if summary["constant_features"]:
-        found.append(
-            f"constant in the initial samples, not scaled: {', '.join(summary['constant_features'])}"
+    warnings = [
+        *_warn_of_refused_samples(summary, result),
+        *result.source.warnings(),
+        *_warn_without_effect(run_settings, summary, result),
+        *_warn_of_unused_physics(result),
+    ]
+    if _learns_stored_points_only(result) and summary["n_seen"] and not summary["n_inserted"]:
+        warnings.append(
+            "no sample became a candidate, so the model did not learn from the stream: lower the "
+            "threshold of the insertion"
         )
-    if missing := repairs["missing_samples"]:
-        found.append(
-            f"{missing} samples were not finite; {repairs['skipped_rows']} rows were left out"
+    if identification.settings.forgetting is None:
+        warnings += _warn_of_drift(result)
+    if summary["n_validation"]:
+        scores = summary
+        if result.has_no_feedback:
+            scores = {**summary, "smse_no_change": math.nan}
+        warnings += _quality_warnings(scores, is_stream=_is_stream(result))
+    if trained is not None:
+        warnings += [f"training: {warning}" for warning in trained.warnings]
+    warnings += _warn_of_bounds(summary)
+    warnings += _warn_of_data(summary)
+    return warnings
+
+
+def _learns_stored_points_only(result: Result) -> bool:
+    """Whether a sample must be stored as a point to be learned."""
+    model = result.identification.model
+    return model is None or not model.gp.learns_every_sample
+
+
+def _is_stream(result: Result) -> bool:
+    """Whether the hyper-parameters come from the first samples, not from complete records."""
+    return result.source.recordings() is None or result.identification.adaptation is not None
+
+
+def _warn_of_refused_samples(summary: dict[str, Any], result: Result) -> list[str]:
+    """Warn of many samples that the acceptance or the outlier test refused."""
+    settings = result.identification.settings
+    n_inserted = summary["n_inserted"]
+    n_turned_away = summary["n_turned_away"]
+    n_outliers = summary["n_outliers"]
+    n_seen = summary["n_seen"]
+    warnings = []
+    # an insertion of every sample leaves the choice to the acceptance on purpose
+    chooses = _learns_stored_points_only(result) and not isinstance(settings.insertion, Always)
+    if chooses and n_inserted and n_turned_away > MAX_TURNED_AWAY_FRACTION * n_inserted:
+        warnings.append(
+            f"acceptance turned away {n_turned_away} of {n_inserted} inserted samples: the "
+            "insertion threshold cannot be met with this acceptance and a budget of "
+            f"{settings.budget} points; raise the threshold or the budget, or try "
+            "acceptance=none or acceptance.reference=in_sample"
         )
-    return found + [
-        text.format(repairs[name]) for name, text in REPAIRS.items() if repairs.get(name)
+    if n_outliers > MAX_OUTLIER_FRACTION * n_seen:
+        warnings.append(
+            f"{n_outliers} of {n_seen} samples were taken for outliers and not learned: "
+            f"gate={settings.gate} is too narrow for this plant, or its sensor fails; gate=none "
+            "learns all samples"
+        )
+    return warnings
+
+
+def _warn_without_effect(
+    run_settings: RunSettings, summary: dict[str, Any], result: Result
+) -> list[str]:
+    """Warn of overrides on the command line that had no effect on this run."""
+    identification = result.identification
+    unused = set(result.source.unused | identification.settings.training.replaces)
+    if identification.gate != identification.settings.gate:
+        unused.add("gate")  # the model has too few lags for an outlier test
+    if not _is_stream(result):
+        unused |= STREAM_KEYS
+    if summary["training"] is not None and not summary["n_seen"]:
+        unused |= ONLINE_LEARNING_KEYS
+    if _learns_stored_points_only(result):
+        unused.add("scale")
+    if run_settings.lags.predicts_residual:
+        # the mean is the simulated output, and the prior is that of a stream (`physics.thin`)
+        unused |= {"mean"} | RECORD_PRIOR_KEYS
+        unused -= STREAM_PRIOR_KEYS
+    if result.source.recordings() is None:
+        unused |= RECORD_KEYS
+    idle = without_effect(unused, run_settings.overrides)
+    return [f"without effect on {summary['system']}: {' '.join(idle)}"] if idle else []
+
+
+def _warn_of_unused_physics(result: Result) -> list[str]:
+    """Warn if there is physics beside the model, but none of its signals among the regressors."""
+    narx = result.identification.narx
+    physics = result.source.physics
+    if physics is None or any(name in physics.physics.signals for name, _ in narx.features):
+        return []
+    return [
+        "the model does not use the physics, none of whose signals is among its regressors: take "
+        f"narx=residual, or add {SIGNAL_PREFIX}{narx.target}: [0] to narx.inputs"
     ]
 
 
-def _tell_drift(result: Result) -> str:
-    """Warn of predictions that get worse and worse while the model learns; empty if they do not.
+def _warn_of_drift(result: Result) -> list[str]:
+    """Warn of predictions that get worse while the model learns.
 
-    Every criterion but the entropies keeps points that surprise: those of a plant that was, too.
-    With an acceptance, the entropies keep them all the more.
+    All criteria but the entropies keep points that surprise the model, and these include points of
+    a plant that has changed since. With an acceptance, the entropies keep even more of them.
     """
-    if result.identified is None or (n := int(result.is_online.sum())) < LEAST_STREAM:
-        return ""
+    n_online = int(result.is_online.sum())
+    if result.identified is None or n_online < MIN_SAMPLES_FOR_DRIFT:
+        return []
     target = result.identified["target"].values[result.is_online]
     mean = result.record["mean"][result.is_online]
-    parts = slice(n // 10), slice(-(n // 4), None)
-    early, late = (standardised_mean_squared_error(target[part], mean[part]) for part in parts)
-    if not late > max(DRIFT * early, WORST_LATE):
-        return ""
-    worse = f"SMSE {early:.3g} in the first tenth of the stream, {late:.3g} in its last quarter"
-    advice = "let them go with forgetting=<samples> that the plant stays the same for"
-    why = f"If the plant drifts, points of long ago keep their places: {advice}"
-    least = "without, reduction=prior_entropy acceptance=none suffers least"
-    return f"the predictions get worse while the model learns: {worse}. {why}; {least}"
+    start = slice(n_online // 10)
+    end = slice(-(n_online // 4), None)
+    smse_start = standardised_mean_squared_error(target[start], mean[start])
+    smse_end = standardised_mean_squared_error(target[end], mean[end])
+    if not smse_end > max(DRIFT_SMSE_RATIO * smse_start, MIN_DRIFT_SMSE):
+        return []
+    return [
+        f"the predictions get worse while the model learns: SMSE {smse_start:.3g} in the first "
+        f"tenth of the stream, {smse_end:.3g} in its last quarter. If the plant drifts, old stored "
+        "points no longer describe it: set forgetting=<samples> to the time over which the plant "
+        "stays the same; without forgetting, reduction=prior_entropy acceptance=none suffers least"
+    ]
 
 
 def _quality_warnings(summary: dict[str, Any], *, is_stream: bool = True) -> list[str]:
-    found = []
+    """Warn of a final model that predicts poorly, or whose bands do not fit its errors."""
     smse = summary["smse"]
-    unchanged = summary["smse_no_change"]
+    no_change = summary["smse_no_change"]
     coverage = summary["coverage_95"]
     if not math.isfinite(smse):
         return ["the target is constant in the validation part: its SMSE is not defined"]
-    reference, value = (
-        ("no change", unchanged) if math.isfinite(unchanged) else ("the mean", 1.0)
-    )  # static: no past
-    if not smse < 0.95 * value:
-        advice = "; the initial samples may not represent the rest: raise training.n_initial or the duration"
-        worse = f"no better than {reference} (SMSE {smse:.3g} against {value:.3g})"
-        found.append(f"the final model predicts {worse}{advice if is_stream else ''}")
-    if not 0.85 <= coverage <= 0.99:
-        covered = f"the 95 % band covers {100 * coverage:.1f} %"
-        found.append(f"{covered}: the hyper-parameters do not fit, do not rely on the uncertainty")
-    return found
+    trivial = "no change"
+    trivial_smse = no_change
+    if not math.isfinite(no_change):  # static data have no previous value
+        trivial = "the mean"
+        trivial_smse = 1.0
+    warnings = []
+    if not smse < MAX_SMSE_OVER_TRIVIAL * trivial_smse:
+        advice = ""
+        if is_stream:
+            advice = (
+                "; the initial samples may not represent the rest: raise training.n_initial or the "
+                "duration"
+            )
+        warnings.append(
+            f"the final model predicts no better than {trivial} (SMSE {smse:.3g} against "
+            f"{trivial_smse:.3g}){advice}"
+        )
+    if not MIN_COVERAGE <= coverage <= MAX_COVERAGE:
+        warnings.append(
+            f"the 95 % band covers {100 * coverage:.1f} %: the hyper-parameters do not fit, do not "
+            "rely on the uncertainty"
+        )
+    return warnings
 
 
-def tell(result: Result, folder: Path, *, advises: bool) -> None:
+def _warn_of_bounds(summary: dict[str, Any]) -> list[str]:
+    """Warn of parameters of the physics whose estimates are on their bounds."""
+    physics = summary["physics"] or {}
+    warnings = []
+    for name in physics.get("at_bounds", ()):
+        value = physics["parameters"][name]["value"]
+        is_initial = "[" in name  # as in level[0], the initial level of the first record
+        group = "initial" if is_initial else "free"
+        key = f"physics.{group}.{name.split('[')[0]}"
+        warnings.append(
+            f"physics: {name} ended on its bound {value:.4g}: widen {key}, or the equations do not "
+            "fit"
+        )
+    return warnings
+
+
+def _warn_of_data(summary: dict[str, Any]) -> list[str]:
+    """Warn of constant regressors, missing samples, and repairs."""
+    repairs = summary["repairs"]
+    constant = summary["constant_features"]
+    n_missing = repairs["missing_samples"]
+    warnings = []
+    if constant:
+        warnings.append(
+            f"constant in the initial samples, and therefore not scaled: {', '.join(constant)}"
+        )
+    if n_missing:
+        warnings.append(
+            f"{n_missing} samples were not finite; {repairs['skipped_rows']} rows were left out"
+        )
+    for kind, text in REPAIR_WARNINGS.items():
+        if repairs.get(kind):
+            warnings.append(text.format(repairs[kind]))
+    return warnings
+
+
+# --- log lines ------------------------------------------------------------------------------------
+
+
+def log_result(result: Result, folder: Path, *, advises: bool) -> None:
     """Log the summary of a result in a few lines, and with `advises` what to do next."""
     summary = result.summary
-    unit = result.summary["target_unit"]
     for line in _describe_stream(summary, result):
         log.info("%s", line)
     if result.report is not None:
-        tell_free_run(result.report.content, result.identification.narx.target)
-    if (fitted := result.source.physics) is not None and summary["physics"]:
+        log_free_run(result.report.content, result.identification.narx.target)
+    fitted = result.source.physics
+    if fitted is not None and summary["physics"]:
         log.info("%s", _describe_physics(summary["physics"], fitted.physics.system.outputs))
-    for name, one in (summary["linear"] or {}).items():
-        simulated = one["free_run_rmse"]
-        fit = one["free_run_fit_percent"]
-        free = ", diverges in free run" if one["free_run_diverges"] else ""
-        free += "" if simulated is None else f", in free run {with_unit(simulated, unit)}"
-        free += "" if fit is None or not math.isfinite(fit) else f", fit {fit:.1f} %"
-        orders = f"{name.replace('_', ' ')}, na={one['na']} nb={one['nb']} nk={one['nk']}"
-        log.info("Linear ARX (%s): RMSE %s%s", orders, with_unit(one["rmse"], unit), free)
+    for name, model in (summary["linear"] or {}).items():
+        log.info("%s", _describe_linear(name, model, summary["target_unit"]))
     for line in _describe_training(summary, result):
         log.info("%s", line)
     for warning in summary["warnings"]:
         log.warning("Note: %s", warning)
     log.info("Results: %s", folder)
-    model = folder / "model.nc"
-    if advises and model.is_file():
-        shown = model.relative_to(Path.cwd()) if model.is_relative_to(Path.cwd()) else model
-        look = "look at its figures; " if any(folder.glob("*.png")) else ""
-        log.info(
-            "Next: %ssysid-export model=%s writes the model as one Python file",
-            look,
-            shown,
-        )
-        log.info(
-            "and sysid-validate model=%s, with data=... or system=..., judges it on other data",
-            shown,
-        )
+    model_file = folder / "model.nc"
+    if advises and model_file.is_file():
+        _log_next_steps(model_file, has_figures=any(folder.glob("*.png")))
+
+
+def _log_next_steps(model_file: Path, *, has_figures: bool) -> None:
+    """Log the commands that use a model."""
+    if model_file.is_relative_to(Path.cwd()):
+        model_file = model_file.relative_to(Path.cwd())
+    look = "look at its figures; " if has_figures else ""
+    log.info(
+        "Next: %ssysid-export model=%s writes the model as one Python file",
+        look,
+        model_file,
+    )
+    log.info(
+        "and sysid-validate model=%s, with data=... or system=..., validates it on other data",
+        model_file,
+    )
 
 
 def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
-    """Say what became of the samples, and how good the predictions are, as far as there are any."""
+    """Describe in a few lines what became of the samples, and the scores of the predictions."""
+    target = summary["target"]
     kept = f"{summary['n_points']} of {result.identification.settings.budget} points kept"
-    online = "{target}: {n_seen} samples identified online, {n_inserted} asked for a place, {n_revised} entered; "
-    if summary["n_outliers"]:
-        online += "{n_outliers} outliers passed over; "
     if summary["training"] is not None and not summary["n_seen"]:
-        online = "{target}: trained on all samples at once, "
-    lines = [online.format(**summary) + kept]
-    stream = summary["smse_stream"]
+        learned = f"{target}: trained on all samples at once, "
+    else:
+        learned = (
+            f"{target}: {summary['n_seen']} samples identified online, "
+            f"{summary['n_inserted']} candidates, {summary['n_revised']} stored; "
+        )
+        if summary["n_outliers"]:
+            learned += f"{summary['n_outliers']} outliers not learned; "
+    lines = [learned + kept]
+    smse = summary["smse"]
+    smse_stream = summary["smse_stream"]
     n = summary["n_validation"]
     unit = summary["target_unit"]
-    if summary["smse"] is not None:
-        unchanged = summary["smse_no_change"]
-        compared = "" if unchanged is None else f", no change {unchanged:.3g}"
-        before = (
-            f"model before the stream {summary['smse_initial']:.3g}" if summary["n_seen"] else ""
-        )
-        told = f"{before}{compared}".removeprefix(", ")
-        lines.append(
-            f"One-step SMSE on the {n} samples after: {summary['smse']:.3g}{told and f' ({told})'}"
-        )
+    if smse is not None:
+        compared = []
+        if summary["n_seen"]:
+            compared.append(f"model before the stream {summary['smse_initial']:.3g}")
+        if summary["smse_no_change"] is not None:
+            compared.append(f"no change {summary['smse_no_change']:.3g}")
+        comparison = f" ({', '.join(compared)})" if compared else ""
+        lines.append(f"One-step SMSE on the {n} samples after: {smse:.3g}{comparison}")
         covered = f"95 % band covers {100 * summary['coverage_95']:.1f} %"
-        learned = "" if stream is None else f", SMSE in the stream {stream:.3g}"
-        lines.append(f"RMSE {with_unit(summary['rmse'], unit)}, {covered}{learned}")
+        in_stream = "" if smse_stream is None else f", SMSE in the stream {smse_stream:.3g}"
+        lines.append(f"RMSE {with_unit(summary['rmse'], unit)}, {covered}{in_stream}")
     elif n:
         lines.append(f"RMSE {with_unit(summary['rmse'], unit)} on a constant target")
-    elif stream is not None:
+    elif smse_stream is not None:
         lines.append(
-            f"SMSE in the stream {stream:.3g}; no samples after it to judge the final model by"
+            f"SMSE in the stream {smse_stream:.3g}; there are no samples after it to validate the "
+            "final model"
         )
     return lines
 
 
+def _describe_linear(name: str, model: dict[str, Any], unit: str) -> str:
+    """Describe in a line the errors of a linear model."""
+    orders = f"{name.replace('_', ' ')}, na={model['na']} nb={model['nb']} nk={model['nk']}"
+    line = f"Linear ARX ({orders}): RMSE {with_unit(model['rmse'], unit)}"
+    simulated = model["free_run_rmse"]
+    fit = model["free_run_fit_percent"]
+    if model["free_run_diverges"]:
+        line += ", diverges in free run"
+    if simulated is not None:
+        line += f", in free run {with_unit(simulated, unit)}"
+    if fit is not None and math.isfinite(fit):
+        line += f", fit {fit:.1f} %"
+    return line
+
+
 def _describe_physics(physics: dict[str, Any], outputs: Sequence[Signal]) -> str:
-    """How wrong the equations are without the model, and what was estimated of them; initial states
-    are left out.
+    """Describe in a line the error of the equations without the model, and their parameters.
+
+    Estimated initial states are left out.
     """
-    wrong = ", ".join(f"{y.name} {with_unit(physics['rmse'][y.name], y.unit)}" for y in outputs)
-    found = []
-    for name, one in physics["parameters"].items():
-        why = "on its bound" if name in physics["at_bounds"] else "not determined"
-        sure = f"({why})" if one["std"] is None else f"+- {one['std']:.2g}"
-        found += [] if "[" in name else [f"{name} {one['value']:.4g} {sure}"]
-    shown = ", ".join(found[:6]) + ", ..." * (len(found) > 6)
-    return f"Physics alone, on the estimation records: RMSE of {wrong}; {shown}".rstrip("; ")
+    errors = ", ".join(f"{y.name} {with_unit(physics['rmse'][y.name], y.unit)}" for y in outputs)
+    estimates = []
+    for name, estimate in physics["parameters"].items():
+        if "[" in name:  # an initial state of a record, such as level[0]
+            continue
+        if estimate["std"] is not None:
+            spread = f"+- {estimate['std']:.2g}"
+        elif name in physics["at_bounds"]:
+            spread = "(on its bound)"
+        else:
+            spread = "(not determined)"
+        estimates.append(f"{name} {estimate['value']:.4g} {spread}")
+    line = f"Physics alone, on the estimation records: RMSE of {errors}"
+    if estimates:
+        line += f"; {', '.join(estimates[:MAX_PARAMETERS_LOGGED])}"
+    if len(estimates) > MAX_PARAMETERS_LOGGED:
+        line += ", ..."
+    return line
 
 
 def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
-    """How the hyper-parameters were found, and how long everything took."""
+    """Describe how the hyper-parameters were found, and how long everything took."""
     identification = result.identification
     times = summary["times"]
     unit = summary["target_unit"]
@@ -359,25 +495,37 @@ def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
     initial = identification.initial
     final = identification.model
     if "adaptation" in times and initial is not None and final is not None:
-        before, after = (math.sqrt(model.gp.noise_variance) for model in (initial, final))
+        noise_before = math.sqrt(initial.gp.noise_variance)
+        noise_after = math.sqrt(final.gp.noise_variance)
         longest = max((estimate.seconds for estimate in result.estimates), default=0.0)
-        count = f"{summary['n_estimates']} times in {times['adaptation']:.2f} s, one in {longest:.2f} s at most"
-        noise = f"noise std {before:.3g} before and {with_unit(after, unit, 3)} after"
-        lines.append(f"Hyper-parameters estimated anew {count}; {noise}")
-    for tried in (summary["training"] or {}).get("tried", []):
-        error = tried["held_out_rmse"]
-        route = tried["route"]
-        n_parts = len(tried.get("folds", ()))
-        shown = "diverges" if error is None else with_unit(error, unit)
-        # fewer where it could not win any more
-        parts = f"{n_parts} held-out part{'s' * (n_parts > 1)}"
-        found = f"RMSE {shown} in free run on {parts}"
-        reason = tried["refusal"].removeprefix(f"{route}: ")
-        lines.append(f"Tried {route}: {found if n_parts else 'not taken'}; {reason}".rstrip("; "))
+        n_estimates = summary["n_estimates"]
+        times_estimated = "once" if n_estimates == 1 else f"{n_estimates} times"
+        lines.append(
+            f"Hyper-parameters estimated anew {times_estimated} in "
+            f"{times['adaptation']:.2f} s, one in {longest:.2f} s at most; noise std "
+            f"{noise_before:.3g} before and {with_unit(noise_after, unit, 3)} after"
+        )
+    for route in (summary["training"] or {}).get("tried", []):
+        lines.append(_describe_route(route, unit))
     n = result.source.n_seen
-    rate = result.source.n_seen / times["loop"] if times["loop"] > 0 else math.nan
-    loop = f"{result.source.activity} and identification of {n} samples {times['loop']:.2f} s ({rate:.0f} samples/s)"
-    return [
-        *lines,
-        f"Training {times['training'] + times.get('record', 0.0):.2f} s; {loop}",
-    ]
+    rate = n / times["loop"] if times["loop"] > 0 else math.nan
+    training_seconds = times["training"] + times.get("record", 0.0)
+    lines.append(
+        f"Training {training_seconds:.2f} s; {result.source.activity} and identification of {n} "
+        f"samples {times['loop']:.2f} s ({rate:.0f} samples/s)"
+    )
+    return lines
+
+
+def _describe_route(tried: dict[str, Any], unit: str) -> str:
+    """Describe in a line one route of a training for the free run, and its held-out error."""
+    route = tried["route"]
+    error = tried["held_out_rmse"]
+    n_folds = len(tried.get("folds", ()))  # fewer than planned if the route could not win any more
+    found = "not taken"
+    if n_folds:
+        shown = "diverges" if error is None else with_unit(error, unit)
+        folds = "fold" if n_folds == 1 else "folds"
+        found = f"RMSE {shown} in free run on {n_folds} held-out {folds}"
+    reason = tried["refusal"].removeprefix(f"{route}: ")
+    return f"Tried {route}: {found}; {reason}".rstrip("; ")

@@ -1,1 +1,1 @@
-"""What delivers samples: the simulated plant, records, functions, physics beside them."""
+"""Sources of samples: the simulated plant, records, functions, and physics beside them."""

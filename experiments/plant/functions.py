@@ -9,7 +9,7 @@ from sysid import DataSource, Recordings
 
 @dataclass(frozen=True)
 class FunctionData(DataSource):
-    """Samples of a static function to learn from, and a grid over the same domain to judge by.
+    """Noisy samples of a static function to learn from, and a grid over its domain as the test.
 
     ::
 
@@ -18,7 +18,7 @@ class FunctionData(DataSource):
     Raises
     ------
     ValueError
-        If there is no row to learn from, the grid has fewer than two places per axis, or the noise
+        If there is no row to learn from, the grid has fewer than two nodes per axis, or the noise
         is negative.
 
     Notes
@@ -30,8 +30,8 @@ class FunctionData(DataSource):
     function: StaticFunction
     sampling: Sampling
     n_estimation: int = 600  # rows to learn from
-    n_axis: int = 21  # places of the grid along each input
-    noise_std: float = 0.0  # of the rows to learn from, unit of the output
+    n_axis: int = 21  # nodes of the grid along each input
+    noise_std: float = 0.0  # of the rows to learn from, in the unit of the output
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -40,11 +40,14 @@ class FunctionData(DataSource):
         check_not_negative(self, "noise_std")
 
     def load(self) -> Recordings:
-        """Evaluate the function."""
+        """Return the samples as the estimation record, and the grid as the test record."""
         function = self.function
-        box = (self.function.lower, self.function.upper)
-        rows = function.to_dataset(self.sampling.sample(self.n_estimation, *box, seed=self.seed))
+        domain = (self.function.lower, self.function.upper)
+        points = self.sampling.sample(self.n_estimation, *domain, seed=self.seed)
+        rows = function.to_dataset(points)
         noise = random_stream(self.seed, "measurement").standard_normal(self.n_estimation)
-        rows = rows.assign(y=rows["y"].copy(data=rows["y"].values + self.noise_std * noise))
-        grid = function.to_dataset(Grid().sample(self.n_axis ** len(function.lower), *box))
+        noisy = rows["y"].values + self.noise_std * noise
+        rows = rows.assign(y=rows["y"].copy(data=noisy))
+        n_nodes = self.n_axis ** len(function.lower)
+        grid = function.to_dataset(Grid().sample(n_nodes, *domain))
         return Recordings(function.name, ("x1", "x2"), ("y",), estimation=(rows,), test=(grid,))

@@ -1,4 +1,4 @@
-"""Lags chosen by the toolbox: from the dynamics of a simulated plant, or from the records."""
+"""Automatic lags: from the dynamics of a simulated plant, or from the records."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,23 +21,23 @@ from sysid import (
 )
 from sysid.errors import UserError
 
-REHEARSAL = 2000  # samples that are simulated to find operating points
-N_POINTS = 40  # operating points
+MAX_REHEARSAL_SAMPLES = 2000  # that are simulated to find operating points
+N_OPERATING_POINTS = 40  # at which the dynamics are linearised
 
 
 @dataclass(frozen=True)
 class AutomaticNarx:
     """Choice of lags, equal for all features of a signal; the other settings are those of `Narx`.
 
-    Simulated plants: the largest lags of the dynamics linearised at points along a noise-free
-    simulation of its own (`sysid.narx.from_dynamics`). Records: those of the smallest held-out
-    error (`sysid.choose_lags`), one step ahead, or in free run if the training is made for it.
-    Static data: no lags, the value from the inputs as they are.
+    For a simulated plant, the dynamics are linearised at points along a noise-free simulation, and
+    the largest lags are taken (`sysid.narx.from_dynamics`). For records, the lags of the smallest
+    held-out error are taken (`sysid.choose_lags`): one step ahead, or in free run if the training
+    is made for it. Static data need no lags: the output is predicted from the inputs of its row.
 
     Raises
     ------
     ValueError
-        If `max_order` is not a whole number above 0, or `predict` or `on_missing` is unknown.
+        If `max_order` is not an integer of at least 1, or `predict` or `on_missing` is unknown.
     """
 
     target: str = ""  # output to predict; empty: the first
@@ -51,26 +51,29 @@ class AutomaticNarx:
         choice("on_missing", OnMissing, self.on_missing)
 
     def of_plant(self, plant: Plant, n_samples: int, seed: int) -> tuple[Narx, str]:
-        """Lags of a simulated plant, and how they were found.
+        """Return the lags of a simulated plant, and a text on how they were found.
 
         Raises
         ------
         ValueError
-            The target is no output, no operating point could be simulated, or no input moves the
+            If the target is no output, no operating point could be simulated, or no input moves the
             target.
         """
         system = plant.system
         target = self._target(plant.outputs, type(plant.system).__name__)
         try:
-            trajectory = plant.trajectory(min(n_samples, REHEARSAL), seed)
+            trajectory = plant.trajectory(min(n_samples, MAX_REHEARSAL_SAMPLES), seed)
         except DivergenceError as error:
-            advice = "or change the excitation, or name the lags"
-            raise UserError(f"narx=auto: no operating points, {error}; {advice}") from error
-        chosen = np.unique(np.linspace(0, len(trajectory.time) - 1, N_POINTS).astype(int))
-        silent = np.zeros(len(system.noises))
+            raise UserError(
+                f"narx=auto: no operating points, {error}; or change the excitation, or name the "
+                "lags"
+            ) from error
+        last = len(trajectory.time) - 1
+        chosen = np.unique(np.linspace(0, last, N_OPERATING_POINTS).astype(int))
+        no_noise = np.zeros(len(system.noises))
         column = plant.outputs.index(target)
         report = lags_from_dynamics(
-            lambda state, input: system.derivative(0.0, state, input, silent),
+            lambda state, input: system.derivative(0.0, state, input, no_noise),
             lambda state: system.output(state)[..., column : column + 1],
             trajectory.state[chosen],
             trajectory.input[chosen],
@@ -81,51 +84,55 @@ class AutomaticNarx:
             jacobian=system.jacobian,
         )
         if not report.n_y:
-            where = f"along a simulation of {len(trajectory.time)} samples"
-            advice = f"excite an input of {plant.inputs} about another operating point (its offset), or name the lags"
-            raise UserError(f"narx=auto: nothing moves {target!r} {where}; {advice}")
+            raise UserError(
+                f"narx=auto: nothing moves {target!r} along a simulation of "
+                f"{len(trajectory.time)} samples; excite an input of {plant.inputs} about another "
+                "operating point (its offset), or name the lags"
+            )
         settings: Any = {"predict": self.predict, "on_missing": self.on_missing}
-        inputs = {name: n for name, n in report.n_u.items() if n}
+        inputs = {name: n_lags for name, n_lags in report.n_u.items() if n_lags}
         return Narx({target: report.n_y}, inputs, target, **settings), str(report)
 
     def of_records(
         self, recordings: Recordings, settings: Settings
     ) -> tuple[Narx, LagChoice | str]:
-        """Lags of the estimation records for these settings of an identification, and how they were
-        found.
+        """Return the lags for records and a learner with these settings, and how they were found.
 
         Raises
         ------
         ValueError
-            The target is no output, or as `sysid.choose_lags`.
+            If the target is no output, or if `sysid.choose_lags` refuses the records.
         """
         target = self._target(list(recordings.outputs), recordings.name)
         inputs = recordings.inputs
+        on_missing = OnMissing(self.on_missing)
         if recordings.is_static:
-            lags = {name: [0] for name in inputs}
             narx = Narx(
                 {target: []},
-                lags,
+                {name: [0] for name in inputs},
                 predict=Target.value,
-                on_missing=OnMissing(self.on_missing),
+                on_missing=on_missing,
             )
             return narx, "static data: no lags"
-        options: Any = {
-            "predict": Target(self.predict),
-            "on_missing": OnMissing(self.on_missing),
-        }
-        options["max_order"] = self.max_order
         try:
-            choice = choose_lags(
-                recordings.estimation, target, inputs, settings=settings, **options
+            chosen = choose_lags(
+                recordings.estimation,
+                target,
+                inputs,
+                settings=settings,
+                predict=Target(self.predict),
+                on_missing=on_missing,
+                max_order=self.max_order,
             )
         except UserError as error:
             raise UserError(f"narx=auto: {error}") from error
-        return choice.narx, choice
+        return chosen.narx, chosen
 
     def _target(self, outputs: list[str], title: str) -> str:
+        """Return the output to predict; raise UserError if it is not among the outputs."""
         if self.target and self.target not in outputs:
             raise UserError(
-                f"narx=auto: target must be one of the outputs {outputs} of {title}, got {self.target!r}"
+                f"narx=auto: target must be one of the outputs {outputs} of {title}, got "
+                f"{self.target!r}"
             )
         return self.target or outputs[0]

@@ -1,4 +1,4 @@
-"""Samples of a simulated plant, computed when they are asked for."""
+"""Samples of a simulated plant, computed when they are needed."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.measured import Measured
-from experiments.plant.physics import FittedPhysics, physics_of
+from experiments.plant.physics import FittedPhysics, Physics, physics_of
 from experiments.plant.plant import Plant, plant_of, warn_of_integration
 from experiments.plant.source import SAMPLES_PER_BLOCK, identified_share
 from simulators import Sample, Trajectory, collect
@@ -26,11 +26,12 @@ from sysid import (
 )
 from sysid.errors import UserError
 
-IDENTIFIED_SHARE = 0.5  # of a simulation, if nothing is said; the rest judges the model
+# fraction of a simulation that is identified by default; the rest validates the model
+IDENTIFIED_SHARE_OF_SIMULATION = 0.5
 
 
 class Simulation:
-    """Samples of one simulation in their order, computed when they are asked for, and kept.
+    """Samples of one simulation in their order, computed when they are needed, and kept.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ class Simulation:
     Raises
     ------
     ValueError
-        What the plant refuses.
+        If the plant refuses its settings.
     """
 
     def __init__(self, plant: Plant, n_samples: int, seed: int) -> None:
@@ -49,31 +50,34 @@ class Simulation:
         self._seed = seed
         self.samples = plant.samples(n_samples, seed)
         self._simulated: list[Sample] = []
-        self.n_seen = 0  # samples delivered so far; set it to 0 to have the same ones again
+        self.n_seen = 0  # samples delivered so far; 0 delivers the same ones again
         self._collected: Trajectory | None = None
 
     def until(self, n_samples: int) -> Iterator[Measured]:
-        """Deliver samples until `n_samples` have been in all; what ends the simulation follows its
-        last sample.
+        """Yield blocks of samples until `n_samples` have been delivered in all.
+
+        An error that ends the simulation is raised after its last sample.
         """
         for begin in range(self.n_seen, n_samples, SAMPLES_PER_BLOCK):
             reason = None
             end = min(begin + SAMPLES_PER_BLOCK, n_samples)
+            n_missing = max(0, end - len(self._simulated))
             try:
-                self._simulated.extend(islice(self.samples, max(0, end - len(self._simulated))))
+                self._simulated.extend(islice(self.samples, n_missing))
             except BaseException as error:
                 reason = error
-            if block := self._simulated[begin:end]:
+            block = self._simulated[begin:end]
+            if block:
                 self.n_seen = begin + len(block)
                 yield Measured(
                     np.array([sample.output for sample in block]),
-                    np.array([s.input for s in block]),
+                    np.array([sample.input for sample in block]),
                 )
             if reason is not None:
                 raise reason
 
     def record(self) -> Trajectory:
-        """All samples delivered so far, collected once until the next one comes."""
+        """Return all samples delivered so far; the result is kept until the next one comes."""
         if self._collected is None or len(self._collected.time) != self.n_seen:
             plant = self._plant
             samples = self._simulated[: self.n_seen]
@@ -94,12 +98,10 @@ class LiveSource:
     n_samples: int
     n_identified: int
     seed: int
-    duration: str  # as it was written
+    duration: str  # as it was written in the configuration
     simulation: Simulation
     physics: FittedPhysics | None = None  # simulated beside the plant
-    lag_choice: LagChoice | None = field(
-        default=None, init=False
-    )  # held-out errors choose none here
+    lag_choice: LagChoice | None = field(default=None, init=False)  # no lags by held-out errors
 
     def __post_init__(self) -> None:
         self.title = type(self.plant.system).__name__
@@ -107,96 +109,97 @@ class LiveSource:
         self.outputs = self.plant.outputs
         self.inputs = self.plant.inputs
         self.unused = self.plant.unused
-        self.unused |= {"propagation"}  # nothing is simulated
+        self.unused |= {"propagation"}  # there is no free run
         if self.physics is not None:
             self.inputs = [*self.inputs, *self.physics.physics.signals]
-            self.unused |= {
-                f"physics.{name}" for name in ("free", "initial", "starts")
-            }  # nothing is estimated
+            # no parameters of the physics are estimated
+            self.unused |= {"physics.free", "physics.initial", "physics.starts"}
 
     @property
     def n_seen(self) -> int:
-        """Samples simulated so far."""
+        """Number of samples simulated so far."""
         return self.simulation.n_seen
 
     def segments(self) -> Iterator[Iterator[Measurement]]:
-        """Yield the first part of the one record."""
+        """Yield the samples of the identified part, the only record."""
         samples = self.simulation.until(self.n_identified)
-        yield (samples if self.physics is None else self.physics.follow(samples, self.plant.inputs))
+        if self.physics is None:
+            yield samples
+        else:
+            yield self.physics.follow(samples, self.plant.inputs)
 
     def restart(self) -> None:
-        """Begin again, without simulating again."""
+        """Begin again with the first sample, without simulating again."""
         self.simulation.n_seen = 0
 
     def finish(self) -> Iterator[Measurement]:
-        """Simulate the rest."""
+        """Yield the samples after the identified part."""
         return self.simulation.until(self.n_samples)
 
     def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
-        """Whether samples come after the identified part."""
+        """Return which samples come after the identified part."""
         return time > (self.n_identified - 0.5) * self.plant.system.dt
 
-    is_judged = is_validation
+    is_scored = is_validation
 
     def records(self) -> Sequence[xr.Dataset]:
-        """All samples seen so far, with what the controller aims at."""
+        """Return all samples seen so far, with the set-points of the controller."""
         plant = self.plant
-        dataset = (
-            self.simulation.record().to_dataset().assign_attrs(idle_inputs=json.dumps(plant.idle))
-        )
-        for name, aim in plant.controller.references(dataset["time"].values).items():
-            about = {
+        dataset = self.simulation.record().to_dataset()
+        dataset = dataset.assign_attrs(idle_inputs=json.dumps(plant.idle))
+        for name, reference in plant.controller.references(dataset["time"].values).items():
+            attributes = {
                 "units": dataset[plant.controller.outputs_read[0]].attrs["units"],
-                "long_name": aim.description,
+                "long_name": reference.description,
             }
-            dataset[name] = "time", np.asarray(aim.values), about
+            dataset[name] = "time", np.asarray(reference.values), attributes
         physics = self.physics
         return [dataset if physics is None else physics.add(dataset, physics.physics.system)]
 
     def recordings(self) -> Recordings | None:
-        """Nothing was recorded."""
+        """Return None: nothing was recorded."""
         return None
 
     def warnings(self) -> list[str]:
-        """Runge-Kutta steps that are too large, tanks that ran over."""
+        """Warn of Runge-Kutta steps that are too long, and of states at their limits."""
         if self.n_seen < 2:
             return []
         record = self.simulation.record()
         substeps = self.plant.system.substeps
         found = warn_of_integration([record])
         if record.n_clipped:
-            total = substeps * (self.n_seen - 1)
+            n_steps = substeps * (self.n_seen - 1)
             found.append(
-                f"a state was at its limit in {record.n_clipped} of {total} Runge-Kutta steps"
+                f"a state was at its limit in {record.n_clipped} of {n_steps} Runge-Kutta steps"
             )
         return found
 
     def know(self, narx: Narx, settings: Settings) -> Start:
-        """Nothing: samples come one after the other."""
+        """Return an empty start: there is no complete record before the first sample."""
         return Start()
 
     def calibrate(self, identification: Identification) -> None:
-        """Nothing: one step ahead the bands follow the errors of the stream."""
+        """Do nothing: one step ahead the bands follow the errors of the stream."""
 
     def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
-        """Lags of the linearised dynamics along a simulation of their own."""
+        """Return the lags of the dynamics, linearised along a simulation of their own."""
         return automatic.of_plant(self.plant, self.n_samples, self.seed)
 
     def check(self, narx: Narx, n_needed: int) -> None:
-        """Refuse a simulation that is too short."""
+        """Raise UserError if the simulation is too short."""
         if self.n_identified < n_needed:
-            given = (
-                f"duration {self.duration} (a number without a unit is in seconds) times identified"
+            raise UserError(
+                f"duration {self.duration} (a number without a unit is in seconds) times "
+                f"identified gives {self.n_identified} samples of {self.plant.system.dt:g} s to "
+                f"identify from, expected at least {n_needed} (lags + training.n_initial + 1): "
+                "write a longer one, such as 30d or 5000samples"
             )
-            samples = f"{self.n_identified} samples of {self.plant.system.dt:g} s to identify from"
-            needed = f"{n_needed} (lags + training.n_initial + 1): write a longer one, such as 30d or 5000samples"
-            raise UserError(f"{given} gives {samples}, expected at least {needed}")
 
 
 def live_source(
     config: DictConfig, simulation: Callable[[Plant, int, int], Simulation] = Simulation
 ) -> LiveSource:
-    """Build the source that simulates the configured plant.
+    """Return the source that simulates the configured plant.
 
     Parameters
     ----------
@@ -208,21 +211,32 @@ def live_source(
     Raises
     ------
     ValueError
-        Durations and fractions that leave nothing to identify; whatever the parts refuse.
+        If the duration or the fraction leaves nothing to identify, or a part of the plant refuses
+        its settings.
     """
     plant = plant_of(config)
     n_samples = plant.n_samples(config.duration)
-    n_identified = int(identified_share(config.identified, IDENTIFIED_SHARE) * (n_samples - 1)) + 1
+    fraction = identified_share(config.identified, IDENTIFIED_SHARE_OF_SIMULATION)
+    n_identified = int(fraction * (n_samples - 1)) + 1
     made = simulation(plant, n_samples, config.seed)
     physics = physics_of(config)
-    if physics is not None:
-        physics.check(plant.inputs, plant.outputs, type(plant.system).__name__)
-        if physics.interpolation != "held":
-            raise UserError(
-                f"physics.interpolation={physics.interpolation} is for records, a controller holds inputs"
-            )
-        physics = replace(physics, system=replace(physics.system, dt=plant.system.dt))
-    fitted = None if physics is None else FittedPhysics(physics)
     return LiveSource(
-        plant, n_samples, n_identified, config.seed, str(config.duration), made, fitted
+        plant,
+        n_samples,
+        n_identified,
+        config.seed,
+        str(config.duration),
+        made,
+        None if physics is None else _physics_beside(plant, physics),
     )
+
+
+def _physics_beside(plant: Plant, physics: Physics) -> FittedPhysics:
+    """Return the physics with the sampling time of the plant that it is simulated beside."""
+    physics.check(plant.inputs, plant.outputs, type(plant.system).__name__)
+    if physics.interpolation != "held":
+        raise UserError(
+            f"physics.interpolation={physics.interpolation} is for records, a controller holds "
+            "inputs"
+        )
+    return FittedPhysics(replace(physics, system=replace(physics.system, dt=plant.system.dt)))

@@ -1,4 +1,4 @@
-"""What a source delivers: one sample of a record or of a simulation, or a block of them."""
+"""Samples as a source delivers them: one of a record or of a simulation, or a block of them."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Measured(NamedTuple):
-    """A sample, or consecutive samples, of a record."""
+    """One sample, or consecutive samples, of a record."""
 
     output: np.ndarray  # (n_y,) or (n, n_y)
-    input: np.ndarray  # (n_u,) or (n, n_u), signals of the physics last
+    input: np.ndarray  # (n_u,) or (n, n_u), with the signals of the physics last

@@ -1,5 +1,6 @@
-"""Physics beside a model: a system simulated on the measured inputs, whose states and outputs
-become signals.
+"""Physics beside a model: a system simulated on the measured inputs.
+
+Its states and outputs are signals that the model may have among its regressors.
 """
 
 import json
@@ -33,6 +34,7 @@ from sysid import (
     LinearMean,
     MaximumLikelihood,
     Measurement,
+    Model,
     Narx,
     Recordings,
     Target,
@@ -42,41 +44,44 @@ from sysid.arrays import Array
 from sysid.errors import UserError
 from sysid.model.description import public_name
 
-PREFIX = "physics."  # of the names of its signals
-VARIANCE = ".variance"  # behind the name of an output: what its parameters leave open
-RESIDUAL = "residual"  # value of narx.predict: what the simulation leaves of an output
-KEPT = ("system", "initial", "starts", "interpolation")  # of it, in the file of a model
-CORRELATED = 0.7  # autocorrelation
-START = 50  # samples that give the initial state of a record that states no initialisation window
+SIGNAL_PREFIX = "physics."  # start of the names of the signals of the physics
+VARIANCE_SUFFIX = ".variance"  # end of the name of an output's variance due to uncertain parameters
+RESIDUAL = "residual"  # value of narx.predict: the output minus the simulated output
+#: fields of the physics that the file of a model keeps
+KEPT_FIELDS = ("system", "initial", "starts", "interpolation")
+# training samples are taken at a distance at which the residual's autocorrelation is at most this
+MAX_AUTOCORRELATION = 0.7
+# samples that give the initial state of a record without a stated initialisation window
+N_INITIAL_STATE_SAMPLES = 50
 
 
 @dataclass(frozen=True)
 class Physics:
-    """Physical model of the plant that is identified, and what of it is estimated from records.
+    """Physical model of the plant, and which of its parameters are estimated from records.
 
     Its signals are those of a simulation without noise on the measured inputs (output error): every
-    state and output, named ``physics.NAME``; a state that is an output goes by the name of the
-    output. With ``narx.predict=residual`` the online GP learns ``y[k] - physics.y[k]``: the
-    simulated output is the mean function of the model, and a free run needs no output of the plant
-    but those that give the initial state.
+    state and output, named ``physics.NAME``. A state that is an output has the name of the output.
+    With ``narx.predict=residual`` the online GP learns ``y[k] - physics.y[k]``: the simulated
+    output is the mean function of the model. A free run then needs the output of the plant only for
+    the initial state.
 
     Parameters
     ----------
     system : System
-        Equations, parameters, and where the estimation starts from. Its `dt` is that of the
+        Equations, parameters, and initial values of the estimation. Its `dt` is that of the
         records.
     free : mapping
         Parameters that are estimated on the estimation records, by name: ``{lower, upper,
         logarithmic}``.
     initial : mapping
-        Parameters that are the initial state, by name, each record has its own: ``{lower, upper}``.
+        Parameters that are the initial state, by name: ``{lower, upper}``. Each record has its own.
     starts : int
-        Runs of the estimation, from the system's own values and from random ones.
+        Runs of the estimation: from the system's own values, and from random ones.
     interpolation : "held", "linear" or "band_limited"
-        What the measured inputs do between their samples (`simulators.Interpolation`). Beside a
-        simulation they are held.
+        Course of the measured inputs between their samples (`simulators.Interpolation`). The inputs
+        of a simulated plant are held.
     covariance : bool
-        Whether the bands of what is predicted with it carry the covariance of the estimates.
+        Whether the bands of predictions contain the covariance of the estimates.
     """
 
     system: System
@@ -91,68 +96,68 @@ class Physics:
 
     @cached_property
     def free_parameters(self) -> list[FreeParameter]:
-        """Parameters that all records share."""
+        """Estimated parameters that all records share."""
         return [FreeParameter(name, **bounds) for name, bounds in self.free.items()]
 
     @cached_property
     def initial_parameters(self) -> list[FreeParameter]:
-        """Parameters of which every record has its own."""
+        """Estimated parameters of which every record has its own."""
         return [FreeParameter(name, own=True, **bounds) for name, bounds in self.initial.items()]
 
     @cached_property
     def signals(self) -> dict[str, Signal]:
-        """Signals of the physics by their names in the record: outputs, then states that are no
-        outputs.
+        """Signals by their names in the record: the outputs, then the states that are no outputs.
+
+        A state is an output if both have the same values at random states.
         """
         system = self.system
-        probe = np.random.default_rng(0).uniform(size=(3, len(system.states)))
-        outputs = np.asarray(system.output(probe)).T
-        states = zip(system.states, probe.T, strict=True)
-        hidden = [
-            signal for signal, values in states if not any((values == y).all() for y in outputs)
+        states = np.random.default_rng(0).uniform(size=(3, len(system.states)))
+        outputs = np.asarray(system.output(states)).T
+        hidden_states = [
+            signal
+            for signal, values in zip(system.states, states.T, strict=True)
+            if not any((values == output).all() for output in outputs)
         ]
-        return {PREFIX + signal.name: signal for signal in (*system.outputs, *hidden)}
+        return {SIGNAL_PREFIX + signal.name: signal for signal in (*system.outputs, *hidden_states)}
 
     def join(self, recordings: Recordings, *, seed: int) -> "tuple[FittedPhysics, Recordings]":
-        """Estimate the free parameters on the estimation records, and add the signals to all
-        records.
+        """Estimate the parameters on the estimation records, and add the signals to all records.
 
         Raises
         ------
         ValueError
-            A signal of the system that was not recorded; no free parameter among the fields; a
-            window too short.
+            If a signal of the system was not recorded, a free parameter is no field of the system,
+            or the initialisation window is too short.
         ArithmeticError
             If no start could be simulated.
         """
         self.check(recordings.inputs, recordings.outputs, recordings.name)
         system = replace(self.system, dt=recordings.sampling_time)
         free = self.free_parameters
-        measured = [_measured(system, record) for record in recordings.estimation]
-        every = [*free, *self.initial_parameters]
-        known: list[Array | None] = [None] * (len(measured) + 1)
+        estimated = [*free, *self.initial_parameters]
+        records = recordings.estimation
         fit = None
-        systems = [system] * len(measured)
-        if every:
-            fit = self.estimate(system, measured, every, seed)
+        systems = [system] * len(records)
+        record_covariances: list[Array | None] = [None] * len(records)
+        covariance = None
+        if estimated:
+            measured = [_inputs_and_outputs(system, record) for record in records]
+            fit = self.estimate(system, measured, estimated, seed)
             systems = list(fit.systems)
             if self.covariance:
-                known = [
-                    *(fit.finite_covariance(every, r) for r in range(len(measured))),
-                    fit.finite_covariance(free),
+                record_covariances = [
+                    fit.finite_covariance(estimated, number) for number in range(len(records))
                 ]
-        fitted = FittedPhysics(replace(self, system=systems[0]), fit, seed, known.pop())
-        estimation = tuple(map(fitted.add, recordings.estimation, systems, known))
-        others: Any = {
-            role: tuple(map(fitted.add, getattr(recordings, role)))
-            for role in ("validation", "test")
-        }
-        return fitted, replace(
+                covariance = fit.finite_covariance(free)
+        fitted = FittedPhysics(replace(self, system=systems[0]), fit, seed, covariance)
+        joined = replace(
             recordings,
             inputs=(*recordings.inputs, *self.signals),
-            estimation=estimation,
-            **others,
+            estimation=tuple(map(fitted.add, records, systems, record_covariances)),
+            validation=tuple(map(fitted.add, recordings.validation)),
+            test=tuple(map(fitted.add, recordings.test)),
         )
+        return fitted, joined
 
     def estimate(
         self,
@@ -161,43 +166,53 @@ class Physics:
         free: Sequence[FreeParameter],
         seed: int = 0,
     ) -> GreyBoxFit:
-        """Estimate free parameters by output error, with the inputs as they are between their
-        samples.
-        """
-        between = Interpolation(self.interpolation)
+        """Estimate parameters of a system by output error from inputs and outputs of records."""
         return fit_output_error(
-            system, records, free, interpolation=between, starts=self.starts, seed=seed
+            system,
+            records,
+            free,
+            interpolation=Interpolation(self.interpolation),
+            starts=self.starts,
+            seed=seed,
         )
 
     def check(self, inputs: Sequence[str], outputs: Sequence[str], title: str) -> None:
-        """Refuse records without the signals of the system."""
-        system = self.system
-        for kind, signals, given in (
-            ("inputs", system.inputs, inputs),
-            ("outputs", system.outputs, outputs),
-        ):
-            if missing := [signal.name for signal in signals if signal.name not in given]:
-                has = f"{type(system).__name__} has the {kind} {missing}, {title} has {list(given)}"
-                advice = "give the signals of the record these names, or take another system"
-                raise UserError(f"physics: {has}: {advice}")
+        """Raise UserError unless all signals of the system are among these inputs and outputs."""
+        self._check_recorded("inputs", self.system.inputs, inputs, title)
+        self._check_recorded("outputs", self.system.outputs, outputs, title)
+
+    def _check_recorded(
+        self, kind: str, signals: Sequence[Signal], recorded: Sequence[str], title: str
+    ) -> None:
+        """Raise UserError unless these signals, inputs or outputs, are among the recorded ones."""
+        missing = [signal.name for signal in signals if signal.name not in recorded]
+        if missing:
+            raise UserError(
+                f"physics: {type(self.system).__name__} has the {kind} {missing}, {title} has "
+                f"{list(recorded)}: give the signals of the record these names, or take another "
+                "system"
+            )
 
     def mean(self, narx: Narx) -> LinearMean:
-        """Return the simulated output as mean function of a model with these regressors.
+        """Return the simulated output as the mean function of a model with these regressors.
 
         Raises
         ------
         ValueError
-            If the simulated output is not among them; lags of an output where the bands carry a
-            covariance.
+            If the simulated output is not among the regressors, or if the bands contain a
+            covariance and there are lags of an output.
         """
-        name = PREFIX + narx.target
+        name = SIGNAL_PREFIX + narx.target
         if self.covariance and any(narx.lags[output] for output in narx.output_names):
             raise UserError(
-                "physics.covariance=true expects a model without lags of outputs: take narx=residual"
+                "physics.covariance=true expects a model without lags of outputs: take "
+                "narx=residual"
             )
         if (name, 0) not in narx.features:
-            advice = f"add {name}: [0] to narx.inputs, or take narx=residual"
-            raise UserError(f"narx.predict={RESIDUAL} needs the simulated output: {advice}")
+            raise UserError(
+                f"narx.predict={RESIDUAL} needs the simulated output: add {name}: [0] to "
+                "narx.inputs, or take narx=residual"
+            )
         return LinearMean([float(feature == (name, 0)) for feature in narx.features])
 
 
@@ -207,33 +222,31 @@ def physics_of(config: DictConfig) -> Physics | None:
     Raises
     ------
     ValueError
-        What the physics refuses; a covariance where none is estimated, or where the model has no
-        use for it.
+        If the physics refuses its settings, or a covariance is asked for but no parameters are
+        estimated, or the model does not predict the residual.
     """
-    physics = build(config, "physics") if "_target_" in config.physics else None
-    is_estimated = "_target_" in config.data and physics is not None and physics.free
-    is_residual = config.narx.get("predict") == RESIDUAL
-    if physics is not None and physics.covariance and not (is_estimated and is_residual):
-        needed = (
-            "parameters estimated from a record (data, physics.free), and narx.predict=residual"
-        )
+    if "_target_" not in config.physics:
+        return None
+    physics: Physics = build(config, "physics")
+    is_estimated = "_target_" in config.data and physics.free
+    predicts_residual = config.narx.get("predict") == RESIDUAL
+    if physics.covariance and not (is_estimated and predicts_residual):
         raise UserError(
-            f"physics.covariance=true needs {needed}; set them, or leave the covariance out"
+            "physics.covariance=true needs parameters estimated from a record (data, "
+            "physics.free), and narx.predict=residual; set them, or leave the covariance out"
         )
     return physics
 
 
 @dataclass(frozen=True)
 class ResidualNarx:
-    """Regressors of what the physics leaves of an output: inputs, and signals of the physics, at
-    the sample itself.
-    """
+    """Regressors of the residual of an output: inputs and signals of the physics, without lags."""
 
     target: str = ""  # output to predict; empty: the first
-    predict: str = RESIDUAL  # nothing else
+    predict: str = RESIDUAL  # the only value
 
     def narx(self, outputs: Sequence[str], inputs: Sequence[str]) -> Narx:
-        """Lags of these outputs and inputs."""
+        """Return the lags for these outputs and inputs."""
         return Narx(
             {self.target or outputs[0]: []},
             {name: [0] for name in inputs},
@@ -243,12 +256,12 @@ class ResidualNarx:
 
 @dataclass(frozen=True, eq=False)
 class FittedPhysics:
-    """Physics whose parameters are known, and how they were found."""
+    """Physics with known parameters, and the fit that found them, if they were estimated."""
 
     physics: Physics
     fit: GreyBoxFit | None = None
     seed: int = 0  # of the random starts of the fit
-    covariance: Array | None = None  # (n_p, n_p) of the free parameters, where the bands carry it
+    covariance: Array | None = None  # (n_p, n_p) of the free parameters, if the bands contain it
 
     def add(
         self,
@@ -258,21 +271,20 @@ class FittedPhysics:
         *,
         window: int = 0,
     ) -> xr.Dataset:
-        """Simulate on the inputs of a record, and add the signals to it, and the variances that
-        parameters leave open.
+        """Return a record with the simulated signals and, if known, their variances.
 
         Parameters
         ----------
         record
             With the signals of the system.
         system
-            With its initial state; without one the initial state is estimated from the first
-            samples, which are then the initialisation window of the record: they are not judged.
+            With its initial state. Without one the initial state is estimated from the first
+            samples, which become the initialisation window of the record: they are not scored.
         known
-            Covariance of its free parameters and its initial state; without one there are no
+            Covariance of its free parameters and its initial state. Without it there are no
             variances.
         window
-            So many; 0: as the record says.
+            Number of samples that give the initial state; 0: as the record says.
 
         Raises
         ------
@@ -287,179 +299,199 @@ class FittedPhysics:
             known = self.covariance
             if self.physics.initial_parameters:
                 n = self.n_first(record, window)
-                start = self._start(record, n)
+                start = self._estimate_initial_state(record, n)
                 record = record.assign_attrs(initialisation_window=n)
                 system = start[0].system
-        (u, _), between = (
-            _measured(system, record),
-            Interpolation(self.physics.interpolation),
-        )
-        states = integrate(
-            system,
-            system.initial_state(),
-            u,
-            np.zeros((len(u), len(system.noises))),
-            between,
-        ).states
+        u, _ = _inputs_and_outputs(system, record)
+        interpolation = Interpolation(self.physics.interpolation)
+        no_noise = np.zeros((len(u), len(system.noises)))
+        states = integrate(system, system.initial_state(), u, no_noise, interpolation).states
         values = self.values(states)
         added = {}
         for i, (name, signal) in enumerate(self.physics.signals.items()):
-            about = {
+            attributes = {
                 "units": signal.unit,
                 "long_name": f"{signal.description}, simulated",
             }
-            added[name] = "time", values[:, i], about
+            added[name] = "time", values[:, i], attributes
         if known is not None:
             free = [*self.physics.free_parameters, *self.physics.initial_parameters]
-            variances = output_variance(system, u, free, known, start=start, interpolation=between)
+            variances = output_variance(
+                system, u, free, known, start=start, interpolation=interpolation
+            )
             for signal, variance in zip(system.outputs, variances.T, strict=True):
-                about = {
+                attributes = {
                     "units": f"{signal.unit}2",
                     "long_name": f"what the parameters leave open of {signal.name}",
                 }
-                added[PREFIX + signal.name + VARIANCE] = "time", variance, about
+                added[SIGNAL_PREFIX + signal.name + VARIANCE_SUFFIX] = "time", variance, attributes
         return record.assign(added)
 
     def held_out(self, records: Sequence[xr.Dataset], parts: int) -> tuple[xr.Dataset, ...]:
-        """Estimation records with the signals of the physics whose parameters do not know the part
-        that a sample is in.
+        """Return estimation records with cross-fitted physics.
 
-        The records, one behind the other, are cut into parts of equal lengths; for each the
-        parameters are estimated from the other parts, and all of the records is simulated with
-        them, from the initial states that are known. Physics without estimated parameters gives the
-        records back.
+        The records, one behind the other, are cut into folds of equal lengths. For each fold the
+        parameters are estimated from the other folds. All records are simulated with them, from
+        the known initial states, and the signals in the fold are taken. Physics without estimated
+        parameters gives the records back.
+
+        Parameters
+        ----------
+        records
+            With the signals of the physics.
+        parts
+            Number of folds.
         """
         free = self.physics.free_parameters
         if self.fit is None or not free:
             return tuple(records)
-        system = self.physics.system
-        initial = self.physics.initial_parameters
-        n = [record.sizes["time"] for record in records]
-        ends = np.cumsum(n)
+        n_samples = [record.sizes["time"] for record in records]
+        ends = np.cumsum(n_samples)
         signals = [record[list(self.physics.signals)].copy(deep=True) for record in records]
-        for first, last in pairwise(np.linspace(0, ends[-1], parts + 1).astype(int).tolist()):
-            cuts = np.clip(np.subtract.outer([first, last], ends - n), 0, n).T
-            pieces = []
-            for record, (low, high) in zip(records, cuts, strict=True):
-                u, y = _measured(system, record)
-                pieces += [
-                    (u[a:b], y[a:b]) for a, b in ((0, low), (high, len(u))) if b - a > len(initial)
-                ]
-            fit = self.physics.estimate(system, pieces, [*free, *initial], self.seed)
-            found = {parameter.name: getattr(fit.system, parameter.name) for parameter in free}
-            for record, own, known, (low, high) in zip(
+        edges = np.linspace(0, ends[-1], parts + 1).astype(int).tolist()
+        for first, last in pairwise(edges):
+            # limits of the fold within each record
+            cuts = np.clip(np.subtract.outer([first, last], ends - n_samples), 0, n_samples).T
+            estimates = self._estimate_without(records, cuts)
+            for record, system, cross_fitted, (low, high) in zip(
                 records, self.fit.systems, signals, cuts, strict=True
             ):
-                simulated = self.add(record, replace(own, **found))
-                for name in known:
-                    known[name].values[low:high] = simulated[name].values[low:high]
-        return tuple(record.assign(known) for record, known in zip(records, signals, strict=True))
+                simulated = self.add(record, replace(system, **estimates))
+                for name in cross_fitted:
+                    cross_fitted[name].values[low:high] = simulated[name].values[low:high]
+        return tuple(
+            record.assign(cross_fitted)
+            for record, cross_fitted in zip(records, signals, strict=True)
+        )
+
+    def _estimate_without(self, records: Sequence[xr.Dataset], cuts: Array) -> dict[str, Any]:
+        """Return estimates of the free parameters from records without rows low:high.
+
+        `cuts` holds low and high of each record. A rest that is not longer than the initial state
+        is left out.
+        """
+        free = self.physics.free_parameters
+        initial = self.physics.initial_parameters
+        system = self.physics.system
+        pieces = []
+        for record, (low, high) in zip(records, cuts, strict=True):
+            u, y = _inputs_and_outputs(system, record)
+            for begin, end in ((0, low), (high, len(u))):
+                if end - begin > len(initial):
+                    pieces.append((u[begin:end], y[begin:end]))
+        fit = self.physics.estimate(system, pieces, [*free, *initial], self.seed)
+        return {parameter.name: getattr(fit.system, parameter.name) for parameter in free}
 
     def n_first(self, record: xr.Dataset, window: int = 0) -> int:
-        """Return how many samples give the initial state of a record and are not judged.
+        """Return how many samples give the initial state of a record and are not scored.
 
         It is `window` if given, or what the record says, or 50.
         """
-        return window or int(record.attrs["initialisation_window"]) or START
+        return window or int(record.attrs["initialisation_window"]) or N_INITIAL_STATE_SAMPLES
 
-    def _start(self, record: xr.Dataset, n: int) -> tuple[GreyBoxFit, Array]:
-        """Estimate of the initial state from the first n samples of a record, and the outputs of
-        these.
-        """
+    def _estimate_initial_state(self, record: xr.Dataset, n: int) -> tuple[GreyBoxFit, Array]:
+        """Estimate the initial state from the first n samples; return the fit and their outputs."""
         free = self.physics.initial_parameters
         system = self.physics.system
-        u, y = _measured(system, record)
+        u, y = _inputs_and_outputs(system, record)
         try:
             return self.physics.estimate(system, [(u[:n], y[:n])], free), y[:n]
         except REFUSALS as error:
-            where = f"record {record.attrs['name']!r} from its first {n} samples"
-            raise UserError(f"physics: initial state of {where}: {error}") from error
+            raise UserError(
+                f"physics: initial state of record {record.attrs['name']!r} from its first {n} "
+                f"samples: {error}"
+            ) from error
 
     def values(self, states: np.ndarray) -> np.ndarray:
-        """Signals (n, n_s) of states (n, n_x)."""
+        """Return the signals (n, n_s) at states (n, n_x)."""
         system = self.physics.system
-        hidden = [
+        hidden_states = [
             i
             for i, signal in enumerate(system.states)
-            if PREFIX + signal.name in self.physics.signals
+            if SIGNAL_PREFIX + signal.name in self.physics.signals
         ]
-        return np.column_stack([np.asarray(system.output(states)), states[:, hidden]])
+        return np.column_stack([np.asarray(system.output(states)), states[:, hidden_states]])
 
     def follow(self, samples: Iterator[Measurement], inputs: Sequence[str]) -> Iterator[Measured]:
-        """Simulate beside samples or blocks of them, their inputs in this order, held from each
-        sample to the next.
+        """Simulate beside samples or blocks of them, and yield them with the signals added.
+
+        `inputs` names the columns of their inputs, which are held from each sample to the next.
         """
         system = self.physics.system
         advance = stepper(self.physics.system)
         columns = [list(inputs).index(name) for name in names_of(system.inputs)]
         state = system.initial_state()
-        silent = np.zeros(len(system.noises))
+        no_noise = np.zeros(len(system.noises))
         k = 0
         for sample in samples:
             rows = np.atleast_2d(sample.input)
             states = []
             for row in rows:
                 states.append(state.copy())
-                advance(k * system.dt, state, row[None, columns], silent)
+                advance(k * system.dt, state, row[None, columns], no_noise)
                 k += 1
             joined = np.hstack([rows, self.values(np.array(states))])
             yield Measured(sample.output, joined.reshape(*sample.input.shape[:-1], -1))
 
     def describe(self) -> str:
-        """Text for the file of a model; `read_physics` is the inverse."""
+        """Return a text for the file of a model; `read_physics` is the inverse."""
         physics = self.physics
         system = self.physics.system
         target = f"{type(system).__module__}.{type(system).__qualname__}"
-        content = {"system": {"_target_": public_name(target) or target, **asdict(system)}}
-        kept = {
+        content = {
+            "system": {"_target_": public_name(target) or target, **asdict(system)},
             "initial": physics.initial,
             "starts": physics.starts,
             "interpolation": physics.interpolation,
         }
         if self.covariance is not None:
-            kept |= {"free": physics.free, "covariance": self.covariance.tolist()}
-        return json.dumps(content | kept)
+            content["free"] = physics.free
+            content["covariance"] = self.covariance.tolist()
+        return json.dumps(content)
 
     def estimates(self) -> dict[str, Any]:
-        """Estimates with their standard errors, and the error of the simulation, for a summary."""
-        if self.fit is None:
+        """Return the estimates with their standard errors and the simulation error, for a summary.
+
+        Without a fit the dict is empty.
+        """
+        fit = self.fit
+        if fit is None:
             return {}
-        found = zip(self.fit.names, self.fit.values.tolist(), self.fit.std.tolist(), strict=True)
-        parameters = {name: {"value": value, "std": std} for name, value, std in found}
-        rmse = dict(
-            zip(
-                names_of(self.physics.system.outputs),
-                self.fit.rmse.tolist(),
-                strict=True,
-            )
-        )
+        values_and_errors = zip(fit.names, fit.values.tolist(), fit.std.tolist(), strict=True)
+        outputs = names_of(self.physics.system.outputs)
         return {
-            "parameters": parameters,
-            "rmse": rmse,
-            "at_bounds": list(self.fit.at_bounds),
+            "parameters": {
+                name: {"value": value, "std": std} for name, value, std in values_and_errors
+            },
+            "rmse": dict(zip(outputs, fit.rmse.tolist(), strict=True)),
+            "at_bounds": list(fit.at_bounds),
         }
 
 
 def read_physics(text: str, trusted: Sequence[str]) -> FittedPhysics:
-    """Physics of the file of a model.
+    """Return the physics that the file of a model describes.
+
+    Parameters
+    ----------
+    text
+        As of `FittedPhysics.describe`.
+    trusted
+        Modules and classes of the user's own that it may name.
 
     Raises
     ------
     ValueError
-        A class that nobody trusts, or a text that describes no physics.
+        If it names a class that is not trusted, or describes no physics.
     """
     covariance = None
     try:
         content = json.loads(text)
-        description = {
-            "_target_": f"{__name__}.Physics",
-            **{name: content[name] for name in KEPT},
-        }
+        description: dict[str, Any] = {"_target_": f"{__name__}.Physics"}
+        description |= {name: content[name] for name in KEPT_FIELDS}
         if "covariance" in content:
             description |= {"free": content["free"], "covariance": True}
-            covariance = np.array(content["covariance"], dtype=float).reshape(
-                [len(content["free"])] * 2
-            )
+            n_free = len(content["free"])
+            covariance = np.array(content["covariance"], dtype=float).reshape([n_free, n_free])
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(
             f"physics of the model: expected the text that identification wrote ({error})"
@@ -469,80 +501,86 @@ def read_physics(text: str, trusted: Sequence[str]) -> FittedPhysics:
 
 
 def variance_at(rows: xr.Dataset, records: Sequence[xr.Dataset], target: str) -> Array:
-    """Variances (n,) that the parameters leave open at the rows of a lag data set of records; 0
-    where none are said.
+    """Return the variances (n,) due to uncertain parameters at rows of a lag data set of records.
+
+    They are 0 in records without such variances.
     """
-    found = np.zeros(rows.sizes["sample"])
-    name = PREFIX + target + VARIANCE
+    variances = np.zeros(rows.sizes["sample"])
+    name = SIGNAL_PREFIX + target + VARIANCE_SUFFIX
     for number, record in enumerate(records):
         if name in record:
-            own = rows["record"].values == number
-            found[own] = record[name].sel(time=rows["time"].values[own])
-    return found
+            is_of_record = rows["record"].values == number
+            times = rows["time"].values[is_of_record]
+            variances[is_of_record] = record[name].sel(time=times)
+    return variances
 
 
 def widen(found: Forecast, joint: JointModel, records: Sequence[xr.Dataset]) -> Forecast:
-    """Widen a forecast of records by the variances that the parameters leave open, if any.
+    """Widen a forecast of records by the variances due to uncertain parameters, if there are any.
 
-    No output is fed back there, so every sample has the variance of one step.
+    These models feed no output back, so every sample has the variance of one step.
     """
-    models = {PREFIX + model.narx.target + VARIANCE: model for model in joint.models}
-    wider = []
-    for one, record in (
-        zip(found.records, records, strict=True) if models.keys() <= records[0].keys() else ()
-    ):
-        bands = [
-            model.calibrated(
-                model.predict(one.regressors).variance + record[name].values[one.sample]
-            )
+    models = {SIGNAL_PREFIX + model.narx.target + VARIANCE_SUFFIX: model for model in joint.models}
+    has_variances = models.keys() <= records[0].keys()
+    if not has_variances:
+        return found
+    widened = []
+    for forecast, record in zip(found.records, records, strict=True):
+        variances = [
+            _variance_of_one_step(model, forecast.regressors, record[name].values[forecast.sample])
             for name, model in models.items()
         ]
-        wider.append(
-            replace(
-                one,
-                variance=np.where(np.isnan(one.variance), np.nan, np.stack(bands, axis=1)),
-            )
-        )
-    return replace(found, records=tuple(wider) or found.records)
+        variance = np.where(np.isnan(forecast.variance), np.nan, np.stack(variances, axis=1))
+        widened.append(replace(forecast, variance=variance))
+    return replace(found, records=tuple(widened) or found.records)
+
+
+def _variance_of_one_step(model: Model, regressors: Array, parameter_variance: Array) -> Array:
+    """Return the calibrated variances of predictions, with those due to uncertain parameters."""
+    return model.calibrated(model.predict(regressors).variance + parameter_variance)
 
 
 def thin(training: Training, recordings: Recordings, target: str) -> Training:
-    """Let a training use fewer samples of the records.
+    """Return a training that uses fewer samples of the records.
 
-    What physics leaves of one sample, it leaves of its neighbours.
-
-    The distance of the samples is the first at which the autocorrelation of ``y - physics.y`` is at
-    most `CORRELATED`. The prior of the length scales is that of a stream: that of records is made
-    for many lags of the same signals.
+    The residual of the physics at one sample is nearly that at the next. The distance of the
+    samples is the first at which the autocorrelation of ``y - physics.y`` is at most
+    `MAX_AUTOCORRELATION`. The prior of the length scales is that of a stream: that of records is
+    made for many lags of the same signals.
     """
     if not isinstance(training, MaximumLikelihood):
         return training
     n = 0
     for record in recordings.estimation:
-        left = (record[target] - record[PREFIX + target]).values
-        left = left - left.mean()
-        same = CORRELATED * (left @ left)
-        n += len(left) // next(
-            (k for k in range(1, len(left)) if left[k:] @ left[:-k] <= same), len(left)
-        )
-    median = training.length_scale_prior_median
-    std = training.length_scale_prior_std
-    n = max(min(n, training.record_samples), 2)
+        residual = (record[target] - record[SIGNAL_PREFIX + target]).values
+        n += len(residual) // _correlation_length(residual)
     return replace(
         training,
-        record_samples=n,
-        record_length_prior_median=median,
-        record_length_prior_std=std,
+        record_samples=max(min(n, training.record_samples), 2),
+        record_length_prior_median=training.length_scale_prior_median,
+        record_length_prior_std=training.length_scale_prior_std,
     )
+
+
+def _correlation_length(values: Array) -> int:
+    """Return the first lag at which the autocorrelation is at most `MAX_AUTOCORRELATION`.
+
+    It is the number of values if there is no such lag.
+    """
+    centred = values - values.mean()
+    limit = MAX_AUTOCORRELATION * (centred @ centred)
+    for lag in range(1, len(centred)):
+        if centred[lag:] @ centred[:-lag] <= limit:
+            return lag
+    return len(centred)
 
 
 def columns_of(record: xr.Dataset, names: Sequence[str]) -> np.ndarray:
-    """Signals of a record beside each other (n, number of names)."""
-    return np.column_stack(
-        [np.empty((record.sizes["time"], 0)), *(record[name].values for name in names)]
-    )
+    """Return signals of a record beside each other (n, number of names)."""
+    no_columns = np.empty((record.sizes["time"], 0))
+    return np.column_stack([no_columns, *(record[name].values for name in names)])
 
 
-def _measured(system: System, record: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
+def _inputs_and_outputs(system: System, record: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Return the inputs (n, n_u) and outputs (n, n_y) of the system in a record."""
     return columns_of(record, names_of(system.inputs)), columns_of(record, names_of(system.outputs))

@@ -1,4 +1,4 @@
-"""Samples of records: those to identify from, and those that judge the model."""
+"""Samples of records: those to identify from, and those that validate the model."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from experiments.cli.build import build, check_map
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.measured import Measured
 from experiments.plant.physics import FittedPhysics, columns_of, physics_of, variance_at
-from experiments.plant.source import SAMPLES_PER_BLOCK, SIMULATION, identified_share
+from experiments.plant.source import SAMPLES_PER_BLOCK, SIMULATION_KEYS, identified_share
 from sysid import (
     Identification,
     LagChoice,
@@ -25,13 +25,26 @@ from sysid import (
 from sysid.errors import UserError
 from sysid.simulation.bands import N_BAND_FOLDS
 
-# of each record, if nothing is said and no other record judges; the rest judges the model
-IDENTIFIED_SHARE = 0.7
+# fraction of each record that is identified by default, if there is no record to validate on; the
+# rest validates the model
+IDENTIFIED_SHARE_OF_RECORD = 0.7
 
 
 class RecordedSource:
-    """Estimation records to identify from, then the test records, or without these the validation
-    records.
+    """Estimation records to learn from, then the records that validate the model.
+
+    These are the test records, or without them the validation records.
+
+    Parameters
+    ----------
+    recordings
+        The records, with the signals of the physics.
+    physics
+        Simulated beside them.
+    split
+        Fraction of every record that is identified, if the records were split; None if not.
+    simulates
+        Whether the model is validated in free run.
     """
 
     activity = "reading"
@@ -44,145 +57,147 @@ class RecordedSource:
         split: float | None = None,
         simulates: bool = True,
     ) -> None:
-        judges = recordings.test or recordings.validation
-        self.unused = SIMULATION if judges and split is None else SIMULATION - {"identified"}
-        if not simulates or not judges or recordings.is_static:
+        validating = recordings.test or recordings.validation
+        self.unused = SIMULATION_KEYS
+        if split is not None or not validating:
+            self.unused -= {"identified"}
+        if not simulates or not validating or recordings.is_static:
             self.unused |= {"propagation"}
-        # fraction of every record that is identified; the rest judges; None: the records say
         self.split = split
-        self.lag_choice: LagChoice | None = None  # if the lags were chosen
+        self.lag_choice: LagChoice | None = None
         self.physics = physics
-        self.title, self.outputs, self.inputs = (
-            recordings.name,
-            list(recordings.outputs),
-            list(recordings.inputs),
-        )
+        self.title = recordings.name
+        self.outputs = list(recordings.outputs)
+        self.inputs = list(recordings.inputs)
         self._recordings = recordings
-        self._judges = judges
+        self._validating = validating
         self.n_identified = sum(record.sizes["time"] for record in recordings.estimation)
-        self.n_samples = self.n_identified + sum(record.sizes["time"] for record in self._judges)
+        self.n_samples = self.n_identified + sum(record.sizes["time"] for record in validating)
         self.n_seen = 0
 
     def segments(self) -> Iterator[Iterator[Measurement]]:
-        """Return the samples of every estimation record."""
+        """Return the samples of the estimation records, an iterator for each."""
         return map(self._samples, self._recordings.estimation)
 
     def restart(self) -> None:
-        """Begin again."""
+        """Begin again with the first sample."""
         self.n_seen = 0
 
     def finish(self) -> Iterator[Measurement]:
-        """Yield the samples of the test records."""
-        for record in self._judges:
+        """Yield the samples of the records that validate the model."""
+        for record in self._validating:
             yield from self._samples(record)
 
     def _samples(self, record: xr.Dataset) -> Iterator[Measured]:
+        """Yield the samples of a record in blocks."""
         y = columns_of(record, self.outputs)
         u = columns_of(record, self.inputs)
         for begin in range(0, len(y), SAMPLES_PER_BLOCK):
-            block = Measured(
-                y[begin : begin + SAMPLES_PER_BLOCK],
-                u[begin : begin + SAMPLES_PER_BLOCK],
-            )
+            rows = slice(begin, begin + SAMPLES_PER_BLOCK)
+            block = Measured(y[rows], u[rows])
             self.n_seen += len(block.output)
             yield block
 
     def recordings(self) -> Recordings | None:
-        """Estimation, validation and test records."""
+        """Return the estimation, validation and test records."""
         return self._recordings
 
     def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
-        """Whether samples, given by the number of their record and their time, belong to a test
-        record.
-        """
+        """Return which samples belong to a record that validates the model."""
         return record >= len(self._recordings.estimation)
 
-    def is_judged(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
-        """Whether samples belong to a test record and lie after its initialisation window."""
-        judged = np.zeros(len(time), dtype=bool)
-        for number, test in enumerate(self._judges, start=len(self._recordings.estimation)):
-            start = test["time"].values[test.attrs["initialisation_window"]]
-            judged |= (record == number) & (time >= start)
-        return judged
+    def is_scored(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """Return which samples validate the model and lie after the initialisation window."""
+        scored = np.zeros(len(time), dtype=bool)
+        n_estimation = len(self._recordings.estimation)
+        for number, validating in enumerate(self._validating, start=n_estimation):
+            start = validating["time"].values[validating.attrs["initialisation_window"]]
+            scored |= (record == number) & (time >= start)
+        return scored
 
     def records(self) -> Sequence[xr.Dataset]:
-        """Estimation records, then test records."""
-        return [*self._recordings.estimation, *self._judges]
+        """Return the estimation records, then those that validate the model."""
+        return [*self._recordings.estimation, *self._validating]
 
     def warnings(self) -> list[str]:
-        """Say what judges, if no record was given to judge by."""
+        """Return the notes on the records, and on their split if no record validates the model."""
         notes = list(self._recordings.notes)
-        if self.split is None:
-            return notes
-        share = f"the first {100 * self.split:g} % of each record are identified, the rest judges"
-        return [*notes, f"no test record: {share} (identified={self.split:g})"]
+        if self.split is not None:
+            notes.append(
+                f"no test record: the first {100 * self.split:g} % of each record are identified, "
+                f"the rest validates the model (identified={self.split:g})"
+            )
+        return notes
 
     def know(self, narx: Narx, settings: Settings) -> Start:
-        """Return what all samples of the estimation records say before the first is learned."""
+        """Return what the training finds in all estimation records."""
         rows = narx.dataset(self._recordings.estimation)
         x = rows["regressor"].values
         t = rows["target"].values
         return settings.training.know(x, t, mean=settings.mean, seed=settings.seed)
 
     @cached_property
-    def _held_out(self) -> tuple[xr.Dataset, ...]:
-        """Estimation records with physics that has not seen the fifth of them that a sample is
-        in.
-        """
+    def _cross_fitted(self) -> tuple[xr.Dataset, ...]:
+        """Estimation records, the physics of each fold estimated from the other folds."""
         records = self._recordings.estimation
-        return (
-            tuple(records) if self.physics is None else self.physics.held_out(records, N_BAND_FOLDS)
-        )
+        if self.physics is None:
+            return tuple(records)
+        return self.physics.held_out(records, N_BAND_FOLDS)
 
     def calibrate(self, identification: Identification) -> None:
-        """Measure the bands of the model by the estimation records."""
+        """Calibrate the bands of the model on the estimation records."""
         narx = identification.narx
         records = self._recordings.estimation
         rows = narx.dataset(records)
         identification.calibrate(
-            rows, narx.dataset(self._held_out), variance_at(rows, records, narx.target)
+            rows, narx.dataset(self._cross_fitted), variance_at(rows, records, narx.target)
         )
 
     def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
-        """Lags of the smallest held-out error on the estimation records; none for static data."""
-        narx, report = automatic.of_records(
-            replace(self._recordings, estimation=self._held_out), settings
-        )
+        """Return the lags of the smallest held-out error on the estimation records.
+
+        Static data have none.
+        """
+        recordings = replace(self._recordings, estimation=self._cross_fitted)
+        narx, report = automatic.of_records(recordings, settings)
         self.lag_choice = report if isinstance(report, LagChoice) else None
         return narx, report
 
     def check(self, narx: Narx, n_needed: int) -> None:
-        """Refuse lags that do not fit the records, and too few samples."""
+        """Raise ValueError for lags that do not fit the records, and for too few samples."""
         narx.check(self.records())
         least = n_needed - narx.max_lag
         n = sum(record.sizes["time"] - narx.max_lag for record in self._recordings.estimation)
         if n < least:
-            needed = f"{least} (training.n_initial + 1); take smaller lags or a smaller training.n_initial"
-            has = f"{self.title} has {n} samples with all their lags to identify from"
-            raise UserError(f"{has}, expected at least {needed}")
+            raise UserError(
+                f"{self.title} has {n} samples with all their lags to identify from, expected at "
+                f"least {least} (training.n_initial + 1); take smaller lags or a smaller "
+                "training.n_initial"
+            )
 
 
 def recorded_source(config: DictConfig) -> RecordedSource:
-    """Read the records of the configured source of data.
+    """Return the source of the configured records.
 
-    The last part of each judges if no other record does.
+    The last part of each record validates the model if no other record does.
 
     Raises
     ------
     ValueError, OSError
-        Whatever the source refuses; no record to identify from; parts of a simulation beside it.
+        If the data refuse their settings, there is no record to identify from, or the configuration
+        names parts of a simulation.
     """
     recordings = recordings_of(config)
     if not recordings.estimation:
-        advice = (
-            "name one (data.estimation, data.split, data.user_made_estimation), or take another set"
-        )
         raise UserError(
-            f"data: {recordings.name} has no estimation record to identify from; {advice}"
+            f"data: {recordings.name} has no estimation record to identify from; name one "
+            "(data.estimation, data.split, data.user_made_estimation), or take another set"
         )
-    fraction = identified_share(config.identified, IDENTIFIED_SHARE)
-    split = None if recordings.test or recordings.validation or fraction == 1 else fraction
-    if split is not None:
+    fraction = identified_share(config.identified, IDENTIFIED_SHARE_OF_RECORD)
+    has_validating_record = bool(recordings.test or recordings.validation)
+    split = None
+    if not has_validating_record and fraction != 1:
+        split = fraction
         recordings = recordings.hold_out(1 - split)
     fitted = None
     physics = physics_of(config)
@@ -197,7 +212,7 @@ def recordings_of(config: DictConfig) -> Recordings:
     Raises
     ------
     ValueError, OSError
-        Whatever the source refuses; parts of a simulation beside it.
+        If the data refuse their settings, or the configuration names parts of a simulation.
     """
     refuse_simulation(config)
     recordings: Recordings = build(config, "data").load()
@@ -205,18 +220,19 @@ def recordings_of(config: DictConfig) -> Recordings:
 
 
 def refuse_simulation(config: DictConfig) -> None:
-    """Refuse what only a simulation has; nothing of it would act on a record."""
-    groups = [group for group in ("system", "controller", "weather") if "_target_" in config[group]]
+    """Raise UserError for settings that have an effect on a simulation only."""
+    given = [group for group in ("system", "controller", "weather") if "_target_" in config[group]]
     values = {
         "excited": config.excited,
         "noise.std": config.noise.std,
         "noise.snr_db": config.noise.snr_db,
     }
-    given = [*groups, *(name for name, value in values.items() if value is not None)]
+    given += [name for name, value in values.items() if value is not None]
     check_map(config, "excitations")
     given += [f"excitations.{name}" for name in config.excitations]
     if given:
-        advice = f"take data=simulated, or leave {'it' if len(given) == 1 else 'them'} out"
+        them = "it" if len(given) == 1 else "them"
         raise UserError(
-            f"data is a record, {', '.join(given)} would only act on a simulation: {advice}"
+            f"data is a record, {', '.join(given)} would only act on a simulation: take "
+            f"data=simulated, or leave {them} out"
         )

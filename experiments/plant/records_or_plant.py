@@ -1,4 +1,4 @@
-"""What a configuration gives to judge models on: records, or a plant to simulate."""
+"""The test data of a configuration: records, or a plant to simulate."""
 
 from omegaconf import DictConfig
 
@@ -9,16 +9,17 @@ from sysid.errors import UserError
 
 
 def records_or_plant(config: DictConfig) -> Recordings | Plant:
-    """Read the configured records, or build the configured plant.
+    """Return the configured records, or else the configured plant.
 
     Raises
     ------
     ValueError, OSError
-        Whatever the source or the plant refuses; neither data nor system.
+        If there is neither, or if the source or the plant refuses its settings.
     """
     if "_target_" in config.data:
         return recordings_of(config)
     if "_target_" not in config.system:
-        advice = "choose records with data=..., or a plant with system=..."
-        raise UserError(f"nothing to validate on: {advice}")
+        raise UserError(
+            "nothing to validate on: choose records with data=..., or a plant with system=..."
+        )
     return plant_of(config)

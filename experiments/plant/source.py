@@ -1,8 +1,7 @@
-"""What an identification asks of a source of samples, be it a live simulation or records.
+"""Sources of samples, be they a live simulation or records, as an identification sees them.
 
-Here is the role (`Source`), all records of a source as one data set (`trajectory_of`), and what
-both sources share: how many samples they deliver at a time, and how much of them is identified
-(`identified_share`).
+`Source` is the role. Both sources share the length of a block, and the fraction of the samples that
+is identified (`identified_share`). `trajectory_of` returns all records of a source as one data set.
 """
 
 import json
@@ -26,8 +25,8 @@ from sysid import (
 from sysid.errors import UserError
 
 SAMPLES_PER_BLOCK = 1000  # samples that are delivered at a time; no result depends on it
-#: keys of the configuration that belong to a simulation
-SIMULATION = frozenset(
+#: keys of the configuration that have an effect on simulations only
+SIMULATION_KEYS = frozenset(
     {
         "system",
         "controller",
@@ -37,27 +36,30 @@ SIMULATION = frozenset(
         "excitations",
         "excited",
         "operating_point",
+        "noise",
+        "interpolation",
+        "duration",
+        "identified",
     }
-    | {"noise", "interpolation", "duration", "identified"}
 )
 
 
 class Source(Protocol):
-    """What an identification learns from, and what judges the model afterwards.
+    """Samples that an identification learns from, and samples that validate the model afterwards.
 
-    Its samples come record by record, and in each record one sampling time after the other: first
-    those that are learned (`segments`), then the others (`finish`). Outputs and inputs have the
-    units that `records` states.
+    Samples are delivered record by record, and in each record in the order of time: first those
+    that are learned (`segments`), then the others (`finish`). Outputs and inputs have the units
+    that `records` states.
     """
 
-    title: str  # what the source is called in words for people
-    activity: str  # what it does while samples are identified: simulation, or reading
+    title: str  # name of the source in messages
+    activity: str  # that delivers the samples, for messages: simulation, or reading
     outputs: list[str]  # names of the n_y outputs, in the order of the columns of a sample
     inputs: list[str]  # names of the n_u inputs, likewise; signals of the physics are the last
     unused: frozenset[str]  # keys of the configuration without effect on it
     physics: FittedPhysics | None  # simulated beside it
     n_samples: int  # of all records together
-    n_identified: int  # samples that are learned; the others judge the model
+    n_identified: int  # samples that are learned; the others validate the model
 
     @property
     def n_seen(self) -> int:
@@ -65,20 +67,20 @@ class Source(Protocol):
 
     @property
     def lag_choice(self) -> LagChoice | None:
-        """How the lags were chosen by held-out errors; None if they were not."""
+        """Choice of the lags by held-out errors; None if there was none."""
 
     def segments(self) -> Iterator[Iterator[Measurement]]:
-        """Deliver the samples to learn, an iterator for each record.
+        """Yield the samples to learn, as an iterator for each record.
 
         No lag reaches from one record into another. A measurement is one sample, outputs (n_y,)
         and inputs (n_u,), or a block of n consecutive samples, (n, n_y) and (n, n_u).
         """
 
     def restart(self) -> None:
-        """Begin again with the first sample: the same samples come once more."""
+        """Begin again with the first sample: the same samples are delivered once more."""
 
     def finish(self) -> Iterator[Measurement]:
-        """Deliver the samples that are not learned, as `segments` does, but in one iterator."""
+        """Yield the samples that are not learned, of all records in one iterator."""
 
     def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
         """Return which of n samples are not learned, as booleans (n,).
@@ -86,56 +88,59 @@ class Source(Protocol):
         Parameters
         ----------
         record : (n,)
-            Number of the record of each sample, its place in `records`.
+            Number of the record of each sample, its index in `records`.
         time : (n,)
             s, in its record.
         """
 
-    def is_judged(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
-        """Return which of n samples count for the error of the model; as `is_validation`."""
+    def is_scored(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """Return which of n samples count for the error of the model; see `is_validation`."""
 
     def records(self) -> Sequence[xr.Dataset]:
-        """Return all samples delivered so far, a data set for each record.
+        """Return all samples delivered so far, as a data set for each record.
 
         It has a variable (time,) for each signal, which states its unit as ``units``; ``time`` is
         in s.
         """
 
     def recordings(self) -> Recordings | None:
-        """Return the estimation, validation and test records; None of a live simulation."""
+        """Return the estimation, validation and test records; None for a live simulation."""
 
     def warnings(self) -> list[str]:
-        """Return what a person should know of these samples, a sentence each."""
+        """Return warnings about the samples, a sentence each."""
 
     def know(self, narx: Narx, settings: Settings) -> Start:
-        """Return what is known before the first sample is learned."""
+        """Return what the training finds in complete records before the first sample is learned."""
 
     def calibrate(self, identification: Identification) -> None:
-        """Measure the bands of the model, where that takes held-out samples."""
+        """Calibrate the bands of the model on held-out samples, if that is necessary."""
 
     def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
-        """Choose the lags; returns them, and a report whose text says how they were found."""
+        """Choose the lags; return them, and a report whose text says how they were found."""
 
     def check(self, narx: Narx, n_needed: int) -> None:
-        """Refuse lags that do not fit, and fewer samples to learn than needed.
+        """Refuse lags that do not fit the source, and fewer samples to learn than needed.
 
         Raises
         ------
         ValueError
-            With what to change.
+            If they do not fit. The message says what to change.
         """
 
 
 def trajectory_of(source: Source) -> xr.Dataset:
-    """All records behind each other along `time`, each sample with the number of its record and its
-    part.
+    """Return all records behind each other along `time`.
+
+    The coordinates ``record`` and ``part`` hold the number of each sample's record, and whether it
+    is identified or for validation.
     """
     records = source.records()
     dataset = records[0]
-    facts = {"inputs": json.dumps(source.inputs), "outputs": json.dumps(source.outputs)}
+    attributes = {"inputs": json.dumps(source.inputs), "outputs": json.dumps(source.outputs)}
     if "name" in dataset.attrs:
-        facts["record_names"] = json.dumps([str(one.attrs["name"]) for one in records])
-    number = np.repeat(np.arange(len(records)), [record.sizes["time"] for record in records])
+        attributes["record_names"] = json.dumps([str(record.attrs["name"]) for record in records])
+    lengths = [record.sizes["time"] for record in records]
+    number = np.repeat(np.arange(len(records)), lengths)
     if len(records) > 1:
         dataset = xr.concat(
             records,
@@ -145,19 +150,27 @@ def trajectory_of(source: Source) -> xr.Dataset:
             combine_attrs="drop_conflicts",
         )
     part = source.is_validation(number, dataset["time"].values).astype(np.int8)
-    flags = {
+    part_attributes = {
+        "long_name": "part of the run",
         "flag_values": np.array([0, 1], dtype=np.int8),
         "flag_meanings": "identified validation",
     }
-    return dataset.assign_attrs(facts).assign_coords(
+    return dataset.assign_attrs(attributes).assign_coords(
         record=("time", number, {"long_name": "number of the record"}),
-        part=("time", part, {"long_name": "part of the run", **flags}),
+        part=("time", part, part_attributes),
     )
 
 
 def identified_share(identified: Any, default: float) -> float:
-    """Return the fraction of samples that is identified, the default for null; the rest judges."""
+    """Return the fraction of samples that is identified: the value of the key, or a default.
+
+    Raises
+    ------
+    ValueError
+        If it is neither null nor a fraction above 0 and at most 1.
+    """
     fraction = default if identified is None else identified
-    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
+    is_number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
+    if not is_number or not 0 < fraction <= 1:
         raise UserError(f"identified must be a fraction above 0 and at most 1, got {fraction}")
     return float(fraction)

@@ -1,1 +1,1 @@
-"""What Hydra finds of this package: launchers and sweepers for multiruns."""
+"""Plugins that Hydra finds in this package: launchers and sweepers for multiruns."""

@@ -1,5 +1,4 @@
-"""Launchers and sweepers: how the jobs of a multirun are run, and which, and what the folder of a
-sweep is called.
+"""Launchers, which run the jobs of a multirun, sweepers, which choose them, and the folder's name.
 
 Hydra imports this file at every start.
 """
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class SweepLauncher(Launcher):
-    """Runs only what is missing, one result per job, whatever fails.
+    """Launcher that runs only the jobs that are not done yet; a failed job does not end the others.
 
     Parameters
     ----------
@@ -39,12 +38,12 @@ class SweepLauncher(Launcher):
         Of the engine, as in conf/hydra/launcher.
     """
 
-    engine: ClassVar[str] = ""  # dotted name of its class
+    engine: ClassVar[str] = ""  # dotted name of the engine's class
 
     def __init__(self, **settings: Any) -> None:
         self._settings = plain(settings)
         self.swept: Sequence[str] = ()  # keys that the sweeper sweeps
-        self.failed = False  # whether a job of the last launch has
+        self.failed = False  # whether a job of the last launch failed
 
     def setup(
         self,
@@ -60,95 +59,98 @@ class SweepLauncher(Launcher):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Run jobs; those that fail come back as failed."""
+        """Run jobs and return their results; those that failed carry an error."""
         sweep = self.sweep()
         with in_one_line():
             outcomes = sweep.conduct(job_overrides)
         self.failed = not all(outcome.done for outcome in outcomes)
         returned = []
         for overrides, outcome in zip(job_overrides, outcomes, strict=True):
-            one = JobReturn(
-                overrides=overrides, working_dir=str(sweep.folder / str(outcome.number))
-            )
-            one.status = JobStatus.COMPLETED if outcome.done else JobStatus.FAILED
-            one.return_value = outcome.value if outcome.done else RuntimeError(outcome.error)
-            returned.append(one)
+            folder = str(sweep.folder / str(outcome.number))
+            job = JobReturn(overrides=overrides, working_dir=folder)
+            job.status = JobStatus.COMPLETED if outcome.done else JobStatus.FAILED
+            job.return_value = outcome.value if outcome.done else RuntimeError(outcome.error)
+            returned.append(job)
         return returned
 
     def sweep(self) -> "Sweep":
-        """Build the sweep: what is to be run, and where."""
+        """Return the sweep that this launcher was set up for."""
         with in_one_line():
             from experiments.sweeps.sweep import Sweep
 
-            module = self._task.__module__
-            main = sys.modules["__main__"]
-            if (
-                module == "__main__"
-            ):  # where a worker finds the function of the command, which may be a script
-                module = (
-                    main.__spec__.name
-                    if main.__spec__ is not None
-                    else Path(str(main.__file__)).stem
-                )
-            task = f"{module}:{self._task.__qualname__}"
-            file, _, name = self.engine.rpartition(".")
+            task = f"{self._task_module()}:{self._task.__qualname__}"
+            module, _, name = self.engine.rpartition(".")
 
             def engine(folder: Any) -> Any:
-                return getattr(importlib.import_module(file), name)(folder, **self._settings)
+                engine_class = getattr(importlib.import_module(module), name)
+                return engine_class(folder, **self._settings)
 
             return Sweep(self._context.config_loader, self._config, task, engine, self.swept)
 
+    def _task_module(self) -> str:
+        """Return the name of the module in which a worker finds the function of the command.
+
+        The command may be a script.
+        """
+        module = self._task.__module__
+        if module != "__main__":
+            return module
+        main = sys.modules["__main__"]
+        if main.__spec__ is not None:
+            return main.__spec__.name
+        return Path(str(main.__file__)).stem
+
 
 class InProcessLauncher(SweepLauncher):
-    """One job after the other, in this process."""
+    """Launcher that runs one job after the other, in this process."""
 
     engine = "experiments.sweeps.engines.InProcess"
 
 
 class JoblibLauncher(SweepLauncher):
-    """Processes of this machine."""
+    """Launcher that runs jobs in processes of this machine."""
 
     engine = "experiments.sweeps.engines.JoblibPool"
 
 
 class DaskLauncher(SweepLauncher):
-    """A Dask cluster: one that is started, or one that runs."""
+    """Launcher that runs jobs in a Dask cluster, which it starts, or which runs already."""
 
     engine = "experiments.sweeps.dask_engine.DaskCluster"
 
 
 class SlurmLauncher(SweepLauncher):
-    """Slurm, through submitit."""
+    """Launcher that runs jobs in Slurm, through submitit."""
 
     engine = "experiments.sweeps.slurm_engine.SlurmQueue"
 
 
-#: names under which these launchers are chosen; the plugin of another package may take one of them
-NAMES = ("in_process", "joblib", "dask", "slurm")
+#: options of hydra/launcher for these launchers; a plugin of another package may take such a name
+LAUNCHER_NAMES = ("in_process", "joblib", "dask", "slurm")
 
 
 def check_launcher(launcher: Launcher, config: DictConfig) -> None:
-    """Refuse the launcher of another package that was taken for one of ours.
+    """Refuse the launcher of another package under a name of ours.
 
     Raises
     ------
     SystemExit
-        In one line.
+        If the launcher is another package's, after a line that says what to do.
     """
     name = config.hydra.runtime.choices.get("hydra/launcher")
     module = type(launcher).__module__
-    if name in NAMES and module != SweepLauncher.__module__:
+    if name in LAUNCHER_NAMES and module != SweepLauncher.__module__:
         theirs = f"{module}.{type(launcher).__qualname__}"
         ours = f"{SweepLauncher.__module__}.{name.title().replace('_', '')}Launcher"
-        lacks = (
-            f"{theirs} of another package, which neither resumes a sweep nor keeps its jobs apart"
+        end_with_error(
+            f"hydra/launcher={name} is {theirs} of another package, which neither resumes a sweep "
+            "nor keeps its jobs apart: uninstall that package, or give "
+            f"hydra.launcher._target_={ours}"
         )
-        advice = f"uninstall that package, or give hydra.launcher._target_={ours}"
-        end_with_error(f"hydra/launcher={name} is {lacks}: {advice}")
 
 
 def plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """Convert objects of OmegaConf among the settings to plain ones."""
+    """Return settings with plain objects in place of those of OmegaConf."""
     return {
         name: OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
         for name, value in settings.items()
@@ -157,7 +159,7 @@ def plain(settings: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def in_one_line() -> Iterator[None]:
-    """Tell a mistake of the user in one line; end with the exit code of what happens inside."""
+    """End the command with one line and exit code 1 at a mistake of the user in the block."""
     from experiments.cli.ends import is_mistake
 
     try:
@@ -169,7 +171,7 @@ def in_one_line() -> Iterator[None]:
 
 
 def end_with_error(message: str) -> NoReturn:
-    """End the command with exit code 1."""
+    """Print an error, and end the command with exit code 1."""
     from experiments.cli.ends import Refused
 
     print(f"Error: {message}", file=sys.stderr)
@@ -177,12 +179,13 @@ def end_with_error(message: str) -> NoReturn:
 
 
 class GridSweeper(BasicSweeper):
-    """Hydra's own sweeper for launchers of this package: nothing is composed twice, a failed job
-    ends nothing.
+    """Hydra's own sweeper, for launchers of this package.
+
+    No configuration is composed twice, and a failed job does not end the others.
     """
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Launch all combinations of the swept values; exit code 1 if a job has failed."""
+        """Launch all combinations of the swept values; end with exit code 1 if a job failed."""
         assert self.config is not None
         assert self.hydra_context is not None
         assert self.launcher is not None
@@ -192,17 +195,20 @@ class GridSweeper(BasicSweeper):
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         try:
             overrides = parser.parse_overrides([*self._parse_config(), *arguments])
-            _check(overrides)
+            _check_sweeps(overrides)
             batches = self.split_arguments(overrides, self.max_batch_size)
         except (HydraException, UserError) as error:
             end_with_error(str(error))
         self.launcher.swept = [
-            one.get_key_element() for one in overrides if one.is_sweep_override()
+            override.get_key_element() for override in overrides if override.is_sweep_override()
         ]
         returned = list[Sequence[JobReturn]]()
+        n_launched = 0
         failed = False
         for batch in batches:
-            returned.append(self.launcher.launch(batch, sum(map(len, returned))))
+            jobs = self.launcher.launch(batch, n_launched)
+            returned.append(jobs)
+            n_launched += len(jobs)
             failed |= self.launcher.failed
         if failed:
             raise SystemExit(1)
@@ -210,59 +216,67 @@ class GridSweeper(BasicSweeper):
 
 
 def sweep_name(command: str, overrides: Sequence[str]) -> str:
-    """Name of the folder of a sweep: the same command finds the same folder, whatever runs it.
+    """Return the name of the folder of a sweep: the same command finds the same folder.
+
+    The name depends on the version of the code, but not on the launcher.
 
     Parameters
     ----------
     command : str
     overrides : sequence of str
-        Of the command line, those of Hydra left out; their order does not count, the version of the
-        code does.
+        Of the command line, without those of Hydra. Their order does not count.
     """
     from experiments.files.identity import code_digest
 
-    if isinstance(
-        overrides, ListConfig
-    ):  # interpolations as they are: many can be looked up in a job only
+    if isinstance(overrides, ListConfig):
+        # interpolations are not resolved: many of them can be resolved in a job only
         overrides = OmegaConf.to_container(overrides, resolve=False)  # type: ignore[assignment]
     lines = [str(line) for line in overrides]
-    named = [
-        line.partition("=")[2] for line in lines if line.startswith(("experiment=", "+experiment="))
-    ]
+    title = command
+    for line in lines:
+        if line.startswith(("experiment=", "+experiment=")):
+            title = line.partition("=")[2]
     content = json.dumps([command, sorted(lines), code_digest()])
-    return f"{named[-1] if named else command}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    return f"{title}-{digest[:8]}"
 
 
 OmegaConf.register_new_resolver("sweep_name", sweep_name, replace=True)
 
 
-def _check(overrides: Sequence[Override]) -> None:
-    """Refuse sweeps over nothing, and over what a grid cannot have."""
-    for one in overrides:
-        if one.is_interval_sweep():
+def _check_sweeps(overrides: Sequence[Override]) -> None:
+    """Raise UserError for sweeps over an empty range, or over an interval."""
+    for override in overrides:
+        if override.is_interval_sweep():
             raise UserError(
-                f"{one.input_line} is an interval to search in: take hydra/sweeper=optuna, or list values"
+                f"{override.input_line} is an interval to search in: take hydra/sweeper=optuna, or "
+                "list values"
             )
-        if one.is_discrete_sweep() and not _list_values(one):
-            raise UserError(f"{one.input_line} sweeps over nothing: the range is empty")
+        if override.is_discrete_sweep() and not _list_values(override):
+            raise UserError(f"{override.input_line} sweeps over nothing: the range is empty")
 
 
 def _list_values(swept: Override) -> list[str]:
-    """Values of a sweep; Hydra learns only here that a range has no step, or ends nowhere."""
+    """Return the values of a sweep; raise UserError for a range without step or without end.
+
+    Hydra checks neither before.
+    """
     try:
         return list(swept.sweep_string_iterator())
     except (ValueError, ArithmeticError) as error:
-        wanted = "a range of finite numbers whose step is not 0"
-        raise UserError(f"{swept.input_line}: expected {wanted}, or list the values") from error
+        raise UserError(
+            f"{swept.input_line}: expected a range of finite numbers whose step is not 0, or list "
+            "the values"
+        ) from error
 
 
 class OptunaSweeper(Sweeper):
-    """Chooses each trial from the results of those before, with Optuna.
+    """Sweeper that chooses each trial from the results of those before, with Optuna.
 
     Parameters
     ----------
     params
-        More overrides by key, those to search included.
+        More overrides by key, including those to search.
     settings
         Of the search, as in conf/hydra/sweeper/optuna.yaml.
     """
@@ -280,21 +294,22 @@ class OptunaSweeper(Sweeper):
     ) -> None:
         self.hydra_context = hydra_context
         self.config = config
-        make = Plugins.instance().instantiate_launcher
-        self.launcher = make(
+        self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Search with these overrides; exit code 1 if a trial has failed."""
+        """Search with these overrides; end with exit code 1 if a trial failed."""
         assert self.hydra_context is not None
         with in_one_line():
             from experiments.sweeps.search import Settings, search, space_of
 
             if not isinstance(self.launcher, SweepLauncher):
-                needed = "hydra/launcher=in_process, joblib, dask or slurm of this package, which know finished jobs"
                 got = f"{type(self.launcher).__module__}.{type(self.launcher).__name__}"
-                raise UserError(f"hydra/sweeper=optuna needs {needed}; got {got}")
+                raise UserError(
+                    "hydra/sweeper=optuna needs hydra/launcher=in_process, joblib, dask or slurm "
+                    f"of this package, which know finished jobs; got {got}"
+                )
             settings = Settings(**self._settings)
             lines = [
                 *(f"{key}={value}" for key, value in self._params.items()),

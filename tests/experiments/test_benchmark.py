@@ -52,7 +52,7 @@ def done(tmp_path_factory):
         patch.setattr(command, "identify", lambda *line, **variables: lines.append(line))
         patch.setattr(session.log, "level", logging.INFO)
         patch.setattr(harness.Plan, "rounds", lambda self, size: self.repetitions)
-        patch.setattr(simulation, "MOST_STARTS", 4)
+        patch.setattr(simulation, "MAX_STARTS", 4)
         patch.setitem(harness.QUICK, "repetitions", 1)
         patch.setitem(harness.QUICK, "duration", "5d")
         patch.setitem(harness.QUICK, "replacements", 300)
@@ -241,9 +241,10 @@ def test_models_of_published_records_keep_their_bounds(shared_data, monkeypatch,
     """Of the tanks beside their physics; a record that is not there is left out."""
     monkeypatch.setenv("SYSID_DATA", str(shared_data))
     name = "cascaded tanks, physics"
-    missing = (("data=cascaded_tanks", f"data.path={tmp_path}"), (0.3,))
-    monkeypatch.setattr(command, "RECORDS", {"missing": missing, name: command.RECORDS[name]})
-    monkeypatch.setattr(command, "SIMULATED", {})
+    missing = command.PublishedCase(("data=cascaded_tanks", f"data.path={tmp_path}"), (0.3,))
+    cases = {"missing": missing, name: command.PUBLISHED_CASES[name]}
+    monkeypatch.setattr(command, "PUBLISHED_CASES", cases)
+    monkeypatch.setattr(command, "SIMULATED_CASES", {})
     with initialize_config_dir(str(CONF), version_base="1.3"):
         row, validation, building = command.free_run(session.read_plan(settings()))
     assert (row["case"], row["met"], validation["case"]) == (

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 
 import simulators
 import sysid
-from experiments.cli.options import MOST_SAMPLES, samples_of, seconds, seconds_text
+from experiments.cli.options import MAX_RUN_SAMPLES, samples_of, seconds, seconds_text
 from experiments.identify.run import read_settings
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.physics import Physics, ResidualNarx
@@ -338,7 +338,7 @@ def test_doubtful_settings_are_told(finished, caplog, tmp_path):
             "budget=5",
             "learning=stored",
         ),
-        "no sample asked for a place": (
+        "no sample became a candidate": (
             "insertion.error_threshold=1e3",
             "learning=stored",
         ),
@@ -438,10 +438,10 @@ def test_durations_are_read_and_told():
     ):
         with pytest.raises(ValueError, match=r"365d.*5000samples"):
             seconds(wrong)
-    for huge in (f"{MOST_SAMPLES + 1}samples", "1e300", "0samples", "100000w"):
+    for huge in (f"{MAX_RUN_SAMPLES + 1}samples", "1e300", "0samples", "100000w"):
         with pytest.raises(
             ValueError,
-            match=rf"expected 1 to {MOST_SAMPLES}.*such as 40h \(35040 samples\)",
+            match=rf"expected 1 to {MAX_RUN_SAMPLES}.*such as 40h \(35040 samples\)",
         ):
             samples_of(huge, 4.109589041095890)
 

@@ -13,7 +13,7 @@ import xarray as xr
 from experiments.collect.figures import find_front, plan_figures
 from experiments.collect.read import Results, build_dataset, column_of
 from experiments.drawing import style
-from experiments.drawing.style import COLORS, MARKERS, with_clock
+from experiments.drawing.style import CRITERION_COLORS, CRITERION_MARKERS, with_clock
 from experiments.identify import figures
 from experiments.sweeps.store import Manifest
 from sysid.gp import rules
@@ -179,13 +179,13 @@ def test_a_comparison_shows_what_there_is(free_run, errors, lags):
         "One step ahead",
         *["Free run"] * (free_run is not None or errors[1] is not None),
     ]
-    assert [ax.get_title() for ax in figure.axes] == titles + ["Lags tried, held-out parts"] * lags
+    assert [ax.get_title() for ax in figure.axes] == titles + ["Lags tried, held-out folds"] * lags
     told = [text.get_text() for ax in figure.axes[1:2] for text in ax.texts]
     assert ("diverges" in told) == (free_run == {"rmse": None})
     if lags:
         drawn = {line.get_label(): line for line in figure.axes[-1].lines}
         is_open = {label: line.get_markerfacecolor() == "none" for label, line in drawn.items()}
-        part = "quick or fewer parts"
+        part = "quick or fewer folds"
         assert is_open == {
             "linear": False,
             "model": False,
@@ -204,7 +204,7 @@ def test_every_criterion_has_a_colour_and_a_marker_however_many_there_are(monkey
     for number in range(10):
         monkeypatch.setitem(rules.CRITERIA, f"another_{number}", rules.MeanRelevance)
     found = runpy.run_path(style.__file__)
-    assert {*found["COLORS"]} == {*found["MARKERS"]} == {*rules.CRITERIA}
+    assert {*found["CRITERION_COLORS"]} == {*found["CRITERION_MARKERS"]} == {*rules.CRITERIA}
 
 
 THRESHOLDS = (0.3, 0.01, 0.1, 0.05)  # not in their order
@@ -293,8 +293,8 @@ def test_lines_are_medians_over_seeds_with_their_quartiles():
         )
         for criterion, line, band in zip(CRITERIA, ax.lines, ax.collections, strict=False):
             assert (line.get_color(), line.get_marker()) == (
-                COLORS[criterion],
-                MARKERS[criterion],
+                CRITERION_COLORS[criterion],
+                CRITERION_MARKERS[criterion],
             )
             np.testing.assert_array_equal(line.get_xdata(), sorted(THRESHOLDS))
             np.testing.assert_allclose(

@@ -49,9 +49,13 @@ def lags(patch, _):
 
 
 def physics(patch, _):
-    patch.setattr(experiments.plant.physics, "_measured", lambda *_: (np.zeros(3), np.zeros(3)))
+    patch.setattr(
+        experiments.plant.physics, "_inputs_and_outputs", lambda *_: (np.zeros(3), np.zeros(3))
+    )
     fitted = Some(physics=Some(system=None, initial_parameters={}, estimate=fault))
-    experiments.plant.physics.FittedPhysics._start(fitted, Some(attrs={"name": "r"}), 3)
+    experiments.plant.physics.FittedPhysics._estimate_initial_state(
+        fitted, Some(attrs={"name": "r"}), 3
+    )
 
 
 def report(patch, _):
@@ -98,7 +102,7 @@ def record(patch, _):
 def sweep(patch, _):
     plugins = hydra_plugins.sysid_sweep.plugins
     for name, value in {
-        "_check": fault,
+        "_check_sweeps": fault,
         "check_launcher": lambda *_: None,
         "SweepLauncher": Some,
     }.items():

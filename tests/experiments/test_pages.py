@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from experiments.collect.run import run as collect
 from experiments.compare import run as comparison
 from experiments.files.identity import identity_of
-from experiments.files.job_file import NUMBERS
+from experiments.files.job_file import SUMMARY_NUMBERS
 from experiments.files.outputs import has_page
 from experiments.identify.run import read_settings
 from experiments.report import run as report
@@ -30,7 +30,7 @@ from sysid import StoreError, store
 pytest.importorskip("bokeh", reason='pages need Bokeh: pip install -e ".[report]"')
 
 from experiments.drawing.page import (
-    FILE,
+    PAGE_FILE,
     Curve,
     draw_series,
     read_origin,
@@ -77,7 +77,7 @@ class Page(HTMLParser):
 
 def read_page(folder):
     """The page of a folder, after the checks that hold for all."""
-    page = Page(folder / FILE)
+    page = Page(folder / PAGE_FILE)
     assert page.size < 5e6
     assert all(address.startswith("data:image/png") for address in page.addresses)
     assert 0 < page.notes < page.tags.index("table")
@@ -119,7 +119,7 @@ def test_a_page_says_what_the_files_say(runs):
     page = read_page(runs / "two")
     summary = load_summary(runs / "two")
     assert {"smse", "rmse", "nlpd", "n_points"} <= summary.keys()
-    assert page.values == [str(summary[name]) for name in NUMBERS]
+    assert page.values == [str(summary[name]) for name in SUMMARY_NUMBERS]
     assert all(text in page.text for text in summary["warnings"])
     assert (
         f"RMSE of {write_number(summary['rmse'], 'V')}, an SMSE of {write_number(summary['smse'])} ("
@@ -162,7 +162,7 @@ def test_names_of_strangers_are_text(runs, tmp_path):
     assert page.tags.count("script") == normal.tags.count("script")
     assert page.tags.count("img") == normal.tags.count("img")
     assert page.text.count(EVIL) == 4  # title, head, output, warning
-    assert "hacked=1</script>" not in (folder / FILE).read_text()
+    assert "hacked=1</script>" not in (folder / PAGE_FILE).read_text()
 
 
 def test_points_are_those_of_the_model(runs):
@@ -197,19 +197,19 @@ def test_a_page_of_a_long_record_is_small(tmp_path):
     curve = Curve(np.cos(x), np.full(len(x), 0.1))
     figure = draw_series(x, np.sin(x), {"model": curve}, labels=("t", "y", "e"))
     write(
-        tmp_path / FILE,
+        tmp_path / PAGE_FILE,
         ROOT / "experiments/drawing/page.html",
         {"record": figure},
         title="long",
     )
-    assert (tmp_path / FILE).stat().st_size < 5e6
+    assert (tmp_path / PAGE_FILE).stat().st_size < 5e6
 
 
 def test_a_page_of_a_sweep_has_failed_jobs_first_and_the_best(sweep):
     page = read_page(sweep)
     assert "2 jobs have no result" in page.text
     assert EVIL in page.text
-    assert "hacked=1</script>" not in (sweep / FILE).read_text()
+    assert "hacked=1</script>" not in (sweep / PAGE_FILE).read_text()
     assert "ValueError: it did not work | twice" in page.text
     table = pd.read_csv(sweep / "sweep.csv")
     best = table.loc[table["smse"].idxmin()]
@@ -296,7 +296,7 @@ def test_a_comparison_has_the_numbers_of_the_runs(runs, record, tmp_path):
         (["one", "one"], "two or more different"),
         (["one", "both"], "of the same outputs"),
         (["one", "."], "no model in"),
-        (["one", "other"], r"differ in time: name the record .* data="),
+        (["one", "other"], r"differ in time: name a record .* data="),
     ],
 )
 def test_what_cannot_be_compared_is_refused(runs, tmp_path, names, words):
@@ -405,7 +405,7 @@ def test_a_browser_shows_the_pages(runs, sweep, tmp_path):
     for number, (folder, is_phone) in enumerate(
         [*product(pages, [False]), *product((runs / "two", sweep), [True])]
     ):
-        found, said = look(folder / FILE, tmp_path / str(number), is_phone=is_phone)
+        found, said = look(folder / PAGE_FILE, tmp_path / str(number), is_phone=is_phone)
         assert not said
         assert found["failed"] is found["hacked"] is None
         assert found["page"] == ("rgb(20, 24, 28)" if is_phone else "rgb(255, 255, 255)")

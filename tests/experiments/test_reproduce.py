@@ -21,7 +21,7 @@ from experiments.reproduce.run import compute_unit
 from experiments.reproduce.stream import Setting, data_of, hyperparameters_of
 from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import Unit, digest_code, read_part, write_part
-from experiments.reproduce.tasks import TASKS, Rows, TaskData, draw_rows, load_task
+from experiments.reproduce.tasks import STUDY_TASKS, Rows, TaskData, draw_rows, load_task
 from helpers.jobs import script_process, wait_until
 from helpers.studies import compose_study, make_plan, prepare_units
 from naive import NaiveGP
@@ -228,7 +228,9 @@ def test_an_edit_never_mixes_old_results_into_new_tables(undisturbed, monkeypatc
     old = store.read(undisturbed / "table_4.nc", kind="study")
     monkeypatch.setattr(study, "code_digest", lambda: "edited")
     monkeypatch.setitem(
-        TASKS, "rastrigin", replace(TASKS["rastrigin"], draw=TASKS["himmelblau"].draw)
+        STUDY_TASKS,
+        "rastrigin",
+        replace(STUDY_TASKS["rastrigin"], draw=STUDY_TASKS["himmelblau"].draw),
     )
     run_here(undisturbed)
     new = store.read(undisturbed / "table_4.nc", kind="study")["smse"]
@@ -305,7 +307,7 @@ def test_rows_are_those_of_the_paper(name, shared_data, monkeypatch):
     assert data.initial_inputs.shape == (100, p)
     assert data.inputs.shape == (n_new, p)
     assert data.test_inputs.shape == (n_test, p)
-    assert n_new == paper.read_table("table_2")["n_new"][TASKS[name].title]
+    assert n_new == paper.read_table("table_2")["n_new"][STUDY_TASKS[name].title]
     np.testing.assert_allclose(data.training_inputs.mean(axis=0), 0.0, atol=1e-9)
     np.testing.assert_allclose(data.training_inputs.std(axis=0), 1.0, atol=1e-9)
     assert data.training_targets.mean() == pytest.approx(
@@ -319,8 +321,8 @@ def test_a_record_keeps_its_order_and_has_a_digest(shared_data, monkeypatch):
     recordings = ConcreteData().load()
     strength = recordings.estimation[0][recordings.outputs[0]].values
     np.testing.assert_allclose(np.diff(data.training_targets), np.diff(strength), atol=1e-9)
-    assert TASKS["concrete"].digest() != TASKS["tanks"].digest() != ""
-    assert TASKS["rastrigin"].digest() == ""
+    assert STUDY_TASKS["concrete"].digest() != STUDY_TASKS["tanks"].digest() != ""
+    assert STUDY_TASKS["rastrigin"].digest() == ""
 
 
 def test_training_and_test_rows_are_of_different_trajectories():

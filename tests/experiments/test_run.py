@@ -20,7 +20,7 @@ import helpers.commands as commands
 from experiments.cli.ends import Stopped
 from experiments.drawing import style
 from experiments.export import run as export
-from experiments.files.job_file import FILE, NUMBERS, VARIABLES, read_summary
+from experiments.files.job_file import JOB_FILE, SUMMARY_NUMBERS, SUMMARY_VARIABLES, read_summary
 from experiments.identify import run as identification
 from experiments.identify.summary import _describe_training, _quality_warnings
 from experiments.validate import run as validation
@@ -471,7 +471,7 @@ def test_what_a_training_did_not_simulate_is_not_called_divergent():
     result = SimpleNamespace(
         identification=SimpleNamespace(initial=None, model=None), source=source
     )
-    error = "in free run on 1 held-out part"
+    error = "in free run on 1 held-out fold"
     expected = [
         "Tried A: not taken; the pole",
         f"Tried B: RMSE diverges {error}",
@@ -557,20 +557,20 @@ def lean(tmp_path_factory):
 
 
 def test_a_lean_run_is_one_file_with_the_bits_of_a_full_one(lean, finished):
-    assert list_files(lean) == {FILE}
+    assert list_files(lean) == {JOB_FILE}
     assert_same(lean, finished)
     found = load_dataset(lean, "job", "summary")
-    summary = read_summary(lean / FILE)
+    summary = read_summary(lean / JOB_FILE)
     assert timeless(summary) == timeless(load_summary(finished))
-    assert set(found.data_vars) == set(VARIABLES) <= set(NUMBERS)
+    assert set(found.data_vars) == set(SUMMARY_VARIABLES) <= set(SUMMARY_NUMBERS)
     for name, variable in found.data_vars.items():
         assert (variable.shape, variable.item()) == ((), summary[name])
-        assert variable.attrs["long_name"] == NUMBERS[name][1]
+        assert variable.attrs["long_name"] == SUMMARY_NUMBERS[name][1]
     assert (found["rmse"].attrs["units"], found["mean_variance"].attrs["units"]) == (
         "K",
         "K2",
     )
-    assert list(store.read_attributes(lean / FILE, kind="job")) == [
+    assert list(store.read_attributes(lean / JOB_FILE, kind="job")) == [
         "",
         "summary",
         "record",
@@ -593,9 +593,9 @@ def test_the_model_is_loaded_validated_and_exported(record, tmp_path):
     assert_same(one, full)
     x = np.random.default_rng(0).normal(size=(6, 2))
     expected = Model.load(full / "model.nc").predict(x)
-    for model in (Model.load(one / FILE), JointModel.load(one / FILE).models[0]):
+    for model in (Model.load(one / JOB_FILE), JointModel.load(one / JOB_FILE).models[0]):
         np.testing.assert_array_equal(model.predict(x), expected)
-    measured = read_summary(one / FILE)["free_run"]
+    measured = read_summary(one / JOB_FILE)["free_run"]
     assert (
         measured
         == json.loads((full / "validation.json").read_text())["free_run"]
@@ -603,7 +603,7 @@ def test_the_model_is_loaded_validated_and_exported(record, tmp_path):
     )
     data = [override for override in record if override.startswith("data")]
     options = (
-        f"model={one / FILE}",
+        f"model={one / JOB_FILE}",
         *data,
         ONE_OUTPUT,
         "figures=false",
@@ -627,8 +627,8 @@ def test_a_fault_in_the_free_run_of_several_outputs_keeps_what_each_has_found(
     monkeypatch.setattr(identification, "validate_on_test", fail)
     with pytest.raises(IndexError):
         run_identify(tmp_path, *record, *BOTH_OUTPUTS, LEAN)
-    assert list_files(tmp_path) == {FILE}
-    assert [one["n_points"] for one in read_summary(tmp_path / FILE).values()] == [
+    assert list_files(tmp_path) == {JOB_FILE}
+    assert [one["n_points"] for one in read_summary(tmp_path / JOB_FILE).values()] == [
         15,
         15,
     ]
@@ -639,32 +639,32 @@ def test_a_multirun_is_lean_by_itself_and_full_outputs_have_the_one_file_too(
 ):
     monkeypatch.setattr(identification, "is_multirun", lambda: True)
     assert list_files(run_identify(tmp_path / "lean", *record, ONE_OUTPUT, "narx.target=all")) == {
-        FILE
+        JOB_FILE
     }
     full = run_identify(tmp_path / "full", *record, ONE_OUTPUT, "outputs=full")
     files = {f"{kind}.nc" for kind in DATA_FILES} | {"summary.json"}
-    assert list_files(full) == files | VALIDATED | {FILE}
+    assert list_files(full) == files | VALIDATED | {JOB_FILE}
     assert (
         load_dataset(full, "job", "summary").attrs["summary"] == (full / "summary.json").read_text()
     )
     assert_same(full, full)
     both = run_identify(tmp_path / "both", *record, *BOTH_OUTPUTS, "outputs=full")
     own = {f"{output}/{name}" for output in "yz" for name in files}
-    assert list_files(both) == own | VALIDATED | {FILE, "model.nc"}
-    assert read_summary(both / FILE)["z"]["smse"] == load_summary(both / "z")["smse"]
+    assert list_files(both) == own | VALIDATED | {JOB_FILE, "model.nc"}
+    assert read_summary(both / JOB_FILE)["z"]["smse"] == load_summary(both / "z")["smse"]
 
 
 def test_every_output_has_a_model_of_the_same_regressors(record, tmp_path):
     one = run_identify(tmp_path / "lean", *record, *BOTH_OUTPUTS, LEAN)
     full = run_identify(tmp_path / "full", *record, *BOTH_OUTPUTS)
-    found = read_summary(one / FILE)
+    found = read_summary(one / JOB_FILE)
     judged = json.loads((full / "validation.json").read_text())
-    assert list_files(one) == {FILE}
-    assert FILE not in list_files(full)
+    assert list_files(one) == {JOB_FILE}
+    assert JOB_FILE not in list_files(full)
     assert list(found) == ["y", "z"]
     x = np.random.default_rng(0).normal(size=(5, 3))
     models = JointModel.load(full / "model.nc").models
-    same = JointModel.load(one / FILE).models
+    same = JointModel.load(one / JOB_FILE).models
     for (name, summary), *pair in zip(found.items(), models, same, strict=True):
         own = load_summary(full / name)
         alone = Model.load(full / name / "model.nc")
@@ -692,7 +692,7 @@ def test_every_output_has_a_model_of_the_same_regressors(record, tmp_path):
         store.StoreError,
         match=r"holds models of \['y', 'z'\]: read it with .*JointModel",
     ):
-        Model.load(one / FILE)
+        Model.load(one / JOB_FILE)
 
 
 def test_a_full_disk_leaves_nothing(record, tmp_path, monkeypatch):
@@ -706,8 +706,8 @@ def test_a_full_disk_leaves_nothing(record, tmp_path, monkeypatch):
 
 
 def test_a_damaged_file_is_refused(lean, tmp_path):
-    content = (lean / FILE).read_bytes()
-    path = tmp_path / FILE
+    content = (lean / JOB_FILE).read_bytes()
+    path = tmp_path / JOB_FILE
     for share in (0.0, 0.9999):
         path.write_bytes(content[: int(share * len(content))])
         for load in (read_summary, Model.load, JointModel.load):
@@ -717,8 +717,8 @@ def test_a_damaged_file_is_refused(lean, tmp_path):
     path.write_bytes(content[:place] + b"7" + content[place + 1 :])
     with pytest.raises(store.StoreError, match=r"damaged|truncated"):
         read_summary(path)
-    groups = store.read_groups(lean / FILE, kind="job")
-    groups["summary"].attrs["summary"] = json.dumps(read_summary(lean / FILE) | {"smse": 0.001})
+    groups = store.read_groups(lean / JOB_FILE, kind="job")
+    groups["summary"].attrs["summary"] = json.dumps(read_summary(lean / JOB_FILE) | {"smse": 0.001})
     store.write_groups(groups, path, kind="job")
     with pytest.raises(store.StoreError, match="damaged or was edited"):
         read_summary(path)

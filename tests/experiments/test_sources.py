@@ -22,7 +22,7 @@ from experiments.plant import recorded as sources
 from experiments.plant.functions import FunctionData
 from experiments.plant.measured import Measured
 from experiments.plant.physics import (
-    START,
+    N_INITIAL_STATE_SAMPLES,
     FittedPhysics,
     Physics,
     ResidualNarx,
@@ -178,7 +178,7 @@ def test_sources_count_what_they_have_delivered_and_begin_again():
     assert (n_asked, sum(len(block.output) for block in live.finish())) == (20, 60)
     time = live.plant.system.dt * np.arange(80)
     np.testing.assert_array_equal(
-        live.is_judged(np.zeros(80, dtype=int), time), np.arange(80) >= 20
+        live.is_scored(np.zeros(80, dtype=int), time), np.arange(80) >= 20
     )
     assert trajectory_of(live).sizes["time"] == 80
     live.restart()
@@ -445,7 +445,7 @@ def test_the_start_of_a_record_is_what_its_first_samples_say():
     ) == (5, WINDOW)
     assert (
         fitted.add(record.assign_attrs(initialisation_window=0)).attrs["initialisation_window"]
-        == START
+        == N_INITIAL_STATE_SAMPLES
     )
     with pytest.raises(
         ValueError, match=r"record 'tanks 1' from its first 2 samples: .*longer records"
@@ -561,7 +561,7 @@ def test_a_stored_model_knows_its_physics(run, tmp_path):
     content = run_validate(
         tmp_path / "unsaid", f"model={folder / 'model.nc'}", *unsaid, *settings[1:]
     )
-    assert content["free_run"]["window"] == START
+    assert content["free_run"]["window"] == N_INITIAL_STATE_SAMPLES
 
 
 def test_bands_carry_what_the_parameters_leave_open(run, tmp_path):
@@ -660,12 +660,14 @@ def test_an_exported_file_simulates_the_physics_too(run, tmp_path):
     error = np.sqrt(np.mean((file["simulate"](u, y[:WINDOW]) - y)[WINDOW:] ** 2))
     assert error == pytest.approx(load_summary(folder)["rmse"], rel=1e-3)
     mean, _ = file["predict"](file["regressors"](u, y))
-    simulated = file["simulate"](u, y[:START])[START:]
-    np.testing.assert_allclose(mean[START:], simulated, rtol=1e-9)
-    loop = file["start"](u[:START], y[:START])
+    simulated = file["simulate"](u, y[:N_INITIAL_STATE_SAMPLES])[N_INITIAL_STATE_SAMPLES:]
+    np.testing.assert_allclose(mean[N_INITIAL_STATE_SAMPLES:], simulated, rtol=1e-9)
+    loop = file["start"](u[:N_INITIAL_STATE_SAMPLES], y[:N_INITIAL_STATE_SAMPLES])
     steps = [
         loop.step(v, None if k % 2 else w)[0]
-        for k, (v, w) in enumerate(zip(u[START:], y[START:], strict=True))
+        for k, (v, w) in enumerate(
+            zip(u[N_INITIAL_STATE_SAMPLES:], y[N_INITIAL_STATE_SAMPLES:], strict=True)
+        )
     ]
     np.testing.assert_allclose(
         steps, simulated, rtol=1e-12

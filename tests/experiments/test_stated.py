@@ -8,8 +8,8 @@ from omegaconf import OmegaConf
 
 from experiments.compare import run as comparison
 from experiments.files.stated import (
-    MOST_CHARACTERS,
-    MOST_LEVELS,
+    MAX_CONFIGURATION_CHARACTERS,
+    MAX_NESTING_LEVELS,
     read_configuration,
     state_alike,
     text_of,
@@ -31,8 +31,8 @@ STRANGE = {
     "object": "system: !!python/object/apply:os.system ['touch made']\n",
     "bomb": BOMB + "system: *j\n",
     "circle": "system: &a {b: *a}\n",
-    "long": TEXT + "# " + MOST_CHARACTERS * "x",
-    "deep": "system: " + (MOST_LEVELS + 1) * "[" + (MOST_LEVELS + 1) * "]",
+    "long": TEXT + "# " + MAX_CONFIGURATION_CHARACTERS * "x",
+    "deep": "system: " + (MAX_NESTING_LEVELS + 1) * "[" + (MAX_NESTING_LEVELS + 1) * "]",
     "deeper": "system: " + 30_000 * "[" + 30_000 * "]",
     "number": "system: 0x" + 60_000 * "f",
     "date": "system: 2020-99-99",

@@ -7,8 +7,8 @@ import pytest
 
 from experiments.reproduce import baselines
 from experiments.reproduce.baselines import (
-    METHODS,
-    QUANTITIES,
+    BASELINE_METHODS,
+    BASELINE_QUANTITIES,
     Fitted,
     Material,
     Method,
@@ -60,11 +60,11 @@ def test_exact_gp_is_that_of_explicit_inverses():
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, method in METHODS.items() if "boston" in method.tasks]
+    "name", [name for name, method in BASELINE_METHODS.items() if "boston" in method.tasks]
 )
 def test_every_method_learns_and_is_measured(name):
-    found = measure(METHODS[name], make_material(make_table()))
-    assert set(found) == set(QUANTITIES)
+    found = measure(BASELINE_METHODS[name], make_material(make_table()))
+    assert set(found) == set(BASELINE_QUANTITIES)
     assert all(math.isfinite(value) for value in found.values()), found
     assert 0 < found["smse"] < 0.2
     n = 60
@@ -131,7 +131,7 @@ def test_bilinear_features_are_the_lags_and_every_product_with_a_flow_once():
     }
     y = 0.3 * x[:, 0] + 0.5 * x[:, 6] * x[:, 1] - 0.2 * x[:, 7] * x[:, 8]
     data = TaskData(x[:50], y[:50], x[50:300], y[50:300], x[300:], y[300:])
-    fitted = METHODS["bilinear"].fit(make_material(data))
+    fitted = BASELINE_METHODS["bilinear"].fit(make_material(data))
     np.testing.assert_allclose(fitted.predict(data.test_inputs)[0], data.test_targets, atol=1e-9)
 
 

@@ -12,15 +12,15 @@ import xarray as xr
 from experiments.reproduce import claims as guidelines
 from experiments.reproduce import paper
 from experiments.reproduce.claims import (
-    EQUAL,
     FAILS,
     HOLDS,
     IN_PART,
-    LOST,
-    MISSING,
-    TIED,
+    OUTCOME_EQUAL,
+    OUTCOME_LOST,
+    OUTCOME_MISSING,
+    OUTCOME_TIED,
+    OUTCOME_WON,
     UNDECIDED,
-    WON,
     Comparison,
 )
 from experiments.reproduce.report import to_short_csv
@@ -42,7 +42,7 @@ def true_world():
 
 @pytest.fixture(scope="module")
 def true_store(true_world):
-    return guidelines.judge_claims(true_world)
+    return guidelines.assess_claims(true_world)
 
 
 def by_name(name):
@@ -330,7 +330,7 @@ def test_holm_goes_down_step_by_step():
     ]  # 4 p, 3 p, 2 p, max(1 p, before), in ascending order
     np.testing.assert_allclose(guidelines.holm(p), expected)
     one = Comparison("", np.array([-1.0, -0.9, -0.8, -0.7, -0.6, -0.5, -0.4, -0.3, -0.25, 0.22]))
-    found = guidelines.judge_claim(
+    found = guidelines.assess_claim(
         {"one": [one]} | {str(i): [Comparison("", 20 * STEADY)] for i in range(9)}
     )
     assert found.p_least == pytest.approx(10 * guidelines.signed_rank(one.values))  # of ten places
@@ -339,39 +339,39 @@ def test_holm_goes_down_step_by_step():
 @pytest.mark.parametrize(
     ("comparison", "outcome"),
     [
-        (shifted(-0.1), WON),
-        (shifted(0.1), LOST),
-        (shifted(-0.009), TIED),  # shown to be below 1, but within 1 %
-        (Comparison("", 0.3 * STEADY), EQUAL),
-        (Comparison("", 20 * STEADY - 0.02), TIED),
-        (Comparison("", np.full(10, np.nan)), MISSING),
-        (Comparison("", STEADY[:5] - 0.1), TIED),  # too few for an interval
-        (shifted(0.03, AT_MOST), WON),
-        (shifted(0.07, AT_MOST), LOST),
-        (shifted(0.3, WITHIN), WON),
-        (shifted(0.5, WITHIN), LOST),
-        (shifted(-0.4, WITHIN), TIED),
-        (Comparison("", np.array([-0.02]), *LOWER, False), WON),
-        (Comparison("", np.array([-0.005]), *LOWER, False), TIED),
+        (shifted(-0.1), OUTCOME_WON),
+        (shifted(0.1), OUTCOME_LOST),
+        (shifted(-0.009), OUTCOME_TIED),  # shown to be below 1, but within 1 %
+        (Comparison("", 0.3 * STEADY), OUTCOME_EQUAL),
+        (Comparison("", 20 * STEADY - 0.02), OUTCOME_TIED),
+        (Comparison("", np.full(10, np.nan)), OUTCOME_MISSING),
+        (Comparison("", STEADY[:5] - 0.1), OUTCOME_TIED),  # too few for an interval
+        (shifted(0.03, AT_MOST), OUTCOME_WON),
+        (shifted(0.07, AT_MOST), OUTCOME_LOST),
+        (shifted(0.3, WITHIN), OUTCOME_WON),
+        (shifted(0.5, WITHIN), OUTCOME_LOST),
+        (shifted(-0.4, WITHIN), OUTCOME_TIED),
+        (Comparison("", np.array([-0.02]), *LOWER, False), OUTCOME_WON),
+        (Comparison("", np.array([-0.005]), *LOWER, False), OUTCOME_TIED),
     ],
 )
 def test_outcome_of_a_comparison(comparison, outcome):
-    assert guidelines.judge(comparison).outcome == outcome
+    assert guidelines.assess(comparison).outcome == outcome
 
 
 def test_place_needs_all_comparisons_and_is_lost_by_one():
     small = Comparison("", np.append(STEADY[:9] - 0.1, 0.001))
     large = shifted(-0.5)
     worse = shifted(0.2)
-    won = guidelines.judge_place([large, small])
-    assert won.outcome == WON
-    assert won.p_value == guidelines.judge(small).p_value > guidelines.judge(large).p_value
-    assert won == guidelines.judge(small)
-    lost = guidelines.judge_place([large, worse, small])
-    assert lost.outcome == LOST
-    assert lost.p_value == pytest.approx(3 * guidelines.judge(worse).p_value)
-    assert guidelines.judge_place([large, Comparison("", 0.3 * STEADY)]).outcome == EQUAL
-    assert guidelines.judge_place([large, Comparison("", np.empty(0))]).outcome == MISSING
+    won = guidelines.assess_place([large, small])
+    assert won.outcome == OUTCOME_WON
+    assert won.p_value == guidelines.assess(small).p_value > guidelines.assess(large).p_value
+    assert won == guidelines.assess(small)
+    lost = guidelines.assess_place([large, worse, small])
+    assert lost.outcome == OUTCOME_LOST
+    assert lost.p_value == pytest.approx(3 * guidelines.assess(worse).p_value)
+    assert guidelines.assess_place([large, Comparison("", 0.3 * STEADY)]).outcome == OUTCOME_EQUAL
+    assert guidelines.assess_place([large, Comparison("", np.empty(0))]).outcome == OUTCOME_MISSING
 
 
 def places(*shifts):
@@ -414,7 +414,7 @@ GAP = {"gap": [Comparison("", np.empty(0))]}
     ],
 )
 def test_verdict_by_counts_signs_and_gaps(verdict, found, chance):
-    judged = guidelines.judge_claim(found, chance)
+    judged = guidelines.assess_claim(found, chance)
     assert (judged.verdict, judged.n_missing) == (verdict, "gap" in found)
 
 
@@ -431,7 +431,7 @@ def test_noise_is_undecided(region):
             str(i): [Comparison("", x if i < 7 else x[:1], *region, i < 7) for x in each]
             for i, each in enumerate(values)
         }
-        undecided += guidelines.judge_claim(drawn, 1 / 3).verdict == UNDECIDED
+        undecided += guidelines.assess_claim(drawn, 1 / 3).verdict == UNDECIDED
     assert undecided >= 95
 
 

@@ -6,7 +6,7 @@ import pytest
 import sysid
 from experiments.reproduce import online, online_methods
 from experiments.reproduce.online_methods import (
-    JITTER,
+    JITTER_RATIO,
     PRESETS,
     BasisPosterior,
     RandomFeatures,
@@ -40,11 +40,11 @@ def parts(plan):
 
 def test_every_method_predicts_the_same_rows(parts):
     for found in parts.values():
-        assert [*found.index] == [*online.METHODS]
+        assert [*found.index] == [*online.ONLINE_METHODS]
         assert np.isfinite(found[["smse", "nlpd", "coverage_95", "n_numbers"]]).all(axis=None)
         in_stream = found.drop(index=["linear", "full_gp"])
         np.testing.assert_allclose(
-            in_stream[[*online.PARTS]].mean(axis=1), in_stream["smse_stream"], rtol=0.2
+            in_stream[[*online.PART_ERRORS]].mean(axis=1), in_stream["smse_stream"], rtol=0.2
         )
         assert 0.5 < found.loc["every_sample", "smse"] / found.loc["KRLS-T", "smse"] < 2
 
@@ -57,7 +57,7 @@ def test_a_row_is_what_the_online_gp_itself_gives(parts, plan):
         training=sysid.MaximumAPosteriori(n_initial=n), insertion=sysid.Novelty(), acceptance=sysid.AcceptAll(),
         reduction=sysid.MarginalLogLikelihood(), budget=plan.budget,
     )  # fmt: skip
-    found = sysid.Identification(online.TASKS["van_der_pol"].narx, settings)
+    found = sysid.Identification(online.STUDY_TASKS["van_der_pol"].narx, settings)
     last = n + plan.most_rows
     found.observe_many(training.inputs[:last], training.targets[:last])
     chosen = slice(plan.most_rows)
@@ -101,7 +101,7 @@ def test_the_report_has_a_table_for_each_task_and_two_figures(parts, plan):
 @pytest.mark.parametrize("name", ["sliding_window", "random", "reservoir"])
 def test_an_exact_gp_of_some_of_the_rows(plan, name):
     case = online.case_of(Unit("online", "van_der_pol"), plan)
-    stream, mean, _, counts = online.METHODS[name](case)
+    stream, mean, _, counts = online.ONLINE_METHODS[name](case)
     first = plan.n_initial
     n = len(case.stream.targets)
     budget = case.budget
@@ -153,7 +153,7 @@ def learn_all(method, x, y):
 
 
 def prior(points):
-    return KERNEL(points, points) + JITTER * NOISE * np.eye(len(points))
+    return KERNEL(points, points) + JITTER_RATIO * NOISE * np.eye(len(points))
 
 
 def agree(found, expected, rtol=1e-7):
@@ -269,7 +269,7 @@ def test_streaming_vfe_that_moves_points_is_the_closed_form_of_bui():
     cross = KERNEL(old, new)
     of_old = np.linalg.inv(prior(old))
     of_new = np.linalg.inv(prior(new))
-    cross[same, where] += JITTER * NOISE
+    cross[same, where] += JITTER_RATIO * NOISE
     r = cross @ of_new
     h = KERNEL(x[30:], new) @ of_new
     posterior = np.linalg.inv(of_new + h.T @ h / NOISE + r.T @ (np.linalg.inv(s) - of_old) @ r)

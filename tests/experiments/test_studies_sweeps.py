@@ -8,7 +8,7 @@ import xarray as xr
 
 from experiments.reproduce import sweeps
 from experiments.reproduce.stream import (
-    QUANTITIES,
+    STREAM_QUANTITIES,
     VARIANTS,
     Run,
     hyperparameters_of,
@@ -153,7 +153,7 @@ def test_every_number_of_a_sweep_is_that_of_a_single_stream(real, setting):
                 variant=variant,
                 threshold=threshold,
             )
-            for name in {*QUANTITIES} - {"seconds", "accepted_percent"}:
+            for name in {*STREAM_QUANTITIES} - {"seconds", "accepted_percent"}:
                 assert float(cell[name]) == alone[name]
     low = store.isel(threshold=0).sel(setting="trained", criterion="prior_entropy")
     assert (

@@ -11,7 +11,7 @@ from experiments.benchmark.dictionary import PUBLISHED_SCORES, scored
 from experiments.reproduce import paper, stream, tables
 from experiments.reproduce.report import to_short_csv, write_study
 from experiments.reproduce.run import compute_unit
-from experiments.reproduce.stream import QUANTITIES, VARIANTS, Setting, data_of
+from experiments.reproduce.stream import STREAM_QUANTITIES, VARIANTS, Setting, data_of
 from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import Plan, Unit, spread_out
 from experiments.reproduce.tables import CHOICES, find_exceeded, summarise_cells
@@ -37,7 +37,7 @@ TIMES = {
     "mean_relevance": 1.0,
     "marginal_log_likelihood": 2.0,
 }  # ours / published
-NAMES = (*QUANTITIES, "threshold")
+NAMES = (*STREAM_QUANTITIES, "threshold")
 
 
 def make_store(table, own=()):
@@ -292,7 +292,7 @@ def test_a_real_cell_is_of_its_setting_variant_and_rule(plan, table, setting, va
             .sel(setting=setting, criterion="mean_relevance", variant=variant, seed=1)
         )
         cell = cell.sel(dataset="Rastrigin", threshold_choice="published")
-        found = {name: float(cell[name]) for name in QUANTITIES}
+        found = {name: float(cell[name]) for name in STREAM_QUANTITIES}
         assert float(cell["accepted_percent"]) == pytest.approx(100 * found["n_revised"] / 60)
     else:
         run = stream.run_of(setting, "mean_relevance", variant, "error", 2.5)

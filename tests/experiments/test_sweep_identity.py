@@ -21,7 +21,7 @@ from experiments.files.identity import (
     key_of,
     trajectory_key,
 )
-from experiments.plant.source import SIMULATION
+from experiments.plant.source import SIMULATION_KEYS
 from experiments.sweeps.composer import Composer, resolve
 from helpers.commands import compose_configuration
 from helpers.sweeps import load_sweep_configuration
@@ -311,7 +311,7 @@ def test_every_setting_of_the_plant_and_every_unknown_one_changes_the_key_of_its
             place = place[name]
         place[path[-1]] = value
         matter |= {path} if trajectory_key(other, 100) != before else set()
-        plant |= {path} if path[0] in SIMULATION - {"duration", "identified"} else set()
+        plant |= {path} if path[0] in SIMULATION_KEYS - {"duration", "identified"} else set()
     assert len(plant) > 20
     assert matter == plant | {("seed",), ("data",), ("own", "law")}
 

@@ -16,7 +16,7 @@ import sysid
 from experiments.cli.mistakes import check_arguments
 from experiments.generate import score
 from experiments.generate.score import read_predictions
-from experiments.identify.summary import _tell_drift
+from experiments.identify.summary import _warn_of_drift
 from experiments.sweeps import dask_engine
 from experiments.sweeps.dask_engine import DaskCluster
 from experiments.sweeps.slurm_engine import SlurmQueue
@@ -205,7 +205,7 @@ def test_a_stream_that_is_predicted_worse_and_worse_is_told_once():
         error = rng.normal(size=n) * np.linspace(0.1, 0.1 * growth, n)
         result = SimpleNamespace(is_online=np.ones(n, dtype=bool), record={"mean": target + error})
         result.identified = {"target": SimpleNamespace(values=target)}
-        return _tell_drift(result)
+        return "".join(_warn_of_drift(result))
 
     assert "SMSE 0.01" in told(4.0)
     assert "forgetting=<samples>" in told(4.0)

@@ -12,10 +12,10 @@ import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 
-from experiments.files.job_file import NUMBERS, Content, write
+from experiments.files.job_file import SUMMARY_NUMBERS, Content, write
 from helpers.commands import CONF, run_command
 
-EMPTY_SUMMARY = dict.fromkeys((*NUMBERS, "free_run", "training")) | {
+EMPTY_SUMMARY = dict.fromkeys((*SUMMARY_NUMBERS, "free_run", "training")) | {
     "system": "Building",
     "target": "y",
     "target_unit": "K",

@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 
 from experiments.reproduce.run import compute_unit
-from experiments.reproduce.stream import QUANTITIES
+from experiments.reproduce.stream import STREAM_QUANTITIES
 from experiments.reproduce.study import Plan, Unit
-from experiments.reproduce.tasks import TASKS
+from experiments.reproduce.tasks import STUDY_TASKS
 from helpers.commands import compose_configuration
 
 compose_study = partial(compose_configuration, command="reproduce")
@@ -20,7 +20,7 @@ def make_plan(folder, *tasks, **changes):
 
 def stream_outcome(**values):
     """Quantities of a stream, 0 where nothing is said."""
-    found = dict.fromkeys(QUANTITIES, 0.0) | values
+    found = dict.fromkeys(STREAM_QUANTITIES, 0.0) | values
     return found | {"accepted_percent": 100.0 * found["n_revised"] / max(found["n_inserted"], 1)}
 
 
@@ -32,7 +32,7 @@ def table_cells(text):
 def prepare_units(plan, *studies):
     """Keep the rows and the hyper-parameters of all tasks and seeds, and the units of studies."""
     for task in plan.tasks:
-        seeds = TASKS[task].seeds(plan.seeds)
+        seeds = STUDY_TASKS[task].seeds(plan.seeds)
         for name in ("preparation", "calibration", *studies):
             for seed in seeds if name != "calibration" else (0,):
                 compute_unit(Unit(name, task, seed), plan)
