@@ -373,7 +373,7 @@ def test_python_examples_run(tmp_path, capsys, monkeypatch):
     assert int(points) == 60
     assert 0 < float(inserted) < 0.6
     assert float(first_variance) == pytest.approx(1.0)
-    assert re.fullmatch(r"\d+ samples entered; -?[\d.]+ was predicted of the last one", live)
+    assert re.fullmatch(r"\d+ samples stored; the prediction of the last one is -?[\d.]+", live)
     error = namespace["predicted"] - namespace["y_own"][1002:]
     assert np.sqrt(np.mean(error**2)) < 0.03
     assert np.mean(np.abs(error) < namespace["half_width"]) > 0.8

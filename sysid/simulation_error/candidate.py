@@ -27,7 +27,7 @@ from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import covariances
 from sysid.gp.kernels import Kernel, Stationary
 from sysid.gp.mean import LinearMean
-from sysid.gp.online import LEAST_NOISE
+from sysid.gp.online import MIN_NOISE_RATIO
 from sysid.gp.training import Hyperparameters, Points
 from sysid.narx.lags import Narx, Target
 from sysid.simulation.dynamics import MAX_OUTPUT_MAGNITUDE, MeanMap, simulate_paths
@@ -285,7 +285,7 @@ class Candidate:
         as far as double precision allows with this noise variance.
         """
         variance = self.mean_variance(regressors)
-        largest = noise_variance / (NOISE_MARGIN * LEAST_NOISE * self.kernel.variance)
+        largest = noise_variance / (NOISE_MARGIN * MIN_NOISE_RATIO * self.kernel.variance)
         return solve_increasing(
             lambda factor: variance(noise_variance, factor),
             latent_variance,

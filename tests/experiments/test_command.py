@@ -54,7 +54,7 @@ from helpers.records import (
 )
 from helpers.sweeps import ENGINE_CLASSES, load_sweep_configuration
 from sysid import ErrorThreshold, Identification, Narx, StoreError
-from sysid.gp.formula import PLAIN
+from sysid.gp.formula import JIT_DISABLED
 
 
 def process(arguments, folder, **environment):
@@ -248,7 +248,7 @@ def test_help_lists_options_and_loads_nothing_heavy(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(PLAIN or os.cpu_count() == 1, reason="nothing is compiled side by side")
+@pytest.mark.skipif(JIT_DISABLED or os.cpu_count() == 1, reason="nothing is compiled side by side")
 def test_a_first_run_compiles_in_two_processes_and_computes_the_same_bits(finished, tmp_path):
     for folder, times in ((tmp_path / "first", 1), (tmp_path / "next", 0)):
         options = [*IDENTIFY_COMMAND[1:], *SHORT_RUN, f"hydra.run.dir={folder}"]
