@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 # Samples of a record.
-N_SAMPLES = 3000
+N_PLANT_SAMPLES = 3000
 # Samples that are simulated before a record begins.
 N_SETTLING_SAMPLES = 300
 # Standard deviation of the measurement noise, as a share of that of the output [-].
@@ -191,7 +191,7 @@ def simulate_output(name: str, u: np.ndarray) -> np.ndarray:
 
 
 def records(
-    name: str, seeds: int = 1, n: int = N_SAMPLES
+    name: str, seeds: int = 1, n: int = N_PLANT_SAMPLES
 ) -> list[dict[str, tuple[np.ndarray, np.ndarray]]]:
     """Return the measured records ``estimation`` and ``test`` of each seed.
 

@@ -20,7 +20,7 @@ from sysid.gp.training import Points
 from sysid.model.model_file import start_to_dataset
 
 # Budget of a model that is made here.
-N_POINTS = 7
+MODEL_BUDGET = 7
 # Samples that such a model learns before it is saved.
 N_LEARNED_SAMPLES = 40
 # Samples that every model of a file learns after it was loaded.
@@ -34,8 +34,8 @@ N_RECORD_SAMPLES = 300
 FILES_WITHOUT_MODEL = ("start", "trajectory")
 # A number that is no binary fraction.
 THIRD = 1 / 3
-ORIGIN = sysid.Origin(0.5, {"y": "m", "u": "N"}, 0.1, 2.0, (-1.0, 3.0), N_LEARNED_SAMPLES)
-SQUARED_EXPONENTIAL = sysid.SquaredExponential(1.3, (1.0, 2.0, 0.7))
+MODEL_ORIGIN = sysid.Origin(0.5, {"y": "m", "u": "N"}, 0.1, 2.0, (-1.0, 3.0), N_LEARNED_SAMPLES)
+MODEL_KERNEL = sysid.SquaredExponential(1.3, (1.0, 2.0, 0.7))
 
 # The order of the draws decides what the files hold.
 generator = np.random.default_rng(0)
@@ -57,8 +57,8 @@ def learned_model(
     """Return a model of three features that has learned samples."""
     n_input_lags = 3 - len(outputs)
     narx = sysid.Narx(dict.fromkeys(outputs, 1), {"u": n_input_lags}, target)
-    gp = sysid.OnlineGP(kernel, noise_variance=0.01, budget=N_POINTS, **options)
-    model = sysid.Model(narx, scaling, mean, gp, ORIGIN, limits, bands)
+    gp = sysid.OnlineGP(kernel, noise_variance=0.01, budget=MODEL_BUDGET, **options)
+    model = sysid.Model(narx, scaling, mean, gp, MODEL_ORIGIN, limits, bands)
     x = generator.normal(size=(N_LEARNED_SAMPLES, 3))
     y = np.sin(x @ (1.0, 0.5, -0.3)) + 0.2 * x[:, 0]
     model.update_many(x, y)
@@ -95,15 +95,13 @@ def models_of_every_kind():
     linear_mean = sysid.LinearMean((0.1, -0.2, 0.3), 0.4)
     of_two_outputs = []
     for name in ("y", "w"):
-        of_two_outputs.append(
-            learned_model(identity, linear_mean, SQUARED_EXPONENTIAL, name, ("y", "w"))
-        )
+        of_two_outputs.append(learned_model(identity, linear_mean, MODEL_KERNEL, name, ("y", "w")))
     refinement = sysid.OutputErrorRefinement(stages=2)
     return {
         "model_scaling": learned_model(
             with_constant_feature,
             sysid.ConstantMean(0.3),
-            SQUARED_EXPONENTIAL,
+            MODEL_KERNEL,
             insertion=sysid.ErrorThreshold(0.05),
             gate=6.0,
             gate_opens_after=2,

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-DT = 0.01  # s
+EXCITATION_DT = 0.01  # s
 
 
-def draw_signal(excitation, n, dt=DT, seed=0):
+def draw_signal(excitation, n, dt=EXCITATION_DT, seed=0):
     """Return n samples of an excitation, drawn with the generator of a seed."""
     return excitation.signal(n, dt, np.random.default_rng(seed))

@@ -1,4 +1,4 @@
-"""Small systems with known solutions, and random inputs, for the tests of the simulators."""
+"""Small systems with known solutions, random inputs and units for the tests of the simulators."""
 
 import importlib
 import inspect
@@ -9,6 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from simulators import OpenLoop, Signal, System, closed_loop, simulate, simulate_many
+
+HOUR = 3600.0  # s
+DAY = 86400.0  # s
 
 
 def concrete_classes(package, role):

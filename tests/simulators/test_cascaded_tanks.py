@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from simulators import CascadedTanks, FreeParameter, fit_output_error, simulate
 
-TANKS = CascadedTanks()
+DEFAULT_TANKS = CascadedTanks()
 
 FLOW_COEFFICIENTS = ("upper_outflow", "lower_inflow", "lower_outflow", "pump_gain")
 # What one knows before a fit: outlets that follow a square root, equal tanks, half of the overflow
 # in the lower tank, no threshold of the pump.
 FIRST_GUESS = replace(
-    TANKS,
+    DEFAULT_TANKS,
     upper_outflow=0.05,
     lower_inflow=0.05,
     lower_outflow=0.05,
@@ -93,18 +93,18 @@ def naive_simulation(tanks, u, step):
     noise=st.tuples(st.floats(-0.5, 0.5), st.floats(-0.5, 0.5)),
 )
 def test_rates_are_those_of_the_flows(state, u, noise):
-    rates = TANKS.derivative(0.0, np.array(state), np.array([u]), np.array(noise))
-    expected = naive_rates(TANKS, *state, u, *noise)
+    rates = DEFAULT_TANKS.derivative(0.0, np.array(state), np.array([u]), np.array(noise))
+    expected = naive_rates(DEFAULT_TANKS, *state, u, *noise)
     np.testing.assert_allclose(rates, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_levels_agree_with_a_naive_simulation_through_both_overflows():
     u = 3.5 + 3.5 * np.sin(np.arange(160) / 16)
-    expected = naive_simulation(TANKS, u, step=0.01)
+    expected = naive_simulation(DEFAULT_TANKS, u, step=0.01)
     highest_upper, highest_lower = expected.max(axis=0)
     assert highest_upper == pytest.approx(10.0, abs=1e-3)
     assert highest_lower == 10.0
-    trajectory = simulate(TANKS, u)
+    trajectory = simulate(DEFAULT_TANKS, u)
     assert trajectory.n_clipped > 0
     np.testing.assert_allclose(trajectory.state, expected, atol=3e-3)
 
@@ -117,7 +117,7 @@ def test_levels_agree_with_a_naive_simulation_through_both_overflows():
     seed=st.integers(0, 9),
 )
 def test_levels_stay_in_the_tanks_whatever_happens(u, start, std, seed):
-    tanks = replace(TANKS, upper_noise_std=std, lower_noise_std=std)
+    tanks = replace(DEFAULT_TANKS, upper_noise_std=std, lower_noise_std=std)
     states = simulate(tanks, u, initial_state=start, seed=seed).state
     assert np.all((states >= 0) & (states <= 10))
 
@@ -127,16 +127,16 @@ def test_levels_stay_in_the_tanks_whatever_happens(u, start, std, seed):
 
 def test_jacobian_at_the_brim_is_that_from_below():
     u = np.array([8.0])
-    A, B = TANKS.jacobian(np.array([10.0, 5.0]), u)
+    A, B = DEFAULT_TANKS.jacobian(np.array([10.0, 5.0]), u)
     h = 1e-7
     no_noise = np.zeros(2)
-    below = TANKS.derivative(0.0, np.array([10.0 - h, 5.0]), u, no_noise)
-    at_brim = TANKS.derivative(0.0, np.array([10.0, 5.0]), u, no_noise)
+    below = DEFAULT_TANKS.derivative(0.0, np.array([10.0 - h, 5.0]), u, no_noise)
+    at_brim = DEFAULT_TANKS.derivative(0.0, np.array([10.0, 5.0]), u, no_noise)
     np.testing.assert_allclose(A[:, 0], (at_brim - below) / h, rtol=1e-4)
     assert B[0, 0] == 0.0
 
 
-TANKS_WITH_LOW_OVERFLOW = replace(TANKS, overflow_depth=0.25)
+TANKS_WITH_LOW_OVERFLOW = replace(DEFAULT_TANKS, overflow_depth=0.25)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ TANKS_WITH_LOW_OVERFLOW = replace(TANKS, overflow_depth=0.25)
     [
         pytest.param((0, 5), 2, id="empty upper tank"),
         pytest.param((5, 0), 2, id="empty lower tank"),
-        pytest.param((5, 5), TANKS.pump_threshold, id="threshold of the pump"),
+        pytest.param((5, 5), DEFAULT_TANKS.pump_threshold, id="threshold of the pump"),
         pytest.param((10.1, 5), 2, id="above the upper tank"),
         pytest.param((5, 10.1), 2, id="above the lower tank"),
         pytest.param((9.75, 5), 8, id="overflow sets in"),
@@ -169,7 +169,7 @@ def test_jacobian_exists_at_the_overflow_while_the_tank_empties():
 )
 def test_defaults_reproduce_the_measured_records(measured, record, largest_rmse, window):
     """The error [V] is that of a simulation after the window."""
-    run = simulate(TANKS, measured[f"u{record}"], noise=False)
+    run = simulate(DEFAULT_TANKS, measured[f"u{record}"], noise=False)
     errors = run.output[:, 0] - measured[f"y{record}"]
     assert sqrt(np.mean(errors[window:] ** 2)) < largest_rmse
 
@@ -178,7 +178,7 @@ def test_defaults_reproduce_the_measured_records(measured, record, largest_rmse,
 def test_fit_of_the_estimation_record_gives_the_defaults(measured):
     records = [(measured["uEst"], measured["yEst"])]
     fit = fit_output_error(FIRST_GUESS, records, FREE_PARAMETERS, starts=10)
-    defaults = [getattr(TANKS, parameter.name) for parameter in FREE_PARAMETERS]
+    defaults = [getattr(DEFAULT_TANKS, parameter.name) for parameter in FREE_PARAMETERS]
     np.testing.assert_allclose(fit.values, defaults, rtol=2e-3)
     assert not fit.at_bounds
     assert fit.rmse[0] == pytest.approx(0.2535, abs=2e-4)

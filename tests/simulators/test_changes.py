@@ -20,17 +20,17 @@ from simulators import (
 )
 from simulators.runge_kutta import integrate
 
-N_SAMPLES = 60
+N_CHANGING_SAMPLES = 60
 
 
-def random_voltage(n=N_SAMPLES):
+def random_voltage(n=N_CHANGING_SAMPLES):
     """Return a pump voltage (n,) [V] for the cascaded tanks."""
     return np.random.default_rng(0).uniform(1.0, 4.0, n)
 
 
 def simulate_building_in_loop(plant, seed, **options):
     """Return the record of a building under its PI controller at 3 degC outside."""
-    ambient = {"ambient_temperature": np.full(N_SAMPLES, 3.0)}
+    ambient = {"ambient_temperature": np.full(N_CHANGING_SAMPLES, 3.0)}
     return collect(closed_loop(plant, PI(), ambient, seed=seed, **options), plant, seed=seed)
 
 
@@ -46,7 +46,7 @@ def test_changing_plant_is_one_plant_after_the_other():
     no_noise = np.zeros((2, 2))
     run = simulate(CascadedTanks(changes=(RAMP,)), u)
     x = CascadedTanks().initial_state()
-    for k in range(N_SAMPLES - 1):
+    for k in range(N_CHANGING_SAMPLES - 1):
         np.testing.assert_array_equal(run.state[k], x)
         share_of_ramp = np.clip((4.0 * k - 80.0) / 40.0, 0.0, 1.0)
         plant = CascadedTanks(lower_outflow=0.04659 + share_of_ramp * (0.028 - 0.04659))

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plants import DAY, HOUR
 from simulators import PI, ComfortSchedule, Levels, OpenLoop
 
-HOUR = 3600.0  # s
-DAY = 86400.0  # s
 NOON = 12 * HOUR  # when the set-point of the comfort schedule is 21.5 degC
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simulators.excitation
-from excitation_signals import DT, draw_signal
+from excitation_signals import EXCITATION_DT, draw_signal
 from plants import concrete_classes
 from simulators import (
     APRBS,
@@ -133,7 +133,7 @@ def test_longer_signal_begins_with_the_shorter_one(excitation, period):
 
 @pytest.mark.parametrize(("excitation", "period"), PERIODS)
 def test_signal_repeats_after_its_period(excitation, period):
-    assert excitation.period_samples(4000, DT) == period
+    assert excitation.period_samples(4000, EXCITATION_DT) == period
     if period is not None:
         u = draw_signal(excitation, 4000)
         np.testing.assert_array_equal(u[period:], u[:-period])
@@ -256,7 +256,9 @@ def test_inputs_get_their_signals_by_name():
 
     It is drawn from stream 2 of the seed, spawned further by the letters of the name.
     """
-    signals = excite({"b": NoExcitation(offset=1.0), "u1": FilteredNoise(std=2.0)}, 64, DT, seed=5)
+    signals = excite(
+        {"b": NoExcitation(offset=1.0), "u1": FilteredNoise(std=2.0)}, 64, EXCITATION_DT, seed=5
+    )
     child = np.random.SeedSequence(5, spawn_key=(2, ord("u"), ord("1")))
     expected = 2.0 * np.random.default_rng(child).standard_normal(64)
     assert list(signals) == ["b", "u1"]
@@ -266,21 +268,21 @@ def test_inputs_get_their_signals_by_name():
 
 def test_signal_of_an_input_does_not_depend_on_the_others():
     noise = FilteredNoise(std=2.0)
-    alone = excite({"u1": noise}, 64, DT, seed=5)
-    beside_others = excite({"u": PRBS(), "u1": noise, "u3": Multisine()}, 64, DT, seed=5)
+    alone = excite({"u1": noise}, 64, EXCITATION_DT, seed=5)
+    beside_others = excite({"u": PRBS(), "u1": noise, "u3": Multisine()}, 64, EXCITATION_DT, seed=5)
     np.testing.assert_array_equal(beside_others["u1"], alone["u1"])
 
 
 def test_no_inputs_have_no_signals():
-    assert excite({}, 64, DT, seed=5) == {}
+    assert excite({}, 64, EXCITATION_DT, seed=5) == {}
 
 
 @pytest.mark.parametrize("excitation", [1.0, None, Multisine], ids=["number", "None", "class"])
 def test_only_excitations_excite(excitation):
     with pytest.raises(TypeError, match="input 'u'"):
-        excite({"u": excitation}, 10, DT, seed=0)
+        excite({"u": excitation}, 10, EXCITATION_DT, seed=0)
 
 
 def test_negative_seeds_are_refused():
     with pytest.raises(ValueError, match="seed=-1"):
-        excite({"u": Multisine()}, 10, DT, seed=-1)
+        excite({"u": Multisine()}, 10, EXCITATION_DT, seed=-1)

@@ -6,7 +6,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from excitation_signals import DT, draw_signal
+from excitation_signals import EXCITATION_DT, draw_signal
 from simulators import APRBS, PRBS
 
 # --- PRBS -----------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def test_stages_of_a_prbs_cover_the_record(n, clock, stages):
     with_given_stages = PRBS(clock=clock, stages=stages)
     np.testing.assert_array_equal(draw_signal(prbs, n), draw_signal(with_given_stages, n))
     samples_per_clock = 1 if clock is None else 2
-    assert prbs.period_samples(n, DT) == (2**stages - 1) * samples_per_clock
+    assert prbs.period_samples(n, EXCITATION_DT) == (2**stages - 1) * samples_per_clock
 
 
 def test_record_that_no_prbs_covers_is_refused():
@@ -104,6 +104,6 @@ def test_aprbs_levels_and_holds_are_uniform_and_independent():
 )
 def test_aprbs_holds_its_levels_for_whole_samples(shortest_hold, longest_hold, fewest, most):
     aprbs = APRBS(shortest_hold=shortest_hold, longest_hold=longest_hold)
-    assert aprbs.hold_samples(DT) == (fewest, most)
+    assert aprbs.hold_samples(EXCITATION_DT) == (fewest, most)
     _, holds = levels_and_holds(draw_signal(aprbs, 50_000))
     assert set(holds) == set(range(fewest, most + 1))

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from excitation_signals import DT, draw_signal
+from excitation_signals import EXCITATION_DT, draw_signal
 from simulators import Multisine
 from simulators.excitation.multisine import Grid, crest_factor
 
 BENCHMARK_RATE = 750.0  # Hz
 BENCHMARK_DT = 1 / BENCHMARK_RATE  # s
 # the official estimation input of the Bouc-Wen benchmark
-BOUC_WEN = Multisine(rms=50.0, band=(5.0, 150.0), period=8192)
+BOUC_WEN_INPUT = Multisine(rms=50.0, band=(5.0, 150.0), period=8192)
 
 
 def excited_harmonics(u):
@@ -49,7 +49,7 @@ def test_multisine_is_the_sum_of_cosines_of_its_equation(rms, period, group, off
 @pytest.mark.parametrize(
     ("multisine", "period", "dt", "harmonics"),
     [
-        pytest.param(BOUC_WEN, 8192, BENCHMARK_DT, np.arange(55, 1639), id="Bouc-Wen"),
+        pytest.param(BOUC_WEN_INPUT, 8192, BENCHMARK_DT, np.arange(55, 1639), id="Bouc-Wen"),
         pytest.param(
             Multisine(band=(0.3, 0.6)), 100, 0.1, [3, 4, 5, 6], id="both ends, despite rounding"
         ),
@@ -58,8 +58,10 @@ def test_multisine_is_the_sum_of_cosines_of_its_equation(rms, period, group, off
         ),
         pytest.param(Multisine(), 101, 1.0, np.arange(1, 51), id="odd period"),
         pytest.param(Multisine(grid="odd"), 400, 1.0, np.arange(1, 200, 2), id="odd grid"),
-        pytest.param(Multisine(band=(1.5, 2.5)), 100, DT, [2], id="one harmonic"),
-        pytest.param(Multisine(band=(2.5, 3.5), grid="odd"), 100, DT, [3], id="one odd harmonic"),
+        pytest.param(Multisine(band=(1.5, 2.5)), 100, EXCITATION_DT, [2], id="one harmonic"),
+        pytest.param(
+            Multisine(band=(2.5, 3.5), grid="odd"), 100, EXCITATION_DT, [3], id="one odd harmonic"
+        ),
     ],
 )
 def test_multisine_excites_the_harmonics_of_its_band(multisine, period, dt, harmonics):
@@ -93,7 +95,7 @@ def test_random_odd_grid_leaves_out_one_of_every_complete_group():
 
 @pytest.mark.parametrize(
     "multisine",
-    [BOUC_WEN, Multisine(grid="random_odd", clippings=20, offset=7.0)],
+    [BOUC_WEN_INPUT, Multisine(grid="random_odd", clippings=20, offset=7.0)],
     ids=["Bouc-Wen", "clipped"],
 )
 def test_report_describes_the_signal(multisine):
@@ -108,7 +110,7 @@ def test_report_describes_the_signal(multisine):
     assert report.crest_factor == pytest.approx(np.abs(u).max() / np.std(u), rel=1e-9)
 
 
-@pytest.mark.parametrize("multisine", [BOUC_WEN, Multisine(grid="random_odd", clippings=20)])
+@pytest.mark.parametrize("multisine", [BOUC_WEN_INPUT, Multisine(grid="random_odd", clippings=20)])
 def test_report_of_no_samples_is_refused(multisine):
     with pytest.raises(ValueError, match="n_samples=0"):
         multisine.report(0, 0.1, np.random.default_rng(0))
@@ -117,7 +119,7 @@ def test_report_of_no_samples_is_refused(multisine):
 def test_clipping_lowers_the_crest_factor_and_keeps_the_spectrum():
     factors = {}
     for clippings in (0, 1, 10, 100):
-        u = draw_signal(replace(BOUC_WEN, clippings=clippings), 8192, dt=BENCHMARK_DT)
+        u = draw_signal(replace(BOUC_WEN_INPUT, clippings=clippings), 8192, dt=BENCHMARK_DT)
         np.testing.assert_array_equal(excited_harmonics(u), np.arange(55, 1639))
         amplitude = np.abs(np.fft.rfft(u))
         np.testing.assert_allclose(amplitude[55:1639], amplitude[55], rtol=1e-9)

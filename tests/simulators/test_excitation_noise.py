@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.signal import welch
 
-from excitation_signals import DT, draw_signal
+from excitation_signals import EXCITATION_DT, draw_signal
 from simulators import FilteredNoise
 
 
@@ -20,7 +20,7 @@ def squared_gain(frequency, band, order):
 
 def prewarp(frequency):
     """Return the frequency of the analogue filter, in the unit of the bilinear transformation."""
-    return np.tan(np.pi * DT * np.asarray(frequency, dtype=float))
+    return np.tan(np.pi * EXCITATION_DT * np.asarray(frequency, dtype=float))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def prewarp(frequency):
 def test_power_density_is_that_of_the_filter(band, order):
     noise = FilteredNoise(std=3.0, band=band, order=order)
     signals = np.array([draw_signal(noise, 16 * 4096, seed=seed) for seed in range(20)])
-    frequency, power = welch(signals, 1 / DT, nperseg=4096)
+    frequency, power = welch(signals, 1 / EXCITATION_DT, nperseg=4096)
     frequency = frequency[4:-4]
     power = power.mean(axis=0)[4:-4]
 

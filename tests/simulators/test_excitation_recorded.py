@@ -14,14 +14,18 @@ def write_csv(tmp_path, text):
     return str(path)
 
 
-TABLE = "time,u,y\n0.0,1.5,9\n0.5,-2,9\n1.0,3e-1,9\n"
+TABLE_OF_TWO_SIGNALS = "time,u,y\n0.0,1.5,9\n0.5,-2,9\n1.0,3e-1,9\n"
 
 
 @pytest.mark.parametrize(
     ("text", "settings", "expected"),
     [
-        pytest.param(TABLE, {"column": "u"}, [1.5, -2.0, 0.3], id="one of two columns"),
-        pytest.param(TABLE, {"column": "y", "offset": 1.0}, [10, 10, 10], id="offset"),
+        pytest.param(
+            TABLE_OF_TWO_SIGNALS, {"column": "u"}, [1.5, -2.0, 0.3], id="one of two columns"
+        ),
+        pytest.param(
+            TABLE_OF_TWO_SIGNALS, {"column": "y", "offset": 1.0}, [10, 10, 10], id="offset"
+        ),
         pytest.param("u\n1\n2\n3\n\n", {}, [1, 2, 3], id="no time"),
         pytest.param("\ufefftime , u\n5,1\n5.5,2\n6,3\n", {}, [1, 2, 3], id="byte order mark"),
         pytest.param("t,u\n0,1\n0.5,2\n1,3\n", {"time_column": "t"}, [1, 2, 3], id="named time"),
@@ -80,10 +84,12 @@ SLIGHTLY_SLOWER_ROWS = "".join(f"{k * 0.50025:.9f},{k}\n" for k in range(300))
             id="slightly slower",
         ),
         pytest.param("time,u\n0,1\n0.5,2\nx,3\n", {}, r"row 3 .* 'time', got 'x'", id="time as x"),
-        pytest.param(TABLE, {}, "column=None.*'time', 'u', 'y'", id="no column chosen"),
+        pytest.param(
+            TABLE_OF_TWO_SIGNALS, {}, "column=None.*'time', 'u', 'y'", id="no column chosen"
+        ),
         pytest.param("u,u\n1,2\n", {"column": "u"}, "2 times", id="column twice"),
         pytest.param(
-            TABLE,
+            TABLE_OF_TWO_SIGNALS,
             {"column": "u", "time_column": "t"},
             "time_column='t'",
             id="unknown column of times",

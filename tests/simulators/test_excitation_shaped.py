@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import chirp as scipy_chirp
 
-from excitation_signals import DT, draw_signal
+from excitation_signals import EXCITATION_DT, draw_signal
 from simulators import LinearChirp, LogarithmicChirp, Staircase, Steps
 
 
@@ -37,7 +37,11 @@ def test_steps_hold_the_level_of_the_last_time_that_has_passed(first_samples, la
     """The first step is at a sample, the others lie between two samples, before their first one."""
     steps = []
     for i, first_sample in enumerate(first_samples):
-        time = first_sample * DT if i == 0 else max(first_sample - late, 0.0) * DT
+        time = (
+            first_sample * EXCITATION_DT
+            if i == 0
+            else max(first_sample - late, 0.0) * EXCITATION_DT
+        )
         steps.append([time, 10.0 + i])
     u = draw_signal(Steps(steps, offset=1.0), n)
     for k in range(n):

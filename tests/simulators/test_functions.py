@@ -174,24 +174,24 @@ def test_record_of_wrong_inputs_is_refused(function, x):
 # --- sampling of a box ----------------------------------------------------------------------------
 
 RANDOM_SAMPLINGS = [Uniform(), LatinHypercube(), Sobol()]
-LOWER = [-4.0, 2.0]
-UPPER = [4.0, 2.5]
+BOX_LOWER = [-4.0, 2.0]
+BOX_UPPER = [4.0, 2.5]
 every_sampling = pytest.mark.parametrize("sampling", [*RANDOM_SAMPLINGS, Grid()], ids=class_name)
 
 
 @every_sampling
 def test_points_fill_the_box(sampling):
-    x = sampling.sample(400, LOWER, UPPER, seed=1)
+    x = sampling.sample(400, BOX_LOWER, BOX_UPPER, seed=1)
     in_unit_box = sampling.sample(400, [0.0, 0.0], [1.0, 1.0], seed=1)
-    np.testing.assert_allclose(x, LOWER + in_unit_box * [8.0, 0.5], rtol=1e-14)
+    np.testing.assert_allclose(x, BOX_LOWER + in_unit_box * [8.0, 0.5], rtol=1e-14)
     assert ((in_unit_box >= 0) & (in_unit_box <= 1)).all()
-    np.testing.assert_array_equal(x, sampling.sample(400, LOWER, UPPER, 1))
+    np.testing.assert_array_equal(x, sampling.sample(400, BOX_LOWER, BOX_UPPER, 1))
 
 
 @pytest.mark.parametrize("sampling", RANDOM_SAMPLINGS, ids=class_name)
 def test_random_points_are_uniform_and_follow_the_seed(sampling):
-    x = sampling.sample(400, LOWER, UPPER, seed=1)
-    with_other_seed = sampling.sample(400, LOWER, UPPER, 4)
+    x = sampling.sample(400, BOX_LOWER, BOX_UPPER, seed=1)
+    with_other_seed = sampling.sample(400, BOX_LOWER, BOX_UPPER, 4)
     assert not np.isin(x, with_other_seed).any()
     in_unit_box = sampling.sample(400, [0.0, 0.0], [1.0, 1.0], seed=1)
     assert all(kstest(column, "uniform").pvalue > 0.01 for column in in_unit_box.T)
@@ -201,8 +201,8 @@ def test_random_points_are_uniform_and_follow_the_seed(sampling):
 @pytest.mark.parametrize("n", [1, 3, 64, 100])
 @pytest.mark.parametrize("sampling", [Uniform(), Sobol()], ids=class_name)
 def test_longer_sample_begins_with_the_shorter_one(sampling, n):
-    longer = sampling.sample(600, LOWER, UPPER, seed=6)
-    shorter = sampling.sample(n, LOWER, UPPER, seed=6)
+    longer = sampling.sample(600, BOX_LOWER, BOX_UPPER, seed=6)
+    shorter = sampling.sample(n, BOX_LOWER, BOX_UPPER, seed=6)
     np.testing.assert_array_equal(shorter, longer[:n])
 
 

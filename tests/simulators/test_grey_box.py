@@ -19,8 +19,8 @@ from simulators import (
 )
 from simulators.grey_box import output_variance
 
-TANKS = CascadedTanks(substeps=1)
-WRONG_TANKS = replace(TANKS, lower_inflow=0.06, lower_outflow=0.06)
+COARSE_TANKS = CascadedTanks(substeps=1)
+WRONG_COARSE_TANKS = replace(COARSE_TANKS, lower_inflow=0.06, lower_outflow=0.06)
 VOLTAGE = 2.5 + 1.2 * np.sin(np.arange(120) / 6) + 0.5 * np.sin(np.arange(120) / 2.3)
 LOWER_INFLOW = FreeParameter("lower_inflow", 0.005, 0.5, logarithmic=True)
 LOWER_OUTFLOW = FreeParameter("lower_outflow", 0.005, 0.5, logarithmic=True)
@@ -29,7 +29,7 @@ PUMP_GAIN = FreeParameter("pump_gain", 0.005, 0.5, logarithmic=True)
 INITIAL_LOWER = FreeParameter("initial_lower", 0.0, 10.0)
 
 
-def tank_record(seed=0, std=0.05, system=TANKS):
+def tank_record(seed=0, std=0.05, system=COARSE_TANKS):
     """Return pump voltage and noisy level [V]."""
     noise = MeasurementNoise(std=std)
     return VOLTAGE, simulate(system, VOLTAGE, seed=seed, measurement=noise).output
@@ -46,25 +46,25 @@ def fit_tanks(system, records, free, starts=1, **options):
 @pytest.fixture(scope="module")
 def two_records():
     """Return two records without noise that start at different levels, 2 and 8 V."""
-    first = simulate(replace(TANKS, initial_lower=2.0), VOLTAGE)
+    first = simulate(replace(COARSE_TANKS, initial_lower=2.0), VOLTAGE)
     reversed_voltage = VOLTAGE[::-1]
-    second = simulate(replace(TANKS, initial_lower=8.0), reversed_voltage)
+    second = simulate(replace(COARSE_TANKS, initial_lower=8.0), reversed_voltage)
     return [(VOLTAGE, first.output), (reversed_voltage, second.output)]
 
 
 def test_records_share_parameters_and_have_initial_states_of_their_own(two_records):
     free = [*LOWER_FLOWS, replace(INITIAL_LOWER, own=True)]
-    fit = fit_tanks(WRONG_TANKS, two_records, free, starts=2)
+    fit = fit_tanks(WRONG_COARSE_TANKS, two_records, free, starts=2)
     assert fit.names == (
         "lower_inflow",
         "lower_outflow",
         "initial_lower[0]",
         "initial_lower[1]",
     )
-    expected = [TANKS.lower_inflow, TANKS.lower_outflow, 2.0, 8.0]
+    expected = [COARSE_TANKS.lower_inflow, COARSE_TANKS.lower_outflow, 2.0, 8.0]
     np.testing.assert_allclose(fit.values, expected, rtol=1e-5)
     inflow, outflow, first_level, second_level = fit.values
-    fitted = replace(WRONG_TANKS, lower_inflow=inflow, lower_outflow=outflow)
+    fitted = replace(WRONG_COARSE_TANKS, lower_inflow=inflow, lower_outflow=outflow)
     assert fit.systems == (
         replace(fitted, initial_lower=first_level),
         replace(fitted, initial_lower=second_level),
@@ -76,7 +76,7 @@ def test_records_share_parameters_and_have_initial_states_of_their_own(two_recor
 
 
 def test_one_initial_state_does_not_suit_two_records(two_records):
-    guess = replace(WRONG_TANKS, initial_lower=5)  # a whole number
+    guess = replace(WRONG_COARSE_TANKS, initial_lower=5)  # a whole number
     fit = fit_tanks(guess, two_records, [*LOWER_FLOWS, INITIAL_LOWER], starts=2)
     assert fit.systems == (fit.system, fit.system)
     assert fit.rmse[0] > 0.1
@@ -86,11 +86,11 @@ def test_error_is_that_of_the_simulation_after_the_window():
     u, y = tank_record()
     spoiled = y.copy()
     spoiled[:7] = 50.0
-    fit = fit_tanks(WRONG_TANKS, [(u, spoiled)], LOWER_FLOWS, window=7)
+    fit = fit_tanks(WRONG_COARSE_TANKS, [(u, spoiled)], LOWER_FLOWS, window=7)
     residual = (simulate(fit.system, u).output - y)[7:]
     assert fit.rmse[0] == pytest.approx(np.sqrt(np.mean(residual**2)))
     assert fit.rmse[0] == pytest.approx(0.05, rel=0.2)
-    fit_of_clean_record = fit_tanks(WRONG_TANKS, [(u, y)], LOWER_FLOWS, window=7)
+    fit_of_clean_record = fit_tanks(WRONG_COARSE_TANKS, [(u, y)], LOWER_FLOWS, window=7)
     np.testing.assert_array_equal(fit.values, fit_of_clean_record.values)
 
 
@@ -99,7 +99,7 @@ def test_error_is_that_of_the_simulation_after_the_window():
 
 def test_covariance_is_that_of_naive_sensitivities():
     u, y = tank_record()
-    fit = fit_tanks(TANKS, [(u, y)], LOWER_FLOWS)
+    fit = fit_tanks(COARSE_TANKS, [(u, y)], LOWER_FLOWS)
     columns = []
     for name in fit.names:
         value = getattr(fit.system, name)
@@ -193,7 +193,7 @@ def test_variance_beside_which_no_system_can_be_simulated_is_refused():
 def test_parameter_on_its_bound_is_reported_without_variance():
     bounded = FreeParameter("lower_inflow", 0.045, 0.1)
     free = [bounded, LOWER_OUTFLOW]
-    fit = fit_tanks(WRONG_TANKS, [tank_record(std=0.0)], free)
+    fit = fit_tanks(WRONG_COARSE_TANKS, [tank_record(std=0.0)], free)
     assert fit.at_bounds == ("lower_inflow",)
     assert fit.values[0] == pytest.approx(0.045, rel=1e-5)
     assert np.isnan(fit.std).tolist() == [True, False]
@@ -203,7 +203,7 @@ def test_finite_covariance_replaces_nan_by_zero_and_infinity_by_the_bounds():
     """A parameter on its bound is known; an undetermined one is uniform between its bounds."""
     bounded = FreeParameter("lower_inflow", 0.045, 0.1)
     free = [bounded, LOWER_OUTFLOW]
-    fit = fit_tanks(WRONG_TANKS, [tank_record(std=0.0)], free)
+    fit = fit_tanks(WRONG_COARSE_TANKS, [tank_record(std=0.0)], free)
     undetermined = replace(fit, covariance=np.diag([np.nan, np.inf]))
     expected = np.diag([0.0, 0.495**2 / 12])
     np.testing.assert_allclose(undetermined.finite_covariance(free), expected)
@@ -212,7 +212,7 @@ def test_finite_covariance_replaces_nan_by_zero_and_infinity_by_the_bounds():
 @pytest.fixture(scope="module")
 def low_tank_fits():
     """Return a function that gives the standard errors of a fit to a record below the brim."""
-    tanks = replace(TANKS, initial_upper=3.0)
+    tanks = replace(COARSE_TANKS, initial_upper=3.0)
     u = 0.6 * VOLTAGE
     output = simulate(tanks, u, measurement=MeasurementNoise(std=0.01)).output
     return lambda free: fit_tanks(tanks, [(u, output)], free).std
@@ -263,7 +263,7 @@ def test_inputs_are_interpolated_between_their_samples():
 
 def test_more_starts_leave_a_local_minimum_and_the_seed_decides_them():
     """Where the pump never starts, the gradient is zero."""
-    stuck = replace(TANKS, pump_threshold=6.0)
+    stuck = replace(COARSE_TANKS, pump_threshold=6.0)
     free = [FreeParameter("pump_threshold", -2.0, 7.0)]
     records = [tank_record(std=0.0)]
     one_start = fit_output_error(stuck, records, free, starts=1, seed=0)
@@ -271,7 +271,7 @@ def test_more_starts_leave_a_local_minimum_and_the_seed_decides_them():
     again = fit_output_error(stuck, records, free, starts=4, seed=0)
     other_seed = fit_output_error(stuck, records, free, starts=4, seed=1)
     assert one_start.rmse[0] > 1.0
-    assert four_starts.values[0] == pytest.approx(TANKS.pump_threshold, abs=1e-4)
+    assert four_starts.values[0] == pytest.approx(COARSE_TANKS.pump_threshold, abs=1e-4)
     assert four_starts.scaled_rmse_of_runs[0] == one_start.scaled_rmse_of_runs[0]
     assert len(four_starts.scaled_rmse_of_runs) == 4
     assert four_starts.n_evaluations == again.n_evaluations
@@ -279,11 +279,11 @@ def test_more_starts_leave_a_local_minimum_and_the_seed_decides_them():
 
 
 def test_settings_that_the_system_refuses_are_counted():
-    truth = replace(TANKS, lower_height=5.3)
+    truth = replace(COARSE_TANKS, lower_height=5.3)
     free = [FreeParameter("lower_height", 4.0, 10.0), PUMP_GAIN]
-    guess = replace(TANKS, pump_gain=0.06)
+    guess = replace(COARSE_TANKS, pump_gain=0.06)
     fit = fit_output_error(guess, [tank_record(system=truth, std=0.0)], free, starts=8)
-    np.testing.assert_allclose(fit.values, [5.3, TANKS.pump_gain], rtol=1e-4)
+    np.testing.assert_allclose(fit.values, [5.3, COARSE_TANKS.pump_gain], rtol=1e-4)
     assert fit.n_refused > 0
     assert fit.n_diverged == 0
     assert len(fit.scaled_rmse_of_runs) < 8
@@ -396,4 +396,4 @@ GOOD_RECORD = (VOLTAGE, np.zeros(120))
 def test_bad_arguments_are_refused(changes, message):
     arguments = {"records": [GOOD_RECORD], "free": [PUMP_GAIN]} | changes
     with pytest.raises(ValueError, match=message):
-        fit_output_error(TANKS, **arguments)
+        fit_output_error(COARSE_TANKS, **arguments)

@@ -22,15 +22,17 @@ from sysid.store import read, write
 
 NOISY_LAG = Lag(rate_noise_std=0.4)
 N_TRAJECTORIES = 5
-INPUTS = np.stack([random_input([(-1.0, 1.0)], 24, seed=i) for i in range(N_TRAJECTORIES)])
-STARTS = np.random.default_rng(0).uniform(-2, 2, size=(N_TRAJECTORIES, 1))
+TRAJECTORY_INPUTS = np.stack(
+    [random_input([(-1.0, 1.0)], 24, seed=i) for i in range(N_TRAJECTORIES)]
+)
+TRAJECTORY_STARTS = np.random.default_rng(0).uniform(-2, 2, size=(N_TRAJECTORIES, 1))
 TIME_CONSTANTS = np.linspace(0.5, 1.5, N_TRAJECTORIES)
-SEEDS = [7, 1, 0, 7, 2**40]
+TRAJECTORY_SEEDS = [7, 1, 0, 7, 2**40]
 # Everything differs between the trajectories.
 VARIED = {
-    "initial_states": STARTS,
+    "initial_states": TRAJECTORY_STARTS,
     "parameters": {"time_constant": TIME_CONSTANTS},
-    "seeds": SEEDS,
+    "seeds": TRAJECTORY_SEEDS,
 }
 
 
@@ -55,35 +57,37 @@ def test_row_is_bit_identical_to_a_simulation(interpolation, has_own_inputs, wor
         "dt": 0.2,
         "substeps": 3,
     }
-    inputs = INPUTS if has_own_inputs else INPUTS[0]
+    inputs = TRAJECTORY_INPUTS if has_own_inputs else TRAJECTORY_INPUTS[0]
     many = simulate_many(NOISY_LAG, inputs, workers=workers, **VARIED, **options)
     assert len(many) == N_TRAJECTORIES
     assert many.input.ndim == (3 if has_own_inputs else 2)
     for i, trajectory in enumerate(many):
         system = replace(NOISY_LAG, time_constant=TIME_CONSTANTS[i])
-        u = INPUTS[i] if has_own_inputs else INPUTS[0]
-        alone = simulate(system, u, initial_state=STARTS[i], seed=SEEDS[i], **options)
+        u = TRAJECTORY_INPUTS[i] if has_own_inputs else TRAJECTORY_INPUTS[0]
+        alone = simulate(
+            system, u, initial_state=TRAJECTORY_STARTS[i], seed=TRAJECTORY_SEEDS[i], **options
+        )
         assert_same(trajectory, alone)
         assert trajectory.system == alone.system
         assert trajectory.seed == alone.seed
 
 
 def test_trajectories_are_counted_from_both_ends():
-    many = simulate_many(NOISY_LAG, INPUTS, **VARIED)
+    many = simulate_many(NOISY_LAG, TRAJECTORY_INPUTS, **VARIED)
     assert_same(many[-1], many[N_TRAJECTORIES - 1])
     with pytest.raises(IndexError):
         many[N_TRAJECTORIES]
 
 
 def test_defaults_are_those_of_a_simulation():
-    many = simulate_many(NOISY_LAG, INPUTS[0][:, 0], n_trajectories=2, seed=4)
+    many = simulate_many(NOISY_LAG, TRAJECTORY_INPUTS[0][:, 0], n_trajectories=2, seed=4)
     for trajectory in many:
-        assert_same(trajectory, simulate(NOISY_LAG, INPUTS[0], seed=trajectory.seed))
+        assert_same(trajectory, simulate(NOISY_LAG, TRAJECTORY_INPUTS[0], seed=trajectory.seed))
 
 
 def test_noise_may_be_left_out():
-    many = simulate_many(NOISY_LAG, INPUTS[0], n_trajectories=2, noise=False)
-    assert_same(many[1], simulate(NOISY_LAG, INPUTS[0], noise=False))
+    many = simulate_many(NOISY_LAG, TRAJECTORY_INPUTS[0], n_trajectories=2, noise=False)
+    assert_same(many[1], simulate(NOISY_LAG, TRAJECTORY_INPUTS[0], noise=False))
 
 
 def test_seeds_differ_between_trajectories_and_follow_from_one():
@@ -103,7 +107,7 @@ def test_trajectories_have_independent_noise():
 
 def test_arguments_are_not_changed_and_not_kept():
     u = np.ones((3, 10, 1))
-    x0 = STARTS[:3].copy()
+    x0 = TRAJECTORY_STARTS[:3].copy()
     time_constants = np.array([1.0, 2.0, 3.0])
     arguments = (u, x0, time_constants)
     before = [array.copy() for array in arguments]
@@ -137,7 +141,9 @@ def stored(tmp_path_factory):
     """Return a data set of varied trajectories that was written and read again."""
     path = tmp_path_factory.mktemp("many") / "stored.nc"
     noise = MeasurementNoise(std=0.1)
-    many = simulate_many(NOISY_LAG, INPUTS, **VARIED, measurement=noise, interpolation="linear")
+    many = simulate_many(
+        NOISY_LAG, TRAJECTORY_INPUTS, **VARIED, measurement=noise, interpolation="linear"
+    )
     write(many.to_dataset(), path, kind="trajectory")
     return read(path, kind="trajectory")
 
@@ -166,7 +172,7 @@ def test_stored_variables_are_described(stored):
 
 def test_input_has_a_dimension_for_trajectories_only_if_it_differs(stored):
     assert stored["drive"].dims == ("trajectory", "time")
-    with_one_input = simulate_many(NOISY_LAG, INPUTS[0], n_trajectories=3).to_dataset()
+    with_one_input = simulate_many(NOISY_LAG, TRAJECTORY_INPUTS[0], n_trajectories=3).to_dataset()
     assert with_one_input["drive"].dims == ("time",)
     assert with_one_input["reading"].dims == ("trajectory", "time")
 

@@ -24,7 +24,7 @@ from simulators import (
 )
 from simulators.noise import Streams, held_noise
 
-N_SAMPLES = 20000
+N_NOISY_SAMPLES = 20000
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Doubled(Lag):
         return np.concatenate([state, 100.0 * state], axis=-1)
 
 
-def simulate_doubled(measurement, n=N_SAMPLES, seed=3):
+def simulate_doubled(measurement, n=N_NOISY_SAMPLES, seed=3):
     """Return a record of the lag with two outputs."""
     u = random_input([(0.0, 2.0)], n)
     return simulate(Doubled(), u, seed=seed, measurement=measurement)
@@ -110,7 +110,7 @@ def test_signal_to_noise_ratio_is_reached_on_every_output(snr_db):
     noise_free = record.noise_free_output
     noise_power = ((record.output - noise_free) ** 2).mean(axis=0)
     ratio = 10 * np.log10(noise_free.var(axis=0) / noise_power)
-    four_standard_errors = 10 * np.log10(1 + 4 * np.sqrt(2 / N_SAMPLES))
+    four_standard_errors = 10 * np.log10(1 + 4 * np.sqrt(2 / N_NOISY_SAMPLES))
     np.testing.assert_allclose(ratio, snr_db, atol=four_standard_errors)
     np.testing.assert_allclose(signal_to_noise(noise_free, record.output), ratio, atol=1e-9)
     assert np.isinf(signal_to_noise(noise_free, noise_free)).all()

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from plants import DAY, HOUR
 from simulators import EpwWeather, MeasuredWeather, SyntheticWeather
 
-HOUR = 3600.0  # s
-DAY = 86400.0  # s
 QUARTERS_OF_A_YEAR = 900.0 * np.arange(35041)  # s, in steps of a quarter of an hour
 HOURS_OF_A_YEAR = HOUR * np.arange(24 * 365)  # s
 

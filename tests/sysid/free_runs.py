@@ -25,7 +25,7 @@ from sysid.simulation_error.candidate import Candidate, Estimator, FitResult
 # Limits of an output that does not saturate.
 NO_LIMITS = (-np.inf, np.inf)
 
-LAGS = {
+KINDS_OF_LAGS = {
     "value": Narx({"y": 2}, {"u": [0, 1]}, predict="value"),
     "change": Narx({"y": 2}, {"u": [0, 1]}),
     "value, gaps": Narx({"y": [3, 4]}, {"u": 2}, predict="value"),
@@ -35,8 +35,9 @@ LAGS = {
         {"y": 2, "x": [1]}, {"u": [0], "v": [1, 4]}, target="y", predict="value"
     ),
 }
-EACH_KIND_OF_LAGS = pytest.mark.parametrize("narx", LAGS.values(), ids=LAGS)
-SIMPLE = Narx({"y": 1}, {"u": 1})
+EACH_KIND_OF_LAGS = pytest.mark.parametrize("narx", KINDS_OF_LAGS.values(), ids=KINDS_OF_LAGS)
+SIMPLE_LAGS = Narx({"y": 1}, {"u": 1})
+FIRST_ORDER_LAGS = Narx({"y": 1}, {"u": 1}, predict="value")
 
 
 # --- records and their samples --------------------------------------------------------------------

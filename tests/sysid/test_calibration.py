@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from free_runs import (
+    FIRST_ORDER_LAGS,
     NO_LIMITS,
     linear_candidate,
     random_candidate,
@@ -14,13 +15,10 @@ from free_runs import (
     segment_of,
     sine_input,
 )
-from sysid import Narx
 from sysid.simulation.segments import Segment, folds_of, segments_of
 from sysid.simulation_error import calibration
 from sysid.simulation_error.calibration import calibrate, find_saturation
 from sysid.simulation_error.candidate import FitResult
-
-FIRST_ORDER = Narx({"y": 1}, {"u": 1}, predict="value")
 
 # --- saturation -----------------------------------------------------------------------------------
 
@@ -83,7 +81,7 @@ N_NAIVE_DRAWS = 100
 
 def slow_segment(scale):
     """Return a segment whose output varies slowly, with some noise."""
-    segment = segment_of(FIRST_ORDER, random_signals(FIRST_ORDER, 121))
+    segment = segment_of(FIRST_ORDER_LAGS, random_signals(FIRST_ORDER_LAGS, 121))
     noise = np.random.default_rng(1).standard_normal(len(segment.values) + 19)
     slow = np.convolve(noise, np.ones(20) / 3.0, "valid")
     return segment._replace(values=scale * (slow + 0.05 * segment.values))
@@ -124,14 +122,14 @@ def test_band_covers_95_percent_of_the_held_out_samples(scale, factor_too_small)
     segments = [slow_segment(scale)]
     folds = folds_of(segments, 2)
     candidates = [
-        random_candidate(FIRST_ORDER, n_points=8, size=0.02, seed=seed) for seed in (1, 2)
+        random_candidate(FIRST_ORDER_LAGS, n_points=8, size=0.02, seed=seed) for seed in (1, 2)
     ]
     latent_variances = (0.9, 1.0)
     held_out = [
         FitResult(candidate, latent_variance, {})
         for candidate, latent_variance in zip(candidates, latent_variances, strict=True)
     ]
-    whole = FitResult(random_candidate(FIRST_ORDER, n_points=6, seed=3), 1.1, {})
+    whole = FitResult(random_candidate(FIRST_ORDER_LAGS, n_points=6, seed=3), 1.1, {})
 
     calibrations = []
     for seed in range(5):
@@ -167,10 +165,10 @@ def test_noise_is_told_apart_from_errors_of_the_free_run(amplitude, frequency):
     u = sine_input(4000)
     noise = 0.2 * np.random.default_rng(0).standard_normal(4000)
     error = amplitude * np.sin(frequency * np.arange(4000))
-    candidate = linear_candidate(FIRST_ORDER, [0.0, 1.0])
+    candidate = linear_candidate(FIRST_ORDER_LAGS, [0.0, 1.0])
     y = np.append(0.0, u[:-1]) + error + noise
     first = {"y": y[:2500], "u": u[:2500]}
     second = {"y": y[2500:], "u": u[2500:]}
-    segments = segments_of(samples_of(FIRST_ORDER, first, second))
+    segments = segments_of(samples_of(FIRST_ORDER_LAGS, first, second))
     estimate = calibration.estimate_noise(candidate, segments)
     assert estimate == pytest.approx(0.04, rel=0.1)

@@ -5,7 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from free_runs import LAGS, linear_candidate, random_candidate, segment_of, sine_input
+from free_runs import (
+    FIRST_ORDER_LAGS,
+    KINDS_OF_LAGS,
+    linear_candidate,
+    random_candidate,
+    segment_of,
+    sine_input,
+)
 from sysid import Model, Narx, OnlineGP, SquaredExponential
 from sysid.simulation.segments import Segment
 from sysid.simulation_error.candidate import (
@@ -14,8 +21,6 @@ from sysid.simulation_error.candidate import (
     range_of,
     squared_error,
 )
-
-FIRST_ORDER = Narx({"y": 1}, {"u": 1}, predict="value")
 
 # --- free runs that run away ----------------------------------------------------------------------
 
@@ -51,8 +56,8 @@ def test_simulation_that_leaves_the_range_of_the_samples_is_named(coefficients, 
         y[k] = min(pole, 1.0) * y[k - 1] + scale * gain * u[k - 1]
     if not u.any():
         y[150] = 1.0
-    segment = segment_of(FIRST_ORDER, {"y": y, "u": u})
-    candidate = linear_candidate(FIRST_ORDER, coefficients)
+    segment = segment_of(FIRST_ORDER_LAGS, {"y": y, "u": u})
+    candidate = linear_candidate(FIRST_ORDER_LAGS, coefficients)
 
     assert find_runaway(candidate, [segment]) == runaway
     low = 1.5 * y.min() - 0.5 * y.max()
@@ -63,8 +68,8 @@ def test_simulation_that_leaves_the_range_of_the_samples_is_named(coefficients, 
 def test_inputs_between_those_of_the_samples_may_run_away_too():
     """The input is 1 in the first half and -1 in the second; the function is wrong at u = 0.9."""
     u = np.repeat([1.0, -1.0], 100)
-    segment = segment_of(FIRST_ORDER, {"y": np.append(0.0, u[:-1]), "u": u})
-    right = linear_candidate(FIRST_ORDER, [0.0, 1.0])
+    segment = segment_of(FIRST_ORDER_LAGS, {"y": np.append(0.0, u[:-1]), "u": u})
+    right = linear_candidate(FIRST_ORDER_LAGS, [0.0, 1.0])
     wrong = replace(
         right,
         kernel=SquaredExponential(1.0, [1e3, 0.02]),
@@ -88,7 +93,7 @@ def test_free_run_is_nan_from_where_it_leaves_its_bounds():
 
 @pytest.mark.parametrize("noise_variance", [1e-4, 0.1, 10.0])
 def test_online_gp_of_a_start_is_the_same_function(noise_variance):
-    narx = LAGS["change"]
+    narx = KINDS_OF_LAGS["change"]
     candidate = random_candidate(narx, n_points=8, limits=(-1.0, 2.0))
     x = np.random.default_rng(3).standard_normal((30, narx.n_features))
     start = candidate.initial_model(noise_variance, 0.02, x)

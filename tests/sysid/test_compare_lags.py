@@ -8,7 +8,7 @@ import pytest
 from free_runs import (
     NO_LIMITS,
     QUICK_SEARCH,
-    SIMPLE,
+    SIMPLE_LAGS,
     constant_record,
     first_order_record,
     linear_candidate,
@@ -85,7 +85,7 @@ def test_error_of_lags_is_that_of_the_held_out_folds(delayed_comparison):
 
 def test_samples_that_no_estimator_serves_are_refused():
     training = FreeRun(routes=[replace(QUICK_SEARCH, evaluations=16)], folds=2)
-    samples = samples_of(SIMPLE, constant_record())
+    samples = samples_of(SIMPLE_LAGS, constant_record())
     message = "no estimator of routes serves these samples with any lags"
     with pytest.raises(ValueError, match=message):
         training.compare_lags([samples], [""], budget=10, seed=0)
@@ -118,7 +118,7 @@ class ErrorByLags(Estimator):
 def test_lags_that_the_quick_search_ranks_best_are_compared_in_full(no_linear_models, monkeypatch):
     """Three input lags would be best in full, but the quick search ranks them last of three."""
     monkeypatch.setattr(training_module, "N_FINALISTS", 2)
-    signals = random_signals(SIMPLE, 90)
+    signals = random_signals(SIMPLE_LAGS, 90)
     samples = [samples_of(Narx({"y": 1}, {"u": n}), signals) for n in (1, 2, 3)]
     estimator = ErrorByLags(errors=(2.0, 1.0, 0.0), quick_errors=(3.0, 4.0, 5.0))
     training = FreeRun(routes=[estimator], folds=2)
@@ -137,7 +137,7 @@ def choice_of_one_finalist(no_linear_models, monkeypatch):
     monkeypatch.setattr(training_module, "N_FINALISTS", 1)
     estimator = ErrorByLags(errors=(9.0, 9.0, 1.0), quick_errors=(1.01, 9.0, 1.0))
     settings = Settings(training=FreeRun(routes=[estimator], folds=2), budget=10)
-    record = make_record(random_signals(SIMPLE, 90), name="r", sampling_time=1.0)
+    record = make_record(random_signals(SIMPLE_LAGS, 90), name="r", sampling_time=1.0)
     return choose_lags([record], "y", ["u"], settings=settings, max_order=2)
 
 

@@ -11,7 +11,7 @@ from scipy.optimize import rosen
 
 from free_runs import (
     EACH_KIND_OF_LAGS,
-    LAGS,
+    KINDS_OF_LAGS,
     NO_LIMITS,
     WIENER_LAGS,
     growing_candidate,
@@ -66,7 +66,7 @@ def naive_jacobian(candidate, signals, first, last):
 
 # --- sensitivities --------------------------------------------------------------------------------
 
-N_SAMPLES = 40
+N_RUN_SAMPLES = 40
 
 free_and_limited = pytest.mark.parametrize(
     "limits", [NO_LIMITS, (-0.1, 0.3)], ids=["free", "limited"]
@@ -77,7 +77,7 @@ def candidate_and_record(narx, limits):
     """Return a candidate of two coordinates, and the signals and the segment of a record."""
     kernel = SquaredExponential if len(narx.signals) == 2 else Matern52
     candidate = random_candidate(narx, limits=limits, size=0.4, kernel=kernel, n_coordinates=2)
-    signals = random_signals(narx, N_SAMPLES)
+    signals = random_signals(narx, N_RUN_SAMPLES)
     return candidate, signals, segment_of(narx, signals)
 
 
@@ -87,9 +87,9 @@ def test_free_run_is_that_of_a_plain_loop(narx, limits):
     candidate, signals, segment = candidate_and_record(narx, limits)
     first = narx.max_lag
     path = candidate.simulate(segment)
-    expected = naive_free_run(candidate, signals, first, N_SAMPLES)
+    expected = naive_free_run(candidate, signals, first, N_RUN_SAMPLES)
     np.testing.assert_allclose(path, expected, rtol=1e-9, atol=1e-12)
-    later = naive_free_run(candidate, signals, first + 6, N_SAMPLES)
+    later = naive_free_run(candidate, signals, first + 6, N_RUN_SAMPLES)
     np.testing.assert_allclose(candidate.simulate(segment, 6), later, rtol=1e-9, atol=1e-12)
     mean_square = np.mean((path - signals["y"][first:]) ** 2)
     assert squared_error(candidate, [segment]) == pytest.approx(mean_square)
@@ -101,7 +101,7 @@ def test_sensitivities_are_those_of_a_plain_loop(narx, limits):
     """A saturated output depends on nothing and passes nothing on."""
     candidate, signals, segment = candidate_and_record(narx, limits)
     path = candidate.simulate(segment)
-    expected = naive_jacobian(candidate, signals, narx.max_lag, N_SAMPLES)
+    expected = naive_jacobian(candidate, signals, narx.max_lag, N_RUN_SAMPLES)
     n_parameters = narx.n_features + 1 + len(candidate.weights)
 
     fixed_metric = output_error.sensitivity(candidate, segment, path)
@@ -119,7 +119,7 @@ def test_sensitivities_are_those_of_a_plain_loop(narx, limits):
 
 @pytest.mark.parametrize("moves", [False, True], ids=["fixed metric", "moving metric"])
 def test_normal_equations_equal_those_of_differences(moves):
-    narx = LAGS["change, gaps"]
+    narx = KINDS_OF_LAGS["change, gaps"]
     signals = random_signals(narx, 60)
     candidate = random_candidate(narx, size=0.4, n_coordinates=2)
     segment = segment_of(narx, signals)

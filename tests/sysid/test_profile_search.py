@@ -8,10 +8,10 @@ import pytest
 from scipy.optimize import rosen
 
 from free_runs import (
-    LAGS,
+    KINDS_OF_LAGS,
     NO_LIMITS,
     QUICK_SEARCH,
-    SIMPLE,
+    SIMPLE_LAGS,
     constant_record,
     first_order_record,
     random_candidate,
@@ -189,7 +189,7 @@ def profile_problem(narx, signals, limits=NO_LIMITS, kernel=None, **settings):
 )
 def test_objective_is_the_error_of_blocks_that_were_left_out(predict, prototype):
     """By least squares on the rows outside of each block and a loop over its samples."""
-    narx = replace(SIMPLE, predict=predict)
+    narx = replace(SIMPLE_LAGS, predict=predict)
     signals = first_order_record()
     problem = profile_problem(narx, signals, kernel=prototype, blocks=(2, 3), regularisation=0.1)
     z = np.array([0.1, -0.2, 0.3, -0.4, 0.2])
@@ -309,16 +309,16 @@ def test_model_of_an_integrator_simulates_other_levels(integrator_record, integr
 
 
 def test_plant_that_does_not_integrate_is_refused():
-    narx = LAGS["change"]
+    narx = KINDS_OF_LAGS["change"]
     segment = segment_of(narx, first_order_record(200))
     with pytest.raises(Refusal, match="no integrator"):
         difference_search().fit([segment], narx, 10, 0, NO_LIMITS)
 
 
 def test_differences_of_a_single_lag_are_refused(integrator_record):
-    segment = segment_of(SIMPLE, integrator_record)
+    segment = segment_of(SIMPLE_LAGS, integrator_record)
     with pytest.raises(Refusal, match="at least two lags"):
-        difference_search().fit([segment], SIMPLE, 10, 0, NO_LIMITS)
+        difference_search().fit([segment], SIMPLE_LAGS, 10, 0, NO_LIMITS)
 
 
 # --- other refusals -------------------------------------------------------------------------------
@@ -339,6 +339,6 @@ def test_impossible_settings_are_refused(settings, message):
 
 
 def test_output_that_does_not_vary_is_refused():
-    segment = segment_of(SIMPLE, constant_record())
+    segment = segment_of(SIMPLE_LAGS, constant_record())
     with pytest.raises(ValueError, match="'y' does not vary"):
-        QUICK_SEARCH.fit([segment], SIMPLE, 10, 0, NO_LIMITS)
+        QUICK_SEARCH.fit([segment], SIMPLE_LAGS, 10, 0, NO_LIMITS)

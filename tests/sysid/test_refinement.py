@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from free_runs import (
-    LAGS,
+    KINDS_OF_LAGS,
     WIENER_LAGS,
     constant_record,
     linear_candidate,
@@ -43,7 +43,7 @@ def held_out_rmses(stages):
 def test_windows_score_every_sample_once_but_the_transients_of_the_segments(
     lengths, window, transient
 ):
-    narx = LAGS["value"]
+    narx = KINDS_OF_LAGS["value"]
     segments = [segment_of(narx, random_signals(narx, n + 2, seed=n)) for n in lengths]
     windows = windows_of(segments, window, transient)
 
@@ -256,7 +256,7 @@ def test_fitted_metrics_are_tried_first(stages_that_gain, penalty, first_metrics
 
 
 def test_weights_that_never_beat_the_linear_model_are_left_out():
-    narx = LAGS["value"]
+    narx = KINDS_OF_LAGS["value"]
     truth = linear_candidate(narx, [0.5, -0.2, 0.3, 0.1], 0.1)
     signals = with_naive_run(truth, random_signals(narx, 200, seed=1))
     signals["y"] += 0.3 * np.random.default_rng(8).standard_normal(200)

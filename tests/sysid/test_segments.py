@@ -7,7 +7,7 @@ import xarray as xr
 from free_runs import (
     EACH_KIND_OF_LAGS,
     NO_LIMITS,
-    SIMPLE,
+    SIMPLE_LAGS,
     StubEstimator,
     random_signals,
     samples_of,
@@ -50,8 +50,8 @@ def test_segments_hold_the_measured_output(narx):
 @pytest.fixture
 def two_segments():
     """Return segments of 7 and 14 samples."""
-    records = [random_signals(SIMPLE, 8), random_signals(SIMPLE, 15, 1)]
-    return segments_of(samples_of(SIMPLE, *records))
+    records = [random_signals(SIMPLE_LAGS, 8), random_signals(SIMPLE_LAGS, 15, 1)]
+    return segments_of(samples_of(SIMPLE_LAGS, *records))
 
 
 def values_of(segments):
@@ -77,7 +77,7 @@ def test_errors_of_a_trial_are_those_of_the_samples_left_out(two_segments):
     for fold in folds:
         error = values_of(fold.parts) - values_of(fold.rest).mean()
         expected.append(np.mean(error**2))
-    best = find_best([Trial(StubEstimator(), SIMPLE, folds)], 5, 0, NO_LIMITS)
+    best = find_best([Trial(StubEstimator(), SIMPLE_LAGS, folds)], 5, 0, NO_LIMITS)
     np.testing.assert_allclose(best.errors, expected)
     assert best.rmse**2 == pytest.approx(np.mean(expected))
 

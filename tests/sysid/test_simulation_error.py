@@ -8,10 +8,10 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from free_runs import (
-    LAGS,
+    KINDS_OF_LAGS,
     NO_LIMITS,
     QUICK_SEARCH,
-    SIMPLE,
+    SIMPLE_LAGS,
     StubEstimator,
     first_order_record,
     linear_candidate,
@@ -39,7 +39,7 @@ from sysid.simulation_error import training as training_module
 from sysid.simulation_error.candidate import Refusal, range_of
 from sysid.simulation_error.profile_search import Ridge
 
-QUICK_TRAINING = FreeRun(routes=[replace(QUICK_SEARCH, evaluations=8)], folds=2)
+QUICK_FREE_RUN = FreeRun(routes=[replace(QUICK_SEARCH, evaluations=8)], folds=2)
 
 
 @pytest.fixture(autouse=True)
@@ -64,8 +64,8 @@ def prepare(training, samples, known=None, seed=0):
 
 def identify_record(training, signals):
     """Return a finished identification of one record with the simplest lags."""
-    rows = SIMPLE.regressors(signals)
-    identification = Identification(SIMPLE, Settings(training=training, budget=10))
+    rows = SIMPLE_LAGS.regressors(signals)
+    identification = Identification(SIMPLE_LAGS, Settings(training=training, budget=10))
     identification.observe_many(rows.regressor, rows.target)
     identification.finish()
     return identification
@@ -85,19 +85,19 @@ def trials_by_route(start):
 
 
 def test_training_follows_its_seed(no_linear_models):
-    samples = samples_of(SIMPLE, first_order_record())
-    first = prepare(QUICK_TRAINING, samples, seed=3)
-    second = prepare(QUICK_TRAINING, samples, seed=3)
+    samples = samples_of(SIMPLE_LAGS, first_order_record())
+    first = prepare(QUICK_FREE_RUN, samples, seed=3)
+    second = prepare(QUICK_FREE_RUN, samples, seed=3)
     np.testing.assert_array_equal(first.points.targets, second.points.targets)
 
 
 def test_model_is_the_candidate_of_the_best_route(no_linear_models):
-    samples = samples_of(SIMPLE, first_order_record())
+    samples = samples_of(SIMPLE_LAGS, first_order_record())
     segments = segments_of(samples)
-    (estimator,) = QUICK_TRAINING.routes
-    candidate = estimator.fit(segments, SIMPLE, 10, 0, NO_LIMITS).candidate
+    (estimator,) = QUICK_FREE_RUN.routes
+    candidate = estimator.fit(segments, SIMPLE_LAGS, 10, 0, NO_LIMITS).candidate
 
-    training = replace(QUICK_TRAINING, n_initial=59)
+    training = replace(QUICK_FREE_RUN, n_initial=59)
     identification = identify_record(training, first_order_record())
     model = identification.model
 
@@ -122,7 +122,7 @@ def test_route_that_simulates_best_is_taken_and_refusals_are_reported(no_linear_
     """
     signals = first_order_record()
     signals["y"] += 3.0
-    samples = samples_of(SIMPLE, signals)
+    samples = samples_of(SIMPLE_LAGS, signals)
     diverges = StubEstimator((9.0, 0.0), 1.0)
     refuses = StubEstimator(error=Refusal("not with me"))
     routes = [
@@ -157,7 +157,7 @@ def test_route_that_simulates_best_is_taken_and_refusals_are_reported(no_linear_
 
 def test_number_of_processes_changes_no_bit_of_the_result(monkeypatch):
     """Several processes begin fits in advance and drop those that are not needed."""
-    samples = samples_of(SIMPLE, first_order_record())
+    samples = samples_of(SIMPLE_LAGS, first_order_record())
     routes = [
         replace(QUICK_SEARCH, evaluations=2),
         QUICK_SEARCH,
@@ -183,7 +183,7 @@ def test_blas_keeps_to_one_thread_while_fits_use_the_processors(monkeypatch):
 
     monkeypatch.setattr(training_module, "segments_of", report_threads)
     training = FreeRun(routes=[QUICK_SEARCH], folds=3)
-    samples = samples_of(SIMPLE, first_order_record())
+    samples = samples_of(SIMPLE_LAGS, first_order_record())
     with threadpool_limits(2, user_api="blas"), pytest.raises(ThreadsSeenError, match=r"^1$"):
         prepare(training, samples)
 
@@ -207,7 +207,7 @@ def test_model_that_runs_away_is_replaced_by_the_next_best(caplog):
     """
     noise = np.random.default_rng(0).standard_normal(200)
     signals = {"y": 3.0 + 0.3 * noise, "u": sine_input(200)}
-    samples = samples_of(SIMPLE, signals)
+    samples = samples_of(SIMPLE_LAGS, signals)
     routes = [RunsAwayInTheEnd(intercept=3.0), StubEstimator(intercept=20.0)]
 
     with caplog.at_level("INFO", "sysid"):
@@ -235,7 +235,7 @@ def test_estimator_that_ties_with_the_linear_model_is_fitted_to_all_samples(monk
     """It may find more than a linear model there."""
     linear_model_of_free_run = training_module.LINEAR_MODELS[-1:]
     monkeypatch.setattr(training_module, "LINEAR_MODELS", linear_model_of_free_run)
-    samples = samples_of(SIMPLE, first_order_record())
+    samples = samples_of(SIMPLE_LAGS, first_order_record())
     start = prepare(FreeRun(routes=[FallsBack()], folds=2), samples)
     trials = trials_by_route(start)
     linear_rmse = trials["linear output error"]["held_out_rmse"]
@@ -251,7 +251,7 @@ def test_estimator_that_ties_with_the_linear_model_is_fitted_to_all_samples(monk
 )
 def test_error_that_is_no_refusal_is_raised_though_another_estimator_serves(error):
     training = FreeRun(routes=[StubEstimator(), StubEstimator(error=error)], folds=2)
-    samples = samples_of(SIMPLE, first_order_record())
+    samples = samples_of(SIMPLE_LAGS, first_order_record())
     with pytest.raises(type(error), match=str(error)):
         prepare(training, samples)
 
@@ -262,7 +262,7 @@ def test_regression_beyond_double_precision_is_a_refusal(no_linear_models, monke
 
     monkeypatch.setattr(Ridge, "weights", fail)
     training = FreeRun(routes=[QUICK_SEARCH, StubEstimator()], folds=2)
-    start = prepare(training, samples_of(SIMPLE, first_order_record()))
+    start = prepare(training, samples_of(SIMPLE_LAGS, first_order_record()))
     assert start.report["route"] == "StubEstimator"
     refusal = start.report["tried"][0]["refusal"]
     assert refusal.startswith("ProfileSearch: double precision does not suffice")
@@ -305,7 +305,7 @@ def test_bands_are_those_of_a_typical_fold(monkeypatch):
 
     monkeypatch.setattr(training_module, "measure_bands", measure_bands)
     training = FreeRun(routes=[QUICK_SEARCH], folds=3)
-    start = prepare(training, samples_of(SIMPLE, first_order_record()))
+    start = prepare(training, samples_of(SIMPLE_LAGS, first_order_record()))
 
     assert start.bands == ((1, 4.0), (10, 5.0))
     one_step = measurements[:3]
@@ -326,7 +326,7 @@ def saturated_record():
 
 
 def test_saturation_of_the_output_is_found_and_reported(saturated_record):
-    start = prepare(QUICK_TRAINING, samples_of(SIMPLE, saturated_record))
+    start = prepare(QUICK_FREE_RUN, samples_of(SIMPLE_LAGS, saturated_record))
     y = saturated_record["y"][1:]
     lowest = y.min()
     assert start.limits == (pytest.approx(lowest - 0.5 * (1.0 - lowest)), 1.0)
@@ -335,21 +335,21 @@ def test_saturation_of_the_output_is_found_and_reported(saturated_record):
 
 
 def test_simulation_stays_within_the_limits(saturated_record):
-    model = identify_record(QUICK_TRAINING, saturated_record).model
+    model = identify_record(QUICK_FREE_RUN, saturated_record).model
     run = free_run(model, np.full((30, 1), 3.0), np.zeros((1, 1)))
     assert run.mean.max() == 1.0
 
 
 def test_limits_are_those_of_the_range_unless_saturation_is_sought(saturated_record):
-    samples = samples_of(SIMPLE, saturated_record)
-    training = replace(QUICK_TRAINING, find_limits=False)
+    samples = samples_of(SIMPLE_LAGS, saturated_record)
+    training = replace(QUICK_FREE_RUN, find_limits=False)
     assert prepare(training, samples).limits == range_of(segments_of(samples))
 
 
 def test_known_limits_are_kept(saturated_record):
-    samples = samples_of(SIMPLE, saturated_record)
+    samples = samples_of(SIMPLE_LAGS, saturated_record)
     known = Start(limits=(-2.0, 5.0))
-    assert prepare(QUICK_TRAINING, samples, known).limits == (-2.0, 5.0)
+    assert prepare(QUICK_FREE_RUN, samples, known).limits == (-2.0, 5.0)
 
 
 # --- refusals -------------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ def random_samples(narx, follows):
     ("samples", "message"),
     [
         pytest.param(
-            samples_of(SIMPLE, first_order_record(7)),
+            samples_of(SIMPLE_LAGS, first_order_record(7)),
             "expected at least 10 samples.*got 3",
             id="too few samples",
         ),
@@ -396,30 +396,32 @@ def random_samples(narx, follows):
             id="no lags of the target",
         ),
         pytest.param(
-            random_samples(LAGS["change, gaps"], [False, True, False]),
+            random_samples(KINDS_OF_LAGS["change, gaps"], [False, True, False]),
             "at least 2 samples.*of 1",
             id="record of one sample",
         ),
-        pytest.param(random_samples(SIMPLE, []), "expected samples, got none", id="no samples"),
+        pytest.param(
+            random_samples(SIMPLE_LAGS, []), "expected samples, got none", id="no samples"
+        ),
     ],
 )
 def test_samples_that_do_not_suffice_are_refused(samples, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        prepare(QUICK_TRAINING, samples)
+        prepare(QUICK_FREE_RUN, samples)
 
 
 def test_known_scaling_is_refused():
     known = Start(scaling=Scaling.identity(2))
     with pytest.raises((TypeError, ValueError), match="scaling itself"):
-        prepare(QUICK_TRAINING, samples_of(SIMPLE, first_order_record()), known)
+        prepare(QUICK_FREE_RUN, samples_of(SIMPLE_LAGS, first_order_record()), known)
 
 
 def test_training_without_lags_is_refused():
     with pytest.raises((TypeError, ValueError), match="trains a NARX model"):
-        QUICK_TRAINING.train(np.zeros((9, 2)), np.zeros(9), 0)
+        QUICK_FREE_RUN.train(np.zeros((9, 2)), np.zeros(9), 0)
 
 
 def test_refusal_of_every_estimator_is_raised():
     training = FreeRun(routes=[StubEstimator(error=Refusal("no"))])
     with pytest.raises((TypeError, ValueError), match="StubEstimator: no"):
-        prepare(training, samples_of(SIMPLE, first_order_record(7)))
+        prepare(training, samples_of(SIMPLE_LAGS, first_order_record(7)))
