@@ -140,7 +140,7 @@ POOL_BASIS = np.column_stack(
         np.full(120, 1.0),
     ]
 )
-N_PARAMETER_DRAWS = 100_000
+N_PARAMETER_DRAWS = 30_000
 
 
 @pytest.fixture(scope="module")
