@@ -11,7 +11,7 @@ from numba import config
 import naive
 from sysid import OnlineGP, UpdateReport, log_marginal_likelihood
 
-N_SAMPLES = 60  # of each stream that goes through the rules
+N_SAMPLES = 40  # of each stream that goes through the rules
 N_KERNEL_SAMPLES = 25  # of the stream that each kernel learns
 BUDGET = 9
 
