@@ -61,7 +61,7 @@ class Oldest(Criterion):
     published_reference = Reference.leave_one_out
 
 
-# --- kernels ----------------------------------------------------------------------------------------
+# --- kernels --------------------------------------------------------------------------------------
 
 NUS = {Matern32: 1.5, Matern52: 2.5}
 LENGTHS = (0.7, 1.9, 1.1)
@@ -114,7 +114,7 @@ def finite_differences(value, at, h):
     return np.array(differences) / (12 * h)
 
 
-# --- the model --------------------------------------------------------------------------------------
+# --- the model ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def scratch(gp):
     return NaiveGP(gp.kernel, gp.noise_variance, gp.inputs, gp.targets)
 
 
-# --- criteria and rules -----------------------------------------------------------------------------
+# --- criteria and rules ---------------------------------------------------------------------------
 
 
 def negative_log_density(residual, variance):

@@ -38,7 +38,7 @@ def make_gp(**settings):
     return OnlineGP(SquaredExponential(1.0, [1.5]), **defaults | settings)
 
 
-# --- forgetting -------------------------------------------------------------------------------------
+# --- forgetting -----------------------------------------------------------------------------------
 
 
 def test_forgetting_is_an_exact_gp_whose_function_wanders():
@@ -156,7 +156,7 @@ def test_a_model_that_forgets_follows_a_change_better(learning, memory):
     assert late_error(memory) < 0.95 * late_error(None)
 
 
-# --- the outlier test -------------------------------------------------------------------------------
+# --- the outlier test -----------------------------------------------------------------------------
 
 QUIET = Settings(
     training=MaximumAPosteriori(n_initial=60, restarts=1),

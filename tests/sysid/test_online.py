@@ -66,7 +66,7 @@ def assert_equals_scratch(gp, tolerance=1e-9):
     np.testing.assert_allclose(left_out.variance, noisy, rtol=1e-6, atol=tolerance)
 
 
-# --- algorithm 1 ------------------------------------------------------------------------------------
+# --- algorithm 1 ----------------------------------------------------------------------------------
 
 N_ACCEPTANCES = len(naive.matched_and_crossed(naive.CRITERIA[0]))
 
@@ -180,7 +180,7 @@ def test_a_candidate_must_exceed_the_minimum_and_not_just_reach_it():
     )
 
 
-# --- consistency ------------------------------------------------------------------------------------
+# --- consistency ----------------------------------------------------------------------------------
 
 
 @each_criterion
@@ -398,7 +398,7 @@ def test_other_hyperparameters_keep_points_ages_rules_and_counts(criterion):
         gp.with_hyperparameters(kernel, 1e-10)
 
 
-# --- duplicates -------------------------------------------------------------------------------------
+# --- duplicates -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("noise_variance", [1e-2, 1e-8])
@@ -457,7 +457,7 @@ def test_close_and_proportional_points_are_no_duplicates_but_equal_ones_are(kern
     assert at_once.repairs["near_duplicates"] == 1
 
 
-# --- drift ------------------------------------------------------------------------------------------
+# --- drift ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("damaged_factor", ["factor", "cholesky"])
@@ -545,7 +545,7 @@ def test_rounding_far_from_the_origin_is_no_drift():
     assert other._rules.tolerance == far._rules.tolerance
 
 
-# --- compiled and plain -----------------------------------------------------------------------------
+# --- compiled and plain ---------------------------------------------------------------------------
 
 
 def test_compiled_equals_plain(tmp_path):
@@ -595,7 +595,7 @@ def test_all_settings_have_one_compiled_loop():
     assert len(dictionary.predict.signatures) == 1
 
 
-# --- prediction -------------------------------------------------------------------------------------
+# --- prediction -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("learning", ["stored", "every_sample"])
@@ -621,7 +621,7 @@ def test_an_empty_gp_predicts_the_prior():
     assert gp.drift() == 0.0
 
 
-# --- bad input --------------------------------------------------------------------------------------
+# --- bad input ------------------------------------------------------------------------------------
 
 GOOD_POINT = [0.1, 0.2]
 

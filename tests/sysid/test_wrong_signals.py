@@ -17,7 +17,7 @@ from sysid import Identification, Model, Narx
 
 ALL_WRONG = {"y": 0.03, "v": 0.03, "u": 0.03}
 
-# --- what is mended ---------------------------------------------------------------------------------
+# --- what is mended -------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -97,7 +97,7 @@ def test_blocks_do_not_matter_where_other_signals_fail(size):
     np.testing.assert_equal(in_blocks.model.gp.state(), at_once.model.gp.state())
 
 
-# --- a model that is stored between two samples -----------------------------------------------------
+# --- a model that is stored between two samples ---------------------------------------------------
 
 N_SAMPLES = 180
 FIRST_STORED_ROW = 108
