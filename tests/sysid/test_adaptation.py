@@ -389,7 +389,7 @@ def test_a_stream_whose_first_samples_mislead_is_rescued():
     def product(x):
         return np.sin(2 * x[:, 0]) * np.cos(x[:, 1])
 
-    x, y = make_stream(1000, function=product)
+    x, y = make_stream(600, function=product)
     noise = y - product(x)
     x[:100] *= 0.2
     y = product(x) + noise
