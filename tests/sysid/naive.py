@@ -7,7 +7,6 @@ formula with the toolbox.
 from dataclasses import dataclass, fields
 
 import numpy as np
-from sklearn.gaussian_process.kernels import DotProduct, Matern
 
 from sysid import (
     AcceptAll,
@@ -89,8 +88,10 @@ def covariance(kernel, first, second):
     """Return the covariance matrix of two sets of points.
 
     The squared exponential follows the formula of section 2, the other kernels are those of
-    scikit-learn.
+    scikit-learn, which is imported here because few tests need it and it takes long to load.
     """
+    from sklearn.gaussian_process.kernels import DotProduct, Matern
+
     if isinstance(kernel, Sum):
         return sum(covariance(part, first, second) for part in kernel.parts)
     if isinstance(kernel, Product):

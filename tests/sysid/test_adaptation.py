@@ -368,7 +368,7 @@ def test_the_noise_is_that_of_the_stream_while_the_dictionary_overestimates_it()
     ratios_of_dictionary = []
     for seed in range(5):
         identification, _ = identify(
-            *make_stream(1500, seed),
+            *make_stream(1000, seed),
             budget=40,
             seed=seed,
             start=WRONG_START,
@@ -467,7 +467,7 @@ def test_odd_data_are_survived(change):
 
 @pytest.mark.parametrize("settings", ODD_SETTINGS.values(), ids=ODD_SETTINGS)
 def test_odd_settings_are_survived(settings):
-    assert_estimates_are_finite(*make_stream(100), **settings)
+    assert_estimates_are_finite(*make_stream(60), **settings)
 
 
 BAD_SETTINGS = {

@@ -140,8 +140,11 @@ def assert_storing_changes_nothing(learning, training, rows_to_store, path=None)
         np.testing.assert_equal(stored.adaptation.state(), never_stored.adaptation.state())
 
 
-@pytest.mark.parametrize("training", [TRAINED_ONCE, TRAINED_AGAIN], ids=["once", "again"])
-@pytest.mark.parametrize("learning", ["every_sample", "stored"])
+@pytest.mark.parametrize(
+    ("learning", "training"),
+    [("every_sample", TRAINED_ONCE), ("stored", TRAINED_AGAIN)],
+    ids=["every sample, trained once", "stored points, trained again"],
+)
 def test_a_model_that_is_stored_after_each_sample_learns_the_same(learning, training):
     every_row = range(FIRST_STORED_ROW, N_SAMPLES)
     assert_storing_changes_nothing(learning, training, every_row)
