@@ -143,12 +143,6 @@ class PlainPosterior:
         inverse = np.linalg.inv(self.prior())
         return (inverse @ self.mean) / np.diag(inverse), 1.0 / np.diag(inverse)
 
-    def scores(self, score):
-        """Return the score of each point by a formula of a criterion."""
-        residuals, variances = self.left_out()
-        pairs = zip(residuals, variances, strict=True)
-        return [score(residual, variance, self.tau) for residual, variance in pairs]
-
     def without_last(self):
         """Return the posterior without the point that was added last."""
         other = PlainPosterior(self.kernel, self.noise, self.points[:-1])
@@ -168,11 +162,19 @@ def replace_point(gp, plain):
 
     Return whether the candidate is accepted.
     """
-    candidate_score = plain.scores(type(gp.reduction).acceptance)[-1]
-    minimum = min(plain.without_last().scores(type(gp.reduction).acceptance))
+    criterion = type(gp.reduction)
+    residuals, variances = plain.left_out()
+    candidate_score = criterion.acceptance(residuals[-1], variances[-1], plain.tau)
+    minimum = min(
+        criterion.acceptance(residual, variance, plain.tau)
+        for residual, variance in zip(*plain.without_last().left_out(), strict=True)
+    )
     is_accepted = candidate_score > minimum
     if is_accepted:
-        stored_scores = plain.scores(type(gp.reduction).reduction)[:-1]
+        stored_scores = [
+            criterion.reduction(residual, variance, plain.tau)
+            for residual, variance in zip(residuals[:-1], variances[:-1], strict=True)
+        ]
         plain.remove_point(int(np.argmin(stored_scores)))
     else:
         plain.remove_point(gp.budget)
