@@ -141,3 +141,14 @@ def test_the_factor_of_many_steps_is_that_of_simulated_errors(model, measured):
     expected = calibration_factor(standardised[16:])
     _, factor = measured[-1]
     assert factor == pytest.approx(expected, rel=0.5)  # other draws
+
+
+def test_bands_between_those_of_held_out_and_of_learned_samples_are_their_means():
+    held_out = ((1, 2.0), (10, 5.0))
+    learned = ((1, 1.0), (10, 2.0))
+    assert bands.between(held_out, learned) == ((1, 1.5), (10, 3.5))
+
+
+def test_bands_of_the_same_samples_stay():
+    factors = ((1, 1.25), (10, 3.0))
+    assert bands.between(factors, factors) == factors
