@@ -30,7 +30,6 @@ from helpers.records import (
 )
 from helpers.sweeps import ENGINE_CLASSES, load_sweep_configuration
 
-
 COMMAND_LINES = REFUSALS["command line"]
 
 
