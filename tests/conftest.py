@@ -74,15 +74,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Return the number of workers: one more than there are processors.
+    """Return the number of workers: as many as there are processors.
 
-    The additional one works while tests wait for processes that they start. Where all tests are
-    named file by file there are no workers: most files end before the workers have started.
+    Slow tests often wait for processes that they start: with them there is one worker more. Where
+    all tests are named file by file there are no workers: most files end before the workers have
+    started.
     """
     names_files = all(Path(argument.partition("::")[0]).is_file() for argument in config.args)
     if names_files:
         return 0
-    return (os.cpu_count() or 1) + 1
+    n_processors = os.cpu_count() or 1
+    has_slow_tests = config.getoption("markexpr") != "not slow"
+    return n_processors + 1 if has_slow_tests else n_processors
 
 
 @pytest.fixture(scope="session")
