@@ -16,12 +16,14 @@ from simulators.settings import (
     is_finite,
     refuse,
 )
+from simulators.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
-Memory = tuple[float, ...]
+Memory = tuple[float, ...]  # state of a controller; also the values of its inputs
+Time = TypeVar("Time", float, Array)
 
 
 class Reference(NamedTuple):
-    """Signal that a controller follows or keeps within, over time."""
+    """Set-point of a controller, or a bound of the range that it keeps to, over time."""
 
     values: Array  # (n,) in the unit of the output
     description: str
@@ -61,11 +63,10 @@ class Controller(ABC):
         """Names of the system inputs that `control` returns, in this order."""
 
     def references(self, time: Array) -> dict[str, Reference]:
-        """Return the set-points and bounds of the controller over times (n,) [s], by name; by
-        default none.
+        """Return the set-points and bounds of the controller over times (n,) [s], by name.
 
         They are stored with a simulation, in the unit of the first output that the controller
-        reads.
+        reads. By default there are none.
         """
         return {}
 
@@ -95,8 +96,9 @@ class Controller(ABC):
 
 @dataclass(frozen=True)
 class OpenLoop(Controller):
-    """Controller that reads no output and drives no input, so that an open loop runs sample by
-    sample.
+    """Controller that reads no output and drives no input.
+
+    With it an open loop runs sample by sample.
 
     Examples
     --------
@@ -116,26 +118,17 @@ class OpenLoop(Controller):
         return (), ()
 
 
-Time = TypeVar("Time", float, Array)
-
-
 class SetPoint(ABC):
-    """What a controlled output should be, in the unit of that output."""
+    """Set-point of a controlled output over time, in the unit of that output."""
 
     @abstractmethod
     def set_point(self, time: Time) -> Time:
         """Return the set-point r at `time` [s], a float or an array."""
 
     def references(self, time: Array) -> dict[str, Reference]:
-        """Return what to store with a simulation: the set-point over times (n,) [s]."""
+        """Return the signals to store with a simulation: the set-point over times (n,) [s]."""
         values = np.broadcast_to(np.asarray(self.set_point(time), dtype=np.float64), np.shape(time))
         return {"set_point": Reference(values, "set-point of the controller")}
-
-
-HOUR = 3600.0  # s
-
-
-DAY = 86400.0  # s
 
 
 @dataclass(frozen=True)
@@ -207,11 +200,14 @@ class ComfortSchedule(SetPoint):
         return bounds | super().references(time)
 
     def _choose(self, time: Time, by_day: float, relaxed: float) -> Time:
-        """Return one of two values, with arithmetic that serves floats and arrays alike."""
-        hour = time % DAY / HOUR
-        working = (time // DAY + self.first_weekday) % 7 < 5
-        day = working & (hour >= self.day_start) & (hour < self.day_end)
-        return by_day * day + relaxed * (1 - day)
+        """Return the value by day or the relaxed one.
+
+        It is computed by arithmetic, which works for floats and arrays alike.
+        """
+        hour = time % SECONDS_PER_DAY / SECONDS_PER_HOUR
+        is_working_day = (time // SECONDS_PER_DAY + self.first_weekday) % 7 < 5
+        is_day = is_working_day & (hour >= self.day_start) & (hour < self.day_end)
+        return by_day * is_day + relaxed * (1 - is_day)
 
 
 @dataclass(frozen=True)
@@ -280,18 +276,21 @@ class PI(Controller):
 
     def control(self, time: float, output: Sequence[float], state: Memory) -> tuple[Memory, Memory]:
         """Return (u_k,) and (I_{k+1},) from (y_k,) and (I_k,); equations in the class."""
-        (y,), (I,) = output, state
+        (y,) = output
+        (I,) = state
         e = self.schedule.set_point(time) - y
         v = self.proportional_gain * e + I
         u = min(max(v, self.minimum), self.maximum)
         winds_up = (v > self.maximum and e > 0) or (v < self.minimum and e < 0)
-        return (u,), (I if winds_up else I + self.integral_gain * self.dt * e,)
+        next_I = I if winds_up else I + self.integral_gain * self.dt * e
+        return (u,), (next_I,)
 
 
 @dataclass(frozen=True)
 class Levels(SetPoint):
-    """Set-point that holds each of its levels for a time and then starts again; one level is a
-    constant.
+    """Set-point that holds each of its levels for a time, and then starts again.
+
+    A single level is a constant set-point.
 
     ::
 

@@ -1,20 +1,21 @@
-"""Mistakes of the user, apart from faults of the toolbox."""
+"""Errors that the user can correct, apart from bugs of the toolbox."""
 
 
 class UserError(ValueError):
-    """The user gave something that cannot be meant: the message says what was expected, what came,
-    what to do.
+    """An argument, a setting or a file of the user is not valid.
 
-    Every other ``ValueError`` is a fault of the code that raised it. Commands tell a `UserError` in
-    one line, and show the traceback of a fault.
+    The message says what was expected, what was given and what to do. Every other ``ValueError`` is
+    a bug of the code that raised it. Commands report a `UserError` in one line; for a bug they show
+    the traceback.
     """
 
 
 class UserTypeError(TypeError):
-    """As `UserError`, where an object of another type was expected."""
+    """As `UserError`, for an object of a wrong type."""
 
 
 class SimulationError(ArithmeticError):
-    """A simulation cannot go on with these settings: the message says where it ended, and what to
-    change.
+    """A simulation cannot go on with these settings.
+
+    The message says where it ended, and what to change.
     """

@@ -1,6 +1,4 @@
-"""Static test functions of two inputs, which publish their analytic answers: minima and
-gradient.
-"""
+"""Static test functions of two inputs, with their minima and gradients."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -22,12 +20,11 @@ class StaticFunction(ABC):
     """
 
     name: ClassVar[str]
-    lower: ClassVar[tuple[float, float]]  # of the domain
-    upper: ClassVar[tuple[float, float]]  # of the domain
+    lower: ClassVar[tuple[float, float]]  # lower bounds of the domain
+    upper: ClassVar[tuple[float, float]]  # upper bounds of the domain
     minimum: ClassVar[float]  # smallest value in the domain
-    minimisers: ClassVar[
-        tuple[tuple[float, float], ...]
-    ]  # every place of the domain where it is taken
+    # all points of the domain with the smallest value
+    minimisers: ClassVar[tuple[tuple[float, float], ...]]
 
     @abstractmethod
     def value(self, x1: Array, x2: Array) -> Array:
@@ -38,13 +35,13 @@ class StaticFunction(ABC):
         """Return the two partial derivatives of f at inputs of any one shape."""
 
     def __call__(self, x: ArrayLike) -> Array:
-        """Return f (...) at places (..., 2)."""
-        x = _read_places(self, x)
+        """Return f (...) at points (..., 2)."""
+        x = _read_points(self, x)
         return np.asarray(self.value(x[..., 0], x[..., 1]))
 
     def gradient(self, x: ArrayLike) -> Array:
-        """Return (df/dx1, df/dx2), shape (..., 2), at places (..., 2)."""
-        x = _read_places(self, x)
+        """Return (df/dx1, df/dx2), shape (..., 2), at points (..., 2)."""
+        x = _read_points(self, x)
         return np.stack(self.slopes(x[..., 0], x[..., 1]), axis=-1)
 
     def to_dataset(self, x: ArrayLike) -> xr.Dataset:
@@ -53,7 +50,7 @@ class StaticFunction(ABC):
         Parameters
         ----------
         x : (n, 2) array_like
-            Places, for example of a `simulators.Sampling`.
+            Points, for example of a `simulators.Sampling`.
 
         Returns
         -------
@@ -66,20 +63,20 @@ class StaticFunction(ABC):
         TypeError, ValueError
             As a call, and if x has another shape or no rows.
         """
-        x = _read_places(self, x)
+        x = _read_points(self, x)
         if x.ndim != 2 or not len(x):
             raise UserError(
-                f"{type(self).__name__}: expected places of shape (n, 2), n >= 1, got {x.shape}"
+                f"{type(self).__name__}: expected points of shape (n, 2), n >= 1, got {x.shape}"
             )
-        columns = dict(zip(("x1", "x2", "y"), (*np.ascontiguousarray(x.T), self(x)), strict=True))
-        meanings = {
-            "x1": "first input",
-            "x2": "second input",
-            "y": f"{self.name} function",
+        x1, x2 = np.ascontiguousarray(x.T)
+        columns = {
+            "x1": (x1, "first input"),
+            "x2": (x2, "second input"),
+            "y": (self(x), f"{self.name} function"),
         }
         variables = {
-            key: ("time", column, {"units": "1", "long_name": meanings[key]})
-            for key, column in columns.items()
+            name: ("time", column, {"units": "1", "long_name": meaning})
+            for name, (column, meaning) in columns.items()
         }
         rows = (
             "time",
@@ -119,11 +116,11 @@ class Himmelblau(StaticFunction):
     )
 
     def value(self, x1: Array, x2: Array) -> Array:
-        """``(x1^2 + x2 - 11)^2 + (x1 + x2^2 - 7)^2``."""
+        """Return ``(x1^2 + x2 - 11)^2 + (x1 + x2^2 - 7)^2``."""
         return (x1**2 + x2 - 11) ** 2 + (x1 + x2**2 - 7) ** 2
 
     def slopes(self, x1: Array, x2: Array) -> tuple[Array, Array]:
-        """``(4 x1 p + 2 q, 2 p + 4 x2 q)`` with p = x1^2 + x2 - 11 and q = x1 + x2^2 - 7."""
+        """Return ``(4 x1 p + 2 q, 2 p + 4 x2 q)``, p = x1^2 + x2 - 11 and q = x1 + x2^2 - 7."""
         p = x1**2 + x2 - 11
         q = x1 + x2**2 - 7
         return 4 * x1 * p + 2 * q, 2 * p + 4 * x2 * q
@@ -148,20 +145,23 @@ class Rastrigin(StaticFunction):
     minimisers: ClassVar = ((0.0, 0.0),)
 
     def value(self, x1: Array, x2: Array) -> Array:
-        """``20 + x1^2 - 10 cos(2 pi x1) + x2^2 - 10 cos(2 pi x2)``."""
+        """Return ``20 + x1^2 - 10 cos(2 pi x1) + x2^2 - 10 cos(2 pi x2)``."""
         return 20 + x1**2 - 10 * np.cos(2 * np.pi * x1) + x2**2 - 10 * np.cos(2 * np.pi * x2)
 
     def slopes(self, x1: Array, x2: Array) -> tuple[Array, Array]:
-        """``2 xi + 20 pi sin(2 pi xi)``."""
-        return 2 * x1 + 20 * np.pi * np.sin(2 * np.pi * x1), 2 * x2 + 20 * np.pi * np.sin(
-            2 * np.pi * x2
-        )
+        """Return ``2 xi + 20 pi sin(2 pi xi)`` for both inputs xi."""
+        slope1 = 2 * x1 + 20 * np.pi * np.sin(2 * np.pi * x1)
+        slope2 = 2 * x2 + 20 * np.pi * np.sin(2 * np.pi * x2)
+        return slope1, slope2
 
 
 @dataclass(frozen=True)
 class SixHumpCamel(StaticFunction):
-    """Six minima, two of them global: ``f = (4 - 2.1 x1^2 + x1^4/3) x1^2 + x1 x2 + (-4 + 4 x2^2)
-    x2^2`` on [-2, 2]^2.
+    """Six minima, two of them global, on [-2, 2]^2.
+
+    ::
+
+        f = (4 - 2.1 x1^2 + x1^4/3) x1^2 + x1 x2 + (-4 + 4 x2^2) x2^2
 
     Dixon and Szegoe, Towards Global Optimisation 2 (1978). Wietzke and Graichen print the last term
     as ``(-4 + 4 x2) x2^2``, a misprint; this is the textbook function.
@@ -182,18 +182,19 @@ class SixHumpCamel(StaticFunction):
     )
 
     def value(self, x1: Array, x2: Array) -> Array:
-        """``(4 - 2.1 x1^2 + x1^4/3) x1^2 + x1 x2 + (-4 + 4 x2^2) x2^2``."""
+        """Return ``(4 - 2.1 x1^2 + x1^4/3) x1^2 + x1 x2 + (-4 + 4 x2^2) x2^2``."""
         return (4 - 2.1 * x1**2 + x1**4 / 3) * x1**2 + x1 * x2 + (-4 + 4 * x2**2) * x2**2
 
     def slopes(self, x1: Array, x2: Array) -> tuple[Array, Array]:
-        """``(8 x1 - 8.4 x1^3 + 2 x1^5 + x2, x1 - 8 x2 + 16 x2^3)``."""
+        """Return ``(8 x1 - 8.4 x1^3 + 2 x1^5 + x2, x1 - 8 x2 + 16 x2^3)``."""
         return 8 * x1 - 8.4 * x1**3 + 2 * x1**5 + x2, x1 - 8 * x2 + 16 * x2**3
 
 
 @dataclass(frozen=True)
 class Rosenbrock(StaticFunction):
-    """A curved valley: ``f = (1 - x1)^2 + 100 (x2 - x1^2)^2`` on [-1, 1]^2; the minimum lies in a
-    corner.
+    """A curved valley: ``f = (1 - x1)^2 + 100 (x2 - x1^2)^2`` on [-1, 1]^2.
+
+    The minimum lies in a corner.
 
     Rosenbrock, The Computer Journal 3 (1960) 175.
 
@@ -210,24 +211,21 @@ class Rosenbrock(StaticFunction):
     minimisers: ClassVar = ((1.0, 1.0),)
 
     def value(self, x1: Array, x2: Array) -> Array:
-        """``(1 - x1)^2 + 100 (x2 - x1^2)^2``."""
+        """Return ``(1 - x1)^2 + 100 (x2 - x1^2)^2``."""
         return (1 - x1) ** 2 + 100 * (x2 - x1**2) ** 2
 
     def slopes(self, x1: Array, x2: Array) -> tuple[Array, Array]:
-        """``(2 (x1 - 1) - 400 x1 (x2 - x1^2), 200 (x2 - x1^2))``."""
+        """Return ``(2 (x1 - 1) - 400 x1 (x2 - x1^2), 200 (x2 - x1^2))``."""
         return 2 * (x1 - 1) - 400 * x1 * (x2 - x1**2), 200 * (x2 - x1**2)
 
 
-def _read_places(function: StaticFunction, x: ArrayLike) -> Array:
-    """Return checked places (..., 2) as floats."""
-    x = read_real(x, type(function).__name__)
+def _read_points(function: StaticFunction, x: ArrayLike) -> Array:
+    """Return checked points (..., 2) as floats."""
+    title = type(function).__name__
+    x = read_real(x, title)
     if x.ndim < 1 or x.shape[-1] != 2:
-        raise UserError(
-            f"{type(function).__name__}: expected places of shape (..., 2), got {x.shape}"
-        )
+        raise UserError(f"{title}: expected points of shape (..., 2), got {x.shape}")
     if not np.isfinite(x).all():
         first = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
-        raise UserError(
-            f"{type(function).__name__}: expected finite inputs, got {x[first]} at {first}; remove it"
-        )
+        raise UserError(f"{title}: expected finite inputs, got {x[first]} at {first}; remove it")
     return x.astype(np.float64)

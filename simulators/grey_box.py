@@ -1,5 +1,6 @@
-"""Grey-box identification: physical parameters of a system from measured records, by output
-error.
+"""Grey-box identification: physical parameters of a system from measured records.
+
+The error that is minimised is that of the simulation (output error).
 """
 
 from collections import Counter
@@ -20,8 +21,16 @@ from simulators.system import System, is_refusal, names_of
 
 Measured = tuple[Array, Array]  # input (n, n_u) and output (n, n_y)
 
-
-FAILED = 1e3  # scaled residual of a simulation that failed
+# Scaled residual of a simulation that failed [-].
+FAILED_RESIDUAL = 1e3
+# A parameter counts as on a bound if it is closer to it than this share of its range [-].
+BOUND_TOLERANCE = 1e-6
+# Step of the forward differences during the estimation, relative to the share of the range [-].
+FORWARD_DIFFERENCE_STEP = 1e-5
+# Step of the central differences for the covariance, relative to the share of the range [-].
+CENTRAL_DIFFERENCE_STEP = 1e-4
+# The records do not determine a direction whose singular value is below this share of the largest.
+MIN_RELATIVE_SINGULAR_VALUE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -37,8 +46,8 @@ class FreeParameter:
     name: str  # name of the field
     lower: float  # unit of the field
     upper: float  # unit of the field
-    logarithmic: bool = False  # estimated on a logarithmic scale, for positive parameters
-    own: bool = False  # every record has its own value, for example an initial state
+    logarithmic: bool = False  # whether it is estimated on a logarithmic scale; must be positive
+    own: bool = False  # whether every record has its own value, for example an initial state
 
     def __post_init__(self) -> None:
         check_ascending(self, "lower", "upper")
@@ -66,8 +75,9 @@ class FreeParameter:
 
 @dataclass(frozen=True, eq=False)
 class OutputError:
-    """Errors of the simulation as a function of the free parameters, each given as a share of its
-    range.
+    """Errors of the simulation as a function of the free parameters.
+
+    Each parameter is given as a share of its range.
     """
 
     system: System
@@ -80,7 +90,13 @@ class OutputError:
     @cached_property
     def columns(self) -> list[tuple[FreeParameter, int | None]]:
         """Parameter and record of each column; None stands for all records."""
-        return [(p, r) for p in self.free for r in (range(len(self.records)) if p.own else (None,))]
+        columns: list[tuple[FreeParameter, int | None]] = []
+        for free in self.free:
+            if free.own:
+                columns += [(free, record) for record in range(len(self.records))]
+            else:
+                columns.append((free, None))
+        return columns
 
     @cached_property
     def scale(self) -> Array:
@@ -90,20 +106,21 @@ class OutputError:
 
     def values(self, shares: Array) -> Array:
         """Return the values (n_p,) of the columns."""
-        return np.array(
-            [p.value(share) for (p, _), share in zip(self.columns, shares, strict=True)]
-        )
+        pairs = zip(self.columns, shares, strict=True)
+        return np.array([free.value(share) for (free, _), share in pairs])
 
     def systems(self, shares: Array) -> tuple[System, ...]:
-        """Return the system of each record; ValueError where it refuses its settings."""
+        """Return the system of each record; raise ValueError if it refuses its settings."""
         settings: list[dict[str, Any]] = [{} for _ in self.records]
-        for (p, r), value in zip(self.columns, self.values(shares).tolist(), strict=True):
-            for own in settings if r is None else settings[r : r + 1]:
-                own[p.name] = value
-        return tuple(replace(self.system, **own) for own in settings)
+        values = self.values(shares).tolist()
+        for (free, record), value in zip(self.columns, values, strict=True):
+            affected = settings if record is None else [settings[record]]
+            for settings_of_record in affected:
+                settings_of_record[free.name] = value
+        return tuple(replace(self.system, **changed) for changed in settings)
 
     def simulate(self, shares: Array) -> list[Array] | None:
-        """Return the outputs (n, n_y) of every record without noise; None where that fails."""
+        """Return the outputs (n, n_y) of every record without noise; None if that fails."""
         self.counts["evaluations"] += 1
         try:
             systems = self.systems(shares)
@@ -115,8 +132,8 @@ class OutputError:
         outputs = []
         try:
             for system, (u, _) in zip(systems, self.records, strict=True):
-                silent = np.zeros((len(u), len(system.noises)))
-                path = integrate(system, system.initial_state(), u, silent, self.interpolation)
+                no_noise = np.zeros((len(u), len(system.noises)))
+                path = integrate(system, system.initial_state(), u, no_noise, self.interpolation)
                 outputs.append(np.array(system.output(path.states), dtype=np.float64))
         except DivergenceError:
             self.counts["diverged"] += 1
@@ -124,16 +141,19 @@ class OutputError:
         return outputs
 
     def errors(self, shares: Array) -> Array:
-        """Return the scaled errors of all records behind each other; FAILED where the simulation
-        fails.
+        """Return the scaled errors of all records, one record behind the other.
+
+        If the simulation fails, all errors are `FAILED_RESIDUAL`.
         """
         simulated = self.simulate(shares)
         if simulated is None:
-            return np.full(sum(y[self.window :].size for _, y in self.records), FAILED)
-        pairs = zip(simulated, self.records, strict=True)
-        return np.concatenate(
-            [((yhat - y)[self.window :] / self.scale).ravel() for yhat, (_, y) in pairs]
-        )
+            n_errors = sum(y[self.window :].size for _, y in self.records)
+            return np.full(n_errors, FAILED_RESIDUAL)
+        errors = []
+        for yhat, (_, y) in zip(simulated, self.records, strict=True):
+            scaled = (yhat - y)[self.window :] / self.scale
+            errors.append(scaled.ravel())
+        return np.concatenate(errors)
 
 
 def output_error(
@@ -143,12 +163,12 @@ def output_error(
     window: int,
     interpolation: Interpolation,
 ) -> OutputError:
-    """Check and combine what `simulators.fit_output_error` is given.
+    """Check the arguments of `simulators.fit_output_error`, and return the problem to solve.
 
     Raises
     ------
     ValueError
-        As stated there.
+        As in `simulators.fit_output_error`.
     """
     _check_free(system, free)
     measured = tuple(
@@ -157,78 +177,70 @@ def output_error(
     problem = OutputError(system, measured, tuple(free), window, interpolation)
     lengths = [len(y) for _, y in measured]
     n_errors = sum(n - window for n in lengths) * len(system.outputs)
-    if not 0 <= window < min(lengths, default=0) or n_errors <= len(problem.columns):
+    n_free = len(problem.columns)
+    if not 0 <= window < min(lengths, default=0) or n_errors <= n_free:
         raise UserError(
-            f"fit_output_error(window={window}): expected more errors after the window than the {len(problem.columns)} "
-            f"free parameters, one at least in each record, got records of {lengths} samples; give longer records"
+            f"fit_output_error(window={window}): expected more errors after the window than the "
+            f"{n_free} free parameters, at least one in each record, got records of {lengths} "
+            "samples; give longer records"
         )
     return problem
 
 
 def _check_free(system: System, free: Sequence[FreeParameter]) -> None:
-    """Check that every free parameter is a field of its own and starts between its bounds."""
+    """Check that every free parameter is a number of the system and starts between its bounds."""
     names = [p.name for p in free]
-    values = {
-        f.name: getattr(system, f.name) for f in fields(system) if f.name not in ("dt", "substeps")
-    }
-    known = [
-        name
-        for name, value in values.items()
-        if isinstance(value, float | int) and not isinstance(value, bool)
-    ]
-    if not names or len(set(names)) < len(names) or not set(names) <= set(known):
+    numbers = {}
+    for settable in fields(system):
+        value = getattr(system, settable.name)
+        is_number = isinstance(value, float | int) and not isinstance(value, bool)
+        if is_number and settable.name not in ("dt", "substeps"):
+            numbers[settable.name] = value
+    if not names or len(set(names)) < len(names) or not set(names) <= set(numbers):
         raise UserError(
-            f"fit_output_error: expected parameters among {known}, each once, got {names}; change free"
+            f"fit_output_error: expected parameters among {list(numbers)}, each once, "
+            f"got {names}; change free"
         )
     for p in free:
-        value = values[p.name]
+        value = numbers[p.name]
         if not p.lower <= value <= p.upper:
-            start = f"{p.name} of {type(system).__name__} to start from {p.lower:g} to {p.upper:g}"
             raise UserError(
-                f"fit_output_error: expected {start}, got {value!r}; change it or its bounds"
+                f"fit_output_error: expected {p.name} of {type(system).__name__} to start "
+                f"from {p.lower:g} to {p.upper:g}, got {value!r}; change it or its bounds"
             )
 
 
 def _read_record(system: System, input: ArrayLike, output: ArrayLike, title: str) -> Measured:
-    """Return a record as arrays; the system can be simulated with its input."""
+    """Return a record as arrays, after a check that the system can be simulated with its input."""
     y = np.array(output, dtype=np.float64)
-    y = y[:, np.newaxis] if y.ndim == 1 and len(system.outputs) == 1 else y
+    if y.ndim == 1 and len(system.outputs) == 1:
+        y = y[:, np.newaxis]
     if y.ndim != 2 or y.shape[1] != len(system.outputs) or not np.all(np.isfinite(y)):
+        n_bad = np.count_nonzero(~np.isfinite(y))
         raise UserError(
-            f"fit_output_error: expected finite outputs {names_of(system.outputs)} as columns in {title}, got shape "
-            f"{y.shape} with {np.count_nonzero(~np.isfinite(y))} values that are not finite; cut or repair it"
+            f"fit_output_error: expected finite outputs {names_of(system.outputs)} as columns in "
+            f"{title}, got shape {y.shape} with {n_bad} values that are not finite; "
+            "cut or repair it"
         )
     u = read_input(system, input, len(y))
     read_start(system, None, u)
     return u, y
 
 
-AT_BOUND = 1e-6  # a parameter this close to a bound, in parts of the range, counts as on it
-
-
-STEP = 1e-5  # of the forward differences on the way, relative to the share of the range
-
-
-LAST_STEP = 1e-4  # of the central differences that give the covariance
-
-
-UNDETERMINED = 1e-6  # relative singular value below which the records do not determine a direction
-
-
 @dataclass(frozen=True, eq=False)
 class GreyBoxFit:
-    """Estimated parameters and how well they are known.
+    """Estimated parameters and their uncertainty.
 
-    The columns are the free parameters; one with an own value per record has as many columns as
-    there are records, named `initial_lower[0]`, `initial_lower[1]`, ...
+    The columns are the free parameters. A parameter with an own value per record has one column for
+    each record, named `initial_lower[0]`, `initial_lower[1]`, ...
     """
 
-    systems: tuple[System, ...]  # one per record; they differ in the own parameters only
+    systems: tuple[System, ...]  # one per record; they differ only in the own parameters
     names: tuple[str, ...]  # (n_p,) names of the columns
     values: Array  # (n_p,) estimates
     covariance: Array  # (n_p, n_p); NaN for a parameter on a bound, inf if undetermined
     rmse: Array  # (n_y,) free-run error on the records, unit of the output
-    scaled_rmse_of_runs: Array  # one per start that could be simulated
+    scaled_rmse_of_runs: Array  # one value per start that could be simulated
     at_bounds: tuple[str, ...]  # columns that ended on a bound
     n_evaluations: int  # simulations of all records
     n_refused: int  # evaluations whose settings the system refused
@@ -237,7 +249,7 @@ class GreyBoxFit:
 
     @property
     def system(self) -> System:
-        """The system of the first record."""
+        """System of the first record."""
         return self.systems[0]
 
     @property
@@ -246,15 +258,16 @@ class GreyBoxFit:
         return np.sqrt(np.diag(self.covariance))
 
     def finite_covariance(self, free: Sequence[FreeParameter], record: int = 0) -> Array:
-        """Covariance (n_p, n_p) of parameters, with the own values of a record, without NaN and
-        inf.
+        """Return the covariance (n_p, n_p) of parameters without NaN and inf.
 
         A parameter on a bound counts as known, an undetermined one as uniform between its bounds.
+        For a parameter with an own value per record, the value of `record` is meant.
         """
-        at = [self.names.index(f"{p.name}[{record}]" if p.own else p.name) for p in free]
-        found = self.covariance[np.ix_(at, at)]
+        names = [f"{p.name}[{record}]" if p.own else p.name for p in free]
+        columns = [self.names.index(name) for name in names]
+        covariance = self.covariance[np.ix_(columns, columns)]
         uniform = np.diag([(p.upper - p.lower) ** 2 / 12 for p in free])
-        return np.where(np.isinf(found), uniform, np.nan_to_num(found))
+        return np.where(np.isinf(covariance), uniform, np.nan_to_num(covariance))
 
 
 def fit_output_error(
@@ -271,12 +284,12 @@ def fit_output_error(
 
     ::
 
-        minimise  sum over records r, samples k >= window, outputs i  ((y_rki - yhat_rki(theta)) /
-        s_i)^2
+        minimise  sum_r sum_{k >= window} sum_i ((y_rki - yhat_rki(theta)) / s_i)^2
 
-    where yhat is the simulation without noise from the initial state that theta states (output
-    error, free run) and s_i the standard deviation of output i. Trust-region least squares, from
-    the system's own values and from random ones between the bounds; the best run counts.
+    over records r, samples k and outputs i, where yhat is the simulation without noise from the
+    initial state in theta (output error, free run) and s_i the standard deviation of output i.
+    Trust-region least squares runs from the system's own values and from random ones between the
+    bounds; the best run is taken.
 
     Parameters
     ----------
@@ -285,7 +298,7 @@ def fit_output_error(
     records : sequence of (input, output)
         Measured records at the `dt` of the system: (n, n_u) and (n, n_y).
     free : sequence of FreeParameter
-        What is estimated; initial states are fields like others.
+        Parameters to estimate; initial states are fields like others.
     window : int, optional
         Samples at the start of every record whose errors do not count.
     interpolation : Interpolation, optional
@@ -299,9 +312,10 @@ def fit_output_error(
     -------
     GreyBoxFit
         Estimates, their covariance ``s^2 (J' J)^-1`` with the sensitivities J, and counts. The
-        covariance holds for white errors of equal variance after scaling; a model that is too
-        simple leaves correlated errors and is less certain than it says. The variance of a
-        parameter that the records do not determine, alone or together with others, is infinite.
+        covariance holds for white errors of equal variance after scaling. A model that is too
+        simple leaves correlated errors; its parameters are less certain than the covariance says.
+        The variance of a parameter that the records do not determine, alone or together with
+        others, is infinite.
 
     Raises
     ------
@@ -321,26 +335,26 @@ def fit_output_error(
     >>> from simulators.systems.cascaded_tanks import CascadedTanks
     >>> u = 3 + np.sin(np.arange(100) / 7)
     >>> y = simulate(CascadedTanks(pump_gain=0.05), u).output
-    >>> fit = fit_output_error(CascadedTanks(), [(u, y)], [FreeParameter("pump_gain", 0.01, 0.1)], starts=2)
+    >>> free = [FreeParameter("pump_gain", 0.01, 0.1)]
+    >>> fit = fit_output_error(CascadedTanks(), [(u, y)], free, starts=2)
     >>> round(fit.system.pump_gain, 6)
     0.05
     """
     from scipy.optimize import least_squares
 
     problem = output_error(system, records, free, window, interpolation)
-    options = {"bounds": (0.0, 1.0), "x_scale": "jac", "diff_step": STEP}
-    shares = _draw_starts(problem, starts, seed)
-    runs = [
-        least_squares(problem.errors, share, **options)
-        for share in shares
-        if problem.simulate(share) is not None
-    ]
+    options = {"bounds": (0.0, 1.0), "x_scale": "jac", "diff_step": FORWARD_DIFFERENCE_STEP}
+    runs = []
+    for shares in _draw_starts(problem, starts, seed):
+        if problem.simulate(shares) is not None:
+            runs.append(least_squares(problem.errors, shares, **options))
     if not runs:
         raise SimulationError(
-            f"fit_output_error: none of {starts} starts of {type(system).__name__} could be simulated; narrow the "
-            "bounds, use more substeps or start elsewhere"
+            f"fit_output_error: none of {starts} starts of {type(system).__name__} could be "
+            "simulated; narrow the bounds, use more substeps or start elsewhere"
         )
-    return _summarise(problem, min(runs, key=lambda run: run.cost), [run.cost for run in runs])
+    best = min(runs, key=lambda run: run.cost)
+    return _summarise(problem, best, [run.cost for run in runs])
 
 
 def output_sensitivities(
@@ -349,26 +363,27 @@ def output_sensitivities(
     free: Sequence[FreeParameter],
     interpolation: Interpolation = Interpolation.held,
 ) -> Array:
-    """Return the derivatives (n, n_y, n_p) of the simulated outputs by parameters, by central
-    differences.
+    """Return the derivatives (n, n_y, n_p) of the simulated outputs by parameters.
+
+    They are central differences.
 
     Parameters
     ----------
     system, interpolation
-        As of `fit_output_error`.
+        As in `fit_output_error`.
     input : (n, n_u)
     free : sequence of FreeParameter
-        The differences stay between their bounds.
+        Parameters; the differences stay between their bounds.
 
     Raises
     ------
     ValueError
-        If the simulation fails beside the values of the system.
+        If the simulation fails for a value close to that of the system.
     """
     problem = OutputError(system, ((input, input),), tuple(free), 0, interpolation)
     shares = np.array([p.share(getattr(system, p.name)) for p in free])
-    found = []
-    for i, step in enumerate(LAST_STEP * np.eye(len(free))):
+    derivatives = []
+    for i, step in enumerate(CENTRAL_DIFFERENCE_STEP * np.eye(len(free))):
         low = np.clip(shares - step, 0.0, 1.0)
         high = np.clip(shares + step, 0.0, 1.0)
         below = problem.simulate(low)
@@ -377,8 +392,9 @@ def output_sensitivities(
             raise UserError(
                 f"output_sensitivities: no simulation beside this {free[i].name}; change its bounds"
             )
-        found.append((above[0] - below[0]) / (free[i].value(high[i]) - free[i].value(low[i])))
-    return np.stack(found, axis=2)
+        difference = free[i].value(high[i]) - free[i].value(low[i])
+        derivatives.append((above[0] - below[0]) / difference)
+    return np.stack(derivatives, axis=2)
 
 
 def output_variance(
@@ -395,34 +411,45 @@ def output_variance(
     Parameters
     ----------
     system, input, free, interpolation
-        As of `output_sensitivities`; parameters of the records come last.
+        As in `output_sensitivities`; the parameters with own values per record come last.
     covariance : (n_p, n_p)
-        Of all of them; with `start` of those that the records share.
+        Covariance of all parameters; with `start`, of those that the records share.
     start : (GreyBoxFit, array), optional
-        The own parameters were estimated, with the shared ones held, from first outputs (k, n_y):
-        with other shared ones they would have been others. They move with these by least squares,
-        and have the variance of their fit.
+        Fit of the own parameters to the first outputs (k, n_y) of the record, with the shared
+        parameters held, and these outputs. Other shared parameters would have given other own
+        ones: these follow by least squares, and have the variance of their fit in addition.
     """
     J = output_sensitivities(system, input, free, interpolation)
     if start is not None:
-        (fit, y), n = start, len(covariance)
-        spread = y.std(axis=0)
-        first = (J[: len(y)] / np.where(spread > 0, spread, 1.0)[:, np.newaxis]).reshape(
-            -1, len(free)
-        )
-        moves = first[:, n:] * np.isfinite(
-            np.diag(fit.covariance)
-        )  # not on a bound, and determined
-        gain = np.vstack([np.eye(n), -np.linalg.lstsq(moves, first[:, :n], rcond=UNDETERMINED)[0]])
-        covariance = gain @ covariance @ gain.T
-        covariance[n:, n:] += fit.finite_covariance(free[n:])
+        fit, first_outputs = start
+        covariance = _covariance_with_start(J, free, covariance, fit, first_outputs)
     return np.maximum(np.sum(J @ covariance * J, axis=2), 0.0)
 
 
+def _covariance_with_start(
+    J: Array,
+    free: Sequence[FreeParameter],
+    covariance: Array,
+    fit: GreyBoxFit,
+    first_outputs: Array,
+) -> Array:
+    """Return the covariance of shared and own parameters; arguments as in `output_variance`."""
+    n_shared = len(covariance)
+    spread = first_outputs.std(axis=0)
+    scale = np.where(spread > 0, spread, 1.0)[:, np.newaxis]
+    scaled = (J[: len(first_outputs)] / scale).reshape(-1, len(free))
+    is_free = np.isfinite(np.diag(fit.covariance))  # not on a bound, and determined
+    by_own = scaled[:, n_shared:] * is_free
+    by_shared = scaled[:, :n_shared]
+    response, *_ = np.linalg.lstsq(by_own, by_shared, rcond=MIN_RELATIVE_SINGULAR_VALUE)
+    gain = np.vstack([np.eye(n_shared), -response])
+    covariance = gain @ covariance @ gain.T
+    covariance[n_shared:, n_shared:] += fit.finite_covariance(free[n_shared:])
+    return covariance
+
+
 def _draw_starts(problem: OutputError, starts: int, seed: int) -> Array:
-    """Return the shares (starts, n_p) of the first runs: the system's own values, then random
-    ones.
-    """
+    """Return the shares (starts, n_p) of the starts: the system's own values, then random ones."""
     check_count("starts", starts)
     own = [p.share(getattr(problem.system, p.name)) for p, _ in problem.columns]
     random = np.random.default_rng(seed).uniform(size=(starts - 1, len(own)))
@@ -430,18 +457,19 @@ def _draw_starts(problem: OutputError, starts: int, seed: int) -> Array:
 
 
 def _summarise(problem: OutputError, best: Any, costs: list[float]) -> GreyBoxFit:
-    """Turn the best run of `least_squares` into a fit."""
-    inside = np.minimum(best.x, 1.0 - best.x) > AT_BOUND
+    """Return the fit of the best run of `least_squares`."""
+    is_inside = np.minimum(best.x, 1.0 - best.x) > BOUND_TOLERANCE
     names = tuple(p.name if r is None else f"{p.name}[{r}]" for p, r in problem.columns)
+    at_bounds = tuple(name for name, inside in zip(names, is_inside, strict=True) if not inside)
     errors = best.fun.reshape(-1, len(problem.scale)) * problem.scale
     return GreyBoxFit(
         systems=problem.systems(best.x),
         names=names,
         values=problem.values(best.x),
-        covariance=_estimate_covariance(problem, best, inside),
+        covariance=_estimate_covariance(problem, best, is_inside),
         rmse=np.sqrt(np.mean(errors**2, axis=0)),
         scaled_rmse_of_runs=np.sqrt(2.0 * np.array(costs) / len(best.fun)),
-        at_bounds=tuple(name for name, free in zip(names, inside, strict=True) if not free),
+        at_bounds=at_bounds,
         n_evaluations=problem.counts["evaluations"],
         n_refused=problem.counts["refused"],
         n_diverged=problem.counts["diverged"],
@@ -449,31 +477,31 @@ def _summarise(problem: OutputError, best: Any, costs: list[float]) -> GreyBoxFi
     )
 
 
-def _estimate_covariance(problem: OutputError, best: Any, inside: NDArray[np.bool_]) -> Array:
-    """Return s^2 (J' J)^-1 (n_p, n_p) of the parameters that are not on a bound, NaN for the
-    others.
-    """
+def _estimate_covariance(problem: OutputError, best: Any, is_inside: NDArray[np.bool_]) -> Array:
+    """Return s^2 (J' J)^-1 (n_p, n_p); NaN for parameters on a bound."""
     from scipy.optimize import least_squares
 
     options = {
         "bounds": (0.0, 1.0),
         "jac": "3-point",
-        "diff_step": LAST_STEP,
+        "diff_step": CENTRAL_DIFFERENCE_STEP,
         "max_nfev": 1,
         "method": "dogbox",
     }
-    slopes = np.array(
-        [p.slope(share) for (p, _), share in zip(problem.columns, best.x, strict=True)]
-    )
-    J = (least_squares(problem.errors, best.x, **options).jac / slopes)[:, inside]
+    pairs = zip(problem.columns, best.x, strict=True)
+    slopes = np.array([p.slope(share) for (p, _), share in pairs])
+    J = (least_squares(problem.errors, best.x, **options).jac / slopes)[:, is_inside]
     lengths = np.linalg.norm(J, axis=0)
     lengths[lengths == 0] = 1.0
     _, s, Vt = np.linalg.svd(J / lengths, full_matrices=False)
-    known = s > UNDETERMINED * max(s, default=0.0)
-    root = Vt[known].T / s[known] / lengths[:, np.newaxis]
-    inner = 2.0 * best.cost / (len(best.fun) - np.count_nonzero(known)) * root @ root.T
-    undetermined = np.linalg.norm(Vt[~known], axis=0) > np.sqrt(UNDETERMINED)
-    inner[undetermined, undetermined] = np.inf
-    covariance = np.full(inside.shape * 2, np.nan)
-    covariance[np.ix_(inside, inside)] = inner
+    is_determined = s > MIN_RELATIVE_SINGULAR_VALUE * max(s, default=0.0)
+    root = Vt[is_determined].T / s[is_determined] / lengths[:, np.newaxis]
+    n_determined = np.count_nonzero(is_determined)
+    inner = 2.0 * best.cost / (len(best.fun) - n_determined) * root @ root.T
+    share_undetermined = np.linalg.norm(Vt[~is_determined], axis=0)
+    is_undetermined = share_undetermined > np.sqrt(MIN_RELATIVE_SINGULAR_VALUE)
+    inner[is_undetermined, is_undetermined] = np.inf
+    n_p = len(is_inside)
+    covariance = np.full((n_p, n_p), np.nan)
+    covariance[np.ix_(is_inside, is_inside)] = inner
     return covariance

@@ -1,4 +1,4 @@
-"""What an input does between its samples."""
+"""Interpolation of an input between its samples."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -9,11 +9,12 @@ import numpy as np
 from simulators.errors import UserError
 from simulators.settings import Array
 
-PIECE_ROWS = 2**16  # rows of a linearly interpolated input that exist at a time
+# Rows of a linearly interpolated input that are in memory at a time.
+PIECE_ROWS = 2**16
 
 
 class Piece(NamedTuple):
-    """Input over a stretch of samples, as the integrator takes it."""
+    """Input of the integrator over a stretch of samples."""
 
     first: int  # sample at which the stretch starts
     last: int  # sample at which it ends
@@ -21,12 +22,14 @@ class Piece(NamedTuple):
     rows: int  # rows per sample: 1 if held, else 2 substeps
 
     def split(self) -> Iterator[Array]:
-        """Yield the input from each sample to the next, (1, n_u) if held, else (2 substeps + 1,
-        n_u).
+        """Yield the input from each sample to the next.
+
+        Its shape is (1, n_u) if it is held, else (2 substeps + 1, n_u).
         """
-        ends = 0 if self.rows == 1 else 1
+        is_held = self.rows == 1
+        n_ends = 0 if is_held else 1
         for k in range(self.last - self.first):
-            yield self.values[k * self.rows : (k + 1) * self.rows + ends]
+            yield self.values[k * self.rows : (k + 1) * self.rows + n_ends]
 
 
 class Interpolation(Enum):
@@ -68,36 +71,32 @@ class Interpolation(Enum):
         if self is Interpolation.held:
             yield Piece(0, n - 1, input, 1)
         elif self is Interpolation.band_limited:
-            yield Piece(
-                0,
-                n - 1,
-                upsample(input, per_sample)[: (n - 1) * per_sample + 1],
-                per_sample,
-            )
+            values = upsample(input, per_sample)[: (n - 1) * per_sample + 1]
+            yield Piece(0, n - 1, values, per_sample)
         else:
             length = max(PIECE_ROWS // per_sample, 1)
             for first in range(0, max(n - 1, 1), length):
                 last = min(first + length, n - 1)
-                yield Piece(
-                    first,
-                    last,
-                    interpolate(input[first : last + 1], per_sample),
-                    per_sample,
-                )
+                values = interpolate(input[first : last + 1], per_sample)
+                yield Piece(first, last, values, per_sample)
 
 
 def interpolate(input: Array, factor: int) -> Array:
-    """Insert factor - 1 equidistant values between rows: (n, n_u) becomes ((n - 1) factor + 1,
-    n_u).
+    """Insert factor - 1 equidistant values between the rows of an input (n, n_u).
+
+    The result has the shape ((n - 1) factor + 1, n_u).
     """
     share = np.arange(factor)[:, np.newaxis] / factor
-    rows = input[:-1, np.newaxis, :] + share * np.diff(input, axis=0)[:, np.newaxis, :]
+    starts = input[:-1, np.newaxis, :]
+    changes = np.diff(input, axis=0)[:, np.newaxis, :]
+    rows = starts + share * changes
     return np.concatenate([rows.reshape(len(rows) * factor, input.shape[1]), input[-1:]])
 
 
 def upsample(input: Array, factor: int) -> Array:
-    """Resample one period (n, n_u) at factor times the rate by its Fourier series: (n factor,
-    n_u).
+    """Resample one period (n, n_u) at `factor` times the rate by its Fourier series.
+
+    The result has the shape (n factor, n_u).
     """
     n = len(input)
     spectrum = np.fft.rfft(input, axis=0)

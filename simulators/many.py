@@ -13,7 +13,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from simulators.errors import SimulationError, UserError, UserTypeError
-from simulators.interpolation import Interpolation
+from simulators.interpolation import Interpolation, Piece
 from simulators.noise import draw_noise
 from simulators.record import (
     MeasurementNoise,
@@ -23,13 +23,13 @@ from simulators.record import (
     label_time,
     sample_times,
 )
-from simulators.runge_kutta import check_drift, follow_pieces, problem_of
+from simulators.runge_kutta import Problem, check_drift, follow_pieces, problem_of
 from simulators.settings import Array, check_count, is_whole, read_real
-from simulators.simulation import NOISELESS, check_states, read_input, set_sampling
+from simulators.simulation import NO_MEASUREMENT_NOISE, check_states, read_input, set_sampling
 from simulators.system import System, is_refusal, names_of, read_vector
 
-#: arrays (N, n, m) of an ensemble, with the signals of the system in their columns
-COMPUTED = {
+# Arrays (N, n, m) of an ensemble, and the signals of the system in their columns.
+COMPUTED_SIGNALS = {
     "state": "states",
     "output": "outputs",
     "noise_free_output": "outputs",
@@ -58,66 +58,57 @@ class Ensemble:
     def __getitem__(self, index: int) -> Trajectory:
         """Return one of the trajectories."""
         i = range(len(self))[index]
+        is_shared = self.input.ndim == 2
         return Trajectory(
             self.systems[i],
             int(self.seeds[i]),
             self.time,
-            self.input if self.input.ndim == 2 else self.input[i],
+            self.input if is_shared else self.input[i],
             interpolation=self.interpolation,
             n_clipped=int(self.n_clipped[i]),
-            **{name: getattr(self, name)[i] for name in COMPUTED},
+            **{name: getattr(self, name)[i] for name in COMPUTED_SIGNALS},
         )
 
     def to_dataset(self) -> xr.Dataset:
-        """Return one variable per signal over (trajectory, time), with the seed and parameters of
-        each.
+        """Return one variable per signal over (trajectory, time), with seeds and parameters.
 
         Returns
         -------
         xarray.Dataset
             As `Trajectory.to_dataset`, and over `trajectory`: `seed`, `clipped_substeps` and every
-            parameter that differs between the trajectories; a shared input has the dimension time
+            parameter that differs between the trajectories. A shared input has the dimension time
             only.
         """
         variables = label_signals(self.systems[0], ("trajectory", "time"), self)
         settings = [asdict(system) for system in self.systems]
-        shared = {
-            name: value
-            for name, value in settings[0].items()
-            if all(s[name] == value for s in settings)
-        }
-        varied = {
-            name: (
-                "trajectory",
-                np.array([s[name] for s in settings]),
-                {"long_name": f"parameter {name}"},
-            )
-            for name in settings[0]
-            if name not in shared
-        }
-        counts = {
-            "seed": ("trajectory", self.seeds, {"long_name": "seed of the trajectory"}),
-            "clipped_substeps": (
-                "trajectory",
-                self.n_clipped,
-                {"long_name": "substeps that met a limit of a state"},
-            ),
-        }
-        attributes = describe_simulation(self.systems[0], self.interpolation) | {
-            "parameters": json.dumps(shared)
-        }
+        shared = {}
+        for name, value in settings[0].items():
+            values = [settings_of_system[name] for settings_of_system in settings]
+            if all(other == value for other in values):
+                shared[name] = value
+            else:
+                variables[name] = _over_trajectories(np.array(values), f"parameter {name}")
+        variables["seed"] = _over_trajectories(self.seeds, "seed of the trajectory")
+        variables["clipped_substeps"] = _over_trajectories(
+            self.n_clipped, "substeps that met a limit of a state"
+        )
+        attributes = describe_simulation(self.systems[0], self.interpolation)
+        attributes["parameters"] = json.dumps(shared)
+        numbers = np.arange(len(self))
         coordinates = {
             "time": label_time(self.time),
-            "trajectory": (
-                "trajectory",
-                np.arange(len(self)),
-                {"long_name": "number of the trajectory"},
-            ),
+            "trajectory": _over_trajectories(numbers, "number of the trajectory"),
         }
-        return xr.Dataset(variables | varied | counts, coords=coordinates, attrs=attributes)
+        return xr.Dataset(variables, coords=coordinates, attrs=attributes)
 
 
-SHORT = 1000  # Runge-Kutta steps of a trajectory below which threads cost more than they gain
+def _over_trajectories(values: NDArray[Any], meaning: str) -> tuple[str, NDArray[Any], Any]:
+    """Return values (N,) as a variable of a data set."""
+    return "trajectory", values, {"long_name": meaning}
+
+
+# A trajectory of fewer Runge-Kutta steps is so short that threads cost more than they gain.
+MIN_STEPS_FOR_THREADS = 1000
 
 
 def simulate_many(
@@ -134,14 +125,14 @@ def simulate_many(
     substeps: int | None = None,
     interpolation: Interpolation | str = Interpolation.held,
     noise: bool = True,
-    measurement: MeasurementNoise = NOISELESS,
+    measurement: MeasurementNoise = NO_MEASUREMENT_NOISE,
     workers: int | None = None,
 ) -> Ensemble:
     """Simulate many trajectories in open loop, in parallel.
 
     Trajectory i is bit-identical to ``simulate`` with input i, initial state i, parameters i and
-    seed i, however many others there are and however many threads work. Beside the result there is
-    memory for one trajectory per thread.
+    seed i. This depends neither on the number of trajectories nor on the number of threads. Besides
+    the result, memory is needed for one trajectory per thread.
 
     Parameters
     ----------
@@ -150,7 +141,7 @@ def simulate_many(
     input : (n, n_u), (n,) or (N, n, n_u) array_like, optional
         One input for all trajectories, or one for each.
     n_trajectories : int, optional
-        Number of trajectories N; needed only if nothing else says it.
+        Number of trajectories N; needed only if no other argument determines it.
     n_samples : int, optional
         Number of samples n; needed only without inputs.
     initial_states : (N, n_x) array_like, optional
@@ -160,12 +151,12 @@ def simulate_many(
     seeds : (N,) sequence of int, optional
         Seeds of the trajectories; otherwise N different ones follow from `seed`.
     seed : int, optional
-        Seed of all trajectories together.
+        Seed from which the seeds of all trajectories follow.
     dt, substeps, interpolation, noise, measurement
         As in `simulate`.
     workers : int, optional
-        Threads; by default one for each core that this process may use, or a single one for
-        trajectories so short that threads would wait for each other.
+        Number of threads. By default there is one for each core that this process may use, or a
+        single one for trajectories so short that threads would wait for each other.
 
     Returns
     -------
@@ -192,34 +183,35 @@ def simulate_many(
     interpolation = Interpolation(interpolation)
     measurement.check(names_of(system.outputs))
     fields = _read_fields(system, parameters)
-    states = (
-        None
-        if initial_states is None
-        else read_real(initial_states, "initial_states").astype(np.float64)
-    )
-    given = np.empty(0) if input is None else read_real(input, f"{type(system).__name__}: input")
-    rows = given if given.ndim == 3 else None  # one input for each trajectory
-    N = _count_trajectories(system, n_trajectories, fields, states, seeds, rows)
-    numbers = spread_seeds(seed, N) if seeds is None else _read_seeds(seeds)
-    u = read_input(system, input if rows is None else rows[0], n_samples)
+    states = None
+    if initial_states is not None:
+        states = read_real(initial_states, "initial_states").astype(np.float64)
+    inputs = None  # one input for each trajectory
+    if input is not None:
+        given = read_real(input, f"{type(system).__name__}: input")
+        inputs = given if given.ndim == 3 else None
+    N = _count_trajectories(system, n_trajectories, fields, states, seeds, inputs)
+    seeds_of_all = spread_seeds(seed, N) if seeds is None else _read_seeds(seeds)
+    u = read_input(system, input if inputs is None else inputs[0], n_samples)
     systems = _vary_system(system, fields, N)
     states = _read_starts(systems, states)
     check_drift(systems[0], states[0], u[0])
+    computed = {}
+    for name, signals in COMPUTED_SIGNALS.items():
+        n_signals = len(getattr(system, signals))
+        computed[name] = np.empty((N, len(u), n_signals))
     ensemble = Ensemble(
         systems,
-        numbers,
+        seeds_of_all,
         sample_times(system, len(u)),
-        u if rows is None else np.empty((N, *u.shape)),
+        u if inputs is None else np.empty((N, *u.shape)),
         interpolation=interpolation,
         n_clipped=np.zeros(N, dtype=np.int64),
-        **{
-            name: np.empty((N, len(u), len(getattr(system, signals))))
-            for name, signals in COMPUTED.items()
-        },
+        **computed,
     )
-    if workers is None and len(u) * system.substeps < SHORT:
+    if workers is None and len(u) * system.substeps < MIN_STEPS_FOR_THREADS:
         workers = 1
-    _run_in_parallel(_prepare_fill(ensemble, states, rows, noise, measurement), N, workers)
+    _run_in_parallel(_prepare_fill(ensemble, states, inputs, noise, measurement), N, workers)
     return ensemble
 
 
@@ -227,17 +219,21 @@ def _read_fields(
     system: System, parameters: Mapping[str, ArrayLike] | None
 ) -> dict[str, NDArray[Any]]:
     """Return the values of fields of the system as arrays."""
-    if parameters is not None and not isinstance(parameters, Mapping):
-        wanted = "parameters as a mapping of fields of the system to arrays (N,), say {'damping': [1.0, 2.0]}"
+    if parameters is None:
+        return {}
+    if not isinstance(parameters, Mapping):
         raise UserTypeError(
-            f"simulate_many: expected {wanted}, got {type(parameters).__name__}; change parameters"
+            "simulate_many: expected parameters as a mapping of fields of the system to arrays "
+            "(N,), for example {'damping': [1.0, 2.0]}, "
+            f"got {type(parameters).__name__}; change parameters"
         )
-    fields = {name: np.asarray(values) for name, values in (parameters or {}).items()}
-    unknown = sorted(set(fields) - set(asdict(system)) | set(fields) & {"dt", "substeps"})
+    fields = {name: np.asarray(values) for name, values in parameters.items()}
+    known = set(asdict(system)) - {"dt", "substeps"}
+    unknown = sorted(set(fields) - known)
     if unknown:
-        wanted = f"the fields of {type(system).__name__} other than dt and substeps"
         raise UserError(
-            f"simulate_many: expected parameters among {wanted}, got {unknown}; rename them"
+            f"simulate_many: expected parameters among the fields of {type(system).__name__} "
+            f"other than dt and substeps, got {unknown}; rename them"
         )
     return fields
 
@@ -247,7 +243,8 @@ def _read_seeds(seeds: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     given = np.asarray(seeds)
     if given.dtype.kind not in "iu":
         raise UserError(
-            f"simulate_many: expected seeds of integers >= 0, got {given.dtype}; round them yourself"
+            f"simulate_many: expected seeds that are integers >= 0, got {given.dtype}; "
+            "round them first"
         )
     return given.astype(np.int64)
 
@@ -258,99 +255,114 @@ def _count_trajectories(
     fields: Mapping[str, NDArray[Any]],
     states: Array | None,
     seeds: Sequence[int] | NDArray[np.int64] | None,
-    rows: NDArray[Any] | None,
+    inputs: NDArray[Any] | None,
 ) -> int:
     """Return the number of trajectories on which all arguments agree."""
     if states is not None and states.shape[1:] != (len(system.states),):
-        wanted = f"initial_states of shape (N, {len(system.states)}), one row per trajectory"
         raise UserError(
-            f"simulate_many: expected {wanted}, got {states.shape}; change initial_states"
+            f"simulate_many: expected initial_states of shape (N, {len(system.states)}), one row "
+            f"per trajectory, got {states.shape}; change initial_states"
         )
-    lengths = {"initial_states": states, "seeds": seeds, "input": rows}
-    given = {} if n_trajectories is None else {"n_trajectories": n_trajectories}
-    given |= {name: len(values) for name, values in lengths.items() if values is not None}
-    given |= {
-        f"parameters[{name!r}]": len(values) if values.ndim == 1 else -1
-        for name, values in fields.items()
-    }
-    numbers = set(given.values())
+    counts = {}
+    if n_trajectories is not None:
+        counts["n_trajectories"] = n_trajectories
+    if states is not None:
+        counts["initial_states"] = len(states)
+    if seeds is not None:
+        counts["seeds"] = len(seeds)
+    if inputs is not None:
+        counts["input"] = len(inputs)
+    for name, values in fields.items():
+        counts[f"parameters[{name!r}]"] = len(values) if values.ndim == 1 else -1
+    numbers = set(counts.values())
     if len(numbers) != 1 or not is_whole(min(numbers), 1):
         raise UserError(
-            f"simulate_many: expected one number N >= 1 of trajectories, got {given or 'none'}; give n_trajectories, "
-            "or initial_states, parameters, seeds and inputs with one row per trajectory"
+            f"simulate_many: expected one number N >= 1 of trajectories, got {counts or 'none'}; "
+            "give n_trajectories, or initial_states, parameters, seeds and inputs with one row "
+            "per trajectory"
         )
     return numbers.pop()
 
 
 def _vary_system(system: System, fields: Mapping[str, NDArray[Any]], n: int) -> tuple[System, ...]:
-    """Return the system of each trajectory; the error of settings that it refuses names the
-    trajectory.
+    """Return the system of each trajectory.
+
+    If a system refuses its settings, the error names the trajectory.
     """
     if not fields:
         return (system,) * n
-    found = []
+    systems = []
     for i in range(n):
+        settings = {name: values[i].item() for name, values in fields.items()}
         try:
-            found.append(
-                replace(
-                    system,
-                    **{name: values[i].item() for name, values in fields.items()},
-                )
-            )
+            systems.append(replace(system, **settings))
         except ValueError as error:
             if not is_refusal(error, system):
                 raise
             raise UserError(f"trajectory {i}: {error}") from error
-    return tuple(found)
+    return tuple(systems)
 
 
 def _read_starts(systems: tuple[System, ...], states: Array | None) -> Array:
-    """Return the initial states (N, n_x), given ones or those of the systems, each checked with its
-    system.
+    """Return the initial states (N, n_x), given ones or those of the systems.
+
+    Each is checked with its system.
     """
-    different = systems if any(system is not systems[0] for system in systems) else systems[:1]
+    are_same = all(system is systems[0] for system in systems)
+    different = systems[:1] if are_same else systems
     if states is None:
         own = np.array([read_vector(system, "initial_state") for system in different])
         states = np.broadcast_to(own, (len(systems), own.shape[1]))
-    for i, system in enumerate(different):
-        check_states(system, states[i : i + 1] if len(different) > 1 else states, trajectory=i)
+    if are_same:
+        check_states(systems[0], states, trajectory=0)
+    else:
+        for i, system in enumerate(systems):
+            check_states(system, states[i : i + 1], trajectory=i)
     return states
 
 
 def _prepare_fill(
     ensemble: Ensemble,
     states: Array,
-    rows: NDArray[Any] | None,
+    inputs: NDArray[Any] | None,
     noise: bool,
     measurement: MeasurementNoise,
 ) -> Callable[[int], None]:
-    """Return the function that simulates trajectory i into its place; what all share is prepared
-    once.
+    """Return the function that simulates trajectory i and writes it into the ensemble.
+
+    Whatever the trajectories share is prepared once.
     """
     systems = ensemble.systems
     interpolation = ensemble.interpolation
     n = len(ensemble.time)
-    shared = (
-        tuple(interpolation.pieces(ensemble.input, systems[0].substeps)) if rows is None else ()
-    )
-    prepare = functools.cache(
-        lambda own: (problem_of(own), read_vector(own, "noise_std") * bool(noise))
-    )
+    shared_pieces: tuple[Piece, ...] = ()
+    if inputs is None:
+        shared_pieces = tuple(interpolation.pieces(ensemble.input, systems[0].substeps))
+
+    @functools.cache
+    def prepare(system: System) -> tuple[Problem, Array]:
+        problem = problem_of(system)
+        std = read_vector(system, "noise_std")
+        return problem, std if noise else np.zeros_like(std)
 
     def fill(i: int) -> None:
-        own = systems[i]
-        number = int(ensemble.seeds[i])
-        pieces = shared
-        problem, std = prepare(own)
-        ensemble.noise[i] = w = draw_noise(number, "process", n, std)
-        if rows is not None:
-            ensemble.input[i] = read_input(own, rows[i], n)
-            pieces = tuple(interpolation.pieces(ensemble.input[i], own.substeps))
+        system = systems[i]
+        seed = int(ensemble.seeds[i])
+        pieces = shared_pieces
+        problem, std = prepare(system)
+        w = draw_noise(seed, "process", n, std)
+        ensemble.noise[i] = w
+        if inputs is not None:
+            ensemble.input[i] = read_input(system, inputs[i], n)
+            pieces = tuple(interpolation.pieces(ensemble.input[i], system.substeps))
         path = follow_pieces(problem, states[i], pieces, w)
-        ensemble.state[i], ensemble.n_clipped[i] = path
-        ensemble.output[i] = ensemble.noise_free_output[i] = y0 = own.output(path.states)
-        if measurement != NOISELESS:
-            ensemble.output[i] = measurement.measure(y0, number)
+        ensemble.state[i] = path.states
+        ensemble.n_clipped[i] = path.n_clipped
+        y0 = system.output(path.states)
+        ensemble.noise_free_output[i] = y0
+        ensemble.output[i] = y0
+        if measurement != NO_MEASUREMENT_NOISE:
+            ensemble.output[i] = measurement.measure(y0, seed)
 
     return fill
 
@@ -374,10 +386,10 @@ def spread_seeds(seed: int, n: int) -> NDArray[np.int64]:
 
 
 def _n_cores() -> int:
-    """Cores that this process may use: those it is bound to, or fewer by the variable
-    ``PYTHON_CPU_COUNT``.
+    """Return the number of cores that this process may use.
 
-    The rule is that of `sysid.beside.n_cores`; neither package imports the other.
+    These are the cores it is bound to, or as many as the variable ``PYTHON_CPU_COUNT`` says. The
+    rule is that of `sysid.beside.n_cores`; neither package imports the other.
     """
     given = os.environ.get("PYTHON_CPU_COUNT", "")
     if given.isdigit():
@@ -388,14 +400,16 @@ def _n_cores() -> int:
 
 
 def _run_in_parallel(fill: Callable[[int], None], n: int, workers: int | None) -> None:
-    """Call ``fill(i)`` for every trajectory, in threads: the compiled loops release the
-    interpreter.
+    """Call ``fill(i)`` for every trajectory, in threads.
+
+    The compiled loops release the interpreter, so that threads work at the same time. If several
+    trajectories fail, the error is that of the one with the smallest number.
     """
     if workers is not None:
         check_count("workers", workers)
     n_threads = min(workers or _n_cores(), n)  # no result depends on it
 
-    def part(start: int) -> tuple[int, Exception] | None:
+    def fill_every_nth(start: int) -> tuple[int, Exception] | None:
         for i in range(start, n, n_threads):
             try:
                 fill(i)
@@ -404,7 +418,8 @@ def _run_in_parallel(fill: Callable[[int], None], n: int, workers: int | None) -
         return None
 
     with ThreadPoolExecutor(n_threads) as pool:
-        failures = [failure for failure in pool.map(part, range(n_threads)) if failure]
+        results = list(pool.map(fill_every_nth, range(n_threads)))
+    failures = [result for result in results if result is not None]
     if failures:
         i, error = min(failures, key=lambda failure: failure[0])
         if not isinstance(error, UserError | SimulationError):

@@ -1,5 +1,6 @@
-"""Random numbers of a run: one seed, independent streams, noise paths drawn before the kernels
-run.
+"""Random numbers of a run: independent streams of one seed, and noise paths.
+
+Noise paths are drawn before the kernels run.
 """
 
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from simulators.settings import Array, check_count
 class Streams(NamedTuple):
     """Independent random generators of one run, in the order in which the seed is split.
 
-    The order is part of what a seed means: a new stream goes to the end, so that the others stay.
+    A new stream must go to the end: then the other streams of a seed do not change.
     """
 
     process: np.random.Generator  # process noise of the system
@@ -107,11 +108,10 @@ def held_noise(generator: np.random.Generator, n_samples: int, std: ArrayLike) -
 
 
 def draw_noise(seed: int, stream: str, n_samples: int, std: Array) -> Array:
-    """Draw the noise (n, m) of a run from one of its `Streams`; zeros where all standard deviations
-    (m,) are zero.
+    """Draw the noise (n, m) of a run from one of its `Streams`.
+
+    It is zero if all standard deviations (m,) are zero.
     """
-    return (
-        held_noise(random_stream(seed, stream), n_samples, std)
-        if std.any()
-        else np.zeros((n_samples, len(std)))
-    )
+    if not std.any():
+        return np.zeros((n_samples, len(std)))
+    return held_noise(random_stream(seed, stream), n_samples, std)

@@ -1,4 +1,4 @@
-"""Records of a simulation: measurement noise, one sample, all samples, the labelled data set."""
+"""Records of a simulation: samples, trajectories, labelled data sets, and measurement noise."""
 
 import json
 import math
@@ -61,35 +61,28 @@ class MeasurementNoise:
 
     def __post_init__(self) -> None:
         for name in ("std", "snr_db"):
-            if isinstance(getattr(self, name), list | tuple | np.ndarray):
-                object.__setattr__(self, name, tuple(np.asarray(getattr(self, name)).tolist()))
+            value = getattr(self, name)
+            if isinstance(value, list | tuple | np.ndarray):
+                object.__setattr__(self, name, tuple(np.asarray(value).tolist()))
         if self.std is not None and self.snr_db is not None:
             raise refuse(self, "std", f"only one of std and snr_db={self.snr_db!r}")
-        for name, lowest, expected in (
-            ("std", 0.0, "number >= 0"),
-            ("snr_db", -math.inf, "finite number"),
-        ):
-            value = getattr(self, name)
-            values = value if isinstance(value, tuple) else (value,)
-            if value is not None and not (
-                values and all(is_finite(one) and one >= lowest for one in values)
-            ):
-                raise refuse(self, name, f"a {expected}, or a list with one for each output")
+        if self.std is not None and not _are_numbers(self.std, lowest=0.0):
+            raise refuse(self, "std", "a number >= 0, or a list with one for each output")
+        if self.snr_db is not None and not _are_numbers(self.snr_db, lowest=-math.inf):
+            raise refuse(self, "snr_db", "a finite number, or a list with one for each output")
 
     def faults(self, seed: int, n_samples: int, n_outputs: int) -> "Faults | None":
-        """Draw what sensors do besides noise in a run; None: nothing."""
+        """Draw the faults of the sensors in a run; None if there are none."""
         return None
 
     def measure(self, output: Array, seed: int) -> Array:
-        """Return what the sensors show (n, n_y) of the noise-free outputs (n, n_y) of a run, a new
-        array.
-        """
-        found = output + draw_noise(seed, "measurement", len(output), self.std_of(output))
+        """Return the readings (n, n_y) of the sensors for noise-free outputs (n, n_y) of a run."""
+        readings = output + draw_noise(seed, "measurement", len(output), self.std_of(output))
         faults = self.faults(seed, *output.shape)
         if faults is not None:
-            for k in range(len(found)):
-                found[k] = faults.read(found[k], found[k - 1], k)
-        return found
+            for k in range(len(readings)):
+                readings[k] = faults.read(readings[k], readings[k - 1], k)
+        return readings
 
     def check(self, outputs: Sequence[str]) -> None:
         """Raise ValueError unless a list has one number for each of these outputs.
@@ -97,15 +90,12 @@ class MeasurementNoise:
         Raises
         ------
         ValueError
-            With the names of the outputs.
+            If it has not; the message names the outputs.
         """
         for name, value in (("std", self.std), ("snr_db", self.snr_db)):
             if isinstance(value, tuple) and len(value) != len(outputs):
-                raise refuse(
-                    self,
-                    name,
-                    f"one number for all outputs, or one for each of {list(outputs)}",
-                )
+                expected = f"one number for all outputs, or one for each of {list(outputs)}"
+                raise refuse(self, name, expected)
 
     def std_of(self, output: Array) -> Array:
         """Return the standard deviations (n_y,) for noise-free outputs (n, n_y).
@@ -124,25 +114,35 @@ class MeasurementNoise:
             return np.full(n_y, self.std, dtype=np.float64)
         power = output.reshape(-1, n_y).var(axis=0)
         if not np.all(power > 0):
-            constant = f"output {int(np.argmin(power))} is constant and has no power to refer to"
+            constant = int(np.argmin(power))
             raise refuse(
                 self,
                 "snr_db",
-                f"outputs that vary, {constant}; excite the system, or give std",
+                f"outputs that vary, output {constant} is constant and has no power to refer to; "
+                "excite the system, or give std",
             )
         return np.sqrt(power) * 10 ** (-np.asarray(self.snr_db) / 20)
 
 
-class Faults(NamedTuple):
-    """What sensors do besides noise, at every sample."""
+def _are_numbers(value: Any, lowest: float) -> bool:
+    """Whether a value is a finite number of at least `lowest`, or a tuple of such numbers."""
+    values = value if isinstance(value, tuple) else (value,)
+    if not values:
+        return False
+    return all(is_finite(number) and number >= lowest for number in values)
 
-    error: Array  # (n, n_y) added to the reading
-    reading: Array  # (n, n_y) shown instead of it; nan: the reading itself
-    is_stuck: NDArray[np.bool_]  # (n,) whether the readings before are shown again
+
+class Faults(NamedTuple):
+    """Faults of the sensors at every sample, in addition to noise."""
+
+    error: Array  # (n, n_y) gross error that is added to the reading
+    reading: Array  # (n, n_y) value that replaces the reading; nan where nothing replaces it
+    is_stuck: NDArray[np.bool_]  # (n,) whether the last readings are shown again
 
     def read(self, values: Array, last: Array, k: int) -> Array:
-        """Return what the sensors show (n_y,) of noisy outputs (n_y,) at sample k, after what they
-        showed last.
+        """Return the readings (n_y,) of noisy outputs (n_y,) at sample k.
+
+        `last` are the readings at the sample before.
         """
         if self.is_stuck[k]:
             return last
@@ -153,14 +153,15 @@ class Faults(NamedTuple):
 class OutlierNoise(MeasurementNoise):
     """White Gaussian noise, and sensors that fail: gross errors, dropouts, readings that are stuck.
 
-    A share of the samples of each output has an error of ``+size`` or ``-size``, drawn by a fair
-    coin; another share drops out and reads `dropout_value`; from `stuck_from` on, all outputs show
-    the reading before for some samples.
+    A share of the samples of each output has an error of ``+size`` or ``-size``, both equally
+    likely. Another share drops out and reads `dropout_value`. From sample `stuck_from` on, all
+    outputs repeat their last reading for `stuck_samples` samples.
 
     Raises
     ------
     ValueError
-        As `MeasurementNoise`; shares that are none, a size or a number of samples that is negative.
+        As `MeasurementNoise`; also if a share is negative, the shares sum to more than 1, or a size
+        or a number of samples is negative.
 
     Examples
     --------
@@ -169,56 +170,44 @@ class OutlierNoise(MeasurementNoise):
     array([ 0.,  2., -2.,  0.])
     """
 
-    share: float = 0.02  # of the samples with a gross error
-    size: float | Sequence[float] = (
-        1.0  # of a gross error, unit of the outputs; one for all, or one for each
-    )
+    share: float = 0.02  # share of the samples with a gross error
+    #: size of a gross error, unit of the outputs; one for all, or one for each
+    size: float | Sequence[float] = 1.0
     dropouts: float = 0.0  # share of the samples that drop out
-    dropout_value: float = 0.0  # what the sensor reads then, unit of the output
-    stuck_from: int = 0  # first sample of the readings that are stuck; 0: none are
-    stuck_samples: int = 0  # how many of them
+    dropout_value: float = 0.0  # reading of a sensor that drops out, unit of the output
+    stuck_from: int = 0  # first sample whose readings are stuck; 0: none are
+    stuck_samples: int = 0  # number of samples whose readings are stuck
 
     def __post_init__(self) -> None:
         super().__post_init__()
         sizes = tuple(np.ravel(np.asarray(self.size, dtype=object)).tolist())
-        if not (sizes and all(is_finite(one) and one >= 0 for one in sizes)):
+        if not _are_numbers(sizes, lowest=0.0):
             raise refuse(self, "size", "a number >= 0, or a list with one for each output")
         if isinstance(self.size, list | tuple | np.ndarray):
             object.__setattr__(self, "size", sizes)
         check_not_negative(self, "share", "dropouts")
         if self.share + self.dropouts > 1:
-            raise refuse(
-                self,
-                "dropouts",
-                f"a share that leaves at most 1 with share={self.share:g}",
-            )
+            raise refuse(self, "dropouts", f"at most 1 together with share={self.share:g}")
         check_finite(self, "dropout_value")
         check_whole(self, "stuck_from", 0)
         check_whole(self, "stuck_samples", 0)
 
     def faults(self, seed: int, n_samples: int, n_outputs: int) -> Faults:
-        """Draw what fails in a run, from its own stream of the seed."""
+        """Draw the faults of the sensors in a run, from the stream `faults` of the seed."""
         if isinstance(self.size, tuple) and len(self.size) != n_outputs:
-            raise refuse(
-                self,
-                "size",
-                f"one number for all outputs, or one for each of the {n_outputs}",
-            )
+            expected = f"one number for all outputs, or one for each of the {n_outputs}"
+            raise refuse(self, "size", expected)
         draws = random_stream(seed, "faults").random((n_samples, n_outputs, 2))
+        fault = draws[..., 0]
         sign = np.where(draws[..., 1] < 0.5, -1.0, 1.0)
-        error = np.where(
-            draws[..., 0] < self.share,
-            sign * np.asarray(self.size, dtype=np.float64),
-            0.0,
-        )
-        is_dropped = draws[..., 0] >= 1.0 - self.dropouts
-        sample = np.arange(n_samples)
-        is_stuck = (
-            (sample >= self.stuck_from)
-            & (sample < self.stuck_from + self.stuck_samples)
-            & (self.stuck_from > 0)
-        )
-        return Faults(error, np.where(is_dropped, self.dropout_value, np.nan), is_stuck)
+        gross_error = sign * np.asarray(self.size, dtype=np.float64)
+        error = np.where(fault < self.share, gross_error, 0.0)
+        is_dropped = fault >= 1.0 - self.dropouts
+        reading = np.where(is_dropped, self.dropout_value, np.nan)
+        is_stuck = np.zeros(n_samples, dtype=bool)
+        if self.stuck_from > 0:
+            is_stuck[self.stuck_from : self.stuck_from + self.stuck_samples] = True
+        return Faults(error, reading, is_stuck)
 
 
 def signal_to_noise(output: Array, measured: Array) -> Array:
@@ -233,15 +222,17 @@ def signal_to_noise(output: Array, measured: Array) -> Array:
     >>> signal_to_noise(np.array([[1.0], [-1.0]]), np.array([[1.1], [-1.1]])).round(6)
     array([20.])
     """
-    noise = np.mean((measured - output) ** 2, axis=0)
-    powers = zip(output.var(axis=0), noise, strict=True)
-    return np.array(
-        [10 * math.log10(signal / e) if e > 0 and signal > 0 else math.inf for signal, e in powers]
-    )
+    signal_powers = output.var(axis=0)
+    noise_powers = np.mean((measured - output) ** 2, axis=0)
+    ratios = []
+    for signal, noise in zip(signal_powers, noise_powers, strict=True):
+        has_ratio = noise > 0 and signal > 0
+        ratios.append(10 * math.log10(signal / noise) if has_ratio else math.inf)
+    return np.array(ratios)
 
 
 class Sample(NamedTuple):
-    """One sample of a closed loop; its arrays are copies of its own."""
+    """One sample of a closed loop; it shares its arrays with no other sample."""
 
     time: float  # s
     output: Array  # (n_y,) measured at this time
@@ -249,12 +240,12 @@ class Sample(NamedTuple):
     state: Array  # (n_x,) at this time
     noise: Array  # (n_w,) process noise from this time on
     noise_free_output: Array  # (n_y,) without measurement noise
-    n_clipped: int  # substeps since the sample before that ended with a state set to a limit
+    n_clipped: int  # substeps since the last sample that ended with a state set to a limit
 
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """Record of a simulation: row k belongs to time k dt, the noise is held from then on."""
+    """Record of a simulation: row k belongs to time k dt, and the noise is held from then on."""
 
     system: System
     seed: int
@@ -286,11 +277,8 @@ class Trajectory:
         }
         variables = label_signals(self.system, ("time",), self)
         for name, values in self.system.values_over(self.time).items():
-            variables[f"parameter_{name}"] = (
-                "time",
-                values,
-                {"long_name": f"parameter {name} of the system"},
-            )
+            description = {"long_name": f"parameter {name} of the system"}
+            variables[f"parameter_{name}"] = ("time", values, description)
         return xr.Dataset(variables, coords={"time": label_time(self.time)}, attrs=attributes)
 
 
@@ -304,7 +292,7 @@ def label_signals(system: System, dims: tuple[str, ...], record: Any) -> dict[st
     dims : tuple of str
         Dimensions of a signal.
     record : Trajectory or Ensemble
-        Holds input, output, state, noise and noise_free_output.
+        Record with input, output, state, noise and noise_free_output.
     """
     groups = [
         (system.inputs, record.input),
@@ -314,19 +302,17 @@ def label_signals(system: System, dims: tuple[str, ...], record: Any) -> dict[st
     ]
     if not np.array_equal(record.output, record.noise_free_output):
         groups.append((noise_free(system.outputs), record.noise_free_output))
-    return {
-        signal.name: (
-            dims[-(values.ndim - 1) :],
-            values[..., i],
-            {"units": signal.unit, "long_name": signal.description},
-        )
-        for signals, values in groups
-        for i, signal in enumerate(signals)
-    }
+    variables = {}
+    for signals, values in groups:
+        dims_of_signal = dims[-(values.ndim - 1) :]
+        for i, signal in enumerate(signals):
+            description = {"units": signal.unit, "long_name": signal.description}
+            variables[signal.name] = (dims_of_signal, values[..., i], description)
+    return variables
 
 
 def noise_free(signals: Sequence[Signal]) -> tuple[Signal, ...]:
-    """Return outputs under the names of their noise-free twins."""
+    """Return outputs with the names and meanings that they have without noise."""
     return tuple(
         Signal(f"{name}_noise_free", unit, f"{meaning}, without noise")
         for name, unit, meaning in signals
@@ -335,11 +321,8 @@ def noise_free(signals: Sequence[Signal]) -> tuple[Signal, ...]:
 
 def label_time(time: Array) -> tuple[str, Array, dict[str, str]]:
     """Return times [s] as the coordinate of a data set."""
-    return (
-        "time",
-        time,
-        {"units": "s", "long_name": "time since the start of the simulation"},
-    )
+    description = {"units": "s", "long_name": "time since the start of the simulation"}
+    return "time", time, description
 
 
 def describe_simulation(
@@ -347,15 +330,15 @@ def describe_simulation(
 ) -> dict[str, str | int | float]:
     """Return the attributes that trajectories of one system share.
 
-    The attribute `system` is the public name of a system of this package, say
+    The attribute `system` is the public name of a system of this package, for example
     ``simulators.VanDerPol``, and module and name of any other class.
     """
     kind = type(system)
     is_public = getattr(simulators, kind.__name__, None) is kind
+    public_name = f"simulators.{kind.__name__}"
+    full_name = f"{kind.__module__}.{kind.__qualname__}"
     return {
-        "system": f"simulators.{kind.__name__}"
-        if is_public
-        else f"{kind.__module__}.{kind.__qualname__}",
+        "system": public_name if is_public else full_name,
         "inputs": json.dumps([signal.name for signal in system.inputs]),
         "outputs": json.dumps([signal.name for signal in system.outputs]),
         "dt": float(system.dt),
@@ -377,7 +360,7 @@ def collect(
     seed: int,
     interpolation: Interpolation = Interpolation.held,
 ) -> Trajectory:
-    """Turn the samples of a closed loop, all or those computed so far, into a record.
+    """Turn the samples of a closed loop into a record; the loop may still be running.
 
     Parameters
     ----------
@@ -388,13 +371,13 @@ def collect(
     seed : int
         Seed of the run, to be stored with it.
     interpolation : Interpolation
-        Of the exogenous inputs, to be stored with it; driven inputs are held.
+        Interpolation of the exogenous inputs, to be stored with it; driven inputs are held.
 
     Returns
     -------
     Trajectory
-        With held inputs bit-identical to `simulate` with the recorded input, the same seed and
-        initial state.
+        The record. With held inputs it is bit-identical to that of `simulate` with the recorded
+        input, the same seed and initial state.
 
     Raises
     ------
@@ -408,6 +391,9 @@ def collect(
         )
     time, y, u, x, w, y0, clipped = (np.array(column) for column in zip(*rows, strict=True))
     if not np.array_equal(time, sample_times(system, len(time))):
-        found = f"{time[:3].tolist()} ...; pass all samples from the first on, and the system that was simulated"
-        raise UserError(f"collect: expected samples at k dt = 0, {system.dt:g}, ... s, got {found}")
+        raise UserError(
+            f"collect: expected samples at k dt = 0, {system.dt:g}, ... s, "
+            f"got {time[:3].tolist()} ...; pass all samples from the first on, "
+            "and the system that was simulated"
+        )
     return Trajectory(system, seed, time, u, x, y, y0, w, interpolation, int(clipped.sum()))

@@ -26,17 +26,16 @@ def solve_reference(
     relative_tolerance: float = 1e-10,
     absolute_tolerance: float = 1e-12,
 ) -> Array:
-    """Integrate a system over a record, slowly, with the adaptive DOP853 method restarted at each
-    sample.
+    """Integrate a system over a record with the adaptive DOP853 method.
 
-    Limits of the states are not applied.
+    The method is restarted at each sample, which is slow. Limits of the states are not applied.
 
     Parameters
     ----------
     system, initial_state, input, noise, interpolation
         As in `simulators.runge_kutta.integrate`.
     relative_tolerance, absolute_tolerance : float
-        Error control of the solver; the absolute one in units of the state.
+        Tolerances of the solver; the absolute one is in units of the state.
 
     Returns
     -------
@@ -46,7 +45,7 @@ def solve_reference(
     Raises
     ------
     ArithmeticError
-        If the solver gives up.
+        If the solver fails.
     """
     states = [np.asarray(initial_state, dtype=np.float64)]
     options = {
@@ -96,11 +95,10 @@ def interpolate_input(input: Array, dt: float, interpolation: Interpolation) -> 
 
         return draw_line
     n = len(input)
-    angles = 2.0 * np.pi / n * np.arange(n // 2 + 1)  # of each line over a sample
+    angles = 2.0 * np.pi / n * np.arange(n // 2 + 1)  # phase of each line over a sample, rad
     lines = np.exp(-1j * np.outer(angles, np.arange(n))) @ input / n
-    lines[1 : (n + 1) // 2] *= (
-        2.0  # with their conjugates; a line at the Nyquist frequency counts once
-    )
+    # Lines count twice, with their conjugates; a line at the Nyquist frequency counts once.
+    lines[1 : (n + 1) // 2] *= 2.0
 
     def sum_lines(k: int, t: float) -> Array:
         phases = angles * (t / dt)
@@ -110,10 +108,9 @@ def interpolate_input(input: Array, dt: float, interpolation: Interpolation) -> 
 
 
 def substep_error(trajectory: Trajectory, *, n_samples: int = 200) -> float:
-    """Return the error of one sample of the simulation, estimated by twice as many Runge-Kutta
-    steps.
+    """Return the error of one sample of the simulation, relative to the change of the output.
 
-    ::
+    It is estimated by a simulation with twice as many Runge-Kutta steps::
 
         max over k, i of |y_i(x_k, S steps) - y_i(x_k, 2 S steps)| / std_k(y_i[k+1] - y_i[k])
 
@@ -126,13 +123,13 @@ def substep_error(trajectory: Trajectory, *, n_samples: int = 200) -> float:
     trajectory : Trajectory
         At least two samples.
     n_samples : int, optional
-        Samples to look at.
+        Number of samples at which the error is computed, at most.
 
     Returns
     -------
     float
-        Relative to the standard deviation of the change of the output over one sample; 0 if no
-        output changes, infinite if a sample diverges.
+        Error relative to the standard deviation of the change of the output over one sample; 0 if
+        no output changes, infinite if a sample diverges.
 
     Examples
     --------
@@ -146,20 +143,20 @@ def substep_error(trajectory: Trajectory, *, n_samples: int = 200) -> float:
     spread = np.diff(trajectory.noise_free_output, axis=0).std(axis=0)
     coarse = stepper(system)
     fine = stepper(replace(system, substeps=2 * system.substeps))
-    worst = np.zeros(len(spread))
-    for k in np.unique(np.linspace(0, len(trajectory.time) - 2, n_samples).astype(int)):
-        ends = []
+    largest = np.zeros(len(spread))
+    samples = np.unique(np.linspace(0, len(trajectory.time) - 2, n_samples).astype(int))
+    for k in samples:
+        time = trajectory.time[k]
+        held_input = trajectory.input[k : k + 1]
+        noise = trajectory.noise[k]
+        outputs = []
         for advance in (coarse, fine):
             x = trajectory.state[k].copy()
             try:
-                advance(
-                    trajectory.time[k],
-                    x,
-                    trajectory.input[k : k + 1],
-                    trajectory.noise[k],
-                )
+                advance(time, x, held_input, noise)
             except DivergenceError:
                 return float("inf")
-            ends.append(system.output(x))
-        worst = np.maximum(worst, np.abs(ends[0] - ends[1]))
-    return float(np.max(worst[spread > 0] / spread[spread > 0], initial=0.0))
+            outputs.append(system.output(x))
+        largest = np.maximum(largest, np.abs(outputs[0] - outputs[1]))
+    varies = spread > 0
+    return float(np.max(largest[varies] / spread[varies], initial=0.0))

@@ -1,8 +1,8 @@
 """The classical Runge-Kutta method, compiled once for all systems.
 
-The kernels call the drift through its address. So they do not depend on the system: numba compiles
-them once and keeps them on disk, and a new system costs only the compilation of its drift. All
-kernels that call each other are in this file, because numba renews its disk cache only when the
+The kernels call the drift through its address. Therefore they do not depend on the system: numba
+compiles them once and keeps them on disk, and a new system costs only the compilation of its drift.
+All kernels that call each other are in this file, because numba renews its disk cache only when the
 file of a kernel changes. With ``NUMBA_DISABLE_JIT=1`` the same kernels run as plain Python.
 """
 
@@ -24,34 +24,35 @@ from simulators.settings import Array
 from simulators.system import System, limits_of, names_of, read_vector
 
 Drift = Callable[..., None]
+Stepper = Callable[[float, Array, Array, Array], int]
 
+# Whether NUMBA_DISABLE_JIT=1: the kernels run as plain Python.
+WITHOUT_COMPILER = bool(vars(config)["DISABLE_JIT"])
 
-PLAIN = bool(vars(config)["DISABLE_JIT"])  # NUMBA_DISABLE_JIT=1: the kernels run as plain Python
+# A state beyond this magnitude has diverged: no physical quantity is as large.
+MAX_STATE_MAGNITUDE = 1e100
 
+# Rows of the work buffer: four slopes, the state of a stage, the state after the substep.
+WORK_ROWS = 6
+# Row of the work buffer with the state after the substep.
+CANDIDATE_ROW = 5
 
-# a state beyond this magnitude counts as diverged: no physical quantity is as large
-LARGEST = 1e100
+_VECTOR = types.Array(types.float64, 1, "C")
+# Signature of a drift: time, state, input, noise, parameters, derivative.
+DRIFT_SIGNATURE = types.void(types.float64, _VECTOR, _VECTOR, _VECTOR, _VECTOR, _VECTOR)
 
-
-WORK_ROWS = 6  # four slopes, the state of a stage, the candidate
-
-
-CANDIDATE = 5  # row of the work buffer with the state after the substep
-
-
-SIGNATURE = types.void(types.float64, *(5 * (types.Array(types.float64, 1, "C"),)))  # of a drift
-
-
-kernel = np.errstate(all="ignore") if PLAIN else njit(cache=True, error_model="numpy", nogil=True)
+_plain_kernel = np.errstate(all="ignore")
+_compiled_kernel = njit(cache=True, error_model="numpy", nogil=True)
+kernel = _plain_kernel if WITHOUT_COMPILER else _compiled_kernel
 
 
 @functools.cache
 def compile_drift(drift: Drift) -> Any:
-    """Compile a drift, once per function and process; a shipped one once, and numba keeps it on
-    disk.
+    """Compile a drift, once per function and process.
 
-    numba's disk cache notices only changes of the drift's own file: what the drift of a user calls
-    may be elsewhere.
+    numba keeps the drift of a system of this package on disk. That of a user is compiled in every
+    process: numba's disk cache notices only changes of the drift's own file, and the drift may call
+    functions of other files.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ def compile_drift(drift: Drift) -> Any:
     Returns
     -------
     object
-        What numba compiled, with its library.
+        Result of the compilation by numba, with its library.
 
     Raises
     ------
@@ -70,74 +71,76 @@ def compile_drift(drift: Drift) -> Any:
     """
     is_shipped = drift.__module__.startswith("simulators.systems.")
     try:
-        formula = njit(SIGNATURE, cache=is_shipped, error_model="numpy")(drift)
+        formula = njit(DRIFT_SIGNATURE, cache=is_shipped, error_model="numpy")(drift)
     except Exception as error:  # numba raises more than its NumbaError
         raise UserTypeError(
-            f"{drift.__qualname__}, the drift of a system: expected scalar Python that numba compiles, got: "
-            f"{_summarise_error(error)}; write the drift with indexed arrays, floats and math functions, or set "
-            "NUMBA_DISABLE_JIT=1 to run it uncompiled"
+            f"{drift.__qualname__}, the drift of a system: expected scalar Python that numba "
+            f"compiles, got: {_summarise_error(error)}; write the drift with indexed arrays, "
+            "floats and math functions, or set NUMBA_DISABLE_JIT=1 to run it uncompiled"
         ) from error
-    return formula.overloads[SIGNATURE.args]
+    return formula.overloads[DRIFT_SIGNATURE.args]
 
 
 def _summarise_error(error: Exception) -> str:
-    """Return what numba complains about, and where, without the history of its compilation."""
+    """Return the message of numba and the line it refers to, without the steps of compilation."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith(("Failed in", "During:"))] or [
-        type(error).__name__
-    ]
-    end = next(
-        (i for i, line in enumerate(said) if line.startswith(("File ", "There ", "- "))),
-        len(said),
-    )
-    places = [
-        place
-        for place in re.findall(r'File "(.*)", line (\d+)', str(error))
-        if "runge_kutta" not in place[0]
-    ]
-    where = f" (line {places[0][1]} of {places[0][0]})" if places else ""
-    return " ".join(said[: max(end, 1)]) + where
+    message = [line for line in lines if not line.startswith(("Failed in", "During:"))]
+    if not message:
+        message = [type(error).__name__]
+    n_lines = len(message)
+    for i, line in enumerate(message):
+        if line.startswith(("File ", "There ", "- ")):
+            n_lines = max(i, 1)
+            break
+    summary = " ".join(message[:n_lines])
+    for file, line in re.findall(r'File "(.*)", line (\d+)', str(error)):
+        if "runge_kutta" not in file:
+            return f"{summary} (line {line} of {file})"
+    return summary
 
 
 def drift_address(drift: Drift) -> Any:
-    """Return what the kernels call: the address of the compiled drift, or the drift itself without
-    the compiler.
+    """Return the object that the kernels call.
+
+    It is the address of the compiled drift; without the compiler, the drift itself.
     """
-    if PLAIN:
+    if WITHOUT_COMPILER:
         return drift
     compiled = compile_drift(drift)
     return compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
 
 
 def _call_plain(address: Any, *arguments: Any) -> None:
-    """Call the drift: what `_call_compiled` is without the compiler."""
+    """Call the drift; this replaces `_call_compiled` where there is no compiler."""
     address(*arguments)
 
 
 @intrinsic
 def _call_compiled(typing, address, time, state, input, noise, parameters, derivative):  # type: ignore[no-untyped-def]
-    """Call the drift at its address as numba calls its functions."""
+    """Call the drift at its address, with numba's own calling convention."""
     arguments = time, state, input, noise, parameters, derivative
-    if (address, *arguments) != (types.intp, *SIGNATURE.args):
+    if (address, *arguments) != (types.intp, *DRIFT_SIGNATURE.args):
         return None
 
     def generate(context, builder, signature, values):  # type: ignore[no-untyped-def]
         convention = context.call_conv
-        function = convention.get_function_type(types.none, SIGNATURE.args).as_pointer()
+        function = convention.get_function_type(types.none, DRIFT_SIGNATURE.args).as_pointer()
         callee = builder.inttoptr(values[0], function)
-        convention.call_function(builder, callee, types.none, SIGNATURE.args, values[1:])
+        convention.call_function(builder, callee, types.none, DRIFT_SIGNATURE.args, values[1:])
         return context.get_dummy_value()
 
     return types.none(address, *arguments), generate
 
 
-_call: Any = _call_plain if PLAIN else _call_compiled
+_call: Any = _call_plain if WITHOUT_COMPILER else _call_compiled
 
 
 @kernel
 def call_drift(address, time, state, input, noise, parameters, derivative):  # type: ignore[no-untyped-def]
-    """Write the derivative; a component that the drift does not write is NaN, never a value of an
-    earlier call.
+    """Write the derivative.
+
+    A component that the drift does not write becomes NaN; it never keeps a value of an earlier
+    call.
     """
     for i in range(derivative.size):
         derivative[i] = np.nan
@@ -150,9 +153,11 @@ def step(address, time, dt, substeps, state, inputs, noise, parameters, limits, 
 
     With h = dt / substeps and the noise w held::
 
-        k1 = f(t, x, u(t)),  k2 = f(t + h/2, x + h/2 k1, u(t + h/2)),  k3 = f(t + h/2, x + h/2 k2,
-        u(t + h/2)) k4 = f(t + h, x + h k3, u(t + h)),   x <- min(max(x + h/6 (k1 + 2 k2 + 2 k3 +
-        k4), lower), upper)
+        k1 = f(t, x, u(t))
+        k2 = f(t + h/2, x + h/2 k1, u(t + h/2))
+        k3 = f(t + h/2, x + h/2 k2, u(t + h/2))
+        k4 = f(t + h, x + h k3, u(t + h))
+        x <- min(max(x + h/6 (k1 + 2 k2 + 2 k3 + k4), lower), upper)
 
     Parameters
     ----------
@@ -178,7 +183,7 @@ def step(address, time, dt, substeps, state, inputs, noise, parameters, limits, 
     tuple of int
         Finished substeps, and those among them that ended with a state set to a limit. With fewer
         than `substeps` finished the state diverged in the next one: `state` then holds the last
-        good values and row CANDIDATE of `work` the first bad component.
+        good values and row CANDIDATE_ROW of `work` the first bad component.
     """
     h = dt / substeps
     k1 = work[0]
@@ -209,7 +214,7 @@ def step(address, time, dt, substeps, state, inputs, noise, parameters, limits, 
         for i in range(state.size):
             candidate[i] = state[i] + h / 6.0 * (k1[i] + 2.0 * k2[i] + 2.0 * k3[i] + k4[i])
         for i in range(state.size):
-            if not abs(candidate[i]) <= LARGEST:
+            if not abs(candidate[i]) <= MAX_STATE_MAGNITUDE:
                 return j, n_clipped
         clipped = 0
         for i in range(state.size):
@@ -222,12 +227,12 @@ def step(address, time, dt, substeps, state, inputs, noise, parameters, limits, 
 
 @kernel
 def follow(address, first, dt, substeps, states, inputs, rows, noises, parameters, limits, work):  # type: ignore[no-untyped-def]
-    """Fill rows 1.. of `states` (n, n_x) from row 0, which belongs to sample `first` at time first
-    dt.
+    """Fill rows 1 to n - 1 of `states` (n, n_x) from row 0.
 
-    Sample k uses row k of `parameters` (m, n_p), the last row from m - 1 on, and the rows k rows to
-    k rows + rows of `inputs`: `rows` is 1 for an input that is held (then without the row at the
-    end) and 2 substeps for one that varies.
+    Row 0 belongs to sample `first`, at time first dt. Sample k uses row k of `parameters` (m, n_p);
+    the last row is used from sample m - 1 on. The input has `rows` rows per sample: 1 if it is
+    held, 2 substeps if it varies. From sample k to the next, rows ``k rows`` to ``(k + 1) rows`` of
+    `inputs` are used; an input that is held does not use the last of them.
 
     Returns
     -------
@@ -262,12 +267,10 @@ def follow(address, first, dt, substeps, states, inputs, rows, noises, parameter
     return states.shape[0] - 1, 0, n_clipped
 
 
-Stepper = Callable[[float, Array, Array, Array], int]
-
-
 class DivergenceError(SimulationError):
-    """A state left the finite numbers; the message names system, time, state and the last finite
-    values.
+    """A state left the finite numbers.
+
+    The message names the system, the time, the state and the last finite values.
     """
 
 
@@ -281,27 +284,30 @@ class Path(NamedTuple):
 def _describe_divergence(
     system: System, time: float, state: Array, candidate: Array
 ) -> DivergenceError:
-    """Describe a substep at `time` [s] that led from `state` to the bad `candidate`."""
+    """Return the error for a substep at `time` [s] that led from `state` to the bad `candidate`."""
     names = names_of(system.states)
-    bad = next(i for i in range(len(names)) if not abs(candidate[i]) <= LARGEST)
+    bad = next(i for i in range(len(names)) if not abs(candidate[i]) <= MAX_STATE_MAGNITUDE)
     values = zip(system.states, state, strict=True)
     finite = ", ".join(f"{signal.name}={value:.6g} {signal.unit}" for signal, value in values)
+    sample = int(time / system.dt + 1e-9)
     return DivergenceError(
-        f"{type(system).__name__} diverged at time {time:.6g} s (sample {int(time / system.dt + 1e-9)}): state "
-        f"'{names[bad]}' became {candidate[bad]:.3g}, expected a magnitude of at most {LARGEST:g}; last finite state: "
-        f"{finite}. Use more substeps (now {system.substeps} per dt={system.dt:g} s), or check parameters and input"
+        f"{type(system).__name__} diverged at time {time:.6g} s (sample {sample}): "
+        f"state '{names[bad]}' became {candidate[bad]:.3g}, expected a magnitude of at most "
+        f"{MAX_STATE_MAGNITUDE:g}; last finite state: {finite}. Use more substeps "
+        f"(now {system.substeps} per dt={system.dt:g} s), or check parameters and input"
     )
 
 
 def check_drift(system: System, state: Array, input: Array) -> None:
-    """Evaluate the drift once in plain Python, where a wrong index raises, and check that it is
-    complete.
+    """Evaluate the drift once in plain Python, and check that it writes every component.
+
+    In plain Python a wrong index raises an error.
 
     Raises
     ------
     ValueError
         If the drift raises, or a component of x' at the start of the run is not finite, for example
-        never written.
+        because it is never written.
     """
     noise = np.zeros(len(system.noises))
     parameters = read_vector(system, "parameters")
@@ -311,21 +317,22 @@ def check_drift(system: System, state: Array, input: Array) -> None:
             system.drift(0.0, state, input, noise, parameters, derivative)
     except Exception as error:  # whatever a user's drift raises
         frames = traceback.extract_tb(error.__traceback__)[1:]
-        line = (
-            f" (line {frames[-1].lineno} of {frames[-1].filename}: {frames[-1].line})"
-            if frames
-            else ""
-        )
+        line = ""
+        if frames:
+            last = frames[-1]
+            line = f" (line {last.lineno} of {last.filename}: {last.line})"
         raise UserError(
-            f"{type(system).__name__}.drift raised {type(error).__name__}: {error}{line}. It was called with "
-            f"{state.size} states, {input.size} inputs, {noise.size} noises and {parameters.size} parameters at time "
-            "0: correct the drift or its arguments (time, state, input, noise, parameters, derivative)"
+            f"{type(system).__name__}.drift raised {type(error).__name__}: {error}{line}. "
+            f"It was called with {state.size} states, {input.size} inputs, {noise.size} noises "
+            f"and {parameters.size} parameters at time 0: correct the drift or its arguments "
+            "(time, state, input, noise, parameters, derivative)"
         ) from error
     for signal, value in zip(system.states, derivative.tolist(), strict=True):
         if not math.isfinite(value):
             raise UserError(
-                f"{type(system).__name__}.drift gave {value} for the rate of '{signal.name}' at time 0: expected a "
-                "finite number; write every component of derivative, or check initial state, input and parameters"
+                f"{type(system).__name__}.drift gave {value} for the rate of '{signal.name}' "
+                "at time 0: expected a finite number; write every component of derivative, "
+                "or check initial state, input and parameters"
             )
 
 
@@ -354,18 +361,20 @@ def stepper(system: System) -> Stepper:
             address, time, dt, substeps, state, inputs, noise, held, limits, work
         )
         if done < substeps:
-            raise _describe_divergence(system, time + done * dt / substeps, state, work[CANDIDATE])
+            raise _describe_divergence(
+                system, time + done * dt / substeps, state, work[CANDIDATE_ROW]
+            )
         return int(n_clipped)
 
     return advance
 
 
 class Problem(NamedTuple):
-    """A system as the kernels take it."""
+    """Arguments of the kernels for one system."""
 
     system: System
     address: Any  # of the drift
-    parameters: Array  # (m, n_p), of the first m samples; the last ones stay
+    parameters: Array  # (m, n_p) of the first m samples; the last row holds from then on
     limits: Array  # (2, n_x)
     dt: float  # s
     substeps: int
@@ -377,19 +386,17 @@ def problem_of(system: System) -> Problem:
     Raises
     ------
     ValueError
-        If its parameters or limits are not what the kernels take.
+        If its parameters or limits have another shape, or are not finite numbers.
     TypeError
         If its drift cannot be compiled.
     """
-    address = drift_address(system.drift)
-    parameters = system.parameter_rows()
     return Problem(
         system,
-        address,
-        parameters,
-        limits_of(system),
-        float(system.dt),
-        int(system.substeps),
+        address=drift_address(system.drift),
+        parameters=system.parameter_rows(),
+        limits=limits_of(system),
+        dt=float(system.dt),
+        substeps=int(system.substeps),
     )
 
 
@@ -416,8 +423,8 @@ def integrate(
     Returns
     -------
     Path
-        States (n, n_x) at the times k dt. The last row of the noise has no effect, nor has that of
-        an input that is held.
+        States (n, n_x) at the times k dt. The last row of the noise has no effect; nor has the last
+        row of an input that is held.
 
     Raises
     ------
@@ -431,7 +438,7 @@ def integrate(
 def follow_pieces(
     problem: Problem, initial_state: Array, pieces: Iterable[Piece], noise: Array
 ) -> Path:
-    """Do what `integrate` does, with a prepared system and a prepared input."""
+    """Integrate a prepared system with a prepared input; see `integrate`."""
     system, address, parameters, limits, dt, substeps = problem
     states = np.empty((len(noise), len(initial_state)))
     states[0] = initial_state
@@ -455,5 +462,5 @@ def follow_pieces(
         n_clipped += clipped
         if k < last - first:
             time = (first + k) * dt + done * dt / substeps
-            raise _describe_divergence(system, time, states[first + k + 1], work[CANDIDATE])
+            raise _describe_divergence(system, time, states[first + k + 1], work[CANDIDATE_ROW])
     return Path(states, n_clipped)

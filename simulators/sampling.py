@@ -1,4 +1,4 @@
-"""Sampling of a box: where a static function is evaluated."""
+"""Samplings of a box: the points at which a static function is evaluated."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from simulators.settings import Array
 
 
 class Sampling(ABC):
-    """The role of a sampling: n places in a box, the same for the same seed."""
+    """The role of a sampling: n points in a box, the same for the same seed."""
 
     @abstractmethod
     def unit(self, n: int, d: int, generator: np.random.Generator) -> Array:
-        """Return n places (n, d) in the unit box [0, 1]^d."""
+        """Return n points (n, d) in the unit box [0, 1]^d."""
 
     def sample(self, n: int, lower: ArrayLike, upper: ArrayLike, seed: int = 0) -> Array:
-        """Return n places in a box.
+        """Return n points in a box.
 
         Parameters
         ----------
         n : int
-            Number of places, at least 1.
+            Number of points, at least 1.
         lower, upper : (d,) array_like
             Bounds of the box, in the unit of each input.
         seed : int
-            Seed, not negative; places are drawn from its stream of random test signals.
+            Seed, not negative; points are drawn from its stream of random test signals.
 
         Returns
         -------
@@ -39,12 +39,12 @@ class Sampling(ABC):
         ------
         ValueError
             If n < 1, the seed is negative, the bounds are not two finite vectors of one length with
-            lower < upper, or a grid cannot have n places.
+            lower < upper, or a grid cannot have n points.
         TypeError
             If n is not an integer.
         """
         if index(n) < 1:
-            raise UserError(f"{type(self).__name__}: expected n >= 1 places, got {n}")
+            raise UserError(f"{type(self).__name__}: expected n >= 1 points, got {n}")
         low, high = _check_box(lower, upper)
         unit = self.unit(index(n), low.size, random_stream(seed, "excitation"))
         return np.minimum(low + (high - low) * unit, high)  # rounding must not leave the box
@@ -52,7 +52,7 @@ class Sampling(ABC):
 
 @dataclass(frozen=True)
 class Uniform(Sampling):
-    """Independent places, uniform in the box; a longer sample begins with the shorter one.
+    """Independent points, uniform in the box; a longer sample begins with the shorter one.
 
     Examples
     --------
@@ -61,16 +61,16 @@ class Uniform(Sampling):
     """
 
     def unit(self, n: int, d: int, generator: np.random.Generator) -> Array:
-        """Independent uniform numbers."""
+        """Return independent uniform numbers."""
         return generator.random((n, d))
 
 
 @dataclass(frozen=True)
 class LatinHypercube(Sampling):
-    """Every input is stratified: each of its n equal intervals holds exactly one place.
+    """Every input is stratified: each of its n equal intervals holds exactly one point.
 
-    McKay, Beckman and Conover, Technometrics 21 (1979) 239; scipy.stats.qmc. The places of a longer
-    sample are others.
+    McKay, Beckman and Conover, Technometrics 21 (1979) 239; scipy.stats.qmc. A longer sample has
+    other points.
 
     Examples
     --------
@@ -80,9 +80,7 @@ class LatinHypercube(Sampling):
     """
 
     def unit(self, n: int, d: int, generator: np.random.Generator) -> Array:
-        """One place per interval of each input, in an order and at a position drawn from the
-        generator.
-        """
+        """Return one point per interval of each input; order and position are random."""
         from scipy.stats import qmc  # slow to import
 
         return np.asarray(qmc.LatinHypercube(d, seed=generator).random(n))
@@ -90,11 +88,11 @@ class LatinHypercube(Sampling):
 
 @dataclass(frozen=True)
 class Sobol(Sampling):
-    """Sobol's sequence of low discrepancy, randomly scrambled; a longer sample begins with the
-    shorter one.
+    """Sobol's sequence of low discrepancy, randomly scrambled.
 
-    The first n of 2^m places, the next power of two, for which the sequence is balanced. Owen,
-    Journal of Complexity 14 (1998) 466, for the scrambling; scipy.stats.qmc.
+    A longer sample begins with the shorter one. The sequence is balanced for 2^m points; the first
+    n points of the next power of two are taken. Owen, Journal of Complexity 14 (1998) 466, for the
+    scrambling; scipy.stats.qmc.
 
     Examples
     --------
@@ -104,16 +102,18 @@ class Sobol(Sampling):
     """
 
     def unit(self, n: int, d: int, generator: np.random.Generator) -> Array:
-        """First n places of the scrambled sequence."""
+        """Return the first n points of the scrambled sequence."""
         from scipy.stats import qmc  # slow to import
 
-        return np.asarray(qmc.Sobol(d, seed=generator).random_base2((n - 1).bit_length())[:n])
+        m = (n - 1).bit_length()
+        return np.asarray(qmc.Sobol(d, seed=generator).random_base2(m)[:n])
 
 
 @dataclass(frozen=True)
 class Grid(Sampling):
-    """Equidistant places with the bounds among them, the last input varies fastest; the seed does
-    nothing.
+    """Equidistant points, the bounds included; the last input varies fastest.
+
+    The seed has no effect.
 
     Examples
     --------
@@ -122,29 +122,33 @@ class Grid(Sampling):
     """
 
     def unit(self, n: int, d: int, generator: np.random.Generator) -> Array:
-        """Every combination of m equidistant numbers per input, n = m^d."""
+        """Return every combination of m equidistant numbers per input, n = m^d."""
         m = round(n ** (1 / d))
         if m < 2 or m**d != n:
-            low = max(m - (m**d > n), 2)
+            below = m - 1 if m**d > n else m
+            smaller = max(below, 2)
             raise UserError(
-                f"Grid: expected m^{d} places with m >= 2, got n={n}; use {low**d} or {(low + 1) ** d}"
+                f"Grid: expected m^{d} points with m >= 2, got n={n}; "
+                f"use {smaller**d} or {(smaller + 1) ** d}"
             )
-        axes = np.meshgrid(*[np.linspace(0, 1, m)] * d, indexing="ij")
-        return np.stack([axis.ravel() for axis in axes], axis=1)
+        axis = np.linspace(0, 1, m)
+        coordinates = np.meshgrid(*[axis] * d, indexing="ij")
+        return np.stack([values.ravel() for values in coordinates], axis=1)
 
 
 def _check_box(lower: ArrayLike, upper: ArrayLike) -> tuple[Array, Array]:
+    """Return the bounds of a box as arrays (d,)."""
     low = np.asarray(lower, dtype=np.float64)
     high = np.asarray(upper, dtype=np.float64)
-    good = (
+    are_vectors = (
         low.ndim == 1
         and low.size > 0
         and low.shape == high.shape
         and bool(np.isfinite([low, high]).all())
     )
-    if not good or not (low < high).all():
-        found = f"lower={low.tolist()} and upper={high.tolist()}"
+    if not are_vectors or not (low < high).all():
         raise UserError(
-            f"a box needs finite bounds lower < upper of one shape (d,), got {found}; change them"
+            "a box needs finite bounds lower < upper of one shape (d,), "
+            f"got lower={low.tolist()} and upper={high.tolist()}; change them"
         )
     return low, high

@@ -1,4 +1,7 @@
-"""Checks of settings, arguments and files: what was expected, what was given, what to do."""
+"""Checks of settings, arguments and files.
+
+The errors say what was expected, what was given and what to do.
+"""
 
 import csv
 import math
@@ -44,18 +47,17 @@ def is_finite(value: object) -> bool:
 
 
 def is_whole(value: object, lowest: int, highest: float = math.inf) -> bool:
-    """Whether a value is an integer, also one of numpy, from `lowest` to `highest`; True and False
-    do not count.
+    """Whether a value is an integer from `lowest` to `highest`, both included.
+
+    Integers of numpy count, True and False do not.
     """
-    return (
-        isinstance(value, int | np.integer)
-        and not isinstance(value, bool)
-        and bool(lowest <= value <= highest)
-    )
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        return False
+    return bool(lowest <= value <= highest)
 
 
 def list_given(owner: Any, *names: str) -> list[str]:
-    """Return the names of the fields that are not None."""
+    """Return those of the named fields that are not None."""
     return [name for name in names if getattr(owner, name) is not None]
 
 
@@ -69,20 +71,23 @@ def check_finite(owner: Any, *names: str) -> None:
 def check_positive(owner: Any, *names: str) -> None:
     """Raise ValueError unless every named field is a finite number above zero."""
     for name in names:
-        if not (is_finite(getattr(owner, name)) and getattr(owner, name) > 0):
+        value = getattr(owner, name)
+        if not (is_finite(value) and value > 0):
             raise refuse(owner, name, "a finite number > 0")
 
 
 def check_not_negative(owner: Any, *names: str) -> None:
     """Raise ValueError unless every named field is a finite number, zero or above."""
     for name in names:
-        if not (is_finite(getattr(owner, name)) and getattr(owner, name) >= 0):
+        value = getattr(owner, name)
+        if not (is_finite(value) and value >= 0):
             raise refuse(owner, name, "a finite number >= 0")
 
 
 def check_whole(owner: Any, name: str, lowest: int, highest: float = math.inf) -> None:
-    """Raise ValueError unless the field is a plain integer from `lowest` to `highest`, both
-    included.
+    """Raise ValueError unless a field is an integer from `lowest` to `highest`, both included.
+
+    Integers of numpy are refused.
     """
     value = getattr(owner, name)
     if not isinstance(value, int) or not is_whole(value, lowest, highest):
@@ -90,7 +95,7 @@ def check_whole(owner: Any, name: str, lowest: int, highest: float = math.inf) -
 
 
 def check_flag(owner: Any, name: str) -> None:
-    """Raise ValueError unless the field is true or false."""
+    """Raise ValueError unless a field is True or False."""
     if not isinstance(getattr(owner, name), bool):
         raise refuse(owner, name, "true or false")
 
@@ -116,7 +121,7 @@ def read_real(values: ArrayLike, title: str) -> NDArray[Any]:
     values : array_like
         Numbers or truth values; neither complex nor text.
     title : str
-        Stands in front of the message.
+        First words of the error message.
 
     Raises
     ------
@@ -133,8 +138,8 @@ def read_real(values: ArrayLike, title: str) -> NDArray[Any]:
         ) from error
     if array.dtype.kind not in "biuf":
         raise UserTypeError(
-            f"{title}: expected real numbers, got {type(values).__name__} of type {array.dtype}; convert it to an "
-            "array of floats first"
+            f"{title}: expected real numbers, got {type(values).__name__} of type {array.dtype}; "
+            "convert it to an array of floats first"
         )
     return array
 
@@ -168,22 +173,26 @@ def find_file(owner: Any) -> Path:
 def read_lines(
     path: Path, encoding: str = "utf-8-sig", n_raw: int = 0, most: int | None = None
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the first lines of a CSV file as they are, and the cells of the others, without empty
-    lines at its end.
+    """Return the first `n_raw` lines of a CSV file as they are, and the cells of the other lines.
+
+    Empty lines at the end are left out.
 
     Raises
     ------
     ValueError
-        If it is no CSV file in this encoding, or has more than `most` lines.
+        If it is no CSV file in this encoding, or has more than `most` lines after the first ones.
     """
+    n_read = None if most is None else most + 1
     try:
         with path.open(encoding=encoding, newline="") as file:
-            raw = [*islice(file, n_raw)]
-            lines = [*islice(csv.reader(file), most and most + 1)]
+            raw = list(islice(file, n_raw))
+            lines = list(islice(csv.reader(file), n_read))
     except (UnicodeDecodeError, csv.Error) as error:
-        wanted = f"lines of CSV in {encoding.upper().removesuffix('-SIG')}"
-        raise UserError(f"{path}: expected {wanted}, got {error}; export it as CSV") from error
-    if most and len(lines) > most:
+        name = encoding.upper().removesuffix("-SIG")
+        raise UserError(
+            f"{path}: expected lines of CSV in {name}, got {error}; export it as CSV"
+        ) from error
+    if most is not None and len(lines) > most:
         raise UserError(f"{path}: expected at most {most} lines, got more; cut the record")
     while lines and not lines[-1]:
         lines.pop()

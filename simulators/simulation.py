@@ -1,4 +1,4 @@
-"""Simulation of a system in open loop and in closed loop, and the checks of what it starts from."""
+"""Simulation of a system in open loop and in closed loop, and checks of its arguments."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -26,16 +26,21 @@ def set_sampling(system: System, dt: float | None, substeps: int | None) -> Syst
         If it is no system.
     """
     if not isinstance(system, System):
-        hint = (
-            f"write {system.__name__}()" if isinstance(system, type) else "build one from its class"
-        )
+        hint = "build one from its class"
+        if isinstance(system, type):
+            hint = f"write {system.__name__}()"
         raise UserTypeError(f"expected a system to simulate, got {system!r}; {hint}")
-    system = system if dt is None else replace(system, dt=dt)
-    return system if substeps is None else replace(system, substeps=substeps)
+    if dt is not None:
+        system = replace(system, dt=dt)
+    if substeps is not None:
+        system = replace(system, substeps=substeps)
+    return system
 
 
 def read_input(system: System, input: ArrayLike | None, n_samples: int | None) -> Array:
-    """Copy an input to a checked C-contiguous (n, n_u) array; without inputs, only n counts.
+    """Return a checked copy of an input as a C-contiguous array (n, n_u).
+
+    For a system without inputs only the number of samples matters.
 
     Raises
     ------
@@ -51,39 +56,38 @@ def read_input(system: System, input: ArrayLike | None, n_samples: int | None) -
         check_count("n_samples", n_samples)
     if input is None:
         if names or n_samples is None:
-            wanted = (
-                f"an input with columns {names}"
-                if names
-                else "n_samples for a system without inputs"
-            )
+            missing = "n_samples for a system without inputs"
+            if names:
+                missing = f"an input with columns {names}"
             raise UserError(
-                f"{title}: expected {wanted}, got no input and n_samples={n_samples}; give it"
+                f"{title}: expected {missing}, got no input and n_samples={n_samples}; give it"
             )
         return np.zeros((n_samples, 0))
-    u = np.array(
-        read_real(input, f"{title}: input with columns {names}"),
-        dtype=np.float64,
-        order="C",
-    )
+    given = read_real(input, f"{title}: input with columns {names}")
+    u = np.array(given, dtype=np.float64, order="C")
     if u.ndim == 1 and len(names) == 1:
         u = u[:, np.newaxis]
-    if u.ndim != 2 or u.shape[1] != len(names) or len(u) < 1 or n_samples not in (None, len(u)):
-        shape = f"({'n >= 1' if n_samples is None else f'n_samples={n_samples}'}, {len(names)})"
+    has_columns = u.ndim == 2 and u.shape[1] == len(names)
+    if not has_columns or len(u) < 1 or n_samples not in (None, len(u)):
+        rows = "n >= 1" if n_samples is None else f"n_samples={n_samples}"
         raise UserError(
-            f"{title}: expected an input of shape {shape} with columns {names}, got {u.shape}; change it"
+            f"{title}: expected an input of shape ({rows}, {len(names)}) with columns {names}, "
+            f"got {u.shape}; change it"
         )
     bad = np.argwhere(~np.isfinite(u))
     if len(bad):
         k, i = bad[0]
         raise UserError(
-            f"{title}: input '{names[i]}' is {u[k, i]} at sample {k}: expected finite numbers; repair it"
+            f"{title}: input '{names[i]}' is {u[k, i]} at sample {k}: "
+            "expected finite numbers; repair it"
         )
     return u
 
 
 def read_start(system: System, initial_state: ArrayLike | None, u: Array) -> Array:
-    """Return the checked state (n_x,) at time zero; the drift must be finite there with the first
-    input.
+    """Return the checked state (n_x,) at time zero.
+
+    The drift must be finite there with the first input.
 
     Raises
     ------
@@ -93,52 +97,63 @@ def read_start(system: System, initial_state: ArrayLike | None, u: Array) -> Arr
     TypeError
         If the values are no real numbers.
     """
-    given = (
-        read_vector(system, "initial_state")
-        if initial_state is None
-        else read_real(initial_state, "initial_state")
-    )
-    x0 = np.array(given, dtype=np.float64)
+    if initial_state is None:
+        initial_state = read_vector(system, "initial_state")
+    x0 = np.array(read_real(initial_state, "initial_state"), dtype=np.float64)
     check_states(system, x0[np.newaxis])
     check_drift(system, x0, u[0])
     return x0
 
 
 def check_states(system: System, states: Array, *, trajectory: int | None = None) -> None:
-    """Check initial states (m, n_x), of one trajectory or of several from the given number on.
+    """Check initial states (m, n_x) of one trajectory, or of several.
+
+    Parameters
+    ----------
+    system : System
+    states : (m, n_x) array
+    trajectory : int, optional
+        Number of the first trajectory; the error then names the trajectory.
 
     Raises
     ------
     ValueError
-        For the first one of wrong length, that is not finite or outside its limits; with its number
-        if one is given.
+        For the first state that has a wrong length, is not finite or is outside its limits.
     """
-    (lower, upper), title = limits_of(system), type(system).__name__
+    lower, upper = limits_of(system)
+    title = type(system).__name__
 
-    def name_row(row: int) -> str:
+    def title_of(row: int) -> str:
         return title if trajectory is None else f"trajectory {trajectory + row}: {title}"
 
     n_x = len(system.states)
-    is_row = states.shape[1:] == (n_x,)
-    if is_row and ((lower <= states) & (states <= upper) & (abs(states) < np.inf)).all():
-        return
-    fits = np.isfinite(states).all(axis=1) if is_row else np.zeros(len(states), dtype=bool)
-    if not fits.all():
-        row = int(np.argmin(fits))
-        wanted = f"{n_x} finite initial states {names_of(system.states)}"
-        found = states[row].tolist()
-        raise UserError(f"{name_row(row)}: expected {wanted}, got {found}; change initial_state")
+    are_finite = [False] * len(states)
+    if states.shape[1:] == (n_x,):
+        is_inside = (lower <= states) & (states <= upper)
+        if (is_inside & (abs(states) < np.inf)).all():
+            return
+        are_finite = [bool(np.isfinite(state).all()) for state in states]
+    if not all(are_finite):
+        row = are_finite.index(False)
+        raise UserError(
+            f"{title_of(row)}: expected {n_x} finite initial states {names_of(system.states)}, "
+            f"got {states[row].tolist()}; change initial_state"
+        )
     row, i = np.argwhere((states < lower) | (states > upper))[0].tolist()
-    wanted = f"an initial '{system.states[i].name}' from {lower[i]:g} to {upper[i]:g} {system.states[i].unit}"
+    state = system.states[i]
     raise UserError(
-        f"{name_row(row)}: expected {wanted}, got {states[row, i]:g}; change initial_state"
+        f"{title_of(row)}: expected an initial '{state.name}' "
+        f"from {lower[i]:g} to {upper[i]:g} {state.unit}, "
+        f"got {states[row, i]:g}; change initial_state"
     )
 
 
 def read_exogenous(
     system: System, exogenous: Mapping[str, ArrayLike], n_samples: int | None
 ) -> Array:
-    """Stack the exogenous inputs as columns of (n, n_u); driven columns are zero.
+    """Return the inputs (n, n_u) with the exogenous ones in their columns.
+
+    The columns of inputs that the controller drives are zero.
 
     Raises
     ------
@@ -157,15 +172,16 @@ def read_exogenous(
     lengths = {shape[0] for shape in shapes.values() if shape}
     n = n_samples if n_samples is not None else min(lengths, default=0)
     if n < 1 or any(shape != (n,) for shape in shapes.values()):
-        found = f"shapes {shapes} and n_samples={n_samples}"
         raise UserError(
-            f"closed_loop: expected exogenous inputs of one length n_samples >= 1, got {found}; cut them"
+            "closed_loop: expected exogenous inputs of one length n_samples >= 1, "
+            f"got shapes {shapes} and n_samples={n_samples}; cut them"
         )
     columns = [signals.get(name, np.zeros(n)) for name in names_of(system.inputs)]
-    return read_input(system, np.stack(columns, axis=1) if columns else np.zeros((n, 0)), None)
+    inputs = np.stack(columns, axis=1) if columns else np.zeros((n, 0))
+    return read_input(system, inputs, None)
 
 
-NOISELESS = MeasurementNoise()
+NO_MEASUREMENT_NOISE = MeasurementNoise()
 
 
 def simulate(
@@ -179,7 +195,7 @@ def simulate(
     initial_state: ArrayLike | None = None,
     seed: int = 0,
     noise: bool = True,
-    measurement: MeasurementNoise = NOISELESS,
+    measurement: MeasurementNoise = NO_MEASUREMENT_NOISE,
 ) -> Trajectory:
     """Simulate a system in open loop.
 
@@ -197,14 +213,14 @@ def simulate(
     substeps : int, optional
         Runge-Kutta steps per sample instead of the system's own.
     interpolation : Interpolation, optional
-        The input between its samples: held, linear or band-limited; its name will do.
+        The input between its samples, or the name: held, linear or band_limited.
     initial_state : (n_x,) array_like, optional
         State at time zero instead of the system's own.
     seed : int, optional
         Seed of the run; process and measurement noise are streams of it
         (`simulators.noise.Streams`).
     noise : bool, optional
-        False leaves the process noise out.
+        Whether there is process noise.
     measurement : MeasurementNoise, optional
         Noise on the outputs; there is none by default.
 
@@ -238,22 +254,20 @@ def simulate(
     measurement.check(names_of(system.outputs))
     u = read_input(system, input, n_samples)
     x0 = read_start(system, initial_state, u)
-    w = draw_noise(seed, "process", len(u), read_vector(system, "noise_std") * bool(noise))
+    w = _draw_process_noise(system, seed, len(u), noise)
     x, n_clipped = integrate(system, x0, u, w, interpolation)
     y0 = np.array(system.output(x), dtype=np.float64)
     y = measurement.measure(y0, seed)
-    return Trajectory(
-        system,
-        seed,
-        sample_times(system, len(u)),
-        u,
-        x,
-        y,
-        y0,
-        w,
-        interpolation,
-        n_clipped,
-    )
+    time = sample_times(system, len(u))
+    return Trajectory(system, seed, time, u, x, y, y0, w, interpolation, n_clipped)
+
+
+def _draw_process_noise(system: System, seed: int, n_samples: int, noise: bool) -> Array:
+    """Return the process noise (n, n_w) of a run; zeros if there is to be no noise."""
+    std = read_vector(system, "noise_std")
+    if not noise:
+        std = np.zeros_like(std)
+    return draw_noise(seed, "process", n_samples, std)
 
 
 def closed_loop(
@@ -268,22 +282,22 @@ def closed_loop(
     initial_state: ArrayLike | None = None,
     seed: int = 0,
     noise: bool = True,
-    measurement: MeasurementNoise = NOISELESS,
+    measurement: MeasurementNoise = NO_MEASUREMENT_NOISE,
 ) -> Iterator[Sample]:
     """Simulate a system under a controller, one sample at a time.
 
-    Sample k: the output is measured at k dt, noise included, the controller sees it, its input is
-    held from k dt to (k + 1) dt. With held exogenous inputs a sample depends on their values up to
-    its own row only.
+    Sample k: the output is measured at k dt, noise included. The controller reads it, and its input
+    is held from k dt to (k + 1) dt. With held exogenous inputs a sample depends only on their
+    values up to its own row.
 
     Parameters
     ----------
     system : System
         System to simulate.
     controller : Controller
-        Reads outputs and drives inputs by name; `OpenLoop` drives none.
+        Controller that reads outputs and drives inputs by name; `OpenLoop` drives none.
     exogenous : mapping of str to (n,) array_like
-        The inputs that the controller does not drive.
+        Inputs that the controller does not drive.
     n_samples : int, optional
         Number of samples n; needed only without exogenous inputs.
     interpolation : Interpolation, optional
@@ -297,7 +311,7 @@ def closed_loop(
     Returns
     -------
     iterator of Sample
-        The samples k = 0 to n - 1, each computed when it is asked for.
+        The samples k = 0 to n - 1, each computed when the iterator is advanced.
 
     Raises
     ------
@@ -323,89 +337,98 @@ def closed_loop(
     check_wiring(system, controller, exogenous)
     u = read_exogenous(system, exogenous, n_samples)
     x0 = read_start(system, initial_state, u)
-    w = draw_noise(seed, "process", len(u), read_vector(system, "noise_std") * bool(noise))
+    w = _draw_process_noise(system, seed, len(u), noise)
     advance = stepper(system)
     dt = float(system.dt)
     read = [names_of(system.outputs).index(name) for name in controller.outputs_read]
     driven = [names_of(system.inputs).index(name) for name in controller.inputs_driven]
 
     def run(u: Array, e: Array, faults: Faults | None) -> Iterator[Sample]:
-        """Iterate the loop with measurement noise e (n, n_y); fill in the driven columns of `u` on
-        the way.
+        """Iterate the loop with measurement noise e (n, n_y).
+
+        The inputs that the controller drives are written into their columns of `u`.
         """
-        y = np.zeros(e.shape[1])
-        between = (
-            rows for piece in interpolation.pieces(u, system.substeps) for rows in piece.split()
-        )
+        between = _split_pieces(interpolation, u, system.substeps)
         x = x0.copy()
+        y = np.zeros(e.shape[1])
         memory = controller.initial_state()
         n_clipped = 0
         for k in range(len(u)):
             time = k * dt
-            if k:
+            if k > 0:
                 inputs = next(between).copy()
                 inputs[:, driven] = u[k - 1, driven]
                 n_clipped = advance((k - 1) * dt, x, inputs, w[k - 1])
             y0 = np.array(system.output(x))
-            y = y0 + e[k] if faults is None else faults.read(y0 + e[k], y.copy(), k)
+            noisy = y0 + e[k]
+            y = noisy if faults is None else faults.read(noisy, y.copy(), k)
             values = y.tolist()
             command, memory = controller.control(time, [values[i] for i in read], memory)
             for i, value in zip(driven, command, strict=True):
                 if not math.isfinite(value):
                     raise SimulationError(
-                        f"{type(controller).__name__} set '{system.inputs[i].name}' to {value} at time {time:.6g} s: "
-                        "expected a finite number; check gains, limits and set-point"
+                        f"{type(controller).__name__} set '{system.inputs[i].name}' to {value} "
+                        f"at time {time:.6g} s: expected a finite number; "
+                        "check gains, limits and set-point"
                     )
                 u[k, i] = value
             yield Sample(time, y, u[k].copy(), x.copy(), w[k].copy(), y0, n_clipped)
 
-    silent = np.zeros((len(u), len(system.outputs)))
+    no_noise = np.zeros((len(u), len(system.outputs)))
     if measurement.snr_db is None:
-        std = measurement.std_of(silent)
+        std = measurement.std_of(no_noise)
     else:
-        std = measurement.std_of(
-            np.array([sample.noise_free_output for sample in run(u.copy(), silent, None)])
-        )
-    return run(
-        u,
-        draw_noise(seed, "measurement", len(u), std),
-        measurement.faults(seed, *silent.shape),
-    )
+        noise_free_loop = run(u.copy(), no_noise, None)
+        noise_free = np.array([sample.noise_free_output for sample in noise_free_loop])
+        std = measurement.std_of(noise_free)
+    e = draw_noise(seed, "measurement", len(u), std)
+    return run(u, e, measurement.faults(seed, *no_noise.shape))
+
+
+def _split_pieces(interpolation: Interpolation, u: Array, substeps: int) -> Iterator[Array]:
+    """Yield the input from each sample to the next; see `Piece.split`."""
+    for piece in interpolation.pieces(u, substeps):
+        yield from piece.split()
 
 
 def check_wiring(
     system: System, controller: Controller, exogenous: Mapping[str, ArrayLike]
 ) -> None:
-    """Check that every input is given exactly once and every read output exists, at the same dt.
+    """Check that controller and exogenous inputs fit the system.
+
+    Every input must be given exactly once, every output that is read must exist, and both must have
+    the same dt.
 
     Raises
     ------
     ValueError
-        If not.
+        If one of these conditions does not hold.
     TypeError
         If the exogenous inputs are no mapping.
     """
     if not isinstance(exogenous, Mapping):
-        wanted = (
-            f"exogenous inputs as a mapping of names among {names_of(system.inputs)} to arrays (n,)"
-        )
         raise UserTypeError(
-            f"closed_loop: expected {wanted}, got {type(exogenous).__name__}; write {{name: array}}"
+            "closed_loop: expected exogenous inputs as a mapping of names among "
+            f"{names_of(system.inputs)} to arrays (n,), got {type(exogenous).__name__}; "
+            "write {name: array}"
         )
     title = f"{type(controller).__name__} on {type(system).__name__}"
     outputs = names_of(system.outputs)
     inputs = names_of(system.inputs)
     given = sorted([*controller.inputs_driven, *exogenous])
     if given != sorted(inputs):
-        found = f"{list(controller.inputs_driven)} driven by the controller and {list(exogenous)} exogenous"
         raise UserError(
-            f"{title}: expected each input of {inputs} exactly once, got {found}; change exogenous"
+            f"{title}: expected each input of {inputs} exactly once, "
+            f"got {list(controller.inputs_driven)} driven by the controller "
+            f"and {list(exogenous)} exogenous; change exogenous"
         )
     if not set(controller.outputs_read) <= set(outputs):
-        read = list(controller.outputs_read)
         raise UserError(
-            f"{title}: expected outputs among {outputs}, got {read}; change the output of the controller"
+            f"{title}: expected outputs among {outputs}, got {list(controller.outputs_read)}; "
+            "change the output of the controller"
         )
     if controller.dt != system.dt:
-        found = f"the dt of the system, {system.dt:g} s, got {controller.dt:g} s"
-        raise UserError(f"{title}: expected the controller at {found}; change dt of the controller")
+        raise UserError(
+            f"{title}: expected the controller at the dt of the system, {system.dt:g} s, "
+            f"got {controller.dt:g} s; change dt of the controller"
+        )

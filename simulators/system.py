@@ -24,7 +24,7 @@ from simulators.settings import (
     refuse,
 )
 
-T = TypeVar("T")
+Default = TypeVar("Default")
 
 
 class Signal(NamedTuple):
@@ -35,20 +35,21 @@ class Signal(NamedTuple):
     description: str
 
 
-def parameter(default: T, unit: str = "", *, symbol: str = "", meaning: str = "") -> T:
-    """Declare a field of a system together with its unit; the page that describes the system shows
-    it.
+def parameter(default: Default, unit: str = "", *, symbol: str = "", meaning: str = "") -> Default:
+    """Declare a field of a system together with its unit.
+
+    The page that describes the system shows symbol, meaning and unit.
 
     Parameters
     ----------
     default : object
-        Default of the field; one that cannot be changed, such as a number or a tuple.
+        Default of the field; it must be immutable, such as a number or a tuple.
     unit : str, optional
         Unit, ``-`` for a number without one.
     symbol : str, optional
         Symbol in the equations.
     meaning : str, optional
-        What the name of the field leaves open.
+        Meaning of the field, as far as its name does not tell it.
 
     Returns
     -------
@@ -68,27 +69,24 @@ def parameter(default: T, unit: str = "", *, symbol: str = "", meaning: str = ""
 
 
 def describe_fields(kind: type) -> dict[str, str]:
-    """Return symbol, meaning and unit of the fields of a dataclass as one text each, by the name of
-    the field.
+    """Return a text for each field of a dataclass: its symbol, meaning and unit.
 
-    A field that says nothing about itself has the text that a base says about it; without one it is
-    left out.
+    A field without such metadata has the text of a base class; without that it is left out.
     """
     texts: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
         if not is_dataclass(owner):
             continue
-        for one in fields(owner):
-            parts = [one.metadata.get(key, "") for key in ("symbol", "meaning", "unit")]
+        for described in fields(owner):
+            parts = [described.metadata.get(key, "") for key in ("symbol", "meaning", "unit")]
             if any(parts):
-                texts[one.name] = ", ".join(part for part in parts if part)
+                texts[described.name] = ", ".join(part for part in parts if part)
     return texts
 
 
 @dataclass(frozen=True)
 class Change:
-    """A parameter of a plant that goes linearly from its value at `start` to another one at `end`,
-    and stays there.
+    """Change of a parameter of a plant, linear from `start` to `end`; then the new value stays.
 
     Raises
     ------
@@ -97,9 +95,9 @@ class Change:
     """
 
     parameter: str  # name of the field of the system
-    to: float  # its unit
+    to: float  # new value, in the unit of the parameter
     start: float  # s
-    end: float | None = None  # s; None: at once
+    end: float | None = None  # s; None: a jump at `start`
 
     def __post_init__(self) -> None:
         check_finite(self, "to")
@@ -108,13 +106,12 @@ class Change:
             raise refuse(self, "end", f"a time of at least start={self.start:g} s, or None")
 
     def share(self, time: Array) -> Array:
-        """Return how much of the change has been made at times (n,) [s], 0 to 1."""
+        """Return the share of the change that is made at times (n,) [s], 0 to 1."""
         length = 0.0 if self.end is None else self.end - self.start
-        if length:
+        if length != 0.0:
             return np.clip((time - self.start) / length, 0.0, 1.0)
-        return (time >= self.start * (1 - 1e-12)).astype(
-            np.float64
-        )  # k dt may be a rounding below the start
+        first = self.start * (1 - 1e-12)  # k dt may be below the start because of rounding
+        return (time >= first).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -123,8 +120,8 @@ class System(ABC):
 
     ::
 
-        x'(t) = f(t, x, u(t), w_k; p),   y(t) = h(x),   t_k <= t < t_k + dt,   w_k ~ N(0,
-        diag(noise_std^2))
+        x'(t) = f(t, x, u(t), w_k; p),   y(t) = h(x),   t_k <= t < t_k + dt
+        w_k ~ N(0, diag(noise_std^2))
 
     with the input u(t) held at u_k, unless a simulation interpolates it.
 
@@ -146,11 +143,11 @@ class System(ABC):
     Raises
     ------
     ValueError
-        If `dt` or `substeps` is not positive, or a change is impossible; on definition of a class
-        whose signal names repeat, or that states outputs and defines no `output`.
+        If `dt` or `substeps` is not positive, or a change is impossible. On definition of a class:
+        if the names of its signals repeat, or it has outputs and defines no `output`.
     TypeError
-        On definition of a class whose drift is no static method; on use of one that declares fields
-        and is no dataclass.
+        On definition of a class: if its drift is no static method. On use of a class: if it
+        declares fields and is no dataclass.
     """
 
     states: ClassVar[tuple[Signal, ...]]
@@ -167,26 +164,31 @@ class System(ABC):
         super().__init_subclass__(**options)
         if isinstance(vars(cls).get("drift"), FunctionType | classmethod):
             raise UserTypeError(
-                f"{cls.__name__}.drift: expected a static method, it is compiled and sees no object; write "
-                "@staticmethod above it, and read the fields from the argument parameters"
+                f"{cls.__name__}.drift: expected a static method, since it is compiled and sees no "
+                "object; write @staticmethod above it, and read the fields from the argument "
+                "parameters"
             )
         roles = ("states", "inputs", "outputs", "noises")
         names = Counter(signal.name for role in roles for signal in getattr(cls, role, ()))
         for name, count in names.items():
             if count > 1 or name == "time" or not name.isidentifier():
-                wanted = f"an identifier other than 'time', used once among {', '.join(roles)}, not {count} times"
                 raise UserError(
-                    f"{cls.__name__}: signal name {name!r}: expected {wanted}; rename the signal"
+                    f"{cls.__name__}: signal name {name!r}: expected an identifier other than "
+                    f"'time', used once among {', '.join(roles)}, not {count} times; "
+                    "rename the signal"
                 )
-        if cls.output is System.output and (outputs := names_of(getattr(cls, "outputs", ()))):
-            advice = f"define output(self, state), return state[..., :{len(outputs)}] if these are the first states"
+        outputs = names_of(getattr(cls, "outputs", ()))
+        if outputs and cls.output is System.output:
             raise UserError(
-                f"{cls.__name__}: expected how the outputs {outputs} follow from the states; {advice}"
+                f"{cls.__name__}: expected how the outputs {outputs} follow from the states; "
+                f"define output(self, state), return state[..., :{len(outputs)}] "
+                "if these are the first states"
             )
 
     def __new__(cls, *values: Any, **settings: Any) -> Self:
-        """Refuse a class whose settings are not declared as fields, before its constructor refuses
-        their names.
+        """Raise an error for a class whose settings are not declared as fields.
+
+        Otherwise its constructor would only refuse their names.
         """
         _check_fields(cls)
         return super().__new__(cls)
@@ -221,7 +223,7 @@ class System(ABC):
         noise : (n_w,) array
             Process noise.
         parameters : (n_p,) array
-            What `parameters()` returns.
+            Result of `parameters()`.
         derivative : (n_x,) array
             Written: time derivative of the state.
         """
@@ -236,68 +238,66 @@ class System(ABC):
         Raises
         ------
         ValueError
-            If one is no number of this system that can change.
+            If one is not a field of this system with a number that can change.
         """
-        fixed = {"dt", "substeps", "changes"}
-        known = [
-            f.name for f in fields(self) if f.name not in fixed and is_finite(getattr(self, f.name))
-        ]
-        found: dict[str, Array] = {}
+        known = []
+        for settable in fields(self):
+            can_change = settable.name not in {"dt", "substeps", "changes"}
+            if can_change and is_finite(getattr(self, settable.name)):
+                known.append(settable.name)
+        values: dict[str, Array] = {}
         for change in _read_changes(self):
-            if change.parameter not in known:
+            name = change.parameter
+            if name not in known:
                 raise UserError(
-                    f"{type(self).__name__}: changes: expected a parameter among {', '.join(known)}, got "
-                    f"{change.parameter!r}; rename it"
+                    f"{type(self).__name__}: changes: expected a parameter "
+                    f"among {', '.join(known)}, got {name!r}; rename it"
                 )
-            before = found.get(
-                change.parameter,
-                np.full(len(time), float(getattr(self, change.parameter))),
-            )
-            found[change.parameter] = before + change.share(time) * (change.to - before)
-        return found
+            before = values.get(name, np.full(len(time), float(getattr(self, name))))
+            values[name] = before + change.share(time) * (change.to - before)
+        return values
 
     def parameter_rows(self) -> Array:
-        """Return the parameters (m, n_p) of the samples 0 to m - 1, held over each; the last ones
-        stay.
+        """Return the parameters (m, n_p) of the samples 0 to m - 1, held over each sample.
+
+        From sample m - 1 on they do not change any more.
 
         Raises
         ------
         ValueError
-            If a change is not one of a parameter that acts, on the drift alone, or the system
-            refuses a value on the way.
+            If the changes have no effect on the drift, or affect anything but the drift, or the
+            system refuses one of the values.
         """
         own = read_vector(self, "parameters")
         if not self.changes:
             return own[np.newaxis]
-        ends = [
-            change.start if change.end is None else change.end for change in _read_changes(self)
-        ]
-        values = self.values_over(
-            self.dt * np.arange(math.ceil(max(ends) / self.dt) + 1, dtype=np.float64)
-        )
-        table = np.stack([*values.values()], axis=1)
-        rows = np.empty((len(table), len(own)))
+        ends = []
+        for change in _read_changes(self):
+            ends.append(change.start if change.end is None else change.end)
+        n_samples = math.ceil(max(ends) / self.dt) + 1
+        values = self.values_over(self.dt * np.arange(n_samples, dtype=np.float64))
+        names = list(values)
+        table = np.stack(list(values.values()), axis=1)
+        rows = np.empty((n_samples, len(own)))
         for k, row in enumerate(table):
-            is_same = k > 0 and np.array_equal(row, table[k - 1])
-            changed = dict(zip(values, row.tolist(), strict=True))
-            rows[k] = (
-                rows[k - 1]
-                if is_same
-                else read_vector(replace(self, changes=(), **changed), "parameters")
-            )
+            if k > 0 and np.array_equal(row, table[k - 1]):
+                rows[k] = rows[k - 1]
+                continue
+            last = replace(self, changes=(), **dict(zip(names, row.tolist(), strict=True)))
+            rows[k] = read_vector(last, "parameters")
         if (rows == own).all():
             raise UserError(
-                f"{type(self).__name__}: changes: {list(values)} change nothing in the drift; name other ones"
+                f"{type(self).__name__}: changes: {names} change nothing in the drift; "
+                "name other ones"
             )
-        last = replace(self, changes=(), **changed)
         state = self.initial_state()
-        stays = np.array_equal(last.output(state), self.output(state))
-        if not (
-            stays and np.array_equal(read_vector(last, "noise_std"), read_vector(self, "noise_std"))
-        ):
+        has_same_output = np.array_equal(last.output(state), self.output(state))
+        own_std = read_vector(self, "noise_std")
+        has_same_noise = np.array_equal(read_vector(last, "noise_std"), own_std)
+        if not has_same_output or not has_same_noise:
             raise UserError(
-                f"{type(self).__name__}: changes: {list(values)} change the output or the process noise, too, which "
-                "are the same all the time; name parameters of the drift alone"
+                f"{type(self).__name__}: changes: {names} change the output or the process noise, "
+                "too, which must stay the same; name parameters that act on the drift alone"
             )
         return rows
 
@@ -315,25 +315,25 @@ class System(ABC):
         return -infinite, infinite
 
     def input_limits(self) -> tuple[Array, Array]:
-        """Return the physical lower and upper limits (n_u,) of the inputs; by default there are
-        none.
+        """Return the physical lower and upper limits (n_u,) of the inputs.
 
-        `simulate` takes any input; the commands refuse excitations beyond the limits.
+        By default there are none. `simulate` takes any input; the commands refuse excitations
+        beyond the limits.
         """
         infinite = np.full(len(self.inputs), np.inf)
         return -infinite, infinite
 
     def jacobian(self, state: Array, input: Array) -> tuple[Array, Array] | None:
-        """Return df/dx (n_x, n_x) and df/du (n_x, n_u) without noise at time zero, where they are
-        known.
+        """Return df/dx (n_x, n_x) and df/du (n_x, n_u) without noise at time zero.
 
-        None, the default, stands for unknown: callers then take differences of the drift.
+        None, the default, means that they are unknown: callers then use differences of the drift.
         """
         return None
 
     def noise_std(self) -> Array:
-        """Return the (n_w,) standard deviations of the held process noise; a system with noises
-        defines them.
+        """Return the (n_w,) standard deviations of the held process noise.
+
+        A system with noises must define them.
 
         Raises
         ------
@@ -359,76 +359,78 @@ class System(ABC):
         time : float
             Time [s].
         state, input, noise : (n_x,), (n_u,), (n_w,) array
-            Where to evaluate.
+            Arguments of the drift.
 
         Returns
         -------
         (n_x,) array
             x' = f(t, x, u, w; p); components that the drift does not write are NaN.
         """
+        parameters = np.asarray(self.parameters(), dtype=np.float64)
         derivative = np.full(len(self.states), np.nan)
-        self.drift(
-            time,
-            state,
-            input,
-            noise,
-            np.asarray(self.parameters(), dtype=np.float64),
-            derivative,
-        )
+        self.drift(time, state, input, noise, parameters, derivative)
         return derivative
 
 
 @functools.cache
 def _check_fields(system: type[System]) -> None:
-    """Refuse fields without ``@dataclass``, and defaults of inherited fields without a type: both
-    are ignored.
+    """Raise an error for attributes that look like fields and are none.
+
+    Fields without ``@dataclass``, and defaults of inherited fields without a type, would be
+    ignored.
 
     Raises
     ------
     TypeError
-        With their names.
+        If there are any; the message names them.
     """
-    for part in (
-        part for part in system.__mro__ if issubclass(part, System) and part is not System
-    ):
+    for part in system.__mro__:
+        if part is System or not issubclass(part, System):
+            continue
         own = inspect.get_annotations(part)
-        inherited = {
-            field.name for base in part.__mro__[1:] if is_dataclass(base) for field in fields(base)
-        }
+        inherited = set[str]()
+        for base in part.__mro__[1:]:
+            if is_dataclass(base):
+                inherited |= {field.name for field in fields(base)}
         ignored = [name for name in vars(part) if name in inherited and name not in own]
         if "__dataclass_fields__" not in vars(part):
             ignored += [name for name, kind in own.items() if "ClassVar" not in str(kind)]
         if ignored:
             raise UserTypeError(
-                f"{part.__name__} declares {ignored}, which are no fields: write @dataclass(frozen=True) above the "
-                f"class, and every field with its type, say {ignored[0]}: float = 1.0"
+                f"{part.__name__} declares {ignored}, which are no fields: "
+                "write @dataclass(frozen=True) above the class, and every field with its type, "
+                f"for example {ignored[0]}: float = 1.0"
             )
 
 
 def _read_changes(system: System) -> tuple[Change, ...]:
-    """Return the changes of a system, also where its own constructor left mappings.
+    """Return the changes of a system as `Change` objects.
+
+    They may still be mappings if the system has a constructor of its own.
 
     Raises
     ------
     ValueError
         If they are anything else.
     """
+    changes = []
     try:
-        return tuple(
-            change if isinstance(change, Change) else Change(**change) for change in system.changes
-        )
+        for change in system.changes:
+            changes.append(change if isinstance(change, Change) else Change(**change))
     except TypeError as error:
         wanted = "a list of {parameter: name, to: value, start: s, end: s or None}"
         raise refuse(system, "changes", f"{wanted} ({error})") from None
+    return tuple(changes)
 
 
 def is_refusal(error: Exception, system: System) -> bool:
-    """Whether a system refuses its settings by an error that its constructor has raised.
+    """Whether an error of a constructor means that the system refuses its settings.
 
-    A class of the user's own may refuse with any ``ValueError``; one of this package only with a
-    `UserError`.
+    A class of the user may refuse them with any ``ValueError``, a class of this package only with a
+    `UserError`. Any other error is a bug.
     """
-    is_ours = type(system).__module__.partition(".")[0] == __name__.partition(".")[0]
+    package = type(system).__module__.partition(".")[0]
+    is_ours = package == __name__.partition(".")[0]
     return isinstance(error, UserError) or not is_ours
 
 
@@ -458,23 +460,18 @@ def read_vector(system: System, method: str) -> Array:
         If the method returns no vector of finite numbers, or not one number per state or noise.
     """
     values = getattr(system, method)()
-    n = (
-        None
-        if method == "parameters"
-        else len(system.states if method == "initial_state" else system.noises)
-    )
+    lengths = {"initial_state": len(system.states), "noise_std": len(system.noises)}
+    n = lengths.get(method)  # None: any number
     try:
         vector = read_real(values, method)
     except (TypeError, ValueError):
         vector = np.empty(())
-    if (
-        vector.ndim != 1
-        or n not in (None, len(vector))
-        or not all(map(math.isfinite, vector.tolist()))
-    ):
-        wanted = f"a vector of {'' if n is None else f'{n} '}finite numbers; return np.array([...])"
+    has_length = vector.ndim == 1 and n in (None, len(vector))
+    if not has_length or not all(map(math.isfinite, vector.tolist())):
+        numbers = "finite numbers" if n is None else f"{n} finite numbers"
         raise UserError(
-            f"{type(system).__name__}.{method}() returned {values!r}: expected {wanted}"
+            f"{type(system).__name__}.{method}() returned {values!r}: "
+            f"expected a vector of {numbers}; return np.array([...])"
         )
     return np.ascontiguousarray(vector, dtype=np.float64)
 
@@ -485,16 +482,18 @@ def limits_of(system: System) -> Array:
     Raises
     ------
     ValueError
-        If there are not two limits per state, the lower one not above the upper one.
+        If there are not two limits per state, or a lower limit is above the upper one.
     """
     given = system.state_limits()
     try:
         limits = np.array(given, dtype=np.float64)
     except (TypeError, ValueError):
         limits = np.empty(0)
-    if limits.shape != (2, len(system.states)) or not (limits[0] <= limits[1]).all():
+    n_x = len(system.states)
+    if limits.shape != (2, n_x) or not (limits[0] <= limits[1]).all():
         raise UserError(
-            f"{type(system).__name__}.state_limits() returned {given!r}: expected lower and upper limits of "
-            f"{len(system.states)} states, the lower not above the upper; return two arrays, inf where there is none"
+            f"{type(system).__name__}.state_limits() returned {given!r}: "
+            f"expected lower and upper limits of {n_x} states, the lower not above the upper; "
+            "return two arrays, inf where there is none"
         )
     return limits

@@ -1,5 +1,6 @@
-"""Sources of the ambient temperature: a synthetic climate, measured hourly records, EnergyPlus
-weather files.
+"""Sources of the ambient temperature.
+
+They are a synthetic climate, measured hourly records, and EnergyPlus weather files.
 """
 
 import math
@@ -27,6 +28,7 @@ from simulators.settings import (
     read_lines,
     refuse,
 )
+from simulators.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_YEAR
 
 
 class Weather(ABC):
@@ -60,28 +62,20 @@ def check_times(time: ArrayLike) -> Array:
     return t
 
 
-HOUR = 3600.0  # s
-
-
-DAY = 86400.0  # s
-
-
-YEAR = 365 * DAY  # s
-
-
 @dataclass(frozen=True)
 class SyntheticWeather(Weather):
     """Ambient temperature of a Central European climate.
 
     ::
 
-        Ta(t) = mean - A_year cos(2 pi (t - t_cold) / year) + A_day cos(2 pi (t - t_warm) / day) +
-        z(t) z_{i+1} = a z_i + sqrt(1 - a^2) std xi_i,   a = exp(-1 h / tau),   xi_i ~ N(0, 1),
-        z_0 ~ N(0, std^2)
+        Ta(t)   = mean - A_year cos(2 pi (t - t_cold) / year)
+                  + A_day cos(2 pi (t - t_warm) / day) + z(t)
+        z_{i+1} = a z_i + sqrt(1 - a^2) std xi_i,   a = exp(-1 h / tau),   xi_i ~ N(0, 1)
+        z_0     ~ N(0, std^2)
 
-    z is a stationary Ornstein-Uhlenbeck process, discretised exactly at full hours and linear
-    between: the weather of a seed depends neither on the sampling nor on the duration of a
-    simulation.
+    z is a stationary Ornstein-Uhlenbeck process. It is discretised exactly at full hours, and
+    linear between them: the weather of a seed depends neither on the sampling nor on the duration
+    of a simulation.
 
     Raises
     ------
@@ -112,37 +106,41 @@ class SyntheticWeather(Weather):
     def temperature(self, time: ArrayLike, *, seed: int = 0) -> Array:
         """Return the ambient temperature [degC] at times [s]; equation in the class."""
         t = check_times(time)
-        annual = self.annual_amplitude * np.cos(2 * np.pi * (t - DAY * self.coldest_day) / YEAR)
-        daily = self.daily_amplitude * np.cos(2 * np.pi * (t - HOUR * self.warmest_hour) / DAY)
-        z = self._draw_hours(math.ceil(np.max(t, initial=0.0) / HOUR) + 1, seed)
-        return self.mean - annual + daily + np.interp(t, HOUR * np.arange(len(z)), z)
+        coldest = SECONDS_PER_DAY * self.coldest_day
+        warmest = SECONDS_PER_HOUR * self.warmest_hour
+        annual = self.annual_amplitude * np.cos(2 * np.pi * (t - coldest) / SECONDS_PER_YEAR)
+        daily = self.daily_amplitude * np.cos(2 * np.pi * (t - warmest) / SECONDS_PER_DAY)
+        n_hours = math.ceil(np.max(t, initial=0.0) / SECONDS_PER_HOUR) + 1
+        hourly = self._draw_hours(n_hours, seed)
+        z = np.interp(t, SECONDS_PER_HOUR * np.arange(n_hours), hourly)
+        return self.mean - annual + daily + z
 
     def _draw_hours(self, n_hours: int, seed: int) -> Array:
         """Return z at the first full hours [K]; longer paths begin with the shorter ones."""
         a = math.exp(-1.0 / self.correlation_hours)
-        xi = self.weather_std * random_stream(seed, "weather").standard_normal(n_hours)
-        xi[1:] *= math.sqrt(1.0 - a * a)
-        return np.array(list(accumulate(xi, lambda z, shock: a * z + shock)))
+        shocks = self.weather_std * random_stream(seed, "weather").standard_normal(n_hours)
+        shocks[1:] *= math.sqrt(1.0 - a * a)
+        return np.array(list(accumulate(shocks, lambda z, shock: a * z + shock)))
 
 
-LEAP_YEAR = 2000  # any leap year followed by an ordinary one
+# A leap year that is followed by an ordinary one.
+LEAP_YEAR = 2000
 
+# Range of temperatures that is wider than any weather on earth, degC.
+MIN_TEMPERATURE = -90.0
+MAX_TEMPERATURE = 60.0
 
-# degC, wider than any weather on earth
-LOWEST = -90.0
-HIGHEST = 60.0
+# Rows of an hourly record, at most: 57 years.
+MAX_HOURS = 500_000
 
-
-MOST_ROWS = 500_000  # hours of a record, 57 years
-
-
-LARGEST = 1e6  # magnitude of whole numbers
+# Whole numbers in a record are at most this large.
+MAX_WHOLE_NUMBER = 1e6
 
 
 class Row(NamedTuple):
     """Row of an hourly record."""
 
-    place: str  # file and line, for errors
+    location: str  # file and line, for errors
     cells: list[str]
 
 
@@ -150,15 +148,16 @@ class Row(NamedTuple):
 class HourlyWeather(Weather):
     """Ambient temperature of a file with one row per hour, linear between the rows.
 
-    Row i is at i hours, the last row holds for one more hour.
+    Row i is at i hours. The last row holds for one more hour.
     """
 
     path: str | None = None  # file with the record
 
     @abstractmethod
     def read_rows(self, path: Path) -> tuple[list[Row], Sequence[float], int]:
-        """Return the rows of the file, their hours since any start, and the column with the
-        temperature [degC].
+        """Return the rows of the file, their hours, and the column with the temperature [degC].
+
+        The hours may count from any start.
         """
 
     def temperature(self, time: ArrayLike, *, seed: int = 0) -> Array:
@@ -168,44 +167,57 @@ class HourlyWeather(Weather):
         temperature = [parse_temperature(row, column) for row in rows]
         t = check_times(time)
         end = np.max(t, initial=0.0)
-        if end > HOUR * len(rows):
+        if end > SECONDS_PER_HOUR * len(rows):
             covered = f"covers {len(rows) / 24:.6g} days"
-            needed = f"{end / DAY:.6g} days or a shorter simulation"
+            needed = f"{end / SECONDS_PER_DAY:.6g} days or a shorter simulation"
             raise refuse(self, "path", f"a record of {needed}, it {covered}")
-        return np.interp(t, HOUR * np.arange(len(rows)), temperature)
+        return np.interp(t, SECONDS_PER_HOUR * np.arange(len(rows)), temperature)
 
 
 def parse_temperature(row: Row, column: int) -> float:
-    """Return the temperature [degC] in a cell; raise ValueError, naming the place, if there is
-    none.
+    """Return the temperature [degC] in a cell.
+
+    Raises
+    ------
+    ValueError
+        If there is none; the message names file and line.
     """
     cell = row.cells[column]
-    value = parse_number(row.cells[column])
+    value = parse_number(cell)
     if not math.isfinite(value):
         raise UserError(
-            f"{row.place}: the temperature is missing, got {cell!r:.60}; repair it or change column"
+            f"{row.location}: the temperature is missing, got {cell!r:.60}; "
+            "repair it or change column"
         )
-    if not LOWEST <= value <= HIGHEST:
-        wanted = f"a temperature from {LOWEST:g} to {HIGHEST:g} degC"
+    if not MIN_TEMPERATURE <= value <= MAX_TEMPERATURE:
         raise UserError(
-            f"{row.place}: expected {wanted}, got {cell:.60}; convert the record to degC"
+            f"{row.location}: expected a temperature from {MIN_TEMPERATURE:g} "
+            f"to {MAX_TEMPERATURE:g} degC, got {cell:.60}; convert the record to degC"
         )
     return value
 
 
 def parse_whole(row: Row, column: int) -> int:
-    """Return the whole number in a cell; raise ValueError, naming the place, if there is none."""
-    number = parse_number(row.cells[column])
-    if not (number.is_integer() and abs(number) <= LARGEST):
+    """Return the whole number in a cell.
+
+    Raises
+    ------
+    ValueError
+        If there is none; the message names file and line.
+    """
+    cell = row.cells[column]
+    number = parse_number(cell)
+    if not (number.is_integer() and abs(number) <= MAX_WHOLE_NUMBER):
         raise UserError(
-            f"{row.place}: expected a whole number, got {row.cells[column]!r:.60}; repair the row"
+            f"{row.location}: expected a whole number, got {cell!r:.60}; repair the row"
         )
     return int(number)
 
 
 def count_hours(rows: Sequence[Row], columns: Sequence[int]) -> list[int]:
-    """Count the hours of month, day and hour on a calendar with a leap day only if the record has
-    one.
+    """Return the hours of rows with month, day and hour.
+
+    The calendar has a leap day only if the record has one.
 
     Parameters
     ----------
@@ -217,8 +229,8 @@ def count_hours(rows: Sequence[Row], columns: Sequence[int]) -> list[int]:
     Returns
     -------
     list of int
-        Hours since the start of the first year. The turn of the year is found by taking each step
-        as the one nearest to one hour.
+        Hours since the start of the first year. The year of a row is chosen such that the row is
+        as close as possible to one hour after the row before.
 
     Raises
     ------
@@ -228,48 +240,57 @@ def count_hours(rows: Sequence[Row], columns: Sequence[int]) -> list[int]:
     dates = [[parse_whole(row, column) for column in columns] for row in rows]
     has_leap_day = any((month, day) == (2, 29) for month, day, _ in dates)
     year = LEAP_YEAR if has_leap_day else LEAP_YEAR + 1
-    period = 24 * (366 if has_leap_day else 365)
+    hours_per_year = 24 * (366 if has_leap_day else 365)
     hours: list[int] = []
     for row, (month, day, hour) in zip(rows, dates, strict=True):
         try:
             day_of_year = date(year, month, day).timetuple().tm_yday
         except ValueError:
             raise UserError(
-                f"{row.place}: month {month}, day {day} is no date; repair the row"
+                f"{row.location}: month {month}, day {day} is no date; repair the row"
             ) from None
         if not 0 <= hour <= 24:
             raise UserError(
-                f"{row.place}: expected an hour from 0 to 24, got {hour}; repair the row"
+                f"{row.location}: expected an hour from 0 to 24, got {hour}; repair the row"
             )
-        count = 24 * (day_of_year - 1) + hour
-        turns = round((hours[-1] + 1 - count) / period) if hours else 0
-        hours.append(count + turns * period)
+        hour_of_year = 24 * (day_of_year - 1) + hour
+        n_years = 0
+        if hours:
+            n_years = round((hours[-1] + 1 - hour_of_year) / hours_per_year)
+        hours.append(hour_of_year + n_years * hours_per_year)
     return hours
 
 
 def check_hourly(rows: Sequence[Row], hours: Sequence[float]) -> None:
-    """Raise ValueError, naming the place, unless each row is one hour after the one before."""
+    """Raise ValueError, naming file and line, unless each row is one hour after the one before."""
     for row, (before, after) in zip(rows[1:], pairwise(hours), strict=True):
         if after - before != 1:
-            found = f"{after - before:g} hours: a gap, a repeated hour or another sampling"
             raise UserError(
-                f"{row.place}: expected one hour after the row before, got {found}; repair the record"
+                f"{row.location}: expected one hour after the row before, "
+                f"got {after - before:g} hours: a gap, a repeated hour or another sampling; "
+                "repair the record"
             )
 
 
+# Names of columns with the temperature, in small letters.
 TEMPERATURE_COLUMNS = (
-    *(
-        "temp_air",
-        "temp_air_c",
-        "air_temperature",
-        "ambient_temperature",
-        "outdoor_temperature",
-    ),
-    *("dry_bulb", "dry_bulb_temperature", "drybulb", "tdb"),
-    *("temperature", "temperature_c", "temp", "temp_c", "t2m"),
+    "temp_air",
+    "temp_air_c",
+    "air_temperature",
+    "ambient_temperature",
+    "outdoor_temperature",
+    "dry_bulb",
+    "dry_bulb_temperature",
+    "drybulb",
+    "tdb",
+    "temperature",
+    "temperature_c",
+    "temp",
+    "temp_c",
+    "t2m",
 )
 
-
+# Names of columns with ISO times, in small letters.
 TIME_COLUMNS = ("time", "datetime", "date_time", "timestamp")
 
 
@@ -277,10 +298,9 @@ TIME_COLUMNS = ("time", "datetime", "date_time", "timestamp")
 class MeasuredWeather(HourlyWeather):
     """Ambient temperature of an hourly CSV file with one header line, linear between the rows.
 
-    Row i is at i hours, the last row holds for one more hour. Columns of time are not used to place
-    the rows but to find gaps: ISO times (``time``, ``datetime``, ``date_time``, ``timestamp``),
-    else ``month``, ``day`` and ``hour`` (or ``hour_...``; a year is not used), else a running
-    ``hour``.
+    Row i is at i hours. The last row holds for one more hour. Columns of time are only used to find
+    gaps: ISO times (``time``, ``datetime``, ``date_time``, ``timestamp``), else ``month``, ``day``
+    and ``hour`` (or ``hour_...``; a year is not used), else a running ``hour``.
 
     Raises
     ------
@@ -291,18 +311,17 @@ class MeasuredWeather(HourlyWeather):
         On use: if there is no such file.
     """
 
-    column: str | None = (
-        None  # column with the temperature in degC; None: the one with a known name
-    )
+    #: column with the temperature in degC; None: the one with a known name
+    column: str | None = None
 
     def read_rows(self, path: Path) -> tuple[list[Row], Sequence[float], int]:
         """Read a CSV file."""
-        header, lines = read_csv(path, MOST_ROWS)
+        header, lines = read_csv(path, MAX_HOURS)
         rows = [Row(f"{path}, line {i}", cells) for i, cells in enumerate(lines, start=2)]
-        for place, cells in rows:
+        for location, cells in rows:
             if len(cells) != len(header):
                 raise UserError(
-                    f"{place}: expected {len(header)} cells, got {len(cells)}; repair the row"
+                    f"{location}: expected {len(header)} cells, got {len(cells)}; repair the row"
                 )
         column = self._find_column(header)
         return rows, _read_hours(header, rows), column
@@ -310,26 +329,24 @@ class MeasuredWeather(HourlyWeather):
     def _find_column(self, header: list[str]) -> int:
         """Return the position of the column with the temperature."""
         if self.column is not None:
-            found = [i for i, name in enumerate(header) if name == self.column]
+            columns = [i for i, name in enumerate(header) if name == self.column]
         else:
-            found = [i for i, name in enumerate(header) if name.lower() in TEMPERATURE_COLUMNS]
-        if len(found) == 1:
-            return found[0]
+            columns = [i for i, name in enumerate(header) if name.lower() in TEMPERATURE_COLUMNS]
+        if len(columns) == 1:
+            return columns[0]
         raise refuse(
             self,
             "column",
-            f"one column, found it {len(found)} times; set column to one of {header!s:.500}",
+            f"one column, found it {len(columns)} times; set column to one of {header!s:.500}",
         )
 
 
 def _read_hours(header: list[str], rows: list[Row]) -> Sequence[float]:
-    """Return the hours of the rows from the columns of time that there are; without any, count the
-    rows.
-    """
+    """Return the hours of the rows by their columns of time; without any, count the rows."""
     names = ["hour" if name.lower().startswith("hour_") else name.lower() for name in header]
-    instants = [i for i, name in enumerate(names) if name in TIME_COLUMNS]
-    if instants:
-        return _read_instants(rows, instants[0])
+    time_columns = [i for i, name in enumerate(names) if name in TIME_COLUMNS]
+    if time_columns:
+        return _read_instants(rows, time_columns[0])
     if {"month", "day", "hour"} <= set(names):
         return count_hours(rows, [names.index(name) for name in ("month", "day", "hour")])
     if "hour" in names:
@@ -340,37 +357,39 @@ def _read_hours(header: list[str], rows: list[Row]) -> Sequence[float]:
 def _read_instants(rows: list[Row], column: int) -> list[float]:
     """Return ISO times as hours since the first one."""
     instants = []
-    for place, cells in rows:
+    for location, cells in rows:
         try:
             instants.append(datetime.fromisoformat(cells[column].strip()))
         except ValueError:
-            wanted = f"an ISO time such as 2010-01-01T00:00, got {cells[column]!r:.60}"
-            raise UserError(f"{place}: expected {wanted}; repair or drop the column") from None
+            raise UserError(
+                f"{location}: expected an ISO time such as 2010-01-01T00:00, "
+                f"got {cells[column]!r:.60}; repair or drop the column"
+            ) from None
     try:
-        return [(instant - instants[0]).total_seconds() / HOUR for instant in instants]
+        return [(instant - instants[0]).total_seconds() / SECONDS_PER_HOUR for instant in instants]
     except TypeError:
         raise UserError(
-            f"{rows[0].place}: expected all times with or all without a time zone; unify them"
+            f"{rows[0].location}: expected all times with or all without a time zone; unify them"
         ) from None
 
 
-HEADER_LINES = 8
+N_EPW_HEADER_LINES = 8
 
-
-# columns of a data row
+# Columns of a row of an EPW file.
 MONTH_COLUMN = 1
 DAY_COLUMN = 2
 HOUR_COLUMN = 3
-DRY_BULB = 6
+DRY_BULB_COLUMN = 6
 
-
-MISSING = ("99.9", "99.90")  # the format's mark of a missing dry-bulb temperature
+# Marks of a missing dry-bulb temperature in an EPW file.
+MISSING_TEMPERATURE_MARKS = ("99.9", "99.90")
 
 
 @dataclass(frozen=True)
 class EpwWeather(HourlyWeather):
-    """Dry-bulb temperature of an EPW file: eight header lines, then one row per hour, linear
-    between.
+    """Dry-bulb temperature of an EPW file, linear between the rows.
+
+    The file has eight header lines, then one row per hour.
 
     Raises
     ------
@@ -387,28 +406,26 @@ class EpwWeather(HourlyWeather):
 
     def read_rows(self, path: Path) -> tuple[list[Row], Sequence[float], int]:
         """Read an EPW file."""
-        header, lines = read_lines(path, "latin-1", HEADER_LINES, MOST_ROWS)
-        rows = [
-            Row(f"{path}, line {i}", cells)
-            for i, cells in enumerate(lines, start=HEADER_LINES + 1)
-            if cells
-        ]
+        header, lines = read_lines(path, "latin-1", N_EPW_HEADER_LINES, MAX_HOURS)
+        rows = []
+        for number, cells in enumerate(lines, start=N_EPW_HEADER_LINES + 1):
+            if cells:
+                rows.append(Row(f"{path}, line {number}", cells))
         if not rows or not header[0].upper().startswith("LOCATION"):
-            wanted = (
-                f"an EPW file: LOCATION, {HEADER_LINES - 1} more header lines, then hourly rows"
+            raise UserError(
+                f"{path}: expected an EPW file: LOCATION, {N_EPW_HEADER_LINES - 1} more header "
+                "lines, then hourly rows; for other files use MeasuredWeather"
             )
-            raise UserError(f"{path}: expected {wanted}; for other files use MeasuredWeather")
-        for place, cells in rows:
-            if len(cells) <= DRY_BULB:
+        for location, cells in rows:
+            if len(cells) <= DRY_BULB_COLUMN:
                 raise UserError(
-                    f"{place}: expected more than {DRY_BULB} cells, got {len(cells)}; repair the row"
+                    f"{location}: expected more than {DRY_BULB_COLUMN} cells, "
+                    f"got {len(cells)}; repair the row"
                 )
-            if cells[DRY_BULB].strip() in MISSING:
+            if cells[DRY_BULB_COLUMN].strip() in MISSING_TEMPERATURE_MARKS:
                 raise UserError(
-                    f"{place}: the dry-bulb temperature is missing ({MISSING[0]}); fill the gap"
+                    f"{location}: the dry-bulb temperature is missing "
+                    f"({MISSING_TEMPERATURE_MARKS[0]}); fill the gap"
                 )
-        return (
-            rows,
-            count_hours(rows, (MONTH_COLUMN, DAY_COLUMN, HOUR_COLUMN)),
-            DRY_BULB,
-        )
+        hours = count_hours(rows, (MONTH_COLUMN, DAY_COLUMN, HOUR_COLUMN))
+        return rows, hours, DRY_BULB_COLUMN

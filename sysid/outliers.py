@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from sysid.arrays import matrix, vector
 from sysid.gp.affine_map import AffineMap
-from sysid.gp.dictionary import NOT_PREDICTED, RECORD, UpdateReport
+from sysid.gp.dictionary import NOT_PREDICTED, RECORD_DTYPE, UpdateReport
 from sysid.model.model import Model
 from sysid.narx.lags import Narx, Target, reach_of
 
@@ -27,7 +27,9 @@ MIN_BLAME_GAIN = 2.0
 OUTLIER_JUMP_STDS = 3.0
 
 #: fields of a report that are decided after the prediction
-DECISION_FIELDS = tuple(name for name in RECORD.names or () if name not in ("mean", "variance"))
+DECISION_FIELDS = tuple(
+    name for name in RECORD_DTYPE.names or () if name not in ("mean", "variance")
+)
 
 #: a measurement: its signal, and its time in rows
 Cell: TypeAlias = tuple[str, int]

@@ -26,6 +26,7 @@ LAYERS = {
     "simulators": (
         "errors",
         "settings",
+        "units",
         "interpolation",
         "system",
         "runge_kutta",

@@ -470,7 +470,7 @@ class TestPythonExamples:
         assert int(n_points) == 60
         assert 0 < float(inserted) < 0.6
         assert float(first_variance) == pytest.approx(1.0)
-        assert re.fullmatch(r"\d+ samples entered; -?[\d.]+ was predicted of the last one", live)
+        assert re.fullmatch(r"\d+ samples stored; the prediction of the last one is -?[\d.]+", live)
         fit = re.fullmatch(r"fit ([\d.]+) %, R2 0\.\d+", simulated)
         assert float(fit[1]) > 90
 

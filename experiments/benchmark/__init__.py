@@ -1,4 +1,4 @@
-"""`sysid-benchmark`: measure every speed and accuracy claim of the toolbox."""
+"""`sysid-benchmark`: measure every claim about speed and accuracy of the toolbox."""
 
 from experiments.cli.entry import entry
 

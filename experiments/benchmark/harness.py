@@ -1,5 +1,7 @@
-"""How a benchmark measures and reports: the settings, competitors that take turns, rows of the
-table, the machine.
+"""How a benchmark measures and reports.
+
+It holds the settings, the timing of competitors that take turns, the rows of the table, and the
+facts of the machine.
 """
 
 import json
@@ -20,19 +22,20 @@ from experiments.drawing.tables import significant
 from sysid.store import provenance
 
 Name = TypeVar("Name", bound=Hashable)
-Row: TypeAlias = dict[str, Any]  # of the table, as `row` makes it
-#: sizes with which the times mean nothing, but everything runs
+Row: TypeAlias = dict[str, Any]  # of the table, as `row` returns it
+#: Sizes of a quick run: everything runs, but the times mean nothing.
 QUICK: dict[str, Any] = {
-    **{
-        "sizes": (20, 40),
-        "budget": 20,
-        "repetitions": 2,
-        "replacements": 2000,
-        "stretch": 20,
-        "trajectories": 50,
-    },
-    **{"soak_samples": 10_000, "jobs": 8},
-    **{"duration": "10d", "sweep_thresholds": (0.1, 0.2), "sweep_seeds": 1},
+    "sizes": (20, 40),
+    "budget": 20,
+    "repetitions": 2,
+    "replacements": 2000,
+    "stretch": 20,
+    "trajectories": 50,
+    "soak_samples": 10_000,
+    "jobs": 8,
+    "duration": "10d",
+    "sweep_thresholds": (0.1, 0.2),
+    "sweep_seeds": 1,
 }
 
 
@@ -42,9 +45,9 @@ class Plan:
 
     sizes: tuple[int, ...]  # points
     budget: int  # points
-    repetitions: int
-    replacements: int
-    soak_samples: int  # through the loop of a plant that drifts
+    repetitions: int  # rounds
+    replacements: int  # before the accuracy is measured
+    soak_samples: int  # of a plant that drifts, through the loop
     stretch: int  # samples that `solve_ivp` integrates
     trajectories: int  # of the ensemble
     duration: str  # of the closed loop
@@ -55,25 +58,25 @@ class Plan:
     cold: bool  # whether the start with an empty compile cache is measured
 
     def rounds(self, size: int) -> int:
-        """Choose the rounds for a dictionary of this size.
+        """Return the number of rounds for a dictionary of this size.
 
-        Short ones get more, since a busy machine spoils their times.
+        Small dictionaries get more rounds, since a busy machine spoils short times.
         """
         return self.repetitions * min(max(2000 // size, 1), 20)
 
 
 class Job(NamedTuple):
-    """Something to be timed."""
+    """A function that is timed."""
 
     run: Callable[[], object]
     operations: int = 1  # that one run does
-    prepare: Callable[[], object] = lambda: None  # before each run, not timed
+    prepare: Callable[[], object] = lambda: None  # called before each run, not timed
 
 
 def interleave(jobs: Mapping[Name, Job], repetitions: int) -> dict[Name, np.ndarray]:
     """Time every job once per round, after one round that is not counted.
 
-    A machine that is busy for a while then slows all competitors, not one of them.
+    The jobs take turns, so that a machine that is busy for a while slows all of them, not one.
 
     Returns
     -------
@@ -89,15 +92,16 @@ def interleave(jobs: Mapping[Name, Job], repetitions: int) -> dict[Name, np.ndar
 
 
 def time_once(run: Callable[..., object], *arguments: Any, **options: Any) -> float:
-    """Seconds of one call."""
+    """Return the seconds of one call."""
     start = time.perf_counter()
     run(*arguments, **options)
     return time.perf_counter() - start
 
 
 def resident_memory() -> float:
-    """Resident memory of this process [MiB]."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
+    """Return the resident memory of this process [MiB]."""
+    n_pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return n_pages * os.sysconf("SC_PAGESIZE") / 2**20
 
 
 def row(
@@ -108,38 +112,40 @@ def row(
     target: str = "",
     **details: float,
 ) -> Row:
-    """One measured number as it stands in ``benchmark.json``.
+    """Return one measured number as a row of ``benchmark.json``.
 
     Parameters
     ----------
     case : str
         What was measured.
     value : float
-        Number of the fastest round, where times are measured.
+        Measured number; where times are measured, that of the fastest round.
     unit : str
+        Unit of the number.
     median : float, optional
         Median over the rounds.
     target : str, optional
         Bound that the number should keep, such as ``<= 8``.
     **details : float
-        What the number is made of.
+        Numbers from which it is computed, and others that explain it.
     """
-    sign, _, bound = target.partition(" ")
+    met = None
+    if target:
+        sign, _, bound = target.partition(" ")
+        met = bool(value <= float(bound)) if sign == "<=" else bool(value >= float(bound))
     return {
         "case": case,
         "value": float(value),
         "unit": unit,
         "median": None if median is None else float(median),
         "target": target or None,
-        "met": bool(value <= float(bound) if sign == "<=" else value >= float(bound))
-        if target
-        else None,
+        "met": met,
         "details": {name: float(number) for name, number in details.items()},
     }
 
 
 def timed(case: str, rounds: np.ndarray, unit: str, **options: Any) -> Row:
-    """Row of the time of every round, in this unit: the least, and the median."""
+    """Return the row of measured times: the smallest and the median of all rounds."""
     return row(case, rounds.min(), unit, median=np.median(rounds), **options)
 
 
@@ -150,10 +156,12 @@ def ratio(
     unit: str,
     **options: Any,
 ) -> Row:
-    """Row of the ratio of two competitors: minimum over minimum, and the median of the rounds'
-    ratios.
+    """Return the row of the ratio of the times of two competitors.
+
+    Its value is the minimum over the minimum, its median that of the ratios of all rounds.
     """
-    first, second = (seconds[name] for name in over)
+    first = seconds[over[0]]
+    second = seconds[over[1]]
     times = {f"{name} us": 1e6 * seconds[name].min() for name in over}
     return row(
         case,
@@ -166,29 +174,25 @@ def ratio(
 
 
 def to_frame(rows: list[Row]) -> pd.DataFrame:
-    """Rows of ``benchmark.json`` as texts for a table: numbers to three digits, all details in one
-    cell.
+    """Return the rows of ``benchmark.json`` as a table of texts.
+
+    Numbers have three digits, and all details of a row share a cell.
     """
     frame = pd.DataFrame(rows).rename(columns={"value": "measured"})
     frame[["measured", "median"]] = frame[["measured", "median"]].astype(float).map(significant)
     frame["met"] = frame["met"].map({True: "yes", False: "NO"})
     frame["details"] = [
-        ", ".join(f"{name} {significant(x)}" for name, x in of.items()) for of in frame["details"]
+        ", ".join(f"{name} {significant(number)}" for name, number in details.items())
+        for details in frame["details"]
     ]
     return frame.fillna("")
 
 
 def machine() -> dict[str, Any]:
-    """CPU, cores, load, versions and BLAS threads."""
+    """Return CPU, cores, load, versions and BLAS threads of this machine."""
     made = provenance()
-    information = Path("/proc/cpuinfo")
-    names = (
-        re.findall(r"^model name\s*:\s*(.*?)\s*$", information.read_text(), re.M)
-        if information.is_file()
-        else []
-    )
     return {
-        "cpu": names[0] if names else platform.processor() or platform.machine(),
+        "cpu": _cpu_name(),
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 2),
         "versions": json.loads(made["package_versions"]),
@@ -198,10 +202,23 @@ def machine() -> dict[str, Any]:
     }
 
 
+def _cpu_name() -> str:
+    """Return the model name of the CPU, or what Python knows about it."""
+    information = Path("/proc/cpuinfo")
+    if information.is_file():
+        names = re.findall(r"^model name\s*:\s*(.*?)\s*$", information.read_text(), re.M)
+        if names:
+            return str(names[0])
+    return platform.processor() or platform.machine()
+
+
 def describe(facts: dict[str, Any]) -> str:
-    """Facts of `machine` in one line."""
+    """Return the facts of `machine` as one line."""
     versions = ", ".join(
         f"{name} {facts['versions'][name]}" for name in ("python", "numpy", "scipy", "numba")
     )
     threads = ", ".join(f"{name}={value}" for name, value in facts["blas_threads"].items())
-    return f"{facts['cpu']}, {facts['cores']} cores, load {facts['load']}; {versions}; BLAS threads: {threads}"
+    return (
+        f"{facts['cpu']}, {facts['cores']} cores, load {facts['load']}; "
+        f"{versions}; BLAS threads: {threads}"
+    )

@@ -1,5 +1,6 @@
 """One run of `sysid-benchmark`: run the chosen benchmarks, print one table, write the results."""
 
+import inspect
 import json
 import logging
 import time
@@ -40,8 +41,15 @@ from sysid.store import write_bytes
 
 log = logging.getLogger(__name__)
 
-MODELS = (replacement, not_inserted, update, textbook, memory, accuracy)
-RUNS = (
+MODEL_BENCHMARKS = (
+    replacement,
+    not_inserted,
+    update,
+    textbook,
+    memory,
+    accuracy,
+)
+OTHER_BENCHMARKS = (
     simulation,
     monte_carlo,
     propagation,
@@ -54,17 +62,16 @@ RUNS = (
     soak,
     jobs,
 )
-#: in the order of the table; the first line of each docstring is its line in ``benchmark.md``
+#: All benchmarks in the order of the table. `purpose_of` reads what each measures.
 BENCHMARKS: dict[str, Callable[[Plan], Iterator[Row]]] = {
-    function.__name__: function for function in (*MODELS, *RUNS)
+    function.__name__: function for function in (*MODEL_BENCHMARKS, *OTHER_BENCHMARKS)
 }
-
-
-LEAST = {
+#: Smallest values of the settings that are whole numbers; 1 for those that are not listed.
+SMALLEST_NUMBERS = {
     "budget": 2,
     "jobs": 8,
     "seed": 0,
-}  # of settings that are whole numbers; others: 1
+}
 
 
 @dataclass(frozen=True)
@@ -82,24 +89,24 @@ def run(config: DictConfig, folder: Path) -> None:
     Raises
     ------
     ValueError
-        An unknown benchmark, or settings that leave nothing to measure.
+        A benchmark is unknown, or the settings leave nothing to measure.
     sysid.StoreError
         A file could not be written.
     """
     settings = read_settings(config)
     facts = machine()
     how_long = "a minute or two" if settings.is_quick else "some minutes"
-    log.info("Measure %s; takes %s", ", ".join(settings.names), how_long)
+    log.info("Measure %s; this takes %s", ", ".join(settings.names), how_long)
     rows, took = measure(settings)
     if settings.is_quick:
-        log.info("quick=true: sizes too small and rounds too few for the times to mean anything")
+        log.info("quick=true: the times mean nothing, sizes are too small and rounds too few")
     table = to_frame(rows)
     log.info(
         "Results\n\n%s\n\nMachine: %s",
         to_text(table, ["case", "unit", "details"]),
         describe(facts),
     )
-    log.info("Took %.0f s. Results: %s", sum(took.values()), folder)
+    log.info("This took %.0f s. Results: %s", sum(took.values()), folder)
     content = {
         "machine": facts,
         "quick": settings.is_quick,
@@ -120,49 +127,54 @@ def read_settings(config: DictConfig) -> BenchmarkSettings:
     Raises
     ------
     ValueError
-        With the name of the key.
+        A value is wrong; the message names its key.
     """
     names = choose("benchmarks", config.benchmarks, [*BENCHMARKS])
     return BenchmarkSettings(tuple(names), read_plan(config), config.quick)
 
 
 def read_plan(config: DictConfig) -> Plan:
-    """Read the sizes and numbers of all benchmarks; `quick` replaces the sizes.
+    """Read the sizes and numbers of all benchmarks; ``quick=true`` replaces the sizes.
 
     Raises
     ------
     ValueError
-        Numbers that leave nothing to measure.
+        The numbers leave nothing to measure.
     """
-    sizes = tuple(
-        whole("sizes", size, 2) for size in listed(config.sizes, "sizes", "numbers of points")
-    )
+    given_sizes = listed(config.sizes, "sizes", "numbers of points")
+    sizes = tuple(whole("sizes", size, 2) for size in given_sizes)
     if len(set(sizes)) < 2:
         raise UserError(
             f"sizes must be at least two different numbers of points, got {list(sizes)}"
         )
-    seconds(config.duration)
-    numbers = [one.name for one in fields(Plan) if one.type is int]
-    given: dict[str, Any] = {
-        name: whole(name, config[name], LEAST.get(name, 1)) for name in numbers
-    }
-    given |= {
-        "sizes": sizes,
-        "duration": str(config.duration),
-        "cold": not flag("quick", config.quick),
-    }
+    seconds(config.duration)  # raises unless it is a duration
+    given: dict[str, Any] = {}
+    for field in fields(Plan):
+        if field.type is int:
+            smallest = SMALLEST_NUMBERS.get(field.name, 1)
+            given[field.name] = whole(field.name, config[field.name], smallest)
+    given["sizes"] = sizes
+    given["duration"] = str(config.duration)
+    given["cold"] = not flag("quick", config.quick)
     given["sweep_thresholds"] = listed_numbers(config.sweep_thresholds, "sweep_thresholds")
     plan = Plan(**given)
     return replace(plan, **QUICK) if config.quick else plan
 
 
 def measure(settings: BenchmarkSettings) -> tuple[list[Row], dict[str, float]]:
-    """Run the benchmarks one after the other; returns the rows of the table and the time of each
-    benchmark [s].
+    """Run the benchmarks one after the other.
+
+    Returns
+    -------
+    rows : list of dict
+        Rows of the table.
+    took : dict
+        Time of each benchmark [s].
     """
     rows = []
     took = {}
-    for name in (bar := tqdm(settings.names, disable=None, unit="benchmark")):
+    bar = tqdm(settings.names, disable=None, unit="benchmark")
+    for name in bar:
         start = time.perf_counter()
         bar.set_postfix_str(name)
         with doing(f"measuring {name}"):
@@ -171,11 +183,15 @@ def measure(settings: BenchmarkSettings) -> tuple[list[Row], dict[str, float]]:
     return rows, took
 
 
+def purpose_of(name: str) -> str:
+    """Return what a benchmark does: the first paragraph of its docstring as one line."""
+    paragraph = inspect.cleandoc(str(BENCHMARKS[name].__doc__)).split("\n\n")[0]
+    return " ".join(paragraph.split())
+
+
 def write_markdown(names: Sequence[str], table: pd.DataFrame, facts: dict[str, Any]) -> str:
-    """Write what each benchmark is for, and a table of each."""
-    purposes = "\n".join(
-        f"- {name}: {str(BENCHMARKS[name].__doc__).splitlines()[0]}" for name in names
-    )
+    """Return the Markdown text: what each benchmark does, and a table of its rows."""
+    purposes = "\n".join(f"- {name}: {purpose_of(name)}" for name in names)
     blocks = [f"# Benchmark\n\n{describe(facts)}; {facts['time']}", purposes]
     for name, part in table.groupby("benchmark", sort=False):
         blocks.append(f"## {name}\n\n{to_markdown(part.drop(columns='benchmark'))}")

@@ -1,5 +1,6 @@
-"""Simulation against `solve_ivp` of SciPy, of many trajectories, their files, and free runs with
-their uncertainty.
+"""Benchmarks of simulations, of many trajectories, of their files, and of free runs.
+
+Simulations are compared with `solve_ivp` of SciPy.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,27 +26,22 @@ from sysid.simulation.dynamics import Dynamics, Moments
 from sysid.simulation.validation import Z_95
 from sysid.store import read, write
 
-METHODS = ("RK45", "DOP853", "LSODA")
-N_PIECES = 4  # pieces of the record that are integrated
+SOLVE_IVP_METHODS = ("RK45", "DOP853", "LSODA")
+N_PIECES = 4  # pieces of the record that `solve_ivp` integrates
 TOLERANCES = tuple(10.0 ** (-k / 2) for k in range(2, 25))  # 1e-1 to 1e-12, from loose to tight
-REFERENCE = 1e-12  # tolerance of DOP853 for the reference
-PERIOD = 8192  # samples of the force of the Bouc-Wen oscillator
-STEPS = 20  # integration steps per sample of it: 750 Hz to 15 kHz
-FORCE = simulators.Multisine(rms=50.0, band=(5.0, 150.0))  # N, Hz
-# samples of a trajectory, few and so many that threads pay: monte_carlo
-SHORT = 50
-LONG = 500
-WIDEST = 2.0  # largest initial position [m] and velocity [m/s]
-ROUNDS = 2  # for each of the plan, as one takes little time: monte_carlo
-KIND = "trajectory"
-# samples
-N_LAGS = 2
-N_STEPS = 100
-CHECKED = (
-    10,
-    100,
-)  # steps after which the error is compared with what was predicted of it
-MOST_STARTS = 50
+REFERENCE_TOLERANCE = 1e-12  # of DOP853, for the reference
+FORCE_PERIOD = 8192  # samples of the force on the Bouc-Wen oscillator
+FORCE_SUBSTEPS = 20  # integration steps per sample of the force: 750 Hz to 15 kHz
+BOUC_WEN_FORCE = simulators.Multisine(rms=50.0, band=(5.0, 150.0))  # N, Hz
+SHORT_TRAJECTORY = 50  # samples; too few for threads to pay
+LONG_TRAJECTORY = 500  # samples; enough for threads to pay
+MAX_INITIAL_STATE = 2.0  # largest initial position [m] and velocity [m/s]
+MONTE_CARLO_ROUNDS = 2  # for each repetition of the plan, as a round takes little time
+TRAJECTORY_KIND = "trajectory"
+N_POSITION_LAGS = 2  # lags of the model of the Van der Pol oscillator
+N_FREE_RUN_STEPS = 100
+CHECKED_STEPS = (10, 100)  # steps after which errors are compared with their predicted deviations
+MAX_STARTS = 50  # free runs that are predicted
 PROPAGATIONS: dict[str, sysid.Propagation] = {
     "mean only": sysid.MeanOnly(),
     "independent draws": sysid.MonteCarlo(100),
@@ -56,7 +52,7 @@ PROPAGATIONS: dict[str, sysid.Propagation] = {
 
 
 def rates_of(system: System, drift: Callable[..., None]) -> Callable[[float, Array, Array], Array]:
-    """Return ``(t, x, row) -> x'`` of a drift; see `SampledProblem.rows`."""
+    """Return the function ``(t, x, row) -> x'`` of a drift; for row see `SampledProblem.rows`."""
     n_u = len(system.inputs)
     noise = 1 + 2 * n_u
     parameters = 1 + 2 * n_u + len(system.noises)
@@ -73,7 +69,7 @@ def rates_of(system: System, drift: Callable[..., None]) -> Callable[[float, Arr
 
 
 class SampledProblem:
-    """A record of a system, simulated our way, and `solve_ivp` on pieces of it.
+    """A record of a system, simulated by `simulators`, and by `solve_ivp` on pieces of it.
 
     `solve_ivp` is restarted at every sample; each piece starts from the state that our simulation
     has there.
@@ -81,10 +77,13 @@ class SampledProblem:
     Parameters
     ----------
     name : str
+        Name of the problem in the table.
     system : System
+        System that is simulated.
     input : (n, n_u) array
+        Its input.
     interpolation : Interpolation
-        What the input does between its samples: held or linear.
+        The input between its samples: held or linear.
     seed : int
         Seed of the process noise.
     stretch : int
@@ -93,8 +92,8 @@ class SampledProblem:
     Attributes
     ----------
     rows : (n - 1, ...) array
-        All that the drift needs in the interval after sample k, in row k: time, input, slope of the
-        input, noise and parameters; with the state they say x'.
+        Row k has all that the drift needs in the interval after sample k besides the state: time,
+        input, slope of the input, noise and parameters.
     """
 
     def __init__(
@@ -127,25 +126,26 @@ class SampledProblem:
 
     @cached_property
     def reference(self) -> Array:
-        """States that our simulation should have, (pieces, length, n_x)."""
-        return self.states("DOP853", REFERENCE)
+        """Nearly exact states at the ends of the samples, (pieces, length, n_x)."""
+        return self.states("DOP853", REFERENCE_TOLERANCE)
 
     def states(self, method: str, tolerance: float) -> Array:
-        """States at the ends of the samples, (pieces, length, n_x); `solve_ivp` is called for each
-        sample.
+        """Return the states at the ends of the samples, (pieces, length, n_x).
+
+        `solve_ivp` is called for each sample.
 
         Parameters
         ----------
         method : str
             Method of `solve_ivp`.
         tolerance : float
-            Relative tolerance; the absolute one of each state is as large in standard deviations of
-            it.
+            Relative tolerance. The absolute one of each state is the same number of standard
+            deviations of the state.
 
         Raises
         ------
         ArithmeticError
-            If `solve_ivp` gives up.
+            `solve_ivp` gives up.
         """
         dt = self.system.dt
         options: dict[str, Any] = {
@@ -165,25 +165,29 @@ class SampledProblem:
         return found
 
     def error(self, states: Array) -> float:
-        """Largest difference from the reference in standard deviations of the state."""
+        """Return the largest difference from the reference in standard deviations of the state."""
         return float(np.abs((states - self.reference) / self.scale).max())
 
     @cached_property
     def our_error(self) -> float:
-        """Error of our simulation on the pieces."""
-        return self.error(
-            np.array([self.made.state[start + 1 :][: self.length] for start in self.starts])
-        )
+        """Error of our simulation on the pieces, in standard deviations of the state."""
+        pieces = [self.made.state[start + 1 :][: self.length] for start in self.starts]
+        return self.error(np.array(pieces))
 
     def match(self, method: str) -> tuple[float, float]:
-        """Find the loosest tolerance with which a method is as accurate as our simulation, and its
-        error.
+        """Return the loosest tolerance that makes a method as accurate as our simulation.
+
+        The second value is its error.
         """
-        return loosest(lambda tolerance: self.error(self.states(method, tolerance)), self.our_error)
+
+        def error_of(tolerance: float) -> float:
+            return self.error(self.states(method, tolerance))
+
+        return loosest(error_of, self.our_error)
 
 
 def building_problem(duration: float | str, seed: int, stretch: int = 1) -> SampledProblem:
-    """Pose the building with the flow that its controller has set, held over the samples."""
+    """Return the building under the flow that its controller has set, held over the samples."""
     system = simulators.Building()
     weather = {"ambient_temperature": simulators.SyntheticWeather()}
     plant = Plant(
@@ -199,8 +203,9 @@ def building_problem(duration: float | str, seed: int, stretch: int = 1) -> Samp
 
 
 def bouc_wen_problem(seed: int, stretch: int = 1, *, restarts: int = 1) -> SampledProblem:
-    """One period of the Bouc-Wen oscillator in steps of 15 kHz under a multisine, linear between
-    its samples.
+    """Return one period of the Bouc-Wen oscillator, integrated in steps of 15 kHz.
+
+    The force is a multisine, linear between its samples.
 
     Parameters
     ----------
@@ -209,21 +214,22 @@ def bouc_wen_problem(seed: int, stretch: int = 1, *, restarts: int = 1) -> Sampl
     stretch : int
         See `SampledProblem`.
     restarts : int
-        Samples of the force per observed sample: 1 at 750 Hz, with 20 steps each, and 20 at 15 kHz,
-        with one. The force is the same.
+        Samples of the force per observed sample: 1 (750 Hz, each with 20 steps), or 20 (15 kHz,
+        each with one step). The force is the same.
     """
     system = simulators.BoucWen()
-    system = replace(system, dt=system.dt / restarts, substeps=STEPS // restarts)
-    force = FORCE.signal(PERIOD * restarts, system.dt, np.random.default_rng(seed))
+    system = replace(system, dt=system.dt / restarts, substeps=FORCE_SUBSTEPS // restarts)
+    rng = np.random.default_rng(seed)
+    force = BOUC_WEN_FORCE.signal(FORCE_PERIOD * restarts, system.dt, rng)
     name = f"Bouc-Wen, force at {1 / system.dt:.0f} Hz"
     return SampledProblem(name, system, force[:, np.newaxis], Interpolation.linear, seed, stretch)
 
 
 def loosest(error_of: Callable[[float], float], bound: float) -> tuple[float, float]:
-    """Find the loosest of `TOLERANCES` whose error keeps the bound, or else the tightest; and its
-    error.
+    """Return the loosest of `TOLERANCES` whose error is within the bound, and its error.
 
-    Tighter ones, which are expensive, are not tried.
+    If none is, the tightest is returned. Tighter ones than the returned one, which are expensive,
+    are not tried.
     """
     for tolerance in TOLERANCES:
         error = error_of(tolerance)
@@ -233,41 +239,38 @@ def loosest(error_of: Callable[[float], float], bound: float) -> tuple[float, fl
 
 
 def simulation(plan: Plan) -> Iterator[Row]:
-    """A record simulated our way against `solve_ivp` called sample by sample at the same accuracy,
-    time per sample.
+    """Time a simulated record per sample against `solve_ivp` at the same accuracy.
 
-    Ours: `simulate` of the whole record with everything that it does. `solve_ivp`: each method with
-    the loosest tolerance (half decades from 0.1, absolute tolerances in standard deviations of each
-    state) whose largest error is at most ours. Both errors are taken over ``timed`` samples in four
-    pieces spread over the record, in standard deviations of the states, from DOP853 at a tolerance
-    of 1e-12. These samples are timed, and the times per sample compared. The right-hand side is our
-    drift, compiled.
+    ``ours`` is `simulate` of the whole record with everything that it does. `solve_ivp` is called
+    sample by sample, by each method with the loosest tolerance (half decades from 0.1, absolute
+    tolerances in standard deviations of each state) whose largest error is at most ours. Both
+    errors are taken over ``timed`` samples in four pieces spread over the record, in standard
+    deviations of the states, from DOP853 at a tolerance of 1e-12. These samples are timed, and the
+    times per sample compared. The right-hand side is our drift, compiled.
 
-    The inputs of the building are held. The force on Bouc-Wen is linear between its samples:
-    observed at 750 Hz, `solve_ivp` meets no kink within a sample and takes its own steps, where we
-    take those of 15 kHz. The rows without a target restart it at every sample of a force given at
-    15 kHz.
-    """  # noqa: D401  # its first line stands in benchmark.md
+    The inputs of the building are held. The force on Bouc-Wen is linear between its samples. If it
+    is observed at 750 Hz, `solve_ivp` meets no kink within a sample and takes its own steps, where
+    we take those of 15 kHz. The rows without a target restart it at every sample of a force given
+    at 15 kHz.
+    """
     problems = (
         building_problem(plan.duration, plan.seed, plan.stretch),
         bouc_wen_problem(plan.seed, plan.stretch),
-        bouc_wen_problem(plan.seed, plan.stretch, restarts=STEPS),
+        bouc_wen_problem(plan.seed, plan.stretch, restarts=FORCE_SUBSTEPS),
     )
     for problem, target in zip(problems, (">= 100", ">= 100", ""), strict=True):
-        timed_samples = N_PIECES * problem.length
-        matches = {method: problem.match(method) for method in METHODS}
-        jobs = {"ours": Job(problem.simulate, len(problem.input))}
+        n_samples = len(problem.input)
+        n_timed = N_PIECES * problem.length
+        matches = {method: problem.match(method) for method in SOLVE_IVP_METHODS}
+        jobs = {"ours": Job(problem.simulate, n_samples)}
         for method, (tolerance, _) in matches.items():
-            jobs[method] = Job(partial(problem.states, method, tolerance), timed_samples)
+            jobs[method] = Job(partial(problem.states, method, tolerance), n_timed)
         times = interleave(jobs, plan.repetitions)
         for method, (tolerance, error) in matches.items():
-            n = len(problem.input)
             details = {
-                "samples": n,
-                "record s": times["ours"].min() * n,
-                "timed": timed_samples,
-            }
-            details |= {
+                "samples": n_samples,
+                "record s": times["ours"].min() * n_samples,
+                "timed": n_timed,
                 "tolerance": tolerance,
                 "its error": error,
                 "our error": problem.our_error,
@@ -283,36 +286,46 @@ def simulation(plan: Plan) -> Iterator[Row]:
 
 
 def monte_carlo(plan: Plan) -> Iterator[Row]:
-    """Trajectories of the Van der Pol oscillator with process noise from random initial states,
-    after warm-up.
+    """Time trajectories of the Van der Pol oscillator with process noise, after warm-up.
 
-    Then trajectories of `LONG` samples by one thread and by as many as there are processors.
+    The initial states are random. Short trajectories are simulated by default settings, long ones
+    by one thread and by one for each processor.
     """
-    run = _ensemble(plan)
-    default = f"{SHORT}, by default"
-    one = f"{LONG}, one thread"
-    all_ = f"{LONG}, all processors"
+    simulate = _ensemble(plan)
+    default = f"{SHORT_TRAJECTORY}, by default"
+    one_thread = f"{LONG_TRAJECTORY}, one thread"
+    all_processors = f"{LONG_TRAJECTORY}, all processors"
     jobs = {
-        default: Job(partial(run, n_samples=SHORT)),
-        one: Job(partial(run, n_samples=LONG, workers=1)),
-        all_: Job(partial(run, n_samples=LONG, workers=n_cores())),
+        default: Job(partial(simulate, n_samples=SHORT_TRAJECTORY)),
+        one_thread: Job(partial(simulate, n_samples=LONG_TRAJECTORY, workers=1)),
+        all_processors: Job(partial(simulate, n_samples=LONG_TRAJECTORY, workers=n_cores())),
     }
-    seconds = interleave(jobs, ROUNDS * plan.repetitions)
+    lengths = {
+        default: SHORT_TRAJECTORY,
+        one_thread: LONG_TRAJECTORY,
+        all_processors: LONG_TRAJECTORY,
+    }
+    seconds = interleave(jobs, MONTE_CARLO_ROUNDS * plan.repetitions)
     for name, taken in seconds.items():
-        rate = {"samples/s": plan.trajectories * int(name.split(",")[0]) / taken.min()}
+        n_samples = plan.trajectories * lengths[name]
         yield timed(
             f"{plan.trajectories} x {name}",
             taken,
             "s",
-            target="<= 0.1" * (name == default),
-            **rate,
+            target="<= 0.1" if name == default else "",
+            **{"samples/s": n_samples / taken.min()},
         )
-    yield ratio(f"{plan.trajectories} x {LONG}, threads", seconds, (one, all_), "times faster")
+    yield ratio(
+        f"{plan.trajectories} x {LONG_TRAJECTORY}, threads",
+        seconds,
+        (one_thread, all_processors),
+        "times faster",
+    )
 
 
 def _ensemble(plan: Plan) -> "partial[simulators.Ensemble]":
-    """Prepare the simulation of all trajectories from their random initial states."""
-    states = np.random.default_rng(plan.seed).uniform(-WIDEST, WIDEST, size=(plan.trajectories, 2))
+    """Return the simulation of all trajectories from random initial states."""
+    states = _random_states(plan.trajectories, plan.seed)
     return partial(
         simulators.simulate_many,
         simulators.VanDerPol(),
@@ -321,25 +334,30 @@ def _ensemble(plan: Plan) -> "partial[simulators.Ensemble]":
     )
 
 
+def _random_states(n: int, seed: int) -> Array:
+    """Return n random positions and velocities of the oscillator, (n, 2)."""
+    rng = np.random.default_rng(seed)
+    return rng.uniform(-MAX_INITIAL_STATE, MAX_INITIAL_STATE, size=(n, 2))
+
+
 def store(plan: Plan) -> Iterator[Row]:
-    """Data sets written to a temporary folder and read into memory, in MB of the data set per
-    second.
+    """Time data sets that are written to a temporary folder and read into memory, in MB per second.
 
     `sysid.store` adds checksums, compression, checks and a flush to the disk when it writes. What
     is read was written just before and comes from the memory of the operating system.
-    """  # noqa: D401  # its first line stands in benchmark.md
+    """
+    building = building_problem(plan.duration, plan.seed).made
+    ensemble = _ensemble(plan)(n_samples=SHORT_TRAJECTORY)
     datasets = {
-        f"building, {plan.duration}": building_problem(plan.duration, plan.seed).made.to_dataset(),
-        f"Van der Pol, {plan.trajectories} trajectories": _ensemble(plan)(
-            n_samples=SHORT
-        ).to_dataset(),
+        f"building, {plan.duration}": building.to_dataset(),
+        f"Van der Pol, {plan.trajectories} trajectories": ensemble.to_dataset(),
     }
     for case, dataset in datasets.items():
         with TemporaryDirectory(prefix="sysid-benchmark-") as folder:
             path = Path(folder, "own.nc")
             jobs = {
-                "write": Job(partial(write, dataset, path, kind=KIND)),
-                "read": Job(partial(read, path, kind=KIND)),
+                "write": Job(partial(write, dataset, path, kind=TRAJECTORY_KIND)),
+                "read": Job(partial(read, path, kind=TRAJECTORY_KIND)),
             }
             seconds = interleave(jobs, plan.repetitions)
             details: dict[str, Any] = {
@@ -351,21 +369,21 @@ def store(plan: Plan) -> Iterator[Row]:
             yield row(f"{case}: {name}", rate.max(), "MB/s", median=np.median(rate), **details)
 
 
-# --- what a free run knows of its own error -------------------------------------------------------
+# --- predicted errors of a free run ---------------------------------------------------------------
 
 
 def propagation(plan: Plan) -> Iterator[Row]:
-    """Time per step and start of free runs of the Van der Pol oscillator, by each way to propagate
-    uncertainty.
+    """Time free runs of the Van der Pol oscillator by each way to propagate uncertainty.
 
-    The oscillator is free of noise: all errors are those of a model of few points. The details
-    compare them with the predicted standard deviations after some steps: root mean square, mean,
-    and how many are inside the band that should hold 95 %.
+    The times are per step and start. The oscillator is free of noise: all errors are those of a
+    model of few points. The details compare the errors after some steps with their predicted
+    standard deviations: root mean square, mean, and the fraction of the errors inside the band that
+    should hold 95 %.
     """
     dynamics, outputs = _van_der_pol(plan)
-    past = outputs[:, :N_LAGS, np.newaxis]
-    true = outputs[:, N_LAGS:]
-    exogenous = np.zeros((len(past), N_STEPS, N_LAGS))
+    past = outputs[:, :N_POSITION_LAGS, np.newaxis]
+    true = outputs[:, N_POSITION_LAGS:]
+    exogenous = np.zeros((len(past), N_FREE_RUN_STEPS, N_POSITION_LAGS))
 
     found: dict[str, Moments] = {}
 
@@ -373,7 +391,7 @@ def propagation(plan: Plan) -> Iterator[Row]:
         found[name] = rule.propagate(dynamics, past, exogenous, np.random.default_rng(plan.seed))
 
     jobs = {
-        name: Job(partial(propagate, name, rule), len(past) * N_STEPS)
+        name: Job(partial(propagate, name, rule), len(past) * N_FREE_RUN_STEPS)
         for name, rule in PROPAGATIONS.items()
     }
     for name, seconds in interleave(jobs, min(plan.repetitions, 3)).items():
@@ -382,16 +400,16 @@ def propagation(plan: Plan) -> Iterator[Row]:
 
 
 def _van_der_pol(plan: Plan) -> tuple[Dynamics, np.ndarray]:
-    """Model learned from the first samples of `budget` trajectories, and outputs (b, n) [m] of
-    others.
+    """Return a model of the oscillator, and the outputs (b, n) [m] of trajectories to predict.
+
+    The model is learned from the first samples of ``budget`` other trajectories.
     """
-    n_starts = min(plan.trajectories, MOST_STARTS)
-    states = np.random.default_rng(plan.seed).uniform(
-        -WIDEST, WIDEST, size=(plan.budget + n_starts, 2)
-    )
-    system = simulators.VanDerPol(acceleration_noise_std=0.0)
+    n_starts = min(plan.trajectories, MAX_STARTS)
     record = simulators.simulate_many(
-        system, n_samples=N_LAGS + N_STEPS, initial_states=states, seed=plan.seed
+        simulators.VanDerPol(acceleration_noise_std=0.0),
+        n_samples=N_POSITION_LAGS + N_FREE_RUN_STEPS,
+        initial_states=_random_states(plan.budget + n_starts, plan.seed),
+        seed=plan.seed,
     )
     outputs = record.output[:, :, 0]
     known = outputs[: plan.budget]
@@ -405,21 +423,23 @@ def _van_der_pol(plan: Plan) -> tuple[Dynamics, np.ndarray]:
     gp = sysid.OnlineGP(
         learned.kernel, noise_variance=learned.noise_variance, budget=plan.budget
     ).fit(*data)
-    return Dynamics(
-        sysid.Model(sysid.Narx(outputs={"displacement": N_LAGS}), scaling, mean, gp)
-    ), new
+    narx = sysid.Narx(outputs={"displacement": N_POSITION_LAGS})
+    return Dynamics(sysid.Model(narx, scaling, mean, gp)), new
 
 
 def calibration(moments: Moments, true: np.ndarray, noise_variance: float) -> dict[str, float]:
-    """Errors after some steps beside the standard deviations predicted for them, without what
-    diverged.
+    """Return the errors after some steps beside their predicted standard deviations.
+
+    Free runs that diverge are left out and counted.
     """
     numbers: dict[str, float] = {}
     kept = np.isfinite(moments.variance[:, -1, 0])
-    for steps in CHECKED:
+    for steps in CHECKED_STEPS:
         error = (moments.mean[:, steps - 1, 0] - true[:, steps - 1])[kept]
         variance = moments.variance[kept, steps - 1, 0] + noise_variance
+        is_inside = np.abs(error) <= Z_95 * np.sqrt(variance)
         numbers[f"error after {steps}"] = float(np.sqrt(np.mean(error**2)))
         numbers[f"std after {steps}"] = float(np.sqrt(np.mean(variance)))
-        numbers[f"inside after {steps}"] = float(np.mean(np.abs(error) <= Z_95 * np.sqrt(variance)))
-    return numbers | {"diverged": float(np.count_nonzero(~kept))}
+        numbers[f"inside after {steps}"] = float(np.mean(is_inside))
+    numbers["diverged"] = float(np.count_nonzero(~kept))
+    return numbers

@@ -1,4 +1,4 @@
-"""`sysid-collect`: the results of a sweep as one data set, tables and figures."""
+"""`sysid-collect`: read the results of a sweep into one data set, tables and figures."""
 
 from experiments.cli.arguments import mark_folder
 from experiments.cli.entry import entry

@@ -1,5 +1,6 @@
-"""Figures of a sweep, one function per kind; each draws a table: a row per job, a column per
-parameter and metric.
+"""Figures of a sweep, one function per kind of figure.
+
+Each function draws a table that has a row per job and a column per parameter and metric.
 """
 
 import math
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
@@ -21,103 +23,121 @@ from experiments.collect.read import SEED, Results
 from experiments.drawing import style
 from experiments.drawing.tables import pool, significant
 
-ERRORS = (
+# A figure shows the first of these errors that the jobs have.
+ERROR_METRICS = (
     "smse",
     "smse_stream",
     "rmse",
-)  # the first that is known is the error of a figure
-COUNT = "n_revised"
-COVERAGE = "coverage_95"
-FIT = "free_run_fit_percent"
-LOOP = "times_loop"
-TRIAL = "trial"
-NAMES = {
+)
+REVISED_METRIC = "n_revised"
+COVERAGE_METRIC = "coverage_95"
+FIT_METRIC = "free_run_fit_percent"
+LOOP_METRIC = "times_loop"
+TRIAL = "trial"  # column with the number of the job
+METRIC_TITLES = {
     "smse": "SMSE",
     "rmse": "RMSE",
-    COUNT: "Revised points",
-    COVERAGE: "95 % coverage",
-    FIT: "Free-run fit",
-    LOOP: "Loop time",
+    REVISED_METRIC: "Revised points",
+    COVERAGE_METRIC: "95 % coverage",
+    FIT_METRIC: "Free-run fit",
+    LOOP_METRIC: "Loop time",
 }
-NOMINAL = 0.95  # of a 95 % band
-MOST_PANELS = 4
-MOST_LINES = 8
-MOST_LISTED = 8
-# columns of heat maps beside each other up to which values are written in the cells
-MOST_WRITTEN = 14
-DECADE = 10.0  # ratio of the values of a parameter from which on its axis is logarithmic
-POINT: dict[str, Any] = {"linestyle": "none", "markersize": 4, "markeredgewidth": 0}
+NOMINAL_COVERAGE = 0.95  # of a 95 % band
+MAX_SWEEP_PANELS = 4  # panels side by side
+MAX_PANEL_LINES = 8  # lines in a panel; the palette has this number of colours
+MAX_FRONT_LABELS = 8  # settings on the Pareto front that have a label
+# Heat maps with at most this number of columns, all maps together, have values in their cells.
+MAX_WRITTEN_COLUMNS = 14
+# A parameter whose largest and smallest values have at least this ratio has a logarithmic axis.
+MIN_LOG_RATIO = 10.0
+MARK_STYLE: dict[str, Any] = {"linestyle": "none", "markersize": 4, "markeredgewidth": 0}
 
 
 Names = list[str]
-Labels = Mapping[str, str]  # of an axis, by column
+Labels = Mapping[str, str]  # axis label of each column
 
 
 def plan_figures(found: Results, dataset: xr.Dataset) -> dict[str, Callable[[], Figure]]:
-    """Name the figures of a sweep, each with what draws it; a figure that would show nothing is not
-    among them.
+    """Return the figures of a sweep by name, each as a function that draws it.
 
-    Every output has figures of its own.
+    Figures without data are left out. Every output has its own figures.
     """
-    labels = {name: _label(dataset[name]) for name in [*found.parameters, *found.metrics]} | {
-        TRIAL: "Trial"
-    }
+    labels = {name: _label(dataset[name]) for name in [*found.parameters, *found.metrics]}
+    labels[TRIAL] = "Trial"
     plan: dict[str, Callable[[], Figure]] = {}
     for output in found.numbers:
         rows = found.select_rows(dataset, output, found.measured)
         known = [name for name in found.metrics if np.isfinite(rows[name]).any()]
-        error = next((name for name in [*found.asked, *ERRORS] if name in known), "")
+        error = next(
+            (name for name in [*found.chosen_metrics, *ERROR_METRICS] if name in known), ""
+        )
         if not error or len(rows) < 2:
             continue
-        n_gaps = int((~np.isfinite(rows[error])).sum())
-        gaps = f"{n_gaps} of {len(rows)} jobs have no finite {labels[error]}" if n_gaps else ""
-        note = ". ".join(filter(None, [output, gaps, found.timing if found.measured else ""]))
+        note = _write_note(found, output, rows[error], labels[error])
         rows = rows.assign(trial=rows.index)
-        varied = [
-            name
-            for name in found.parameters
-            if name in rows and rows[name].nunique(dropna=False) > 1
-        ]
-        settings = [name for name in varied if name != SEED]
-        costs = [name for name in (COUNT, LOOP) if name in known]
-        metrics = [name for name in found.asked or (error, FIT, COUNT, COVERAGE) if name in known]
-        own: dict[str, Any] = {}
-        if "job" in dataset.sizes:
-            own["trials"] = partial(draw_points, rows, [TRIAL], [error])
-            own |= (
-                {f"slices_{error}": partial(draw_points, rows, varied, [error])} if varied else {}
-            )
-        elif settings:
-            texts = [name for name in settings if _is_text(rows[name])]
-            x, *others = sorted(settings, key=texts.__contains__)  # numbers first
-            own["settings" if x in texts else f"against_{x}"] = partial(
-                draw_lines, rows, x, others, metrics
-            )
-            if others:
-                own["heat_map"] = partial(draw_heat_map, rows, x, others[0], others[1:], error)
-        else:
-            own["over_seeds"] = partial(
-                draw_points, rows, [SEED], list(dict.fromkeys([*metrics, *costs]))
-            )
-        if settings and costs:
-            own["pareto_front"] = partial(draw_front, rows, settings, error, costs)
+        figures = _plan_output(found, "job" in dataset.sizes, rows, known, error)
         suffix = f"_{output}" if output else ""
-        plan |= {
-            name + suffix: partial(draw, labels=labels, note=note) for name, draw in own.items()
-        }
+        for name, draw in figures.items():
+            plan[name + suffix] = partial(draw, labels=labels, note=note)
     return plan
+
+
+def _write_note(found: Results, output: str, errors: pd.Series, label: str) -> str:
+    """Return what all figures of an output state: its name, gaps, and which times are left out."""
+    sentences = [output]
+    n_gaps = int((~np.isfinite(errors)).sum())
+    if n_gaps:
+        sentences.append(f"{n_gaps} of {len(errors)} jobs have no finite {label}")
+    if found.measured:
+        sentences.append(found.timing)
+    return ". ".join(filter(None, sentences))
+
+
+def _plan_output(
+    found: Results, is_list: bool, rows: DataFrame, known: Names, error: str
+) -> dict[str, Any]:
+    """Return the figures of one output by name, without their labels and note.
+
+    ``is_list`` states that the jobs do not form a grid of parameters.
+    """
+    varied = [
+        name for name in found.parameters if name in rows and rows[name].nunique(dropna=False) > 1
+    ]
+    settings = [name for name in varied if name != SEED]
+    costs = [name for name in (REVISED_METRIC, LOOP_METRIC) if name in known]
+    headline = found.chosen_metrics or (error, FIT_METRIC, REVISED_METRIC, COVERAGE_METRIC)
+    metrics = [name for name in headline if name in known]
+    figures: dict[str, Any] = {}
+    if is_list:
+        figures["trials"] = partial(draw_points, rows, [TRIAL], [error])
+        if varied:
+            figures[f"slices_{error}"] = partial(draw_points, rows, varied, [error])
+    elif settings:
+        texts = [name for name in settings if _is_text(rows[name])]
+        numbers = [name for name in settings if name not in texts]
+        x, *others = [*numbers, *texts]
+        name = f"against_{x}" if numbers else "settings"
+        figures[name] = partial(draw_lines, rows, x, others, metrics)
+        if others:
+            figures["heat_map"] = partial(draw_heat_map, rows, x, others[0], others[1:], error)
+    else:
+        shown = list(dict.fromkeys([*metrics, *costs]))
+        figures["over_seeds"] = partial(draw_points, rows, [SEED], shown)
+    if settings and costs:
+        figures["pareto_front"] = partial(draw_front, rows, settings, error, costs)
+    return figures
 
 
 def draw_lines(
     rows: DataFrame, x: str, others: Names, metrics: Names, labels: Labels, note: str
 ) -> Figure:
-    """Draw medians over the seeds between their quartiles against ``x``, a line per value of
-    another parameter.
+    """Draw medians over the seeds between their quartiles against ``x``.
 
-    Each metric has a row of panels, each combination of the remaining parameters a column. Texts
+    Each metric has a row of panels. Another parameter, preferably one with texts, has a line for
+    each of its values; each combination of the remaining parameters has a column of panels. Texts
     have no order: their medians are not joined.
     """
-    series = next((name for name in others if _is_text(rows[name])), others[0] if others else "")
+    series = _choose_series(rows, others) if others else ""
     others = [name for name in others if name != series]
     parts = _split(rows, others, labels)
     levels = _levels(rows[x])
@@ -130,32 +150,17 @@ def draw_lines(
         for ax, metric in zip(panels, metrics, strict=True):
             ax.set_ylabel(labels[metric])
             ax.label_outer()
-            at = _place(ax.xaxis, levels)
+            _draw_medians(ax, part, x, levels, metric, series, looks)
             values = rows[metric].to_numpy()
-            for j, (value, look) in enumerate(looks.items()):
-                line = pool(part[part[series] == value] if series else part, [x], [metric]).reindex(
-                    levels
-                )
-                low, median, high = (line[level][metric].to_numpy() for level in (0.25, 0.5, 0.75))
-                if _is_text(levels):
-                    at = at + 0.1 * min(j, 1)  # beside the one before
-                    ax.vlines(at, low, high, color=look["color"], alpha=0.4)
-                else:
-                    ax.fill_between(at, low, high, color=look["color"], alpha=0.15, linewidth=0)
-                ax.plot(
-                    at,
-                    median,
-                    **POINT | look | ({} if _is_text(levels) else {"linestyle": "-"}),
-                )
-            if metric == COVERAGE:
+            if metric == COVERAGE_METRIC:
                 ax.axhline(
-                    NOMINAL,
+                    NOMINAL_COVERAGE,
                     color=style.BASELINE_COLOR,
                     linestyle="--",
                     linewidth=0.8,
                     zorder=0,
                 )
-                values = np.append(values, NOMINAL)
+                values = np.append(values, NOMINAL_COVERAGE)
             style.scale_axis(ax.yaxis, values)
     n_settings = len(rows[[*others, series]].drop_duplicates()) if series else 1
     n_shown = len(parts) * len(looks)
@@ -169,22 +174,52 @@ def draw_lines(
     )
 
 
+def _draw_medians(
+    ax: Axes,
+    part: DataFrame,
+    x: str,
+    levels: pd.Series,
+    metric: str,
+    series: str,
+    looks: dict[Any, dict[str, Any]],
+) -> None:
+    """Draw the medians and quartiles of a metric into a panel, a line per value of ``series``."""
+    is_text = _is_text(levels)
+    at = _place(ax.xaxis, levels)
+    for j, (value, look) in enumerate(looks.items()):
+        chosen = part[part[series] == value] if series else part
+        line = pool(chosen, [x], [metric]).reindex(levels)
+        low, median, high = (line[level][metric].to_numpy() for level in (0.25, 0.5, 0.75))
+        if is_text:
+            if j > 0:
+                at = at + 0.1  # beside the marks of the value before
+            ax.vlines(at, low, high, color=look["color"], alpha=0.4)
+        else:
+            ax.fill_between(at, low, high, color=look["color"], alpha=0.15, linewidth=0)
+        marks = MARK_STYLE | look
+        if not is_text:
+            marks["linestyle"] = "-"
+        ax.plot(at, median, **marks)
+
+
 def draw_points(rows: DataFrame, xs: Names, metrics: Names, labels: Labels, note: str) -> Figure:
-    """Draw metrics of every job over each of ``xs``; over the number of the job with the least so
-    far.
+    """Draw metrics of every job against each column of ``xs``.
+
+    Against the number of the job, a line shows the smallest value so far.
     """
-    n_columns = min(len(xs), MOST_PANELS)
+    n_columns = min(len(xs), MAX_SWEEP_PANELS)
+    n_panels = len(xs) * len(metrics)
     n_rows = math.ceil(len(xs) / n_columns) * len(metrics)
     figure, axes = style.page(n_rows, n_columns, 1.0 + 1.9 * n_rows)
-    for ax in axes.flat[len(xs) * len(metrics) :]:
+    for ax in axes.flat[n_panels:]:
         ax.remove()
-    for ax, (metric, x) in zip(axes.flat, product(metrics, xs), strict=False):
+    for ax, (metric, x) in zip(axes.flat[:n_panels], product(metrics, xs), strict=True):
         ax.plot(
             _place(ax.xaxis, rows[x]),
             rows[metric],
             color=style.BLUE,
             marker="o",
-            **POINT,
+            **MARK_STYLE,
         )
         style.scale_axis(ax.yaxis, rows[metric].to_numpy())
         if x == TRIAL:
@@ -208,72 +243,75 @@ def draw_heat_map(
     labels: Labels,
     note: str,
 ) -> Figure:
-    """Draw the median of a metric over two parameters, a map per combination of the others; gaps
-    are grey.
+    """Draw the median of a metric over two parameters, a map per combination of the others.
+
+    Cells without a job are grey.
     """
     parts = _split(rows, others, labels)
     across = _levels(rows[x])
     up = _levels(rows[y])
-    figure, axes = style.page(
-        1, len(parts), 1.6 + min(0.7 + 0.24 * len(up), 3.2), sharex=True, sharey=True
-    )
-    known = pool(rows, [x, y, *others], [metric])[0.5][metric]
-    low = known[np.isfinite(known)].min()
-    high = known[np.isfinite(known)].max()
-    norm = (
-        LogNorm(low, high)
-        if low > 0 and high / low >= style.MIN_LOGARITHMIC_RATIO
-        else Normalize(low, high)
-    )
+    height = 1.6 + min(0.7 + 0.24 * len(up), 3.2)
+    figure, axes = style.page(1, len(parts), height, sharex=True, sharey=True)
+    medians = pool(rows, [x, y, *others], [metric])[0.5][metric]
+    norm = _scale_colors(medians[np.isfinite(medians)])
+    has_values = len(across) * len(parts) <= MAX_WRITTEN_COLUMNS
     for ax, (title, part) in zip(axes[0], parts.items(), strict=True):
-        medians = (
-            pool(part, [y, x], [metric])[0.5][metric].unstack(x).reindex(index=up, columns=across)
-        )
-        image = ax.imshow(medians, norm=norm, cmap="YlOrBr", aspect="auto", origin="lower")
+        cells = pool(part, [y, x], [metric])[0.5][metric].unstack(x)
+        cells = cells.reindex(index=up, columns=across)
+        image = ax.imshow(cells, norm=norm, cmap="YlOrBr", aspect="auto", origin="lower")
         ax.set(title=title, xlabel=labels[x], facecolor="0.85")
-        ax.set_xticks(
-            range(len(across)),
-            map(_text, across),
-            rotation=90 if len(across) > 6 else 0,
-        )
+        rotation = 90 if len(across) > 6 else 0
+        ax.set_xticks(range(len(across)), map(_text, across), rotation=rotation)
         ax.set_yticks(range(len(up)), map(_text, up))
         ax.grid(visible=False)
-        for (i, k), value in np.ndenumerate(
-            medians if len(across) * len(parts) <= MOST_WRITTEN else np.empty((0, 0))
-        ):
-            color = "white" if norm(value) > 0.6 else "black"
-            ax.text(
-                k,
-                i,
-                significant(value),
-                ha="center",
-                va="center",
-                fontsize=6,
-                color=color,
-            )
+        if has_values:
+            _write_cells(ax, cells, norm)
     axes[0, 0].set_ylabel(labels[y])
     figure.colorbar(image, ax=axes, label=labels[metric], aspect=25, pad=0.01)
     return _finish(figure, "", note, "Medians over the seeds")
 
 
+def _scale_colors(values: pd.Series) -> Normalize:
+    """Return the scale of colours: logarithmic for positive values with a large ratio."""
+    low = values.min()
+    high = values.max()
+    if low > 0 and high / low >= style.MIN_LOGARITHMIC_RATIO:
+        return LogNorm(low, high)
+    return Normalize(low, high)
+
+
+def _write_cells(ax: Axes, cells: DataFrame, norm: Normalize) -> None:
+    """Write the value of every cell of a heat map into it, white where the cell is dark."""
+    for (i, k), value in np.ndenumerate(cells):
+        ax.text(
+            k,
+            i,
+            significant(value),
+            ha="center",
+            va="center",
+            fontsize=6,
+            color="white" if norm(value) > 0.6 else "black",
+        )
+
+
 def draw_front(
     rows: DataFrame, by: Names, error: str, costs: Names, labels: Labels, note: str
 ) -> Figure:
-    """Draw the median error of each setting against each median cost, and list those that no other
-    one beats.
+    """Draw the median error of each setting against each of its median costs.
+
+    The settings that no other one beats in error and cost are joined by a line and labelled.
     """
     medians = pool(rows, by, [error, *costs])[0.5].reset_index()
-    series = next((name for name in by if _is_text(rows[name])), by[0])
+    series = _choose_series(rows, by)
     looks = _choose_looks(rows, series)
-    own = [name for name in by if name != series]
-    beside = f", beside each: {', '.join(labels[name] for name in own)}" if own else ""
+    others = [name for name in by if name != series]
+    beside = f", beside each: {', '.join(labels[name] for name in others)}" if others else ""
     figure, axes = style.page(1, len(costs), 3.6)
     for ax, cost in zip(axes[0], costs, strict=True):
-        ax.plot(
-            medians[cost], medians[error], "o", color=style.GREY, markersize=3
-        )  # also those without a colour
+        # All settings are grey marks; those that have a colour are drawn over them.
+        ax.plot(medians[cost], medians[error], "o", color=style.GREY, markersize=3)
         for value, look in looks.items():
-            ax.plot(cost, error, data=medians[medians[series] == value], **POINT | look)
+            ax.plot(cost, error, data=medians[medians[series] == value], **MARK_STYLE | look)
         front = find_front(medians, error, cost)
         ax.plot(
             front[cost],
@@ -283,8 +321,8 @@ def draw_front(
             drawstyle="steps-post",
             zorder=1,
         )
-        for _, row in front.iloc[_spread_out(len(front), MOST_LISTED)].iterrows():
-            text = ", ".join(_text(row[name]) for name in own)
+        for _, row in front.iloc[_spread_out(len(front), MAX_FRONT_LABELS)].iterrows():
+            text = ", ".join(_text(row[name]) for name in others)
             ax.annotate(
                 text,
                 (row[cost], row[error]),
@@ -292,25 +330,25 @@ def draw_front(
                 textcoords="offset points",
                 fontsize=5,
             )
-        for axis, name in ((ax.xaxis, cost), (ax.yaxis, error)):
-            style.scale_axis(axis, medians[name].to_numpy(), margin=0.12)
+        style.scale_axis(ax.xaxis, medians[cost].to_numpy(), margin=0.12)
+        style.scale_axis(ax.yaxis, medians[error].to_numpy(), margin=0.12)
         ax.set(xlabel=labels[cost], ylabel=labels[error])
     axes[0, -1].legend(title=labels[series])
     return _finish(figure, "", note, f"Line: settings that no other one beats in both{beside}")
 
 
 def find_front(settings: DataFrame, error: str, cost: str) -> DataFrame:
-    """Find the settings that no other one beats in error and cost, by rising cost.
+    """Return the settings that no other one beats in error and cost, by rising cost.
 
-    One beats another if it is at least as good in both and better in one, so that equal settings
-    are all on the front or all off it. Settings with a value that is not finite are off it and beat
-    none.
+    A setting beats another if it is at least as good in both and better in one, so that equal
+    settings are all on the front or all off it. Settings with a value that is not finite are not on
+    the front, and beat none.
     """
     known = settings[np.isfinite(settings[[error, cost]]).all(axis=1)]
     known = known.sort_values([cost, error], kind="stable")
-    is_better = known[error] < known[error].cummin().shift(
-        fill_value=np.inf
-    )  # than all that cost less or as much
+    # The smallest error of all settings before, which cost less or the same.
+    smallest_before = known[error].cummin().shift(fill_value=np.inf)
+    is_better = known[error] < smallest_before
     return known[is_better.groupby([known[cost], known[error]]).transform("any")]
 
 
@@ -319,12 +357,12 @@ def _is_text(column: pd.Series) -> bool:
 
 
 def _levels(column: pd.Series) -> pd.Series:
-    """Different values of a parameter: numbers ascending, texts in the order of the command."""
+    """Return the different values of a parameter: numbers ascending, texts in their own order."""
     return column.dropna().drop_duplicates().sort_values()
 
 
 def _spread_out(n: int, most: int) -> np.ndarray:
-    """At most ``most`` of n places, ends included, evenly apart."""
+    """Return at most ``most`` of the indices below n, evenly spaced, with both ends."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(int))
 
 
@@ -333,59 +371,67 @@ def _text(value: Any) -> str:
 
 
 def _label(variable: xr.DataArray) -> str:
-    """Name of a metric or parameter for people, with its unit."""
+    """Return the title of a metric or parameter, with its unit."""
     name = str(variable.name)
     unit = variable.attrs.get("units", "")
-    words = NAMES.get(name, name[:1].upper() + name[1:].replace("_", " "))
-    return f"{words} [{unit}]" if unit else words
+    title = METRIC_TITLES.get(name, name[:1].upper() + name[1:].replace("_", " "))
+    return f"{title} [{unit}]" if unit else title
 
 
 def _split(rows: DataFrame, columns: list[str], labels: Labels) -> dict[str, DataFrame]:
-    """Split rows by the values of some columns, and give each part a title; at most as many as
-    there is room for.
+    """Split rows by the values of some columns; return the parts by title.
+
+    Only the first parts are returned, one for each panel that has room.
     """
     if not columns:
         return {"": rows}
     parts = {}
     for values, part in rows.groupby(columns, observed=True):
         pairs = zip(columns, values, strict=True)
-        parts[",\n".join(f"{labels[name]}: {_text(value)}" for name, value in pairs)] = part
-    return dict(list(parts.items())[:MOST_PANELS])
+        title = ",\n".join(f"{labels[name]}: {_text(value)}" for name, value in pairs)
+        parts[title] = part
+    return dict(list(parts.items())[:MAX_SWEEP_PANELS])
+
+
+def _choose_series(rows: DataFrame, names: Names) -> str:
+    """Return the parameter whose values have colours: the first one with texts, else the first."""
+    return next((name for name in names if _is_text(rows[name])), names[0])
 
 
 def _choose_looks(rows: DataFrame, series: str) -> dict[Any, dict[str, Any]]:
-    """Choose colour and marker of each value of a parameter: criteria have their own."""
+    """Choose colour, marker and label of each value of a parameter; criteria have fixed ones."""
     if not series:
         return {"": {"color": style.BLUE, "marker": "o"}}
     levels = _levels(rows[series])
-    shown = zip(
-        levels.iloc[_spread_out(len(levels), MOST_LINES)],
-        style.PALETTE,
-        style.SHAPES,
-        strict=False,
-    )
-    looks = [
-        (value, style.CRITERION_COLORS.get(value, color), style.CRITERION_MARKERS.get(value, shape))
-        for value, color, shape in shown
-    ]
-    return {
-        value: {"color": color, "marker": marker, "label": _text(value)}
-        for value, color, marker in looks
-    }
+    values = levels.iloc[_spread_out(len(levels), MAX_PANEL_LINES)]
+    looks = {}
+    colors = style.PALETTE[: len(values)]
+    shapes = style.SHAPES[: len(values)]
+    for value, color, shape in zip(values, colors, shapes, strict=True):
+        looks[value] = {
+            "color": style.CRITERION_COLORS.get(value, color),
+            "marker": style.CRITERION_MARKERS.get(value, shape),
+            "label": _text(value),
+        }
+    return looks
 
 
 def _place(axis: Axis, column: pd.Series) -> np.ndarray:
-    """Place values along an axis and choose its scale: numbers as they are, texts side by side."""
+    """Return the positions of values along an axis, and choose its scale.
+
+    Numbers are their own position; texts are placed side by side.
+    """
     if not _is_text(column):
-        style.scale_axis(axis, column.to_numpy(dtype=float), DECADE)
-        return column.to_numpy(dtype=float)
+        values = column.to_numpy(dtype=float)
+        style.scale_axis(axis, values, MIN_LOG_RATIO)
+        return values
     texts = [fill(_text(text), 13) for text in column.cat.categories]
     axis.set_ticks(range(len(texts)), texts, rotation=90 if len(texts) > 3 else 0)
     return column.cat.codes.to_numpy(dtype=float)
 
 
 def _finish(figure: Figure, title: str, *sentences: str) -> Figure:
-    """Add the legend of the series, and sentences above the figure."""
+    """Add the legend of the series below the figure, and sentences above it."""
     if title:
         handles, _ = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles=handles, title=title, loc="outside lower center", ncols=4)

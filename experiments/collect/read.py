@@ -1,5 +1,6 @@
-"""A sweep: what its manifest plans, how each job ended, the numbers of all summaries as tables and
-as a data set.
+"""Read a sweep: what its manifest plans, how each job ended, and the numbers of all summaries.
+
+The numbers are collected as tables, and laid out as a data set.
 """
 
 import json
@@ -27,7 +28,7 @@ from experiments.files.job_file import (
 from experiments.sweeps.store import (
     MANIFEST,
     OUTCOME,
-    SEARCH,
+    SEARCH_FILE,
     Entry,
     Manifest,
     damage,
@@ -36,36 +37,38 @@ from experiments.sweeps.store import (
 from sysid import StoreError
 from sysid.model.result import squared_unit
 
+# The position of a status is its flag in the data set.
 STATUSES = (
     "missing",
     "done",
     "failed",
     "damaged",
     "partial",
-)  # the place is the flag in the data set
-TIME = "times"
+)
+TIMES_KEY = "times"  # key of a summary that holds its measured times
 SEED = "seed"
-SIMULATED = (
-    TIME,
+#: Keys of the number of trajectories that a job simulated because the cache did not have them.
+CACHE_MISSES = (
+    TIMES_KEY,
     "cache",
     "trajectory",
     "misses",
-)  # number of trajectories that no job before had simulated
-#: names that the data set and the tables need for themselves
+)
+#: Names that the data set and the tables need for themselves.
 RESERVED = frozenset(
     {"status", "number", "output", "job", "sample", "error", "folder", "timed", "trial"}
 )
-AGAIN = "start the sweep again with the same command, jobs that are done are not run anew"
+HOW_TO_RESUME = "start the sweep again with the same command, jobs that are done are not run anew"
 ABSENT = object()  # value of a parameter that a job does not have
-
-LARGEST_SHARE = 4  # cells of a grid for each of its jobs; a random search has far more
-LONG_NAMES = {
+# A grid has at most this number of cells per job; the values of a random search make far more.
+MAX_CELLS_PER_JOB = 4
+METRIC_MEANINGS = {
     **{name: meaning for name, (_, meaning) in SUMMARY_NUMBERS.items()},
-    **{f"{TIME}_{name}": meaning for name, meaning in SUMMARY_TIMES.items()},
-    f"{TIME}_job": "wall time of the job in its worker",
+    **{f"{TIMES_KEY}_{name}": meaning for name, meaning in SUMMARY_TIMES.items()},
+    f"{TIMES_KEY}_job": "wall time of the job in its worker",
 }
-#: unit by the last part of a name: of metrics, and of thresholds, which are in the units of the target
-UNITS = {
+#: Units of metrics and thresholds by the last part of their names.
+UNITS_BY_NAME = {
     **{name: unit for name, (unit, _) in SUMMARY_NUMBERS.items()},
     **dict.fromkeys(("held_out_rmse", "error_threshold"), TARGET_UNIT),
     **dict.fromkeys(("noise_variance", "variance_threshold"), TARGET_SQUARED),
@@ -73,23 +76,22 @@ UNITS = {
     "fit_percent": "%",
 }
 
-Keys = tuple[str, ...]  # that lead to a number in a summary: ("times", "loop")
+Keys = tuple[str, ...]  # path of a number in a summary: ("times", "loop")
 
 
 class Results(NamedTuple):
     """Everything that the jobs of a sweep have found."""
 
     sweep: Manifest
-    parameters: dict[str, str]  # column to swept key
-    metrics: dict[str, Keys]  # column to the keys that lead to it in a summary
+    parameters: dict[str, str]  # swept key of each column
+    metrics: dict[str, Keys]  # keys of each column in a summary
     jobs: pd.DataFrame  # a row per job, by its number: status, error (one line), timed, parameters
-    numbers: dict[
-        str, pd.DataFrame
-    ]  # of each output ("" for the only one): a row per job, a column per metric
+    # Numbers of each output ("" for the only one): a row per job, a column per metric.
+    numbers: dict[str, pd.DataFrame]
     timing: str  # which times cannot be compared; empty if all can
     target_unit: str  # empty if jobs differ
     is_search: bool = False
-    asked: tuple[str, ...] = ()  # metrics that tables and figures shall show; none: the headline
+    chosen_metrics: tuple[str, ...] = ()  # of tables and figures; empty: the headline
 
     @property
     def outputs(self) -> list[str]:
@@ -99,26 +101,29 @@ class Results(NamedTuple):
     @property
     def measured(self) -> list[str]:
         """Metrics that are measured times."""
-        return [name for name, keys in self.metrics.items() if keys[0] == TIME]
+        return [name for name, keys in self.metrics.items() if keys[0] == TIMES_KEY]
 
-    def select_rows(self, dataset: xr.Dataset, output: str, without: list[str]) -> pd.DataFrame:
-        """Rows of the jobs in the cells of the data set; metrics in ``without`` only where times
-        can be compared.
+    def select_rows(self, dataset: xr.Dataset, output: str, times: list[str]) -> pd.DataFrame:
+        """Return the rows of the jobs that have a cell in the data set.
+
+        The metrics in ``times`` are nan for jobs whose times cannot be compared.
         """
         rows = self.jobs.join(self.numbers[output])
-        rows.loc[~rows["timed"], without] = np.nan
+        rows.loc[~rows["timed"], times] = np.nan
         return rows[rows.index.isin(dataset["number"].values.ravel())]
 
 
 def read_sweep(folder: Path) -> Manifest:
-    """Read and check the manifest of a sweep; swept are also the keys that only some jobs have.
+    """Read and check the manifest of a sweep.
+
+    Keys that only some jobs have are added to its swept keys.
 
     Raises
     ------
     ValueError
-        A manifest of another project, of a newer version, or damaged.
+        The manifest is damaged, or that of another project or of a newer version.
     sysid.StoreError
-        No folder, or no sweep in it.
+        The folder does not exist, or has no sweep.
     """
     if not folder.is_dir():
         raise StoreError(
@@ -148,41 +153,36 @@ def read_results(folder: Path) -> Results:
     """
     sweep = read_sweep(folder)
     planned = sorted(sweep.entries.values())
-    own = {
-        ("partial",),
-        *(tuple(key.split(".")) for key in sweep.swept),
-    }  # the status; a swept seed is a parameter
+    # These are no metrics: the status states "partial", and a swept seed is a parameter.
+    no_metrics = {("partial",), *(tuple(key.split(".")) for key in sweep.swept)}
     ends = []
     values = []
     units = set()
-    n = len(planned)
-    simulated = np.zeros(len(planned), dtype=bool)
+    has_simulated = np.zeros(len(planned), dtype=bool)
     columns: dict[str, dict[Keys, np.ndarray]] = defaultdict(
-        lambda: defaultdict(lambda: np.full(n, np.nan))
+        lambda: defaultdict(lambda: np.full(len(planned), np.nan))
     )
-    for place, job in enumerate(
-        tqdm(planned, unit=" jobs", disable=None, desc="collecting", mininterval=0.2)
-    ):
+    progress = tqdm(planned, unit=" jobs", disable=None, desc="collecting", mininterval=0.2)
+    for row, job in enumerate(progress):
         status, error, outcome, summaries = read_job(job, folder / str(job.number))
         ends.append((status, error, (outcome.get("host"), outcome.get("pid"))))
         values.append({key: job.values[key] for key in sweep.swept if key in job.values})
+        wall_time = {TIMES_KEY: {"job": outcome.get("seconds")}}
         for output, summary in summaries.items():
             units.add(str(summary.get("target_unit", "")))
-            for keys, value in chain(
-                numbers_of(summary), numbers_of({TIME: {"job": outcome.get("seconds")}})
-            ):
-                simulated[place] |= keys == SIMULATED and value > 0
-                if keys not in own:
-                    columns[output][keys][place] = value
+            for keys, value in chain(numbers_of(summary), numbers_of(wall_time)):
+                if keys == CACHE_MISSES and value > 0:
+                    has_simulated[row] = True
+                if keys not in no_metrics:
+                    columns[output][keys][row] = value
     columns = dict(sorted(columns.items())) or {"": {}}
     metrics = name_metrics(dict.fromkeys(keys for by_keys in columns.values() for keys in by_keys))
     parameters = name_parameters(sweep.swept, RESERVED | metrics.keys())
     jobs = pd.DataFrame(ends, [job.number for job in planned], ["status", "error", "process"])
-    jobs["timed"], timing = find_comparable_times(
-        jobs["status"] == "done", jobs.pop("process"), simulated
-    )
+    is_done = jobs["status"] == "done"
+    jobs["timed"], timing = find_comparable_times(is_done, jobs.pop("process"), has_simulated)
     for name, key in parameters.items():
-        jobs[name] = column_of([one.get(key, ABSENT) for one in values])
+        jobs[name] = column_of([job_values.get(key, ABSENT) for job_values in values])
     numbers = {
         output: pd.DataFrame(
             {name: by_keys.get(keys, np.nan) for name, keys in metrics.items()},
@@ -191,7 +191,7 @@ def read_results(folder: Path) -> Results:
         for output, by_keys in columns.items()
     }
     unit = units.pop() if len(units) == 1 else ""
-    is_search = (folder / SEARCH).is_file()
+    is_search = (folder / SEARCH_FILE).is_file()
     return Results(sweep, parameters, metrics, jobs, numbers, timing, unit, is_search)
 
 
@@ -200,44 +200,47 @@ def read_job(
 ) -> tuple[str, str, dict[str, Any], Mapping[str, Mapping[str, Any]]]:
     """Return the status of a job, why it is not done, its outcome, and its summaries by output.
 
-    A job is done if its outcome says so, is that of the job in the manifest, and all its files have
-    the size and the digest that the outcome states.
+    A job is done if three conditions hold: its outcome states it, the outcome has the identity that
+    the manifest plans, and all files have the size and digest that the outcome states.
     """
     outcome = read_outcome(folder)
-    if outcome is None and (folder / OUTCOME).exists():
-        return "damaged", f"{OUTCOME} is damaged", {}, {}
     if outcome is None:
+        if (folder / OUTCOME).exists():
+            return "damaged", f"{OUTCOME} is damaged", {}, {}
         return "missing", "not finished, or not started", {}, {}
     if outcome["identity"] != job.identity:
-        return (
-            "missing",
-            "not finished: its folder holds another configuration or version",
-            {},
-            {},
-        )
+        reason = "not finished: its folder holds another configuration or version"
+        return "missing", reason, {}, {}
     if outcome["status"] != "done":
-        return "failed", " ".join(str(outcome.get("error", "")).split()), outcome, {}
+        return "failed", _one_line(outcome.get("error", "")), outcome, {}
     try:
-        if problem := damage(outcome, folder):
+        problem = damage(outcome, folder)
+        if problem:
             return "damaged", problem, outcome, {}
         if (
             JOB_FILE not in outcome["files"]
-        ):  # of a command that returns a number, and writes files of its own
+        ):  # the command returned a number and writes its own files
             return "done", "", outcome, {"": {"value": outcome.get("value")}}
         found = read_summary(folder / JOB_FILE)
     except (OSError, TypeError, AttributeError) as error:
-        return "damaged", " ".join(str(error).split()), outcome, {}
-    summaries = {"": found} if isinstance(found.get("target"), str) else found
+        return "damaged", _one_line(error), outcome, {}
+    has_one_output = isinstance(found.get("target"), str)
+    summaries = {"": found} if has_one_output else found
     if any(summary.get("partial") for summary in summaries.values()):
         return "partial", "stopped early, its numbers are those of a part", outcome, {}
     return "done", "", outcome, summaries
 
 
-def numbers_of(summary: Mapping[str, Any], keys: Keys = ()) -> Iterator[tuple[Keys, float]]:
-    """Yield every number of a summary with the keys that lead to it; flags are 0 and 1, texts and
-    lists are left out.
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())
 
-    >>> dict(numbers_of({"smse": 0.1, "times": {"loop": 2}, "partial": False, "warnings": ["w"], "target": "y"}))
+
+def numbers_of(summary: Mapping[str, Any], keys: Keys = ()) -> Iterator[tuple[Keys, float]]:
+    """Yield every number of a summary with the keys that lead to it.
+
+    Flags are 0 and 1; texts and lists are left out.
+
+    >>> dict(numbers_of({"smse": 0.1, "times": {"loop": 2}, "partial": False, "target": "y"}))
     {('smse',): 0.1, ('times', 'loop'): 2.0, ('partial',): 0.0}
     """
     for key, value in summary.items():
@@ -248,78 +251,84 @@ def numbers_of(summary: Mapping[str, Any], keys: Keys = ()) -> Iterator[tuple[Ke
 
 
 def find_comparable_times(
-    done: pd.Series, process: pd.Series, simulated: np.ndarray
+    done: pd.Series, process: pd.Series, has_simulated: np.ndarray
 ) -> tuple[pd.Series, str]:
-    """Find the jobs whose times can be compared, and say what is left out.
+    """Find the jobs whose times can be compared; return them with a sentence about the others.
 
-    The first job of a process compiles, or loads what was compiled; a job that found no trajectory
-    in the cache simulates within its loop, where the others read. Of jobs that all simulate those
-    that are not the first of their process are alike. If nothing is left, all count.
+    The first job of a process compiles, or loads what was compiled. A job that found no trajectory
+    in the cache simulates within its loop, where other jobs read. Both are left out. If this leaves
+    no job, only the first jobs are left out (all others simulate, so they can be compared). If this
+    leaves none either, the times of all jobs count.
 
     Parameters
     ----------
-    done, process, simulated
-        Of the jobs, in the order in which a process has run them; a process is its host and number,
-        None if unknown.
+    done, process, has_simulated
+        Columns of the jobs, in the order in which a process has run them. A process is its host and
+        number, None if unknown.
     """
-    first = done & ~process.where(done).duplicated() & (process != (None, None))
-    counts = next(
-        (some for some in (done & ~first & ~simulated, done & ~first) if some.any()),
-        done,
-    )
-    if (counts & first).any():
+    is_first = done & ~process.where(done).duplicated() & (process != (None, None))
+    counts = done & ~is_first & ~has_simulated
+    if not counts.any():
+        counts = done & ~is_first
+    if not counts.any():
+        counts = done
+    if (counts & is_first).any():
         return counts, "Times of all jobs, though each was the first of its process"
-    n_left = int((done & ~counts).sum())
-    what = "started a process, or simulated what others read"
-    return (
-        counts,
-        f"Times without jobs that {what} ({n_left} of {done.sum()})" if n_left else "",
-    )
+    n_left_out = int((done & ~counts).sum())
+    if not n_left_out:
+        return counts, ""
+    reason = "started a process, or simulated what others read"
+    return counts, f"Times without jobs that {reason} ({n_left_out} of {done.sum()})"
 
 
 def column_of(values: Sequence[Any]) -> np.ndarray | pd.Categorical:
-    """Numbers if all are finite numbers, else categories: texts as in a command; nan where a value
-    is absent.
+    """Return a column of numbers if all values are finite numbers, else of categories.
+
+    Categories are texts as in a command. An absent value is nan.
 
     >>> column_of([1, 2]), column_of([1, 0.5, ABSENT]), list(column_of(["a", True, None, [1, 2]]))
     (array([1, 2]), array([1. , 0.5, nan]), ['a', 'true', 'null', '[1, 2]'])
     """
     given = [value for value in values if value is not ABSENT]
-    if all(
-        isinstance(one, int | float) and not isinstance(one, bool) and abs(one) < 2**63
-        for one in given
-    ):
+    if all(_is_finite_number(value) for value in given):
         return np.array([np.nan if value is ABSENT else value for value in values])
-    texts = [
-        value if isinstance(value, str) or value is ABSENT else json.dumps(value)
-        for value in values
-    ]
-    categories = [text for text in dict.fromkeys(texts) if text is not ABSENT]
-    return pd.Categorical([None if text is ABSENT else text for text in texts], categories)
+    texts = [None if value is ABSENT else _command_text(value) for value in values]
+    categories = [text for text in dict.fromkeys(texts) if text is not None]
+    return pd.Categorical(texts, categories)
+
+
+def _is_finite_number(value: Any) -> bool:
+    """Return whether a value is a number below 2^63, which fits into an integer of 64 bits."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < 2**63
+
+
+def _command_text(value: Any) -> str:
+    """Return a value as it is written in a command."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def name_parameters(keys: Sequence[str], taken: Collection[str]) -> dict[str, str]:
-    """Name each key by its last part; by the whole key with underscores where that is ambiguous or
-    taken.
+    """Name each key by its last part; return the keys by name.
 
-    >>> list(name_parameters(["insertion.error_threshold", "data.duration", "duration", "sampling@data.sampling"],
-    ...                      {"sampling"}))
+    A last part that is ambiguous or taken is replaced by the whole key with underscores.
+
+    >>> keys = ["insertion.error_threshold", "data.duration", "duration", "sampling@data.sampling"]
+    >>> list(name_parameters(keys, {"sampling"}))
     ['error_threshold', 'data_duration', 'duration', 'sampling_data_sampling']
     """
-    last = [_plain(re.split(r"[./@]", key)[-1]) for key in keys]
+    last_parts = [_plain(re.split(r"[./@]", key)[-1]) for key in keys]
     names: dict[str, str] = {}
-    for key, short in zip(keys, last, strict=True):
-        names[
-            _find_free(
-                _plain(key) if last.count(short) > 1 or short in taken else short,
-                {*taken, *names},
-            )
-        ] = key
+    for key, short in zip(keys, last_parts, strict=True):
+        is_ambiguous = last_parts.count(short) > 1
+        name = _plain(key) if is_ambiguous or short in taken else short
+        names[_find_free(name, {*taken, *names})] = key
     return names
 
 
 def name_metrics(paths: Collection[Keys]) -> dict[str, Keys]:
-    """Name each metric by the keys that lead to it, joined by underscores; no two alike.
+    """Name each metric by the keys that lead to it, joined by underscores; no two names are equal.
 
     >>> list(name_metrics([("times", "loop"), ("kernel", "y[k-1]"), ("times_loop",), ("job",)]))
     ['times_loop', 'kernel_y_k_1', 'times_loop_2', 'job_2']
@@ -331,27 +340,28 @@ def name_metrics(paths: Collection[Keys]) -> dict[str, Keys]:
 
 
 def _plain(name: str) -> str:
+    """Return a name whose special characters are replaced by underscores."""
     return re.sub(r"\W+", "_", name).strip("_")
 
 
 def _find_free(name: str, taken: Collection[str]) -> str:
-    """Find a name that is not taken: the name itself, or with the first number that makes it
-    different.
-    """
+    """Return the name if it is not taken, else the name with the first free number from 2."""
+    if name not in taken:
+        return name
     numbered = (f"{name}_{number}" for number in count(2))
-    return next(free for free in chain([name], numbered) if free not in taken)
+    return next(free for free in numbered if free not in taken)
 
 
 # --- the data set ---------------------------------------------------------------------------------
 
 
 def build_dataset(found: Results) -> xr.Dataset:
-    """Lay out the metrics of all jobs over the swept parameters, nan where there is none.
+    """Lay out the metrics of all jobs over the swept parameters; cells without a value are nan.
 
     Parameters that do not form a grid (those of a search, or some that only some jobs have) are
-    coordinates along one dimension ``job``. Several outputs are one more dimension, ``output``. Of
-    several jobs with the same parameters the last one that is done has the cell, the last one if
-    none is.
+    coordinates along one dimension ``job``. Several outputs are one more dimension, ``output``.
+    Several jobs with the same parameters share a cell: it holds the last one that is done, or the
+    last one if none is.
 
     Returns
     -------
@@ -364,8 +374,8 @@ def build_dataset(found: Results) -> xr.Dataset:
     axes = {name: pd.Categorical(jobs[name]) for name in dims}
     shape = [len(axis.categories) for axis in axes.values()]
     jobs["cell"] = np.ravel_multi_index([axis.codes.astype(int) for axis in axes.values()], shape)
-    last_done = np.argsort(jobs["status"] == "done", kind="stable")
-    jobs = jobs.iloc[last_done].drop_duplicates("cell", keep="last").sort_index()
+    done_last = np.argsort(jobs["status"] == "done", kind="stable")
+    jobs = jobs.iloc[done_last].drop_duplicates("cell", keep="last").sort_index()
 
     def lay_out(values: pd.Series, empty: float, dtype: type) -> np.ndarray:
         cells: np.ndarray = np.full(math.prod(shape), empty, dtype)
@@ -373,38 +383,55 @@ def build_dataset(found: Results) -> xr.Dataset:
         return cells.reshape(shape)
 
     status = lay_out(jobs["status"].map(STATUSES.index), 0, np.int8)
-    flags = {
+    status_attributes = {
+        "long_name": "what became of the job",
         "flag_values": np.arange(len(STATUSES), dtype=np.int8),
         "flag_meanings": " ".join(STATUSES),
     }
-    numbers = {"long_name": "number of the job and of its folder, -1 where there is none"}
+    number_attributes = {"long_name": "number of the job and of its folder, -1 where there is none"}
     variables: dict[str, Any] = {
-        "status": (dims, status, {"long_name": "what became of the job"} | flags),
-        "number": (dims, lay_out(jobs["job"], -1, np.int64), numbers),
+        "status": (dims, status, status_attributes),
+        "number": (dims, lay_out(jobs["job"], -1, np.int64), number_attributes),
     }
     for name, keys in found.metrics.items():
         values = np.stack(
             [lay_out(numbers[name], np.nan, float) for numbers in found.numbers.values()],
             axis=-1,
         )
-        own = ([*dims, "output"], values) if found.outputs else (dims, values[..., 0])
-        unit = "s" if keys[0] == TIME else find_unit(keys[-1], found.target_unit)
-        meaning = LONG_NAMES.get(name, " ".join(keys))
-        variables[name] = (
-            *own,
-            _drop_empty(units=unit, long_name=meaning, measured=int(keys[0] == TIME)),
-        )
+        attributes = _describe_metric(name, keys, found.target_unit)
+        if found.outputs:
+            variables[name] = ([*dims, "output"], values, attributes)
+        else:
+            variables[name] = (dims, values[..., 0], attributes)
     if found.measured:
-        timed = "whether the times of the job can be compared with those of others"
-        about = _drop_empty(long_name=timed, measured=1, comment=found.timing)
-        variables["timed"] = (dims, lay_out(jobs["timed"], 0, np.int8), about)
-    coordinates: dict[str, Any] = {}
-    if dims == ["job"]:
-        coordinates["job"] = (
-            "job",
-            jobs["job"],
-            {"long_name": "number of the job and of its folder"},
+        attributes = _drop_empty(
+            long_name="whether the times of the job can be compared with those of others",
+            measured=1,
+            comment=found.timing,
         )
+        variables["timed"] = (dims, lay_out(jobs["timed"], 0, np.int8), attributes)
+    coordinates = _build_coordinates(found, jobs, axes)
+    return xr.Dataset(variables, coordinates, _count_cells(found, status, len(jobs)))
+
+
+def _describe_metric(name: str, keys: Keys, target_unit: str) -> dict[str, Any]:
+    """Return the attributes of a metric: its unit, its meaning, and whether it is a time."""
+    is_time = keys[0] == TIMES_KEY
+    return _drop_empty(
+        units="s" if is_time else find_unit(keys[-1], target_unit),
+        long_name=METRIC_MEANINGS.get(name, " ".join(keys)),
+        measured=int(is_time),
+    )
+
+
+def _build_coordinates(
+    found: Results, jobs: pd.DataFrame, axes: dict[str, pd.Categorical]
+) -> dict[str, Any]:
+    """Return the coordinates of the data set; ``axes`` are its dimensions without ``output``."""
+    coordinates: dict[str, Any] = {}
+    if list(axes) == ["job"]:
+        about = {"long_name": "number of the job and of its folder"}
+        coordinates["job"] = ("job", jobs["job"], about)
     for name, key in found.parameters.items():
         values = np.asarray(axes[name].categories if name in axes else jobs[name])
         unit = ""
@@ -412,51 +439,49 @@ def build_dataset(found: Results) -> xr.Dataset:
             unit = find_unit(key.rpartition(".")[2], found.target_unit)
         else:
             values = np.where(pd.isna(values), "", values).astype(str)
-        coordinates[name] = (
-            name if name in axes else "job",
-            values,
-            _drop_empty(long_name=key, units=unit),
-        )
+        dimension = name if name in axes else "job"
+        coordinates[name] = (dimension, values, _drop_empty(long_name=key, units=unit))
     if found.outputs:
-        coordinates["output"] = (
-            "output",
-            found.outputs,
-            {"long_name": "output that the model predicts"},
-        )
-    counts = {
-        f"n_{name}": int(np.sum(status == flag)) for flag, name in enumerate(STATUSES)
-    }  # missing: unplanned, too
-    sizes = {"n_jobs": len(found.jobs), "n_cells": status.size, **counts}
-    sizes |= {
-        "n_unplanned": status.size - len(jobs),
-        "n_superseded": len(found.jobs) - len(jobs),
-    }
+        about = {"long_name": "output that the model predicts"}
+        coordinates["output"] = ("output", found.outputs, about)
+    return coordinates
+
+
+def _count_cells(found: Results, status: np.ndarray, n_filled: int) -> dict[str, Any]:
+    """Return the attributes of the data set: its sweep, and how many jobs and cells it has."""
     sweep = found.sweep
-    about = {
+    attributes: dict[str, Any] = {
         "sweep_version": sweep.version,
         "sweep_code": sweep.code,
         "swept": json.dumps(sweep.swept),
+        "n_jobs": len(found.jobs),
+        "n_cells": status.size,
     }
-    return xr.Dataset(variables, coordinates, about | sizes)
+    for flag, name in enumerate(STATUSES):  # cells without a planned job count as missing
+        attributes[f"n_{name}"] = int(np.sum(status == flag))
+    attributes["n_unplanned"] = status.size - n_filled
+    attributes["n_superseded"] = len(found.jobs) - n_filled
+    return attributes
 
 
 def is_grid(found: Results) -> bool:
-    """Whether the jobs are worth a dimension for each parameter: all have all of them, many cells
-    have a job.
+    """Return whether the parameters become dimensions: all jobs have all, and few cells are empty.
+
+    The values of a search are never a grid.
     """
     columns = found.jobs[list(found.parameters)]
     if not found.parameters or found.is_search or columns.isna().any(axis=None):
         return False
-    return math.prod(columns.nunique()) <= LARGEST_SHARE * len(columns)
+    return math.prod(columns.nunique()) <= MAX_CELLS_PER_JOB * len(columns)
 
 
 def find_unit(name: str, target_unit: str) -> str:
-    """Find the unit of a metric or parameter; empty if it is not known.
+    """Return the unit of a metric or parameter; empty if it is not known.
 
-    >>> find_unit("rmse", "K"), find_unit("noise_variance", "K"), find_unit("n_seen", "K"), find_unit("budget", "K")
-    ('K', 'K2', '1', '')
+    >>> [find_unit(name, "K") for name in ("rmse", "noise_variance", "n_seen", "budget")]
+    ['K', 'K2', '1', '']
     """
-    unit = UNITS.get(name, "")
+    unit = UNITS_BY_NAME.get(name, "")
     if unit == TARGET_SQUARED:
         return squared_unit(target_unit) if target_unit else ""
     return target_unit if unit == TARGET_UNIT else unit

@@ -1,5 +1,6 @@
-"""One run of `sysid-collect`: read every job of a sweep, then write data set, tables and figures,
-and report.
+"""One run of `sysid-collect`: read every job of a sweep, write its data set, tables and figures.
+
+The last step logs how the jobs ended and where the files are.
 """
 
 import logging
@@ -12,7 +13,7 @@ import xarray as xr
 from omegaconf import DictConfig
 
 from experiments.cli.options import flag, meant
-from experiments.collect.read import AGAIN, Results, build_dataset, read_results
+from experiments.collect.read import HOW_TO_RESUME, Results, build_dataset, read_results
 from experiments.collect.tables import count_jobs, write_csv, write_markdown
 from experiments.files.outputs import has_page, write_every
 from sysid import store
@@ -20,12 +21,12 @@ from sysid.arrays import listed
 from sysid.errors import UserError
 
 log = logging.getLogger(__name__)
-LISTED = 5  # failed jobs that are reported one by one
+MAX_LOGGED_FAILURES = 5  # failed jobs whose reasons are logged one by one
 
 
 @dataclass(frozen=True)
 class CollectSettings:
-    """Which sweep is collected, and what is written of it."""
+    """Which sweep is collected, and what is written about it."""
 
     folder: Path  # of the sweep
     output: Path  # folder of the files
@@ -40,13 +41,14 @@ def run(config: DictConfig, folder: Path) -> None:
     Raises
     ------
     ValueError
-        A setting that does not exist, before anything is written.
+        A setting is wrong; nothing has been written yet.
     sysid.StoreError
-        No sweep, none of its jobs is done, or a file that cannot be written (the others are).
+        The folder has no sweep, none of its jobs is done, or a file cannot be written (the others
+        are written).
     """
     settings = read_settings(config)
     log.info(
-        "Collect the jobs of %s: one data set, tables, figures; takes seconds",
+        "Collect the jobs of %s: one data set, tables and figures; this takes seconds",
         settings.folder,
     )
     found = read_results(settings.folder)
@@ -62,7 +64,7 @@ def run(config: DictConfig, folder: Path) -> None:
         from experiments.collect.page import write_sweep  # imports matplotlib
 
         write_sweep(found, dataset, count_jobs(found, dataset), settings.output)
-    tell(found, dataset, settings)
+    report(found, dataset, settings)
 
 
 def read_settings(config: DictConfig) -> CollectSettings:
@@ -71,7 +73,7 @@ def read_settings(config: DictConfig) -> CollectSettings:
     Raises
     ------
     ValueError
-        With the name of the key.
+        A value is wrong; the message names its key.
     """
     has_figures = flag("figures", config.figures)
     page = has_page(config.report)
@@ -81,7 +83,8 @@ def read_settings(config: DictConfig) -> CollectSettings:
         )
     if config.output is not None and (not isinstance(config.output, str) or not config.output):
         raise UserError(
-            f"output must be the name of a folder, or null for that of the sweep, got {config.output!r}"
+            "output must be the name of a folder, or null for that of the sweep, "
+            f"got {config.output!r}"
         )
     source = Path(str(config.folder))
     output = source if config.output is None else Path(config.output)
@@ -94,55 +97,56 @@ def read_metrics(config: DictConfig) -> tuple[str, ...] | None:
     Raises
     ------
     ValueError
-        If there are none.
+        The list is empty.
     """
     if config.metrics is None:
         return None
-    metrics = (
-        [config.metrics]
-        if isinstance(config.metrics, str)
-        else [str(name) for name in listed(config.metrics, "metrics", "names")]
-    )
+    if isinstance(config.metrics, str):
+        return (config.metrics,)
+    metrics = tuple(str(name) for name in listed(config.metrics, "metrics", "names"))
     if not metrics:
         raise UserError("metrics: expected at least one name, or null for all")
-    return tuple(metrics)
+    return metrics
 
 
 def check_done(found: Results, source: Path) -> None:
-    """Refuse a sweep of which nothing is done.
+    """Raise unless at least one job of the sweep is done.
 
     Raises
     ------
     sysid.StoreError
-        With the reason of the first job that has one.
+        No job is done. The message states the error of the first job that has one.
     """
     jobs = found.jobs
     reasons = reasons_of(found)
     if not (jobs["status"] == "done").any():
         why = f" ({reasons.iloc[0]})" if len(reasons) else ""
-        raise store.StoreError(f"none of the {len(jobs)} jobs in {source} is done{why}: {AGAIN}")
+        raise store.StoreError(
+            f"none of the {len(jobs)} jobs in {source} is done{why}: {HOW_TO_RESUME}"
+        )
 
 
 def reasons_of(found: Results) -> pd.Series:
-    """Errors of the jobs that are there, by number; empty texts where there is none."""
+    """Return the error text of every job that is not missing, empty if it has none, by number."""
     return found.jobs["error"][found.jobs["status"] != "missing"]
 
 
 def choose_metrics(found: Results, metrics: tuple[str, ...]) -> Results:
-    """Return the results with these metrics alone.
+    """Return the results with only these metrics.
 
     Raises
     ------
     ValueError
-        A metric that no job has.
+        No job has one of them.
     """
-    if unknown := [name for name in metrics if name not in found.metrics]:
-        advice = (
-            meant(unknown[0], found.metrics)
-            or "; collect without metrics: the header of sweep.csv names all"
-        )
+    unknown = [name for name in metrics if name not in found.metrics]
+    if unknown:
+        advice = meant(unknown[0], found.metrics)
+        if not advice:
+            advice = "; collect without metrics: the header of sweep.csv names all"
         raise UserError(f"metrics: no job has {unknown[0]!r}{advice}")
-    return found._replace(metrics={name: found.metrics[name] for name in metrics}, asked=metrics)
+    chosen = {name: found.metrics[name] for name in metrics}
+    return found._replace(metrics=chosen, chosen_metrics=metrics)
 
 
 def make_folder(output: Path) -> None:
@@ -151,13 +155,13 @@ def make_folder(output: Path) -> None:
     Raises
     ------
     sysid.StoreError
-        If it cannot be made.
+        The folder cannot be made.
     """
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise store.StoreError(
-            f"cannot make the folder {output} ({error.strerror}): set output to another"
+            f"cannot make the folder {output} ({error.strerror}): set output to another folder"
         ) from error
 
 
@@ -167,17 +171,21 @@ def write_files(found: Results, dataset: xr.Dataset, output: Path) -> None:
     Raises
     ------
     sysid.StoreError
-        If a file could not be written; the others are there.
+        A file could not be written; the others are written.
     """
-    texts = {"sweep.csv": write_csv(found), "sweep.md": write_markdown(found, dataset)}
-    files = [
-        partial(store.write_bytes, text.encode(), output / name) for name, text in texts.items()
-    ]
-    write_every([*files, partial(store.write, dataset, output / "sweep.nc", kind="sweep")])
+    csv = write_csv(found).encode()
+    markdown = write_markdown(found, dataset).encode()
+    write_every(
+        [
+            partial(store.write_bytes, csv, output / "sweep.csv"),
+            partial(store.write_bytes, markdown, output / "sweep.md"),
+            partial(store.write, dataset, output / "sweep.nc", kind="sweep"),
+        ]
+    )
 
 
 def draw_figures(found: Results, dataset: xr.Dataset, output: Path) -> None:
-    """Draw every figure that the results have something for."""
+    """Draw every figure for which the results have data."""
     from experiments.collect.figures import plan_figures  # imports matplotlib
     from experiments.drawing.style import render
 
@@ -185,14 +193,17 @@ def draw_figures(found: Results, dataset: xr.Dataset, output: Path) -> None:
         store.write_bytes(render(draw, "png")["png"], output / f"{name}.png")
 
 
-def tell(found: Results, dataset: xr.Dataset, settings: CollectSettings) -> None:
-    """Log how many jobs ended how, why the first ones failed, and where the files are."""
+def report(found: Results, dataset: xr.Dataset, settings: CollectSettings) -> None:
+    """Log how the jobs ended, why the first ones failed, and where the files are."""
     reasons = reasons_of(found)
     log.info("%s", count_jobs(found, dataset))
-    for number, reason in reasons[reasons != ""][:LISTED].items():
+    for number, reason in reasons[reasons != ""][:MAX_LOGGED_FAILURES].items():
         log.warning("Job %s: %s", number, reason)
     if not (found.jobs["status"] == "done").all():
-        log.warning("Jobs without result stand in sweep.md. To fill the gaps, %s", AGAIN)
+        log.warning(
+            "The jobs without a result are listed in sweep.md. To fill the gaps, %s",
+            HOW_TO_RESUME,
+        )
     figures = " and figures" if settings.has_figures else ""
     log.info(
         "Results: %s, sweep.csv, sweep.md%s; next: read sweep.md",

@@ -1,4 +1,4 @@
-"""The models of several runs on one test record: a table, a figure, a page."""
+"""Compares the models of several runs on one test record, in a table, a figure and a page."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -26,20 +26,19 @@ from sysid.arrays import listed
 from sysid.errors import UserError
 from sysid.store import header
 
-#: settings of a run that say what its model learned from
-LEARNED = (
-    *(
-        "seed",
-        "data",
-        "identified",
-        "system",
-        "controller",
-        "weather",
-        "excitation",
-        "excitations",
-        "noise",
-    ),
-    *("interpolation", "duration"),
+#: keys of the configuration of a run that determine the data from which its model learned
+TRAINING_DATA_KEYS = (
+    "seed",
+    "data",
+    "identified",
+    "system",
+    "controller",
+    "weather",
+    "excitation",
+    "excitations",
+    "noise",
+    "interpolation",
+    "duration",
 )
 
 log = logging.getLogger(__name__)
@@ -47,31 +46,30 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CompareSettings:
-    """Which models are compared, how, and what is written of it."""
+    """Settings of one comparison: the models, the record, and the files that are written."""
 
     runs: tuple[str, ...]  # folders of runs, or files of models
-    trusted: tuple[
-        str, ...
-    ]  # modules and classes that the files of the models may name besides ours
-    part: str | None  # of the records; None: test, or validation where there is no test
-    duration: float | str  # of a simulation, in seconds or with its unit
-    window: int | None  # measured samples given to each model; None: the most a run had or needs
-    propagation: Propagation  # of the uncertainty through the steps
-    seed: int  # of everything random
-    is_named: bool  # whether the record is named; else it is that of the runs
-    has_figures: bool
+    trusted: tuple[str, ...]  # modules and classes of the user that the model files may name
+    part: str | None  # part of the records; None: test, or validation if there is no test record
+    duration: float | str  # duration of a simulation, in seconds or with its unit
+    window: int | None  # initialisation window [samples]; None: the longest that a run had or needs
+    propagation: Propagation  # propagation of the uncertainty
+    seed: int  # seed of all random draws
+    is_named: bool  # whether the user names the record; otherwise it is that of the runs
+    has_figures: bool  # whether a figure is drawn
     has_page: bool  # whether report.html is written
-    configuration: str  # YAML, with all interpolations resolved, for the page
+    configuration: str  # resolved configuration as YAML, for the page
 
 
 def run(config: DictConfig, folder: Path) -> None:
-    """Compare the configured runs, write table, figure and page to the folder, and tell the table.
+    """Compare the configured runs, write table, figure and page to the folder, and log the table.
 
     Raises
     ------
     ValueError, TypeError, OSError, ArithmeticError
-        Fewer than two runs, one without a model, models of other outputs, runs whose test records
-        differ where no record is named, records that do not fit. Nothing is written then.
+        If there are fewer than two runs, a run has no model, the models have different outputs, the
+        records do not fit, or no record is named and the test records of the runs differ. Nothing
+        is written in these cases.
     """
     settings = read_settings(config)
     paths = find_models(settings.runs)
@@ -89,20 +87,21 @@ def run(config: DictConfig, folder: Path) -> None:
         for name, path in paths.items()
     }
     window = choose_window(settings, paths, joints, fitted)
-    about = f"{material.source.name}, {material.part}: {material.n_samples} samples"
-    names = ", ".join(paths)
     log.info(
-        "Compare %s on %s; all are shown the first %s of each record",
-        names,
-        about,
+        "Compare %s on %s, %s: %d samples; "
+        "every model is given the first %d samples of each record",
+        ", ".join(paths),
+        material.source.name,
+        material.part,
+        material.n_samples,
         window,
     )
-    found = assess_all(settings, joints, fitted, window)
-    table = tabulate(found, paths)
+    assessments = assess_all(settings, joints, fitted, window)
+    table = tabulate(assessments, paths)
     notes = note_differences(paths)
     with deferred_interrupt():
-        write_files(settings, found, table, notes, folder)
-        tell(table, notes, folder)
+        write_files(settings, assessments, table, notes, folder)
+        log_results(table, notes, folder)
 
 
 def read_settings(config: DictConfig) -> CompareSettings:
@@ -111,7 +110,7 @@ def read_settings(config: DictConfig) -> CompareSettings:
     Raises
     ------
     ValueError
-        With the name of the key.
+        If an option has a value that is not allowed, with the name of its key.
     """
     return CompareSettings(
         has_figures=flag("figures", config.figures),
@@ -131,124 +130,143 @@ def read_settings(config: DictConfig) -> CompareSettings:
 
 
 def find_models(runs: Sequence[str]) -> dict[str, Path]:
-    """Find the file of the model of each run, by a short name of the run.
+    """Find the model file of each run, by a short name of the run.
+
+    The short name is the name of its folder, or the path if several folders have the same name.
 
     Raises
     ------
     ValueError
-        Fewer than two runs, or the same twice.
+        If there are fewer than two runs, or a run is given twice.
     sysid.StoreError
-        A folder without a model.
+        If a folder has no model.
     """
-    if len(runs) < 2 or len({Path(run).resolve() for run in runs}) < len(runs):
+    paths = [Path(run).resolve() for run in runs]
+    if len(runs) < 2 or len(set(paths)) < len(runs):
         raise UserError(
-            f"runs: expected two or more different folders, sysid-compare RUN RUN ..., got {list(runs)}"
+            "runs: expected two or more different folders, sysid-compare RUN RUN ..., "
+            f"got {list(runs)}"
         )
-    found = {}
-    for run in runs:
-        candidates = (
-            [Path(run)]
-            if Path(run).is_file()
-            else [Path(run) / name for name in ("model.nc", JOB_FILE)]
-        )
-        path = next((path for path in candidates if path.is_file()), None)
-        if path is None:
-            what = "the folder of a run of sysid-identify, outputs/identify/..., or of a job of a sweep, multirun/.../0"
-            raise StoreError(f"no model in {run}: expected {what}, or model.nc itself")
-        short = Path(run).resolve().name
-        found[run if [Path(other).resolve().name for other in runs].count(short) > 1 else short] = (
-            path
-        )
-    return found
+    short_names = [path.name for path in paths]
+    models = {}
+    for run, short_name in zip(runs, short_names, strict=True):
+        is_unique = short_names.count(short_name) == 1
+        models[short_name if is_unique else run] = _find_model(Path(run))
+    return models
+
+
+def _find_model(run: Path) -> Path:
+    """Return the model file of a run, which is its folder or the file itself."""
+    if run.is_file():
+        return run
+    for name in ("model.nc", JOB_FILE):
+        if (run / name).is_file():
+            return run / name
+    raise StoreError(
+        f"no model in {run}: expected the folder of a run of sysid-identify "
+        "(outputs/identify/...), the folder of a job of a sweep (multirun/.../0), "
+        "or the file model.nc itself"
+    )
 
 
 def check_outputs(joints: Mapping[str, JointModel]) -> None:
-    """Refuse models of different outputs.
-
-    Raises
-    ------
-    ValueError
-        With the outputs of the first two that differ.
-    """
-    (first, outputs), *others = ((name, joint.output_names) for name, joint in joints.items())
-    for name, names in others:
-        if names != outputs:
-            have = f"{first} has outputs {list(outputs)}, {name} has {list(names)}"
-            raise UserError(f"runs: {have}: compare models of the same outputs")
+    """Raise ValueError unless all models have the same outputs."""
+    first = next(iter(joints))
+    outputs = joints[first].output_names
+    for name, joint in joints.items():
+        if joint.output_names != outputs:
+            raise UserError(
+                f"runs: {first} has outputs {list(outputs)}, "
+                f"{name} has {list(joint.output_names)}: compare models of the same outputs"
+            )
 
 
 def choose_window(
     settings: CompareSettings,
     paths: Mapping[str, Path],
     joints: Mapping[str, JointModel],
-    given: Mapping[str, Material],
+    materials: Mapping[str, Material],
 ) -> int:
-    """Choose how many samples all models are shown: as configured, or the most a run had or
-    needs.
+    """Choose the initialisation window [samples] of all models.
+
+    It is the configured window, or the longest window that a run had or needs.
     """
     if settings.window is not None:
         return settings.window
-    needed = [one.default_window(joints[name].models[0].narx) for name, one in given.items()]
-    had = [] if settings.is_named else [read_window(path) for path in paths.values()]
-    return max([*needed, *had])
+    windows = [
+        material.default_window(joints[name].models[0].narx) for name, material in materials.items()
+    ]
+    if not settings.is_named:
+        windows += [read_window(path) for path in paths.values()]
+    return max(windows)
 
 
 def assess_all(
     settings: CompareSettings,
     joints: Mapping[str, JointModel],
-    given: Mapping[str, Material],
+    materials: Mapping[str, Material],
     window: int,
 ) -> dict[str, Assessment]:
-    """Assess every model on what it is given, one step and free run after the window."""
+    """Assess every model on its records, one step ahead and in free run after the window."""
     cases = plan_cases([1], window, window)
-    found: dict[str, Assessment] = {}
-    for name, one in given.items():
-        records = replace(one, records=one.records_after(window))
-        found[name] = assess(joints[name], records, cases, settings.propagation, seed=settings.seed)
-    return found
+    assessments = {}
+    for name, material in materials.items():
+        records = replace(material, records=material.records_after(window))
+        assessments[name] = assess(
+            joints[name], records, cases, settings.propagation, seed=settings.seed
+        )
+    return assessments
 
 
 def note_differences(paths: Mapping[str, Path]) -> list[str]:
-    """Say what the runs learned from, where it is not the same for all: their options alone do not
-    explain the rest.
+    """Return notes on differences between the data from which the models learned.
 
-    A model that states no configuration is left out; one that cannot be read counts as different.
+    If there are such differences, the options of the runs alone do not explain their results. A
+    model that states no configuration is ignored. A configuration that cannot be read is noted.
     """
-    found = dict[str, dict[str, str]]()
-    unknown = []
+    data_settings: dict[str, dict[str, str]] = {}
+    unreadable = []
     for name, path in paths.items():
-        if text := str(header(path).get("configuration", "")):
-            if (settings := read_configuration(text)) is None:
-                unknown.append(name)
-                continue
-            if isinstance(settings.get("data"), dict):
-                settings["data"].pop("test", None)  # judges
-            stated = {key: text_of(value) for key, value in settings.items() if key in LEARNED}
-            found[name] = dict.fromkeys(LEARNED, "") | stated
+        text = str(header(path).get("configuration", ""))
+        if not text:
+            continue
+        configuration = read_configuration(text)
+        if configuration is None:
+            unreadable.append(name)
+            continue
+        if isinstance(configuration.get("data"), dict):
+            configuration["data"].pop("test", None)  # the model has not learned from these records
+        data_settings[name] = {
+            key: text_of(configuration[key]) if key in configuration else ""
+            for key in TRAINING_DATA_KEYS
+        }
     differing = []
-    for key in LEARNED:
-        values = {name: one[key] for name, one in found.items()}
-        if len({*values.values()}) > 1:
-            is_short = not any("\n" in value for value in values.values())
-            told = (
-                f" ({', '.join(f'{name} {value}' for name, value in values.items())})"
-                if is_short
-                else ""
-            )
-            differing.append(key + told)
-    what = "in what their models learned from"
+    for key in TRAINING_DATA_KEYS:
+        values = {name: settings[key] for name, settings in data_settings.items()}
+        if len(set(values.values())) > 1:
+            differing.append(_describe_difference(key, values))
     notes = []
     if differing:
-        notes.append(f"the runs differ {what}: {', '.join(differing)}")
-    if unknown:
-        lost = f"no configuration can be read in the file of {', '.join(unknown)}"
-        notes.append(f"the runs may differ {what}: {lost}")
+        notes.append(f"the runs differ in what their models learned from: {', '.join(differing)}")
+    if unreadable:
+        notes.append(
+            "the runs may differ in what their models learned from: "
+            f"no configuration can be read in the file of {', '.join(unreadable)}"
+        )
     return notes
+
+
+def _describe_difference(key: str, values: Mapping[str, str]) -> str:
+    """Return a key with its value in every run, or the key alone if a value has several lines."""
+    if any("\n" in value for value in values.values()):
+        return key
+    shown_values = ", ".join(f"{name} {value}" for name, value in values.items())
+    return f"{key} ({shown_values})"
 
 
 def write_files(
     settings: CompareSettings,
-    found: Mapping[str, Assessment],
+    assessments: Mapping[str, Assessment],
     table: pd.DataFrame,
     notes: Sequence[str],
     folder: Path,
@@ -258,17 +276,17 @@ def write_files(
     Raises
     ------
     sysid.StoreError
-        If a file could not be written; table and figure do not wait for each other.
+        If a file could not be written. The figure is written even if the table cannot be.
     """
     files = {"comparison.csv": to_csv(table).encode()}
     if settings.has_figures:
-        files["comparison.png"] = draw(found)
+        files["comparison.png"] = draw(assessments)
     write_every(
         partial(store.write_bytes, content, folder / name) for name, content in files.items()
     )
     if settings.has_page:
         write_page(
-            found,
+            assessments,
             table,
             notes,
             folder,
@@ -277,8 +295,8 @@ def write_files(
         )
 
 
-def tell(table: pd.DataFrame, notes: Sequence[str], folder: Path) -> None:
-    """Log the table, what the runs differ in, and where the files are."""
+def log_results(table: pd.DataFrame, notes: Sequence[str], folder: Path) -> None:
+    """Log the table, the notes on differences between the runs, and the folder of the files."""
     for line in write_text(table).splitlines():
         log.info("%s", line)
     for note in notes:

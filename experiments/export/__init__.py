@@ -1,4 +1,4 @@
-"""`sysid-export`: a stored model as one Python file that needs NumPy only."""
+"""`sysid-export`: write a stored model as one Python file that needs NumPy only."""
 
 from experiments.cli.entry import entry
 

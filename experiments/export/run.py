@@ -1,4 +1,4 @@
-"""Write a stored model as one Python file that needs NumPy only."""
+"""One run of `sysid-export`: write a stored model as one Python file that needs NumPy only."""
 
 import logging
 from dataclasses import dataclass
@@ -20,13 +20,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ExportSettings:
-    """Which model is exported, and where to."""
+    """Which model is exported, and to which file."""
 
     model: Path  # file of the model
     output: Path  # Python file to write
-    trusted: tuple[
-        str, ...
-    ]  # modules and classes of the user's own that the file of the model may name
+    trusted: tuple[str, ...]  # modules and classes of the user that the file of the model may name
 
 
 def run(config: DictConfig, folder: Path) -> None:
@@ -37,21 +35,19 @@ def run(config: DictConfig, folder: Path) -> None:
     ValueError
         No model is named, it cannot be exported, or the output exists.
     sysid.StoreError
-        The model cannot be read, or the file not be written.
+        The model cannot be read, or the Python file cannot be written.
     """
     settings = read_settings(config, folder)
     log.info("Export %s as one Python file that needs NumPy only", settings.model)
-    kind = (
-        Model if "" in read_models(settings.model) else JointModel
-    )  # one model, or those of all outputs
+    has_one_output = "" in read_models(settings.model)
+    kind = Model if has_one_output else JointModel
     model = kind.load(settings.model, trusted=settings.trusted)
-    stated = header(settings.model)
-    more = (
-        physics_text(read_physics(str(stated["physics"]), list(settings.trusted)))
-        if "physics" in stated
-        else {}
-    )
-    written = export_python(model, settings.output, **more)
+    attributes = header(settings.model)
+    physics = {}
+    if "physics" in attributes:
+        fitted = read_physics(str(attributes["physics"]), list(settings.trusted))
+        physics = physics_text(fitted)
+    written = export_python(model, settings.output, **physics)
     log.info("Exported: %s; next: python %s checks it", written, settings.output)
 
 

@@ -1,7 +1,7 @@
-"""What an exported model computes of its physics, with NumPy alone: the classes, which are copied
-into its file.
+"""What an exported model computes of its physics, with NumPy alone, and the text of its file.
 
-They stand there behind `sysid.export.standalone`, whose names it uses.
+The classes are copied into the exported file, behind the text of `sysid.export.standalone`, whose
+names they use.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from simulators.system import limits_of, names_of
 from sysid.errors import UserError
 from sysid.export.standalone import ExportedModel, columns
 
-N_CHECKED = 20  # samples of the physics that an exported file simulates to check itself
+N_PHYSICS_CHECK_SAMPLES = (
+    20  # samples of the physics that an exported file simulates to check itself
+)
 
 
 class ExportedPhysics(NamedTuple):
     """System of n_x states whose signals ``C x + c`` are inputs of the model."""
 
-    drift: Callable[
-        ..., None
-    ]  # (time, state, input, noise, parameters, derivative) -> None, writes the derivative
+    # Called as drift(time, state, input, noise, parameters, derivative); writes the derivative.
+    drift: Callable[..., None]
     parameters: np.ndarray
     limits: np.ndarray  # (2, n_x) of the states
     noise: np.ndarray  # (n_w,) zeros
@@ -43,13 +44,13 @@ class ExportedPhysics(NamedTuple):
     signals: Sequence[str]  # outputs first
     matrix: np.ndarray  # (n_s, n_x) C
     offset: np.ndarray  # (n_s,) c
-    lowest: np.ndarray  # (n_x,) initial state whose parameters are at their lower bounds
-    directions: np.ndarray  # (n_x, n_p) from there to their upper bounds
-    shares: np.ndarray  # (n_p,) of these that the estimate of the initial state starts from, 0 to 1
-    n_first: int  # first outputs that say the initial state one step ahead
+    lowest: np.ndarray  # (n_x,) initial state with all n_p parameters at their lower bounds
+    directions: np.ndarray  # (n_x, n_p) its change if a parameter goes to its upper bound
+    shares: np.ndarray  # (n_p,) first guess of the parameters, 0 at the lower bound, 1 at the upper
+    n_first: int  # first outputs from which one-step predictions estimate the initial state
 
     def simulate(self, u: Any, state: Any = None) -> np.ndarray:
-        """Signals (n, n_s) from inputs (n, n_u) and an initial state (n_x,)."""
+        """Return the signals (n, n_s) for inputs (n, n_u) from an initial state (n_x,)."""
         inputs = columns(u, self.inputs, "u")
         x = np.array(self.state(self.shares) if state is None else state)
         states = np.empty((len(inputs), len(x)))
@@ -59,26 +60,27 @@ class ExportedPhysics(NamedTuple):
         return states @ self.matrix.T + self.offset
 
     def between(self, inputs: np.ndarray) -> np.ndarray:
-        """Inputs (n, 2 s + 1, n_u) at every half of the s steps from a sample to the next; the last
-        one is held.
+        """Return the inputs (n, 2 s + 1, n_u) at every half of the s steps of a sample.
+
+        The last input is held.
         """
         per_sample = 2 * self.substeps
         if self.interpolation == "held":
             return np.repeat(inputs[:, None], per_sample + 1, axis=1)
-        dense = (upsample if self.interpolation == "band_limited" else interpolate)(
-            inputs, per_sample
-        )
+        fill_in = upsample if self.interpolation == "band_limited" else interpolate
+        dense = fill_in(inputs, per_sample)
         dense = np.concatenate([dense, np.repeat(dense[-1:], 2 * per_sample, axis=0)])
         rows = np.lib.stride_tricks.sliding_window_view(dense, per_sample + 1, axis=0)
         return rows[: len(inputs) * per_sample : per_sample].transpose(0, 2, 1)
 
     def state(self, shares: np.ndarray) -> np.ndarray:
-        """Initial state (n_x,) of parameters at these shares (n_p,) of their ranges."""
+        """Return the initial state (n_x,) of parameters at these shares (n_p,) of their ranges."""
         return np.asarray(self.lowest + self.directions @ shares)
 
     def step(self, time: float, state: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """State (n_x,) one sample later, by the classical Runge-Kutta method of order four; rows as
-        of `between`.
+        """Return the state (n_x,) one sample later; ``rows`` are the inputs of `between`.
+
+        The classical Runge-Kutta method of order four integrates the drift.
         """
         h = self.dt / self.substeps
         x = np.array(state, dtype=float)
@@ -86,28 +88,20 @@ class ExportedPhysics(NamedTuple):
             t = time + j * h
             slopes: list[np.ndarray] = []
             for share in (0.0, 0.5, 0.5, 1.0):
-                rate = np.full(len(x), np.nan)
-                there = x + share * h * slopes[-1] if slopes else x
-                self.drift(
-                    t + share * h,
-                    there,
-                    rows[round(2 * (j + share))],
-                    self.noise,
-                    self.parameters,
-                    rate,
-                )
-                slopes.append(rate)
+                slope = np.full(len(x), np.nan)
+                point = x + share * h * slopes[-1] if slopes else x
+                row = rows[round(2 * (j + share))]
+                self.drift(t + share * h, point, row, self.noise, self.parameters, slope)
+                slopes.append(slope)
             k1, k2, k3, k4 = slopes
-            x = np.clip(
-                x + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4),
-                self.limits[0],
-                self.limits[1],
-            )
+            x = x + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
+            x = np.clip(x, self.limits[0], self.limits[1])
         return x
 
     def first_state(self, u: Any, y: Any) -> np.ndarray:
-        """Initial state (n_x,) with which the simulation is nearest to outputs y (n, n_y):
-        Levenberg-Marquardt.
+        """Return the initial state (n_x,) that simulates outputs y (n, n_y) best.
+
+        Levenberg-Marquardt minimises the squared errors over the shares of the parameters.
         """
         inputs = columns(u, self.inputs, "u")
         outputs = columns(y, self.outputs, "y")
@@ -116,9 +110,8 @@ class ExportedPhysics(NamedTuple):
 
         def errors(shares: np.ndarray) -> np.ndarray:
             simulated = self.simulate(inputs[: len(outputs)], self.state(shares))
-            return np.nan_to_num(
-                (simulated[:, : len(self.outputs)] - outputs) / scale, nan=1e3
-            ).ravel()
+            scaled = (simulated[:, : len(self.outputs)] - outputs) / scale
+            return np.nan_to_num(scaled, nan=1e3).ravel()
 
         shares = self.shares
         damping = 1e-3
@@ -126,27 +119,26 @@ class ExportedPhysics(NamedTuple):
         e = errors(shares)
         for _ in range(iterations):
             steps = np.where(shares < 0.5, 1e-6, -1e-6)
-            jacobian = np.stack(
-                [(errors(shares + step) - e) / step.sum() for step in np.diag(steps)],
-                axis=1,
-            )
+            slopes = [(errors(shares + step) - e) / step.sum() for step in np.diag(steps)]
+            jacobian = np.stack(slopes, axis=1)
             curvature = jacobian.T @ jacobian
             descent = jacobian.T @ e
             damped = curvature + damping * np.diag(np.diag(curvature) + 1e-12)
             trial = np.clip(shares - np.linalg.solve(damped, descent), 0.0, 1.0)
-            found = errors(trial)
-            better = found @ found < e @ e
-            damping = damping / 10.0 if better else damping * 10.0
-            if better:
+            trial_errors = errors(trial)
+            if trial_errors @ trial_errors < e @ e:
+                damping = damping / 10.0
                 shares = trial
-                e = found
+                e = trial_errors
+            else:
+                damping = damping * 10.0
             if damping > 1e6:
                 break
         return self.state(shares)
 
 
 class ModelWithPhysics(NamedTuple):
-    """A model some of whose inputs are signals of the physics."""
+    """A model that has signals of the physics among its inputs."""
 
     model: ExportedModel
     physics: ExportedPhysics
@@ -158,49 +150,56 @@ class ModelWithPhysics(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """All inputs that are given: those of the model, and those that only the physics has."""
+        """All inputs that a user gives: those of the plant, and those of the physics alone."""
         return self.inputs + [name for name in self.physics.inputs if name not in self.inputs]
 
     def split(self, u: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Inputs that are given (n, number of names), those of the physics, and its initial state
-        by first outputs.
+        """Return the given inputs (n, number of names), those of the physics, and its first state.
+
+        The first state is estimated from the first outputs y.
         """
         inputs = columns(u, self.names, "u")
         outputs = columns(y, self.model.outputs, "y")
-        own = inputs[:, [self.names.index(name) for name in self.physics.inputs]]
-        measured = outputs[
-            :, [list(self.model.outputs).index(name) for name in self.physics.outputs]
-        ]
-        return inputs, own, self.physics.first_state(own[: len(measured)], measured)
+        physics_inputs = inputs[:, [self.names.index(name) for name in self.physics.inputs]]
+        order = [list(self.model.outputs).index(name) for name in self.physics.outputs]
+        measured = outputs[:, order]
+        state = self.physics.first_state(physics_inputs[: len(measured)], measured)
+        return inputs, physics_inputs, state
 
     def combine(self, inputs: np.ndarray, signals: np.ndarray) -> np.ndarray:
-        """Inputs of the model (n, n_u) from those that are given and the signals of the physics."""
+        """Return the inputs of the model (n, n_u) from given inputs and signals of the physics."""
         everything = {name: inputs[:, i] for i, name in enumerate(self.names)}
         everything |= {name: signals[:, i] for i, name in enumerate(self.physics.signals)}
         return np.stack([everything[name] for name in self.model.inputs], axis=1)
 
     def join(self, u: Any, y_init: Any) -> np.ndarray:
-        """Inputs of the model from those of the plant, and from the first outputs, which say the
-        initial state.
+        """Return the inputs of the model from given inputs u.
+
+        The first outputs y_init determine the initial state of the physics.
         """
-        inputs, own, state = self.split(u, y_init)
-        return self.combine(inputs, self.physics.simulate(own, state))
+        inputs, physics_inputs, state = self.split(u, y_init)
+        return self.combine(inputs, self.physics.simulate(physics_inputs, state))
 
     def regressors(self, u: Any, y: Any) -> np.ndarray:
-        """Regressors (n - L, p) of samples L, ..., n - 1 of inputs u and outputs y; the first say
-        the initial state.
+        """Return the regressors (n - L, p) of samples L, ..., n - 1 of inputs u and outputs y.
+
+        The first outputs determine the initial state of the physics.
         """
         outputs = columns(y, self.model.outputs, "y")
         return self.model.regressors(self.join(u, outputs[: self.physics.n_first]), outputs)
 
     def simulate(self, u: Any, y_init: Any) -> np.ndarray:
-        """Outputs in free run from inputs u and the first outputs y_init, which say the initial
-        state.
+        """Return the outputs in free run (simulation) from inputs u and the first outputs y_init.
+
+        The first outputs also determine the initial state of the physics.
         """
         return self.model.simulate(self.join(u, y_init), y_init)
 
     def start(self, u: Any, y: Any) -> LoopWithPhysics:
-        """Loop of your own behind the first inputs u and outputs y, which say the initial state."""
+        """Return a loop that continues behind the first inputs u and outputs y.
+
+        The first outputs determine the initial state of the physics.
+        """
         return LoopWithPhysics(self, u, y)
 
 
@@ -208,33 +207,33 @@ class LoopWithPhysics:
     """The model and the physics beside a running plant: one sample in, its prediction out."""
 
     def __init__(self, both: ModelWithPhysics, u: Any, y: Any) -> None:
-        """Begin behind these first samples."""
+        """Begin behind the first inputs u and outputs y."""
         if both.physics.interpolation != "held":
-            known = "a loop knows no input before its time; use simulate"
             raise ValueError(
-                f"start: expected inputs that are held, these are {both.physics.interpolation}: {known}"
+                f"start: expected inputs that are held, these are {both.physics.interpolation}: "
+                "a loop knows no input before its time; use simulate"
             )
         self.both = both
         self.k = 0
-        inputs, own, self.state = both.split(u, y)
-        self.loop = both.model.start(
-            both.combine(inputs, both.physics.simulate(own, self.state)), y
-        )
-        for row in own:
+        inputs, physics_inputs, self.state = both.split(u, y)
+        signals = both.physics.simulate(physics_inputs, self.state)
+        self.loop = both.model.start(both.combine(inputs, signals), y)
+        for row in physics_inputs:
             self.advance(row)
 
-    def advance(self, own: np.ndarray) -> None:
-        """Bring the physics to the next sample."""
+    def advance(self, row: np.ndarray) -> None:
+        """Bring the physics to the next sample; ``row`` are its inputs."""
         physics = self.both.physics
-        self.state = physics.step(self.k * physics.dt, self.state, physics.between(own[None])[0])
+        self.state = physics.step(self.k * physics.dt, self.state, physics.between(row[None])[0])
         self.k += 1
 
     def step(self, u: Any, y: Any = None) -> tuple[Any, Any]:
-        """As `Loop.step`; u are the inputs of the plant."""
+        """Predict the next sample as `Loop.step`; u are the given inputs."""
         both = self.both
         physics = self.both.physics
         inputs = columns(np.reshape(u, (1, -1)), both.names, "u")
-        row = both.combine(inputs, self.state[None] @ physics.matrix.T + physics.offset)[0]
+        signals = self.state[None] @ physics.matrix.T + physics.offset
+        row = both.combine(inputs, signals)[0]
         self.advance(inputs[0, [both.names.index(name) for name in physics.inputs]])
         return self.loop.step(row, y)
 
@@ -243,68 +242,119 @@ class LoopWithPhysics:
 
 
 def physics_text(fitted: FittedPhysics) -> dict[str, str]:
-    """The equations beside a model as Python text, for `sysid.export_python`: the source of the
-    drift, and numbers.
+    """Return the equations beside a model as Python text, for `sysid.export_python`.
+
+    The text holds the source of the drift, and its numbers.
 
     Raises
     ------
     ValueError
-        A drift that needs more than NumPy, math and numbers; outputs, or an initial state, that are
-        not affine; parameters that change over time.
+        The drift needs more than NumPy, math and numbers; an output or the initial state is not
+        affine; or parameters change over time.
     """
     physics = fitted.physics
-    system = fitted.physics.system
+    system = physics.system
     title = f"the physics of the model, {type(system).__name__}, cannot be exported"
-    known = inspect.getclosurevars(type(system).drift)
+    constants, modules = _names_of_drift(type(system).drift, title)
+    if fitted.covariance is not None:
+        raise UserError(
+            f"{title}: a file has no covariance of parameters; "
+            "identify with physics.covariance=false"
+        )
+    if system.changes:
+        raise UserError(f"{title}: its parameters change over time; leave out its changes")
+    numbers = _numbers_of(fitted, title)
+    u, checked = _simulate_check(fitted)
+    drift = textwrap.dedent(inspect.getsource(type(system).drift)).replace("@staticmethod\n", "")
+    fields = ", ".join(f"{name}={_literal(value)}" for name, value in numbers.items())
+    imports = [
+        f"import {module} as {name}"
+        for name, module in modules.items()
+        if name not in ("math", "np")
+    ]
+    lines = [
+        "from math import inf  # of a state without a limit",
+        *imports,
+        *(f"{name} = {value!r}" for name, value in constants.items()),
+        "Array = np.ndarray",
+        inspect.getsource(interpolate),
+        inspect.getsource(upsample),
+        inspect.getsource(ExportedPhysics),
+        inspect.getsource(ModelWithPhysics),
+        inspect.getsource(LoopWithPhysics),
+        drift,
+        f"PHYSICS = ExportedPhysics({type(system).drift.__name__}, {fields})",
+        f"PHYSICS_U = {_literal(u)}",
+        f"PHYSICS_CHECK = {_literal(checked)}",
+        "WITH_PHYSICS = ModelWithPhysics(MODEL, PHYSICS)",
+        "regressors = WITH_PHYSICS.regressors",
+        "simulate = WITH_PHYSICS.simulate",
+        "start = WITH_PHYSICS.start",
+    ]
+    usage = (
+        f"The signals {', '.join(physics.signals)} are simulated beside it (PHYSICS): "
+        "u has the other inputs."
+    )
+    return {
+        "addition": "\n".join(lines),
+        "usage": usage,
+        "checks": ", (PHYSICS.simulate(PHYSICS_U), PHYSICS_CHECK.ravel())",
+    }
+
+
+def _names_of_drift(
+    drift: Callable[..., None], title: str
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Return the constants and the modules that a drift uses, by name.
+
+    Raises
+    ------
+    ValueError
+        The drift uses anything else, or a module that is neither NumPy nor math.
+    """
+    known = inspect.getclosurevars(drift)
     needed = {**known.globals, **known.nonlocals}
     constants = {name: value for name, value in needed.items() if isinstance(value, float | int)}
     modules = {
         name: value.__name__ for name, value in needed.items() if isinstance(value, ModuleType)
     }
-    foreign = needed.keys() - constants.keys() - modules.keys() or {*modules.values()} - {
-        "math",
-        "numpy",
-    }
+    foreign = needed.keys() - constants.keys() - modules.keys()
+    if not foreign:
+        foreign = {*modules.values()} - {"math", "numpy"}
     if foreign:
         raise UserError(
-            f"{title}: its drift needs {sorted(foreign)}; write it with numpy, math and numbers alone"
+            f"{title}: its drift needs {sorted(foreign)}; "
+            "write it with numpy, math and numbers alone"
         )
-    if fitted.covariance is not None:
-        raise UserError(
-            f"{title}: a file has no covariance of parameters; identify with physics.covariance=false"
-        )
-    if system.changes:
-        raise UserError(f"{title}: its parameters change over time; leave out its changes")
+    return constants, modules
 
-    def affine(
-        function: Callable[[np.ndarray], np.ndarray], n: int, what: str
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Matrix and offset of a function of n numbers."""
-        offset = function(np.zeros(n))
-        matrix = (
-            np.stack([function(row) - offset for row in np.eye(n)], axis=1)
-            if n
-            else np.zeros((len(offset), 0))
-        )
-        probe = np.random.default_rng(0).uniform(size=n)
-        if not np.allclose(function(probe), offset + matrix @ probe, rtol=1e-9, atol=1e-9):
-            raise UserError(f"{title}: {what} is not affine")
-        return matrix, offset
 
-    own = physics.initial_parameters
-    low, high = (np.array([getattr(one, end) for one in own]) for end in ("lower", "upper"))
+def _numbers_of(fitted: FittedPhysics, title: str) -> dict[str, object]:
+    """Return the fields of `ExportedPhysics` but the drift.
+
+    Raises
+    ------
+    ValueError
+        An output or the initial state is not affine.
+    """
+    physics = fitted.physics
+    system = physics.system
+    parameters = physics.initial_parameters
+    low = np.array([parameter.lower for parameter in parameters])
+    high = np.array([parameter.upper for parameter in parameters])
+
+    def outputs(state: np.ndarray) -> np.ndarray:
+        return fitted.values(state[None])[0]
 
     def initial_state(shares: np.ndarray) -> np.ndarray:
         values = (low + shares * (high - low)).tolist()
-        return replace(
-            system, **dict(zip([one.name for one in own], values, strict=True))
-        ).initial_state()
+        names = [parameter.name for parameter in parameters]
+        return replace(system, **dict(zip(names, values, strict=True))).initial_state()
 
-    matrix, offset = affine(lambda x: fitted.values(x[None])[0], len(system.states), "an output")
-    directions, lowest = affine(initial_state, len(own), "the initial state")
-    shares = np.array([one.share(getattr(system, one.name)) for one in own])
-    drift = textwrap.dedent(inspect.getsource(type(system).drift)).replace("@staticmethod\n", "")
-    numbers = {
+    matrix, offset = _affine(outputs, len(system.states), f"{title}: an output")
+    directions, lowest = _affine(initial_state, len(parameters), f"{title}: the initial state")
+    shares = [parameter.share(getattr(system, parameter.name)) for parameter in parameters]
+    return {
         "parameters": system.parameters(),
         "limits": limits_of(system),
         "noise": np.zeros(len(system.noises)),
@@ -318,50 +368,45 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
         "offset": offset,
         "lowest": lowest,
         "directions": directions,
-        "shares": shares,
+        "shares": np.array(shares),
         "n_first": N_INITIAL_STATE_SAMPLES,
     }
-    u = np.clip(
-        np.random.default_rng(0).normal(size=(N_CHECKED, len(system.inputs))),
-        *system.input_limits(),
-    )
-    between = Interpolation(physics.interpolation)
-    silent = np.zeros((N_CHECKED, len(system.noises)))
-    states = integrate(system, system.initial_state(), u, silent, between)
-    lines = [
-        "from math import inf  # limits that there are not",
-        *(
-            f"import {module} as {name}"
-            for name, module in modules.items()
-            if name not in ("math", "np")
-        ),
-        *(f"{name} = {value!r}" for name, value in constants.items()),
-        "Array = np.ndarray",
-        inspect.getsource(interpolate),
-        inspect.getsource(upsample),
-        inspect.getsource(ExportedPhysics),
-        inspect.getsource(ModelWithPhysics),
-        inspect.getsource(LoopWithPhysics),
-        drift,
-        f"PHYSICS = ExportedPhysics({type(system).drift.__name__}, "
-        + ", ".join(f"{name}={_literal(value)}" for name, value in numbers.items())
-        + ")",
-        f"PHYSICS_U, PHYSICS_CHECK = {_literal(u)}, {_literal(fitted.values(states.states))}",
-        "WITH_PHYSICS = ModelWithPhysics(MODEL, PHYSICS)",
-        "regressors, simulate, start = WITH_PHYSICS.regressors, WITH_PHYSICS.simulate, WITH_PHYSICS.start",
-    ]
-    usage = f"The signals {', '.join(physics.signals)} are simulated beside it (PHYSICS): u has the other inputs."
-    return {
-        "addition": "\n".join(lines),
-        "usage": usage,
-        "checks": ", (PHYSICS.simulate(PHYSICS_U), PHYSICS_CHECK.ravel())",
-    }
+
+
+def _affine(
+    function: Callable[[np.ndarray], np.ndarray], n: int, title: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return matrix and offset of an affine function of n numbers.
+
+    Raises
+    ------
+    ValueError
+        The function is not affine; ``title`` names it.
+    """
+    offset = function(np.zeros(n))
+    slopes = [function(row) - offset for row in np.eye(n)]
+    matrix = np.stack(slopes, axis=1) if slopes else np.zeros((len(offset), 0))
+    probe = np.random.default_rng(0).uniform(size=n)
+    if not np.allclose(function(probe), offset + matrix @ probe, rtol=1e-9, atol=1e-9):
+        raise UserError(f"{title} is not affine")
+    return matrix, offset
+
+
+def _simulate_check(fitted: FittedPhysics) -> tuple[np.ndarray, np.ndarray]:
+    """Return random inputs (n, n_u), and the signals (n, n_s) that a file must simulate."""
+    physics = fitted.physics
+    system = physics.system
+    low, high = system.input_limits()
+    u = np.random.default_rng(0).normal(size=(N_PHYSICS_CHECK_SAMPLES, len(system.inputs)))
+    u = np.clip(u, low, high)
+    no_noise = np.zeros((N_PHYSICS_CHECK_SAMPLES, len(system.noises)))
+    interpolation = Interpolation(physics.interpolation)
+    trajectory = integrate(system, system.initial_state(), u, no_noise, interpolation)
+    return u, fitted.values(trajectory.states)
 
 
 def _literal(value: object) -> str:
-    """Python text of numbers, names or an array."""
-    return (
-        f"np.array({value.tolist()!r}).reshape({value.shape})"
-        if isinstance(value, np.ndarray)
-        else repr(value)
-    )
+    """Return the Python text of numbers, names or an array."""
+    if isinstance(value, np.ndarray):
+        return f"np.array({value.tolist()!r}).reshape({value.shape})"
+    return repr(value)

@@ -1,6 +1,4 @@
-"""What models reach on a benchmark: its baselines, the lags that they take, their scores beside the
-noise floor.
-"""
+"""The baselines of a benchmark: their lags, and their scores compared with the noise floor."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -25,33 +23,34 @@ from sysid.errors import UserError
 from sysid.simulation import baselines
 from sysid.simulation.baselines import Baseline
 
-TASKS = ("one_step", "free_run")
+SCORED_TASKS = ("one_step", "free_run")
 
 log = logging.getLogger(__name__)
 
 
 class BaselineSettings(ABC):
-    """What is needed to fit a baseline to the estimation records; a frozen dataclass.
+    """Settings of a baseline that can be fitted to the estimation records.
 
-    The first paragraph of its docstring describes the model in the data card, under its label.
+    Subclasses are frozen dataclasses. The first paragraph of their docstring describes the model in
+    the data card, after its label.
     """
 
-    label: ClassVar[str] = ""  # in tables; empty: the key in the configuration
+    label: ClassVar[str] = ""  # name in tables; if empty, the key of the configuration is used
 
     @abstractmethod
     def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> Baseline:
-        """Model of the target of `narx`, from the estimation records.
+        """Fit a model of the target of `narx` to the estimation records.
 
         Raises
         ------
         ValueError
-            If the records are too short for it.
+            If the records are too short.
         """
 
 
 @dataclass(frozen=True)
 class Mean(BaselineSettings):
-    """The mean of the estimation output, always."""
+    """Every prediction is the mean of the output in the estimation records."""
 
     label: ClassVar = "mean"
 
@@ -61,7 +60,7 @@ class Mean(BaselineSettings):
 
 @dataclass(frozen=True)
 class Persistence(BaselineSettings):
-    """The output one sample earlier; in free run the last measured one."""
+    """Every prediction is the output one sample earlier, in free run the last measured output."""
 
     label: ClassVar = "persistence"
 
@@ -71,12 +70,12 @@ class Persistence(BaselineSettings):
 
 @dataclass(frozen=True)
 class Arx(BaselineSettings):
-    """A linear model of the lags with a constant, by least squares.
+    """A linear model of the lagged signals with a constant, fitted by least squares.
 
     Parameters
     ----------
     ridge : float
-        Penalty on the coefficients of the standardised features, see
+        Penalty on the squared coefficients of the standardised features, see
         `sysid.simulation.baselines.LinearArx.fit`.
     """
 
@@ -90,13 +89,12 @@ class Arx(BaselineSettings):
 
 @dataclass(frozen=True)
 class OnlineGp(BaselineSettings):
-    """The online Gaussian process of the toolbox: a fixed number of points, one pass over the
-    estimation records.
+    """The online Gaussian process of the toolbox, trained in one pass over the estimation records.
 
     Parameters
     ----------
     budget : int
-        Points of the dictionary.
+        Number of points in the dictionary.
     training, mean, insertion, acceptance, reduction, selection
         As in `sysid.Settings`.
     """
@@ -121,7 +119,7 @@ class OnlineGp(BaselineSettings):
 
 @dataclass(frozen=True, eq=False)
 class IdentifiedBaseline(Baseline):
-    """Predictive mean of an identified model."""
+    """The predictive mean of an identified model."""
 
     narx: Narx
     model: Model
@@ -131,58 +129,77 @@ class IdentifiedBaseline(Baseline):
 
 
 def label_baselines(settings: Mapping[str, BaselineSettings]) -> dict[str, str]:
-    """Names for people, by key in the scores; with the key in brackets where two baselines share a
-    label.
+    """Return the names of the baselines in tables, by their key in the scores.
+
+    If two baselines have the same label, the key follows it in brackets.
     """
-    given = [baseline.label for baseline in settings.values()]
+    given_labels = [baseline.label for baseline in settings.values()]
     labels = {key: key.replace("_", " ") for key in ("measurement_noise", "noise_floor", *settings)}
-    for key, label in zip(settings, given, strict=True):
-        labels[key] = f"{label} ({labels[key]})" if given.count(label) > 1 else label or labels[key]
+    for key, label in zip(settings, given_labels, strict=True):
+        if given_labels.count(label) > 1:
+            labels[key] = f"{label} ({labels[key]})"
+        elif label:
+            labels[key] = label
     return labels
 
 
 def choose_lags(
     given: Narx | Orders | AutomaticNarx, plant: Plant, n_samples: int, seed: int
 ) -> tuple[dict[str, Narx], list[str]]:
-    """Lags of every output that has any, that of the target first, and sentences on what cannot be
-    computed with them.
+    """Return the lags of the models of every output.
 
-    They are the given ones, or those of the dynamics along a simulation of so many samples.
+    They are the given lags. With `AutomaticNarx` they are chosen from the dynamics along a
+    simulation of `n_samples` samples.
+
+    Returns
+    -------
+    dict of Narx
+        Lags by output, those of the target first. An output without lags is missing.
+    list of str
+        Notes on what cannot be computed with these lags.
 
     Raises
     ------
     ValueError
-        As `Narx`; where lags are to be chosen, none for the target.
+        If the given lags are not allowed, or no lags can be chosen for the target.
     """
     if isinstance(given, Orders):
         given = given.narx(plant.outputs, plant.inputs)
 
     lags: dict[str, Narx] = {}
     notes = []
-    for output in (
-        given.target,
-        *plant.outputs,
-    ):  # the target may be None: the first output
+    for output in (given.target, *plant.outputs):  # if the target is None, it is the first output
+        if output in lags:
+            continue
         try:
-            if output in lags:
-                continue
-            if isinstance(given, AutomaticNarx):
-                narx, report = replace(given, target=output).of_plant(plant, n_samples, seed)
-                log.info("Lags chosen: %s", report)
-            elif output in given.output_names:
-                narx = replace(given, target=output)
-            else:
-                raise UserError("narx names no lags of it (narx=auto finds lags for every output)")
-            lags[narx.target] = narx
+            narx = _lags_of_output(output, given, plant, n_samples, seed)
         except REFUSALS as error:
             if not lags:
                 raise
             notes.append(f"Not computed: baselines of `{output}`; {error}")
+        else:
+            lags[narx.target] = narx
     for output, narx in lags.items():
-        if others := ", ".join(f"`{name}`" for name in narx.output_names if name != output):
-            why = f"its lags need {others}, which would have to be measured all the time"
-            notes.append(f"Not computed: free runs of the baselines of `{output}`; {why}")
+        others = [f"`{name}`" for name in narx.output_names if name != output]
+        if others:
+            notes.append(
+                f"Not computed: free runs of the baselines of `{output}`; "
+                f"its lags need {', '.join(others)}, which would have to be measured all the time"
+            )
     return lags, notes
+
+
+def _lags_of_output(
+    output: str, given: Narx | AutomaticNarx, plant: Plant, n_samples: int, seed: int
+) -> Narx:
+    """Return the lags of the model of one output."""
+    if isinstance(given, AutomaticNarx):
+        narx, report = replace(given, target=output).of_plant(plant, n_samples, seed)
+        log.info("Lags chosen: %s", report)
+        return narx
+    if output not in given.output_names:
+        raise UserError("narx names no lags of this output (narx=auto finds lags for every output)")
+    return replace(given, target=output)
 
 
 def score_models(
@@ -194,39 +211,37 @@ def score_models(
     seed: int,
     noise_paths: int,
 ) -> dict[str, Any]:
-    """RMSE on the test records, without their windows, by task, model and output.
+    """Return the RMSE on the test records, without their windows, by task, model and output.
 
-    ``scores["free_run"]["noise_floor"]["displacement"]["rmse"]``; None stands for a run that leaves
-    the finite numbers. The floor has every output, baselines those that have lags, and a free run
-    where the lags need no other output.
+    An example is ``scores["free_run"]["noise_floor"]["displacement"]["rmse"]``. None stands for a
+    run whose error is not finite. The noise floor has scores for every output. Baselines have
+    scores for the outputs that have lags, in free run only if these need no other output.
     """
     test = [record for record in records if record.role == "test"]
     estimation = [record.measured for record in records if record.role == "estimation"]
     units = {name: unit for name, unit, _ in plant.system.outputs}
     window = test[0].window
     models = {
-        (key, o): one.fit(lags[o], estimation, seed)
-        for o in units
-        if o in lags
-        for key, one in settings.items()
+        (key, output): baseline.fit(lags[output], estimation, seed)
+        for output in units
+        if output in lags
+        for key, baseline in settings.items()
     }
-    errors: dict[tuple[str, ...], list[Array]] = defaultdict(
-        list
-    )  # by task, model, output: of every record
+    # errors of every record, by task, model and output
+    errors: dict[tuple[str, ...], list[Array]] = defaultdict(list)
     for record in test:
         trajectory = record.trajectory
         first = record.transient + window
         floor = find_floor(trajectory, plant.controller.inputs_driven, first - 1, noise_paths)
         noise = trajectory.noise_free_output - trajectory.output
         for i, name in enumerate(units):
-            for task in TASKS:
+            for task in SCORED_TASKS:
+                floor_errors = getattr(floor, task) - trajectory.output
                 errors[task, "measurement_noise", name].append(noise[first:, i])
-                errors[task, "noise_floor", name].append(
-                    (getattr(floor, task) - trajectory.output)[first:, i]
-                )
+                errors[task, "noise_floor", name].append(floor_errors[first:, i])
         for (key, name), model in models.items():
             narx = model.narx
-            measured = record.measured[[*model.narx.signals]]
+            measured = record.measured[list(narx.signals)]
             rows = narx.dataset(measured)
             error = rows["target"].values - model.one_step(rows)
             errors["one_step", key, name].append(error[window - narx.max_lag :])
@@ -234,10 +249,10 @@ def score_models(
                 error = model.free_run(dict(measured), n_initial=window) - measured[name].values
                 errors["free_run", key, name].append(error[window:])
     keys = ("measurement_noise", "noise_floor", *settings)
-    scores: dict[str, Any] = {task: {key: {} for key in keys} for task in TASKS}
-    for (task, key, name), found in errors.items():
+    scores: dict[str, Any] = {task: {key: {} for key in keys} for task in SCORED_TASKS}
+    for (task, key, name), record_errors in errors.items():
         with np.errstate(over="ignore"):
-            rms = float(np.sqrt(np.mean(np.concatenate(found) ** 2)))
+            rms = float(np.sqrt(np.mean(np.concatenate(record_errors) ** 2)))
         scores[task][key][name] = {
             "unit": units[name],
             "rmse": rms if isfinite(rms) else None,

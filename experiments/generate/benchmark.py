@@ -1,6 +1,4 @@
-"""A simulated benchmark: the records it plans, where they start, what is simulated, and all that is
-known of it.
-"""
+"""A simulated benchmark: plans of its records, initial states, simulated records, and results."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,30 +18,29 @@ from sysid.arrays import Array
 from sysid.data.source import RECORD_ROLES
 from sysid.errors import UserError
 
-Ranges = Mapping[
-    str, tuple[float, float]
-]  # of initial states, by the name of the state, in its unit
+#: range of each random initial state, by the name of the state, in its unit
+Ranges = Mapping[str, tuple[float, float]]
 
 
 class Split(NamedTuple):
-    """How much of the data serves one purpose."""
+    """Number of records, and their length, that serve one purpose."""
 
     role: str  # estimation, validation or test
-    n_samples: int  # of each record
+    n_samples: int  # samples of each record
     n_records: int
 
 
 class Plan(NamedTuple):
     """A record that is to be simulated."""
 
-    name: str  # of its group and CSV file
+    name: str  # name of its group and of its CSV file
     role: str  # estimation, validation or test
     n_samples: int
     seed: int
 
 
 def plan_records(seed: int, splits: Sequence[Split]) -> list[Plan]:
-    """Plan the records of every split, each with a seed of its own."""
+    """Plan the records of every split, each with its own seed."""
     plans = []
     for role, n_samples, n_records in splits:
         for number in range(n_records):
@@ -53,7 +50,7 @@ def plan_records(seed: int, splits: Sequence[Split]) -> list[Plan]:
 
 
 def split_seed(seed: int, role: str, number: int) -> int:
-    """Seed of one record; those of other records stay when there are more or fewer of them.
+    """Return the seed of one record; it does not depend on the number of records.
 
     >>> split_seed(0, "test", 1) == split_seed(0, "test", 1) != split_seed(0, "test", 0)
     True
@@ -63,99 +60,112 @@ def split_seed(seed: int, role: str, number: int) -> int:
 
 
 def count_samples(key: str, value: Any, dt: float) -> int:
-    """Count samples: a whole number of them, or a duration T with its unit, which is T / dt
-    samples.
+    """Return a number of samples that is given as such, or as a duration T with its unit.
 
-    >>> count_samples("test", 500, 0.1), count_samples("test", "500samples", 0.1), count_samples("test", "1min", 0.5)
-    (500, 500, 120)
+    A duration T is T / dt samples.
+
+    >>> count_samples("test", 500, 0.1)
+    500
+    >>> count_samples("test", "500samples", 0.1)
+    500
+    >>> count_samples("test", "1min", 0.5)
+    120
     """
     if isinstance(value, str):
+        is_duration = "samples" not in value
         try:
-            value = samples_of(value, dt) - (
-                "samples" not in value
-            )  # n intervals reach over n + 1 samples
+            value = samples_of(value, dt)
         except UserError as error:
             raise UserError(f"{key}={value!r}: {error}") from error
+        if is_duration:
+            value -= 1  # `samples_of` counts both ends of the T / dt intervals
     return whole(key, value, 2)
 
 
 def read_ranges(given: Any, system: System) -> Ranges:
-    """Read the ranges of random initial states; a state without a range keeps the system's own
-    value.
+    """Read the ranges of random initial states; other states start at the system's own value.
 
     Raises
     ------
     ValueError
-        No mapping of names to pairs of numbers; a state that does not exist; a range that descends,
-        or one beyond the limits of its state.
+        If `given` does not map names of states to pairs of numbers, names a state that does not
+        exist, or a range is not ascending or exceeds the limits of its state.
     """
     limits = {
-        s.name: (s.unit, *pair)
-        for s, *pair in zip(system.states, *system.state_limits(), strict=True)
+        signal.name: (signal.unit, lower, upper)
+        for signal, lower, upper in zip(system.states, *system.state_limits(), strict=True)
     }
     if not isinstance(given, Mapping | None):
         example = ", ".join(f"{name}: [-1, 1]" for name in limits)
         raise UserError(
-            f"initial_states must map names of states to ranges, such as {{{example}}}, got {given!r}"
+            f"initial_states must map names of states to ranges, such as {{{example}}}, "
+            f"got {given!r}"
         )
     ranges = {}
     for name, pair in (given or {}).items():
         if name not in limits:
             raise UserError(
-                f"initial_states names {name!r}, {type(system).__name__} has the states {[*limits]}"
+                f"initial_states names {name!r}, but {type(system).__name__} has the states "
+                f"{list(limits)}"
             )
         unit, lower, upper = limits[name]
-        values = pair if isinstance(pair, Sequence) else ()
-        numbers = [
-            float(value) for value in values if type(value) in (int, float) and isfinite(value)
-        ]
-        if not len(numbers) == len(values) == 2 or not lower <= numbers[0] <= numbers[1] <= upper:
-            within = f"within the limits {lower:g} to {upper:g} {unit} of the state; change it"
+        numbers = _finite_pair(pair)
+        if numbers is None or not lower <= numbers[0] <= numbers[1] <= upper:
             raise UserError(
-                f"initial_states.{name}={pair} must be two numbers, lowest and highest value, {within}"
+                f"initial_states.{name}={pair} must be two numbers, lowest and highest value, "
+                f"within the limits {lower:g} to {upper:g} {unit} of the state; change it"
             )
-        ranges[str(name)] = (numbers[0], numbers[1])
+        ranges[str(name)] = numbers
     return ranges
+
+
+def _finite_pair(values: Any) -> tuple[float, float] | None:
+    """Return two finite numbers, or None if the values are anything else."""
+    if not isinstance(values, Sequence) or len(values) != 2:
+        return None
+    if not all(type(value) in (int, float) and isfinite(value) for value in values):
+        return None
+    return float(values[0]), float(values[1])
 
 
 def draw_initial_state(system: System, ranges: Ranges, seed: int) -> Array | None:
     """Draw the initial state (n_x,) of the record with this seed.
 
-    Without ranges it is None, the system's own.
+    Without ranges it is None, which stands for the system's own initial state.
 
-    A draw has a generator of its own, split off the seed by the name of the state: it is
-    independent of all noise and stays when other states get or lose a range.
+    Every state is drawn with its own generator, which depends on the seed and on the name of the
+    state: the draw is independent of all noise, and does not change when other states get or lose
+    a range.
     """
     if not ranges:
         return None
     state = np.array(system.initial_state(), dtype=np.float64)
     for i, signal in enumerate(system.states):
         if signal.name in ranges:
-            sequence = np.random.SeedSequence(
-                seed, spawn_key=(*b"initial state ", *signal.name.encode())
-            )
+            spawn_key = (*b"initial state ", *signal.name.encode())
+            sequence = np.random.SeedSequence(seed, spawn_key=spawn_key)
             state[i] = np.random.default_rng(sequence).uniform(*ranges[signal.name])
     return state
 
 
 @dataclass(frozen=True, eq=False)
 class SimulatedRecord:
-    """One record of a benchmark with the whole simulation behind it."""
+    """One record of a benchmark, with the whole simulation that it was cut from."""
 
     name: str
     role: str
-    trajectory: Trajectory  # from its start on
+    trajectory: Trajectory  # the whole simulation, with the transient
     transient: int  # samples of the trajectory that come before the record
-    window: int  # samples at the start of the record that are not judged
+    window: int  # samples at the start of the record that are not scored
 
     @property
     def n_samples(self) -> int:
-        """Samples of the record."""
+        """Number of samples of the record."""
         return len(self.trajectory.time) - self.transient
 
     @property
     def measured(self) -> xr.Dataset:
-        """Inputs and measured outputs: all that is published of the record."""
+        """Inputs and measured outputs, the published part of the record."""
         simulated = self.trajectory
         signals = (*simulated.system.inputs, *simulated.system.outputs)
         record = self._label(signals, simulated.input, simulated.output)
@@ -163,8 +173,10 @@ class SimulatedRecord:
 
     @property
     def truth(self) -> xr.Dataset:
-        """Noise-free outputs, measurement noise, states and process noise; the seed and what came
-        before.
+        """Noise-free outputs, measurement noise, states and process noise of the record.
+
+        The attributes hold the seed, the discarded samples, and the number of substeps in which a
+        state was clipped.
         """
         simulated = self.trajectory
         system = self.trajectory.system
@@ -186,6 +198,7 @@ class SimulatedRecord:
         return record.assign_attrs(facts)
 
     def _label(self, signals: tuple[Signal, ...], *columns: Array) -> xr.Dataset:
+        """Return signals of the record as a data set; `columns` hold their values (n, ...)."""
         values = np.concatenate(columns, axis=1)[self.transient :]
         return make_record(
             {signal.name: values[:, i] for i, signal in enumerate(signals)},
@@ -205,20 +218,23 @@ def simulate_record(
     Parameters
     ----------
     transient
-        Samples simulated before the record.
+        Samples simulated before the record and discarded.
     window
-        Samples at the start of a validation or test record that are not judged.
+        Samples at the start of a validation or test record that are not scored.
 
     Raises
     ------
     ValueError, ArithmeticError
-        What the simulation raises, with the name of the record.
+        If the simulation fails, with the name of the record.
     """
-    start = draw_initial_state(plant.system, ranges, plan.seed)
+    initial_state = draw_initial_state(plant.system, ranges, plan.seed)
     window = 0 if plan.role == "estimation" else window
     try:
         trajectory = plant.trajectory(
-            plan.n_samples, plan.seed, transient=transient, initial_state=start
+            plan.n_samples,
+            plan.seed,
+            transient=transient,
+            initial_state=initial_state,
         )
     except (*REFUSALS, SimulationError) as error:
         raise type(error)(f"record {plan.name}: {error}") from error
@@ -226,35 +242,35 @@ def simulate_record(
 
 
 def noises_of(system: System) -> tuple[Signal, ...]:
-    """Measurement noise of every output as a signal."""
+    """Return the measurement noise of every output as a signal."""
     return tuple(
-        Signal(f"{s.name}_noise", s.unit, f"noise on the {s.description}") for s in system.outputs
+        Signal(f"{output.name}_noise", output.unit, f"noise on the {output.description}")
+        for output in system.outputs
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """All that is written to a benchmark folder."""
+    """Everything that is written to a benchmark folder."""
 
     name: str
     settings: dict[str, Any]  # the configuration that makes the same data again
     plant: Plant
-    ranges: Ranges  # of the initial states
+    ranges: Ranges  # ranges of the initial states
     records: list[SimulatedRecord]  # estimation, validation, test
-    lags: Mapping[str, Narx]  # of the models of each output; the first are those of narx.nc
-    baselines: Mapping[
-        str, Any
-    ]  # settings by key in the scores, of `experiments.generate.baselines`
-    scores: Mapping[str, Any]  # of noise floor and baselines
-    notes: list[str]  # on the scores
+    lags: Mapping[str, Narx]  # lags of the models, by output; narx.nc holds those of the first
+    baselines: Mapping[str, Any]  # `BaselineSettings` by their key in the scores
+    scores: Mapping[str, Any]  # scores of the noise floor and of the baselines
+    notes: list[str]  # notes on the scores
 
     def select(self, role: str) -> list[SimulatedRecord]:
         """Select the records for estimation, validation or test."""
         return [record for record in self.records if record.role == role]
 
     def count(self) -> str:
-        """How many records of how many samples."""
-        parts = {role: self.select(role) for role in RECORD_ROLES}
-        return ", ".join(
-            f"{len(part)} x {part[0].n_samples} {role}" for role, part in parts.items()
-        )
+        """Return the number of records and samples of every split, as text."""
+        counts = []
+        for role in RECORD_ROLES:
+            records = self.select(role)
+            counts.append(f"{len(records)} x {records[0].n_samples} {role}")
+        return ", ".join(counts)

@@ -1,5 +1,6 @@
-"""The data card: the page `card.md` filled with the facts of a benchmark, for those who do not have
-this toolbox.
+"""The data card: the template `card.md`, filled with the facts of a benchmark.
+
+It is written for readers who do not have this toolbox.
 """
 
 import dataclasses
@@ -16,13 +17,15 @@ import pandas as pd
 
 from experiments.cli.config import to_yaml
 from experiments.drawing.tables import to_markdown
-from experiments.generate.baselines import TASKS, label_baselines
+from experiments.generate.baselines import label_baselines
 from experiments.generate.benchmark import Benchmark, noises_of
+from experiments.plant.plant import Plant
 from simulators import Interpolation, System, noise_free, signal_to_noise, substep_error
 from simulators.system import describe_fields
 
-TEMPLATE = Path(__file__).with_name("card.md")
-REACHED = (
+CARD_TEMPLATE = Path(__file__).with_name("card.md")
+#: columns of the table of the excitation
+EXCITATION_COLUMNS = (
     "record",
     "input",
     "mean",
@@ -30,7 +33,8 @@ REACHED = (
     "min",
     "max",
     "crest factor",
-)  # by the excitation
+)
+NEGLIGIBLE_MEAN = 1e-12  # a smaller mean, as a fraction of the rms, is written as 0
 
 
 def fill_card(
@@ -40,48 +44,102 @@ def fill_card(
     *,
     figures: bool,
 ) -> str:
-    """Fill the template of the card.
+    """Return the text of the card.
 
-    A paragraph of the template that begins with ``[fact]`` stands in the card only where that fact
-    is not empty, one with ``[!fact]`` only where it is; a paragraph that turns out empty never.
+    A paragraph of the template that begins with ``[fact]`` is written only if this fact is not
+    empty, and a paragraph that begins with ``[!fact]`` only if it is empty. Paragraphs without text
+    are left out.
 
     Parameters
     ----------
     origin
-        How the folder was made.
+        Facts on how the folder was made.
     checksums
-        SHA-256 of every file of data, by name.
+        SHA-256 of every data file, by name.
     figures
-        Whether there are any.
+        Whether the folder has figures.
     """
-    sums = [(f"`{name}`", f"`{digest}`") for name, digest in checksums.items()]
+    checksum_rows = [(f"`{name}`", f"`{digest}`") for name, digest in checksums.items()]
     facts = collect_facts(benchmark) | {
         **origin,
         "figures": figures,
-        "checksums": table(("data", "SHA-256"), sums),
+        "checksums": table(("data", "SHA-256"), checksum_rows),
     }
     paragraphs = []
-    for paragraph in TEMPLATE.read_text(encoding="utf-8").strip().split("\n\n"):
-        absent, fact, text = re.findall(r"\A(?:\[(!?)(\w+)\] )?(.*)\Z", paragraph, re.DOTALL)[0]
-        if not fact or bool(facts[fact]) != bool(absent):
+    for paragraph in CARD_TEMPLATE.read_text(encoding="utf-8").strip().split("\n\n"):
+        (match,) = re.findall(r"\A(?:\[(!?)(\w+)\] )?(.*)\Z", paragraph, re.DOTALL)
+        negation, fact, text = match
+        is_wanted = not fact or bool(facts[fact]) != bool(negation)
+        if is_wanted:
             paragraphs.append(Template(text).substitute(facts).rstrip())
     return "\n\n".join(text for text in paragraphs if text) + "\n"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Markdown table; empty without rows."""
-    return to_markdown(pd.DataFrame([list(map(str, row)) for row in rows], columns=list(header)))
+    """Return a Markdown table; empty if there are no rows."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    return to_markdown(pd.DataFrame(cells, columns=list(header)))
 
 
 def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
-    """Collect settings and facts of a benchmark by their names in the template.
+    """Return the settings and facts of a benchmark by their names in the template.
 
-    An empty one is a fact that is not so.
+    A fact is empty if it does not apply to the benchmark.
     """
     plant = benchmark.plant
-    system = benchmark.plant.system
-    given = benchmark.settings
+    system = plant.system
+    noise = {"noise": benchmark.settings["noise"]}
+    substep_errors = [substep_error(record.trajectory) for record in benchmark.records]
     test = benchmark.select("test")
+    prediction_files = "predictions.csv"
+    if len(test) > 1:
+        prediction_files = "predictions_0.csv predictions_1.csv ..."
+    return {
+        **benchmark.settings,
+        "name": benchmark.name,
+        "system": type(system).__name__,
+        "dt": f"{system.dt:.10g}",
+        "substeps": system.substeps,
+        "step_error": f"{max(substep_errors):.1g}",
+        "equations": read_equations(system),
+        "source": read_notes(system),
+        "code": read_code(system),
+        "parameters": _tabulate_parameters(system),
+        "signals": _tabulate_signals(system),
+        "inputs": plant.inputs,
+        **_collect_interpolation(plant),
+        "sources": _tabulate_sources(plant),
+        "excitation_settings": _write_excitation_settings(benchmark),
+        "excitation_reached": _tabulate_excitation(benchmark),
+        "noise_reached": _tabulate_noise(benchmark),
+        "noise_settings": to_yaml(noise),
+        "process_noise": _tabulate_process_noise(system),
+        "noisy": any(system.noise_std().tolist()),
+        "counts": benchmark.count(),
+        "starts": _describe_initial_states(benchmark),
+        "splits": _tabulate_splits(benchmark),
+        "window": test[0].window,
+        "prediction_files": prediction_files,
+        "scores": "\n\n".join(_tabulate_scores(benchmark)),
+        "notes": "\n".join(f"- {note}." for note in benchmark.notes),
+        "baselines": "\n".join(_describe_baselines(benchmark)),
+        "closed_loop": not plant.is_open_loop,
+        "lags": "\n".join(_describe_lags(benchmark)),
+    }
+
+
+def _tabulate_parameters(system: System) -> str:
+    """Return the table of the system's parameters."""
+    descriptions = describe_fields(type(system))
+    rows = []
+    for field in dataclasses.fields(system):
+        value = getattr(system, field.name)
+        rows.append((f"`{field.name}`", value, descriptions.get(field.name, "")))
+    return table(("name", "value", "symbol, meaning, unit"), rows)
+
+
+def _tabulate_signals(system: System) -> str:
+    """Return the table of all signals, with the files that hold them."""
     data = "`benchmark.nc`, `csv/`"
     answer = "`truth.nc`"
     groups = (
@@ -92,171 +150,175 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
         (system.states, "state", answer),
         (system.noises, "process noise", answer),
     )
-    signals = [
-        (f"`{s.name}`", role, s.unit, s.description, place)
-        for group, role, place in groups
-        for s in group
+    rows = [
+        (f"`{signal.name}`", role, signal.unit, signal.description, files)
+        for signals, role, files in groups
+        for signal in signals
     ]
-    texts = describe_fields(type(system))
-    fields = [one.name for one in dataclasses.fields(system)]
-    parameters = [(f"`{name}`", getattr(system, name), texts.get(name, "")) for name in fields]
-    stds = system.noise_std().tolist()
-    process = [
-        (f"`{s.name}`", std, s.unit, s.description)
-        for s, std in zip(system.noises, stds, strict=True)
-    ]
+    return table(("name", "role", "unit", "meaning", "in"), rows)
 
+
+def _collect_interpolation(plant: Plant) -> dict[str, bool]:
+    """Return, for every kind of interpolation, whether the inputs have it."""
+    has_inputs = bool(plant.inputs)
+    return {kind.name: has_inputs and plant.interpolation is kind for kind in Interpolation}
+
+
+def _tabulate_sources(plant: Plant) -> str:
+    """Return the table of what drives each input."""
     sources = dict.fromkeys(plant.inputs, "nothing: it is 0")
-    sources |= {
-        name: f"excitation `{type(source).__name__}`" for name, source in plant.excitations.items()
-    }
-    sources |= {
-        name: f"weather `{type(source).__name__}`" for name, source in plant.weather.items()
-    }
-    sources |= dict.fromkeys(
-        plant.controller.inputs_driven,
-        f"controller `{type(plant.controller).__name__}`",
-    )
-    acting = {name: given[name] for name in ("controller", "weather") if given.get(name)}
-    if plant.excitations:
-        own = given.get("excitations") or {}
-        acting["excitations"] = {
-            name: own.get(name, given["excitation"]) for name in plant.excitations
-        }
+    for name, excitation in plant.excitations.items():
+        sources[name] = f"excitation `{type(excitation).__name__}`"
+    for name, weather in plant.weather.items():
+        sources[name] = f"weather `{type(weather).__name__}`"
+    for name in plant.controller.inputs_driven:
+        sources[name] = f"controller `{type(plant.controller).__name__}`"
+    rows = [(f"`{name}`", source) for name, source in sources.items()]
+    return table(("input", "driven by"), rows)
 
-    # what came out, by record
-    inputs = []
-    noises = []
+
+def _write_excitation_settings(benchmark: Benchmark) -> str:
+    """Return the settings of everything that drives an input as YAML; empty if there is nothing."""
+    plant = benchmark.plant
+    settings = benchmark.settings
+    acting = {name: settings[name] for name in ("controller", "weather") if settings.get(name)}
+    if plant.excitations:
+        excitations = settings.get("excitations") or {}
+        acting["excitations"] = {
+            name: excitations.get(name, settings["excitation"]) for name in plant.excitations
+        }
+    return to_yaml(acting) if plant.inputs and acting else ""
+
+
+def _tabulate_excitation(benchmark: Benchmark) -> str:
+    """Return the table of the values that the inputs reach in every record."""
+    rows = []
     for record in benchmark.records:
-        for name, unit, _ in system.inputs:
+        for name, unit, _ in benchmark.plant.system.inputs:
             u = record.measured[name].values
             mean = u.mean()
             rms = u.std()
-            numbers = (mean if abs(mean) > 1e-12 * rms else 0.0, rms, u.min(), u.max())
-            crest = f"{np.abs(u - mean).max() / rms:.4g}" if rms > 0 else "constant"
-            inputs.append(
-                (
-                    record.name,
-                    f"`{name}` [{unit}]",
-                    *(f"{x:.4g}" for x in numbers),
-                    crest,
-                )
-            )
-        y0, y = (
-            of[record.transient :]
-            for of in (record.trajectory.noise_free_output, record.trajectory.output)
-        )
-        for name, ratio, error in zip(
-            plant.outputs, signal_to_noise(y0, y), (y - y0).T, strict=True
-        ):
-            decibels = "no noise" if np.isinf(ratio) else f"{ratio:.2f}"
-            noises.append(
-                (
-                    record.name,
-                    f"`{name}`",
-                    f"{np.sqrt(np.mean(error**2)):.4g}",
-                    decibels,
-                )
-            )
+            shown_mean = mean if abs(mean) > NEGLIGIBLE_MEAN * rms else 0.0
+            numbers = (shown_mean, rms, u.min(), u.max())
+            crest_factor = "constant"
+            if rms > 0:
+                crest_factor = f"{np.abs(u - mean).max() / rms:.4g}"
+            texts = [f"{number:.4g}" for number in numbers]
+            rows.append((record.name, f"`{name}` [{unit}]", *texts, crest_factor))
+    return table(EXCITATION_COLUMNS, rows)
 
-    units = {signal.name: signal.unit for signal in system.states}
-    drawn = [
+
+def _tabulate_noise(benchmark: Benchmark) -> str:
+    """Return the table of the measurement noise of every record."""
+    rows = []
+    for record in benchmark.records:
+        noise_free_output = record.trajectory.noise_free_output[record.transient :]
+        output = record.trajectory.output[record.transient :]
+        ratios = signal_to_noise(noise_free_output, output)
+        noises = (output - noise_free_output).T
+        for name, ratio, noise in zip(benchmark.plant.outputs, ratios, noises, strict=True):
+            rms = f"{np.sqrt(np.mean(noise**2)):.4g}"
+            decibels = "no noise" if np.isinf(ratio) else f"{ratio:.2f}"
+            rows.append((record.name, f"`{name}`", rms, decibels))
+    return table(("record", "output", "rms", "signal-to-noise ratio [dB]"), rows)
+
+
+def _tabulate_process_noise(system: System) -> str:
+    """Return the table of the process noise; empty if the system has none."""
+    stds = system.noise_std().tolist()
+    rows = [
+        (f"`{signal.name}`", std, signal.unit, signal.description)
+        for signal, std in zip(system.noises, stds, strict=True)
+    ]
+    return table(("channel", "standard deviation", "unit", "meaning"), rows)
+
+
+def _describe_initial_states(benchmark: Benchmark) -> str:
+    """Return in words from which initial states the records start."""
+    if not benchmark.ranges:
+        return "from the initial state of the parameters"
+    units = {signal.name: signal.unit for signal in benchmark.plant.system.states}
+    ranges = [
         f"`{name}` from {low:g} to {high:g} {units[name]}"
         for name, (low, high) in benchmark.ranges.items()
     ]
-    others = ", the other states as in the parameters" if len(drawn) < len(units) else ""
-    starts = f"a random initial state of its own (uniform, {', '.join(drawn)}{others}; `truth.nc` holds the states)"
-    splits = [(r.name, r.role, r.n_samples, r.transient, r.window) for r in benchmark.records]
+    others = ""
+    if len(ranges) < len(units):
+        others = ", the other states as in the parameters"
+    return (
+        "from a random initial state of its own "
+        f"(uniform, {', '.join(ranges)}{others}; `truth.nc` holds the states)"
+    )
 
-    labels = label_baselines(benchmark.baselines)
-    scores = []
-    for name, unit, _ in system.outputs:
-        rows = []
-        best = (benchmark.scores["free_run"]["noise_floor"].get(name) or {}).get("rmse")
-        for key, label in labels.items():
-            found = [benchmark.scores[task][key].get(name) for task in TASKS]
-            reached = (found[-1] or {}).get("rmse")
-            rows.append(
-                (
-                    label,
-                    *map(_show, found),
-                    f"{reached / best:.3g}" if reached is not None and best else "-",
-                )
-            )
-        scores.append(
-            table(
-                (
-                    f"RMSE of `{name}` [{unit}]",
-                    "one step ahead",
-                    "free run",
-                    "over the floor",
-                ),
-                rows,
-            )
-        )
-    lags = [
-        f"Lags of the models of `{narx.target}`{'' if number else ' and of `narx.nc`'}: "
-        f"{', '.join(f'`{name}`' for name in narx.feature_names)}."
-        for number, narx in enumerate(benchmark.lags.values())
+
+def _tabulate_splits(benchmark: Benchmark) -> str:
+    """Return the table of the records."""
+    rows = [
+        (record.name, record.role, record.n_samples, record.transient, record.window)
+        for record in benchmark.records
     ]
-    return given | {
-        "name": benchmark.name,
-        "system": type(system).__name__,
-        "dt": f"{system.dt:.10g}",
-        "substeps": system.substeps,
-        "step_error": f"{max(substep_error(record.trajectory) for record in benchmark.records):.1g}",
-        "equations": read_equations(system),
-        "source": read_notes(system),
-        "code": read_code(system),
-        "parameters": table(("name", "value", "symbol, meaning, unit"), parameters),
-        "signals": table(("name", "role", "unit", "meaning", "in"), signals),
-        "inputs": plant.inputs,
-        **{member.name: plant.inputs and plant.interpolation is member for member in Interpolation},
-        "sources": table(
-            ("input", "driven by"),
-            [(f"`{name}`", source) for name, source in sources.items()],
-        ),
-        "excitation_settings": to_yaml(acting) if plant.inputs and acting else "",
-        "excitation_reached": table(REACHED, inputs),
-        "noise_reached": table(("record", "output", "rms", "signal-to-noise ratio [dB]"), noises),
-        "noise_settings": to_yaml({"noise": given["noise"]}),
-        "process_noise": table(("channel", "standard deviation", "unit", "meaning"), process),
-        "noisy": any(stds),
-        "counts": benchmark.count(),
-        "starts": f"from {starts}" if drawn else "from the initial state of the parameters",
-        "splits": table(
-            ("record", "split", "samples", "discarded before", "initialisation window"),
-            splits,
-        ),
-        "window": test[0].window,
-        "prediction_files": "predictions_0.csv predictions_1.csv ..."
-        if len(test) > 1
-        else "predictions.csv",
-        "scores": "\n\n".join(scores),
-        "notes": "\n".join(f"- {note}." for note in benchmark.notes),
-        "baselines": "\n".join(
-            f"- *{labels[key]}*: {read_summary(one)}" for key, one in benchmark.baselines.items()
-        ),
-        "closed_loop": not plant.is_open_loop,
-        "lags": "\n".join(lags),
-    }
+    return table(("record", "split", "samples", "discarded before", "initialisation window"), rows)
 
 
-def _show(score: Mapping[str, Any] | None) -> str:
-    """RMSE of a model, or why there is none."""
+def _tabulate_scores(benchmark: Benchmark) -> list[str]:
+    """Return one table of scores for each output."""
+    labels = label_baselines(benchmark.baselines)
+    tables = []
+    for output, unit, _ in benchmark.plant.system.outputs:
+        rows = []
+        floor = _rmse(benchmark.scores["free_run"]["noise_floor"].get(output))
+        for key, label in labels.items():
+            one_step = benchmark.scores["one_step"][key].get(output)
+            free_run = benchmark.scores["free_run"][key].get(output)
+            error = _rmse(free_run)
+            ratio = "-"
+            if error is not None and floor:
+                ratio = f"{error / floor:.3g}"
+            rows.append((label, _describe_rmse(one_step), _describe_rmse(free_run), ratio))
+        header = (f"RMSE of `{output}` [{unit}]", "one step ahead", "free run", "over the floor")
+        tables.append(table(header, rows))
+    return tables
+
+
+def _rmse(score: Mapping[str, Any] | None) -> float | None:
+    """Return the RMSE of a score, None if there is none."""
+    return None if score is None else score.get("rmse")
+
+
+def _describe_rmse(score: Mapping[str, Any] | None) -> str:
+    """Return the RMSE of a model as text, or why there is none."""
     if score is None:
         return "-"
     return "diverges" if score["rmse"] is None else f"{score['rmse']:.4g}"
 
 
-# --- what the source text of a class says ---------------------------------------------------------
+def _describe_baselines(benchmark: Benchmark) -> list[str]:
+    """Return a line about each baseline."""
+    labels = label_baselines(benchmark.baselines)
+    return [
+        f"- *{labels[key]}*: {read_summary(baseline)}"
+        for key, baseline in benchmark.baselines.items()
+    ]
+
+
+def _describe_lags(benchmark: Benchmark) -> list[str]:
+    """Return a line about the lags of the models of each output."""
+    lines = []
+    for number, narx in enumerate(benchmark.lags.values()):
+        also_of_file = " and of `narx.nc`" if number == 0 else ""
+        features = ", ".join(f"`{name}`" for name in narx.feature_names)
+        lines.append(f"Lags of the models of `{narx.target}`{also_of_file}: {features}.")
+    return lines
+
+
+# --- text from the source of a class --------------------------------------------------------------
 
 
 def read_equations(system: System) -> str:
-    """Docstring of the class up to its first section, in Markdown: blocks after ``::`` become code.
+    """Return the docstring of the class up to its first section, in Markdown.
 
-    A class without a docstring of its own has no equations here; `read_code` shows what is
-    computed.
+    Blocks after ``::`` become code. A class without its own docstring has no equations here;
+    `read_code` shows what it computes.
     """
     text = re.split(r"^.+\n-{3,}\s*$", _docstring(system), maxsplit=1, flags=re.MULTILINE)[0]
     paragraphs = []
@@ -268,37 +330,39 @@ def read_equations(system: System) -> str:
 
 
 def read_notes(system: System) -> str:
-    """Section Notes of the docstring: where the system comes from."""
+    """Return the section Notes of the docstring, which states the source of the system."""
     text = _docstring(system)
     match = re.search(r"^Notes\n-+\n(.*?)(?=^\w[\w ]*\n-{3,}$|\Z)", text, re.DOTALL | re.MULTILINE)
     return _as_markdown(match[1]) if match else ""
 
 
 def read_summary(thing: object) -> str:
-    """First paragraph of the docstring of an object's class, on one line."""
-    return " ".join(_as_markdown(_docstring(thing).split("\n\n")[0]).split())
+    """Return the first paragraph of the docstring of an object's class, on one line."""
+    first_paragraph = _docstring(thing).split("\n\n")[0]
+    return " ".join(_as_markdown(first_paragraph).split())
 
 
 def read_code(system: System) -> str:
-    """Python text of drift and output, which is what is computed; empty where it cannot be
-    found.
-    """
+    """Return the Python source of the functions that are computed; empty if it cannot be found."""
     texts = [_source(getattr(type(system), name)) for name in ("drift", "output", "parameters")]
     return "\n".join(dedent(text) for text in texts if text).rstrip()
 
 
 def _docstring(thing: object) -> str:
+    """Return the docstring that an object's class has in its source; empty without one."""
     text = type(thing).__dict__.get("__doc__") or ""
-    generated = text.startswith(f"{type(thing).__name__}(")  # by dataclass, for a class without one
-    return "" if generated else inspect.cleandoc(text)
+    # A dataclass without a docstring gets a generated one that starts with its signature.
+    is_generated = text.startswith(f"{type(thing).__name__}(")
+    return "" if is_generated else inspect.cleandoc(text)
 
 
 def _as_markdown(text: str) -> str:
-    """Text without the mark of a literal block at its end, with single backticks."""
+    """Return reStructuredText as Markdown: a final ``::`` as a colon, and single backticks."""
     return re.sub(r"::$", ":", text.strip()).replace("``", "`")
 
 
 def _source(thing: Any) -> str:
+    """Return the Python source of an object; empty if it cannot be found."""
     try:
         return inspect.getsource(thing)
     except (OSError, TypeError):

@@ -1,5 +1,6 @@
-"""What no model can be expected to beat: the true system, told everything but the noise that is
-still to come.
+"""The noise floor: predictions of the true system, which no model can be expected to beat.
+
+The true system knows its state and its inputs, but not the future noise.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,19 +16,18 @@ from simulators.runge_kutta import WORK_ROWS, follow, problem_of, stepper
 from sysid.arrays import Array
 from sysid.beside import n_cores
 
-BATCH = 16  # pairs of noise paths that exist at a time
+PAIRS_PER_BATCH = 16  # pairs of noise paths that are in memory at the same time
 
 
 class Floor(NamedTuple):
     """Best predictions of every sample by the true system (n, n_y), nan where it diverges."""
 
-    one_step: Array  # from the true state one sample earlier; sample 0 is the true one
-    free_run: Array  # from the true state at `start`; until then the true ones
+    one_step: Array  # from the true state one sample earlier; sample 0 is the true output
+    free_run: Array  # from the true state at sample `start`; the true outputs up to there
 
 
 def find_floor(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths: int) -> Floor:
-    """Predict every sample of a trajectory by the system that made it, with the mean over the
-    process noise.
+    """Predict every sample of a trajectory with its own system, as a mean over the process noise.
 
     ::
 
@@ -35,77 +35,79 @@ def find_floor(trajectory: Trajectory, driven: Sequence[str], start: int, n_path
         free run:  y[k] = E_w h(z[k]),  z[start] = x[start],  z[k] = f(z[k-1], u, w[k-1])
 
     with the true states x and the recorded inputs u. These means have the smallest expected squared
-    error of all predictions that know x, u and the system, but not the noise to come. The mean over
-    one step is a sum over 2 n_w + 1 values of the noise, 0 and +-sqrt(3) standard deviations of
-    each channel, exact for polynomials in one channel up to degree five. That of the free run is
-    over simulated noise paths, in pairs w and -w, for which a linear system needs only one. Without
-    process noise one simulation is both.
+    error of all predictions that know x, u and the system, but not the future noise.
+
+    The mean over one step is a weighted sum over 2 n_w + 1 values of the noise: 0, and +-sqrt(3)
+    standard deviations of each channel. It is exact for polynomials in one channel up to degree
+    five. The mean of the free run is taken over simulated noise paths, in pairs w and -w; for a
+    linear system one pair is exact. Without process noise there is only one simulation.
 
     Parameters
     ----------
     trajectory : Trajectory
-        Whole simulation from its start on.
+        The whole simulation, with its transient.
     driven : sequence of str
-        Inputs that a controller drives; they are held, whatever the interpolation of the others.
+        Inputs that a controller drives. They are held between samples, even if the other inputs
+        are interpolated.
     start : int
         Last sample at which the true state is known to the free run.
     n_paths : int
-        Simulated noise paths, at least 4; an odd number is rounded up.
+        Number of simulated noise paths, at least 4; an odd number is rounded up.
     """
     return Floor(_one_step(trajectory, driven), _free_run(trajectory, driven, start, n_paths))
 
 
 def _one_step(trajectory: Trajectory, driven: Sequence[str]) -> Array:
-    """Mean of every output (n, n_y), given the state one sample earlier."""
+    """Return the mean of every output (n, n_y), given the state one sample earlier."""
     system = trajectory.system
     state = trajectory.state
     advance = stepper(system)
     dt = trajectory.system.dt
-    channels = np.diag(system.noise_std())[system.noise_std() > 0]
-    points = np.concatenate(
+    stds = np.diag(system.noise_std())[system.noise_std() > 0]  # one row for each noisy channel
+    noise_points = np.concatenate(
         [
             np.zeros((1, len(system.noises))),
-            np.sqrt(3) * channels,
-            -np.sqrt(3) * channels,
+            np.sqrt(3) * stds,
+            -np.sqrt(3) * stds,
         ]
     )
-    weights = np.array([1 - len(channels) / 3] + 2 * len(channels) * [1 / 6])
-    reached = np.repeat(state[np.newaxis], len(points), axis=0)
+    weights = np.array([1 - len(stds) / 3] + 2 * len(stds) * [1 / 6])
+    next_states = np.repeat(state[np.newaxis], len(noise_points), axis=0)
     for k, inputs in enumerate(_inputs_between(trajectory, driven)):
-        for i, noise in enumerate(points):
-            reached[i, k + 1] = state[k]
+        for i, noise in enumerate(noise_points):
+            next_states[i, k + 1] = state[k]
             try:
-                advance(k * dt, reached[i, k + 1], inputs, noise)
+                advance(k * dt, next_states[i, k + 1], inputs, noise)
             except DivergenceError:
-                reached[i, k + 1] = np.nan
-    return np.tensordot(weights, np.array(system.output(reached)), axes=1)
+                next_states[i, k + 1] = np.nan
+    return np.tensordot(weights, np.array(system.output(next_states)), axes=1)
 
 
 def _free_run(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths: int) -> Array:
-    """Mean of every output (n, n_y) over the noise paths."""
+    """Return the mean of every output (n, n_y) over the noise paths."""
     system = trajectory.system
     pieces = _pieces(trajectory, driven, start)
     _, address, parameters, limits, dt, substeps = problem_of(system)
 
     def follow_path(noise: Array) -> Array:
-        """Return the outputs: the true ones until the first piece, then under a noise path.
+        """Return the outputs (n, n_y) under a noise path (n, n_w), nan once they diverge.
 
-        The path is (n, n_w); the outputs are nan once they diverge.
+        Up to sample `start` they are the true outputs.
         """
         states = trajectory.state.copy()
         work = np.empty((WORK_ROWS, trajectory.state.shape[1]))
         for first, last, values, rows in pieces:
-            part = states[first : last + 1]
-            shown = noise[first : last + 1]
+            piece_states = states[first : last + 1]
+            piece_noise = noise[first : last + 1]
             done, _, _ = follow(
                 address,
                 first,
                 dt,
                 substeps,
-                part,
+                piece_states,
                 values,
                 rows,
-                shown,
+                piece_noise,
                 parameters,
                 limits,
                 work,
@@ -115,35 +117,40 @@ def _free_run(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths
                 break
         return np.array(system.output(states))
 
-    def run(number: int) -> Array:
-        """Mean of the outputs under a noise path and under its negative."""
+    def follow_pair(number: int) -> Array:
+        """Return the mean of the outputs under a noise path and under its negative."""
         sequence = np.random.SeedSequence(trajectory.seed, spawn_key=(*b"noise floor", number))
-        noise = held_noise(
-            np.random.default_rng(sequence), len(trajectory.time), system.noise_std()
-        )
-        return (follow_path(noise) + follow_path(-noise)) / 2 if noise.any() else follow_path(noise)
+        generator = np.random.default_rng(sequence)
+        noise = held_noise(generator, len(trajectory.time), system.noise_std())
+        if not noise.any():
+            return follow_path(noise)
+        return (follow_path(noise) + follow_path(-noise)) / 2
 
-    mean = run(0)
+    mean = follow_pair(0)
     n_pairs = -(-n_paths // 2) if system.noise_std().any() else 1
     with ThreadPoolExecutor(n_cores()) as pool:
-        for first in range(1, n_pairs, BATCH):
-            for number, value in enumerate(
-                pool.map(run, range(first, min(first + BATCH, n_pairs))), first
-            ):
-                mean = mean + (value - mean) / (number + 1)
+        for first in range(1, n_pairs, PAIRS_PER_BATCH):
+            numbers = range(first, min(first + PAIRS_PER_BATCH, n_pairs))
+            pair_means = pool.map(follow_pair, numbers)
+            for number, pair_mean in zip(numbers, pair_means, strict=True):
+                mean = mean + (pair_mean - mean) / (number + 1)
     return mean
 
 
 def _pieces(trajectory: Trajectory, driven: Sequence[str], start: int) -> tuple[Piece, ...]:
     """Cut the inputs from sample `start` on into pieces.
 
-    It is one piece per sample where some inputs are held and others are not.
+    If some inputs are held and others are interpolated, there is one piece for each sample.
     """
-    found = trajectory.interpolation.pieces(trajectory.input, trajectory.system.substeps)
-    kept = [piece for piece in found if piece.last > start]
+    all_pieces = trajectory.interpolation.pieces(trajectory.input, trajectory.system.substeps)
+    kept = [piece for piece in all_pieces if piece.last > start]
     if driven and any(piece.rows > 1 for piece in kept):
-        between = enumerate(_inputs_between(trajectory, driven))
-        return tuple(Piece(k, k + 1, inputs, kept[0].rows) for k, inputs in between if k >= start)
+        rows = kept[0].rows
+        return tuple(
+            Piece(k, k + 1, inputs, rows)
+            for k, inputs in enumerate(_inputs_between(trajectory, driven))
+            if k >= start
+        )
     return tuple(
         Piece(max(first, start), last, values[max(start - first, 0) * rows :], rows)
         for first, last, values, rows in kept
@@ -151,16 +158,14 @@ def _pieces(trajectory: Trajectory, driven: Sequence[str], start: int) -> tuple[
 
 
 def _inputs_between(trajectory: Trajectory, driven: Sequence[str]) -> Iterator[Array]:
-    """Yield the inputs from each sample to the next as the stepper takes them."""
+    """Yield the inputs between each sample and the next, in the form that the stepper takes."""
     system = trajectory.system
     u = trajectory.input
     columns = [index for index, signal in enumerate(system.inputs) if signal.name in driven]
-    between = (
-        inputs
-        for piece in trajectory.interpolation.pieces(u, system.substeps)
-        for inputs in piece.split()
-    )
-    for k, inputs in enumerate(between):
-        inputs = inputs.copy()
-        inputs[:, columns] = u[k, columns]
-        yield inputs
+    k = 0
+    for piece in trajectory.interpolation.pieces(u, system.substeps):
+        for inputs in piece.split():
+            inputs = inputs.copy()
+            inputs[:, columns] = u[k, columns]
+            yield inputs
+            k += 1

@@ -1,5 +1,6 @@
-"""The folder of a benchmark: made as a whole or not at all, with data, answer, card, scores and
-checksums.
+"""The folder of a benchmark, written completely or not at all.
+
+It holds the data, the answer, the card, the scores and the checksums.
 """
 
 import hashlib
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from experiments.cli.config import to_yaml
 from experiments.drawing.tables import to_csv
@@ -20,24 +22,27 @@ from sysid import Recordings, StoreError
 from sysid.data.source import RECORD_ROLES
 from sysid.store import write_bytes, write_groups
 
-SCORE = Path(__file__).with_name("score.py")
-WARNING = "# Belongs to the answer: it holds the seed, and makes all records again\n"
+SCORE_SCRIPT = Path(__file__).with_name("score.py")
+#: first line of configuration.yaml
+CONFIGURATION_HEADER = (
+    "# This file is part of the answer: with its seed, all records can be made again\n"
+)
 
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Hand out a hidden folder next to the final one; it gets the final name when the block ends
-    well.
+    """Create a hidden folder next to `path`, and rename it to `path` when the block ends well.
+
+    If the block raises an error, nothing is left behind.
 
     Raises
     ------
     StoreError
-        At once, if there is something under the final name already or the place cannot be written
-        to; at the end, if the folder cannot get its name. In every case, and after any other error,
-        nothing is left.
+        At the start, if `path` exists already or cannot be written to. At the end, if the folder
+        cannot be renamed. Nothing is left behind.
     """
     path = Path(os.path.abspath(path))
-    made = [folder for folder in path.parents if not folder.exists()]
+    missing_parents = [folder for folder in path.parents if not folder.exists()]
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         _check_free(path)
@@ -47,36 +52,42 @@ def new_folder(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        for folder in made:
+        for folder in missing_parents:
             with suppress(OSError):
                 folder.rmdir()
         if isinstance(error, OSError) and not isinstance(error, StoreError):
-            advice = "choose an output that you may write to; nothing was left behind"
             raise StoreError(
-                f"could not make the folder {path}: {error.strerror or error}; {advice}"
+                f"could not make the folder {path}: {error.strerror or error}; "
+                "choose an output that you may write to; nothing was left behind"
             ) from error
         raise
 
 
 def _check_free(path: Path) -> None:
-    if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
-        what = "is a folder with files in it" if path.is_dir() else "exists"
-        raise StoreError(
-            f"output {path} {what}: nothing is overwritten; choose a new folder, or remove this one"
-        )
+    """Raise StoreError if there is a file, or a folder that is not empty, at the path."""
+    if not os.path.lexists(path):
+        return
+    reason = "exists"
+    if path.is_dir():
+        if not any(path.iterdir()):
+            return
+        reason = "is a folder with files in it"
+    raise StoreError(
+        f"output {path} {reason}: nothing is overwritten; choose a new folder, or remove this one"
+    )
 
 
 def write_benchmark(
-    benchmark: Benchmark, place: Path, origin: Mapping[str, str], *, figures: bool
+    benchmark: Benchmark, folder: Path, origin: Mapping[str, str], *, figures: bool
 ) -> None:
-    """Write every file into an empty folder.
+    """Write all files of a benchmark into an empty folder.
 
     Parameters
     ----------
     benchmark
-        What is written.
-    place
-        The folder.
+        Records, scores and settings that are written.
+    folder
+        An empty folder.
     origin
         Facts of the card on how the benchmark was made.
     figures
@@ -87,12 +98,32 @@ def write_benchmark(
     sysid.StoreError
         If a file cannot be written.
     """
+    configuration = to_yaml(benchmark.settings)
+    _write_data(benchmark, configuration, folder)
+    data_checksums = compute_checksums(folder)
+    contents = {"benchmark": _describe_benchmark(benchmark), "scores": benchmark.scores}
+    for name, content in contents.items():
+        text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        write_bytes(text.encode(), folder / f"{name}.json")
+    write_bytes((CONFIGURATION_HEADER + configuration).encode(), folder / "configuration.yaml")
+    write_bytes(SCORE_SCRIPT.read_bytes(), folder / "score.py")
+    if figures:
+        from experiments.generate.figures import draw_time_series  # imports matplotlib
+
+        (folder / "figures").mkdir()
+        write_bytes(draw_time_series(benchmark), folder / "figures" / "time_series.png")
+    card = fill_card(benchmark, origin, data_checksums, figures=figures)
+    write_bytes(card.encode(), folder / "CARD.md")
+    # The format that `sha256sum -c` reads.
+    lines = [f"{digest}  {name}\n" for name, digest in compute_checksums(folder).items()]
+    write_bytes("".join(lines).encode(), folder / "checksums.sha256")
+
+
+def _describe_benchmark(benchmark: Benchmark) -> dict[str, Any]:
+    """Return the content of benchmark.json, which score.py reads."""
     system = benchmark.plant.system
     test = benchmark.select("test")
-    configuration = to_yaml(benchmark.settings)
-    _write_data(benchmark, configuration, place)
-    sums = compute_checksums(place)
-    about = {
+    return {
         "name": benchmark.name,
         "licence": benchmark.settings["licence"],
         "sampling_time_s": float(system.dt),
@@ -101,71 +132,52 @@ def write_benchmark(
         "initialisation_window": test[0].window,
         "test": [
             {
-                "measured": f"csv/{one.name}.csv",
-                "noise_free": f"truth_csv/{one.name}.csv",
-                "n_samples": one.n_samples,
+                "measured": f"csv/{record.name}.csv",
+                "noise_free": f"truth_csv/{record.name}.csv",
+                "n_samples": record.n_samples,
             }
-            for one in test
+            for record in test
         ],
     }
-    for name, content in (("benchmark", about), ("scores", benchmark.scores)):
-        text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-        write_bytes(text.encode(), place / f"{name}.json")
-    write_bytes((WARNING + configuration).encode(), place / "configuration.yaml")
-    write_bytes(SCORE.read_bytes(), place / "score.py")
-    if figures:
-        from experiments.generate.figures import draw_time_series  # imports matplotlib
-
-        (place / "figures").mkdir()
-        write_bytes(draw_time_series(benchmark), place / "figures" / "time_series.png")
-    card = fill_card(benchmark, origin, sums, figures=figures)
-    write_bytes(card.encode(), place / "CARD.md")
-    lines = "".join(f"{digest}  {name}\n" for name, digest in compute_checksums(place).items())
-    write_bytes(lines.encode(), place / "checksums.sha256")  # as `sha256sum -c` reads it
 
 
-def _write_data(benchmark: Benchmark, configuration: str, place: Path) -> None:
-    """Write NetCDF and CSV files; the same configuration and packages give the same content and
-    attributes.
+def _write_data(benchmark: Benchmark, configuration: str, folder: Path) -> None:
+    """Write the NetCDF and CSV files.
+
+    The same configuration and packages give the same content and attributes.
     """
-    own = {"name": benchmark.name, "licence": benchmark.settings["licence"]}
-    digest = {
-        **own,
-        "configuration_sha256": hashlib.sha256(configuration.encode()).hexdigest(),
-    }
+    name_and_licence = {"name": benchmark.name, "licence": benchmark.settings["licence"]}
+    digest = hashlib.sha256(configuration.encode()).hexdigest()
+    attributes = {**name_and_licence, "configuration_sha256": digest}
+    plant = benchmark.plant
     measured = {
         role: tuple(record.measured for record in benchmark.select(role)) for role in RECORD_ROLES
     }
-    plant = benchmark.plant
-    public = Recordings(
-        benchmark.name, tuple(plant.inputs), tuple(plant.outputs), **measured
-    ).to_groups()
+    recordings = Recordings(benchmark.name, tuple(plant.inputs), tuple(plant.outputs), **measured)
+    public = recordings.to_groups()
     truth = {key: record.truth for key, record in zip(public, benchmark.records, strict=True)}
-    lags = {
-        role: next(iter(benchmark.lags.values())).dataset(records)
-        for role, records in measured.items()
-    }
+    first_narx = next(iter(benchmark.lags.values()))
+    regressors = {role: first_narx.dataset(records) for role, records in measured.items()}
     write = partial(write_groups, reproducible=True)
-    write(public, place / "benchmark.nc", kind="benchmark", attributes=digest)
+    write(public, folder / "benchmark.nc", kind="benchmark", attributes=attributes)
     write(
         truth,
-        place / "truth.nc",
+        folder / "truth.nc",
         kind="truth",
-        attributes={**digest, "configuration": configuration},
+        attributes={**attributes, "configuration": configuration},
     )
-    write(lags, place / "narx.nc", kind="narx", attributes=own)
+    write(regressors, folder / "narx.nc", kind="narx", attributes=name_and_licence)
     tables = {f"csv/{record.name}.csv": record.measured for record in benchmark.records}
-    clean = [f"{name}_noise_free" for name in plant.outputs]
-    tables |= {
-        f"truth_csv/{record.name}.csv": record.truth[clean] for record in benchmark.select("test")
-    }
-    for name, record in tables.items():
-        (place / name).parent.mkdir(exist_ok=True)
-        write_bytes(to_csv(record.to_dataframe().reset_index()).encode(), place / name)
+    noise_free = [f"{name}_noise_free" for name in plant.outputs]
+    for record in benchmark.select("test"):
+        tables[f"truth_csv/{record.name}.csv"] = record.truth[noise_free]
+    for name, table in tables.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        write_bytes(to_csv(table.to_dataframe().reset_index()).encode(), folder / name)
 
 
 def compute_checksums(folder: Path) -> dict[str, str]:
-    """SHA-256 in hexadecimal digits of every file of a folder, sorted by name."""
+    """Return the SHA-256 of every file of a folder in hexadecimal digits, sorted by name."""
     files = sorted(
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
     )

@@ -1,6 +1,4 @@
-"""One benchmark folder from end to end: simulate every record, bound what can be reached, score
-baselines, write.
-"""
+"""One benchmark folder: simulate the records, find the noise floor, score baselines, write."""
 
 import json
 import logging
@@ -45,39 +43,30 @@ from sysid.data.source import RECORD_ROLES
 from sysid.errors import UserError
 from sysid.store import provenance
 
-WINDOW = 50  # samples that are not judged, in records that are long enough
-GUESSABLE = 2**32  # seeds below it can be tried one by one
-NOT_STORED = (
-    "output",
-    "figures",
-    "trusted",
-)  # keys that are no part of what makes the data
-HIDDEN = (
-    "seed=",
-    "output=",
-    "trusted=",
-    "hydra.",
-)  # overrides that tell the answer, or folders of this machine
-OWN = {"simulators", "sysid", "experiments"}
+DEFAULT_UNSCORED_WINDOW = 50  # initialisation window of long records [samples]
+MIN_SECRET_SEED = 2**32  # smaller seeds can be found by trying all of them
+KEYS_NOT_STORED = ("output", "figures", "trusted")  # keys that do not change the data
+#: starts of overrides that the card does not show: they reveal the answer, or folders of a machine
+HIDDEN_OVERRIDES = ("seed=", "output=", "trusted=", "hydra.")
+#: packages whose classes everybody has who can make the benchmark again
+PACKAGES_WITH_SYSTEMS = {"simulators", "sysid", "experiments"}
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class GenerateSettings:
-    """What is simulated, what is scored, and where it is written."""
+    """Settings of one benchmark: what is simulated, what is scored, and where it is written."""
 
-    name: str  # of the benchmark
-    folder: Path  # to make
+    name: str  # name of the benchmark
+    folder: Path  # the folder that is written
     plant: Plant
-    seed: int  # of everything random
+    seed: int  # seed of all random draws
     splits: tuple[Split, ...]  # estimation, validation and test
     transient: int  # samples simulated before each record and discarded
-    ranges: Ranges  # of the initial states; without one a state starts from the system's own value
-    initialisation_window: (
-        int | None
-    )  # samples of a test that are not judged; None: `choose_window`
-    noise_paths: int  # simulated to find what no model can beat in free run
+    ranges: Ranges  # ranges of the initial states; other states start at the system's own value
+    initialisation_window: int | None  # unscored samples of a test; None: `choose_window`
+    noise_paths: int  # number of simulated noise paths for the noise floor in free run
     narx: Narx | Orders | AutomaticNarx  # lags of the models, or how they are found
     baselines: Mapping[str, BaselineSettings]  # models that are scored, by key
     has_figures: bool
@@ -85,59 +74,61 @@ class GenerateSettings:
 
 
 def run(config: DictConfig, folder: Path, *, trusted: Sequence[str] = ()) -> float:
-    """Write the benchmark folder; returns the free-run noise floor of the first output.
+    """Write the benchmark folder and return the free-run noise floor of the first output.
 
     Parameters
     ----------
     config
         Composed from conf/generate.yaml, or the `configuration.yaml` of a benchmark folder.
     folder
-        Where the benchmark goes, under its name, if the configuration has no `output`.
+        Parent of the benchmark folder, if the configuration has no `output`.
     trusted
-        Modules and classes that the configuration may name besides those of the toolbox. Not needed
-        on the command line, unless it starts from a file that somebody else may have written.
+        Modules and classes that the configuration may name in addition to those of the toolbox. The
+        command line needs them only with a configuration file that somebody else may have written.
 
     Raises
     ------
     ValueError, ArithmeticError, sysid.StoreError
-        Bad settings, a simulation that diverges, a folder that is there already or cannot be
-        written to. No folder is left behind.
+        If a setting is not allowed, a simulation diverges, or the folder exists already or cannot
+        be written to. No folder is left behind.
     """
     settings = read_settings(config, folder, trusted)
     if not is_multirun():
-        name = settings.name
         log.info(
-            "Generate a benchmark of %s: records, noise floor, baselines; takes seconds to some minutes",
-            name,
+            "Generate a benchmark of %s: records, noise floor, baselines; "
+            "this takes seconds to some minutes",
+            settings.name,
         )
-    with new_folder(settings.folder) as place:
+    with new_folder(settings.folder) as temporary_folder:
         benchmark = make_benchmark(settings)
         with doing("writing files and figures"):
             origin = describe_origin(settings.stored)
-            write_benchmark(benchmark, place, origin, figures=settings.has_figures)
-    tell(benchmark, settings.folder)
+            write_benchmark(benchmark, temporary_folder, origin, figures=settings.has_figures)
+    log_summary(benchmark, settings.folder)
     first_output = settings.plant.outputs[0]
     return float(benchmark.scores["free_run"]["noise_floor"][first_output]["rmse"])
 
 
 def read_settings(config: DictConfig, folder: Path, trusted: Sequence[str]) -> GenerateSettings:
-    """Read and check the configuration; what it names is imported only if it is ours or trusted.
+    """Read and check the configuration.
+
+    Modules and classes that it names are imported only if they belong to the toolbox or are
+    trusted.
 
     Raises
     ------
     ValueError
-        With the name of the key.
+        If an option has a value that is not allowed, with the name of its key.
     """
-    config = cast(
-        DictConfig, OmegaConf.merge({"output": None, "figures": True}, config)
-    )  # a kept one lacks them
+    # The configuration that is stored in a benchmark folder lacks these keys.
+    defaults = {"output": None, "figures": True}
+    config = cast(DictConfig, OmegaConf.merge(defaults, config))
     everything = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     if not starts_from_package():
-        given = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-        by_command = any(
-            item.lstrip("+").startswith("trusted=") for item in given
-        )  # a file cannot trust itself
-        check_trusted(everything, [*trusted, *(trusted_names(config) if by_command else [])])
+        all_trusted = list(trusted)
+        if _is_trust_given_by_command():
+            all_trusted += trusted_names(config)
+        check_trusted(everything, all_trusted)
     plant = plant_of(config)
     name = type(plant.system).__name__ if config.name is None else config.name
     check_options(config, name)
@@ -154,41 +145,51 @@ def read_settings(config: DictConfig, folder: Path, trusted: Sequence[str]) -> G
         initialisation_window=config.initialisation_window,
         baselines=build_all(config, "baseline"),
         narx=build(config, "narx"),
-        stored={key: value for key, value in everything.items() if key not in NOT_STORED},
+        stored={key: value for key, value in everything.items() if key not in KEYS_NOT_STORED},
     )
 
 
+def _is_trust_given_by_command() -> bool:
+    """Return whether the command line sets `trusted`; a configuration file cannot trust itself."""
+    if not HydraConfig.initialized():
+        return False
+    overrides = HydraConfig.get().overrides.task
+    return any(override.lstrip("+").startswith("trusted=") for override in overrides)
+
+
 def starts_from_package() -> bool:
-    """Whether the command composes its configuration from ours: what else it names stands on its
-    command line.
+    """Return whether the configuration starts from the toolbox's own `generate.yaml`.
+
+    Everything else that such a configuration names was given on the command line.
     """
     if not HydraConfig.initialized() or HydraConfig.get().job.config_name != "generate":
         return False
-    main = [
+    main_paths = [
         source.path
         for source in HydraConfig.get().runtime.config_sources
         if source.provider == "main"
     ]
-    return main == [str(CONF)]
+    return main_paths == [str(CONF)]
 
 
 def check_options(config: DictConfig, name: Any) -> None:
-    """Check what is not an object of its own.
+    """Check the options that no other object checks.
 
     Raises
     ------
     ValueError
-        With the name of the key.
+        If an option has a value that is not allowed, with the name of its key.
     """
-    texts = {"name": name, "licence": config.licence} | (
-        {} if config.output is None else {"output": config.output}
-    )
+    texts = {"name": name, "licence": config.licence}
+    if config.output is not None:
+        texts["output"] = config.output
     for key, text in texts.items():
         if not isinstance(text, str) or not text.strip():
             raise UserError(f"{key} must be a text that is not empty, got {text!r}; change {key}")
     if "/" in name or name.startswith("."):
         raise UserError(
-            f"name must be fit for a folder: no '/' and no '.' in front, got {name!r}; change name"
+            f"name must be suitable for a folder, without '/' and without '.' at its start, "
+            f"got {name!r}; change name"
         )
     flag("figures", config.figures)
     whole("transient", config.transient, 0)
@@ -196,16 +197,17 @@ def check_options(config: DictConfig, name: Any) -> None:
 
 
 def read_splits(config: DictConfig, dt: float) -> tuple[Split, ...]:
-    """Read how many records of how many samples each split has, for a sampling interval dt [s].
+    """Read the number of records and their length for each split; `dt` is the sampling time [s].
 
     Raises
     ------
     ValueError
-        A length or a number of realisations that is not possible, with the name of its key.
+        If a length or a number of realisations is not possible, with the name of its key.
     """
     if not isinstance(config.realisations, DictConfig):
         raise UserError(
-            f"realisations must map {', '.join(RECORD_ROLES)} to numbers, got {config.realisations!r}"
+            f"realisations must map {', '.join(RECORD_ROLES)} to numbers, "
+            f"got {config.realisations!r}"
         )
     splits = []
     for role in RECORD_ROLES:
@@ -221,9 +223,9 @@ def make_benchmark(settings: GenerateSettings) -> Benchmark:
     plans = plan_records(settings.seed, settings.splits)
     with doing("choosing the lags"):
         lags, notes = choose_lags(settings.narx, plant, plans[0].n_samples, plans[0].seed)
-    shortest = min(plan.n_samples for plan in plans if plan.role != "estimation")
+    scored_lengths = [plan.n_samples for plan in plans if plan.role != "estimation"]
     largest_lag = max(narx.max_lag for narx in lags.values())
-    window = choose_window(settings.initialisation_window, shortest, largest_lag)
+    window = choose_window(settings.initialisation_window, min(scored_lengths), largest_lag)
     with doing("simulating"):
         simulate = partial(simulate_record, transient=settings.transient, window=window)
         records = [simulate(plan, plant, settings.ranges) for plan in plans]
@@ -251,70 +253,82 @@ def make_benchmark(settings: GenerateSettings) -> Benchmark:
 
 
 def choose_window(given: int | None, shortest: int, largest_lag: int) -> int:
-    """Choose how many samples at the start of validation and test records are not judged.
+    """Choose the number of samples at the start of validation and test records that are not scored.
 
-    Without a number of the configuration `WINDOW`, in records of less than ten times as many a
-    tenth of the shortest, but never less than the largest lag.
+    If the configuration does not set it, it is `DEFAULT_UNSCORED_WINDOW`, but at most a tenth of
+    the shortest record and at least the largest lag.
 
     Raises
     ------
     ValueError
-        A number below the largest lag, or records with nothing left to judge.
+        If the number is below the largest lag, or leaves fewer than two samples to score.
     """
-    default = max(min(WINDOW, shortest // 10), largest_lag, 1)
+    default = max(min(DEFAULT_UNSCORED_WINDOW, shortest // 10), largest_lag, 1)
     window = default if given is None else whole("initialisation_window", given, 1)
     if not largest_lag <= window <= shortest - 2:
-        bounds = f"at least the largest lag of narx, {largest_lag}, and leave 2 of {shortest} samples to judge"
-        advice = "change it, choose smaller lags, or lengthen validation and test"
-        raise UserError(f"initialisation_window={window} must be {bounds}: {advice}")
+        raise UserError(
+            f"initialisation_window={window} must be at least the largest lag of narx, "
+            f"{largest_lag}, and leave at least 2 of {shortest} samples to score: "
+            "change it, choose smaller lags, or lengthen validation and test"
+        )
     return window
 
 
 def describe_origin(settings: dict[str, Any]) -> dict[str, Any]:
-    """Facts of the card on how a folder was made: command line without seed and folders, time,
-    versions, commit.
+    """Return the facts of the card on how the folder was made.
+
+    These are the command line without seed and folders, the time, the versions of the packages, and
+    the commit.
     """
     stamp = provenance()
-    versions = ", ".join(
-        f"{name} {version}" for name, version in json.loads(stamp["package_versions"]).items()
-    )
-    made = [("made", stamp["creation_time"]), ("versions", versions)]
-    made.append(("source commit", stamp.get("source_commit", "unknown")))
-    facts = {"made": table(("", ""), made), "command": "", "needs": ""}
+    package_versions = json.loads(stamp["package_versions"])
+    rows = [
+        ("made", stamp["creation_time"]),
+        ("versions", ", ".join(f"{name} {n}" for name, n in package_versions.items())),
+        ("source commit", stamp.get("source_commit", "unknown")),
+    ]
+    facts = {"made": table(("", ""), rows), "command": "", "needs": ""}
     if HydraConfig.initialized():
-        overrides = [
-            item
-            for item in HydraConfig.get().overrides.task
-            if not item.lstrip("+~").startswith(HIDDEN)
-        ]
-        for source in HydraConfig.get().runtime.config_sources:
-            if (
-                source.provider == "command-line"
-            ):  # the user's own files, relative to where the command ran
-                below = Path(os.path.relpath(source.path))
-                place = f"path/to/{below.name}" if ".." in below.parts else below.as_posix()
-                overrides = ["--config-dir", place, *overrides]
-        facts["command"] = shlex.join(["sysid-generate", *overrides])
+        facts["command"] = _describe_command()
         modules = {target.rpartition(".")[0] for target in targets_of(settings).values()}
-        if foreign := sorted(module for module in modules if module.partition(".")[0] not in OWN):
-            names = ", ".join(f"`{module}`" for module in foreign)
+        foreign = [name for name in modules if name.partition(".")[0] not in PACKAGES_WITH_SYSTEMS]
+        if foreign:
+            names = ", ".join(f"`{name}`" for name in sorted(foreign))
             facts["needs"] = f"Run it in the folder from which {names} is imported"
     return facts
 
 
-def tell(benchmark: Benchmark, target: Path) -> None:
-    """Log what came out in a few lines."""
+def _describe_command() -> str:
+    """Return the command line without its seed and its folders."""
+    arguments = [
+        override
+        for override in HydraConfig.get().overrides.task
+        if not override.lstrip("+~").startswith(HIDDEN_OVERRIDES)
+    ]
+    for source in HydraConfig.get().runtime.config_sources:
+        if source.provider == "command-line":
+            # The user's own configuration files, relative to the folder of the command.
+            path = Path(os.path.relpath(source.path))
+            shown_path = f"path/to/{path.name}" if ".." in path.parts else path.as_posix()
+            arguments = ["--config-dir", shown_path, *arguments]
+    return shlex.join(["sysid-generate", *arguments])
+
+
+def log_summary(benchmark: Benchmark, target: Path) -> None:
+    """Log the size of the benchmark, its notes, and its folder."""
     log.info("%s: %s", type(benchmark.plant.system).__name__, benchmark.count())
     for note in benchmark.notes:
         log.info("Note: %s", note.replace("`", ""))
     seed = benchmark.settings["seed"]
-    if seed < GUESSABLE:
+    if seed < MIN_SECRET_SEED:
         log.info(
-            "Note: seed %s can be guessed; to publish without the answer take a secret one of 63 bits",
+            "Note: seed %s can be guessed; to publish the benchmark without its answer, "
+            "choose a secret seed of 63 bits",
             seed,
         )
     log.info(
-        "Benchmark: %s; next: read CARD.md; python %s/score.py predictions.csv scores a model",
+        "Benchmark: %s; next: read CARD.md, or score a model with python %s/score.py "
+        "predictions.csv",
         target,
         target,
     )

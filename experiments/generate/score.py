@@ -3,21 +3,23 @@
 
     python score.py predictions.csv
     python score.py predictions.npy --task one_step
-    python score.py record_0.csv record_1.csv --json        (one file per test record, in their
-    order)
+    python score.py record_0.csv record_1.csv --json
 
-A prediction file holds one value per sample of csv/test.csv, from its first sample on:
+Give one file for each test record, in the order of the records.
 
-- CSV with a header line: the columns named as the outputs are read, others (such as time) are not;
+A prediction file holds one value for every sample of csv/test.csv, from its first sample on:
+
+- CSV with a header line: the columns with the names of the outputs are read, and other columns
+  (such as time) are ignored;
 - NumPy .npy: an array (n,) for one output, (n, number of outputs) in general.
 
 The first samples of every record, the initialisation window, are not scored: put the measured
-outputs there. A file of the wrong length, or with values that are not finite, is refused: exit code
-2.
+outputs there. A file with the wrong length, or with values that are not finite, is refused with
+exit code 2.
 
-Tasks: free_run, where the measured outputs after the window were not used, and one_step, where
-sample k was predicted from the measured samples up to k-1. The formula is the same; say truthfully
-which it was.
+Name the task that you really solved: in free_run the measured outputs after the window were not
+used; in one_step sample k was predicted from the measured samples up to k-1. Both tasks are scored
+with the same formulas:
 
     RMSE   sqrt(mean((y - p)^2))
     NRMSE  RMSE / standard deviation of y, in percent
@@ -40,11 +42,11 @@ HERE = Path(__file__).resolve().parent
 
 
 class Refused(Exception):
-    """A file cannot be scored."""
+    """Raised if a file cannot be scored."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Score the files of the command line; returns the exit code."""
+    """Score the files of the command line and return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -55,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--task",
         choices=("free_run", "one_step"),
         default="free_run",
-        help="what was predicted",
+        help="how the outputs were predicted",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
@@ -69,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def score(files: list[Path], task: str) -> dict[str, Any]:
-    """Scores of prediction files, one per test record."""
+    """Return the scores of prediction files, one file for each test record."""
     about = read_json(HERE / "benchmark.json")
     records = about["test"]
     names = [output["name"] for output in about["outputs"]]
@@ -79,21 +81,21 @@ def score(files: list[Path], task: str) -> dict[str, Any]:
         )
     window = int(about["initialisation_window"])
     measured = [read_columns(HERE / record["measured"], names) for record in records]
-    predicted = [read_predictions(path, names, len(y)) for path, y in zip(files, measured)]  # noqa: B905 (Python 3.8)
+    predicted = [
+        read_predictions(path, names, len(y))
+        for path, y in zip(files, measured)  # noqa: B905 (Python 3.8)
+    ]
     result = {
         "benchmark": about["name"],
         "task": task,
         "n_scored": sum(len(y) - window for y in measured),
+        "initialisation_window": window,
+        "outputs": scores(about["outputs"], measured, predicted, window),
     }
-    result.update(
-        initialisation_window=window,
-        outputs=scores(about["outputs"], measured, predicted, window),
-    )
-    truths = [HERE / record["noise_free"] for record in records]
-    if all(path.is_file() for path in truths):
-        noise_free = [
-            read_columns(path, [f"{name}_noise_free" for name in names]) for path in truths
-        ]
+    truth_files = [HERE / record["noise_free"] for record in records]
+    if all(path.is_file() for path in truth_files):
+        truth_names = [f"{name}_noise_free" for name in names]
+        noise_free = [read_columns(path, truth_names) for path in truth_files]
         result["against_noise_free"] = scores(about["outputs"], noise_free, predicted, window)
     return result
 
@@ -104,18 +106,22 @@ def scores(
     predicted: list[np.ndarray],
     window: int,
 ) -> dict[str, Any]:
-    """RMSE, NRMSE and fit of every output, over all records together."""
-    y, p = (np.concatenate([values[window:] for values in parts]) for parts in (truth, predicted))
+    """Return RMSE, NRMSE and fit of every output, over all records together."""
+    y = np.concatenate([values[window:] for values in truth])
+    p = np.concatenate([values[window:] for values in predicted])
     with np.errstate(over="ignore"):
-        rmse = np.sqrt(np.mean((y - p) ** 2, axis=0)).tolist()
+        errors = np.sqrt(np.mean((y - p) ** 2, axis=0)).tolist()
+    spreads = np.std(y, axis=0).tolist()
     result = {}
-    for output, error, spread in zip(outputs, rmse, np.std(y, axis=0).tolist()):  # noqa: B905 (Python 3.8)
-        nrmse, fit = (
-            (100 * error / spread, 100 - 100 * error / spread) if spread > 0 else (None, None)
-        )
+    for output, rmse, spread in zip(outputs, errors, spreads):  # noqa: B905 (Python 3.8)
+        nrmse = None
+        fit = None
+        if spread > 0:
+            nrmse = 100 * rmse / spread
+            fit = 100 - 100 * rmse / spread
         result[output["name"]] = {
             "unit": output["unit"],
-            "rmse": error,
+            "rmse": rmse,
             "nrmse_percent": nrmse,
             "fit_percent": fit,
         }
@@ -123,31 +129,35 @@ def scores(
 
 
 def read_predictions(path: Path, names: list[str], n: int) -> np.ndarray:
-    """Predictions (n, number of outputs), checked."""
+    """Read and check predictions (n, number of outputs)."""
     if not path.is_file():
         raise Refused(f"no file {path}")
-    values = (
-        read_npy(path, names, n) if path.suffix.lower() == ".npy" else read_columns(path, names)
-    )
+    is_npy = path.suffix.lower() == ".npy"
+    values = read_npy(path, names, n) if is_npy else read_columns(path, names)
     if len(values) != n:
-        found = len(values) if len(values) < n else f"more than {n}"
+        length = str(len(values)) if len(values) < n else f"more than {n}"
         raise Refused(
-            f"{path} has {found} samples, the test record has {n}: predict every sample of it"
+            f"{path} has {length} samples, the test record has {n}: predict every sample of it"
         )
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        k, i = bad[0]
-        found = f"{path}: {names[i]} is {values[k, i]} at sample {k}, {len(bad)} value(s) are not finite"
-        raise Refused(f"{found}; put the measured outputs into the initialisation window")
+    not_finite = np.argwhere(~np.isfinite(values))
+    if len(not_finite):
+        k, i = not_finite[0]
+        raise Refused(
+            f"{path}: {names[i]} is {values[k, i]} at sample {k}; "
+            f"{len(not_finite)} value(s) are not finite; "
+            "put the measured outputs into the initialisation window"
+        )
     return values
 
 
 def read_npy(path: Path, names: list[str], n: int) -> np.ndarray:
-    """Array of a NumPy file as (n, number of outputs); of more than n samples one more."""
+    """Read the array of a NumPy file as (n, number of outputs).
+
+    At most n + 1 samples are read, enough to see that there are more than n.
+    """
     try:
-        values = np.load(
-            path, mmap_mode="r", allow_pickle=False
-        )  # mapped: the header may claim any size
+        # Mapped into memory, because the header may claim any size.
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
         values = values[: n + 1].astype(float)
     except (
         OSError,
@@ -162,13 +172,14 @@ def read_npy(path: Path, names: list[str], n: int) -> np.ndarray:
         return values[:, np.newaxis]
     if values.ndim != 2 or values.shape[1] != len(names):
         raise Refused(
-            f"{path} has shape {values.shape}, expected (n, {len(names)}) for the outputs {', '.join(names)}"
+            f"{path} has shape {values.shape}, expected (n, {len(names)}) "
+            f"for the outputs {', '.join(names)}"
         )
     return values
 
 
 def read_columns(path: Path, names: list[str]) -> np.ndarray:
-    """Columns of a CSV file (n, number of names), by its header line."""
+    """Read the named columns of a CSV file (n, number of names)."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             header = [cell.strip() for cell in file.readline().split(",")]
@@ -187,7 +198,7 @@ def read_columns(path: Path, names: list[str]) -> np.ndarray:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Content of a JSON file of this folder."""
+    """Read a JSON file of this folder."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
@@ -197,23 +208,24 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def report(result: dict[str, Any]) -> str:
-    """Scores in words, beside the noise floor and the baselines."""
-    told = f"{result['n_scored']} samples scored, the first {result['initialisation_window']} of each record are not"
-    lines = [f"{result['benchmark']}, {result['task']}: {told}"]
+    """Return the scores in words, followed by those of the noise floor and of the baselines."""
+    lines = [
+        f"{result['benchmark']}, {result['task']}: {result['n_scored']} samples scored, "
+        f"without the first {result['initialisation_window']} samples of each record"
+    ]
     for title, key in (("measured", "outputs"), ("noise-free", "against_noise_free")):
-        for name, found in result.get(key, {}).items():
-            line = f"{name} against {title} output: RMSE {found['rmse']:.6g} {found['unit']}"
-            if found["nrmse_percent"] is not None:
-                line += f", NRMSE {found['nrmse_percent']:.4g} %, fit {found['fit_percent']:.4g} %"
+        for name, score in result.get(key, {}).items():
+            line = f"{name} against {title} output: RMSE {score['rmse']:.6g} {score['unit']}"
+            if score["nrmse_percent"] is not None:
+                line += f", NRMSE {score['nrmse_percent']:.4g} %, fit {score['fit_percent']:.4g} %"
             lines.append(line)
     if (HERE / "scores.json").is_file():
         lines.append("")
-        for model, found in read_json(HERE / "scores.json")[result["task"]].items():
-            for name in found:
-                value = found[name]["rmse"]
-                lines.append(
-                    f"  {model:15s} RMSE {'not finite' if value is None else format(value, '.6g')} ({name})"
-                )
+        baselines = read_json(HERE / "scores.json")[result["task"]]
+        for model, by_output in baselines.items():
+            for name, score in by_output.items():
+                rmse = "not finite" if score["rmse"] is None else format(score["rmse"], ".6g")
+                lines.append(f"  {model:15s} RMSE {rmse} ({name})")
     return "\n".join(lines)
 
 

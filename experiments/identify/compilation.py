@@ -8,7 +8,7 @@ from simulators import OpenLoop, VanDerPol, closed_loop
 from sysid import OnlineGP, SquaredExponential
 from sysid.beside import SHARE_TIMEOUT, Beside
 from sysid.gp.dictionary import covariance_matrix, delete, learn
-from sysid.gp.formula import PLAIN
+from sysid.gp.formula import JIT_DISABLED
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ def compile_together() -> None:
     The second process compiles the learning, this one the rest. numba writes what each process
     compiled to files; the machine code does not depend on the process that compiled it.
     """
-    if PLAIN or learn.signatures:
+    if JIT_DISABLED or learn.signatures:
         return
     gp = OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=2, learning="stored")
     if not covariance_matrix.stats.cache_misses:

@@ -43,7 +43,7 @@ from experiments.plant.live import live_source
 from experiments.plant.physics import RESIDUAL, ResidualNarx, thin, variance_at
 from experiments.plant.recorded import recorded_source
 from experiments.plant.source import Source
-from experiments.validate.report import Report, tell_free_run, validate_on_test, writers
+from experiments.validate.report import Report, log_free_run, validate_on_test, writers
 from simulators import DivergenceError
 from sysid import (
     Identification,
@@ -589,7 +589,7 @@ def _conclude(
     if report is not None:
         for target in joint.output_names:
             log.info("Output %s", target)
-            tell_free_run(report.content, target)
+            log_free_run(report.content, target)
             for note in linear_notes[target]:
                 log.warning("Note: %s", note)
     for note in notes:

@@ -15,7 +15,7 @@ from experiments.identify.linear import note_linear
 from experiments.identify.result import Result
 from experiments.identify.settings import RunSettings
 from experiments.plant.physics import SIGNAL_PREFIX
-from experiments.validate.report import tell_free_run
+from experiments.validate.report import log_free_run
 from simulators import Signal
 from sysid import Always, standardised_mean_squared_error, validate
 
@@ -375,7 +375,7 @@ def log_result(result: Result, folder: Path, *, advises: bool) -> None:
     for line in _describe_stream(summary, result):
         log.info("%s", line)
     if result.report is not None:
-        tell_free_run(result.report.content, result.identification.narx.target)
+        log_free_run(result.report.content, result.identification.narx.target)
     fitted = result.source.physics
     if fitted is not None and summary["physics"]:
         log.info("%s", _describe_physics(summary["physics"], fitted.physics.system.outputs))

@@ -1,4 +1,4 @@
-"""`sysid-report`: a run or a sweep that is there as one page."""
+"""`sysid-report`: show a stored run or sweep as one page."""
 
 from experiments.cli.arguments import mark_folder
 from experiments.cli.entry import entry

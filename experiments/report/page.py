@@ -1,6 +1,7 @@
 """The page of a run: what its folder holds, in words, figures and tables."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,50 +17,44 @@ from sysid import StoreError, store
 from sysid.model.result import INITIAL, VALIDATION
 from sysid.simulation.validation import Z_95
 
+# Entries of `find_points` that are no features.
+NO_FEATURES = ("known", "x", "y", "entered", "target")
+
 
 def write_run(folder: Path) -> Path:
-    """Write the page of a run into its folder, from what `sysid-identify` or `sysid-validate` left
-    there.
+    """Write the page of a run into its folder, and return its path.
+
+    The page shows what `sysid-identify` or `sysid-validate` left in the folder.
 
     Raises
     ------
     sysid.StoreError
-        No run in the folder, or a damaged one; the page cannot be written.
+        The folder has no run, or a damaged one; or the page cannot be written.
     """
-    outputs, pictures, left_out = read_outputs(folder), *page.read_pictures(folder)
+    outputs = read_outputs(folder)
+    pictures, left_out = page.read_pictures(folder)
     stored = folder / "validation.json"
-    free_runs = dict[str, xr.Dataset]()
     validation = json.loads(stored.read_text()) if stored.is_file() else None
     if not outputs and validation is None:
         raise StoreError(
             f"no run in {folder}: expected a folder with summary.json, job.nc or validation.json"
         )
-    known = [part for one in outputs for part in (one["record"], one["model"]) if part is not None]
-    attributes = {key: value for part in known for key, value in part.attrs.items()}
+    free_runs: Mapping[str, xr.Dataset] = {}
+    attributes: dict[str, Any] = {}
     if validation is not None:
-        window = next(
-            one["window"] for one in validation["horizons"] if one["horizon"] == "free_run"
-        )
         path = stored.with_suffix(".nc")
-        free_runs = store.read_groups(path, kind="validation", under=f"free_run_window_{window}")
-        attributes = store.header(path) | attributes
-    n_series = len(outputs) + sum(one.sizes["output"] for one in free_runs.values())
-    most = MAX_SAMPLES_DRAWN // max(n_series, 1)
-    figures = dict[str, Any]()
-    for number, one in enumerate(outputs):
-        if one["record"] is not None:
-            drawn = draw_record(one["record"], one["model"], most)
-            figures |= {f"{name}{number}": figure for name, figure in drawn.items()}
-    for free_run in free_runs.values():
-        figures |= draw_free_run(free_run, most)
-    parts = [
-        *(one["summary"] for one in outputs),
-        *([] if validation is None else [validation]),
-    ]
+        free_runs = _read_free_runs(path, validation)
+        attributes = store.header(path)
+    for output in outputs:
+        for part in (output["record"], output["model"]):
+            if part is not None:
+                attributes |= {str(name): value for name, value in part.attrs.items()}
+    summaries = [output["summary"] for output in outputs]
+    parts = summaries if validation is None else [*summaries, validation]
     return page.write(
         folder / page.PAGE_FILE,
         Path(__file__).with_name("run.html"),
-        figures,
+        _draw_figures(outputs, free_runs),
         title=parts[0]["system"] if outputs else parts[0]["data"]["name"],
         warnings=list(dict.fromkeys(text for part in parts for text in part["warnings"])),
         outputs=outputs,
@@ -71,28 +66,61 @@ def write_run(folder: Path) -> Path:
     )
 
 
+def _read_free_runs(path: Path, validation: dict[str, Any]) -> Mapping[str, xr.Dataset]:
+    """Return the free runs of a validation that began behind its first initialisation window."""
+    horizons = validation["horizons"]
+    window = next(score["window"] for score in horizons if score["horizon"] == "free_run")
+    return store.read_groups(path, kind="validation", under=f"free_run_window_{window}")
+
+
+def _draw_figures(
+    outputs: list[dict[str, Any]], free_runs: Mapping[str, xr.Dataset]
+) -> dict[str, Any]:
+    """Draw records and free runs; all series together have at most MAX_SAMPLES_DRAWN samples."""
+    n_series = len(outputs) + sum(free_run.sizes["output"] for free_run in free_runs.values())
+    most = MAX_SAMPLES_DRAWN // max(n_series, 1)
+    figures = dict[str, Any]()
+    for number, output in enumerate(outputs):
+        if output["record"] is not None:
+            drawn = draw_record(output["record"], output["model"], most)
+            figures |= {f"{name}{number}": figure for name, figure in drawn.items()}
+    for free_run in free_runs.values():
+        figures |= draw_free_run(free_run, most)
+    return figures
+
+
 def read_outputs(folder: Path) -> list[dict[str, Any]]:
-    """Summary, record and model of every output that was identified, of full or lean outputs."""
+    """Return summary, record and model of every output that was identified.
+
+    The files may be those of a full or of a lean run (``outputs=lean``).
+    """
     if (folder / "summary.json").is_file():
         return [_read_full(folder)]
-    if (job := folder / job_file.JOB_FILE).is_file():
-        summary = job_file.read_summary(job)
-        summaries = {"": summary} if isinstance(summary.get("target"), str) else summary
-        groups = store.read_groups(job, kind=job_file.JOB_SCHEMA)
-        header = store.header(job)
-        found = []
-        for name, one in summaries.items():
-            record, model = (
-                groups.get(f"{kind}/{name}".rstrip("/"))
-                for kind in (job_file.RECORD_GROUP, job_file.MODEL_GROUP)
-            )
-            record = None if record is None else record.assign_attrs(header)
-            found.append({"summary": one, "record": record, "model": model})
-        return found
+    job = folder / job_file.JOB_FILE
+    if job.is_file():
+        return _read_lean(job)
     return [_read_full(path.parent) for path in sorted(folder.glob("*/summary.json"))]
 
 
+def _read_lean(job: Path) -> list[dict[str, Any]]:
+    """Return the outputs in the file of a job."""
+    summary = job_file.read_summary(job)
+    has_one_output = isinstance(summary.get("target"), str)
+    summaries = {"": summary} if has_one_output else summary
+    groups = store.read_groups(job, kind=job_file.JOB_SCHEMA)
+    header = store.header(job)
+    outputs = []
+    for name, output_summary in summaries.items():
+        record = groups.get(f"{job_file.RECORD_GROUP}/{name}".rstrip("/"))
+        model = groups.get(f"{job_file.MODEL_GROUP}/{name}".rstrip("/"))
+        if record is not None:
+            record = record.assign_attrs(header)
+        outputs.append({"summary": output_summary, "record": record, "model": model})
+    return outputs
+
+
 def _read_full(folder: Path) -> dict[str, Any]:
+    """Return the output in a folder; record and model are None if there is no file."""
     parts: dict[str, Any] = {"summary": json.loads((folder / "summary.json").read_text())}
     for name, kind in (("record", "result"), ("model", "model")):
         path = folder / f"{kind}.nc"
@@ -101,8 +129,9 @@ def _read_full(folder: Path) -> dict[str, Any]:
 
 
 def draw_record(record: xr.Dataset, model: xr.Dataset | None, most: int) -> dict[str, Any]:
-    """Draw what was predicted before it was learned, and after; with the samples that became points
-    of the model.
+    """Draw the predictions of samples before they were learned, and of the validation part.
+
+    The samples that became points of the model are marked.
     """
     record = with_clock(record, "sample")
     chosen = record.isel(sample=np.flatnonzero(record["phase"] != INITIAL))
@@ -115,20 +144,22 @@ def draw_record(record: xr.Dataset, model: xr.Dataset | None, most: int) -> dict
     if record["time"].attrs.get("units") == "1":
         return {"record": draw_pairs(measured, curve, f"value [{unit}]", most=most)}
     x = chosen["shown"].values
-    after = np.flatnonzero(chosen["phase"].values == VALIDATION)
+    validated = np.flatnonzero(chosen["phase"].values == VALIDATION)
+    since = None
+    if 0 < len(validated) < len(x):
+        since = float(x[validated[0]])
+    marked = None
+    figures = {}
+    if model is not None:
+        points = find_points(record, model)
+        figures = draw_points(points, model)
+        is_known = points.pop("known")
+        marked = {name: np.asarray(values)[is_known] for name, values in points.items()}
     labels = (
         chosen["shown"].attrs["label"],
         label_of(chosen["target"]),
         f"error [{unit}]",
     )
-    since = float(x[after[0]]) if 0 < len(after) < len(x) else None
-    points = None
-    figures = {}
-    if model is not None:
-        points = find_points(record, model)
-        figures = draw_points(points, model)
-        points = {name: np.asarray(values)[points["known"]] for name, values in points.items()}
-        del points["known"]
     series = draw_series(
         x,
         measured,
@@ -136,75 +167,96 @@ def draw_record(record: xr.Dataset, model: xr.Dataset | None, most: int) -> dict
         labels=labels,
         most=most,
         since=since,
-        points=points,
+        points=marked,
     )
     return {"record": series, **figures}
 
 
 def find_points(record: xr.Dataset, model: xr.Dataset) -> dict[str, Any]:
-    """Find the points of a model in its record: when each entered, its target, and its features in
-    their units.
+    """Return when each point of a model entered, its target, and its features in their units.
 
-    The points of the beginning have no sample of their own: they are not ``known``. Features of a
-    kernel that combines them cannot be told.
+    ``known`` marks the points that have a sample in the record; the first points of the model have
+    none, and are nan elsewhere. A kernel that combines features does not keep them: they are left
+    out.
     """
     slots = record["slot"].values
-    last = {int(slots[row]): int(row) for row in np.flatnonzero(slots >= 0)}
-    rows = np.array(
-        [last.get(slot, -1) for slot in range(model["inputs"].sizes["slot"])], dtype=int
-    )
-    x, target = (
-        np.where(rows >= 0, record[name].values[rows], np.nan) for name in ("shown", "target")
-    )
+    last_rows = {int(slots[row]): int(row) for row in np.flatnonzero(slots >= 0)}
+    n_points = model["inputs"].sizes["slot"]
+    rows = np.array([last_rows.get(slot, -1) for slot in range(n_points)], dtype=int)
+    is_known = rows >= 0
+    x = np.where(is_known, record["shown"].values[rows], np.nan)
+    target = np.where(is_known, record["target"].values[rows], np.nan)
     points: dict[str, Any] = {
-        "known": rows >= 0,
+        "known": is_known,
         "x": x,
         "y": target,
         "entered": x,
         "target": target,
     }
     if "feature_matrix" not in model:
-        values = (
-            model["inputs"].values * model["feature_scale"].values + model["feature_offset"].values
-        )
+        scaled = model["inputs"].values * model["feature_scale"].values
+        values = scaled + model["feature_offset"].values
         points |= {str(name): values[:, i] for i, name in enumerate(model["feature"].values)}
     return points
 
 
 def draw_points(points: dict[str, Any], model: xr.Dataset) -> dict[str, Any]:
-    """Draw the points in the plane of the first lag of the first two signals."""
+    """Draw the points in the plane of two features: the first lags of the first two signals."""
     from bokeh.transform import linear_cmap
 
-    features = [name for name in points if name not in ("known", "x", "y", "entered", "target")]
-    first = list(
-        {name.partition("[")[0]: i for i, name in reversed(list(enumerate(features)))}.values()
-    )[::-1]
+    features = [name for name in points if name not in NO_FEATURES]
     if len(features) < 2 or not len(points["x"]):
         return {}
-    i, j = (*first, 0, 1)[:2] if len(first) > 1 else (0, 1)
-    columns = {f"f{k}": points[name] for k, name in enumerate(features)} | {"entered": points["x"]}
+    i, j = _choose_plane(features)
+    columns = {f"f{k}": points[name] for k, name in enumerate(features)}
+    shown_on_hover = {"entered": "entered"}
+    shown_on_hover |= {name: f"f{k}" for k, name in enumerate(features)}
+    columns["entered"] = points["x"]
     units = json.loads(str(model.attrs.get("feature_units", "[]"))) or [""] * len(features)
-    labels = f"{features[i]} [{units[i] or '1'}]", f"{features[j]} [{units[j] or '1'}]"
+    labels = (
+        f"{features[i]} [{units[i] or '1'}]",
+        f"{features[j]} [{units[j] or '1'}]",
+    )
     entered = points["x"][points["known"]]
     low, high = (entered.min(), entered.max()) if len(entered) else (0.0, 1.0)
     color = linear_cmap("entered", "Viridis256", low=low, high=high, nan_color="gray")
-    told = {"entered": "entered"} | dict(zip(features, columns, strict=False))
-    look = {"size": 8, "line_color": "gray"}
-    return {
-        "points": page.draw_marks(columns, f"f{i}", f"f{j}", told, labels, 380, color=color, **look)
-    }
+    figure = page.draw_marks(
+        columns,
+        f"f{i}",
+        f"f{j}",
+        shown_on_hover,
+        labels,
+        380,
+        color=color,
+        size=8,
+        line_color="gray",
+    )
+    return {"points": figure}
+
+
+def _choose_plane(features: list[str]) -> tuple[int, int]:
+    """Return the indices of the first features of two signals; of one signal the first two."""
+    first_of_signal: dict[str, int] = {}
+    for i, name in enumerate(features):
+        first_of_signal.setdefault(name.partition("[")[0], i)
+    first, *others = first_of_signal.values()
+    return (first, others[0]) if others else (0, 1)
 
 
 def draw_free_run(found: xr.Dataset, most: int) -> dict[str, Any]:
     """Draw the free run of every output."""
-    shown = with_clock(found, "sample")["shown"]
+    time = with_clock(found, "sample")["shown"]
     figures = {}
-    for output in found["output"].values:
-        one = found.sel(output=output)
-        unit = str(one["unit"].values) or "1"
-        half = Z_95 * np.sqrt(one["variance"].values + float(one["noise_variance"]))
-        labels = (shown.attrs["label"], f"{output} [{unit}]", f"error [{unit}]")
-        curves = {"free run": Curve(one["mean"].values, half)}
-        series = draw_series(shown.values, one["measured"].values, curves, labels=labels, most=most)
-        figures[f"free_run_{output}"] = series
+    for name in found["output"].values:
+        output = found.sel(output=name)
+        unit = str(output["unit"].values) or "1"
+        variance = output["variance"].values + float(output["noise_variance"])
+        curve = Curve(output["mean"].values, Z_95 * np.sqrt(variance))
+        figures[f"free_run_{name}"] = draw_series(
+            time.values,
+            output["measured"].values,
+            {"free run": curve},
+            labels=(time.attrs["label"], f"{name} [{unit}]", f"error [{unit}]"),
+            most=most,
+        )
     return figures

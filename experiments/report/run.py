@@ -1,4 +1,4 @@
-"""Write the page of a run or of a sweep that is there."""
+"""One run of `sysid-report`: write the page of a run or of a sweep that was stored before."""
 
 import logging
 from dataclasses import dataclass
@@ -21,21 +21,22 @@ log = logging.getLogger(__name__)
 class ReportSettings:
     """What is shown on the page."""
 
-    folder: Path  # of a run, a validation or a sweep; the page goes there
+    folder: Path  # of a run, a validation or a sweep; the page is written there
 
 
 def run(config: DictConfig, folder: Path) -> None:
-    """Write the page of the run or sweep in ``config.folder`` there.
+    """Write the page of the run or sweep in ``config.folder`` into that folder.
 
     Raises
     ------
     ValueError
         No folder is named, or Bokeh is not installed.
     sysid.StoreError
-        Neither run nor sweep in the folder, a damaged file, or one that cannot be written.
+        The folder has neither a run nor a sweep, or a damaged file, or the page cannot be written.
     """
     source = read_settings(config).folder
-    path = write_sweep_page(source) if (source / MANIFEST).is_file() else write_run(source)
+    is_sweep = (source / MANIFEST).is_file()
+    path = write_sweep_page(source) if is_sweep else write_run(source)
     log.info("Report: %s", path)
 
 
@@ -51,12 +52,12 @@ def read_settings(config: DictConfig) -> ReportSettings:
         raise UserError(
             "folder: expected the folder of a run or of a sweep, sysid-report outputs/identify/..."
         )
-    has_page(True)  # refuses without Bokeh
+    has_page(True)  # raises without Bokeh
     return ReportSettings(Path(config.folder))
 
 
 def write_sweep_page(source: Path) -> Path:
-    """Write the page of a sweep into its folder; returns its path."""
+    """Write the page of a sweep into its folder, and return its path."""
     found = read_results(source)
     dataset = build_dataset(found)
     return write_sweep(found, dataset, count_jobs(found, dataset), source)

@@ -1,4 +1,4 @@
-"""`sysid-reproduce`: every table and figure of the paper, beside the published numbers."""
+"""`sysid-reproduce`: compute every table and figure of the paper beside the published numbers."""
 
 from experiments.cli.entry import entry
 

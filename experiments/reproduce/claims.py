@@ -1,9 +1,9 @@
-"""The paper's guidelines and claims (`claims.yaml`), tested on paired log ratios from the stores of
-other studies.
+"""The paper's guidelines and claims (`claims.yaml`), tested on results of other studies.
 
-Every comparison is a log ratio per seed, and a claim says in which region it lies: below 0 (lower
-than a rival), below ``log 1.05`` (at most 5 % more), within a band. A place (a task, say) may need
-several comparisons at once: the claim is won there if all of them are, lost if one of them is.
+Every comparison is a log ratio per seed, paired over seeds. A claim states the region in which it
+lies: below 0 (lower than a rival), below ``log 1.05`` (at most 5 % more), or within a band. A place
+of a claim, mostly a task, may need several comparisons: the claim is won there if all of them are
+won, and lost if one of them is lost.
 """
 
 import json
@@ -22,93 +22,98 @@ from scipy.stats import binom, binomtest, wilcoxon
 from experiments.drawing.style import LABELS
 from experiments.drawing.tables import significant, to_markdown
 from experiments.reproduce import paper
-from experiments.reproduce.stream import QUANTITIES, VARIANTS, Setting
+from experiments.reproduce.stream import STREAM_QUANTITIES, VARIANTS, Setting
 from experiments.reproduce.study import Plan, Study, spread_out
 from experiments.reproduce.sweeps import average_sizes
 from experiments.reproduce.tasks import PAPER_TASKS
 from sysid.gp.rules import COMPARED_CRITERIA
 
-LEVEL = 0.05  # of tests; intervals hold 95 %
-INDIFFERENT = float(np.log(1.01))  # a ratio this close to 1 is a tie
-#: outcomes of a comparison or a place; equal: both sides shown to be within 1 %, which counts as a tie
-WON = "won"
-LOST = "lost"
-EQUAL = "equal"
-TIED = "tied"
-MISSING = "missing"
-VERDICTS = HOLDS, IN_PART, FAILS, UNDECIDED = (
-    "holds",
-    "holds in part",
-    "does not hold",
-    "undecided",
-)
+SIGNIFICANCE_LEVEL = 0.05  # of tests; intervals hold 95 %
+MAX_TIE_LOG_RATIO = float(np.log(1.01))  # a ratio this close to 1 is a tie
+# Outcomes of a comparison or a place.
+OUTCOME_WON = "won"
+OUTCOME_LOST = "lost"
+OUTCOME_EQUAL = "equal"  # both sides are shown to be within 1 %, which counts as a tie
+OUTCOME_TIED = "tied"
+OUTCOME_MISSING = "missing"
+# Verdicts on a claim or a guideline.
+HOLDS = "holds"
+IN_PART = "holds in part"
+FAILS = "does not hold"
+UNDECIDED = "undecided"
+VERDICTS = (HOLDS, IN_PART, FAILS, UNDECIDED)
 NAN = float("nan")
-PRINTED = "printed"  # the paper's own tables, beside the settings
-COLUMNS = (*(setting.value for setting in Setting), PRINTED)
-DEFAULTS: dict[str, Any] = {
+PRINTED_SETTING = "printed"  # the paper's own tables, which stand beside the settings
+CLAIM_SETTINGS = (*(setting.value for setting in Setting), PRINTED_SETTING)
+# Values of the keys of a claim that `claims.yaml` may leave out.
+CLAIM_DEFAULTS: dict[str, Any] = {
     "ratios": (),
     "where": (),
     "own": True,
     "chance": 0.5,
-}  # of a claim
-TITLES = [task.title for task in PAPER_TASKS.values()]
-COUNTS = ("n_won", "n_lost", "n_equal", "n_tied", "n_missing")
-NUMBERS = (*COUNTS, "n_tested", "p_sign", "p_least", "ratio")
-#: columns of the CSV file, by the variables of the store
-PLACE_COLUMNS = {
-    **{
-        "place": "place",
-        "outcome": "outcome",
-        "comparison": "comparison",
-        "median": "place_ratio",
-    },
-    **{
-        "low": "place_ratio_low",
-        "high": "place_ratio_high",
-        "p_value": "place_p",
-        "n": "n_seeds",
-    },
 }
-# of the band; one percentage point
-COVERAGE = 0.95
-POINT = 0.01
-#: scales on which a difference is a log ratio, where that is not the logarithm
-SCALES: dict[str, Any] = {
-    "n_revised": np.log1p,  # plus one point: none is possible
+TASK_TITLES = [task.title for task in PAPER_TASKS.values()]
+OUTCOME_COUNTS = ("n_won", "n_lost", "n_equal", "n_tied", "n_missing")
+CLAIM_NUMBERS = (*OUTCOME_COUNTS, "n_tested", "p_sign", "p_least", "ratio")
+#: Columns of the CSV file by the variables of the store.
+PLACE_COLUMNS = {
+    "place": "place",
+    "outcome": "outcome",
+    "comparison": "comparison",
+    "median": "place_ratio",
+    "low": "place_ratio_low",
+    "high": "place_ratio_high",
+    "p_value": "place_p",
+    "n": "n_seeds",
+}
+BAND_COVERAGE = 0.95  # of the 95 % band
+PERCENTAGE_POINT = 0.01
+
+
+def _scale_coverage(share: np.ndarray) -> np.ndarray:
+    """Return the logarithm of the distance from 95 %, plus one percentage point."""
+    return np.log(np.abs(share - BAND_COVERAGE) + PERCENTAGE_POINT)
+
+
+def _scale_share(share: np.ndarray) -> np.ndarray:
+    """Return the logarithm of a share, plus one percentage point."""
+    return np.log(share + PERCENTAGE_POINT)
+
+
+#: Scales on which a difference is a log ratio; the logarithm for quantities that are not listed.
+LOG_RATIO_SCALES: dict[str, Any] = {
+    "n_revised": np.log1p,  # one point is added, as there may be none
     "n_inserted": np.log1p,
     "nlpd": np.array,  # nats: the ratio is that of the predictive densities
-    "coverage_95": lambda share: np.log(
-        np.abs(share - COVERAGE) + POINT
-    ),  # distance, plus one point
-    "boundary_share": lambda share: np.log(share + POINT),
+    "coverage_95": _scale_coverage,
+    "boundary_share": _scale_share,
     "gap": np.array,  # a log ratio already
 }
 
 
 def read_claims() -> tuple[dict[int, str], list[dict[str, Any]]]:
-    """Guidelines by number, and all claims, those of the guidelines first; the head of the file
-    describes the keys.
+    """Return the guidelines by number, and all claims, those of the guidelines first.
+
+    The head of `claims.yaml` describes the keys of a claim.
     """
     content = yaml.safe_load((Path(__file__).parent / "claims.yaml").read_text(encoding="utf-8"))
-    found = []
+    claims = []
     for group in content["groups"]:
-        each = group.get("each", {})
-        for values in product(*each.values()):
+        names = [*group.get("each", {})]
+        for values in product(*group.get("each", {}).values()):
             text = json.dumps(group["claims"])
-            for name, value in zip(each, values, strict=True):
-                text = text.replace(f"{{{name}}}", value).replace(
-                    f"{{{name} in words}}", value.replace("_", " ")
-                )
-            found += [DEFAULTS | claim for claim in json.loads(text)]
-    return content["guidelines"], sorted(
-        found, key=lambda claim: (claim["guideline"] or np.inf, claim["section"])
-    )
+            for name, value in zip(names, values, strict=True):
+                text = text.replace(f"{{{name}}}", value)
+                text = text.replace(f"{{{name} in words}}", value.replace("_", " "))
+            claims += [CLAIM_DEFAULTS | claim for claim in json.loads(text)]
+    claims.sort(key=lambda claim: (claim["guideline"] or np.inf, claim["section"]))
+    return content["guidelines"], claims
 
 
 GUIDELINES, CLAIMS = read_claims()
 
 
-# --- what paired results say -----------------------------------------------------------------------
+# --- assessment of paired results -----------------------------------------------------------------
 
 
 class Comparison(NamedTuple):
@@ -121,9 +126,10 @@ class Comparison(NamedTuple):
     is_random: bool = True  # False: one number without a spread, counted but not tested
 
 
-class Judged(NamedTuple):
-    """What a comparison says; of a place the comparison that speaks least for the claim, with the
-    place's p-value.
+class Assessment(NamedTuple):
+    """Result of a comparison; or of a place, as its decisive comparison with the place's p-value.
+
+    The decisive comparison is the one that is least favourable to the claim.
     """
 
     comparison: str
@@ -132,14 +138,14 @@ class Judged(NamedTuple):
     low: float  # 95 % interval of the median; nan without a spread
     high: float
     n: int  # seeds
-    # of the outcome, before the correction for the number of places; nan without a test
+    # Of the outcome, before the correction for the number of places; nan without a test.
     p_value: float
     region_low: float
     region_high: float
 
 
-class Judgement(NamedTuple):
-    """A claim in one setting."""
+class ClaimAssessment(NamedTuple):
+    """Result of a claim in one setting."""
 
     verdict: str
     n_won: int
@@ -151,18 +157,18 @@ class Judgement(NamedTuple):
     p_sign: float  # of the wins against the losses
     p_least: float  # the smallest of all places, corrected for their number; nan without a test
     ratio: float  # geometric mean over places of the decisive median ratio; nan without any
-    places: Mapping[str, Judged]
+    places: Mapping[str, Assessment]
     needs: str = ""  # what is missing
 
 
 def median_interval(values: np.ndarray) -> tuple[float, float]:
-    """Order statistics that hold the median of any distribution with at least 95 %; infinite below
-    six values.
+    """Return two values between which the median of any distribution lies with at least 95 %.
+
+    They are order statistics; infinite with fewer than six values.
     """
     n = len(values)
-    rank = int(
-        binom.ppf(LEVEL / 2, n, 0.5)
-    )  # the largest k with P(fewer than k of n coins show heads) < 2.5 %
+    # The largest k with P(fewer than k of n coins show heads) < 2.5 %.
+    rank = int(binom.ppf(SIGNIFICANCE_LEVEL / 2, n, 0.5))
     if rank < 1:
         return -np.inf, np.inf
     ordered = np.sort(values)
@@ -170,319 +176,373 @@ def median_interval(values: np.ndarray) -> tuple[float, float]:
 
 
 def signed_rank(values: np.ndarray) -> float:
-    """Two-sided p-value of Wilcoxon's exact signed-rank test of a median of 0; zeros are left
-    out.
+    """Return the two-sided p-value of Wilcoxon's exact signed-rank test of a median of 0.
+
+    Zeros are left out.
     """
     nonzero = values[values != 0.0]
     return float(wilcoxon(nonzero, method="exact").pvalue) if len(nonzero) else 1.0
 
 
 def sign_test(n_won: int, n_lost: int, chance: float = 0.5) -> float:
-    """Two-sided p-value of as many wins if each came by chance; ties are left out."""
+    """Return the two-sided p-value of this number of wins, if each came with the chance.
+
+    Ties are left out.
+    """
     return float(binomtest(n_won, n_won + n_lost, chance).pvalue) if n_won + n_lost else 1.0
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
-    """p-values corrected for their number, in ascending order (Holm 1979)."""
+    """Return p-values in ascending order, corrected for their number (Holm 1979)."""
     ordered = np.sort(np.asarray(p_values, dtype=float))
     steps = ordered * np.arange(len(ordered), 0, -1)
     return np.minimum(np.maximum.accumulate(steps), 1.0)
 
 
-def judge(comparison: Comparison) -> Judged:
-    """Median, interval, outcome and its p-value; a region that ends at 0 does not count what is
-    within 1 % of it.
+def assess(comparison: Comparison) -> Assessment:
+    """Return median, interval and outcome of a comparison, and the p-value of the outcome.
+
+    If the region ends at 0, a median within 1 % of 0 is a tie.
     """
     label, values, *region, is_random = comparison
     values = values[np.isfinite(values)]
     if not len(values):
-        return Judged(label, MISSING, NAN, NAN, NAN, 0, NAN, *region)
+        return Assessment(label, OUTCOME_MISSING, NAN, NAN, NAN, 0, NAN, *region)
     median = float(np.median(values))
     low, high = median_interval(values) if is_random else (median, median)
-    if 0.0 in region and low >= -INDIFFERENT and high <= INDIFFERENT:
-        outcome = EQUAL if is_random else TIED
-    elif 0.0 in region and abs(median) <= INDIFFERENT:
-        outcome = TIED
+    has_ties = 0.0 in region
+    if has_ties and low >= -MAX_TIE_LOG_RATIO and high <= MAX_TIE_LOG_RATIO:
+        outcome = OUTCOME_EQUAL if is_random else OUTCOME_TIED
+    elif has_ties and abs(median) <= MAX_TIE_LOG_RATIO:
+        outcome = OUTCOME_TIED
     elif low > region[1] or high < region[0]:
-        outcome = LOST
+        outcome = OUTCOME_LOST
+    elif low > region[0] and high < region[1]:
+        outcome = OUTCOME_WON
     else:
-        outcome = WON if low > region[0] and high < region[1] else TIED
+        outcome = OUTCOME_TIED
     if not is_random:
-        return Judged(label, outcome, median, NAN, NAN, len(values), NAN, *region)
-    bounds = {  # beyond which the median is shown to lie
-        WON: [bound for bound in region if np.isfinite(bound)],
-        LOST: [region[1] if median > region[1] else region[0]],
-        EQUAL: [INDIFFERENT, -INDIFFERENT],
-        TIED: [],
+        return Assessment(label, outcome, median, NAN, NAN, len(values), NAN, *region)
+    # The median is shown to lie beyond these bounds.
+    bounds = {
+        OUTCOME_WON: [bound for bound in region if np.isfinite(bound)],
+        OUTCOME_LOST: [region[1] if median > region[1] else region[0]],
+        OUTCOME_EQUAL: [MAX_TIE_LOG_RATIO, -MAX_TIE_LOG_RATIO],
+        OUTCOME_TIED: [],
     }
     p_value = max((signed_rank(values - bound) for bound in bounds[outcome]), default=1.0)
-    return Judged(label, outcome, median, low, high, len(values), p_value, *region)
+    return Assessment(label, outcome, median, low, high, len(values), p_value, *region)
 
 
-def judge_place(comparisons: Sequence[Comparison]) -> Judged:
-    """Won if all comparisons are won (p: the largest), lost if one is lost (p: the smallest, times
-    their number).
+def assess_place(comparisons: Sequence[Comparison]) -> Assessment:
+    """Return the decisive comparison of a place, with the place's p-value.
+
+    The place is won if all comparisons are won (its p-value is their largest one), and lost if one
+    is lost (its p-value is the smallest one times the number of comparisons).
     """
-    judged = [judge(comparison) for comparison in comparisons]
-    outcome = next(
-        each
-        for each in (MISSING, LOST, EQUAL, TIED, WON)
-        if each in {one.outcome for one in judged}
+    assessments = [assess(comparison) for comparison in comparisons]
+    outcomes = {assessment.outcome for assessment in assessments}
+    worst_first = (
+        OUTCOME_MISSING,
+        OUTCOME_LOST,
+        OUTCOME_EQUAL,
+        OUTCOME_TIED,
+        OUTCOME_WON,
     )
-    own = [one for one in judged if one.outcome == outcome]
-    p_values = np.array([one.p_value for one in own])
-    is_one_enough = outcome in (LOST, EQUAL)
-    p_value = np.minimum(p_values.min() * len(judged), 1.0) if is_one_enough else p_values.max()
-    decisive = max(
-        own,
-        key=lambda one: max(one.median - one.region_high, one.region_low - one.median),
-    )
+    outcome = next(each for each in worst_first if each in outcomes)
+    candidates = [assessment for assessment in assessments if assessment.outcome == outcome]
+    p_values = np.array([assessment.p_value for assessment in candidates])
+    p_value = p_values.max()
+    is_one_enough = outcome in (OUTCOME_LOST, OUTCOME_EQUAL)
+    if is_one_enough:
+        p_value = np.minimum(p_values.min() * len(assessments), 1.0)
+    decisive = max(candidates, key=_distance_outside)
     return decisive._replace(p_value=float(p_value))
 
 
-def judge_claim(places: Mapping[str, Sequence[Comparison]], chance: float = 0.5) -> Judgement:
-    """Verdict on a claim from the comparisons at every place.
+def _distance_outside(assessment: Assessment) -> float:
+    """Return how far the median lies outside its region; negative inside."""
+    above = assessment.median - assessment.region_high
+    below = assessment.region_low - assessment.median
+    return max(above, below)
 
-    `chance` is the probability of a win, of wins and losses, if nothing were in the claim: a third
+
+def assess_claim(
+    places: Mapping[str, Sequence[Comparison]], chance: float = 0.5
+) -> ClaimAssessment:
+    """Return the verdict on a claim from the comparisons at every place.
+
+    `chance` is the probability of a win, among wins and losses, if the claim were empty: a third
     for the lowest of three.
 
-    Something is shown if one place's result is (p <= 5 % after Holm's correction over the places)
-    or the sign test of wins against losses is; otherwise the claim is undecided. What is shown
-    `holds` if more than half of the places are won, and of those with a test too, and none is lost
-    or the sign test is for it. It `does not hold` if no place with a test is won and the sign test
-    is not for it, or if at least half are lost or equal and the sign test (equal places as losses)
-    is against it. Otherwise it holds in part: single numbers alone never make it. With missing
-    places the verdict stands if it would be the same were all of them won, and all of them lost.
+    An effect is shown if one place's result is significant (p <= 5 % after Holm's correction over
+    the places), or the sign test of wins against losses is; otherwise the claim is `undecided`.
+    If an effect is shown, the claim
+
+    - `holds` if more than half of the places are won, and of those with a test too, and either none
+      is lost or the sign test supports the claim;
+    - `does not hold` if no place with a test is won and the sign test does not support the claim;
+      or if at least half are lost or equal and the sign test (equal places as losses) contradicts
+      it;
+    - otherwise `holds in part`: single numbers alone never decide that it holds.
+
+    With missing places there is a verdict only if it would be the same were all of them won, and
+    were all of them lost.
     """
-    found = {name: judge_place(comparisons) for name, comparisons in places.items()}
-    n = Counter(place.outcome for place in found.values())
-    tested = holm([place.p_value for place in found.values() if np.isfinite(place.p_value)])
-    p_least = float(tested.min()) if len(tested) else NAN
-    medians = [place.median for place in found.values() if place.outcome != MISSING]
-    verdicts = {_decide(found.values(), each, chance, p_least <= LEVEL) for each in (WON, LOST)}
+    found = {name: assess_place(comparisons) for name, comparisons in places.items()}
+    counts = Counter(place.outcome for place in found.values())
+    corrected = holm([place.p_value for place in found.values() if np.isfinite(place.p_value)])
+    p_least = float(corrected.min()) if len(corrected) else NAN
+    medians = [place.median for place in found.values() if place.outcome != OUTCOME_MISSING]
+    is_shown = p_least <= SIGNIFICANCE_LEVEL
+    verdicts = {
+        _decide(found.values(), of_missing, chance, is_shown)
+        for of_missing in (OUTCOME_WON, OUTCOME_LOST)
+    }
     verdict = verdicts.pop() if len(verdicts) == 1 and medians else UNDECIDED
-    ratio = float(np.exp(np.mean(medians))) if medians else NAN
-    p_sign = sign_test(n[WON], n[LOST], chance)
-    counts = (n[WON], n[LOST], n[EQUAL], n[TIED], n[MISSING])
-    return Judgement(verdict, *counts, len(tested), p_sign, p_least, ratio, found)
+    return ClaimAssessment(
+        verdict=verdict,
+        n_won=counts[OUTCOME_WON],
+        n_lost=counts[OUTCOME_LOST],
+        n_equal=counts[OUTCOME_EQUAL],
+        n_tied=counts[OUTCOME_TIED],
+        n_missing=counts[OUTCOME_MISSING],
+        n_tested=len(corrected),
+        p_sign=sign_test(counts[OUTCOME_WON], counts[OUTCOME_LOST], chance),
+        p_least=p_least,
+        ratio=float(np.exp(np.mean(medians))) if medians else NAN,
+        places=found,
+    )
 
 
-def _decide(places: Collection[Judged], of_missing: str, chance: float, is_shown: bool) -> str:
-    """Verdict if all missing places, which may have a test, had this outcome."""
-    outcomes = [of_missing if place.outcome == MISSING else place.outcome for place in places]
-    is_tested = [place.outcome == MISSING or np.isfinite(place.p_value) for place in places]
-    tested = [outcome for outcome, is_one in zip(outcomes, is_tested, strict=True) if is_one]
-    won = outcomes.count(WON)
-    lost = outcomes.count(LOST)
-    against = outcomes.count(LOST) + outcomes.count(EQUAL)
-    is_for = sign_test(won, lost, chance) <= LEVEL and won > chance * (won + lost)
-    is_against = sign_test(won, against, chance) <= LEVEL and won < chance * (won + against)
+def _decide(places: Collection[Assessment], of_missing: str, chance: float, is_shown: bool) -> str:
+    """Return the verdict if all missing places had the outcome `of_missing`.
+
+    A missing place may have a test. `is_shown` states whether the result of one place is
+    significant.
+    """
+    outcomes = []
+    tested = []  # outcomes of places that have, or may have, a test
+    for place in places:
+        is_missing = place.outcome == OUTCOME_MISSING
+        outcome = of_missing if is_missing else place.outcome
+        outcomes.append(outcome)
+        if is_missing or np.isfinite(place.p_value):
+            tested.append(outcome)
+    won = outcomes.count(OUTCOME_WON)
+    lost = outcomes.count(OUTCOME_LOST)
+    against = lost + outcomes.count(OUTCOME_EQUAL)
+    is_for = sign_test(won, lost, chance) <= SIGNIFICANCE_LEVEL and won > chance * (won + lost)
+    is_against = sign_test(won, against, chance) <= SIGNIFICANCE_LEVEL and won < chance * (
+        won + against
+    )
     if not (is_shown or is_for or is_against):
         return UNDECIDED
-    is_mostly_won = 2 * won > len(outcomes) and (2 * tested.count(WON) > len(tested) or not tested)
+    wins_half_of_tested = not tested or 2 * tested.count(OUTCOME_WON) > len(tested)
+    is_mostly_won = 2 * won > len(outcomes) and wins_half_of_tested
     if is_mostly_won and (is_for or not lost):
         return HOLDS
-    if not (WON in tested or is_for) or (2 * against >= len(outcomes) and is_against):
+    has_no_win = OUTCOME_WON not in tested and not is_for
+    if has_no_win or (2 * against >= len(outcomes) and is_against):
         return FAILS
     return IN_PART
 
 
 def sum_up(parts: Sequence[str]) -> str:
-    """Verdict on a guideline from those on its parts; those that nobody computes ("") do not count.
+    """Return the verdict on a guideline from those on its parts.
 
-    It holds, or does not, if all decided parts say so and at least half of the parts are decided.
-    It holds in part if the decided parts say different things. Otherwise it is undecided.
+    A part that is not computed ("") does not count; without any part the verdict is empty. The
+    guideline holds, or does not, if all decided parts agree and at least half of the parts are
+    decided. It holds in part if the decided parts disagree. Otherwise it is undecided.
     """
     known = [part for part in parts if part]
+    if not known:
+        return ""
     decided = [part for part in known if part != UNDECIDED]
     if len(set(decided)) > 1:
         return IN_PART
-    return (
-        (decided[0] if decided and 2 * len(decided) >= len(known) else UNDECIDED) if known else ""
-    )
+    if decided and 2 * len(decided) >= len(known):
+        return decided[0]
+    return UNDECIDED
 
 
-# --- the study --------------------------------------------------------------------------------------
+# --- the study ------------------------------------------------------------------------------------
 
 
 class Guidelines(Study):
-    """Verdicts with the numbers behind them; it computes no stream of its own."""
+    """Verdicts with their numbers; the study reads the stores of others and computes no stream."""
 
-    name, title, tasks = (
-        "guidelines",
-        "Where the paper's guidelines and claims hold",
-        (),
-    )  # it reads the stores of other studies
+    name = "guidelines"
+    title = "Where the paper's guidelines and claims hold"
+    tasks = ()
     needs = tuple(dict.fromkeys(claim["study"] for claim in CLAIMS))
 
     def combine(self, plan: Plan) -> xr.Dataset:
-        """Verdicts and numbers (claim, setting), and what every place says (claim, setting, place).
+        """Return verdicts and numbers (claim, setting), and results (claim, setting, place).
 
-        A store that is not there, or of another version or other settings, leaves the claims about
-        it undecided.
+        If the store of a study is missing, or of another version or other settings, the claims
+        about it are undecided.
 
         Raises
         ------
         sysid.StoreError
-            A store that cannot be read.
+            A store cannot be read.
         """
-        return judge_claims(plan.read_stores(self.needs))
+        return assess_claims(plan.read_stores(self.needs))
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
-        """One row per claim, setting and place; one without a place where there is no result."""
+        """Return a row per claim, setting and place; one without a place if there is no result."""
         names = [
             "claim",
             "source",
             "setting",
             "verdict",
             "needs",
-            *COUNTS,
-            *NUMBERS[-3:],
+            *OUTCOME_COUNTS,
+            "p_sign",
+            "p_least",
+            "ratio",
             *PLACE_COLUMNS,
         ]
         keys = ["claim", "setting", "place"]
         rows = store[[name for name in names if name not in keys]].to_dataframe(keys).reset_index()
         rows = rows[rows["verdict"] != ""]
         is_known = rows["outcome"] != ""
-        is_without = ~is_known.groupby([rows[key] for key in keys[:2]]).transform(
-            "any"
-        ) & ~rows.duplicated(keys[:2])
+        has_results = is_known.groupby([rows["claim"], rows["setting"]]).transform("any")
+        is_first = ~rows.duplicated(["claim", "setting"])
         rows.loc[~is_known, "place"] = ""
-        rows = rows[is_known | is_without].astype(dict.fromkeys(COUNTS, int))
+        rows = rows[is_known | (~has_results & is_first)]
+        rows = rows.astype(dict.fromkeys(OUTCOME_COUNTS, int))
         rows[["median", "low", "high"]] = np.exp(rows[["median", "low", "high"]])
         return rows[names].rename(columns=PLACE_COLUMNS)
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
-        """Verdicts on guidelines and claims in every setting, numbers of the setting `trained`, how
-        each was tested.
+        """Return verdicts on guidelines and claims, and how each claim was tested.
+
+        Verdicts are those of every setting, numbers those of the setting `trained`.
         """
-        verdicts = store["guideline_verdict"].to_pandas()[list(COLUMNS)]
-        verdicts.insert(
-            0, "guideline", [f"{number}. {text}" for number, text in GUIDELINES.items()]
-        )
-        one = store.drop_dims(("place", "guideline")).sel(setting="trained").to_dataframe()
-        claims = store["verdict"].to_pandas()[list(COLUMNS)].join(one[[*COUNTS]].astype(int))
-        claims = claims.join(one[["ratio", "p_sign", "p_least"]].map(significant))
-        claims.insert(0, "from", one["source"])
+        settings = list(CLAIM_SETTINGS)
+        guidelines = [f"{number}. {text}" for number, text in GUIDELINES.items()]
+        verdicts = store["guideline_verdict"].to_pandas()[settings]
+        verdicts.insert(0, "guideline", guidelines)
+        trained = store.drop_dims(("place", "guideline")).sel(setting="trained").to_dataframe()
+        claims = store["verdict"].to_pandas()[settings]
+        claims = claims.join(trained[[*OUTCOME_COUNTS]].astype(int))
+        claims = claims.join(trained[["ratio", "p_sign", "p_least"]].map(significant))
+        claims.insert(0, "from", trained["source"])
+        claims = claims.assign(needs=trained["needs"]).reset_index()
         return {
             "guidelines": to_markdown(verdicts.replace("", "-")),
-            "claims": to_markdown(claims.assign(needs=one["needs"]).reset_index().replace("", "-")),
-            "tests": to_markdown(one[["statement", "test"]].reset_index()),
+            "claims": to_markdown(claims.replace("", "-")),
+            "tests": to_markdown(trained[["statement", "test"]].reset_index()),
         }
 
 
 # --- verdicts -------------------------------------------------------------------------------------
 
 
-def judge_claims(stores: Mapping[str, xr.Dataset]) -> xr.Dataset:
-    """All claims in all settings, and on the printed numbers; nan and "" where nothing was
-    computed.
+def assess_claims(stores: Mapping[str, xr.Dataset]) -> xr.Dataset:
+    """Return the results of all claims in all settings, and on the printed numbers.
+
+    Numbers and texts that were not computed are nan and "".
     """
     printed = read_printed()
-    about = []
-    places = []
-    for claim, setting in product(CLAIMS, COLUMNS):
-        found = examine(claim, setting, printed if setting == PRINTED else stores)
+    claim_rows = []
+    place_rows = []
+    for claim, setting in product(CLAIMS, CLAIM_SETTINGS):
+        found = examine(claim, setting, printed if setting == PRINTED_SETTING else stores)
         key = {"claim": claim["name"], "setting": setting}
-        about.append({**key, "guideline": claim["guideline"], **found._asdict()})
-        places += [
-            {**key, "place": name, **place._asdict()} for name, place in found.places.items()
-        ]
-    frame = pd.DataFrame(about)
-    place_frame = pd.DataFrame(places)
-    verdicts = (
-        frame.groupby(["guideline", "setting"])["verdict"]
-        .agg(sum_up)
-        .rename("guideline_verdict")
-        .reset_index()
-    )
+        claim_rows.append({**key, "guideline": claim["guideline"], **found._asdict()})
+        for name, place in found.places.items():
+            place_rows.append({**key, "place": name, **place._asdict()})
+    of_claims = pd.DataFrame(claim_rows)
+    of_places = pd.DataFrame(place_rows)
+    verdicts = of_claims.groupby(["guideline", "setting"])["verdict"].agg(sum_up)
+    of_guidelines = verdicts.rename("guideline_verdict").reset_index()
+    of_guidelines = of_guidelines[of_guidelines["guideline"] > 0]
+
     over: dict[str, Sequence[Any]] = {
         "claim": [claim["name"] for claim in CLAIMS],
-        "setting": COLUMNS,
+        "setting": CLAIM_SETTINGS,
     }
-    store = spread_out(frame, over, ("verdict", "needs", *NUMBERS))
-    store = store.merge(
-        spread_out(
-            place_frame,
-            {**over, "place": place_frame["place"].unique()},
-            Judged._fields,
-        )
-    )
-    over = {"guideline": list(GUIDELINES), "setting": COLUMNS}
-    store = store.merge(
-        spread_out(verdicts[verdicts["guideline"] > 0], over, ("guideline_verdict",))
-    )
-    sources = [
-        f"guideline {c['guideline']}" if c["guideline"] else f"section {c['section']}"
-        for c in CLAIMS
-    ]
-    store = store.assign(
-        {name: ("claim", [claim[name] for claim in CLAIMS]) for name in ("statement", "test")}
-    )
+    over_places = {**over, "place": of_places["place"].unique()}
+    over_guidelines = {"guideline": list(GUIDELINES), "setting": CLAIM_SETTINGS}
+    store = spread_out(of_claims, over, ("verdict", "needs", *CLAIM_NUMBERS))
+    store = store.merge(spread_out(of_places, over_places, Assessment._fields))
+    store = store.merge(spread_out(of_guidelines, over_guidelines, ("guideline_verdict",)))
     return store.assign(
-        source=("claim", sources),
+        statement=("claim", [claim["statement"] for claim in CLAIMS]),
+        test=("claim", [claim["test"] for claim in CLAIMS]),
+        source=("claim", [_source_of(claim) for claim in CLAIMS]),
         guideline_of=("claim", [claim["guideline"] for claim in CLAIMS]),
     )
 
 
-def examine(claim: Mapping[str, Any], setting: str, stores: Mapping[str, xr.Dataset]) -> Judgement:
-    """Judge a claim in one setting; undecided without results, "" in a setting in which nobody
-    computes them.
+def _source_of(claim: Mapping[str, Any]) -> str:
+    """Return where the paper makes a claim."""
+    if claim["guideline"]:
+        return f"guideline {claim['guideline']}"
+    return f"section {claim['section']}"
 
-    A store that does not tell settings apart is of the setting `trained`.
+
+def examine(
+    claim: Mapping[str, Any], setting: str, stores: Mapping[str, xr.Dataset]
+) -> ClaimAssessment:
+    """Return the result of a claim in one setting.
+
+    The verdict is `undecided` without results, and "" if the claim's study does not have the
+    setting. A store without the dimension ``setting`` is of the setting `trained`.
     """
     study = claim["study"]
-    store = stores.get(claim["study"])
-    is_printed = setting == PRINTED
-    nothing = judge_claim({})._replace(p_sign=np.nan, verdict="")
+    store = stores.get(study)
+    is_printed = setting == PRINTED_SETTING
+    nothing = assess_claim({})._replace(p_sign=np.nan, verdict="")
     if store is None:
         return nothing if is_printed else nothing._replace(verdict=UNDECIDED, needs=f"{study}.nc")
-    if setting not in (store["setting"].values if "setting" in store.dims else [Setting.trained]):
+    settings = store["setting"].values if "setting" in store.dims else [Setting.trained]
+    if setting not in settings:
         return nothing
-    found = judge_claim(find_places(claim, setting, store), claim["chance"])
-    gaps = [name for name, place in found.places.items() if place.outcome == MISSING]
-    missing = f"{study} for {', '.join(gaps)}" if gaps else f"a case of {study} that it speaks of"
+    found = assess_claim(find_places(claim, setting, store), claim["chance"])
+    gaps = [name for name, place in found.places.items() if place.outcome == OUTCOME_MISSING]
+    missing = f"{study} for {', '.join(gaps)}" if gaps else f"a case of {study} that it is about"
     if len(gaps) == len(found.places):
         return nothing if is_printed else nothing._replace(verdict=UNDECIDED, needs=missing)
-    few = [name for name, place in found.places.items() if np.isinf(place.low)]
-    if few and not gaps and found.verdict == UNDECIDED:
-        return found._replace(needs=f"six seeds of {', '.join(few)}")  # fewer have no 95 % interval
-    return found._replace(needs=missing if gaps else "")
+    if gaps:
+        return found._replace(needs=missing)
+    # With fewer than six seeds there is no 95 % interval.
+    few_seeds = [name for name, place in found.places.items() if np.isinf(place.low)]
+    if few_seeds and found.verdict == UNDECIDED:
+        return found._replace(needs=f"six seeds of {', '.join(few_seeds)}")
+    return found
 
 
-# --- the log ratios that the stores hold ----------------------------------------------------------
+# --- log ratios from the stores -------------------------------------------------------------------
 
 
 def find_places(
     claim: Mapping[str, Any], setting: str, store: xr.Dataset
 ) -> dict[str, list[Comparison]]:
-    """Log ratios over seeds at every place of a claim, without values where there are no results.
+    """Return the log ratios over seeds at every place of a claim, empty without results.
 
-    A task whose seeds all miss the conditions of the claim is no place of it. Of a reduction the
-    SMSE is the geometric mean over sizes, and ``gap`` the absolute log ratio of that of prior
-    entropy to the mean of the two others.
+    A task whose seeds all miss the conditions of the claim is not a place of it. For a reduction,
+    the SMSE is the geometric mean over sizes, and ``gap`` is the absolute log ratio of the SMSE of
+    prior entropy to the mean of the two others.
     """
-    store = store.sel(setting=setting) if "setting" in store.dims else store
+    if "setting" in store.dims:
+        store = store.sel(setting=setting)
+    # Leaving out the variables that the claim does not use is several times faster.
     text = json.dumps(claim)
-    store = store[
-        [name for name in store.data_vars if name == "smse" or f'"{name}"' in text]
-    ]  # several times faster
+    used = [name for name in store.data_vars if name == "smse" or f'"{name}"' in text]
+    store = store[used]
     if claim["study"] == "figure_reduction":
-        level = average_sizes(store)
-        others = level.sel(criterion=["mean_relevance", "marginal_log_likelihood"]).mean(
-            "criterion", skipna=False
-        )
-        gap = abs(level.sel(criterion="prior_entropy", drop=True) - others)
-        store = xr.Dataset({"smse": np.exp(level), "gap": gap})
+        store = _average_reduction(store)
     if "dataset" in store.dims:
-        store = store.reindex(dataset=TITLES)
+        store = store.reindex(dataset=TASK_TITLES)
+    tasks = {task.title: task for task in PAPER_TASKS.values()}
     found = {}
     for name, place, ratios in _list_places(claim):
-        task = next(
-            (task for task in PAPER_TASKS.values() if task.title == place.get("dataset")),
-            None,
-        )
-        is_tested = setting != PRINTED and (task is None or task.is_random)
+        task = tasks.get(place.get("dataset", ""))
+        is_tested = setting != PRINTED_SETTING and (task is None or task.is_random)
         here: xr.Dataset | None = store
         if claim["study"].startswith("table"):
             here = _select_seeds(claim, store.sel(place), ratios)
@@ -492,52 +552,57 @@ def find_places(
     return found
 
 
+def _average_reduction(store: xr.Dataset) -> xr.Dataset:
+    """Return the mean SMSE of a reduction over its sizes, and the gap of prior entropy."""
+    level = average_sizes(store)
+    others = level.sel(criterion=["mean_relevance", "marginal_log_likelihood"])
+    others = others.mean("criterion", skipna=False)
+    gap = abs(level.sel(criterion="prior_entropy", drop=True) - others)
+    return xr.Dataset({"smse": np.exp(level), "gap": gap})
+
+
 def _list_places(
     claim: Mapping[str, Any],
 ) -> list[tuple[str, dict[str, str], Sequence[Mapping[str, Any]]]]:
-    """Name of each place, what it selects from the store, and its ratios."""
+    """Return the name of each place, its labels in the store, and its ratios."""
     places = claim["places"]
     ratios = claim["ratios"]
     if isinstance(places, Mapping) and "criterion" in places:
         return [(LABELS[name], {"criterion": name}, ratios) for name in places["criterion"]]
     if isinstance(places, Mapping):
-        return [(name, {}, own) for name, own in places.items()]
-    titles = TITLES if places == "tasks" else [PAPER_TASKS[name].title for name in places]
+        return [(name, {}, ratios_of_place) for name, ratios_of_place in places.items()]
+    titles = TASK_TITLES if places == "tasks" else [PAPER_TASKS[name].title for name in places]
     return [(title, {"dataset": title}, ratios) for title in titles]
 
 
 def _select_seeds(
     claim: Mapping[str, Any], rows: xr.Dataset, ratios: Sequence[Mapping[str, Any]]
 ) -> xr.Dataset | None:
-    """Seeds of a task that a claim about a table speaks of; None if all that have data miss its
-    conditions.
+    """Return the seeds of a task that meet the conditions of a claim about a table.
 
-    They are judged at the published thresholds, and where all compared cells have an own threshold
-    at those.
+    None is returned if no seed with data meets them. The conditions are tested at the published
+    thresholds. Seeds in which all compared cells have an own threshold are returned at those.
     """
-    published, own = (rows.sel(threshold_choice=name, drop=True) for name in ("published", "own"))
+    published = rows.sel(threshold_choice="published", drop=True)
+    own = rows.sel(threshold_choice="own", drop=True)
     applies = np.isfinite(published["smse"].sel(ratios[0]["above"][0]).values)
     if applies.any():
         for condition in claim["where"]:
-            here = published.sel(condition["cell"])
-            share_of = here[condition["share_of"]].values if "share_of" in condition else 1.0
-            values = here[condition["quantity"]].values / share_of
+            cell = published.sel(condition["cell"])
+            share_of = cell[condition["share_of"]].values if "share_of" in condition else 1.0
+            values = cell[condition["quantity"]].values / share_of
             applies &= (condition["low"] < values) & (values < condition["high"])
         if not applies.any():
             return None
-    cells = [
-        cell
-        for r in ratios
-        for side in (r["above"], r["below"])
-        if isinstance(side, list)
-        for cell in side
-    ]
-    has_own = claim["own"] & np.all(
-        [np.isfinite(own["smse"].sel(cell).values) for cell in cells], axis=0
-    )
-    return own.where(xr.DataArray(has_own, dims="seed"), published).isel(
-        seed=np.flatnonzero(applies)
-    )
+    cells = []
+    for ratio in ratios:
+        for side in (ratio["above"], ratio["below"]):
+            if isinstance(side, list):
+                cells += side
+    is_finite = [np.isfinite(own["smse"].sel(cell).values) for cell in cells]
+    has_own = claim["own"] & np.all(is_finite, axis=0)
+    chosen = own.where(xr.DataArray(has_own, dims="seed"), published)
+    return chosen.isel(seed=np.flatnonzero(applies))
 
 
 def _compare(
@@ -547,81 +612,82 @@ def _compare(
     *,
     is_random: bool,
 ) -> Comparison:
-    """One ratio at one place."""
+    """Return one ratio at one place."""
     quantity = ratio.get("quantity", "smse")
     label = ratio["label"]
     values = np.array(0.0)
-    with np.errstate(
-        divide="ignore", invalid="ignore"
-    ):  # 0 % against 0 % says nothing: nan, which is left out
+    # The ratio of 0 % to 0 % is nan, and left out.
+    with np.errstate(divide="ignore", invalid="ignore"):
         for sign, side in ((1.0, ratio["above"]), (-1.0, ratio["below"])):
             if not isinstance(side, list):
-                values = values + sign * SCALES.get(quantity, np.log)(np.array(side))
+                scale = LOG_RATIO_SCALES.get(quantity, np.log)
+                values = values + sign * scale(np.array(side))
                 continue
             levels = [_find_level(store, quantity, {**place, **cell}) for cell in side]
             share = 1.0 if ratio.get("total") else 1.0 / len(side)
             values = values + sign * share * sum(level for level, _ in levels)
-            label = label.format(threshold=levels[0][1]) if "{" in label else label
+            if "{" in label:
+                label = label.format(threshold=levels[0][1])
     name, _, factor = ratio.get("region", "lower").partition(" ")
-    bound = float(np.log(float(factor or 1.0)))
-    return Comparison(label, values, -bound if name == "within" else -np.inf, bound, is_random)
+    high = float(np.log(float(factor or 1.0)))
+    low = -high if name == "within" else -np.inf
+    return Comparison(label, values, low, high, is_random)
 
 
 def _find_level(
     store: xr.Dataset, quantity: str, cell: Mapping[str, str]
 ) -> tuple[np.ndarray, float]:
-    """Read a quantity of a cell on its scale (seed,), and the threshold there; nan without one.
+    """Return a quantity of a cell on its scale (seed,), and its threshold; nan if it has none.
 
-    `cell` names labels; its ``threshold`` is ``lowest``, ``below x`` (mean over these), ``from x``
-    or ``up_to x``: the next one with results, which must lie above the lowest.
+    `cell` has labels of the store. Its ``threshold`` is ``lowest``, ``below x`` (mean over all
+    below), or ``from x`` or ``up_to x``: the next one with results, which must lie above the
+    lowest.
     """
     where, _, number = cell.get("threshold", "").partition(" ")
-    chosen = store[quantity].sel(
-        {name: label for name, label in cell.items() if name != "threshold"}
-    )
-    scale = SCALES.get(quantity, np.log)
+    labels = {name: label for name, label in cell.items() if name != "threshold"}
+    chosen = store[quantity].sel(labels)
+    scale = LOG_RATIO_SCALES.get(quantity, np.log)
     if not where:
         return scale(chosen.values), np.nan
     curve = chosen.dropna("threshold", how="all").sortby("threshold").transpose("threshold", "seed")
     known = curve["threshold"].values
     limit = float(number or "nan")
-    if where in ("from", "up_to"):
+    if where == "lowest":
+        at = known[:1]
+    elif where == "below":
+        at = known[known < limit]
+    else:
         at = known[known >= limit][:1] if where == "from" else known[known <= limit][-1:]
         at = at[at > known[:1]]
-    else:
-        at = known[:1] if where == "lowest" else known[known < limit]
-    level = (
-        scale(curve.sel(threshold=at).values).mean(axis=0)
-        if len(at)
-        else np.full(curve.sizes["seed"], np.nan)
-    )
-    return level, float(at[0]) if len(at) else np.nan
+    if not len(at):
+        return np.full(curve.sizes["seed"], np.nan), np.nan
+    return scale(curve.sel(threshold=at).values).mean(axis=0), float(at[0])
 
 
 def read_printed() -> dict[str, xr.Dataset]:
-    """Tables 2 to 4 as printed, one number per task, so that the same tests can be put to them.
+    """Return tables 2 to 4 as printed, with one number per task, so that they can be tested too.
 
-    The paper does not say which reference its acceptance has: its numbers stand under each. Without
-    acceptance every point that is inserted is revised; with it only table 2 tells how many were
+    The paper does not state the reference of its acceptance: its numbers stand under each. Without
+    acceptance every point that is inserted is revised; with it only table 2 states how many were
     inserted.
     """
-    stores = {}
     over: dict[str, Sequence[Any]] = {
-        "setting": [PRINTED],
-        "dataset": TITLES,
+        "setting": [PRINTED_SETTING],
+        "dataset": TASK_TITLES,
         "criterion": list(COMPARED_CRITERIA),
-    }
-    over |= {
         "variant": list(VARIANTS),
         "threshold_choice": ["published", "own"],
         "seed": [0],
     }
+    stores = {}
     for table in ("table_2", "table_3", "table_4"):
         cells = paper.read_cells(table)
-        cells = pd.concat(
-            [cells[cells["is_accepting"] == (v != "none")].assign(variant=v) for v in VARIANTS]
-        )
+        of_variants = []
+        for variant in VARIANTS:
+            is_chosen = cells["is_accepting"] == (variant != "none")
+            of_variants.append(cells[is_chosen].assign(variant=variant))
+        cells = pd.concat(of_variants)
         cells["n_inserted"] = cells["n_revised"].where(~cells["is_accepting"])
-        cells = cells.assign(threshold_choice="published", seed=0, setting=PRINTED)
-        stores[table] = spread_out(cells, over, QUANTITIES)
+        cells = cells.assign(threshold_choice="published", seed=0, setting=PRINTED_SETTING)
+        stores[table] = spread_out(cells, over, STREAM_QUANTITIES)
     return stores

@@ -14,39 +14,45 @@ from matplotlib.figure import Figure
 
 import sysid
 from experiments.drawing.style import GREY, PALETTE, page, scale_axis
-from experiments.drawing.tables import significant, to_markdown
-from experiments.reproduce import online_methods as other
+from experiments.drawing.tables import to_markdown
+from experiments.reproduce import online_methods
 from experiments.reproduce.baselines import Fitted, condition, solve_linear
-from experiments.reproduce.study import Plan, Study, Unit, part_of
-from experiments.reproduce.tasks import TASKS, Rows, draw_rows
+from experiments.reproduce.study import Plan, Study, Unit, part_of, round_numbers
+from experiments.reproduce.tasks import STUDY_TASKS, Rows, draw_rows
 
-N_PARTS = 12  # of a stream, whose errors stand apart
-PARTS = tuple(
-    f"error_{k + 1}" for k in range(N_PARTS)
-)  # mean squared, over the variance of the target in the stream
-COUNTS = ("n_numbers", "n_revised", "n_outliers")
-QUANTITIES = ("smse", "smse_stream", "nlpd", "coverage_95", "per_sample", *COUNTS)
-FULL_ROWS = 2000  # of the full GP, the last ones of the stream and some of the others
-COLUMNS = 4  # of panels in a figure
-#: methods whose error over the stream is drawn
-DRAWN = dict(
-    zip(
-        ("RLS", "stored, mean relevance", "every_sample", "every_sample, adaptive"),
-        PALETTE,
-        strict=False,
-    )
-)
-#: lags of the tasks whose rows have an order
-LAGS: dict[str, sysid.Narx] = {
-    name: task.narx for name, task in TASKS.items() if task.narx is not None
+N_STREAM_PARTS = 12  # parts of a stream whose errors are reported one by one
+# Mean squared error in each part, over the variance of the target in the stream.
+PART_ERRORS = tuple(f"error_{k + 1}" for k in range(N_STREAM_PARTS))
+ONLINE_COUNTS = ("n_numbers", "n_revised", "n_outliers")
+ONLINE_QUANTITIES = ("smse", "smse_stream", "nlpd", "coverage_95", "per_sample", *ONLINE_COUNTS)
+MAX_BATCH_ROWS = 2000  # of the full GP, in equal steps over the stream
+N_PANEL_COLUMNS = 4  # panels side by side in a figure
+N_WARM_UP_SAMPLES = 50  # of a run that compiles
+#: Methods whose error over the stream is drawn, with their colours.
+DRAWN_METHODS = {
+    "RLS": PALETTE[0],
+    "stored, mean relevance": PALETTE[1],
+    "every_sample": PALETTE[2],
+    "every_sample, adaptive": PALETTE[3],
 }
-SLOW_ROWS = 5000  # rows up to which methods that cost O(N^3) a sample are run
-#: mean in the stream (n,); mean and variance of a measurement on the test rows (m,); what is counted
-Outcome = tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, float]]
+#: Model structures of the tasks whose rows have an order.
+STRUCTURES: dict[str, sysid.Narx] = {
+    name: task.narx for name, task in STUDY_TASKS.items() if task.narx is not None
+}
+MAX_CUBIC_ROWS = 5000  # rows up to which methods that cost O(N^3) a sample predict the stream
+
+
+class Outcome(NamedTuple):
+    """Predictions and counts of a method."""
+
+    stream_mean: np.ndarray  # (n,) one step ahead in the stream; nan without predictions
+    mean: np.ndarray  # (m,) of measurements on the test rows
+    variance: np.ndarray  # (m,) of measurements on the test rows
+    counts: dict[str, float]
 
 
 class Case(NamedTuple):
-    """What a method gets: the stream after its first rows, and what these gave."""
+    """The rows that a method learns and predicts, and what was identified from the first ones."""
 
     narx: sysid.Narx
     initial: Rows
@@ -59,13 +65,17 @@ class Case(NamedTuple):
     seed: int
 
     def scaled(self, rows: Rows) -> Rows:
-        """Rows as the kernel sees them: standardised features, centred targets."""
+        """Return rows in the scale of the kernel: standardised features, centred targets."""
         return Rows(self.scaling.transform(rows.inputs), rows.targets - self.mean(rows.inputs))
 
     def learned(self) -> Rows:
         """Return the initial rows and the stream, scaled."""
-        parts = self.scaled(self.initial), self.scaled(self.stream)
-        return Rows(*(np.concatenate(pair) for pair in zip(*parts, strict=True)))
+        initial = self.scaled(self.initial)
+        stream = self.scaled(self.stream)
+        return Rows(
+            np.concatenate([initial.inputs, stream.inputs]),
+            np.concatenate([initial.targets, stream.targets]),
+        )
 
     @property
     def basis(self) -> tuple[sysid.Kernel, float, int]:
@@ -74,15 +84,16 @@ class Case(NamedTuple):
 
 
 def run_ours(case: Case, *, adaptive: bool = False, **settings: Any) -> Outcome:
-    """Run an online GP of this toolbox; by default the paper's, without insertion rule, acceptance
-    and gate.
+    """Run an online GP of this toolbox.
+
+    The default is the paper's, without insertion rule, acceptance and outlier test.
     """
     chosen: dict[str, Any] = {
         "acceptance": sysid.AcceptAll(),
         "insertion": sysid.Always(),
         "gate": None,
+        "reduction": sysid.MarginalLogLikelihood(),
     }
-    chosen["reduction"] = sysid.MarginalLogLikelihood()
     n = len(case.initial.targets)
     budget = min(case.budget, len(case.stream.targets))
     training: Any = (sysid.Adaptive if adaptive else sysid.MaximumAPosteriori)(n_initial=n)
@@ -93,17 +104,12 @@ def run_ours(case: Case, *, adaptive: bool = False, **settings: Any) -> Outcome:
     record = identification.observe_many(*case.stream)
     model = identification.require_model()
     mean, variance = model.predict(case.test.inputs)
-    numbers = sum(array.size for array in model.gp.state().values())
     counts = {
+        "n_numbers": float(sum(array.size for array in model.gp.state().values())),
         "n_revised": float((record["removed"] >= 0).sum()),
         "n_outliers": float(record["outlier"].sum()),
     }
-    return (
-        record["mean"],
-        mean,
-        variance + model.gp.noise_variance,
-        {"n_numbers": float(numbers), **counts},
-    )
+    return Outcome(record["mean"], mean, variance + model.gp.noise_variance, counts)
 
 
 def run_published(
@@ -112,28 +118,30 @@ def run_published(
     insert: Callable[[float], sysid.Insertion],
     accept: bool = False,
 ) -> Outcome:
-    """Run another author's rules: a criterion, and an insertion rule made from the noise's standard
-    deviation.
+    """Run the rules of other authors: a criterion and an insertion rule.
+
+    `insert` makes the insertion rule from the standard deviation of the noise.
     """
     acceptance: Any = sysid.ExceedsMinimum(criterion) if accept else sysid.AcceptAll()
     insertion = insert(float(np.sqrt(case.found.noise_variance)))
-    return run_ours(case, **STORED, insertion=insertion, acceptance=acceptance, reduction=criterion)
+    return run_ours(
+        case, **STORED_SETTINGS, insertion=insertion, acceptance=acceptance, reduction=criterion
+    )
 
 
-def run_other(case: Case, make: Callable[[Case, Rows], other.Method]) -> Outcome:
+def run_other(case: Case, make: Callable[[Case, Rows], online_methods.Method]) -> Outcome:
     """Run a method of `online_methods` on the scaled rows, the initial ones first."""
     rows = case.learned()
     method = make(case, rows)
-    found = np.array([method.learn(x, float(y))[0] for x, y in zip(*rows, strict=True)])[
-        len(case.initial.targets) :
-    ]
+    means = [method.learn(x, float(y))[0] for x, y in zip(*rows, strict=True)]
+    in_stream = np.array(means)[len(case.initial.targets) :]
     mean, variance = method.predict(case.scaled(case.test).inputs)
     counts = {
         "n_numbers": float(method.n_numbers),
         "n_revised": float(method.n_revised),
     }
-    return (
-        found + case.mean(case.stream.inputs),
+    return Outcome(
+        in_stream + case.mean(case.stream.inputs),
         mean + case.mean(case.test.inputs),
         variance,
         counts,
@@ -141,169 +149,230 @@ def run_other(case: Case, make: Callable[[Case, Rows], other.Method]) -> Outcome
 
 
 def run_subset(case: Case, place: Callable[[int, int, np.random.Generator], int]) -> Outcome:
-    """Run an exact GP on `budget` of the rows seen so far: row k takes the place ``place(k, budget,
-    generator)``.
+    """Run an exact GP on `budget` of the rows seen so far.
 
-    A place that does not exist leaves the rows as they are.
+    Row k replaces the stored row ``place(k, budget, generator)``. If there is no such stored row,
+    nothing is replaced.
     """
-    (x, y), n, first = case.learned(), case.budget, len(case.initial.targets)
+    x, y = case.learned()
+    budget = case.budget
+    first = len(case.initial.targets)
     generator = np.random.default_rng(case.seed)
-    found = np.full(len(case.stream.targets), np.nan)
-    kept = np.arange(max(0, first - n), first)
+    in_stream = np.full(len(case.stream.targets), np.nan)
+    kept = np.arange(max(0, first - budget), first)
     fitted = None
     n_revised = 0
     for k in range(first, len(y)):
-        if len(found) <= SLOW_ROWS:
-            fitted = fitted or condition(case.found, x[kept], y[kept])
-            found[k - first] = fitted.predict(x[k : k + 1])[0][0]
-        if len(kept) < n:
+        if len(in_stream) <= MAX_CUBIC_ROWS:
+            if fitted is None:
+                fitted = condition(case.found, x[kept], y[kept])
+            in_stream[k - first] = fitted.predict(x[k : k + 1])[0][0]
+        if len(kept) < budget:
             kept = np.append(kept, k)
             fitted = None
-        elif (i := place(k, n, generator)) < n:
-            kept[i], fitted, n_revised = k, None, n_revised + 1
+            continue
+        i = place(k, budget, generator)
+        if i < budget:
+            kept[i] = k
+            fitted = None
+            n_revised += 1
     mean, variance = _predict(case, condition(case.found, x[kept], y[kept]))
-    return (
-        found,
-        mean,
-        variance,
-        {"n_numbers": float(x[kept].size + n * n), "n_revised": float(n_revised)},
-    )
+    counts = {
+        "n_numbers": float(x[kept].size + budget * budget),
+        "n_revised": float(n_revised),
+    }
+    return Outcome(in_stream, mean, variance, counts)
 
 
 def run_batch(case: Case, fit: Callable[[Case, np.ndarray, np.ndarray], Fitted]) -> Outcome:
-    """Fit a model to all scaled rows at once; it predicts no stream."""
+    """Fit a model to all scaled rows at once; it does not predict the stream."""
     fitted = fit(case, *case.learned())
-    none = np.full(len(case.stream.targets), np.nan)
-    return none, *_predict(case, fitted), {"n_numbers": fitted.size_bytes / 8}
+    in_stream = np.full(len(case.stream.targets), np.nan)
+    return Outcome(in_stream, *_predict(case, fitted), {"n_numbers": fitted.size_bytes / 8})
 
 
 def fit_some(case: Case, x: np.ndarray, y: np.ndarray) -> Fitted:
     """Condition an exact GP on all rows, or on some of them in equal steps."""
-    some = np.linspace(0, len(y) - 1, min(len(y), FULL_ROWS)).astype(int)
-    return condition(case.found, x[some], y[some])
+    chosen = np.linspace(0, len(y) - 1, min(len(y), MAX_BATCH_ROWS)).astype(int)
+    return condition(case.found, x[chosen], y[chosen])
 
 
 def _predict(case: Case, fitted: Fitted) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance (m,) of measurements on the test rows by a model of scaled rows."""
+    """Return mean and variance (m,) of measurements on the test rows, by a model of scaled rows."""
     mean, variance = fitted.predict(case.scaled(case.test).inputs)
     return mean + case.mean(case.test.inputs), variance + fitted.noise_variance
 
 
-def _basis(name: str, case: Case, rows: Rows) -> other.Method:
+def _make_basis(name: str, case: Case, rows: Rows) -> online_methods.Method:
+    """Return a method whose points form a basis; of an oracle the best of all rows."""
     kernel, noise_variance, budget = case.basis
     budget = min(budget, len(case.stream.targets))
-    best = (
-        rows.inputs[other.pivoted_cholesky(kernel, rows.inputs, budget)]
-        if name == "RGP, best points"
-        else None
-    )
-    return other.BasisPosterior(
-        kernel, noise_variance, budget, initial=best, **other.PRESETS[BASES[name]]
-    )
+    points = None
+    if name == "RGP, best points":
+        points = rows.inputs[online_methods.pivoted_cholesky(kernel, rows.inputs, budget)]
+    preset = online_methods.PRESETS[BASIS_PRESETS[name]]
+    return online_methods.BasisPosterior(kernel, noise_variance, budget, initial=points, **preset)
 
 
-OURS: dict[str, Any] = {
+def _make_vfe(case: Case, rows: Rows) -> online_methods.Method:
+    return online_methods.StreamingVFE(*case.basis)
+
+
+def _make_random_features(case: Case, rows: Rows) -> online_methods.Method:
+    return online_methods.RandomFeatures(*case.basis, seed=case.seed)
+
+
+def _make_rls(case: Case, rows: Rows, memory: float = np.inf) -> online_methods.Method:
+    return online_methods.RecursiveLeastSquares(rows.inputs.shape[1], memory)
+
+
+def _replace_oldest(k: int, budget: int, generator: np.random.Generator) -> int:
+    return k % budget
+
+
+def _replace_random(k: int, budget: int, generator: np.random.Generator) -> int:
+    return int(generator.integers(budget))
+
+
+def _sample_reservoir(k: int, budget: int, generator: np.random.Generator) -> int:
+    """Return a random index of all rows seen so far; those of stored rows are below the budget."""
+    return int(generator.integers(k + 1))
+
+
+def _insert_novel(noise_std: float) -> sysid.Insertion:
+    return sysid.Novelty()
+
+
+def _insert_either(noise_std: float) -> sysid.Insertion:
+    """Return a rule for a variance of a tenth of the noise, or an error of the noise."""
+    return sysid.Either(0.1 * noise_std**2, noise_std)
+
+
+def _fit_linear(case: Case, x: np.ndarray, y: np.ndarray) -> Fitted:
+    return solve_linear(x, y)
+
+
+EVERY_SAMPLE_SETTINGS: dict[str, Any] = {
     "insertion": sysid.Novelty(),
     "learning": "every_sample",
     "gate": 4.0,
 }
-STORED: dict[str, Any] = {"learning": "stored"}
-BASES = {
+STORED_SETTINGS: dict[str, Any] = {"learning": "stored"}
+#: Presets of `online_methods` by the name of the method.
+BASIS_PRESETS = {
     "KRLS-T": "krls_t",
     "SOGP": "sogp",
     "ALD-KRLS": "ald_krls",
     "RGP": "rgp",
     "RGP, best points": "rgp",
 }
-ENTROPY = sysid.PredictiveEntropy()
-RELEVANCE = sysid.MeanRelevance()
-LIKELIHOOD = sysid.MarginalLogLikelihood()
+ENTROPY_CRITERION = sysid.PredictiveEntropy()
+RELEVANCE_CRITERION = sysid.MeanRelevance()
+LIKELIHOOD_CRITERION = sysid.MarginalLogLikelihood()
 
-
-N_OURS = 10  # of the methods, the first ones, are of this toolbox
-#: all methods, in the order of the report
-METHODS: dict[str, Callable[[Case], Outcome]] = {
-    "every_sample": partial(run_ours, **OURS),
-    "every_sample, adaptive": partial(run_ours, **OURS, adaptive=True),
-    "every_sample, forgetting": partial(run_ours, **OURS, forgetting=100.0),
-    "every_sample, no gate": partial(run_ours, **OURS | {"gate": None}),
-    "stored, entropy": partial(run_ours, **STORED, reduction=ENTROPY),
-    "stored, mean relevance": partial(run_ours, **STORED, reduction=RELEVANCE),
-    "stored, likelihood": partial(run_ours, **STORED, reduction=LIKELIHOOD),
-    "stored, adaptive": partial(run_ours, **STORED, reduction=RELEVANCE, adaptive=True),
-    "stored, forgetting": partial(run_ours, **STORED, reduction=RELEVANCE, forgetting=300.0),
-    "stored, gate": partial(run_ours, **STORED, reduction=RELEVANCE, gate=4.0),
-    "Nguyen-Tuong": partial(run_published, ENTROPY, insert=lambda _: sysid.Novelty(), accept=True),
-    "EGP": partial(run_published, LIKELIHOOD, insert=sysid.ErrorThreshold),
-    "Maiworm": partial(run_published, LIKELIHOOD, insert=lambda s: sysid.Either(0.1 * s**2, s)),
-    "frozen": partial(run_ours, **STORED | {"insertion": sysid.ErrorThreshold(1e300)}),
-    "sliding_window": partial(run_subset, place=lambda k, n, _: k % n),
-    "random": partial(run_subset, place=lambda k, n, generator: int(generator.integers(n))),
-    "reservoir": partial(run_subset, place=lambda k, n, generator: int(generator.integers(k + 1))),
-    **{name: partial(run_other, make=partial(_basis, name)) for name in BASES},
-    "VFE, streaming": partial(run_other, make=lambda case, _: other.StreamingVFE(*case.basis)),
-    "random_features": partial(
-        run_other,
-        make=lambda case, _: other.RandomFeatures(*case.basis, seed=case.seed),
-    ),
-    "RLS": partial(
-        run_other,
-        make=lambda _, rows: other.RecursiveLeastSquares(rows.inputs.shape[1]),
-    ),
-    "RLS, forgetting": partial(
-        run_other,
-        make=lambda _, rows: other.RecursiveLeastSquares(rows.inputs.shape[1], 300),
-    ),
-    "linear": partial(run_batch, fit=lambda _, x, y: solve_linear(x, y)),
+_run_every_sample = partial(run_ours, **EVERY_SAMPLE_SETTINGS)
+_run_stored = partial(run_ours, **STORED_SETTINGS)
+_run_relevance = partial(_run_stored, reduction=RELEVANCE_CRITERION)
+N_OWN_METHODS = 10  # the first methods are those of this toolbox
+#: All methods, in the order of the report.
+ONLINE_METHODS: dict[str, Callable[[Case], Outcome]] = {
+    "every_sample": _run_every_sample,
+    "every_sample, adaptive": partial(_run_every_sample, adaptive=True),
+    "every_sample, forgetting": partial(_run_every_sample, forgetting=100.0),
+    "every_sample, no gate": partial(_run_every_sample, gate=None),
+    "stored, entropy": partial(_run_stored, reduction=ENTROPY_CRITERION),
+    "stored, mean relevance": _run_relevance,
+    "stored, likelihood": partial(_run_stored, reduction=LIKELIHOOD_CRITERION),
+    "stored, adaptive": partial(_run_relevance, adaptive=True),
+    "stored, forgetting": partial(_run_relevance, forgetting=300.0),
+    "stored, gate": partial(_run_relevance, gate=4.0),
+    "Nguyen-Tuong": partial(run_published, ENTROPY_CRITERION, insert=_insert_novel, accept=True),
+    "EGP": partial(run_published, LIKELIHOOD_CRITERION, insert=sysid.ErrorThreshold),
+    "Maiworm": partial(run_published, LIKELIHOOD_CRITERION, insert=_insert_either),
+    "frozen": partial(_run_stored, insertion=sysid.ErrorThreshold(1e300)),
+    "sliding_window": partial(run_subset, place=_replace_oldest),
+    "random": partial(run_subset, place=_replace_random),
+    "reservoir": partial(run_subset, place=_sample_reservoir),
+    **{name: partial(run_other, make=partial(_make_basis, name)) for name in BASIS_PRESETS},
+    "VFE, streaming": partial(run_other, make=_make_vfe),
+    "random_features": partial(run_other, make=_make_random_features),
+    "RLS": partial(run_other, make=_make_rls),
+    "RLS, forgetting": partial(run_other, make=partial(_make_rls, memory=300)),
+    "linear": partial(run_batch, fit=_fit_linear),
     "full_gp": partial(run_batch, fit=fit_some),
 }
 
 
 def errors_of(targets: np.ndarray, means: np.ndarray) -> dict[str, float]:
-    """Mean squared error in each of the `PARTS` of a stream (n,), over the variance of its
-    targets.
+    """Return the mean squared error in each part of a stream (n,).
+
+    It is given over the variance of the targets.
     """
-    squares = np.array_split((targets - means) ** 2, N_PARTS)
+    parts = np.array_split((targets - means) ** 2, N_STREAM_PARTS)
     return {
         name: float(np.mean(part) / np.var(targets))
-        for name, part in zip(PARTS, squares, strict=True)
+        for name, part in zip(PART_ERRORS, parts, strict=True)
     }
 
 
 def matrix_vector_seconds(n: int) -> float:
-    """Seconds of a product of a matrix (n, n) with a vector by BLAS, the best of some rounds."""
+    """Return the seconds of a product of a matrix (n, n) and a vector by BLAS, the best of five."""
     product = partial(np.dot, np.ones((n, n)), np.ones(n), out=np.ones(n))
     return min(timeit.repeat(product, repeat=5, number=1000)) / 1000
 
 
 def case_of(unit: Unit, plan: Plan) -> Case:
-    """Rows of a task and seed, and what is found on the first ones."""
-    narx = LAGS[unit.task]
+    """Return the rows of a task and seed, and what is identified from the first ones."""
+    narx = STRUCTURES[unit.task]
     training, test = draw_rows(unit.task, unit.seed, plan.building_samples)
     n = plan.n_initial
     most = plan.most_rows
-    initial, stream = (
-        Rows(*(part[rows] for part in training)) for rows in (slice(n), slice(n, n + most))
-    )
+    initial = Rows(training.inputs[:n], training.targets[:n])
+    stream = Rows(training.inputs[n : n + most], training.targets[n : n + most])
     settings = sysid.Settings(
         training=sysid.MaximumAPosteriori(n_initial=n),
         budget=plan.budget,
         seed=unit.seed,
     )
-    found = sysid.Identification(narx, settings)
-    found.observe_many(*initial)
-    model = found.require_model()
-    assert found.hyperparameters is not None
-    known = model.scaling, model.mean, found.hyperparameters
+    identification = sysid.Identification(narx, settings)
+    identification.observe_many(*initial)
+    model = identification.require_model()
+    assert identification.hyperparameters is not None
     return Case(
-        narx,
-        initial,
-        stream,
-        Rows(*(part[:most] for part in test)),
-        *known,
-        plan.budget,
-        unit.seed,
+        narx=narx,
+        initial=initial,
+        stream=stream,
+        test=Rows(test.inputs[:most], test.targets[:most]),
+        scaling=model.scaling,
+        mean=model.mean,
+        found=identification.hyperparameters,
+        budget=plan.budget,
+        seed=unit.seed,
     )
+
+
+def _measure(
+    name: str, method: Callable[[Case], Outcome], case: Case, product: float
+) -> dict[str, Any]:
+    """Run a method, and return its row; `product` is the time of a matrix-vector product [s]."""
+    begin = time.perf_counter()
+    outcome = method(case)
+    seconds = time.perf_counter() - begin
+    score = sysid.validate(case.test.targets, outcome.mean, outcome.variance, 0.0)
+    targets = case.stream.targets
+    row: dict[str, Any] = {
+        "model": name,
+        "smse": score.smse,
+        "nlpd": score.nlpd,
+        "coverage_95": score.coverage_95,
+    }
+    row |= dict.fromkeys(("smse_stream", "per_sample", *ONLINE_COUNTS), np.nan)
+    row |= outcome.counts
+    row |= errors_of(targets, outcome.stream_mean)
+    if np.isfinite(outcome.stream_mean).all():
+        row["smse_stream"] = sysid.standardised_mean_squared_error(targets, outcome.stream_mean)
+        row["per_sample"] = seconds / len(targets) / product
+    return row
 
 
 class OnlineStudy(Study):
@@ -311,73 +380,44 @@ class OnlineStudy(Study):
 
     name = "online"
     title = "Online methods on the same streams"
-    tasks: ClassVar[tuple[str, ...]] = tuple(LAGS)
+    tasks: ClassVar[tuple[str, ...]] = tuple(STRUCTURES)
     is_prepared: ClassVar[bool] = False
-    quantities: ClassVar[tuple[str, ...]] = (*QUANTITIES, *PARTS)
+    quantities: ClassVar[tuple[str, ...]] = (*ONLINE_QUANTITIES, *PART_ERRORS)
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
-        """One row per method."""
+        """Run every method; return a row for each."""
         case = case_of(unit, plan)
         product = matrix_vector_seconds(plan.budget)
-        rows = []
-        run_ours(
-            case._replace(stream=Rows(*(part[:50] for part in case.stream))), **OURS
-        )  # compiles
-        for name, method in METHODS.items():
-            begin = time.perf_counter()
-            stream, mean, variance, counts = method(case)
-            seconds = time.perf_counter() - begin
-            after = sysid.validate(case.test.targets, mean, variance, 0.0)
-            targets = case.stream.targets
-            row = {
-                "model": name,
-                "smse": after.smse,
-                "nlpd": after.nlpd,
-                "coverage_95": after.coverage_95,
-            }
-            row |= (
-                dict.fromkeys(("smse_stream", "per_sample", *COUNTS), np.nan)
-                | counts
-                | errors_of(targets, stream)
-            )
-            if np.isfinite(stream).all():
-                row["smse_stream"] = sysid.standardised_mean_squared_error(targets, stream)
-                row["per_sample"] = seconds / len(targets) / product
-            rows.append(row)
-        return part_of(rows)
+        first = slice(N_WARM_UP_SAMPLES)
+        few = Rows(case.stream.inputs[first], case.stream.targets[first])
+        run_ours(case._replace(stream=few), **EVERY_SAMPLE_SETTINGS)  # compiles
+        return part_of(
+            [_measure(name, method, case, product) for name, method in ONLINE_METHODS.items()]
+        )
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
-        """Tasks and methods."""
-        return {**super().axes(plan), "model": [*METHODS]}
+        """Return tasks and methods."""
+        return {**super().axes(plan), "model": [*ONLINE_METHODS]}
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
-        """One table for each task, and one of the errors after the streams, as ratios to those of
-        linear ARX.
-        """
+        """Return a table for each task, and one of the errors as ratios to those of linear ARX."""
         rows = self.rows(store)
-        shown = rows[["model", *QUANTITIES]].map(
-            lambda x: significant(x) if isinstance(x, float) else x
-        )
+        shown = round_numbers(rows[["model", *ONLINE_QUANTITIES]])
         parts = rows.groupby("dataset", sort=False)
         sections = [f"## {name}\n\n{to_markdown(shown.loc[part.index])}" for name, part in parts]
-        ratios = (
-            (store["smse"] / store["smse"].sel(model="linear"))
-            .median("seed")
-            .transpose("model", "dataset")
-        )
-        table = (
-            ratios.dropna("dataset", how="all")
-            .to_pandas()
-            .map(lambda x: "" if np.isnan(x) else f"{x:.3f}")
-        )
+        ratios = store["smse"] / store["smse"].sel(model="linear")
+        medians = ratios.median("seed").transpose("model", "dataset")
+        table = medians.dropna("dataset", how="all").to_pandas()
+        texts = table.map(lambda ratio: "" if np.isnan(ratio) else f"{ratio:.3f}")
         return {
             "rows": "\n\n".join(sections),
-            "ratios": to_markdown(table.reset_index()),
+            "ratios": to_markdown(texts.reset_index()),
         }
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
-        """Error after the stream against the time of a sample, and error over the stream, a panel
-        for each task.
+        """Return figures of errors against times, and of errors over the stream.
+
+        Both have a panel for each task.
         """
         found = store.median("seed")
         found = found.sel(dataset=found["smse"].notnull().any("model"))
@@ -388,7 +428,7 @@ class OnlineStudy(Study):
 
 
 def draw_costs(found: xr.Dataset) -> Figure:
-    """SMSE against the time of a sample, medians over seeds; a number for each method."""
+    """Draw medians of the SMSE against the time of a sample; each method has a number."""
     names = [
         name
         for name in found["model"].values
@@ -399,10 +439,10 @@ def draw_costs(found: xr.Dataset) -> Figure:
     )
     for task, ax in panels.items():
         values = found.sel(dataset=task, model=names)
-        for i, (x, y) in enumerate(
-            zip(values["per_sample"].values, values["smse"].values, strict=True)
-        ):
-            ax.plot(x, y, ".", color=PALETTE[0] if i < N_OURS else GREY, markersize=3)
+        points = zip(values["per_sample"].values, values["smse"].values, strict=True)
+        for i, (x, y) in enumerate(points):
+            color = PALETTE[0] if i < N_OWN_METHODS else GREY
+            ax.plot(x, y, ".", color=color, markersize=3)
             ax.annotate(
                 str(i + 1),
                 (x, y),
@@ -418,22 +458,22 @@ def draw_costs(found: xr.Dataset) -> Figure:
 
 
 def draw_errors(found: xr.Dataset) -> Figure:
-    """Squared error in each part of the stream, as a ratio to that of recursive least squares."""
+    """Draw the squared error in each part of the stream over that of recursive least squares."""
     figure, panels = make_panels(
         found, 1.7, "part of the stream [1]", "squared error over that of RLS [1]"
     )
     for task, ax in panels.items():
-        errors = found[[*PARTS]].to_array("part").sel(dataset=task)
+        errors = found[[*PART_ERRORS]].to_array("part").sel(dataset=task)
         errors = errors / errors.sel(model="RLS")
-        for name, color in DRAWN.items():
+        for name, color in DRAWN_METHODS.items():
             ax.plot(
-                (np.arange(N_PARTS) + 0.5) / N_PARTS,
+                (np.arange(N_STREAM_PARTS) + 0.5) / N_STREAM_PARTS,
                 errors.sel(model=name),
                 color=color,
                 label=name,
                 linewidth=1,
             )
-        scale_axis(ax.yaxis, errors.sel(model=[*DRAWN]).values)
+        scale_axis(ax.yaxis, errors.sel(model=[*DRAWN_METHODS]).values)
     figure.legend(
         *figure.axes[0].get_legend_handles_labels(),
         loc="outside upper center",
@@ -444,11 +484,12 @@ def draw_errors(found: xr.Dataset) -> Figure:
 
 
 def make_panels(found: xr.Dataset, height: float, x: str, y: str) -> tuple[Figure, dict[str, Axes]]:
-    """Figure with an axes for each task."""
-    n_rows = -(-found.sizes["dataset"] // COLUMNS)
-    figure, axes = page(n_rows, COLUMNS, 0.9 + height * n_rows)
-    panels = dict(zip(found["dataset"].values, axes.flat, strict=False))
-    for ax in axes.flat[len(panels) :]:
+    """Return a figure, and a panel for each task."""
+    n_rows = -(-found.sizes["dataset"] // N_PANEL_COLUMNS)
+    figure, axes = page(n_rows, N_PANEL_COLUMNS, 0.9 + height * n_rows)
+    tasks = found["dataset"].values
+    panels = dict(zip(tasks, axes.flat[: len(tasks)], strict=True))
+    for ax in axes.flat[len(tasks) :]:
         ax.set_visible(False)
     for task, ax in panels.items():
         ax.set_title(task, fontsize=7)

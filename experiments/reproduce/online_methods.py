@@ -1,14 +1,14 @@
-"""Online regression methods that an online GP is compared with: basis posteriors, streaming VFE,
-linear models.
+"""Online regression methods for comparison: basis posteriors, streaming VFE, linear models.
 
 Every method predicts a sample before it learns the target of that sample, and needs a bounded
 memory. Features are of the order of one, targets are centred. A variance is that of a measurement:
 it contains the noise.
 
 Symbols: n samples, p features, M points of the basis Z (M, p), ``k = k(Z, x)``, noise variance s2,
-jitter ``j = s2 / 100``. A GP is known by the values ``u = f(Z) + e'``, ``e' ~ N(0, j I)``, whose
-prior covariance ``K = k(Z, Z) + j I`` has a sound factor. A jitter that follows the prior variance
-instead is too large for the small noise and the long length scales of trained NARX models.
+jitter ``j = s2 / 100``. A GP is represented by the values ``u = f(Z) + e'``, ``e' ~ N(0, j I)``,
+whose prior covariance ``K = k(Z, Z) + j I`` has a well-conditioned factor. A jitter in proportion
+to the prior variance would be too large for the small noise and the long length scales of trained
+NARX models.
 """
 
 from abc import ABC, abstractmethod
@@ -24,42 +24,43 @@ from scipy.linalg import cho_solve, lapack, solve_triangular
 
 from sysid.gp.kernels import Kernel
 
-JITTER = 0.01  # of the noise variance
-# of the noise variance: what the basis leaves open of a sample that deserves a point of its own
-NOVEL = 0.1
-# of the largest prior variance: below that a row is a copy of rows already picked
-LEAST_PIVOT = 1e-12
-#: recursive least squares: variance of every weight at the start, in noise variances; rate at which the noise is found
-FIRST_VARIANCE = 1e3
-NOISE_RATE = 0.005
+JITTER_RATIO = 0.01  # jitter over the noise variance
+# A sample becomes a basis point if its variance given the basis exceeds this, in noise variances.
+NOVELTY_RATIO = 0.1
+# A row whose variance given the picked rows is below this, over the largest prior variance, repeats
+# them.
+MIN_PIVOT_RATIO = 1e-12
+# Recursive least squares: first variance of every weight, in noise variances.
+FIRST_WEIGHT_VARIANCE = 1e3
+MIN_NOISE_RATE = 0.005  # smallest rate at which its noise variance is adapted, per sample
 
 Prediction = tuple[np.ndarray, np.ndarray]
-#: scores (M,) of points, by the mean (M,) and covariance (M, M) of u and by ``K^-1``; the lowest leaves
+#: Function that scores points (M,) by the mean (M,) and covariance (M, M) of u and by ``K^-1``. The
+#: point with the lowest score leaves.
 Score = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 cholesky = partial(linalg.cholesky, lower=True, check_finite=False)
 
 
 class Method(ABC):
-    """Regression that learns sample by sample. Arguments are not checked: the study is the only
-    caller.
+    """Regression that learns sample by sample.
+
+    Arguments are not checked, since only the study calls it.
     """
 
-    n_revised = 0  # how often a stored point gave its place to another
+    n_revised = 0  # stored points that were replaced
 
     @property
     def n_numbers(self) -> int:
-        """Floats held in memory: those of all arrays."""
+        """Number of floats in memory: those of all arrays."""
         return sum(value.size for value in vars(self).values() if isinstance(value, np.ndarray))
 
     @abstractmethod
     def learn(self, x: ArrayLike, y: float) -> tuple[float, float]:
-        """Predict the sample x (p,), then learn its target y. Returns the mean and the variance of
-        the prediction.
-        """
+        """Predict the sample x (p,), then learn its target y; return mean and variance."""
 
     @abstractmethod
     def predict(self, inputs: ArrayLike) -> Prediction:
-        """Mean (m,) and variance (m,) of measurements at inputs (m, p). Nothing is learned."""
+        """Return mean (m,) and variance (m,) of measurements at inputs (m, p)."""
 
 
 def pivoted_cholesky(
@@ -70,8 +71,7 @@ def pivoted_cholesky(
     explained: np.ndarray | None = None,
     least: float = 0.0,
 ) -> np.ndarray:
-    """Rows that together say most about all rows: each next one is that of largest variance given
-    those before.
+    """Pick rows one by one, each with the largest variance given those before.
 
     With d the variances that are left, ``i = argmax d``, ``l = (k(x_i, X) - L'L_i) / sqrt(d_i)``,
     ``d <- d - l o l`` (Fine and Scheinberg, Efficient SVM training using low-rank kernel
@@ -80,27 +80,29 @@ def pivoted_cholesky(
     Parameters
     ----------
     kernel : Kernel
+        Covariance function.
     inputs : (N, p)
+        All rows.
     n : int
-        Largest number of rows.
+        Largest number of rows to pick.
     explained : (M, N), optional
-        ``L^-1 k(Z, X)`` of points that are known already, ``L L' = k(Z, Z)``.
+        ``L^-1 k(Z, X)`` of points that are given, ``L L' = k(Z, Z)``.
     least : float
-        Variance at which it ends, target unit squared.
+        The pick ends when the largest variance is at most this, target unit squared.
 
     Returns
     -------
     (n,) of int
-        Indices of the rows, the first one first; fewer if all others follow from them.
+        Indices of the rows in the order of the pick; fewer if the others depend on them.
     """
     x = np.asarray(inputs, dtype=float)
     prior = kernel.diagonal(x)
-    known = np.zeros((0, len(x))) if explained is None else explained
-    left = prior - (known**2).sum(axis=0)
-    rows = np.vstack([known, np.zeros((min(n, len(x)), len(x)))])
-    least = max(least, LEAST_PIVOT * float(prior.max(initial=0.0)))
+    given = np.zeros((0, len(x))) if explained is None else explained
+    left = prior - (given**2).sum(axis=0)
+    rows = np.vstack([given, np.zeros((min(n, len(x)), len(x)))])
+    least = max(least, MIN_PIVOT_RATIO * float(prior.max(initial=0.0)))
     picked: list[int] = []
-    for t in range(len(known), len(rows)):
+    for t in range(len(given), len(rows)):
         i = int(np.argmax(left))
         if left[i] <= least:
             break
@@ -114,46 +116,47 @@ def pivoted_cholesky(
 
 
 def change_of_mean(mean: np.ndarray, spread: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-    """``|a_r| / Q_rr``, ``a = K^-1 m``, ``Q = K^-1``: how far the mean at z_r moves when z_r leaves
-    (KRLS-T).
+    """Return how far the mean at each z_r moves when z_r leaves (KRLS-T).
+
+    It is ``|a_r| / Q_rr`` with ``a = K^-1 m`` and ``Q = K^-1``.
     """
     return np.asarray(abs(inverse @ mean) / np.diag(inverse))
 
 
 def csato_score(mean: np.ndarray, spread: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-    """``a_r^2 / (Q_rr + C_rr)``, ``C = Q S Q - Q`` (Csato and Opper 2002)."""
-    return np.asarray((inverse @ mean) ** 2 / np.einsum("ij,ij->i", inverse @ spread, inverse))
+    """Return ``a_r^2 / (Q_rr + C_rr)`` with ``C = Q S Q - Q`` (Csato and Opper 2002)."""
+    diagonal = np.einsum("ij,ij->i", inverse @ spread, inverse)  # of Q + C = Q S Q
+    return np.asarray((inverse @ mean) ** 2 / diagonal)
 
 
-#: settings of `BasisPosterior` by the name of the method
+#: Settings of `BasisPosterior` by the name of the method.
 PRESETS: Final[dict[str, dict[str, Any]]] = {
     "krls_t": {"growth": 0.0, "full": change_of_mean, "alpha": 1.0},
-    "sogp": {"growth": NOVEL, "full": csato_score, "alpha": 0.0},
-    "ald_krls": {"growth": NOVEL, "full": None, "alpha": 0.0},
+    "sogp": {"growth": NOVELTY_RATIO, "full": csato_score, "alpha": 0.0},
+    "ald_krls": {"growth": NOVELTY_RATIO, "full": None, "alpha": 0.0},
     "rgp": {"growth": 0.0, "full": None, "alpha": 1.0},
 }
 
 
 @dataclass(eq=False)
 class BasisMethod(Method):
-    """GP that is known by the values u at points Z; its subclasses describe the arguments."""
+    """GP that is represented by the values u at points Z; subclasses describe the arguments."""
 
     kernel: Kernel
     noise_variance: float
     budget: int
     _: KW_ONLY
-    growth: float = NOVEL
+    growth: float = NOVELTY_RATIO
     initial: InitVar[ArrayLike | None] = None
 
     def __post_init__(self, initial: ArrayLike | None) -> None:
-        self.jitter = JITTER * self.noise_variance
-        self.points = np.array(
-            np.zeros((0, self.kernel.n_features)) if initial is None else initial
-        )
+        self.jitter = JITTER_RATIO * self.noise_variance
+        no_points = np.zeros((0, self.kernel.n_features))
+        self.points = np.array(no_points if initial is None else initial)
         self.factor = cholesky(self._prior(self.points))  # L L' = K
 
     def _prior(self, points: np.ndarray) -> np.ndarray:
-        """``K = k(Z, Z) + j I``, symmetric bit for bit."""
+        """Return ``K = k(Z, Z) + j I``, symmetric bit for bit."""
         covariance = self.kernel(points, points)
         return np.asarray(0.5 * (covariance + covariance.T) + self.jitter * np.eye(len(points)))
 
@@ -162,20 +165,21 @@ class BasisMethod(Method):
 class BasisPosterior(BasisMethod):
     """Gaussian posterior of the values u at M basis points, from which all samples are predicted.
 
-    A sample meets the prior N(0, K), or the posterior N(m, S) of the samples before it::
+    N(m, S) is the posterior of u given the samples before, at first the prior N(0, K). A sample is
+    predicted by::
 
         q = K^-1 k,   gamma = k(x, x) - k'q,   h = S q,   s = gamma + q'h + s2,   e = y - q'm
         mean = q'm,   variance = s
 
-    gamma is what the basis leaves open. The sample becomes a basis point if ``gamma + j > growth
-    s2`` and there is room, or a point may leave; its value u* has the variance ``v = gamma + j +
-    q'h``, and j is a part of its noise::
+    gamma is the variance of the sample given the basis. The sample becomes a basis point if
+    ``gamma + j > growth s2``, and if there is room or a point may leave. Its value u* has the
+    variance ``v = gamma + j + q'h``, and j is a part of its noise. Otherwise it is projected::
 
         grow:     g = (h, v),   S <- [[S, h], [h', v]] - g g'/s,   m <- (m, q'm) + g e/s
         project:  P = s2 + alpha gamma + q'h,   S <- S - h h'/P,   m <- m + h e/P
         drop r:   remove row and column r of m, S, K, Z, which marginalises u_r
 
-    While nothing is dropped or projected it is the exact GP. For a basis that stays it is FITC
+    While nothing is dropped or projected, the method is the exact GP. With a fixed basis it is FITC
     (``alpha = 1``) or VFE (``alpha = 0``).
 
     Cost O(M^2) per sample; a point that leaves costs O(M^3) on top.
@@ -183,8 +187,8 @@ class BasisPosterior(BasisMethod):
     `PRESETS` has the settings of the published methods:
 
     - ``krls_t``: Van Vaerenbergh, Lazaro-Gredilla and Santamaria, Kernel recursive least-squares
-      tracker for time-varying regression, IEEE TNNLS 2012, without forgetting. Every sample enters;
-      the newest may leave.
+      tracker for time-varying regression, IEEE TNNLS 2012, without forgetting. Every sample enters,
+      and even the newest may leave.
     - ``sogp``: Csato and Opper, Sparse on-line Gaussian processes, Neural Computation 2002.
     - ``ald_krls``: Engel, Mannor and Meir, The kernel recursive least-squares algorithm, IEEE TSP
       2004.
@@ -195,18 +199,19 @@ class BasisPosterior(BasisMethod):
     Parameters
     ----------
     kernel : Kernel
+        Covariance function.
     noise_variance : float
-        s2 > 0, target unit squared; below 1e-8 of the prior variance double precision cannot hold
-        the factor.
+        s2 > 0, target unit squared; below 1e-8 of the prior variance the factor cannot be computed
+        in double precision.
     budget : int
         Largest M >= 1.
     growth : float
-        Least gamma of a new basis point, in noise variances; 0: every sample is novel.
+        Smallest gamma + j of a new basis point, in noise variances; 0: every sample becomes one.
     full : Score or None
-        Score by which a point leaves when there are M + 1; None: nobody leaves, the sample is
+        Score by which a point leaves when there are M + 1; None: no point leaves, the sample is
         projected.
     alpha : float
-        Share of gamma, from 0 to 1, that counts as noise of a sample that is projected.
+        Share of gamma, from 0 to 1, that counts as noise of a projected sample.
     initial : (m, p), optional
         First basis, m <= M.
 
@@ -226,25 +231,25 @@ class BasisPosterior(BasisMethod):
     def __post_init__(self, initial: ArrayLike | None) -> None:
         super().__post_init__(initial)
         self.covariance = self._prior(self.points)
-        self.mean, self.spread = np.zeros(len(self.points)), self.covariance.copy()
+        self.mean = np.zeros(len(self.points))
+        self.spread = self.covariance.copy()
 
     def _project(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """``k`` (M, m), ``L^-1 k`` (M, m) with ``L L' = K``, ``q = K^-1 k`` (M, m), gamma (m,).
+        """Return ``k``, ``L^-1 k`` with ``L L' = K``, ``q = K^-1 k`` (all M, m), and gamma (m,).
 
-        K may have the condition 1e12. Substitution with its factor is backward stable, which a
-        product with an inverse that is updated point by point is not; a refinement of q gains
-        nothing.
+        The condition number of K may be 1e12. Substitution with its factor is backward stable; the
+        product with an inverse that is updated point by point is not. Refining q gains nothing.
         """
         k = self.kernel(self.points, inputs)
         whitened = solve_triangular(self.factor, k, lower=True, check_finite=False)
         q = solve_triangular(self.factor, whitened, lower=True, trans=1, check_finite=False)
-        return k, whitened, q, self.kernel.diagonal(inputs) - (whitened**2).sum(axis=0)
+        gamma = self.kernel.diagonal(inputs) - (whitened**2).sum(axis=0)
+        return k, whitened, q, gamma
 
     def predict(self, inputs: ArrayLike) -> Prediction:
         _, _, q, gamma = self._project(np.asarray(inputs))
-        return q.T @ self.mean, self.noise_variance + gamma + np.einsum(
-            "ij,ij->j", q, self.spread @ q
-        )
+        explained = np.einsum("ij,ij->j", q, self.spread @ q)
+        return q.T @ self.mean, self.noise_variance + gamma + explained
 
     def learn(self, x: ArrayLike, y: float) -> tuple[float, float]:
         row = np.asarray(x)[None]
@@ -254,19 +259,15 @@ class BasisPosterior(BasisMethod):
         explained = float(q @ h)
         variance = float(gamma + explained + self.noise_variance)
         pivot = float(gamma + self.jitter)  # variance of u* given u
-        if pivot > self.growth * self.noise_variance and (
-            self.full or len(self.mean) < self.budget
-        ):
+        is_novel = pivot > self.growth * self.noise_variance
+        may_enter = self.full is not None or len(self.mean) < self.budget
+        if is_novel and may_enter:
             prior = float(self.kernel.diagonal(row)[0]) + self.jitter
-            self.points, self.covariance = (
-                np.vstack([self.points, row]),
-                bordered(self.covariance, k, prior),
-            )
+            self.points = np.vstack([self.points, row])
+            self.covariance = bordered(self.covariance, k, prior)
             self.factor = np.tril(bordered(self.factor, whitened, np.sqrt(pivot)))
-            self.mean, self.spread = (
-                np.append(self.mean, mean),
-                bordered(self.spread, h, pivot + explained),
-            )
+            self.mean = np.append(self.mean, mean)
+            self.spread = bordered(self.spread, h, pivot + explained)
             h = np.append(h, pivot + explained)
             divisor = variance
         else:
@@ -274,46 +275,50 @@ class BasisPosterior(BasisMethod):
         self.mean += h * ((y - mean) / divisor)
         self.spread -= np.outer(h, h) / divisor
         if self.full is not None and len(self.mean) > self.budget:
-            self._drop(int(np.argmin(self.full(self.mean, self.spread, inverse_of(self.factor)))))
+            scores = self.full(self.mean, self.spread, inverse_of(self.factor))
+            self._drop(int(np.argmin(scores)))
         return mean, variance
 
     def _drop(self, r: int) -> None:
+        """Remove basis point r; its removal is a revision unless it is the newest one."""
         others = np.arange(len(self.mean)) != r
-        newest_leaves = r == len(self.mean) - 1
-        self.points, self.mean = self.points[others], self.mean[others]
-        self.covariance, self.spread = (
-            self.covariance[others][:, others],
-            self.spread[others][:, others],
-        )
-        self.factor = self.factor[:-1, :-1].copy() if newest_leaves else cholesky(self.covariance)
-        self.n_revised += not newest_leaves
+        is_newest = r == len(self.mean) - 1
+        self.points = self.points[others]
+        self.mean = self.mean[others]
+        self.covariance = self.covariance[others][:, others]
+        self.spread = self.spread[others][:, others]
+        if is_newest:
+            self.factor = self.factor[:-1, :-1].copy()
+        else:
+            self.factor = cholesky(self.covariance)
+            self.n_revised += 1
 
 
 @dataclass(eq=False, kw_only=True)
 class StreamingVFE(BasisMethod):
-    """Variational sparse GP that learns in batches and moves a few of its M inducing points with
-    each.
+    """Variational sparse GP that learns in batches, each of which moves a few inducing points.
 
-    What the samples say of u is kept as data sites, a likelihood ``exp(b'w - w'A w / 2)`` of the
-    whitened values ``w = L^-1 u``, ``L L' = K``. A batch (X, y) and new points Z', with L' of K'
-    and ``V = L'^-1 k(Z', X)``::
+    The information of the samples is kept as data sites: a likelihood ``exp(b'w - w'A w / 2)`` of
+    the whitened values ``w = L^-1 u``, ``L L' = K``. With a batch (X, y) and new points Z', L' of
+    K' and ``V = L'^-1 k(Z', X)``, the update is::
 
         G = L^-1 k(Z, Z') L'^-T,   A <- G'A G + V V'/s2,   b <- G'b + V y/s2,   C C' = I + A
         mean = v'(I + A)^-1 b,   variance = s2 + k(x, x) - v'v + |C^-1 v|^2,   v = L'^-1 k(Z', x)
 
     These are the sites of Bui, Nguyen and Turner, Streaming sparse Gaussian process approximations,
-    NeurIPS 2017, with hyper-parameters that stay; whitened, no difference of two inverses is
-    needed. Points that stay give batch VFE. Every move loses information. A row enters if the
-    points leave open more than `growth` noise variances of it, and the point leaves whose absence
-    changes the mean least (`change_of_mean`). Cost O(M^3) per batch. Samples that do not fill a
-    batch wait; until then they are not learned.
+    NeurIPS 2017, with constant hyper-parameters. Whitening avoids the difference of two inverses.
+    If no point moves, the result is that of batch VFE. Every move loses information. A row enters
+    if its variance given the points exceeds `growth` noise variances; the point leaves whose
+    absence changes the mean least (`change_of_mean`). Cost O(M^3) per batch. Samples that do not
+    fill a batch wait; until then they are not learned.
 
     Parameters
     ----------
     kernel : Kernel
+        Covariance function.
     noise_variance : float
-        s2 > 0, target unit squared; below 1e-8 of the prior variance double precision cannot hold
-        the factor.
+        s2 > 0, target unit squared; below 1e-8 of the prior variance the factor cannot be computed
+        in double precision.
     budget : int
         M >= 1.
     batch : int
@@ -321,7 +326,7 @@ class StreamingVFE(BasisMethod):
     moves : int
         Largest number of points that leave per batch.
     growth : float
-        Least gamma of a new point, in noise variances.
+        Smallest gamma of a new point, in noise variances.
     initial : (m, p), optional
         First inducing points, m <= M.
     """
@@ -332,33 +337,30 @@ class StreamingVFE(BasisMethod):
     def __post_init__(self, initial: ArrayLike | None) -> None:
         super().__post_init__(initial)
         n = len(self.points)
-        self.information, self.shift = np.zeros((n, n)), np.zeros(n)  # A, b
-        self.root, self.weights = np.eye(n), np.zeros(n)  # C, (I + A)^-1 b
-        self.waiting_inputs, self.waiting_targets = (
-            np.zeros((self.batch, self.kernel.n_features)),
-            np.zeros(self.batch),
-        )
+        self.information = np.zeros((n, n))  # A
+        self.shift = np.zeros(n)  # b
+        self.root = np.eye(n)  # C
+        self.weights = np.zeros(n)  # (I + A)^-1 b
+        self.waiting_inputs = np.zeros((self.batch, self.kernel.n_features))
+        self.waiting_targets = np.zeros(self.batch)
         self.n_waiting = 0
 
     def _whiten(self, inputs: np.ndarray) -> np.ndarray:
-        """``L^-1 k(Z, X)`` (M, m)."""
-        return solve_triangular(
-            self.factor,
-            self.kernel(self.points, inputs),
-            lower=True,
-            check_finite=False,
-        )
+        """Return ``L^-1 k(Z, X)`` (M, m)."""
+        k = self.kernel(self.points, inputs)
+        return solve_triangular(self.factor, k, lower=True, check_finite=False)
 
     def predict(self, inputs: ArrayLike) -> Prediction:
         x = np.asarray(inputs)
         v = self._whiten(x)
-        known = solve_triangular(self.root, v, lower=True, check_finite=False)
+        explained = solve_triangular(self.root, v, lower=True, check_finite=False)  # C^-1 v
         gamma = self.kernel.diagonal(x) - (v**2).sum(axis=0)
-        return v.T @ self.weights, self.noise_variance + gamma + (known**2).sum(axis=0)
+        return v.T @ self.weights, self.noise_variance + gamma + (explained**2).sum(axis=0)
 
     def learn(self, x: ArrayLike, y: float) -> tuple[float, float]:
         mean, variance = self.predict(np.asarray(x)[None])
-        self.waiting_inputs[self.n_waiting], self.waiting_targets[self.n_waiting] = x, y
+        self.waiting_inputs[self.n_waiting] = x
+        self.waiting_targets[self.n_waiting] = y
         self.n_waiting += 1
         if self.n_waiting == len(self.waiting_targets):
             self._learn_batch(self.waiting_inputs, self.waiting_targets)
@@ -368,9 +370,10 @@ class StreamingVFE(BasisMethod):
     def _learn_batch(self, x: np.ndarray, y: np.ndarray) -> None:
         most = max(self.budget - len(self.points), self.moves)
         least = self.growth * self.noise_variance
-        new = x[pivoted_cholesky(self.kernel, x, most, explained=self._whiten(x), least=least)]
-        if len(new):
-            self._move(new)
+        explained = self._whiten(x)
+        novel = pivoted_cholesky(self.kernel, x, most, explained=explained, least=least)
+        if len(novel):
+            self._move(x[novel])
         v = self._whiten(x)
         self.information += v @ v.T / self.noise_variance
         self.shift += v @ y / self.noise_variance
@@ -378,26 +381,23 @@ class StreamingVFE(BasisMethod):
         self.weights = cho_solve((self.root, True), self.shift)
 
     def _move(self, new: np.ndarray) -> None:
-        """Take in new points (m, p), let others go, and say what the sites say in terms of the new
-        basis.
-        """
+        """Add new points (m, p), remove others, and transform the sites to the new basis."""
         old = self.points
-        factor = self.factor
+        old_factor = self.factor
         mean = self.factor @ self.weights
         covariance = self._prior(old)
         kept = np.arange(len(old))
         while len(kept) + len(new) > self.budget:
             of_kept = covariance[np.ix_(kept, kept)]
-            kept = np.delete(
-                kept,
-                np.argmin(change_of_mean(mean[kept], of_kept, inverse_of(cholesky(of_kept)))),
-            )
+            inverse = inverse_of(cholesky(of_kept))
+            scores = change_of_mean(mean[kept], of_kept, inverse)
+            kept = np.delete(kept, np.argmin(scores))
         self.n_revised += len(old) - len(kept)
         self.points = np.vstack([old[kept], new])
         self.factor = cholesky(self._prior(self.points))
         cross = self.kernel(old, self.points)
-        cross[kept, np.arange(len(kept))] += self.jitter  # the same values u
-        half = solve_triangular(factor, cross, lower=True)
+        cross[kept, np.arange(len(kept))] += self.jitter  # kept points have the same values u
+        half = solve_triangular(old_factor, cross, lower=True)
         change = solve_triangular(self.factor, half.T, lower=True).T  # G
         self.information = change.T @ self.information @ change
         self.shift = change.T @ self.shift
@@ -407,35 +407,33 @@ class StreamingVFE(BasisMethod):
 
 
 class LinearModel(Method):
-    """Bayesian linear regression ``y = phi(x)'w + e`` with exponential forgetting, in units of the
-    noise variance s2.
+    """Bayesian linear regression ``y = phi(x)'w + e`` with exponential forgetting.
 
-    ::
+    In units of the noise variance s2, it is::
 
         h = P phi,   g = h / (l + phi'h),   w += g (y - phi'w),   P <- (P - g h') / l
         mean = phi'w,   variance = s2 (1 + phi'h)
 
-    From ``w = 0``, ``P = P0`` on, w minimises ``sum_t l^(n - t) (y_t - phi_t'w)^2 + l^n w'P0^-1
-    w``.
+    Starting from ``w = 0`` and ``P = P0``, w minimises
+    ``sum_t l^(n - t) (y_t - phi_t'w)^2 + l^n w'P0^-1 w``.
     """
 
-    kept = 1.0  # l
-    # of the running mean s2 of (y - phi'w)^2 / (1 + phi'h); 0: s2 is known
+    kept = 1.0  # l, forgetting factor per sample
+    # s2 is the running mean of (y - phi'w)^2 / (1 + phi'h), with this rate; 0: s2 is given.
     rate = 0.0
-    least_rate = 0.0
+    least_rate = 0.0  # at which the rate stops to fall
     noise_variance: float
     weights: np.ndarray  # (D,)
     spread: np.ndarray  # (D, D) P
 
     @abstractmethod
     def features(self, inputs: np.ndarray) -> np.ndarray:
-        """``phi`` (m, D) of inputs (m, p)."""
+        """Return ``phi`` (m, D) of inputs (m, p)."""
 
     def predict(self, inputs: ArrayLike) -> Prediction:
         phi = self.features(np.asarray(inputs))
-        return phi @ self.weights, self.noise_variance * (
-            1.0 + np.einsum("ij,ij->i", phi, phi @ self.spread)
-        )
+        growth = np.einsum("ij,ij->i", phi, phi @ self.spread)
+        return phi @ self.weights, self.noise_variance * (1.0 + growth)
 
     def learn(self, x: ArrayLike, y: float) -> tuple[float, float]:
         phi = self.features(np.asarray(x)[None])[0]
@@ -452,18 +450,17 @@ class LinearModel(Method):
 
 
 class RandomFeatures(LinearModel):
-    """Bayesian linear regression on D random features whose products approximate a
-    squared-exponential kernel.
+    """Bayesian linear regression on D random features.
 
-    The D/2 frequencies W are Gaussian, orthogonal in blocks of p, in units of the inverse length
-    scales::
+    Products of the features approximate a squared-exponential kernel. The D/2 frequencies W are
+    Gaussian, orthogonal in blocks of p, in units of the inverse length scales::
 
-        phi(x) = sqrt(2 variance / D) (cos W x, sin W x),   E[phi(x)'phi(x')] = k(x, x'),   w ~ N(0,
-        I)
+        phi(x) = sqrt(2 variance / D) (cos W x, sin W x)
+        E[phi(x)'phi(x')] = k(x, x'),   w ~ N(0, I)
 
     The mean is ridge regression with the penalty s2, so ``P0 = I / s2``. Cost O(D^2). Far from all
-    samples the variance is too small: the features have no part that the samples leave open. The
-    seed matters.
+    samples the variance is too small: once the weights are known, no uncertainty remains anywhere.
+    Results depend on the seed.
 
     Source: Gijsberts and Metta, Real-time model learning using incremental sparse spectrum Gaussian
     process regression, Neural Networks 2013; orthogonal frequencies: Yu and others, Orthogonal
@@ -472,12 +469,13 @@ class RandomFeatures(LinearModel):
     Parameters
     ----------
     kernel : SquaredExponential
+        Covariance function that is approximated.
     noise_variance : float
         s2 > 0, target unit squared.
     n_weights : int
-        D; of an odd number one is left out.
+        D; an odd number is reduced by one.
     seed : int
-        Of the frequencies.
+        Seed of the frequencies.
     """
 
     def __init__(self, kernel: Any, noise_variance: float, n_weights: int, *, seed: int) -> None:
@@ -485,13 +483,14 @@ class RandomFeatures(LinearModel):
         generator = np.random.default_rng(seed)
         n = n_weights // 2
         p = kernel.n_features
-        directions = np.linalg.qr(generator.standard_normal((-(-n // p), p, p)))[0].reshape(-1, p)[
-            :n
-        ]
+        n_blocks = -(-n // p)
+        blocks, _ = np.linalg.qr(generator.standard_normal((n_blocks, p, p)))
+        directions = blocks.reshape(-1, p)[:n]
         lengths = np.sqrt(generator.chisquare(p, (n, 1)))
         self.frequencies = directions * lengths / np.asarray(kernel.length_scales)
         self.amplitude = float(np.sqrt(kernel.variance / n))
-        self.weights, self.spread = np.zeros(2 * n), np.eye(2 * n) / self.noise_variance
+        self.weights = np.zeros(2 * n)
+        self.spread = np.eye(2 * n) / self.noise_variance
 
     def features(self, inputs: np.ndarray) -> np.ndarray:
         angles = inputs @ self.frequencies.T
@@ -499,13 +498,12 @@ class RandomFeatures(LinearModel):
 
 
 class RecursiveLeastSquares(LinearModel):
-    """Linear regression with an offset, ``phi = (x, 1)``; for lagged inputs and outputs an ARX
-    model.
+    """Linear regression with an offset, ``phi = (x, 1)``; of lags, it is an ARX model.
 
-    ``P0 = 1000 I``. The noise variance is found: it starts at 1 and is the mean of the scaled
-    squared errors, first of all samples, then with the rate 0.005. Cost O(p^2). With forgetting,
-    inputs that stay constant for longer than ``1 / (1 - l)`` samples let P grow without bound along
-    what they do not excite.
+    ``P0 = 1000 I``. The noise variance starts at 1 and is estimated as the mean of the scaled
+    squared errors, first over all samples, then with the rate 0.005. Cost O(p^2). With forgetting,
+    inputs that stay constant for longer than ``1 / (1 - l)`` samples let P grow without bound in
+    the directions that they do not excite.
 
     Source: Ljung, System Identification, 1999, section 11.2.
 
@@ -514,33 +512,31 @@ class RecursiveLeastSquares(LinearModel):
     n_features : int
         p >= 1.
     memory : float
-        T > 1, samples: ``l = 1 - 1/T``.
+        T > 1, samples; the forgetting factor is ``l = 1 - 1/T``.
     """
 
     rate = 0.5
-    least_rate = NOISE_RATE
+    least_rate = MIN_NOISE_RATE
 
     def __init__(self, n_features: int, memory: float = np.inf) -> None:
         self.kept = 1 - 1 / memory
         self.noise_variance = 1.0
-        self.weights, self.spread = (
-            np.zeros(n_features + 1),
-            FIRST_VARIANCE * np.eye(n_features + 1),
-        )
+        self.weights = np.zeros(n_features + 1)
+        self.spread = FIRST_WEIGHT_VARIANCE * np.eye(n_features + 1)
 
     def features(self, inputs: np.ndarray) -> np.ndarray:
         return np.hstack([inputs, np.ones((len(inputs), 1))])
 
 
-# --- what they share ------------------------------------------------------------------------------
+# --- linear algebra -------------------------------------------------------------------------------
 
 
 def inverse_of(factor: np.ndarray) -> np.ndarray:
-    """``(L L')^-1`` of a lower factor L."""
+    """Return ``(L L')^-1`` of a lower factor L."""
     lower = np.tril(lapack.dpotri(factor, lower=1)[0])
     return lower + np.tril(lower, -1).T
 
 
 def bordered(inner: np.ndarray, side: np.ndarray, corner: float) -> np.ndarray:
-    """``[[inner, side], [side', corner]]``."""
+    """Return ``[[inner, side], [side', corner]]``."""
     return np.vstack([np.column_stack([inner, side]), np.append(side, corner)])

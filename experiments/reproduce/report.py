@@ -14,11 +14,11 @@ from experiments.drawing.tables import significant, to_markdown
 from experiments.reproduce.stream import Setting
 from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import Plan, Study
-from experiments.reproduce.tables import RULES, count_below, summarise_cells
-from experiments.reproduce.tasks import TASKS
+from experiments.reproduce.tables import INSERTION_RULES, count_below, summarise_cells
+from experiments.reproduce.tasks import STUDY_TASKS
 from sysid import store
 
-TEXT = Path(__file__).parent / "text"
+TEMPLATES = Path(__file__).parent / "text"
 QUICK_WARNING = "**Computed with `quick=true`: sizes too small for the numbers to mean anything.**"
 
 
@@ -30,40 +30,47 @@ def write_study(
     configuration: str,
     figures: bool,
 ) -> None:
-    """Combine the kept parts and write every file of a study, the store first.
+    """Combine the kept parts of a study, and write all of its files, the store first.
 
     Parameters
     ----------
     study, plan
-        What is written, and the settings with which it was computed.
+        The study, and the settings with which it was computed.
     gaps : mapping of str to str
-        Tasks without data, with the reason.
+        Why there is no data, by task.
     configuration : str
-        Configuration of the command as YAML, for the store.
+        Configuration of the command as YAML; the store keeps it.
     figures : bool
         Whether figures are drawn.
 
     Raises
     ------
     sysid.StoreError
-        A damaged part, or a file that cannot be written.
+        A part is damaged, or a file cannot be written.
     """
-    reasons = json.dumps({TASKS[task].title: reason for task, reason in gaps.items()})
+    reasons = json.dumps({STUDY_TASKS[task].title: reason for task, reason in gaps.items()})
     combined = study.combine(plan).assign_attrs(
         title=study.title, quick=int(plan.quick), gaps=reasons
     )
-    attributes = {"configuration": configuration, "fingerprint": plan.fingerprint}
-    attributes["records"] = json.dumps(dict(plan.records))
+    attributes = {
+        "configuration": configuration,
+        "fingerprint": plan.fingerprint,
+        "records": json.dumps(dict(plan.records)),
+    }
     store.write(combined, plan.folder / f"{study.name}.nc", kind="study", attributes=attributes)
-    store.write_bytes(
-        to_short_csv(study.rows(combined)).encode(), plan.folder / f"{study.name}.csv"
-    )
+    table = to_short_csv(study.rows(combined))
+    store.write_bytes(table.encode(), plan.folder / f"{study.name}.csv")
     drawings = study.figures(combined) if figures else {}
     pictures = "\n\n".join(f"![{name.replace('_', ' ')}]({name}.png)" for name in drawings)
     head = f"# {study.title}\n\n{QUICK_WARNING if plan.quick else ''}"
-    places = study.tables(combined)
-    numbers = {"n_seeds": str(plan.seeds), "budget": str(plan.budget)}
-    text = fill_template(study.template or study.name, head, pictures, **numbers, **places)
+    text = fill_template(
+        study.template or study.name,
+        head,
+        pictures,
+        n_seeds=str(plan.seeds),
+        budget=str(plan.budget),
+        **study.tables(combined),
+    )
     store.write_bytes(text.encode(), plan.folder / f"{study.name}.md")
     for name, draw in drawings.items():
         for form, content in render(draw, "pdf", "png").items():
@@ -71,20 +78,21 @@ def write_study(
 
 
 def fill_template(name: str, head: str = "", tail: str = "", **places: str) -> str:
-    """Text written by hand, with tables in its places; one empty line where an empty place left
-    several.
+    """Return a text of the folder ``text/`` with tables in its places, between head and tail.
+
+    Several empty lines, which empty places leave, become one.
     """
-    body = Template((TEXT / f"{name}.md").read_text(encoding="utf-8")).substitute(places)
+    body = Template((TEMPLATES / f"{name}.md").read_text(encoding="utf-8")).substitute(places)
     return re.sub(r"\n{3,}", "\n\n", f"{head}\n\n{body}\n\n{tail}").strip() + "\n"
 
 
 def to_short_csv(frame: pd.DataFrame) -> str:
-    """CSV with a header line; numbers with six digits, nan empty."""
+    """Return CSV text with a header line; numbers have six digits, nan is empty."""
     return frame.to_csv(index=False, lineterminator="\n", float_format="%.6g")
 
 
 def write_report(plan: Plan) -> None:
-    """Write all tables of the folder into one file, what they show on top."""
+    """Write one file with a summary and all tables of the folder."""
     stores = plan.read_stores([*STUDIES])
     parts = [(plan.folder / f"{name}.md").read_text(encoding="utf-8") for name in stores]
     sections = "\n".join(re.sub("^(?=#+ )", "#", part, flags=re.MULTILINE) for part in parts)
@@ -99,26 +107,25 @@ def write_report(plan: Plan) -> None:
 
 
 def summarise_stores(stores: Mapping[str, xr.Dataset]) -> str:
-    """Summarise the stores that are there.
+    """Return the summary of the stores that exist.
 
-    The text has counts of the tables, what the baselines reach, and verdicts on the guidelines.
+    It has the counts of the tables, the errors of the baselines, and the verdicts on the
+    guidelines.
     """
     counts = []
     tables = []
-    for name in (name for name in RULES if name in stores):
+    for name in INSERTION_RULES:
+        if name not in stores:
+            continue
         cells = summarise_cells(stores[name], name)
         row = {"": name.replace("_", " ").capitalize()}
-        row |= {
-            f"at or below the published SMSE, {s}": count_below(cells[cells["setting"] == s])
-            for s in Setting
-        }
+        for setting in Setting:
+            column = f"at or below the published SMSE, {setting}"
+            row[column] = count_below(cells[cells["setting"] == setting])
         counts.append(row)
     if "baselines" in stores:
-        rows = (
-            STUDIES["baselines"]
-            .rows(stores["baselines"])
-            .query("dataset in ['Van der Pol', 'Building']")
-        )
+        rows = STUDIES["baselines"].rows(stores["baselines"])
+        rows = rows.query("dataset in ['Van der Pol', 'Building']")
         numbers = rows[["smse", "smse_published"]].map(significant)
         tables.append(to_markdown(rows[["dataset", "model"]].join(numbers)))
     if "guidelines" in stores:

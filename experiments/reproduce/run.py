@@ -1,5 +1,6 @@
-"""One run of `sysid-reproduce`: all studies, what is missing of them is computed, their files, and
-the report.
+"""One run of `sysid-reproduce`: compute the chosen studies, write their files and the report.
+
+Results that are kept from an earlier run are not computed again.
 """
 
 import logging
@@ -25,7 +26,7 @@ from experiments.reproduce.report import write_report, write_study
 from experiments.reproduce.stream import PREPARATIONS
 from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import Plan, Study, Unit, write_part
-from experiments.reproduce.tasks import TASKS
+from experiments.reproduce.tasks import STUDY_TASKS
 from sysid import DataError
 from sysid.beside import n_cores
 from sysid.errors import UserError
@@ -35,12 +36,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ReproduceSettings:
-    """What is computed, how, and what is written of it."""
+    """What is computed, how, and which files are written."""
 
     plan: Plan  # sizes and numbers of all studies, and the folder of the results
-    studies: tuple[
-        Study, ...
-    ]  # that were chosen, and those that they read; in the order of the report
+    studies: tuple[Study, ...]  # the chosen ones and those that they read, in the report's order
     workers: int  # processes
     has_figures: bool
     configuration: str  # YAML, for the stores
@@ -52,27 +51,33 @@ def run(config: DictConfig, folder: Path) -> None:
     Raises
     ------
     ValueError
-        An unknown study or task, numbers that leave nothing to compute.
+        A study or task is unknown, or the numbers leave nothing to compute.
     sysid.StoreError
-        A damaged result in the folder; a file that cannot be written.
+        A result in the folder is damaged, or a file cannot be written.
     Stopped
-        After Ctrl-C or the death of a worker; what was computed so far is kept, and the same
-        command goes on.
+        The user pressed Ctrl-C, or a worker died. What was computed so far is kept, and the same
+        command continues.
     """
     begin = time.perf_counter()
     settings = read_settings(config)
     settings.plan.folder.mkdir(parents=True, exist_ok=True)
     plan, gaps = read_records(settings.plan)
-    if any((plan.folder / "parts").glob("*")) and not plan.parts.is_dir():
+    has_other_results = any((plan.folder / "parts").glob("*")) and not plan.parts.is_dir()
+    if has_other_results:
         log.info(
-            "Results of another version, or of other settings, are in %s: all is computed again",
+            "The results in %s are those of another version or of other settings: "
+            "everything is computed again",
             plan.folder,
         )
-    names = sorted(study.name for study in settings.studies)
-    how_long = (
-        "a minute or two" if plan.quick else "minutes to hours, and can be stopped and continued"
-    )
-    log.info("Reproduce %s into %s; takes %s", ", ".join(names), plan.folder, how_long)
+    names = ", ".join(sorted(study.name for study in settings.studies))
+    if plan.quick:
+        log.info("Reproduce %s into %s; this takes a minute or two", names, plan.folder)
+    else:
+        log.info(
+            "Reproduce %s into %s; this takes minutes to hours, and can be stopped and continued",
+            names,
+            plan.folder,
+        )
     compute(plan_waves(settings.studies, plan, gaps), plan, settings.workers)
     for study in settings.studies:
         if study.units(plan) or study.needs:
@@ -85,7 +90,7 @@ def run(config: DictConfig, folder: Path) -> None:
             )
             log.info("%s: %s", study.title, plan.folder / f"{study.name}.md")
     write_report(plan)
-    tell(plan, gaps, settings.workers, time.perf_counter() - begin)
+    report_end(plan, gaps, settings.workers, time.perf_counter() - begin)
 
 
 def read_settings(config: DictConfig) -> ReproduceSettings:
@@ -94,7 +99,7 @@ def read_settings(config: DictConfig) -> ReproduceSettings:
     Raises
     ------
     ValueError
-        With the name of the key.
+        A value is wrong; the message names its key.
     """
     has_figures = flag("figures", config.figures)
     plan = make_plan(config)
@@ -115,11 +120,11 @@ def make_plan(config: DictConfig) -> Plan:
     Raises
     ------
     ValueError
-        With the name of the key.
+        A value is wrong; the message names its key.
     """
     if not isinstance(config.output, str) or not config.output:
         raise UserError(f"output must be the name of a folder, got {config.output!r}")
-    tasks = choose("tasks", config.tasks, list(TASKS))
+    tasks = choose("tasks", config.tasks, list(STUDY_TASKS))
     plan = Plan(
         Path(config.output),
         tuple(tasks),
@@ -128,7 +133,8 @@ def make_plan(config: DictConfig) -> Plan:
     )
     if plan.budget != Plan.budget and choose("study", config.study, list(STUDIES)) != ["online"]:
         raise UserError(
-            f"budget must be {Plan.budget}, the paper's, but for study=online alone; got {plan.budget}"
+            f"budget must be {Plan.budget}, the paper's, but for study=online alone; "
+            f"got {plan.budget}"
         )
     return plan.shorten() if flag("quick", config.quick) else plan
 
@@ -139,95 +145,88 @@ def read_records(plan: Plan) -> tuple[Plan, dict[str, str]]:
     gaps = {}
     for name in plan.tasks:
         try:
-            digests[name] = TASKS[name].digest()
+            digests[name] = STUDY_TASKS[name].digest()
         except DataError as error:
             gaps[name] = str(error).partition(" The download: ")[0]
-    return replace(
-        plan, records=tuple((name, text) for name, text in digests.items() if text)
-    ), gaps
+    records = tuple((name, digest) for name, digest in digests.items() if digest)
+    return replace(plan, records=records), gaps
 
 
 def plan_waves(studies: Sequence[Study], plan: Plan, gaps: Mapping[str, str]) -> list[list[Unit]]:
-    """Plan what is computed: preparations, calibrations and the studies; each wave needs those
-    before it.
+    """Return what is computed, in waves: preparations, calibrations and the studies.
+
+    Each wave needs the results of those before it.
     """
     units = [unit for study in studies for unit in study.units(plan) if unit.task not in gaps]
     prepared = {unit.task for unit in units if STUDIES[unit.study].is_prepared}
     tasks = [name for name in plan.tasks if name in prepared]
-    return [
-        [
-            Unit("preparation", task, seed)
-            for task in tasks
-            for seed in TASKS[task].seeds(plan.seeds)
-        ],
-        [Unit("calibration", task) for task in tasks],
-        units,
+    preparations = [
+        Unit("preparation", task, seed)
+        for task in tasks
+        for seed in STUDY_TASKS[task].seeds(plan.seeds)
     ]
+    calibrations = [Unit("calibration", task) for task in tasks]
+    return [preparations, calibrations, units]
 
 
 def compute(waves: Sequence[Sequence[Unit]], plan: Plan, workers: int) -> None:
-    """Compute what is not kept yet, and show how far it is.
+    """Compute the units that are not kept yet, and show the progress.
 
     Raises
     ------
     Stopped
-        After Ctrl-C or the death of a worker, with what is kept.
+        The user pressed Ctrl-C, or a worker died. The message states what is kept.
     sysid.StoreError
-        A result that cannot be written.
+        A result cannot be written.
     """
     everything = [unit for wave in waves for unit in wave]
+    bar = tqdm(
+        total=len(everything),
+        initial=sum(map(plan.is_kept, everything)),
+        disable=None,
+        desc="studies",
+    )
+    progress = f"computing in {workers} processes, each compiles what is not compiled yet"
     try:
-        bar = tqdm(
-            total=len(everything),
-            initial=sum(map(plan.is_kept, everything)),
-            disable=None,
-            desc="studies",
-        )
-        with (
-            bar,
-            doing(f"computing in {workers} processes, each compiles what is not compiled yet"),
-        ):
+        with bar, doing(progress):
             for _ in execute(waves, plan, workers):
                 bar.update()
     except (KeyboardInterrupt, BrokenProcessPool) as error:
-        kept = f"{sum(map(plan.is_kept, everything))} of {len(everything)} units are kept in {plan.parts}"
-        is_interrupt = isinstance(error, KeyboardInterrupt)
-        cause = (
-            "Run interrupted."
-            if is_interrupt
-            else "A worker process died (killed, or out of memory?)."
-        )
+        if isinstance(error, KeyboardInterrupt):
+            cause = "Run interrupted."
+            code = 130
+        else:
+            cause = "A worker process died (killed, or out of memory?)."
+            code = 1
+        n_kept = sum(map(plan.is_kept, everything))
         raise Stopped(
-            f"{cause} {kept}; the same command goes on from there",
-            130 if is_interrupt else 1,
+            f"{cause} {n_kept} of {len(everything)} units are kept in {plan.parts}; "
+            "the same command goes on from there",
+            code,
         ) from None
 
 
 def execute(waves: Sequence[Sequence[Unit]], plan: Plan, workers: int) -> Iterator[Unit]:
-    """Compute what is not kept yet, wave after wave, in processes of one thread; yield each unit
-    when it is done.
+    """Compute the units that are not kept yet, wave after wave; yield each when it is done.
 
-    All units of a task and seed are computed by the same process, for studies have streams in
-    common. Left early, by Ctrl-C say, the processes are ended: the unit that each was at is
-    computed again next time.
+    The processes have one thread. All units of a task and seed are computed by the same process,
+    since studies share streams. If the iteration ends early, by Ctrl-C say, the processes are
+    ended: the unit that each was computing is computed again next time.
 
     Raises
     ------
     concurrent.futures.process.BrokenProcessPool
         A process died.
     sysid.StoreError
-        A result that cannot be written.
+        A result cannot be written.
     """
-    pool = ProcessPoolExecutor(
-        workers, get_context("spawn"), initializer=_start_worker
-    )  # starts them when needed
+    # The pool starts its processes when they are needed.
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_start_worker)
     try:
         for wave in waves:
             missing = [unit for unit in wave if not plan.is_kept(unit)]
-            missing.sort(
-                key=lambda unit: ([*TASKS, ""].index(unit.task), unit.seed),
-                reverse=True,
-            )  # the longest first
+            # The last tasks take longest, and begin first.
+            missing.sort(key=_position, reverse=True)
             groups = [list(group) for _, group in groupby(missing, key=lambda unit: unit[1:])]
             futures = {pool.submit(compute_units, group, plan): group for group in groups}
             for future in as_completed(futures):
@@ -241,15 +240,20 @@ def execute(waves: Sequence[Sequence[Unit]], plan: Plan, workers: int) -> Iterat
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+def _position(unit: Unit) -> tuple[int, int]:
+    """Return the place of a unit's task among all tasks, and its seed."""
+    return [*STUDY_TASKS, ""].index(unit.task), unit.seed
+
+
 def _start_worker() -> None:
-    """One thread; Ctrl-C reaches every process of the terminal, and the parent decides."""
+    """Use one thread, and ignore Ctrl-C, which reaches all processes: the parent ends them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threadpool_limits(1)
     numba.set_num_threads(1)
 
 
 def compute_unit(unit: Unit, plan: Plan) -> None:
-    """Compute a unit and keep it; what is kept already is not computed again."""
+    """Compute a unit and keep its result, unless it is kept already."""
     if plan.is_kept(unit):
         return
     compute_one = PREPARATIONS.get(unit.study) or STUDIES[unit.study].compute
@@ -257,25 +261,26 @@ def compute_unit(unit: Unit, plan: Plan) -> None:
 
 
 def compute_units(units: Sequence[Unit], plan: Plan) -> None:
-    """Compute and keep some units."""
+    """Compute units one after the other, and keep their results."""
     for unit in units:
         compute_unit(unit, plan)
 
 
-def tell(plan: Plan, gaps: Mapping[str, str], workers: int, seconds: float) -> None:
-    """Log the gaps, the time and where the report is."""
+def report_end(plan: Plan, gaps: Mapping[str, str], workers: int, seconds: float) -> None:
+    """Log which tasks have no data, the time, and where the report is."""
     for task, reason in gaps.items():
         log.warning(
             "No data for %s, marked as a gap in the tables: %s",
-            TASKS[task].title,
+            STUDY_TASKS[task].title,
             reason,
         )
     if gaps:
         log.warning(
-            "To have them, name the folder of the data by the environment variable SYSID_DATA and run again."
+            "To fill the gaps, set the environment variable SYSID_DATA to the folder of the data "
+            "and run again."
         )
     log.info(
-        "Took %.0f s with %d workers. Report: %s",
+        "This took %.0f s with %d workers. Report: %s",
         seconds,
         workers,
         plan.folder / "report.md",

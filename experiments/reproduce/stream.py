@@ -1,4 +1,7 @@
-"""A stream of rows offered to an online GP: hyper-parameters before, rules during, errors after."""
+"""A stream of rows that is offered to an online GP.
+
+The module has the hyper-parameters before the stream, the rules during it, and the errors after it.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,37 +16,37 @@ from scipy.optimize import brentq
 import sysid
 from experiments.reproduce import paper
 from experiments.reproduce.study import Plan, Unit, read_part
-from experiments.reproduce.tasks import TASKS, TaskData, load_task
+from experiments.reproduce.tasks import STUDY_TASKS, TaskData, load_task
 from sysid.gp.rules import CRITERIA
 
-#: without acceptance, and with the matched criterion under each reference; the published one repeats one of the others
-DISTINCT = (
+#: Without acceptance, and with the matched criterion under the references that differ.
+DISTINCT_VARIANTS = (
     "none",
     sysid.Reference.leave_one_out.value,
     sysid.Reference.in_sample.value,
 )
-TITLES = dict(
-    zip(
-        DISTINCT,
-        ("Without acceptance", "Acceptance, leave-one-out", "Acceptance, in-sample"),
-        strict=True,
-    )
-)
-VARIANTS = (*DISTINCT, sysid.Reference.published.value)
-LENGTHS = np.geomspace(0.02, 20.0, 31)  # of the calibration, in standard deviations of the features
-LEAST_NOISE_RATIO = 1e-4  # of the calibration: noise over signal variance
+VARIANT_TITLES = {
+    "none": "Without acceptance",
+    sysid.Reference.leave_one_out.value: "Acceptance, leave-one-out",
+    sysid.Reference.in_sample.value: "Acceptance, in-sample",
+}
+#: The published reference of a criterion repeats one of the others.
+VARIANTS = (*DISTINCT_VARIANTS, sysid.Reference.published.value)
+# Length scales that the calibration tries, in standard deviations of the features.
+CALIBRATED_LENGTHS = np.geomspace(0.02, 20.0, 31)
+MIN_CALIBRATED_NOISE = 1e-4  # smallest noise variance of the calibration, over the signal variance
 
 
 class Setting(StrEnum):
     """Where hyper-parameters come from."""
 
     trained = "trained"  # maximum a posteriori on the initial rows, then fixed
-    # one isotropic length scale that reproduces the published initial SMSE, fixed
+    # One isotropic length scale that reproduces the published initial SMSE, then fixed.
     published = "published"
-    adaptive = "adaptive"  # trained, then following the stream
+    adaptive = "adaptive"  # trained on the initial rows, then adapted to the stream
 
     def training(self, n_initial: int) -> sysid.Training:
-        """Choose what happens to the hyper-parameters during the stream."""
+        """Return the training, which decides whether hyper-parameters change in the stream."""
         kind = sysid.Adaptive if self is Setting.adaptive else sysid.MaximumAPosteriori
         return kind(n_initial=n_initial)
 
@@ -52,7 +55,7 @@ class Setting(StrEnum):
 
 
 def prepare(unit: Unit, plan: Plan) -> xr.Dataset:
-    """Trained ``variance``, ``length_scale`` (feature), ``noise_variance``."""
+    """Train ``variance``, ``length_scale`` (feature) and ``noise_variance`` on the initial rows."""
     data = data_of(unit.task, unit.seed, plan)
     training = sysid.MaximumAPosteriori(n_initial=plan.n_initial)
     found = training.train(data.initial_inputs, data.initial_targets, unit.seed)
@@ -66,56 +69,59 @@ def prepare(unit: Unit, plan: Plan) -> xr.Dataset:
 
 
 def calibrate(unit: Unit, plan: Plan) -> xr.Dataset:
-    """Hyper-parameters (seed, feature) of the setting `published`, the initial SMSE they give,
-    whether it is reached.
+    """Calibrate the hyper-parameters (seed, feature) of the setting `published`.
 
-    One isotropic length scale, by which the median initial SMSE over seeds is the published one.
-    The signal variance is the mean square of the initial targets; the noise variance that of the
-    trained hyper-parameters, at least 1e-4 and at most all of the signal variance. Of several
-    lengths that fit, the shortest: the published values come out where it is too short. Where none
-    fits, that of the closest SMSE.
+    They have one isotropic length scale, with which the median initial SMSE over seeds is the
+    published one. The signal variance is the mean square of the initial targets. The noise variance
+    is that of the trained hyper-parameters, at least 1e-4 and at most all of the signal variance.
+    Of several lengths that fit, the shortest is taken: the published values come out where it is
+    too short. If none fits, the one with the closest SMSE is taken.
+
+    Returns
+    -------
+    xarray.Dataset
+        The hyper-parameters, ``initial_smse`` that they give, ``initial_smse_published``, and
+        ``is_reached``: whether a length fits.
     """
     task = unit.task
-    seeds = TASKS[unit.task].seeds(plan.seeds)
+    seeds = STUDY_TASKS[unit.task].seeds(plan.seeds)
     rows = [data_of(task, seed, plan) for seed in seeds]
-    variance = [float(np.mean(data.initial_targets**2)) for data in rows]
-    trained = [
-        hyperparameters_of(task, seed, Setting.trained, plan).noise_variance for seed in seeds
-    ]
-    noise = [
-        float(np.clip(n, LEAST_NOISE_RATIO * v, v)) for n, v in zip(trained, variance, strict=True)
-    ]
-    published = float(paper.read_table("table_2").loc[TASKS[task].title, "initial_smse"])
+    variances = [float(np.mean(data.initial_targets**2)) for data in rows]
+    noises = []
+    for seed, variance in zip(seeds, variances, strict=True):
+        trained = hyperparameters_of(task, seed, Setting.trained, plan).noise_variance
+        noises.append(float(np.clip(trained, MIN_CALIBRATED_NOISE * variance, variance)))
+    published = float(paper.read_table("table_2").loc[STUDY_TASKS[task].title, "initial_smse"])
     p = rows[0].inputs.shape[1]
 
-    def median(logarithm: float) -> float:
-        kernels = [sysid.SquaredExponential(v, [float(np.exp(logarithm))] * p) for v in variance]
-        starts = [
-            sysid.Hyperparameters(k, n, float("nan")) for k, n in zip(kernels, noise, strict=True)
-        ]
-        return float(
-            np.median([predict_initially(*pair) for pair in zip(rows, starts, strict=True)])
-        )
+    def median_smse(log_length: float) -> float:
+        scores = []
+        for data, variance, noise in zip(rows, variances, noises, strict=True):
+            kernel = sysid.SquaredExponential(variance, [float(np.exp(log_length))] * p)
+            start = sysid.Hyperparameters(kernel, noise, float("nan"))
+            scores.append(predict_initially(data, start))
+        return float(np.median(scores))
 
-    logarithms = np.log(LENGTHS)
-    excess = np.array([median(x) for x in logarithms]) - published
+    log_lengths = np.log(CALIBRATED_LENGTHS)
+    excess = np.array([median_smse(x) for x in log_lengths]) - published
     crossings = np.flatnonzero(np.signbit(excess[:-1]) != np.signbit(excess[1:]))
-    length = float(LENGTHS[np.argmin(np.abs(excess))])
     if len(crossings):
-        ends = logarithms[crossings[0] : crossings[0] + 2]
-        length = float(np.exp(brentq(lambda x: median(x) - published, *ends, xtol=1e-3)))
+        ends = log_lengths[crossings[0] : crossings[0] + 2]
+        length = float(np.exp(brentq(lambda x: median_smse(x) - published, *ends, xtol=1e-3)))
+    else:
+        length = float(CALIBRATED_LENGTHS[np.argmin(np.abs(excess))])
     found = {
-        "variance": ("seed", variance),
-        "noise_variance": ("seed", noise),
+        "variance": ("seed", variances),
+        "noise_variance": ("seed", noises),
         "length_scale": (("seed", "feature"), np.full((len(seeds), p), length)),
-        "initial_smse": median(np.log(length)),
+        "initial_smse": median_smse(np.log(length)),
         "initial_smse_published": published,
         "is_reached": bool(len(crossings)),
     }
     return xr.Dataset(found, coords={"seed": list(seeds)})
 
 
-#: what is computed before any study, by the first field of its units
+#: Functions that compute what the studies need, by the first field of their units.
 PREPARATIONS: dict[str, Callable[[Unit, Plan], xr.Dataset]] = {
     "preparation": prepare,
     "calibration": calibrate,
@@ -124,39 +130,38 @@ PREPARATIONS: dict[str, Callable[[Unit, Plan], xr.Dataset]] = {
 
 @lru_cache(maxsize=10)
 def data_of(task: str, seed: int, plan: Plan) -> TaskData:
-    """Rows of a task."""
-    sizes = {
-        "n_initial": plan.n_initial,
-        "most_rows": plan.most_rows,
-        "building_samples": plan.building_samples,
-    }
-    return load_task(task, seed, **sizes)
+    """Return the rows of a task."""
+    return load_task(
+        task,
+        seed,
+        n_initial=plan.n_initial,
+        most_rows=plan.most_rows,
+        building_samples=plan.building_samples,
+    )
 
 
 @lru_cache(maxsize=32)
 def hyperparameters_of(task: str, seed: int, setting: str, plan: Plan) -> sysid.Hyperparameters:
-    """Hyper-parameters at the start of the stream, as they were prepared or calibrated."""
-    seed = seed if TASKS[task].is_random else 0
-    is_published = setting == Setting.published
-    part = read_part(
-        Unit("calibration", task) if is_published else Unit("preparation", task, seed),
-        plan,
-    )
-    part = part.sel(seed=seed) if is_published else part
+    """Return the hyper-parameters at the start of the stream, as prepared or calibrated."""
+    if not STUDY_TASKS[task].is_random:
+        seed = 0
+    if setting == Setting.published:
+        part = read_part(Unit("calibration", task), plan).sel(seed=seed)
+    else:
+        part = read_part(Unit("preparation", task, seed), plan)
     kernel = sysid.SquaredExponential(float(part["variance"]), part["length_scale"].values)
     return sysid.Hyperparameters(kernel, float(part["noise_variance"]), float("nan"))
 
 
 @lru_cache(maxsize=3)
 def score_initially(task: str, seed: int, setting: str, plan: Plan) -> float:
-    """SMSE on the test rows of the model before the stream."""
-    return predict_initially(
-        data_of(task, seed, plan), hyperparameters_of(task, seed, setting, plan)
-    )
+    """Return the SMSE on the test rows of the model before the stream."""
+    hyperparameters = hyperparameters_of(task, seed, setting, plan)
+    return predict_initially(data_of(task, seed, plan), hyperparameters)
 
 
 def predict_initially(data: TaskData, hyperparameters: sysid.Hyperparameters) -> float:
-    """SMSE on the test rows of the model of all initial rows."""
+    """Return the SMSE on the test rows of the model of all initial rows."""
     n = len(data.initial_targets)
     gp = sysid.OnlineGP(
         hyperparameters.kernel, noise_variance=hyperparameters.noise_variance, budget=n
@@ -169,7 +174,7 @@ def predict_initially(data: TaskData, hyperparameters: sysid.Hyperparameters) ->
 
 
 class Run(NamedTuple):
-    """The rules of one online GP to which the stream of a task and seed is offered."""
+    """The rules of an online GP, to which the stream of a task and seed is offered."""
 
     setting: str
     reduction: str
@@ -179,29 +184,27 @@ class Run(NamedTuple):
     threshold: float = 0.0  # of the rule, target unit, squared for the variance
 
 
-QUANTITIES = (
-    *("smse", "smse_initial"),  # on the test rows; of the model before the stream
-    *(
-        "mean_variance",
-        "coverage_95",
-        "nlpd",
-    ),  # latent, target unit^2; share; nats; all on the test rows
-    *(
-        "n_offered",
-        "n_inserted",
-        "n_revised",
-    ),  # rows; that passed the insertion rule; that entered the dictionary
-    "n_estimates",  # of hyper-parameters during the stream
+STREAM_QUANTITIES = (
+    "smse",  # on the test rows
+    "smse_initial",  # on the test rows, of the model before the stream
+    "mean_variance",  # latent, on the test rows, target unit^2
+    "coverage_95",  # fraction of the test rows
+    "nlpd",  # nats, on the test rows
+    "n_offered",  # rows of the stream
+    "n_inserted",  # rows that passed the insertion rule
+    "n_revised",  # rows that entered the dictionary
+    "n_estimates",  # of the hyper-parameters during the stream
     "seconds",
-    "accepted_percent",  # share of the inserted points that entered
+    "accepted_percent",  # share of the inserted rows that entered
 )
 
 
 def identify(
     data: TaskData, hyperparameters: sysid.Hyperparameters, **settings: Any
 ) -> sysid.Identification:
-    """Start an identification that has seen the initial rows; inputs and targets stay as they are
-    scaled.
+    """Return an identification that has learned the initial rows.
+
+    Inputs and targets keep the scale of the data.
     """
     p = data.inputs.shape[1]
     start = sysid.Start(
@@ -216,7 +219,7 @@ def identify(
 
 
 def narx_without_lags(n_features: int) -> sysid.Narx:
-    """Features as they are: `z1` to `zp` of the same row, the target is `y`."""
+    """Return a structure with the features `z1` to `zp` of the same row and the target `y`."""
     return sysid.Narx(
         {"y": []},
         {f"z{d + 1}": [0] for d in range(n_features)},
@@ -225,19 +228,21 @@ def narx_without_lags(n_features: int) -> sysid.Narx:
 
 
 def start(run: Run, unit: Unit, plan: Plan) -> sysid.Identification:
-    """Start the identification of a run on a task and seed: it has seen the initial rows."""
-    insertions: dict[str, Any] = {
-        "variance": sysid.VarianceThreshold,
-        "error": sysid.ErrorThreshold,
-    }
-    criterion = CRITERIA.get(run.acceptance)
+    """Return the identification of a run that has learned the initial rows of a task and seed."""
+    acceptance: sysid.Acceptance = sysid.AcceptAll()
+    if run.acceptance != "none":
+        criterion = CRITERIA[run.acceptance]()
+        acceptance = sysid.ExceedsMinimum(criterion, reference=run.reference)
+    insertion: sysid.Insertion = sysid.Always()
+    if run.rule == "variance":
+        insertion = sysid.VarianceThreshold(run.threshold)
+    elif run.rule == "error":
+        insertion = sysid.ErrorThreshold(run.threshold)
     return identify(
         data_of(unit.task, unit.seed, plan),
         hyperparameters_of(unit.task, unit.seed, run.setting, plan),
-        insertion=insertions[run.rule](run.threshold) if run.rule in insertions else sysid.Always(),
-        acceptance=sysid.ExceedsMinimum(criterion(), reference=run.reference)
-        if criterion
-        else sysid.AcceptAll(),
+        insertion=insertion,
+        acceptance=acceptance,
         reduction=CRITERIA[run.reduction](),
         budget=plan.budget,
         seed=unit.seed,
@@ -246,10 +251,15 @@ def start(run: Run, unit: Unit, plan: Plan) -> sysid.Identification:
 
 
 def offer(run: Run, unit: Unit, plan: Plan) -> dict[str, Any]:
-    """Offer the stream, and score the model on the test rows: the fields of the run, and its
-    `QUANTITIES`.
+    """Offer the stream, and score the model on the test rows.
 
-    What another study offered to the same task and seed in this process is not computed again.
+    A run that another study offered to the same task and seed in this process is not computed
+    again.
+
+    Returns
+    -------
+    dict
+        The fields of the run, and its `STREAM_QUANTITIES`.
     """
     return _offer(run, unit._replace(study=""), plan)
 
@@ -289,32 +299,34 @@ def offer_variants(
     criterion: str,
     rule: str,
     threshold: float,
-    variants: Sequence[str] = DISTINCT,
+    variants: Sequence[str] = DISTINCT_VARIANTS,
 ) -> list[dict[str, Any]]:
-    """Offer the stream without and with the matched acceptance, without computing what must come
-    out the same.
+    """Offer the stream without and with the matched acceptance.
 
-    The in-sample score of a stored point never exceeds its leave-one-out score: with ``u =
-    noise_variance q`` in (0, 1] the latent variances are ``s (1 - u)`` against ``s (1 - u) / u``,
-    the squared residuals ``s^2 a^2`` against ``s^2 a^2 / u^2``, the noisy variances ``s (2 - u)``
-    against ``s / u``. So where the leave-one-out reference, the strictest, accepts every point that
-    is inserted, all variants make the same decisions.
+    Variants whose results must be equal are computed once. The in-sample score of a stored point
+    never exceeds its leave-one-out score: with ``u = noise_variance q`` in (0, 1] the latent
+    variances are ``s (1 - u)`` against ``s (1 - u) / u``, the squared residuals ``s^2 a^2`` against
+    ``s^2 a^2 / u^2``, the noisy variances ``s (2 - u)`` against ``s / u``. So if the leave-one-out
+    reference, the strictest, accepts every point that is inserted, all variants decide alike.
 
     Returns
     -------
     list of dict
-        Rows with ``criterion`` and ``variant``; the published reference has one if that which it
-        repeats is among the `variants`.
+        Rows with ``criterion`` and ``variant``. The published reference has a row if the reference
+        that it repeats is among the `variants`.
     """
     runs = {variant: run_of(setting, criterion, variant, rule, threshold) for variant in VARIANTS}
     strictest = offer(runs["leave_one_out"], unit, plan)
+    accepts_all = strictest["n_revised"] == strictest["n_inserted"]
     rows = {runs["leave_one_out"]: strictest}
-    for run in (runs[variant] for variant in variants if variant != "leave_one_out"):
-        is_same = strictest["n_revised"] == strictest["n_inserted"]
-        rows[run] = {**strictest, **run._asdict()} if is_same else offer(run, unit, plan)
+    for variant in variants:
+        run = runs[variant]
+        if variant == "leave_one_out":
+            continue
+        rows[run] = {**strictest, **run._asdict()} if accepts_all else offer(run, unit, plan)
     return [
-        {"criterion": criterion, "variant": v, **rows[run]}
-        for v, run in runs.items()
+        {"criterion": criterion, "variant": variant, **rows[run]}
+        for variant, run in runs.items()
         if run in rows
     ]
 
@@ -326,14 +338,13 @@ def run_of(
     rule: str = "always",
     threshold: float = 0.0,
 ) -> Run:
-    """Run without acceptance, or with the one that the paper matches to the criterion, under one of
-    its references.
+    """Return the run of a variant: without acceptance, or with the criterion's own acceptance.
+
+    With acceptance, the variant names the reference for stored points.
     """
     if variant == "none":
         return Run(setting, criterion, rule=rule, threshold=threshold)
-    reference = (
-        CRITERIA[criterion].published_reference.value
-        if variant == sysid.Reference.published.value
-        else variant
-    )
+    reference = variant
+    if variant == sysid.Reference.published.value:
+        reference = CRITERIA[criterion].published_reference.value
     return Run(setting, criterion, criterion, reference, rule, threshold)

@@ -1,4 +1,4 @@
-"""All studies, in the order of the report."""
+"""All studies by name, in the order of the report."""
 
 from experiments.reproduce.baselines import BaselinesStudy
 from experiments.reproduce.claims import Guidelines
@@ -13,7 +13,7 @@ from experiments.reproduce.sweeps import (
 )
 from experiments.reproduce.tables import ComplexityStudy, Table
 
-ALL: tuple[Study, ...] = (
+IN_REPORT_ORDER: tuple[Study, ...] = (
     ComplexityStudy(),
     BaselinesStudy(),
     Reduction(),
@@ -27,4 +27,4 @@ ALL: tuple[Study, ...] = (
     Guidelines(),
     OnlineStudy(),
 )
-STUDIES: dict[str, Study] = {study.name: study for study in ALL}
+STUDIES: dict[str, Study] = {study.name: study for study in IN_REPORT_ORDER}

@@ -1,5 +1,6 @@
-"""Tables 2 to 4: a stream for every task, setting, criterion, variant, seed; table 1; beside the
-published numbers.
+"""Tables 1 to 4 of the paper beside our numbers.
+
+Tables 2 to 4 come from a stream for every task, setting, criterion, variant and seed.
 """
 
 import json
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -31,51 +33,46 @@ from experiments.drawing.style import (
 from experiments.drawing.tables import fixed, quantiles, significant, to_markdown
 from experiments.reproduce import paper, stream, study
 from experiments.reproduce.stream import (
-    DISTINCT,
-    QUANTITIES,
-    TITLES,
+    DISTINCT_VARIANTS,
+    STREAM_QUANTITIES,
+    VARIANT_TITLES,
     VARIANTS,
     Run,
     Setting,
 )
 from experiments.reproduce.study import Plan, Study, Unit
-from experiments.reproduce.tasks import TASKS
+from experiments.reproduce.tasks import STUDY_TASKS
 from sysid.gp.rules import COMPARED_CRITERIA
 
-CELL = ("setting", "criterion", "variant", "threshold_choice")
-COLUMNS = [
-    *(
-        "dataset",
-        "setting",
-        "criterion",
-        "acceptance",
-        "reference",
-        "threshold",
-        "smse",
-        "smse_published",
-    ),
-    *(
-        "n_revised",
-        "n_revised_published",
-        "accepted_percent",
-        "accepted_percent_published",
-        "n_seeds",
-    ),
+CELL_DIMENSIONS = ("setting", "criterion", "variant", "threshold_choice")
+CELL_COLUMNS = [
+    "dataset",
+    "setting",
+    "criterion",
+    "acceptance",
+    "reference",
+    "threshold",
+    "smse",
+    "smse_published",
+    "n_revised",
+    "n_revised_published",
+    "accepted_percent",
+    "accepted_percent_published",
+    "n_seeds",
 ]
-CHOICES = (
-    "published",
-    "own",
-)  # the published threshold; one of our rule, where that means nothing
-RULES = {"table_2": "always", "table_3": "variance", "table_4": "error"}
-# of the published number of revised points; of the stream: beyond, a threshold means nothing
-FEWEST = 0.1
-MOST = 0.99
-RAISE = 1.25  # factor between an own threshold that revises too many points and the next
-PANELS = dict(list(TITLES.items())[:2])  # variants that are shown
-# between two criteria of a dataset, in rows; inch per dataset
-STEP = 0.24
-HEIGHT = 0.4
-HOLLOW: dict[str, Any] = {
+# The published threshold, and one of our rule, which is tried if the published one has no meaning.
+CHOICES = ("published", "own")
+INSERTION_RULES = {"table_2": "always", "table_3": "variance", "table_4": "error"}
+# A threshold has no meaning if fewer points pass it than this fraction of the published revisions,
+MIN_INSERTED_FRACTION = 0.1
+# or more than this fraction of the stream.
+MAX_INSERTED_FRACTION = 0.99
+THRESHOLD_FACTOR = 1.25  # raises an own threshold that revises too many points
+# Variants that are shown, with their titles.
+SHOWN_VARIANTS = {name: VARIANT_TITLES[name] for name in ("none", "leave_one_out")}
+CRITERION_DISTANCE = 0.24  # between two criteria of a dataset, in rows of the figure
+DATASET_HEIGHT = 0.4  # inch
+HOLLOW_MARK: dict[str, Any] = {
     "markerfacecolor": "none",
     "markeredgecolor": PUBLISHED_COLOR,
     "markeredgewidth": 0.7,
@@ -83,93 +80,85 @@ HOLLOW: dict[str, Any] = {
 
 
 class Table(Study):
-    """A table of the paper; records have all seeds, for the adaptive setting keeps a random sample
-    of the stream.
+    """Table 2, 3 or 4 of the paper.
+
+    Records have all seeds, since the adaptive setting keeps a random sample of the stream.
     """
 
     template = "tables"
     has_random_records = True
-    quantities = (*QUANTITIES, "threshold")
+    quantities = (*STREAM_QUANTITIES, "threshold")
 
     def __init__(self, name: str, title: str) -> None:
         self.name = name
         self.title = title
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
-        """Outcomes of a task and seed; of a record only the adaptive setting has seeds above 0."""
+        """Compute the outcomes of a task and seed.
+
+        Of a record, only the adaptive setting has seeds above 0.
+        """
+        settings = list(Setting)
+        if unit.seed > 0 and not STUDY_TASKS[unit.task].is_random:
+            settings = [Setting.adaptive]
+        rule = INSERTION_RULES[self.name]
+        cells = paper.read_cells(self.name)
+        cells = cells.set_index(["dataset", "criterion", "is_accepting"]).sort_index()
         rows = []
-        is_printed = self.name != "table_2"
-        cells = (
-            paper.read_cells(self.name)
-            .set_index(["dataset", "criterion", "is_accepting"])
-            .sort_index()
-        )
-        settings = (
-            list(Setting) if unit.seed == 0 or TASKS[unit.task].is_random else [Setting.adaptive]
-        )
         for setting, criterion in product(settings, COMPARED_CRITERIA):
-            printed = cells.loc[TASKS[unit.task].title, criterion]
-            threshold = float(printed["threshold"][False]) if is_printed else 0.0
-            for row in stream.offer_variants(
-                unit, plan, setting, criterion, RULES[self.name], threshold
-            ):
+            printed = cells.loc[STUDY_TASKS[unit.task].title, criterion]
+            threshold = 0.0 if rule == "always" else float(printed["threshold"][False])
+            for row in stream.offer_variants(unit, plan, setting, criterion, rule, threshold):
                 rows.append({"threshold_choice": "published", **row})
-                n = int(printed["n_revised"][row["variant"] != "none"])
-                if is_printed and is_meaningless(row, n):
-                    rows.append(
-                        {
-                            **row,
-                            **offer_at_own_threshold(row, unit, plan, n),
-                            "threshold_choice": "own",
-                        }
-                    )
+                n_published = int(printed["n_revised"][row["variant"] != "none"])
+                if rule != "always" and is_meaningless(row, n_published):
+                    found = offer_at_own_threshold(row, unit, plan, n_published)
+                    rows.append({**row, **found, "threshold_choice": "own"})
         return study.part_of(rows)
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
-        cells = ([*map(str, Setting)], COMPARED_CRITERIA, VARIANTS, CHOICES)
-        return super().axes(plan) | dict(zip(CELL, cells, strict=True))
+        values = ([*map(str, Setting)], COMPARED_CRITERIA, VARIANTS, CHOICES)
+        return super().axes(plan) | dict(zip(CELL_DIMENSIONS, values, strict=True))
 
     def combine(self, plan: Plan) -> xr.Dataset:
-        """Outcomes; table 2 has no threshold."""
+        """Return the outcomes; table 2 has no threshold."""
         found = super().combine(plan)
         return found.assign(threshold=found["threshold"].where(self.name != "table_2"))
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
-        """Medians beside the published numbers; without data nan and no seed."""
-        return summarise_cells(store, self.name)[COLUMNS]
+        """Return medians beside the published numbers; without data they are nan, of no seed."""
+        return summarise_cells(store, self.name)[CELL_COLUMNS]
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
-        """Ours / published per setting.
+        """Return our numbers over the published ones, a section per setting.
 
-        Reads the attribute ``gaps`` (JSON, reason by dataset), if it is there.
+        The attribute ``gaps`` of the store (JSON, reasons by dataset), if it has one, becomes the
+        section of missing data.
         """
-        gaps = pd.DataFrame(
-            json.loads(store.attrs.get("gaps", "{}")).items(),
-            columns=["dataset", "reason"],
-        )
-        cells = summarise_cells(store, self.name)
+        reasons = json.loads(store.attrs.get("gaps", "{}"))
+        gaps = pd.DataFrame(reasons.items(), columns=["dataset", "reason"])
         sections = {"No data": to_markdown(gaps)}
-        shown = cells[cells["variant"].isin(list(PANELS))].assign(
-            text=lambda x: x.apply(describe_cell, axis=1)
+        cells = summarise_cells(store, self.name)
+        shown = cells[cells["variant"].isin(list(SHOWN_VARIANTS))]
+        shown = shown.assign(
+            text=shown.apply(describe_cell, axis=1),
+            acceptance=np.where(shown["is_accepting"], "with", "without"),
         )
-        shown["acceptance"] = np.where(shown["is_accepting"], "with", "without")
-        for setting, here in shown.groupby("setting", sort=False):
-            groups = here.groupby("threshold_choice", sort=False)
-            over = (["dataset", "acceptance"], "criterion")
-            parts = [study.pivot(part, *over) for _, part in groups]
+        for setting, of_setting in shown.groupby("setting", sort=False):
+            parts = [
+                study.pivot(part, ["dataset", "acceptance"], "criterion")
+                for _, part in of_setting.groupby("threshold_choice", sort=False)
+            ]
             sections[f"Setting `{setting}`"] = "\n\nAt own thresholds:\n\n".join(parts)
-        return {
-            "sections": "\n\n".join(
-                f"## {name}\n\n{text}" for name, text in sections.items() if text
-            )
-        }
+        texts = [f"## {name}\n\n{text}" for name, text in sections.items() if text]
+        return {"sections": "\n\n".join(texts)}
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
-        """Ours against published, one figure per setting."""
+        """Return figures of our and published numbers, one per setting."""
         cells = summarise_cells(store, self.name)
         return {
-            f"{self.name}_{s}": partial(draw_dots, cells[cells["setting"] == s])
-            for s in store["setting"].values
+            f"{self.name}_{setting}": partial(draw_dots, cells[cells["setting"] == setting])
+            for setting in store["setting"].values
         }
 
 
@@ -177,45 +166,44 @@ class Table(Study):
 
 
 def is_meaningless(row: Mapping[str, Any], n_published: float) -> bool:
-    """Whether none or all points pass: fewer than a tenth of the published revisions, or 99 % of
-    the stream.
+    """Return whether none or all points pass a threshold, so that it has no meaning.
+
+    These are fewer than a tenth of the published revisions, or more than 99 % of the stream.
     """
-    return bool(
-        row["n_inserted"] < FEWEST * n_published or row["n_inserted"] > MOST * row["n_offered"]
-    )
+    n_inserted = row["n_inserted"]
+    passes_none = n_inserted < MIN_INSERTED_FRACTION * n_published
+    passes_all = n_inserted > MAX_INSERTED_FRACTION * row["n_offered"]
+    return bool(passes_none or passes_all)
 
 
 def offer_at_own_threshold(
     row: Mapping[str, Any], unit: Unit, plan: Plan, n_published: int
 ) -> dict[str, Any]:
-    """Offer the stream with the rules of a row at a threshold of our rule, which revises at most
-    `n_published` points.
+    """Offer the stream at a threshold of our rule, which revises at most `n_published` points.
 
-    The rule looks at the training part alone: the initial model predicts the whole stream; the
-    threshold starts at the value that `n_published` points of it exceed (latent variance, or
-    absolute error), and is raised by a quarter until the stream revises no more points than
-    published.
+    All other rules are those of the row. Our rule uses the training part alone: the initial model
+    predicts the whole stream; the threshold starts at the value that `n_published` points of it
+    exceed (latent variance, or absolute error), and is raised by a quarter until the stream revises
+    no more points than published.
     """
     run = Run(*(row[name] for name in Run._fields))
     data = stream.data_of(unit.task, unit.seed, plan)
     model = stream.start(run, unit, plan).require_model()
     mean, variance = model.predict(data.inputs)
-    threshold = find_exceeded(
-        variance if run.rule == "variance" else np.abs(data.targets - mean), n_published
-    )
-
-    while (found := stream.offer(run._replace(threshold=threshold), unit, plan))[
-        "n_revised"
-    ] > n_published:
-        threshold *= RAISE
+    values = variance if run.rule == "variance" else np.abs(data.targets - mean)
+    threshold = find_exceeded(values, n_published)
+    found = stream.offer(run._replace(threshold=threshold), unit, plan)
+    while found["n_revised"] > n_published:
+        threshold *= THRESHOLD_FACTOR
+        found = stream.offer(run._replace(threshold=threshold), unit, plan)
     return found
 
 
 def find_exceeded(values: np.ndarray, n: int) -> float:
-    """Threshold in the middle between the n-th and the next largest value: n values exceed it,
-    fewer if there are ties.
+    """Return a threshold that n values exceed, or fewer if there are ties.
 
-    Half of the smallest value where all shall exceed it; twice the largest where none shall.
+    It is in the middle between the n-th and the next largest value: half of the smallest value if
+    all shall exceed it, twice the largest if none shall.
     """
     ordered = np.sort(values)[::-1]
     padded = np.concatenate([[3.0 * ordered[0]], ordered, [0.0]])
@@ -223,29 +211,24 @@ def find_exceeded(values: np.ndarray, n: int) -> float:
     return float(0.5 * (padded[n] + padded[n + 1]))
 
 
-# --- what the cells say ---------------------------------------------------------------------------
+# --- cells as rows and texts ----------------------------------------------------------------------
 
 
 def summarise_cells(store: xr.Dataset, table: str) -> pd.DataFrame:
-    """One row per cell: medians, the 95 % range over seeds, and what the paper prints.
+    """Return one row per cell: medians, the 95 % range over seeds, and what the paper prints.
 
-    Own thresholds are there only where more than half of the seeds with data have one.
+    Own thresholds have a row only if more than half of the seeds with data have one.
     """
-    store = store.transpose("dataset", *CELL, "seed")
-    cells = study.summarise(
-        store, ["smse", *(str(name) for name in store.data_vars if name != "smse")]
-    )
-    cells["low"], cells["high"] = quantiles(
-        store["smse"].values.reshape(len(cells), -1), (0.025, 0.975)
-    )
-    n_known = (
-        store["smse"].notnull().any("threshold_choice").sum("seed").values
-    )  # (dataset, setting, ...)
+    store = store.transpose("dataset", *CELL_DIMENSIONS, "seed")
+    others = [str(name) for name in store.data_vars if name != "smse"]
+    cells = study.summarise(store, ["smse", *others])
+    smse = store["smse"].values.reshape(len(cells), -1)
+    cells["low"], cells["high"] = quantiles(smse, (0.025, 0.975))
+    # Seeds with data at any threshold: (dataset, setting, criterion, variant).
+    n_known = store["smse"].notnull().any("threshold_choice").sum("seed").values
     is_common = 2 * cells["n_seeds"] > np.repeat(n_known.ravel(), len(CHOICES))
-    cells["is_accepting"], cells["smse_text"] = (
-        cells["variant"] != "none",
-        study.with_quartiles(cells, "smse"),
-    )
+    cells["is_accepting"] = cells["variant"] != "none"
+    cells["smse_text"] = study.with_quartiles(cells, "smse")
     cells["reference"] = cells["variant"].where(cells["is_accepting"], "")
     cells["acceptance"] = np.where(cells["is_accepting"], "matched", "none")
     keys = ["dataset", "criterion", "is_accepting"]
@@ -255,16 +238,19 @@ def summarise_cells(store: xr.Dataset, table: str) -> pd.DataFrame:
 
 
 def describe_cell(cell: pd.Series) -> str:
-    """``**ours** [quartiles] / published``, then what was revised, then the own threshold.
+    """Return the text of a cell: SMSE, what was revised, and the own threshold.
 
-    Bold marks the lower SMSE; both if they are equal.
+    The SMSE is written ``**ours** [quartiles] / published``. The lower one is bold, or both if they
+    are equal.
     """
     if not cell["n_seeds"]:
         return "no data"
     ours, _, spread = cell["smse_text"].partition(" ")
     theirs = fixed(cell["smse_published"], 4)
-    ours = f"**{ours}**" if cell["smse"] <= cell["smse_published"] else ours
-    theirs = f"**{theirs}**" if cell["smse_published"] <= cell["smse"] else theirs
+    if cell["smse"] <= cell["smse_published"]:
+        ours = f"**{ours}**"
+    if cell["smse_published"] <= cell["smse"]:
+        theirs = f"**{theirs}**"
     lines = [f"{ours} {spread}".strip() + f" / {theirs}"]
     if np.isfinite(cell["threshold_published"]):
         lines.append(f"{cell['n_revised']:.0f} / {cell['n_revised_published']:.0f} points")
@@ -278,127 +264,132 @@ def describe_cell(cell: pd.Series) -> str:
 
 
 def count_below(cells: pd.DataFrame) -> str:
-    """``8 to 9 of 10``: datasets at or below the published SMSE at the published thresholds, the
-    fewest to the most.
+    """Return how many datasets are at or below the published SMSE, as ``8 to 9 of 10``.
+
+    The counts at the published thresholds differ between criteria and variants: the text has the
+    smallest and the largest.
     """
     cells = cells[
         (cells["threshold_choice"] == "published")
         & (cells["n_seeds"] > 0)
-        & cells["variant"].isin(DISTINCT)
+        & cells["variant"].isin(DISTINCT_VARIANTS)
     ]
     if cells.empty:
         return "no data"
-    groups = (cells["smse"] <= cells["smse_published"]).groupby(
-        [cells["criterion"], cells["variant"]]
-    )
+    is_below = cells["smse"] <= cells["smse_published"]
+    groups = is_below.groupby([cells["criterion"], cells["variant"]])
     low = groups.sum().min()
     high = groups.sum().max()
-    return f"{low if low == high else f'{low} to {high}'} of {groups.size().max()}"
+    counts = str(low) if low == high else f"{low} to {high}"
+    return f"{counts} of {groups.size().max()}"
 
 
 # --- figure ---------------------------------------------------------------------------------------
 
 
 def draw_dots(cells: pd.DataFrame) -> Figure:
-    """Cells of one setting: median with the 95 % range over seeds, published values hollow, by
-    dataset.
+    """Draw the cells of one setting, a row per dataset.
 
-    A cross marks the median at an own threshold, where there is one.
+    A mark is a median with the 95 % range over seeds; published values are hollow. A cross marks
+    the median at an own threshold, if there is one.
     """
     datasets = cells["dataset"].unique().tolist()
     criteria = cells["criterion"].unique().tolist()
-    figure, axes = page(1, len(PANELS), 1.1 + HEIGHT * len(datasets), sharex=True, sharey=True)
-    for ax, (variant, title) in zip(axes[0], PANELS.items(), strict=True):
+    height = 1.1 + DATASET_HEIGHT * len(datasets)
+    figure, axes = page(1, len(SHOWN_VARIANTS), height, sharex=True, sharey=True)
+    for ax, (variant, title) in zip(axes[0], SHOWN_VARIANTS.items(), strict=True):
         for cell in cells[cells["variant"] == variant].to_dict("records"):
-            name = cell["criterion"]
-            y = datasets.index(cell["dataset"]) + STEP * (
-                criteria.index(name) - 0.5 * (len(criteria) - 1)
-            )
-            if cell["threshold_choice"] == "own":
-                ax.plot(
-                    cell["smse"],
-                    y,
-                    "x",
-                    color=CRITERION_COLORS[name],
-                    markersize=5,
-                    markeredgewidth=1.0,
-                    zorder=4,
-                )
-                continue
-            ax.plot(
-                cell["smse_published"],
-                y,
-                CRITERION_MARKERS[name],
-                markersize=5.5,
-                zorder=2,
-                **HOLLOW,
-            )
-            if cell["n_seeds"]:
-                ax.plot(
-                    [cell["low"], cell["high"]],
-                    [y, y],
-                    color=CRITERION_COLORS[name],
-                    linewidth=1.4,
-                    solid_capstyle="butt",
-                )
-                ax.plot(
-                    cell["smse"],
-                    y,
-                    CRITERION_MARKERS[name],
-                    color=CRITERION_COLORS[name],
-                    markersize=4,
-                    zorder=3,
-                    markeredgewidth=0,
-                )
+            from_middle = criteria.index(cell["criterion"]) - 0.5 * (len(criteria) - 1)
+            y = datasets.index(cell["dataset"]) + CRITERION_DISTANCE * from_middle
+            _draw_cell(ax, cell, y)
         ax.set(title=title, xscale="log", xlabel="SMSE [1]")
         ax.tick_params(axis="y", length=0)
     axes[0, 0].set_yticks(range(len(datasets)), datasets)
     axes[0, 0].set_ylim(len(datasets) - 0.5, -0.5)
+    figure.legend(
+        handles=_make_handles(criteria), loc="outside lower center", ncols=len(criteria) + 2
+    )
+    return figure
+
+
+def _draw_cell(ax: Axes, cell: Mapping[str, Any], y: float) -> None:
+    """Draw one cell at a height: a cross, or the published value and our median with its range."""
+    color = CRITERION_COLORS[cell["criterion"]]
+    marker = CRITERION_MARKERS[cell["criterion"]]
+    if cell["threshold_choice"] == "own":
+        ax.plot(
+            cell["smse"],
+            y,
+            "x",
+            color=color,
+            markersize=5,
+            markeredgewidth=1.0,
+            zorder=4,
+        )
+        return
+    ax.plot(cell["smse_published"], y, marker, markersize=5.5, zorder=2, **HOLLOW_MARK)
+    if cell["n_seeds"]:
+        ax.plot(
+            [cell["low"], cell["high"]],
+            [y, y],
+            color=color,
+            linewidth=1.4,
+            solid_capstyle="butt",
+        )
+        ax.plot(
+            cell["smse"],
+            y,
+            marker,
+            color=color,
+            markersize=4,
+            zorder=3,
+            markeredgewidth=0,
+        )
+
+
+def _make_handles(criteria: Sequence[str]) -> list[Line2D]:
+    """Return the entries of the legend: criteria, published values, own thresholds."""
     handles = [
         Line2D(
             [],
             [],
-            color=CRITERION_COLORS[c],
-            marker=CRITERION_MARKERS[c],
+            color=CRITERION_COLORS[name],
+            marker=CRITERION_MARKERS[name],
             markersize=4,
-            label=LABELS[c],
+            label=LABELS[name],
         )
-        for c in criteria
+        for name in criteria
     ]
-    handles.append(
-        Line2D(
-            [],
-            [],
-            linestyle="none",
-            marker="o",
-            markersize=5.5,
-            label="published",
-            **HOLLOW,
-        )
+    published = Line2D(
+        [],
+        [],
+        linestyle="none",
+        marker="o",
+        markersize=5.5,
+        label="published",
+        **HOLLOW_MARK,
     )
-    handles.append(
-        Line2D(
-            [],
-            [],
-            linestyle="none",
-            marker="x",
-            color="0.3",
-            markersize=5,
-            label="own threshold",
-        )
+    own_threshold = Line2D(
+        [],
+        [],
+        linestyle="none",
+        marker="x",
+        color="0.3",
+        markersize=5,
+        label="own threshold",
     )
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(criteria) + 2)
-    return figure
+    return [*handles, published, own_threshold]
 
 
-# --- table 1: what one evaluation of a criterion costs as published, and all N scores our way ----
+# --- table 1: cost of the criteria ----------------------------------------------------------------
 
 PRINTED_SIZES = (20, 100)  # points, of the published table
 
 
 class ComplexityStudy(Study):
-    """Time of the five criteria over the number of points, the published way and ours, in turns in
-    one process.
+    """Time of the five criteria over the number of points, by the published and the compiled way.
+
+    Both ways are measured in turns in one process.
     """
 
     name = "table_1"
@@ -410,45 +401,38 @@ class ComplexityStudy(Study):
         return [Unit(self.name, "")]
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
-        """Median times of one call [ms] for every criterion and number of points, and the machine
-        they are from.
+        """Measure the median times of one call [ms] for every criterion and number of points.
+
+        The result names the machine.
         """
         printed = paper.read_table("table_1")
         rows = []
         for n in plan.table_sizes:
             seconds = score_seconds(n, rounds_for(n, plan.repetitions), unit.seed)
             for name in PUBLISHED_SCORES:
-                one, every = (1e3 * float(np.median(seconds[way, name])) for way in WAYS)
-                published = printed[f"median_ms_n{n}"][name] if n in PRINTED_SIZES else np.nan
-                times = dict(
-                    zip(
-                        self.quantities,
-                        (published, one, every, n * one / every),
-                        strict=True,
-                    )
-                )
+                one_ms, all_ms = (1e3 * float(np.median(seconds[way, name])) for way in WAYS)
+                published_ms = printed[f"median_ms_n{n}"][name] if n in PRINTED_SIZES else np.nan
+                values = (published_ms, one_ms, all_ms, n * one_ms / all_ms)
+                times = dict(zip(self.quantities, values, strict=True))
                 rows.append({"criterion": name, "points": n, **times})
         return study.part_of(rows).assign_attrs(machine=describe(machine()))
 
     def combine(self, plan: Plan) -> xr.Dataset:
-        """Spread the one part out over criterion and points."""
+        """Return the one part over criterion and points."""
         part = study.read_part(Unit(self.name, ""), plan)
-        over: dict[str, Sequence[Any]] = {
+        coordinates: dict[str, Sequence[Any]] = {
             "criterion": [*PUBLISHED_SCORES],
             "points": plan.table_sizes,
         }
-        return study.spread_out(part.to_dataframe(), over, self.quantities).assign_attrs(
-            machine=part.attrs["machine"]
-        )
+        store = study.spread_out(part.to_dataframe(), coordinates, self.quantities)
+        return store.assign_attrs(machine=part.attrs["machine"])
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
-        """One row per criterion and number of points, times in milliseconds."""
+        """Return one row per criterion and number of points, times in milliseconds."""
         return store.to_dataframe(["criterion", "points"]).reset_index()
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
         """Return a table of the published sizes, and the machine."""
         rows = self.rows(store).replace({"criterion": LABELS}).rename(columns={"points": "N"})
-        rows = rows[rows["N"].isin(PRINTED_SIZES)].map(
-            lambda x: significant(x) if isinstance(x, float) else x
-        )
+        rows = study.round_numbers(rows[rows["N"].isin(PRINTED_SIZES)])
         return {"times": to_markdown(rows), "machine": store.attrs["machine"]}

@@ -1,6 +1,4 @@
-"""The ten tasks of the paper and further streams: rows to learn from, in their order, and rows to
-judge by.
-"""
+"""The ten tasks of the paper and further streams: training rows in their order, and test rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,42 +13,39 @@ import sysid
 from experiments.plant.plant import Plant
 from sysid.store import digest
 
-N_TRAINING = 600  # rows of a static function: 100 initial and 500 new ones
-N_AXIS = 41  # places of its validation grid along each input
+N_FUNCTION_ROWS = 600  # rows of a static function: 100 initial and 500 new ones
+N_AXIS = 41  # grid points of its validation grid along each input
 
 VAN_DER_POL_NARX = sysid.Narx({"position": 2}, predict=sysid.Target.change)
-# short trajectories from random initial states, 50 rows each
-N_TRAJECTORIES = 20
-N_SAMPLES = 52
+N_TRAJECTORIES = 20  # short trajectories from random initial states
+N_TRAJECTORY_SAMPLES = 52  # of each trajectory, which make 50 rows
 
 BOUC_WEN_NARX = sysid.Narx({"displacement": 3}, {"force": 3}, predict=sysid.Target.change)
-FORCE = simulators.Multisine(rms=50.0, band=(5.0, 150.0))  # N, Hz: the official recipe
-# samples of the multisine; of the record after one period of transient
-PERIOD = 8192
-N_KEPT = 1000
-OUTPUT_NOISE = 8e-6  # m
+OFFICIAL_FORCE = simulators.Multisine(rms=50.0, band=(5.0, 150.0))  # N, Hz: the official recipe
+MULTISINE_PERIOD = 8192  # samples
+N_BOUC_WEN_SAMPLES = 1000  # samples of the record, after one period of transient
+BOUC_WEN_NOISE = 8e-6  # m, standard deviation of the measurement noise
 
 BUILDING_NARX = sysid.Narx(
     {"zone_temperature": 3},
     {"ambient_temperature": 3, "mass_flow": 3},
     predict=sysid.Target.change,
 )
-YEAR = 35041  # samples of 15 min
-BUILDING = simulators.Building()
-NOISELESS = simulators.MeasurementNoise()
+YEAR_SAMPLES = 35041  # samples of 15 min
+NOMINAL_BUILDING = simulators.Building()
+EXACT_MEASUREMENT = simulators.MeasurementNoise()  # no noise
 
 TANKS_NARX = sysid.Narx({"level": 2}, {"pump_voltage": 2}, predict=sysid.Target.change)
 SILVERBOX_NARX = sysid.Narx({"output_voltage": 3}, {"input_voltage": [0, 1, 2, 3]})
-# samples of a simulated stream of the tanks, and of one level of the pump
-N_LEVELS = 4000
-HOLD = 25
+N_TANK_SAMPLES = 4000  # samples of a simulated stream of the tanks
+PUMP_HOLD = 25  # samples for which the pump stays at a level
+SETPOINT_HOLD = 100  # samples for which the controller follows a level
 LEVEL_NOISE = 0.004  # V/s, of both levels: 16 mV over a sample
-# sample at which the outlet clogs, samples that it takes, part that is left
-CLOGGING = 1500
-RAMP = 1500
-CLOGGED = 0.6
-FAULTS = simulators.OutlierNoise(share=0.02, size=0.4)  # V: 25 times the noise of a sample
-BUILDING_CHANGE = 8760  # sample, in the middle of the part that trains
+CLOGGING_START = 1500  # sample at which the outlet begins to clog
+CLOGGING_DURATION = 1500  # samples until a slow clogging ends
+CLOGGED_FRACTION = 0.6  # fraction of the outflow that is left
+FAULTY_SENSOR = simulators.OutlierNoise(share=0.02, size=0.4)  # V: 25 times a sample's noise
+BUILDING_CHANGE_START = 8760  # sample, in the middle of the training part
 
 
 class Rows(NamedTuple):
@@ -61,8 +56,9 @@ class Rows(NamedTuple):
 
 
 class TaskData(NamedTuple):
-    """Rows with inputs standardised and targets centred by the whole training part, as the paper
-    does.
+    """Rows whose inputs are standardised and whose targets are centred.
+
+    As in the paper, the scaling is that of the whole training part.
     """
 
     initial_inputs: np.ndarray  # (n_initial, p), the first rows of the training part
@@ -74,8 +70,9 @@ class TaskData(NamedTuple):
 
     @classmethod
     def of(cls, training: Rows, test: Rows, n_initial: int) -> Self:
-        """Standardise by the training part: ``(x - mean) / std``, ``y - mean``; a constant column
-        has scale 1.
+        """Standardise by the training part: ``(x - mean) / std``, ``y - mean``.
+
+        A constant column has scale 1.
         """
         scaling = sysid.Scaling.fit(training.inputs)
         offset = training.targets.mean()
@@ -94,49 +91,47 @@ class TaskData(NamedTuple):
 
     @property
     def training_inputs(self) -> np.ndarray:
-        """Initial rows and stream (n_initial + n, p)."""
+        """Inputs of the initial rows and the stream (n_initial + n, p)."""
         return np.vstack([self.initial_inputs, self.inputs])
 
     @property
     def training_targets(self) -> np.ndarray:
-        """Initial rows and stream (n_initial + n,)."""
+        """Targets of the initial rows and the stream (n_initial + n,)."""
         return np.concatenate([self.initial_targets, self.targets])
 
 
 @dataclass(frozen=True)
 class Task:
-    """One task; `title` is how the paper calls it."""
+    """A stream to learn, and rows to test the model; `title` is its name in the paper."""
 
     title: str
     unit: str  # of the target
-    draw: Callable[[int], tuple[Rows, Rows]]  # seed -> training rows in their order, and test rows
-    narx: sysid.Narx | None = None  # of the rows; None: they have no order
+    draw: Callable[[int], tuple[Rows, Rows]]  # training rows in order, and test rows, by the seed
+    narx: sysid.Narx | None = None  # model structure of the rows; None: they have no order
     source: sysid.DataSource | None = None  # of the measured records that it reads
     is_random: bool = True  # whether another seed gives other rows
 
     def seeds(self, n: int) -> tuple[int, ...]:
-        """Seeds that give other rows: the first n, or 0 alone if nothing is random."""
+        """Return the seeds that give different rows: the first n, or 0 alone if none is random."""
         return tuple(range(n)) if self.is_random else (0,)
 
     def digest(self) -> str:
-        """Digest of the measured records; empty without.
+        """Return the digests of the measured records; empty if there are none.
 
         Raises
         ------
         sysid.DataError
-            Data that is not there; it says which folder or command provides it.
+            The data are missing; the message states which folder or command provides them.
         """
-        return (
-            "-".join(digest(record)[:8] for record in self.source.load().records)
-            if self.source
-            else ""
-        )
+        if self.source is None:
+            return ""
+        return "-".join(digest(record)[:8] for record in self.source.load().records)
 
 
 def sample_function(function: simulators.StaticFunction, seed: int) -> tuple[Rows, Rows]:
     """Draw uniform samples of a static function without noise, and a grid over the same domain."""
     box = (function.lower, function.upper)
-    training = simulators.Uniform().sample(N_TRAINING, *box, seed=seed)
+    training = simulators.Uniform().sample(N_FUNCTION_ROWS, *box, seed=seed)
     grid = simulators.Grid().sample(N_AXIS**2, *box)
     return Rows(training, function(training)), Rows(grid, function(grid))
 
@@ -144,174 +139,192 @@ def sample_function(function: simulators.StaticFunction, seed: int) -> tuple[Row
 def recorded(
     title: str, unit: str, source: sysid.DataSource, narx: sysid.Narx | None = None
 ) -> Task:
-    """Task of a measured record, or of a table without time: its estimation part trains, the first
-    test judges.
+    """Return the task of a measured record, or of a table without time.
+
+    The estimation part gives the training rows, the first test record the test rows. The rows of a
+    table stay in file order.
     """
 
     def draw(seed: int) -> tuple[Rows, Rows]:
         recordings = source.load()
-        features = {
-            name: [0] for name in recordings.inputs
-        }  # of a table, whose rows stay in file order
-        own = narx or sysid.Narx({recordings.outputs[0]: []}, features, predict=sysid.Target.value)
-        return make_rows(own, recordings.estimation), make_rows(own, recordings.test[:1])
+        structure = narx
+        if structure is None:
+            features = {name: [0] for name in recordings.inputs}
+            output = recordings.outputs[0]
+            structure = sysid.Narx({output: []}, features, predict=sysid.Target.value)
+        training = make_rows(structure, recordings.estimation)
+        return training, make_rows(structure, recordings.test[:1])
 
     return Task(title, unit, draw, narx, source, is_random=False)
 
 
 def simulate_bouc_wen(seed: int) -> tuple[Rows, Rows]:
-    """Simulate an estimation record of the official recipe; the official multisine test judges."""
+    """Simulate an estimation record of the official recipe.
+
+    The test rows are those of the official multisine test.
+    """
     system = simulators.BoucWen()
-    force = FORCE.signal(PERIOD, system.dt, simulators.random_stream(seed, "excitation"))
-    limited = simulators.Interpolation.band_limited
-    noise = simulators.MeasurementNoise(std=OUTPUT_NOISE)
-    many = simulators.simulate(
-        system, [*force, *force], interpolation=limited, measurement=noise, seed=seed
+    rng = simulators.random_stream(seed, "excitation")
+    force = OFFICIAL_FORCE.signal(MULTISINE_PERIOD, system.dt, rng)
+    two_periods = simulators.simulate(
+        system,
+        [*force, *force],
+        interpolation=simulators.Interpolation.band_limited,
+        measurement=simulators.MeasurementNoise(std=BOUC_WEN_NOISE),
+        seed=seed,
     )
-    record = many.to_dataset()
+    after_transient = slice(MULTISINE_PERIOD, MULTISINE_PERIOD + N_BOUC_WEN_SAMPLES)
+    training = two_periods.to_dataset().isel(time=after_transient)
     recordings = sysid.BoucWenData().load()
-    test = recordings.test[0].rename(
-        {recordings.inputs[0]: "force", recordings.outputs[0]: "displacement"}
-    )
-    training = record.isel(time=slice(PERIOD, PERIOD + N_KEPT))
+    names = {recordings.inputs[0]: "force", recordings.outputs[0]: "displacement"}
+    test = recordings.test[0].rename(names)
     return make_rows(BOUC_WEN_NARX, [training]), make_rows(BOUC_WEN_NARX, [test])
 
 
 def simulate_van_der_pol(seed: int) -> tuple[Rows, Rows]:
-    """Simulate two independent ensembles of short trajectories, initial states uniform in [-2,
-    2]^2.
+    """Simulate two independent ensembles of short trajectories.
+
+    The initial states are uniform in [-2, 2]^2.
     """
 
     def rows(purpose: int) -> Rows:
         states = np.random.default_rng([seed, purpose]).uniform(-2.0, 2.0, size=(N_TRAJECTORIES, 2))
-        options: dict[str, Any] = {"initial_states": states, "seed": 2 * seed + purpose}
         ensemble = simulators.simulate_many(
-            simulators.VanDerPol(), n_samples=N_SAMPLES, **options
+            simulators.VanDerPol(),
+            n_samples=N_TRAJECTORY_SAMPLES,
+            initial_states=states,
+            seed=2 * seed + purpose,
         ).to_dataset()
-        return make_rows(
-            VAN_DER_POL_NARX,
-            [ensemble.isel(trajectory=i) for i in range(N_TRAJECTORIES)],
-        )
+        trajectories = [ensemble.isel(trajectory=i) for i in range(N_TRAJECTORIES)]
+        return make_rows(VAN_DER_POL_NARX, trajectories)
 
     return rows(0), rows(1)
 
 
 def simulate_building(
-    seed: int, n_samples: int = YEAR, system: simulators.System = BUILDING
+    seed: int, n_samples: int = YEAR_SAMPLES, system: simulators.System = NOMINAL_BUILDING
 ) -> tuple[Rows, Rows]:
-    """Simulate the heated building in closed loop: the first half trains, the second, with its
-    lags, validates.
+    """Simulate the heated building in closed loop.
+
+    The first half of the samples gives the training rows, the second half, with its lags, the test
+    rows.
     """
-    weather = {"ambient_temperature": simulators.SyntheticWeather()}
-    plant = Plant(system, simulators.PI(), weather, {}, NOISELESS, simulators.Interpolation.held)
+    plant = Plant(
+        system,
+        simulators.PI(),
+        {"ambient_temperature": simulators.SyntheticWeather()},
+        {},
+        EXACT_MEASUREMENT,
+        simulators.Interpolation.held,
+    )
     record = plant.trajectory(n_samples, seed).to_dataset()
     half = (n_samples - 1) // 2 + 1
-    training = slice(half)
-    test = slice(half - BUILDING_NARX.max_lag, None)
-    return make_rows(BUILDING_NARX, [record.isel(time=training)]), make_rows(
-        BUILDING_NARX, [record.isel(time=test)]
-    )
+    training = record.isel(time=slice(half))
+    test = record.isel(time=slice(half - BUILDING_NARX.max_lag, None))
+    return make_rows(BUILDING_NARX, [training]), make_rows(BUILDING_NARX, [test])
 
 
 def simulate_tanks(
     seed: int,
     *,
     changes: Sequence[simulators.Change] = (),
-    noise: simulators.MeasurementNoise = NOISELESS,
+    noise: simulators.MeasurementNoise = EXACT_MEASUREMENT,
 ) -> tuple[Rows, Rows]:
-    """Simulate the tanks at random levels of the pump, as they change; the plant as it is at the
-    end judges.
+    """Simulate the tanks at random levels of the pump, while their parameters change.
+
+    The test rows are those of the plant as it is at the end.
     """
-    noisy: dict[str, Any] = {
+    process_noise: dict[str, Any] = {
         "upper_noise_std": LEVEL_NOISE,
         "lower_noise_std": LEVEL_NOISE,
     }
     final: dict[str, Any] = {change.parameter: change.to for change in changes}
     plants = (
-        simulators.CascadedTanks(changes=changes, **noisy),
-        simulators.CascadedTanks(**noisy, **final),
+        simulators.CascadedTanks(changes=changes, **process_noise),
+        simulators.CascadedTanks(**process_noise, **final),
     )
 
     def rows(purpose: int, noise: simulators.MeasurementNoise) -> Rows:
-        levels = np.random.default_rng([seed, purpose]).uniform(1.2, 2.4, N_LEVELS // HOLD)
-        options: dict[str, Any] = {
-            "seed": 2 * seed + purpose,
-            "initial_state": [2.0, 2.0],
-            "measurement": noise,
-        }
-        record = simulators.simulate(plants[purpose], levels.repeat(HOLD), **options).to_dataset()
+        n_levels = N_TANK_SAMPLES // PUMP_HOLD
+        levels = np.random.default_rng([seed, purpose]).uniform(1.2, 2.4, n_levels)
+        record = simulators.simulate(
+            plants[purpose],
+            levels.repeat(PUMP_HOLD),
+            seed=2 * seed + purpose,
+            initial_state=[2.0, 2.0],
+            measurement=noise,
+        ).to_dataset()
         return make_rows(TANKS_NARX, [record])
 
-    return rows(0, noise), rows(1, NOISELESS)
+    return rows(0, noise), rows(1, EXACT_MEASUREMENT)
 
 
 def simulate_tanks_loop(seed: int) -> tuple[Rows, Rows]:
-    """Simulate the tanks under a PI controller that follows random levels: one run trains, another
-    one judges.
+    """Simulate the tanks under a PI controller that follows random levels.
+
+    One run gives the training rows, another one the test rows.
     """
     system = simulators.CascadedTanks(upper_noise_std=LEVEL_NOISE, lower_noise_std=LEVEL_NOISE)
-    gains: dict[str, Any] = {
-        "proportional_gain": 0.3,
-        "integral_gain": 0.001,
-        "minimum": 0.0,
-        "maximum": 10.0,
-    }
 
     def rows(purpose: int) -> Rows:
-        levels = np.random.default_rng([seed, purpose]).uniform(2.0, 8.0, N_LEVELS // 100)
-        schedule = simulators.Levels(levels=levels.tolist(), hold=100 * system.dt)
-        signals: dict[str, Any] = {
-            "output": "level",
-            "input": "pump_voltage",
-            "schedule": schedule,
-        }
-        controller = simulators.PI(dt=system.dt, **signals, **gains)
+        n_levels = N_TANK_SAMPLES // SETPOINT_HOLD
+        levels = np.random.default_rng([seed, purpose]).uniform(2.0, 8.0, n_levels)
+        controller = simulators.PI(
+            dt=system.dt,
+            output="level",
+            input="pump_voltage",
+            schedule=simulators.Levels(levels=levels.tolist(), hold=SETPOINT_HOLD * system.dt),
+            proportional_gain=0.3,
+            integral_gain=0.001,
+            minimum=0.0,
+            maximum=10.0,
+        )
         samples = simulators.closed_loop(
-            system, controller, {}, n_samples=N_LEVELS, seed=2 * seed + purpose
+            system, controller, {}, n_samples=N_TANK_SAMPLES, seed=2 * seed + purpose
         )
-        return make_rows(
-            TANKS_NARX,
-            [simulators.collect(samples, system, seed=2 * seed + purpose).to_dataset()],
-        )
+        record = simulators.collect(samples, system, seed=2 * seed + purpose).to_dataset()
+        return make_rows(TANKS_NARX, [record])
 
     return rows(0), rows(1)
 
 
 def simulate_changed_building(seed: int) -> tuple[Rows, Rows]:
-    """Simulate the building as its radiator and its wall change; another year of the changed one
-    judges.
+    """Simulate the building while the resistances of its radiator and its wall change.
+
+    The test rows are those of another year of the changed building.
     """
-    names: dict[str, Any] = {
+    resistances: dict[str, Any] = {  # K/W, both twice as large as before
         "radiator_resistance": 0.004,
         "zone_resistance": 0.004,
-    }  # K/W, both twice as large
-    start = BUILDING_CHANGE * BUILDING.dt
-    changed = simulators.Building(
-        changes=[simulators.Change(name, to, start) for name, to in names.items()]
-    )
-    training, _ = simulate_building(seed, YEAR, changed)
-    return training, simulate_building(seed + 1000, YEAR, simulators.Building(**names))[1]
+    }
+    start = BUILDING_CHANGE_START * NOMINAL_BUILDING.dt
+    changes = [simulators.Change(name, to, start) for name, to in resistances.items()]
+    training, _ = simulate_building(seed, YEAR_SAMPLES, simulators.Building(changes=changes))
+    changed = simulators.Building(**resistances)
+    _, test = simulate_building(seed + 1000, YEAR_SAMPLES, changed)
+    return training, test
 
 
 def make_rows(narx: sysid.Narx, records: Sequence[xr.Dataset]) -> Rows:
-    """Make rows of the lags of records; lags never reach from one record into another."""
+    """Return the rows of the lags of records; no lag reaches from one record into another."""
     dataset = narx.dataset(records)
     return Rows(dataset["regressor"].values, dataset["target"].values)
 
 
-#: static functions by the name of their task
+#: Static functions by the name of their task.
 FUNCTIONS: dict[str, simulators.StaticFunction] = {
     "rastrigin": simulators.Rastrigin(),
     "rosenbrock": simulators.Rosenbrock(),
     "himmelblau": simulators.Himmelblau(),
-    # the textbook function; the paper misprints its last term
+    # The function of textbooks; the paper misprints its last term.
     "six_hump_camel": simulators.SixHumpCamel(),
 }
-#: the tasks of the paper by their name in the configuration, in the order of its tables, about that of their size
+#: The tasks of the paper by their name in the configuration, in the order of its tables. Later
+#: ones are mostly larger.
 PAPER_TASKS: dict[str, Task] = {
     **{
-        name: Task(name.replace("_", " ").title(), "1", partial(sample_function, f))
-        for name, f in FUNCTIONS.items()
+        name: Task(name.replace("_", " ").title(), "1", partial(sample_function, function))
+        for name, function in FUNCTIONS.items()
     },
     "boston": recorded("Boston", "1000 USD", sysid.BostonData()),
     "concrete": recorded("Concrete", "MPa", sysid.ConcreteData()),
@@ -320,10 +333,16 @@ PAPER_TASKS: dict[str, Task] = {
     "van_der_pol": Task("Van der Pol", "m", simulate_van_der_pol, VAN_DER_POL_NARX),
     "building": Task("Building", "K", simulate_building, BUILDING_NARX),
 }
-TANKS = simulators.CascadedTanks()
-SUDDEN = simulators.Change("lower_outflow", CLOGGED * TANKS.lower_outflow, CLOGGING * TANKS.dt)
-SLOW = replace(SUDDEN, end=SUDDEN.start + RAMP * TANKS.dt)
-#: streams that the paper does not have, for the comparison of online methods
+NOMINAL_TANKS = simulators.CascadedTanks()
+SUDDEN_CLOGGING = simulators.Change(
+    "lower_outflow",
+    CLOGGED_FRACTION * NOMINAL_TANKS.lower_outflow,
+    CLOGGING_START * NOMINAL_TANKS.dt,
+)
+SLOW_CLOGGING = replace(
+    SUDDEN_CLOGGING, end=SUDDEN_CLOGGING.start + CLOGGING_DURATION * NOMINAL_TANKS.dt
+)
+#: Streams that the paper does not have, for the comparison of online methods.
 STREAMS: dict[str, Task] = {
     "silverbox": recorded("Silverbox", "V", sysid.SilverboxData(), SILVERBOX_NARX),
     "tanks_loop": Task("Tanks in closed loop", "V", simulate_tanks_loop, TANKS_NARX),
@@ -331,19 +350,19 @@ STREAMS: dict[str, Task] = {
     "clogging": Task(
         "Tanks, outlet clogs slowly",
         "V",
-        partial(simulate_tanks, changes=[SLOW]),
+        partial(simulate_tanks, changes=[SLOW_CLOGGING]),
         TANKS_NARX,
     ),
     "clogged": Task(
         "Tanks, outlet clogs at once",
         "V",
-        partial(simulate_tanks, changes=[SUDDEN]),
+        partial(simulate_tanks, changes=[SUDDEN_CLOGGING]),
         TANKS_NARX,
     ),
     "failing_sensor": Task(
         "Tanks, sensor with outliers",
         "V",
-        partial(simulate_tanks, noise=FAULTS),
+        partial(simulate_tanks, noise=FAULTY_SENSOR),
         TANKS_NARX,
     ),
     "changed_building": Task(
@@ -353,15 +372,15 @@ STREAMS: dict[str, Task] = {
         BUILDING_NARX,
     ),
 }
-#: all tasks by their name in the configuration
-TASKS = PAPER_TASKS | STREAMS
+#: All tasks by their name in the configuration.
+STUDY_TASKS = PAPER_TASKS | STREAMS
 
 
-def draw_rows(task: str, seed: int, building_samples: int = YEAR) -> tuple[Rows, Rows]:
-    """Draw training and test rows of a task; the Building may be shorter than a year."""
-    return (
-        simulate_building(seed, building_samples) if task == "building" else TASKS[task].draw(seed)
-    )
+def draw_rows(task: str, seed: int, building_samples: int = YEAR_SAMPLES) -> tuple[Rows, Rows]:
+    """Return training and test rows of a task; the Building may be shorter than a year."""
+    if task == "building":
+        return simulate_building(seed, building_samples)
+    return STUDY_TASKS[task].draw(seed)
 
 
 def load_task(
@@ -370,13 +389,16 @@ def load_task(
     *,
     n_initial: int,
     most_rows: int,
-    building_samples: int = YEAR,
+    building_samples: int = YEAR_SAMPLES,
 ) -> TaskData:
-    """Draw and standardise rows; of a longer stream the first `most_rows`, of more test rows some
-    that are spread.
+    """Return the standardised rows of a task.
+
+    Of a stream with more than `most_rows` rows the first ones are kept, of so many test rows every
+    k-th.
     """
     training, test = draw_rows(task, seed, building_samples)
     first = slice(n_initial + most_rows)
-    spread = slice(None, None, -(-len(test.targets) // most_rows))
+    step = -(-len(test.targets) // most_rows)
     training = Rows(training.inputs[first], training.targets[first])
-    return TaskData.of(training, Rows(test.inputs[spread], test.targets[spread]), n_initial)
+    test = Rows(test.inputs[::step], test.targets[::step])
+    return TaskData.of(training, test, n_initial)

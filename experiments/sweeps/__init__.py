@@ -1,1 +1,1 @@
-"""Sweeps: many jobs of one command, on this machine or on a cluster, without losing one."""
+"""Sweeps: many jobs of one command, on this machine or on a cluster, that can be resumed."""

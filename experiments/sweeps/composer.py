@@ -1,7 +1,7 @@
-"""Configurations of many jobs, composed once for each combination of options.
+"""Composes the configurations of many jobs, once for each combination of options.
 
-Hydra composes options first and sets values afterwards. Composing takes it a tenth of a second; so
-it is done once for each combination of options, and each job sets its values on a copy.
+Hydra first composes the options and then sets values. As composing takes a tenth of a second, it is
+done only once for each combination of options, and each job sets its values on a copy.
 """
 
 from collections.abc import Sequence
@@ -31,17 +31,18 @@ class Composer:
     Parameters
     ----------
     loader : ConfigLoader
-        Of the command.
+        Loader of the command's configuration.
     master : DictConfig
-        Configuration of the sweep, whose overrides of Hydra hold for every job.
+        Configuration of the sweep. Its overrides of Hydra's own settings hold for every job.
     """
 
     def __init__(self, loader: ConfigLoader, master: DictConfig) -> None:
         self._loader = loader
         self._master = master
-        self._hydra = [str(line) for line in master.hydra.overrides.hydra]
+        self._hydra_overrides = [str(line) for line in master.hydra.overrides.hydra]
         self.parser = OverridesParser.create(config_loader=loader)
-        #: by the overrides that choose options: the configuration, and whether their files look up something of Hydra
+        #: the composed configuration, and whether it refers to Hydra's own values
+        #: (``${hydra:...}``), by the overrides that choose options
         self._loaded: dict[tuple[str, ...], tuple[DictConfig, bool]] = {}
 
     def job(
@@ -52,100 +53,114 @@ class Composer:
         Returns
         -------
         configuration : dict
-            Plain data, the command's part resolved.
+            The configuration as plain data; the command's part of it is resolved.
         values : dict
-            What the overrides of the job set, by key.
+            The values that the overrides of the job set, by key.
         numbered : bool
-            Whether the job may ask for its own number or folder, as ``${hydra:job.num}`` does.
+            Whether the configuration may depend on the number or the folder of the job, for example
+            through ``${hydra:job.num}``.
 
         Raises
         ------
         ValueError
-            Options and keys that do not exist, with the nearest that do; interpolations that lead
-            nowhere.
+            If an option or a key does not exist (the message names the nearest one), or an
+            interpolation refers to something that does not exist.
         """
         parsed = self.parser.parse_overrides(list(overrides))
-        lines = self._options(parsed)
+        option_lines = self._option_lines(parsed)
         try:
             config = self.compose(parsed)
             hydra = config.hydra
             folder = Path(str(self._master.hydra.sweep.dir)).absolute()
             with open_dict(hydra):
-                hydra.job.num, hydra.job.id = number, str(number)
-                hydra.sweep.dir, hydra.sweep.subdir = str(folder), str(number)
+                hydra.job.num = number
+                hydra.job.id = str(number)
+                hydra.sweep.dir = str(folder)
+                hydra.sweep.subdir = str(number)
                 hydra.runtime.output_dir = str(folder / str(number))
             content = resolve(config)
         except (HydraException, OmegaConfBaseException) as error:
             composable, _ = self._load(())
             with suppress(HydraException, OmegaConfBaseException):
-                composable, _ = self._load(lines)
+                composable, _ = self._load(option_lines)
             raise UserError(explain(error, parsed, composable, self._loader)) from error
         check_keys(config, str(self._master.hydra.job.config_name))
         check_added(parsed, config)
-        values = {one.key_or_group: _value(one) for one in parsed if not one.is_hydra_override()}
-        numbered = self._load(lines)[1] or any("hydra" in str(one.input_line) for one in parsed)
+        values = {
+            override.key_or_group: _value(override)
+            for override in parsed
+            if not override.is_hydra_override()
+        }
+        _, refers_to_hydra = self._load(option_lines)
+        numbered = refers_to_hydra or any("hydra" in str(item.input_line) for item in parsed)
         return content, values, numbered
 
     def compose(self, parsed: Sequence[Override]) -> DictConfig:
-        """Compose the configuration that Hydra makes of these overrides.
+        """Compose the configuration in the same way as Hydra does from these overrides.
 
         Raises
         ------
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException
-            Options and keys that do not exist.
+            If an option or a key does not exist.
         """
-        config = deepcopy(self._load(self._options(parsed))[0])
-        ConfigLoaderImpl._apply_overrides_to_config(
-            [one for one in parsed if not self._is_option(one)], config
-        )
-        own = [one for one in parsed if not one.is_hydra_override()]
+        loaded, _ = self._load(self._option_lines(parsed))
+        config = deepcopy(loaded)
+        settings = [override for override in parsed if not self._is_option(override)]
+        ConfigLoaderImpl._apply_overrides_to_config(settings, config)
+        task_overrides = [item for item in parsed if not item.is_hydra_override()]
+        hydra_overrides = [item for item in parsed if item.is_hydra_override()]
         form = config.hydra.job.config.override_dirname
         with open_dict(config.hydra):
-            config.hydra.overrides.task = [one.input_line for one in own]
-            config.hydra.overrides.hydra = self._hydra + [
-                one.input_line for one in parsed if one.is_hydra_override()
+            config.hydra.overrides.task = [item.input_line for item in task_overrides]
+            config.hydra.overrides.hydra = self._hydra_overrides + [
+                item.input_line for item in hydra_overrides
             ]
             config.hydra.job.override_dirname = get_overrides_dirname(
-                own, list(form.exclude_keys), form.item_sep, form.kv_sep
+                task_overrides, list(form.exclude_keys), form.item_sep, form.kv_sep
             )
         OmegaConf.copy_cache(from_config=self._master, to_config=config)
         return config
 
-    def _options(self, parsed: Sequence[Override]) -> tuple[str, ...]:
-        """Those overrides that choose options."""
-        return tuple(one.input_line or "" for one in parsed if self._is_option(one))
+    def _option_lines(self, parsed: Sequence[Override]) -> tuple[str, ...]:
+        """Return the overrides that choose options, as text."""
+        return tuple(item.input_line or "" for item in parsed if self._is_option(item))
 
     def _is_option(self, override: Override) -> bool:
-        """Whether an override chooses an option of a group, and does not set values."""
+        """Return whether an override chooses an option of a group instead of setting values."""
+        if isinstance(override._value, dict):
+            return False
         repository = self._loader.repository  # type: ignore[attr-defined]
-        return not isinstance(override._value, dict) and repository.group_exists(
-            override.key_or_group
-        )
+        return bool(repository.group_exists(override.key_or_group))
 
-    def _load(self, lines: tuple[str, ...]) -> tuple[DictConfig, bool]:
-        if lines not in self._loaded:
+    def _load(self, option_lines: tuple[str, ...]) -> tuple[DictConfig, bool]:
+        """Return the configuration with these options, and whether it refers to Hydra's values."""
+        if option_lines not in self._loaded:
             name = self._master.hydra.job.config_name
+            lines = [*self._hydra_overrides, *option_lines]
             try:
-                config = self._loader.load_configuration(name, [*self._hydra, *lines], RunMode.RUN)
-            except ValueError as error:  # Hydra's own, of an option that is no name
-                raise UserError(f"{' '.join(lines)}: {error}") from error
-            task = OmegaConf.masked_copy(config, [str(name) for name in config if name != "hydra"])
-            self._loaded[lines] = config, "${hydra" in OmegaConf.to_yaml(task)
-        return self._loaded[lines]
+                config = self._loader.load_configuration(name, lines, RunMode.RUN)
+            except ValueError as error:  # raised by Hydra if an option is not a name
+                raise UserError(f"{' '.join(option_lines)}: {error}") from error
+            task_keys = [str(name) for name in config if name != "hydra"]
+            task_config = OmegaConf.masked_copy(config, task_keys)
+            refers_to_hydra = "${hydra" in OmegaConf.to_yaml(task_config)
+            self._loaded[option_lines] = config, refers_to_hydra
+        return self._loaded[option_lines]
 
 
 def resolve(config: DictConfig) -> dict[str, Any]:
     """Turn the configuration of a job into plain data.
 
-    The command's part is resolved, Hydra's stays as it is.
+    The command's part is resolved; Hydra's part stays as it is.
 
     Raises
     ------
     omegaconf.errors.OmegaConfBaseException
-        An interpolation that leads nowhere.
+        If an interpolation refers to something that does not exist.
     """
     before = HydraConfig.instance().cfg
-    HydraConfig.instance().cfg = config  # type: ignore[assignment]  # for ${hydra:...}; set_config would copy it
+    # ${hydra:...} is looked up here. `set_config` would copy the configuration.
+    HydraConfig.instance().cfg = config  # type: ignore[assignment]
     try:
         content = {str(name): config[name] for name in config}
         for name, value in content.items():
@@ -159,7 +174,7 @@ def resolve(config: DictConfig) -> dict[str, Any]:
 
 
 def _value(override: Override) -> Any:
-    """Value of an override: a number, a flag, None, or else text."""
+    """Return the value of an override: a number, a flag or None, and everything else as text."""
     value = override.value()
     if value is None or isinstance(value, bool | int | float | str):
         return value

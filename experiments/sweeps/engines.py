@@ -1,6 +1,4 @@
-"""Where the jobs of a sweep run: the role of an engine, and the two engines of this machine
-alone.
-"""
+"""Engines run the jobs of a sweep: their base class, and the two engines for one machine."""
 
 import os
 import threading
@@ -17,62 +15,69 @@ from experiments.sweeps.store import Job, Limits, Outcome
 from experiments.sweeps.task import ONE_THREAD, end_with, execute
 from sysid.beside import n_cores
 
-#: in the folder of a sweep: what goes on when its sweep is killed, as only the engine that has sent it can tell
-TASKS = ".slurm/tasks.json"
-AHEAD = 2  # jobs that a worker of joblib is given before it asks: none waits for the sweep
+#: file in the folder of a sweep with the tasks that go on if the sweep is killed; only the engine
+#: that has submitted the tasks can take them over
+TASKS_FILE = ".slurm/tasks.json"
+JOBS_PER_WORKER = 2  # jobs queued or running for each joblib worker, so that none has to wait
 
 
 class EngineStopped(Exception):
-    """The engine cannot go on: jobs in flight are lost, finished ones are stored."""
+    """Raised if an engine cannot go on: running jobs are lost, finished jobs are stored."""
 
 
 @dataclass(frozen=True)
 class Engine(ABC):
-    """Runs `experiments.sweeps.task.execute` for every job, in whatever process."""
+    """Runs `experiments.sweeps.task.execute` for every job, in this process or in others."""
 
-    folder: Path  # of the sweep
+    folder: Path  # folder of the sweep
 
     @property
     def limits(self) -> Limits:
-        """Limits of a job that its worker enforces; only engines that survive the end of a worker
-        have some.
+        """Limits of a job that its worker enforces.
+
+        Only engines that survive the end of a worker have limits.
         """
         return Limits(None, None)
 
     def taken_over(self, folder: Path) -> frozenset[int]:
-        """Numbers of jobs that workers of an earlier sweep in this folder may still be at: nobody
-        else touches them.
+        """Return the numbers of jobs that workers of an earlier sweep may still be running.
+
+        Other workers must not touch the folders of these jobs.
 
         Raises
         ------
         EngineStopped
-            If another engine has sent them.
+            If another engine has submitted them.
         """
-        if (folder / TASKS).exists():
-            advice = f"take hydra/launcher=slurm, which takes them over, or remove {(folder / TASKS).parent} if none does"
-            raise EngineStopped(f"tasks of an earlier sweep in {folder} may still run: {advice}")
+        tasks_file = folder / TASKS_FILE
+        if tasks_file.exists():
+            raise EngineStopped(
+                f"tasks of an earlier sweep in {folder} may still run: "
+                "resume with hydra/launcher=slurm, which takes them over, "
+                f"or remove {tasks_file.parent} if no task runs"
+            )
         return frozenset()
 
     @abstractmethod
     def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
-        """Run all jobs and yield each outcome when it is known, in any order; without jobs, wait
-        for what goes on.
+        """Run all jobs and yield each outcome when it is known, in any order.
 
-        A job whose worker was killed is tried once more, then reported as failed. Closed early, the
-        generator ends its workers; what they were at is lost.
+        Without jobs, it waits for the jobs that were taken over. A job whose worker was killed is
+        tried once more, and then reported as failed. If the generator is closed early, it ends its
+        workers, and their running jobs are lost.
 
         Raises
         ------
         ImportError
             If the library of the engine is not installed.
         EngineStopped
-            If the jobs in flight are lost and the rest cannot be run.
+            If the running jobs are lost and the others cannot be run.
         """
 
 
 @dataclass(frozen=True)
 class InProcess(Engine):
-    """One job after the other, in this process: what kills a job kills the sweep."""
+    """Runs one job after the other in this process; whatever kills a job kills the sweep."""
 
     def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
         yield from map(execute, jobs)
@@ -80,11 +85,12 @@ class InProcess(Engine):
 
 @dataclass(frozen=True)
 class JoblibPool(Engine):
-    """Processes of joblib's loky, each with one thread; a worker that is killed takes the others
-    with it.
+    """Runs jobs in processes of joblib's loky, each with one thread.
+
+    If one worker is killed, the others end as well.
     """
 
-    workers: int | None = None  # processes; None: all cores that this process may use
+    workers: int | None = None  # number of processes; None: all cores that this process may use
 
     def __post_init__(self) -> None:
         whole("hydra.launcher.workers", 1 if self.workers is None else self.workers, 1)
@@ -96,45 +102,58 @@ class JoblibPool(Engine):
             raise ImportError(
                 'hydra/launcher=joblib needs joblib: pip install -e ".[joblib]"'
             ) from None
-        workers = min(self.workers or n_cores(), len(jobs))
-        # an interrupted start has removed what loky's tracker wants to remove
-        quiet = "ignore:resource_tracker"
-        os.environ["PYTHONWARNINGS"] = ",".join(
-            filter(None, (os.environ.get("PYTHONWARNINGS"), quiet))
-        )
+        n_workers = min(self.workers or n_cores(), len(jobs))
+        _ignore_warnings_of_resource_tracker()
         pool = loky.ProcessPoolExecutor(
-            workers, initializer=end_with, initargs=(os.getpid(),), env=ONE_THREAD
+            n_workers, initializer=end_with, initargs=(os.getpid(),), env=ONE_THREAD
         )
         waiting = iter(jobs)
-        over = False
+        is_complete = False
         try:
             with no_interrupt_for_children():  # the first job starts the workers
                 running: set[Future[Outcome]] = {pool.submit(execute, next(waiting))}
-            running |= {pool.submit(execute, job) for job in islice(waiting, AHEAD * workers - 1)}
+            n_further = JOBS_PER_WORKER * n_workers - 1
+            running |= {pool.submit(execute, job) for job in islice(waiting, n_further)}
             while running:
                 ended, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in sorted(
-                    ended, key=lambda one: one.exception() is not None
-                ):  # what has ended well first
+                for future in sorted(ended, key=_has_failed):  # successful jobs first
                     yield future.result()
                 running |= {pool.submit(execute, job) for job in islice(waiting, len(ended))}
-            over = True
+            is_complete = True
         except loky.BrokenProcessPool as error:
-            text = str(error)
-            codes = text[text.find("{") : text.find("}") + 1]
-            cause = f"exit codes {codes}" if codes else text.splitlines()[0]
             raise EngineStopped(
-                f"a worker process ended ({cause}), and joblib's pool with it: the jobs in flight are lost, "
-                "the rest has not been run; the same command resumes, hydra/launcher=dask outlives its workers"
+                f"a worker process ended ({_cause_of(error)}), and joblib's pool with it: "
+                "the running jobs are lost, and the others have not been run; "
+                "the same command resumes the sweep, "
+                "and hydra/launcher=dask goes on if a worker is killed"
             ) from None
         finally:
-            tell = threading.excepthook
-            threading.excepthook = threading.excepthook if over else _say_nothing
+            previous_hook = threading.excepthook
+            if not is_complete:
+                threading.excepthook = _ignore_thread_error
             try:
-                pool.shutdown(kill_workers=not over)
+                pool.shutdown(kill_workers=not is_complete)
             finally:
-                threading.excepthook = tell
+                threading.excepthook = previous_hook
 
 
-def _say_nothing(failure: object) -> None:
-    """Take what a thread of loky says that misses the jobs of a pool which is killed."""
+def _ignore_warnings_of_resource_tracker() -> None:
+    """Silence warnings of loky's tracker about files that an interrupted start has removed."""
+    filters = [os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker"]
+    os.environ["PYTHONWARNINGS"] = ",".join(item for item in filters if item)
+
+
+def _has_failed(future: Future[Outcome]) -> bool:
+    """Return whether a future ended with an exception."""
+    return future.exception() is not None
+
+
+def _cause_of(broken_pool: Exception) -> str:
+    """Return the exit codes of the workers from loky's message, or the first line of it."""
+    text = str(broken_pool)
+    exit_codes = text[text.find("{") : text.find("}") + 1]
+    return f"exit codes {exit_codes}" if exit_codes else text.splitlines()[0]
+
+
+def _ignore_thread_error(failure: object) -> None:
+    """Ignore the error of a loky thread that no longer finds the jobs of a killed pool."""

@@ -1,11 +1,10 @@
-"""What a sweep keeps on disk: its manifest, how each job ended, finished results by content, and
-who holds the folder.
+"""The files of a sweep: its manifest, the outcome of each job, and the store of finished results.
 
-- `sweep.json` names the jobs: a folder number, an identity and the swept values of each.
-- `outcome.json` in the folder of a job says how it ended, with the digests of the files that it
-  made.
-- The store of results holds a copy (hard links) of every finished job under its identity, whatever
-  sweep has run it.
+- `sweep.json`, the manifest, lists the jobs: the folder number, the identity and the swept values
+  of each job.
+- `outcome.json` in the folder of a job holds how the job ended, and the digests of its files.
+- The store of results holds every finished job of all sweeps under its identity, as hard links.
+- `.lock` in the folder of a sweep is locked while a sweep runs there.
 """
 
 import fcntl
@@ -29,77 +28,75 @@ from sysid.errors import UserError, UserTypeError
 
 OUTCOME = "outcome.json"
 MANIFEST = "sweep.json"
-# of a sweep that searches
-SEARCH = "search.json"
-TRIALS = "search.csv"
-ATTEMPTS = "attempts"  # a line for each start of a job
-TRACE = ".trace"  # where a job stood when its timer ended it
-#: files of a job that are no results, a page can be written anew; logs and hidden ones are none either
-LEFT_OUT = (OUTCOME, ATTEMPTS, TRACE, "report.html")
-VERSION = 1  # of both schemas
-PROJECT = "sysid"
+SEARCH_FILE = "search.json"  # the best trials of a search
+TRIALS_FILE = "search.csv"  # the table of all trials of a search
+ATTEMPTS = "attempts"  # has a line for each start of a job
+TRACE = ".trace"  # traceback of a job that was ended by its timer
+#: files in the folder of a job that do not belong to its result; the page can be written again
+FILES_BESIDE_RESULT = (OUTCOME, ATTEMPTS, TRACE, "report.html")
+SWEEP_SCHEMA_VERSION = 1  # version of the schemas of the manifest and of outcomes
+PROJECT_NAME = "sysid"
+LOCK_FILE = ".lock"
 
 
 class Limits(NamedTuple):
-    """What a single job may use; None: anything."""
+    """Limits of a single job; None means no limit."""
 
     time: float | None = None  # s
     memory: int | None = None  # resident memory of the whole process [byte]
 
 
-NO_LIMITS = Limits()
+NO_JOB_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
 class Job:
     """Everything that a worker needs to run a job, as plain data."""
 
-    number: int  # of its folder in the sweep
-    folder: str  # absolute
-    identity: str  # digest of configuration, code and files: the same job gives the same result
-    overrides: tuple[str, ...]  # of the command line
+    number: int  # number of its folder in the sweep
+    folder: str  # absolute path of its folder
+    identity: str  # digest of configuration, code and files; jobs with the same identity are equal
+    overrides: tuple[str, ...]  # overrides of the command line
     task: str  # function of the command, "experiments.identify:main"
-    configuration: str = field(repr=False)  # resolved, with the node hydra, as JSON
-    code: str = ""  # digest of the code and packages that the sweep counts on; empty: any
-    text: str = ""  # digest of its text
-    files: tuple[tuple[str, str], ...] | None = (
-        None  # digests of input files that the sweep counts on; None: any
-    )
-    # working folder: relative paths mean what they mean to the sweep; empty: that of the worker
+    configuration: str = field(repr=False)  # resolved configuration with the node hydra, as JSON
+    code: str = ""  # digest of the code and packages that the worker must have; empty: any
+    text: str = ""  # digest of the source text; the code is compared only if this one differs
+    #: names and digests of the input files that the worker must find; None: any
+    files: tuple[tuple[str, str], ...] | None = None
+    #: working folder, to which relative paths refer; empty: that of the worker
     cwd: str = ""
     search_path: tuple[str, ...] = ()  # folders of modules
-    limits: Limits = NO_LIMITS
+    limits: Limits = NO_JOB_LIMITS
 
 
 class Outcome(NamedTuple):
     """How a job ended."""
 
-    number: int
-    done: bool
-    value: float | None = None  # what the command returns
-    error: str = ""  # kind and message
+    number: int  # number of the job
+    done: bool  # whether the job has finished without an error
+    value: float | None = None  # value that the command returns
+    error: str = ""  # name and message of the error
     traceback: str = ""
-    seconds: float = 0.0  # wall time in the worker
-    stored: bool = False  # in the folder of the job
+    seconds: float = 0.0  # wall time in the worker [s]
+    stored: bool = False  # whether the outcome is stored in the folder of the job
 
 
 def write_outcome(outcome: Outcome, job: Job) -> None:
-    """Store the outcome of a job in its folder, complete or not at all.
+    """Store the outcome of a job in its folder, completely or not at all.
 
-    The options that the job has chosen are stored with it, and its whole configuration if it has
-    failed.
+    The overrides of the job are stored with it, and its whole configuration if it has failed.
 
     Raises
     ------
     sysid.StoreError
-        Full disk, read-only folder.
+        If the disk is full or the folder is read-only.
     """
     folder = Path(job.folder)
     settings = json.loads(job.configuration)
     settings.pop("hydra", None)
     content: dict[str, Any] = {
         "schema": "outcome",
-        "schema_version": VERSION,
+        "schema_version": SWEEP_SCHEMA_VERSION,
         "identity": job.identity,
         "overrides": list(job.overrides),
         "number": outcome.number,
@@ -111,36 +108,39 @@ def write_outcome(outcome: Outcome, job: Job) -> None:
     }
     if outcome.done:
         content["files"] = {
-            path.relative_to(folder).as_posix(): _facts(path) for path in _results(folder)
+            path.relative_to(folder).as_posix(): _size_and_digest(path)
+            for path in _result_files(folder)
         }
     else:
-        readable = yaml.safe_dump(settings, sort_keys=False)
-        content |= {
-            "error": outcome.error,
-            "traceback": outcome.traceback,
-            "configuration": readable,
-        }
+        content["error"] = outcome.error
+        content["traceback"] = outcome.traceback
+        content["configuration"] = yaml.safe_dump(settings, sort_keys=False)
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(content, folder / OUTCOME)
 
 
 def read_outcome(folder: Path) -> dict[str, Any] | None:
-    """Content of `outcome.json` in the folder of a job; None if there is nothing that can be
-    read.
-    """
+    """Return the content of `outcome.json` in the folder of a job; None if it cannot be read."""
     try:
         content = json.loads((folder / OUTCOME).read_bytes())
-        known = (content["schema"], content["schema_version"]) == ("outcome", VERSION)
-        ended = content["status"] == "failed" or (
-            content["status"] == "done" and isinstance(content["files"], dict)
-        )
-        return content if known and ended and {"identity", "number"} <= content.keys() else None
+        return content if _is_outcome(content) else None
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
 
+def _is_outcome(content: Mapping[str, Any]) -> bool:
+    """Return whether the content of a JSON file has the form that `write_outcome` writes."""
+    if content["schema"] != "outcome" or content["schema_version"] != SWEEP_SCHEMA_VERSION:
+        return False
+    has_failed = content["status"] == "failed"
+    is_done = content["status"] == "done"
+    if not has_failed and not (is_done and isinstance(content["files"], dict)):
+        return False
+    return "identity" in content and "number" in content
+
+
 def outcome_in(folder: Path) -> Outcome | None:
-    """Outcome that is stored in the folder of a job."""
+    """Return the outcome that is stored in the folder of a job; None if there is none."""
     content = read_outcome(folder)
     if content is None:
         return None
@@ -153,10 +153,10 @@ def outcome_in(folder: Path) -> Outcome | None:
 
 
 def damage(content: Mapping[str, Any], folder: Path) -> str:
-    """Name a file of a finished job that is not what the job has written; empty if all are."""
-    for name, facts in content.get("files", {}).items():
+    """Describe a file of a finished job that has changed since; empty if no file has changed."""
+    for name, size_and_digest in content.get("files", {}).items():
         try:
-            if _facts(folder / name) != facts:
+            if _size_and_digest(folder / name) != size_and_digest:
                 return f"{name} is damaged"
         except FileNotFoundError:
             return f"{name} is missing"
@@ -166,11 +166,10 @@ def damage(content: Mapping[str, Any], folder: Path) -> str:
 
 
 def note_attempt(folder: Path) -> int:
-    """Note an attempt and return its number, from 1.
+    """Record an attempt to run the job of a folder, and return the number of the attempt, from 1.
 
-    This comes before anything else, so that an attempt that kills the process counts.
-
-    Files that an attempt before it had begun to write are removed.
+    This is done before the job starts, so that an attempt that kills its process is counted.
+    Unfinished files of an earlier attempt are removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.glob(".*.tmp"):
@@ -181,7 +180,7 @@ def note_attempt(folder: Path) -> int:
 
 
 def count_attempts(folder: str | Path) -> int:
-    """How often the job of a folder was started."""
+    """Return how often the job of a folder was started."""
     try:
         return len(Path(folder, ATTEMPTS).read_text().splitlines())
     except OSError:
@@ -189,26 +188,27 @@ def count_attempts(folder: str | Path) -> int:
 
 
 def forget(folder: Path) -> None:
-    """Remove what earlier attempts left, so that the job can be run anew."""
-    for path in [
-        *(folder / name for name in LEFT_OUT),
-        *folder.glob(".*.tmp"),
-    ]:  # a kill leaves half a file
+    """Remove the outcome and the records of earlier attempts, so that the job can be run again."""
+    for name in FILES_BESIDE_RESULT:
+        (folder / name).unlink(missing_ok=True)
+    for path in folder.glob(".*.tmp"):  # unfinished files of a killed process
         path.unlink(missing_ok=True)
 
 
-def _results(folder: Path) -> list[Path]:
-    """Files that a job has made, without logs and hidden ones."""
-    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".log"]
-    seen = [
-        path
-        for path in found
-        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
-    return [path for path in seen if path.name not in LEFT_OUT]
+def _result_files(folder: Path) -> list[Path]:
+    """Return the files that belong to the result of a job, without logs and hidden files."""
+    return [path for path in sorted(folder.rglob("*")) if _is_result_file(path, folder)]
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def _is_result_file(path: Path, folder: Path) -> bool:
+    """Return whether a path in the folder of a job is a file of its result."""
+    if not path.is_file() or path.suffix == ".log" or path.name in FILES_BESIDE_RESULT:
+        return False
+    return not any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def _size_and_digest(path: Path) -> dict[str, Any]:
+    """Return the size and the SHA-256 of a file, as stored in outcomes."""
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"bytes": path.stat().st_size, "sha256": digest}
@@ -222,54 +222,57 @@ def _write_json(content: Mapping[str, Any], path: Path, indent: int = 2) -> None
 
 
 def share(job: Job, results: Path) -> None:
-    """Add a job to the store of results, if it is finished; a store that cannot be written to stops
-    nothing.
+    """Add a job to the store of results, if it is finished.
+
+    If the store cannot be written to, the job is not added and no error is raised.
     """
     folder = Path(job.folder)
-    kept = results / job.identity
-    content = None if kept.exists() else read_outcome(folder)
+    stored_folder = results / job.identity
+    if stored_folder.exists():
+        return
+    content = read_outcome(folder)
     if content is None or content["status"] != "done":
         return
-    half = results / f".{job.identity}.{socket.gethostname()}.{os.getpid()}.tmp"
+    temporary = results / f".{job.identity}.{socket.gethostname()}.{os.getpid()}.tmp"
     try:
         for name in [*content["files"], OUTCOME]:
-            _link(folder / name, half / name)
-        os.replace(half, kept)
-    except OSError:  # full, read-only, or another sweep was faster
-        shutil.rmtree(half, ignore_errors=True)
+            _link(folder / name, temporary / name)
+        os.replace(temporary, stored_folder)
+    except OSError:  # the disk is full or read-only, or another sweep was faster
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def fetch(job: Job, results: Path) -> Outcome | None:
-    """Give the folder of a job the finished result of its identity in a store, from whatever sweep;
-    None if none.
+    """Copy a finished result with the identity of a job from the store into the job's folder.
+
+    The result may come from another sweep. Return its outcome, or None if there is no such result
+    or it is damaged.
     """
     folder = Path(job.folder)
-    kept = results / job.identity
-    content = read_outcome(kept)
+    stored_folder = results / job.identity
+    content = read_outcome(stored_folder)
     if (
         content is None
         or content["identity"] != job.identity
         or content["status"] != "done"
-        or damage(content, kept)
+        or damage(content, stored_folder)
     ):
-        shutil.rmtree(kept, ignore_errors=True)
+        shutil.rmtree(stored_folder, ignore_errors=True)
         return None
     try:
         forget(folder)
         for name in content["files"]:
-            _link(kept / name, folder / name)
+            _link(stored_folder / name, folder / name)
         folder.mkdir(parents=True, exist_ok=True)
-        _write_json(
-            content | {"number": job.number, "overrides": list(job.overrides)},
-            folder / OUTCOME,
-        )
-    except OSError:  # the job is run, and says what is wrong with its folder
+        own_content = {**content, "number": job.number, "overrides": list(job.overrides)}
+        _write_json(own_content, folder / OUTCOME)
+    except OSError:  # the job is run instead, and reports what is wrong with its folder
         return None
     return outcome_in(folder)
 
 
 def _link(source: Path, target: Path) -> None:
-    """Give a file a second name, or copy it where that cannot be."""
+    """Make a hard link to a file, or copy the file if that is not possible."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     try:
@@ -284,20 +287,20 @@ def _link(source: Path, target: Path) -> None:
 class Entry(NamedTuple):
     """One job of the manifest."""
 
-    number: int  # of its folder
-    identity: str
+    number: int  # number of its folder
+    identity: str  # digest of configuration, code and files
     overrides: tuple[str, ...]
-    values: dict[str, Any]  # of the keys that the command sets
+    values: dict[str, Any]  # values that the overrides set, by key
 
 
 @dataclass
 class Manifest:
-    """All jobs that were ever started in a folder; each keeps its number."""
+    """All jobs that were ever started in the folder of a sweep. A job keeps its number."""
 
     folder: Path
     command: str
-    swept: list[str] = field(default_factory=list)  # keys, in the order of the command
-    entries: dict[str, Entry] = field(default_factory=dict)  # by identity
+    swept: list[str] = field(default_factory=list)  # swept keys, in the order of the command
+    entries: dict[str, Entry] = field(default_factory=dict)  # jobs by identity
     version: str = field(default_factory=lambda: __version__)
     code: str = field(default_factory=code_digest)
 
@@ -308,43 +311,45 @@ class Manifest:
 
     @classmethod
     def open(cls, folder: Path, command: str) -> "Manifest":
-        """Manifest of a folder to run jobs in, or a new one.
+        """Read the manifest of a folder to run jobs in, or make a new one.
 
         Raises
         ------
         ValueError
-            A folder of another project, version or command; one with other content.
+            If the folder belongs to another project, version or command, or has other content.
         """
-        another = "choose another folder (hydra.sweep.dir=...)"
+        advice = "choose another folder (hydra.sweep.dir=...)"
         if not (folder / MANIFEST).exists():
-            if strangers := sorted(path.name for path in folder.glob("[!.]*")):
-                names = ", ".join(strangers[:3])
+            other_files = sorted(path.name for path in folder.glob("[!.]*"))
+            if other_files:
                 raise UserError(
-                    f"{folder} is not empty ({names}, ...) and holds no sweep of this sysid: {another}"
+                    f"{folder} is not empty ({', '.join(other_files[:3])}, ...) "
+                    f"and holds no sweep of this sysid: {advice}"
                 )
             return cls(folder, command)
-        theirs = cls.read(folder)
-        ours = cls(folder, command)
-        if (theirs.version, theirs.code) != (ours.version, ours.code):
-            codes = f"sysid {theirs.version}, {theirs.code[:8]}; this is {ours.version}, {ours.code[:8]}"
-            why = "whose results would not be comparable"
+        found = cls.read(folder)
+        new = cls(folder, command)
+        if (found.version, found.code) != (new.version, new.code):
             raise UserError(
-                f"{folder} holds a sweep of other code ({codes}), {why}: {another}, or move it away"
+                f"{folder} holds a sweep of other code (sysid {found.version}, {found.code[:8]}; "
+                f"this is {new.version}, {new.code[:8]}), whose results would not be comparable: "
+                f"{advice}, or move it away"
             )
-        if theirs.command != command:
+        if found.command != command:
             raise UserError(
-                f"{folder} holds a sweep of sysid-{theirs.command}, not of sysid-{command}: {another}"
+                f"{folder} holds a sweep of sysid-{found.command}, not of sysid-{command}: {advice}"
             )
-        return theirs
+        return found
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
-        """Manifest of a folder, whatever code and command has written it.
+        """Read the manifest of a folder, even if other code or another command has written it.
 
         Raises
         ------
         ValueError
-            None there, a damaged one, one of another project or of a newer version.
+            If there is no manifest, or it is damaged, belongs to another project, or has a newer
+            version.
         """
         path = folder / MANIFEST
         damaged = f"{path} is damaged: restore it, or move the folder away"
@@ -352,68 +357,73 @@ class Manifest:
             content = dict(json.loads(path.read_bytes()))
         except (OSError, ValueError, TypeError) as error:
             raise UserError(f"{damaged} ({error})") from None
-        if (content.get("schema"), content.get("project")) != ("sweep", PROJECT):
+        if content.get("schema") != "sweep" or content.get("project") != PROJECT_NAME:
             raise UserError(
-                f"{path} is not the manifest of a sweep of {PROJECT}: choose another folder"
+                f"{path} is not the manifest of a sweep of {PROJECT_NAME}: choose another folder"
             )
-        if (schema := content.get("schema_version", 0)) > VERSION:
+        schema_version = content.get("schema_version", 0)
+        if schema_version > SWEEP_SCHEMA_VERSION:
             raise UserError(
-                f"{path} has schema_version {schema}, this sysid reads {VERSION}: update"
+                f"{path} has schema_version {schema_version}, "
+                f"this sysid reads up to {SWEEP_SCHEMA_VERSION}: update sysid"
             )
         try:
-            entries = [
-                Entry(**job | {"overrides": tuple(job["overrides"])}) for job in content["jobs"]
-            ]
+            entries = [_read_entry(job) for job in content["jobs"]]
             if sorted(entry.number for entry in entries) != list(range(len(entries))):
-                raise UserTypeError("a number of a job twice, or missing")
-            command, swept, *code = (
-                content[name] for name in ("command", "swept", "version", "code")
-            )
+                raise UserTypeError("the number of a job is there twice, or is missing")
             return cls(
                 folder,
-                command,
-                swept,
+                content["command"],
+                content["swept"],
                 {entry.identity: entry for entry in entries},
-                *code,
+                content["version"],
+                content["code"],
             )
         except (TypeError, LookupError) as error:
             raise UserError(f"{damaged} ({error!r})") from None
 
     def admit(self, identity: str, overrides: Iterable[str], values: Mapping[str, Any]) -> int:
-        """Admit a job and return its number: that which it has, or the next free one.
+        """Add a job unless it is there already, and return its number.
 
-        A job with the same overrides as an earlier one takes its place: a file that it reads has
-        changed.
+        A job that has the same overrides as an earlier one, but another identity, replaces it: a
+        file that it reads has changed.
         """
         if identity not in self.entries:
             overrides = tuple(overrides)
-            before = self._by_overrides.get(unordered := tuple(sorted(overrides)))
-            number = len(self.entries) if before is None else self.entries.pop(before).number
+            sorted_overrides = tuple(sorted(overrides))
+            number = len(self.entries)
+            replaced = self._by_overrides.get(sorted_overrides)
+            if replaced is not None:
+                number = self.entries.pop(replaced).number
             self.entries[identity] = Entry(number, identity, overrides, dict(values))
-            self._by_overrides[unordered] = identity
-        self.entries[identity].values.update(values)  # of the same job, asked for in other words
+            self._by_overrides[sorted_overrides] = identity
+        # The same job may have been given with other overrides, which set other keys.
+        self.entries[identity].values.update(values)
         return self.entries[identity].number
 
     def write(self, swept: Iterable[str] = ()) -> None:
-        """Write the manifest, complete or not at all; swept are the keys named, and all whose
-        values differ.
+        """Write the manifest, completely or not at all.
+
+        As swept keys, it names the given ones and all keys with different values.
 
         Raises
         ------
         sysid.StoreError
-            Full disk, read-only folder.
+            If the disk is full or the folder is read-only.
         """
         entries = sorted(self.entries.values())
-        known: dict[str, set[Any]] = {}
+        values_of_keys: dict[str, set[Any]] = {}
         for entry in entries:
             for key, value in entry.values.items():
-                known.setdefault(key, set()).add(value)
+                values_of_keys.setdefault(key, set()).add(value)
         named = {*swept, *self.swept}
-        self.swept = [key for key, values in known.items() if key in named or len(values) > 1]
+        self.swept = [
+            key for key, values in values_of_keys.items() if key in named or len(values) > 1
+        ]
         content = {
             "schema": "sweep",
-            "schema_version": VERSION,
-            "project": PROJECT,
+            "schema_version": SWEEP_SCHEMA_VERSION,
+            "project": PROJECT_NAME,
             "version": self.version,
             "code": self.code,
             "command": self.command,
@@ -423,60 +433,70 @@ class Manifest:
         _write_json(content, self.folder / MANIFEST, indent=1)
 
 
+def _read_entry(job: Mapping[str, Any]) -> Entry:
+    """Return a job of the manifest."""
+    return Entry(**{**job, "overrides": tuple(job["overrides"])})
+
+
 # --- one sweep at a time in a folder
 
 
 @contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """Make the folder and hold it; the system lets go of it when this process ends, however it
-    ends.
+    """Make the folder of a sweep and lock it for the block.
 
-    A folder that was found to hold no sweep, and in which none was begun, is left as it was.
+    The system releases the lock when this process ends, even if it is killed. If no sweep was
+    started in the folder, it is left as it was.
 
     Raises
     ------
     ValueError
-        If another sweep holds it.
+        If another sweep has locked the folder.
     OSError
-        If it cannot be made or written to.
+        If the folder cannot be made or written to.
     """
     lock = _lock(folder)
     try:
         os.ftruncate(lock, 0)
-        holder = f"process {os.getpid()} on {socket.gethostname()} since {datetime.now():%Y-%m-%d %H:%M:%S}"
+        time = f"{datetime.now():%Y-%m-%d %H:%M:%S}"
+        holder = f"process {os.getpid()} on {socket.gethostname()} since {time}"
         os.pwrite(lock, holder.encode(), 0)
         yield
     finally:
-        if not (folder / MANIFEST).exists():  # the lock is held until its file is gone
-            (folder / ".lock").unlink(missing_ok=True)
-            with suppress(OSError):  # it is not empty
+        if not (folder / MANIFEST).exists():
+            # The lock is released only after its file is removed.
+            (folder / LOCK_FILE).unlink(missing_ok=True)
+            with suppress(OSError):  # the folder is not empty
                 folder.rmdir()
         os.close(lock)
 
 
 def _lock(folder: Path) -> int:
-    """Descriptor of the lock file of a folder, which no other process has locked."""
+    """Lock the lock file of a folder and return its descriptor."""
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+            lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             if isinstance(error, FileNotFoundError | FileExistsError) and not folder.is_file():
                 continue  # another sweep has removed the folder that it had made
             raise OSError(
-                f"cannot write to {folder} ({error.strerror}): set hydra.sweep.dir to another"
+                f"cannot write to {folder} ({error.strerror}): "
+                "set hydra.sweep.dir to another folder"
             ) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(lock), os.stat(folder / ".lock")):
+            if os.path.samestat(os.fstat(lock), os.stat(folder / LOCK_FILE)):
                 return lock
         except BlockingIOError:
             holder = os.pread(lock, 200, 0).decode()
             os.close(lock)
-            wait = "wait for it, end it, or choose another folder (hydra.sweep.dir=...)"
-            raise UserError(f"another sweep runs in {folder} ({holder}): {wait}") from None
+            raise UserError(
+                f"another sweep runs in {folder} ({holder}): "
+                "wait for it, end it, or choose another folder (hydra.sweep.dir=...)"
+            ) from None
         except FileNotFoundError:
             pass
-        os.close(
-            lock
-        )  # of a file that another sweep has removed meanwhile: nobody else would see the lock
+        # Another sweep has removed this file in the meantime, and other processes would not see
+        # its lock: try again with a new file.
+        os.close(lock)

@@ -1,10 +1,12 @@
-"""One job of a sweep: how a worker runs it, and how a limit ends it. Whatever the job raises
-becomes its outcome.
+"""One job of a sweep: how a worker runs it, and how a limit ends it.
 
-A compiled loop cannot be interrupted, and memory cannot be taken back from a job that holds it: so
-a process over its limit stores why, and kills itself. While compiled code holds the interpreter no
-Python can store anything: then a timer that needs no Python writes where the process stood, and
-ends it; the next attempt tells. Only engines that outlive a worker set limits.
+Every error that a job raises becomes its outcome.
+
+A compiled loop cannot be interrupted, and the memory of a running job cannot be freed. A process
+that exceeds its limit therefore stores the reason and kills itself. While compiled code holds the
+interpreter, no Python code can store anything. In this case a timer that needs no Python writes a
+traceback and ends the process; the next attempt reports it. Only engines that go on after the end
+of a worker set limits.
 """
 
 import ctypes
@@ -47,71 +49,93 @@ from experiments.sweeps.store import TRACE, Job, Limits, Outcome
 from sysid.errors import UserError
 from sysid.store import package_versions
 
-ATTEMPTS_ALLOWED = 2  # a job whose worker was killed is tried once more
-DIED_TWICE = "its worker was killed twice while it ran (out of memory, a crash of compiled code, or somebody's SIGKILL)"
-#: kinds of error as the outcome of a job names them, by the name of our own class
-WELL_KNOWN_KINDS = {
+MAX_ATTEMPTS = 2  # a job whose worker was killed is tried once more
+DIED_TWICE = (
+    "its worker was killed twice while it ran "
+    "(out of memory, a crash of compiled code, or a SIGKILL by somebody)"
+)
+#: names of errors in the outcome of a job, by the name of our own class
+STANDARD_ERROR_NAMES = {
     "UserError": "ValueError",
     "UserTypeError": "TypeError",
     "SimulationError": "ArithmeticError",
     "NotPositiveDefiniteError": "LinAlgError",
 }
-POLL = 0.1  # s between two looks at the limits
-GRACE = 2.0  # s; a process that cannot even say why it ends is ended by its timer that much later
-#: of a worker process, set before it imports NumPy and numba; one core (as Python 3.13 takes the last)
+LIMIT_CHECK_INTERVAL = 0.1  # s between two checks of the limits
+#: s after the time limit; then a timer ends a process that could not store the reason itself
+TIMER_DELAY = 2.0
+#: environment of a worker process that runs on one core, set before it imports NumPy and numba;
+#: Python 3.13 reads PYTHON_CPU_COUNT
 ONE_THREAD = dict.fromkeys(
     (*THREAD_VARIABLES, "BLIS_NUM_THREADS", "NUMBA_NUM_THREADS", "PYTHON_CPU_COUNT"),
     "1",
 )
-PR_SET_PDEATHSIG = 1  # prctl(2)
-#: Hydra keeps its state in one place per process, so a worker with several threads runs one job at a time
-ONE_AT_A_TIME = threading.Lock()
+PR_SET_PDEATHSIG = 1  # option of prctl(2)
+#: lets a worker with several threads run one job at a time, as Hydra's state belongs to the process
+JOB_LOCK = threading.Lock()
 
 
 def execute(job: Job) -> Outcome:
-    """Run a job and store how it ended in its folder; only an interrupt by a person leaves it.
+    """Run a job and store its outcome in its folder.
 
-    An outcome that is there already was stored by an attempt that had to end its process: it
-    stands.
+    Only an interrupt by a person leaves a job without an outcome. If the folder already holds an
+    outcome, an earlier attempt has stored it before it ended its process; this outcome is returned.
     """
     use_own_lock()
-    with ONE_AT_A_TIME:
+    with JOB_LOCK:
+        if job.code and job.text != text_digest() and job.code != code_digest():
+            return keep(_refuse_other_code(job), job)
         folder = Path(job.folder)
         limits = job.limits
         start = time.perf_counter()
-        if job.code and job.text != text_digest() and job.code != code_digest():
-            other = f"the worker on {socket.gethostname()} runs other code or packages than the process that conducts"
-            here = f"sysid of {Path(__file__).parents[2]}, {package_versions()}"
-            advice = "install the same there, and start it anew"
-            return keep(
-                Outcome(job.number, False, error=f"{other} the sweep ({here}): {advice}"),
-                job,
-            )
 
-        def fail(reason: str, **facts: Any) -> Outcome:
-            known: dict[str, Any] = {
-                "error": reason,
-                "seconds": time.perf_counter() - start,
-            }
-            return keep(Outcome(job.number, False, **known | facts), job)
+        def fail(reason: str) -> Outcome:
+            elapsed = time.perf_counter() - start
+            return keep(Outcome(job.number, False, error=reason, seconds=elapsed), job)
 
         try:
-            if (outcome := store.outcome_in(folder)) is not None:
+            outcome = store.outcome_in(folder)
+            if outcome is not None:
                 return outcome
-            if (
-                limits.time is not None
-                and (trace := folder / TRACE).exists()
-                and (stood := trace.read_text())
-            ):
-                return fail(_time_exceeded(limits.time), traceback=stood, seconds=limits.time)
-            if store.note_attempt(folder) > ATTEMPTS_ALLOWED:
+            trace = "" if limits.time is None else _read_trace(folder)
+            if limits.time is not None and trace:
+                return keep(
+                    Outcome(
+                        job.number,
+                        False,
+                        error=_describe_time_limit(limits.time),
+                        traceback=trace,
+                        seconds=limits.time,
+                    ),
+                    job,
+                )
+            if store.note_attempt(folder) > MAX_ATTEMPTS:
                 return fail(DIED_TWICE)
             with _limited(limits, folder, fail), _as_in_the_sweep(job):
                 outcome = _run(job)
         except OSError as error:
             outcome = _failure(job, error)
-        _spare_the_collector()
+        _freeze_imported_objects()
         return keep(outcome._replace(seconds=time.perf_counter() - start), job)
+
+
+def _refuse_other_code(job: Job) -> Outcome:
+    """Return the failure of a job whose worker has other code than the process of the sweep."""
+    return Outcome(
+        job.number,
+        False,
+        error=(
+            f"the worker on {socket.gethostname()} runs other code or packages than the process "
+            f"that started the sweep (sysid of {Path(__file__).parents[2]}, {package_versions()}): "
+            "install the same version there, and restart the worker"
+        ),
+    )
+
+
+def _read_trace(folder: Path) -> str:
+    """Return the traceback that the timer of an earlier attempt has written; empty without one."""
+    trace = folder / TRACE
+    return trace.read_text() if trace.exists() else ""
 
 
 def keep(outcome: Outcome, job: Job) -> Outcome:
@@ -119,39 +143,32 @@ def keep(outcome: Outcome, job: Job) -> Outcome:
     try:
         store.write_outcome(outcome, job)
     except OSError as error:
-        failed = (
-            outcome if not outcome.done else outcome._replace(done=False, error=_headline(error))
-        )
-        return failed._replace(stored=False)
+        if outcome.done:
+            outcome = outcome._replace(done=False, error=_describe_error(error))
+        return outcome._replace(stored=False)
     return outcome._replace(stored=True)
 
 
 def _failure(job: Job, error: BaseException) -> Outcome:
+    """Return the outcome of a job that has raised an error."""
     trace = "".join(traceback.format_exception(error))
-    return Outcome(job.number, False, error=_headline(error), traceback=trace)
+    return Outcome(job.number, False, error=_describe_error(error), traceback=trace)
 
 
-def _headline(error: BaseException) -> str:
-    name = type(error).__name__
-    kind = WELL_KNOWN_KINDS.get(name, name)
-    return f"{kind}: {error}" if str(error) else kind
+def _describe_error(error: BaseException) -> str:
+    """Return the name and the message of an error."""
+    class_name = type(error).__name__
+    name = STANDARD_ERROR_NAMES.get(class_name, class_name)
+    return f"{name}: {error}" if str(error) else name
 
 
 def _run(job: Job) -> Outcome:
-    """Run the command's function as Hydra runs it, if the input files are those that the sweep has
-    seen.
-    """
+    """Run the command's function as Hydra runs it, unless an input file has changed."""
     try:
-        if job.files is not None and (
-            found := {*file_digests(json.loads(job.configuration)).items()}
-        ) != {*job.files}:
-            changed = min(name for name, _ in found ^ {*job.files})
-            other = f"{socket.gethostname()} sees another one in {os.getcwd()}"
-            was = f"{changed} is not what it was when the sweep was started, or {other}"
-            raise UserError(f"{was}: the same command again takes it as it is now")
+        _check_input_files(job)
         value = _call(job)
     except Exception as error:
-        if _came_of_an_interrupt(error):
+        if _is_caused_by_interrupt(error):
             raise KeyboardInterrupt from error
         return _failure(job, error)
     except SystemExit as error:
@@ -160,23 +177,37 @@ def _run(job: Job) -> Outcome:
     return Outcome(job.number, True, value=float(value) if is_number else None)
 
 
-def _came_of_an_interrupt(error: BaseException) -> bool:
-    """Whether an error was raised while Ctrl-C unwound somebody's half-done work, which it then
-    hides.
+def _check_input_files(job: Job) -> None:
+    """Raise ValueError if an input file is not the same as at the start of the sweep."""
+    if job.files is None:
+        return
+    expected = set(job.files)
+    present = set(file_digests(json.loads(job.configuration)).items())
+    if present != expected:
+        changed = min(name for name, _ in present ^ expected)
+        raise UserError(
+            f"{changed} is not what it was when the sweep was started, or {socket.gethostname()} "
+            f"has another file of this name in {os.getcwd()}: "
+            "run the same command again to use the present file"
+        )
+
+
+def _is_caused_by_interrupt(error: BaseException) -> bool:
+    """Return whether an error, or one of its causes, is a KeyboardInterrupt.
+
+    Ctrl-C may interrupt a library in the middle of its work, which then raises an error of its own.
     """
-    found: BaseException | None = error
-    while found is not None and not isinstance(found, KeyboardInterrupt):
-        found = found.__cause__ or found.__context__
-    return found is not None
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None
 
 
 def _call(job: Job) -> Any:
-    """Value that the command's function returns; logging and Hydra's state are as they were
-    afterwards.
-    """
+    """Call the command's function and return its value; restore logging and Hydra's state."""
     config = hydra_config(job)
     setup_globals()
-    version.setbase("1.3")  # as in every `hydra.main`: a worker has not been through one
+    version.setbase("1.3")  # `hydra.main` sets this, but a worker does not call it
     module, _, name = job.task.partition(":")
     root = logging.getLogger()
     before = HydraConfig.instance().cfg
@@ -185,10 +216,9 @@ def _call(job: Job) -> Any:
     HydraConfig.instance().set_config(config)
     try:
         function = getattr(importlib.import_module(module), name)
+        unwrapped = getattr(function, "__wrapped__", function)  # without the wrapper of Hydra
         returned = run_job(
-            task_function=getattr(
-                function, "__wrapped__", function
-            ),  # without what Hydra has wrapped around it
+            task_function=unwrapped,
             config=config,
             job_dir_key="hydra.sweep.dir",
             job_subdir_key="hydra.sweep.subdir",
@@ -207,9 +237,9 @@ def _call(job: Job) -> Any:
 
 
 def hydra_config(job: Job) -> DictConfig:
-    """Restore the configuration of a job as Hydra's own functions want it.
+    """Restore the configuration of a job with the types that Hydra's own functions need.
 
-    JSON has lost the types of its node.
+    The JSON text of the configuration does not hold these types.
     """
     config = DictConfig(json.loads(job.configuration))
     config.hydra._metadata.object_type = HydraConf
@@ -220,17 +250,18 @@ def hydra_config(job: Job) -> DictConfig:
 
 @contextmanager
 def _as_in_the_sweep(job: Job) -> Iterator[None]:
-    """Work in the folder and with the modules of the sweep, with one thread: the same numbers
-    wherever the job runs.
+    """Run the block in the folder and with the modules of the sweep, with one thread.
+
+    A job then gives the same numbers wherever it runs.
 
     Raises
     ------
     OSError
-        If the working folder of the sweep is not there.
+        If the working folder of the sweep does not exist.
     """
     missing = [folder for folder in job.search_path if folder not in sys.path]
     sys.path.extend(missing)
-    # before it starts its threads: a worker's environment may be younger than its import
+    # The environment of a worker may be set after numba was imported, but before its threads start.
     numba.config.reload_config()
     threads = numba.get_num_threads()
     before = os.open(".", os.O_RDONLY)
@@ -248,19 +279,19 @@ def _as_in_the_sweep(job: Job) -> Iterator[None]:
 
 
 @cache
-def _spare_the_collector() -> None:
-    """Once, after the first job has imported everything: Python's collector need not walk all of
-    that again and again.
+def _freeze_imported_objects() -> None:
+    """Exclude the objects that exist after the first job from garbage collection, once.
 
-    It takes 0.2 s of a job of 1.4 s otherwise.
+    These are mostly imported modules. Otherwise their collection takes 0.2 s of a job of 1.4 s.
     """
     gc.collect()
     gc.freeze()
 
 
 def end_with(parent: int) -> None:
-    """Have the system kill this process when its parent ends, even while compiled code holds the
-    interpreter.
+    """Let the system kill this process when its parent ends.
+
+    This also works while compiled code holds the interpreter.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -272,26 +303,29 @@ def end_with(parent: int) -> None:
 
 
 def limits_of(time_limit: float | str | None, memory_limit: float | str | None) -> Limits:
-    """Limits as people write them, such as 10min and 2GB; None: none.
+    """Read limits as people write them, such as 10min and 2GB; None means no limit.
 
     Raises
     ------
     ValueError
-        With the option that is wrong.
+        If a limit cannot be read, with the name of its option.
     """
-    return Limits(
-        None if time_limit is None else seconds(time_limit, "hydra.launcher.time_limit", "10min"),
-        None if memory_limit is None else bytes_of(memory_limit),
-    )
+    time_seconds = None
+    if time_limit is not None:
+        time_seconds = seconds(time_limit, "hydra.launcher.time_limit", "10min")
+    memory_bytes = None
+    if memory_limit is not None:
+        memory_bytes = bytes_of(memory_limit)
+    return Limits(time_seconds, memory_bytes)
 
 
 def bytes_of(size: float | str) -> int:
-    """Bytes of a number of bytes, or of a number with kB, MB, GB, TB or KiB, MiB, GiB, TiB.
+    """Read a size in bytes, or with one of the units kB, MB, GB, TB, KiB, MiB, GiB, TiB.
 
     Raises
     ------
     ValueError
-        If it is neither, or not positive.
+        If the size cannot be read, or is below one byte.
 
     >>> bytes_of("2GB"), bytes_of("1.5 GiB"), bytes_of(1000)
     (2000000000, 1610612736, 1000)
@@ -300,23 +334,28 @@ def bytes_of(size: float | str) -> int:
         r"\s*([0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?)\s*(?:([kKMGT])(i?)B|B)?\s*",
         str(size),
     )
-    value = float(match[1]) if match else math.nan
-    if match and match[2]:
-        value *= (1024 if match[3] else 1000) ** ("KMGT".index(match[2].upper()) + 1)
+    value = math.nan
+    if match:
+        number, prefix, binary = match.groups()
+        value = float(number)
+        if prefix:
+            base = 1024 if binary else 1000
+            value *= base ** ("KMGT".index(prefix.upper()) + 1)
     if not 1 <= value < math.inf:
-        expected = "a number of bytes, or one with a unit such as 500MB or 2GB"
-        raise UserError(f"hydra.launcher.memory_limit must be {expected}, got {size!r}")
+        raise UserError(
+            "hydra.launcher.memory_limit must be a number of bytes, "
+            f"or a number with a unit such as 500MB or 2GB, got {size!r}"
+        )
     return int(value)
 
 
-def _time_exceeded(time_limit: float) -> str:
+def _describe_time_limit(time_limit: float) -> str:
     return f"time limit of {time_limit:g} s exceeded"
 
 
 @contextmanager
 def _limited(limits: Limits, folder: Path, fail: Callable[[str], object]) -> Iterator[None]:
-    """Kill this process when the block takes longer or more memory than it may, after
-    `fail(reason)` has stored why.
+    """Kill this process when the block exceeds its limits, after `fail(reason)` was called.
 
     Raises
     ------
@@ -326,37 +365,45 @@ def _limited(limits: Limits, folder: Path, fail: Callable[[str], object]) -> Ite
     if limits == Limits():
         yield
         return
-    over = threading.Event()
+    is_over = threading.Event()
     start = time.monotonic()
-    page = os.sysconf("SC_PAGE_SIZE")
 
     def watch() -> None:
-        while not over.wait(POLL):
-            used = (
-                int(Path("/proc/self/statm").read_text().split()[1]) * page
-                if limits.memory is not None
-                else 0
-            )
-            if limits.time is not None and time.monotonic() - start > limits.time:
-                reason = _time_exceeded(limits.time)
-            elif limits.memory is not None and used > limits.memory:
-                reason = f"memory limit of {limits.memory / 1e6:.0f} MB exceeded ({used / 1e6:.0f} MB in use)"
-            else:
-                continue
-            try:
-                fail(reason)
-            finally:
-                os.kill(os.getpid(), signal.SIGKILL)
+        while not is_over.wait(LIMIT_CHECK_INTERVAL):
+            reason = _exceeded_limit(limits, start)
+            if reason:
+                try:
+                    fail(reason)
+                finally:
+                    os.kill(os.getpid(), signal.SIGKILL)
 
     watcher = threading.Thread(target=watch, name="limits of the job", daemon=True)
     with open(folder / TRACE, "w") as file:
         if limits.time is not None:
-            faulthandler.dump_traceback_later(limits.time + GRACE, exit=True, file=file)
+            faulthandler.dump_traceback_later(limits.time + TIMER_DELAY, exit=True, file=file)
         watcher.start()
         try:
             yield
         finally:
-            over.set()
+            is_over.set()
             watcher.join()
             faulthandler.cancel_dump_traceback_later()
     (folder / TRACE).unlink(missing_ok=True)
+
+
+def _exceeded_limit(limits: Limits, start: float) -> str:
+    """Return which limit is exceeded, in words; empty if none is.
+
+    `start` is the time of the monotonic clock at which the job was started [s].
+    """
+    if limits.time is not None and time.monotonic() - start > limits.time:
+        return _describe_time_limit(limits.time)
+    if limits.memory is not None:
+        n_pages = int(Path("/proc/self/statm").read_text().split()[1])
+        used = n_pages * os.sysconf("SC_PAGE_SIZE")
+        if used > limits.memory:
+            return (
+                f"memory limit of {limits.memory / 1e6:.0f} MB exceeded "
+                f"({used / 1e6:.0f} MB in use)"
+            )
+    return ""

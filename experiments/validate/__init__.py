@@ -1,6 +1,4 @@
-"""`sysid-validate`: how good a stored model predicts and simulates records, or a simulated
-plant.
-"""
+"""`sysid-validate`: how well a stored model predicts and simulates records, or a plant."""
 
 from experiments.cli.entry import entry
 

@@ -1,4 +1,4 @@
-"""All predictions of a model of the records that it is validated on, and how good they are."""
+"""The predictions of a model for the records that it is validated on, and their scores."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,91 +26,111 @@ from sysid.errors import UserError
 from sysid.simulation.forecast import check_records, forecast
 from sysid.simulation.validation import validate
 
-FREE_RUN = "free_run"  # the horizon that has no end
-SERIES = ("measured", "mean", "variance")  # of a forecast
+FREE_RUN_LABEL = "free_run"  # label of the horizon without end, in files
+FORECAST_SERIES = ("measured", "mean", "variance")  # fields of the forecast of a record
 
 
 class Case(NamedTuple):
-    """One kind of prediction of the same records."""
+    """One kind of prediction of the records: a horizon and an initialisation window."""
 
-    horizon: int | None  # samples ahead; None: free run
-    window: int  # measured samples that the model is given first
+    horizon: int | None  # samples ahead; None: free run (simulation)
+    window: int  # length of the initialisation window [samples]
 
     @property
     def label(self) -> int | str:
-        """Horizon for files."""
-        return FREE_RUN if self.horizon is None else self.horizon
+        """Label of the horizon in files."""
+        return FREE_RUN_LABEL if self.horizon is None else self.horizon
 
     @property
     def name(self) -> str:
-        """Name of its group in a file."""
-        kind = "one_step" if self.horizon == 1 else self.words.replace(" ", "_")
-        return f"{kind}_window_{self.window}"
+        """Name of the group of this case in a NetCDF file."""
+        if self.horizon == 1:
+            return f"one_step_window_{self.window}"
+        horizon = self.words.replace(" ", "_")
+        return f"{horizon}_window_{self.window}"
 
     @property
     def words(self) -> str:
-        """Horizon for people."""
-        return {None: "free run", 1: "1 step"}.get(self.horizon, f"{self.horizon} steps")
+        """The horizon in words, such as "1 step", "5 steps" or "free run"."""
+        if self.horizon is None:
+            return "free run"
+        if self.horizon == 1:
+            return "1 step"
+        return f"{self.horizon} steps"
 
 
 def plan_cases(horizons: Any, windows: Any, default_window: int) -> list[Case]:
-    """All horizons, one step first and free run last, for every window; those of the main window
-    first.
+    """Return a case for every window and horizon, the cases of the main window first.
+
+    For each window one step ahead comes first and the free run last.
 
     Raises
     ------
     ValueError
-        Horizons or windows that are no whole numbers of at least 1, or stand there twice; no
-        window.
+        If horizons or windows are not different whole numbers of at least 1, or there is no window.
     """
-    chosen = read_whole("windows", [default_window] if windows is None else windows)
-    if not chosen:
+    if windows is None:
+        windows = [default_window]
+    window_lengths = read_sample_counts("windows", windows)
+    if not window_lengths:
         raise UserError(
             "windows must name at least one number of samples, such as [5, 50], or be null"
         )
-    ahead = sorted({1, *read_whole("horizons", horizons)})
-    return [Case(horizon, window) for window in chosen for horizon in (*ahead, None)]
+    steps_ahead = sorted({1, *read_sample_counts("horizons", horizons)})
+    all_horizons = (*steps_ahead, None)
+    return [Case(horizon, window) for window in window_lengths for horizon in all_horizons]
 
 
-def read_whole(name: str, values: Any) -> list[int]:
-    """Whole numbers of at least 1, each once, from one or a list of them."""
-    given = [values] if isinstance(values, int) else values
-    is_list = isinstance(given, Sequence) and not isinstance(given, str)
-    if (
-        not is_list
-        or not all(type(value) is int and value >= 1 for value in given)
-        or len(set(given)) < len(given)
-    ):
-        must = "whole numbers of samples of at least 1, each once, such as [1, 10]"
-        raise UserError(f"{name} must be {must}, got {values!r}")
-    return list(given)
+def read_sample_counts(name: str, values: Any) -> list[int]:
+    """Return one number of samples, or a list of them, as a list.
+
+    Raises
+    ------
+    ValueError
+        If the values are not different whole numbers of at least 1.
+    """
+    counts = [values] if isinstance(values, int) else values
+    is_list = isinstance(counts, Sequence) and not isinstance(counts, str)
+    if not is_list or not _are_different_counts(counts):
+        raise UserError(
+            f"{name} must be whole numbers of samples of at least 1, each once, such as [1, 10], "
+            f"got {values!r}"
+        )
+    return list(counts)
+
+
+def _are_different_counts(values: Sequence[Any]) -> bool:
+    """Return whether all values are whole numbers of at least 1 and no two are equal."""
+    are_counts = all(type(value) is int and value >= 1 for value in values)
+    return are_counts and len(set(values)) == len(values)
 
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
-    """Forecasts of every horizon and window.
+    """Forecasts of every horizon and window, and their scores.
 
-    The main window is that of the first case; `main` are its horizons 1 and without end.
+    The main window is the window of the first case. `main` holds its cases with one step ahead and
+    with the free run.
     """
 
     joint: JointModel
     material: Material
     propagation: Propagation
     forecasts: dict[Case, Forecast]
-    unbounded: dict[
-        Case, tuple[Divergence, ...]
-    ]  # where the propagation diverges and the mean does not
-    loop: xr.Dataset | None = None  # of `compare_loops`
+    # samples from which on the propagation diverges although the mean does not, by case
+    unbounded: dict[Case, tuple[Divergence, ...]]
+    loop: xr.Dataset | None = None  # result of `compare_loops`, if a loop was closed
 
     @property
     def window(self) -> int:
         """The main window [samples]."""
-        return next(iter(self.forecasts)).window
+        first_case = next(iter(self.forecasts))
+        return first_case.window
 
     @property
     def main(self) -> dict[str, Case]:
-        """One step ahead and free run after the main window."""
-        return {"one_step": Case(1, self.window), FREE_RUN: Case(None, self.window)}
+        """The cases one step ahead and free run with the main window."""
+        return {"one_step": Case(1, self.window), FREE_RUN_LABEL: Case(None, self.window)}
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -118,63 +138,79 @@ class Assessment:
         return self.joint.output_names
 
     def unit(self, signal: str) -> str:
-        """Return the unit of a signal in the records, or in the model; empty if neither says it."""
-        return str(
-            self.material.records[0][signal].attrs.get("units") or self.joint.origin.unit(signal)
-        )
+        """Return the unit of a signal from the records or the model; empty if neither states it."""
+        attributes = self.material.records[0][signal].attrs
+        return str(attributes.get("units") or self.joint.origin.unit(signal))
 
     def error_unit(self, signal: str) -> str:
-        """Return the unit of an error of a signal, 1 if there is none.
+        """Return the unit of an error of a signal, "1" if the signal has no unit.
 
-        An error of a temperature in degC is in K.
+        The error of a temperature in degC is in K.
         """
         return Target.change.unit_of(self.unit(signal)) or "1"
 
     def series(
         self, case: Case, output: str, record: int | None = None
     ) -> tuple[Array, Array, Array, float]:
-        """Measured values, means, latent variances (n,) and noise variance of one output, of a
-        record or of all.
+        """Return the series of one output in one record, or in all records one after the other.
+
+        Returns
+        -------
+        measured : (n,)
+        mean : (n,)
+            Predicted mean.
+        variance : (n,)
+            Latent predictive variance.
+        noise_variance
+            Noise variance of a measurement.
         """
-        found = self.forecasts[case]
+        case_forecast = self.forecasts[case]
         i = self.outputs.index(output)
-        chosen = [one for one in found.records if record in (None, one.record)]
-        y, mean, v = (np.concatenate([getattr(one, n)[:, i] for one in chosen]) for n in SERIES)
-        return y, mean, v, float(found.noise_variance[i])
+        chosen = [part for part in case_forecast.records if record in (None, part.record)]
+        measured, mean, variance = (
+            np.concatenate([getattr(part, name)[:, i] for part in chosen])
+            for name in FORECAST_SERIES
+        )
+        return measured, mean, variance, float(case_forecast.noise_variance[i])
 
     def score(self, case: Case, output: str, record: int | None = None) -> Validation:
-        """All measures of one output, of a record or of all together."""
+        """Return the scores of one output in one record, or in all records together."""
         origin = self.joint.models[self.outputs.index(output)].origin
-        known: Any = origin.output_mean, origin.output_variance
-        trivial = None if None in known else known
+        moments: Any = origin.output_mean, origin.output_variance
+        trivial = None if None in moments else moments
         return validate(*self.series(case, output, record), trivial=trivial, window=case.window)
 
     @cached_property
     def scores(self) -> dict[Case, dict[str, Validation]]:
-        """All measures by case and output, of all records together."""
+        """Scores by case and output, of all records together."""
         return {
             case: {name: self.score(case, name) for name in self.outputs} for case in self.forecasts
         }
 
     @cached_property
     def of_each_record(self) -> list[tuple[xr.Dataset, Case, str, Validation]]:
-        """Measures of each of several records, by output: one step ahead and in free run."""
+        """Scores of each record and output, one step ahead and in free run.
+
+        The list is empty if there is only one record.
+        """
         records = self.material.records
-        each = (
-            product(enumerate(records), self.outputs, self.main.values())
-            if len(records) > 1
-            else ()
-        )
-        return [(record, case, name, self.score(case, name, i)) for (i, record), name, case in each]
+        if len(records) <= 1:
+            return []
+        return [
+            (record, case, name, self.score(case, name, number))
+            for number, record in enumerate(records)
+            for name in self.outputs
+            for case in self.main.values()
+        ]
 
     def count(self, case: Case) -> dict[str, int]:
-        """Count samples that the measures of a case leave out, and predictions that are special."""
-        found = self.forecasts[case]
+        """Return the number of samples that a case does not score, and of special predictions."""
+        case_forecast = self.forecasts[case]
         n_scored = self.scores[case][self.outputs[0]].n
         special = {
-            "n_filled": found.n_filled,
-            "n_diverged": found.n_lost,
-            "n_held": found.n_held,
+            "n_filled": case_forecast.n_filled,
+            "n_diverged": case_forecast.n_lost,
+            "n_held": case_forecast.n_held,
         }
         return {"left_out": self.material.n_samples - n_scored, **special}
 
@@ -187,49 +223,65 @@ def assess(
     *,
     seed: int,
 ) -> Assessment:
-    """Predict the records of a material in every case.
+    """Predict the records in every case.
 
     Raises
     ------
     ValueError, TypeError
-        Records that do not fit the model, or are not longer than a window or horizon.
+        If the records do not fit the model, or are not longer than a window or horizon.
     """
     check_records(joint, material.records)
+    _check_lengths(material, cases)
+    max_lag = joint.models[0].narx.max_lag
+    forecasts: dict[Case, Forecast] = {}
+    unbounded: dict[Case, tuple[Divergence, ...]] = {}
+    by_window = sorted(cases, key=lambda case: case.window)
+    for number, case in enumerate(by_window, 1):
+        same_horizon = [before for before in forecasts if before.horizon == case.horizon]
+        shorter = same_horizon[0] if same_horizon else None  # the case with the shortest window
+        depends_on_window = case.horizon is None or material.physics is not None
+        if depends_on_window or shorter is None or unbounded[shorter] or forecasts[shorter].n_lost:
+            progress = f"{number} of {len(cases)}"
+            with doing(f"predicting {case.words} after {case.window} samples, {progress}"):
+                result = _predict(joint, material, case, propagation, seed)
+                forecasts[case], unbounded[case] = result
+        else:
+            forecasts[case] = _shorten(forecasts[shorter], case.window, max_lag)
+            unbounded[case] = ()
+    forecasts = {case: forecasts[case] for case in cases}
+    return Assessment(joint, material, propagation, forecasts, unbounded)
+
+
+def _check_lengths(material: Material, cases: Sequence[Case]) -> None:
+    """Raise ValueError unless every record is longer than every window and horizon."""
     for record, case in product(material.records, cases):
         n = record.sizes["time"]
         longest = max(case.window, case.horizon or 0)
         if n <= longest:
             limit = "window" if longest == case.window else "horizon"
-            short = f"record {record.attrs['name']!r} of {material.source.name} has {n} samples"
-            advice = f"take smaller {limit}s=[...], or longer records"
-            raise UserError(f"{short}, expected more than the {limit} of {longest}: {advice}")
-    forecasts: dict[Case, Forecast] = {}
-    unbounded: dict[Case, tuple[Divergence, ...]] = {}
-    for number, case in enumerate(sorted(cases, key=lambda case: case.window), 1):
-        shorter = next((before for before in forecasts if before.horizon == case.horizon), None)
-        is_own = case.horizon is None or material.physics is not None  # depends on the window
-        if is_own or shorter is None or unbounded[shorter] or forecasts[shorter].n_lost:
-            with doing(
-                f"predicting, {case.words} after {case.window} samples, {number} of {len(cases)}"
-            ):
-                forecasts[case], unbounded[case] = _predict(
-                    joint, material, case, propagation, seed
-                )
-        else:  # of a few steps ahead predictions do not depend on the window
-            records, unbounded[case] = [], ()
-            for one in forecasts[shorter].records:
-                kept = one.sample >= case.window
-                part = {
-                    name: getattr(one, name)[kept]
-                    for name in (*SERIES, "sample", "time", "regressors")
-                }
-                n_filled = int((part["sample"] < joint.models[0].narx.max_lag).sum())
-                records.append(replace(one, **part, n_filled=n_filled))
-            forecasts[case] = replace(
-                forecasts[shorter], window=case.window, records=tuple(records)
+            raise UserError(
+                f"record {record.attrs['name']!r} of {material.source.name} has {n} samples, "
+                f"expected more than the {limit} of {longest}: "
+                f"take smaller {limit}s=[...], or longer records"
             )
-    forecasts = {case: forecasts[case] for case in cases}
-    return Assessment(joint, material, propagation, forecasts, unbounded)
+
+
+def _shorten(longer: Forecast, window: int, max_lag: int) -> Forecast:
+    """Return a forecast without the samples of a longer window.
+
+    This is the forecast after the longer window: a few steps ahead, predictions do not depend on
+    the window.
+    """
+    records = []
+    for record in longer.records:
+        is_kept = record.sample >= window
+        kept = {
+            name: getattr(record, name)[is_kept]
+            for name in (*FORECAST_SERIES, "sample", "time", "regressors")
+        }
+        n_filled = int((kept["sample"] < max_lag).sum())
+        records.append(replace(record, **kept, n_filled=n_filled))
+    return replace(longer, window=window, records=tuple(records))
 
 
 def _predict(
@@ -241,25 +293,31 @@ def _predict(
 ) -> tuple[Forecast, tuple[Divergence, ...]]:
     """Predict the mean path of the model, and calibrated bands about it (`AboutPath`).
 
-    Say also where these have no bounds any more.
+    Returns
+    -------
+    Forecast
+    tuple of Divergence
+        The first sample of each record from which on the bands have no bounds although the mean
+        path does not diverge.
     """
-    given = material.records_after(case.window)
-    about = AboutPath(propagation)
-    found = forecast(
+    records = material.records_after(case.window)
+    case_forecast = forecast(
         joint,
-        given,
+        records,
         horizon=case.horizon,
         window=case.window,
-        propagation=about,
+        propagation=AboutPath(propagation),
         seed=seed,
     )
-    found = widen(found, joint, given)
+    case_forecast = widen(case_forecast, joint, records)
     unbounded = []
-    for one in found.records:
-        endless = np.isinf(one.variance).any(axis=1)
-        if one.diverged is None and endless.any():
-            row = int(endless.argmax())
-            k = int(one.sample[row])
-            output = joint.output_names[int(np.isinf(one.variance[row]).argmax())]
-            unbounded.append(Divergence(one.record, k, float(one.time[row]), output, np.inf))
-    return found, tuple(unbounded)
+    for predicted in case_forecast.records:
+        is_unbounded = np.isinf(predicted.variance).any(axis=1)
+        if predicted.diverged is None and is_unbounded.any():
+            row = int(is_unbounded.argmax())
+            sample = int(predicted.sample[row])
+            time = float(predicted.time[row])
+            column = int(np.isinf(predicted.variance[row]).argmax())
+            output = joint.output_names[column]
+            unbounded.append(Divergence(predicted.record, sample, time, output, np.inf))
+    return case_forecast, tuple(unbounded)

@@ -1,6 +1,4 @@
-"""Figures of a validation: a page about each output, and the loop around the model beside that
-around the plant.
-"""
+"""Figures of a validation: one page for each output, and the loops around plant and model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,33 +21,35 @@ from experiments.drawing.style import (
     with_clock,
 )
 from experiments.drawing.tables import with_unit
-from experiments.validate.assessment import FREE_RUN, Assessment, Case
-from experiments.validate.loop import SIGNALS
+from experiments.validate.assessment import FREE_RUN_LABEL, Assessment, Case
+from experiments.validate.loop import LOOP_VARIABLES
 from sysid import ResidualReport, calibration
 from sysid.model.result import INITIAL
 from sysid.simulation.validation import Z_95
 
-COLORS = {"one_step": ORANGE, FREE_RUN: BLUE}
-NAMES = {"one_step": "one step", FREE_RUN: "free run"}
-TESTS = {
+KIND_COLORS = {"one_step": ORANGE, FREE_RUN_LABEL: BLUE}
+KIND_LABELS = {"one_step": "one step", FREE_RUN_LABEL: "free run"}
+#: titles of the residual tests, by the name of the test
+TEST_TITLES = {
     "autocorrelation": "Autocorrelation of the residuals",
     "input": "Residuals against {input}",
     "squared_autocorrelation": "Autocorrelation of the squared residuals",
     "squared_input": "Residuals against {input} squared",
 }
-STYLES = ("-", "--", ":", "-.")  # of the windows
-DENSE = 1500  # samples from which on the measurement is a thin line
+WINDOW_LINE_STYLES = ("-", "--", ":", "-.")
+MAX_SAMPLES_OF_THICK_LINE = 1500  # longer measurements are drawn as a thin line
+TEST_OFFSETS = (-0.17, 0.17)  # shift of the stems of one step and of the free run [lags]
 
 
 def draw_pages(
     assessment: Assessment, residuals: Mapping[str, ResidualReport | str]
 ) -> dict[str, bytes]:
-    """PNG files by name."""
-    pages = {
-        f"validation_{name}": draw_page(assessment, residuals, name) for name in assessment.outputs
-    }
-    if len(pages) == 1:
-        pages = {"validation": next(iter(pages.values()))}
+    """Return the figures as PNG files, by the name of the file without its suffix."""
+    has_one_output = len(assessment.outputs) == 1
+    pages = {}
+    for output in assessment.outputs:
+        name = "validation" if has_one_output else f"validation_{output}"
+        pages[name] = draw_page(assessment, residuals, output)
     if assessment.loop is not None:
         pages["closed_loop"] = draw_loop(assessment, assessment.loop)
     return {name: png(figure) for name, figure in pages.items()}
@@ -58,25 +58,40 @@ def draw_pages(
 def draw_page(
     assessment: Assessment, residuals: Mapping[str, ResidualReport | str], output: str
 ) -> Figure:
-    """Free run with its band, its error, error over the horizon, calibration, residual tests."""
+    """Draw the free run and its error, the error over the horizon, calibration, residual tests."""
     figure = Figure(figsize=(10.0, 12.5), layout="constrained")
+    tests = list(TEST_TITLES)
     rows: list[Any] = [
         ["run", "run"],
         ["error", "error"],
         ["horizon", "calibration"],
-        [*TESTS][:2],
-        [*TESTS][2:],
+        tests[:2],
+        tests[2:],
     ]
     axes = figure.subplot_mosaic(rows, height_ratios=[3.2, 1.7, 2.6, 2.3, 2.3])
     axes["run"].sharex(axes["error"])
     tidy(np.array([*axes.values()]))
     _draw_free_run(axes["run"], axes["error"], assessment, output)
     _draw_error_over_horizon(axes["horizon"], assessment, output)
-    ax = axes["calibration"]  # observed against nominal coverage of central bands
+    _draw_calibration(axes["calibration"], assessment, output)
+    for test in tests:
+        _draw_correlations(axes[test], residuals, output, test)
+    return figure
+
+
+def _draw_calibration(ax: Axes, assessment: Assessment, output: str) -> None:
+    """Draw the observed against the nominal coverage of central bands."""
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
     for kind, case in assessment.main.items():
         nominal, observed = calibration(*assessment.series(case, output))
-        ax.plot(nominal, observed, "o-", markersize=3, color=COLORS[kind], label=NAMES[kind])
+        ax.plot(
+            nominal,
+            observed,
+            "o-",
+            markersize=3,
+            color=KIND_COLORS[kind],
+            label=KIND_LABELS[kind],
+        )
     ax.set(
         xlabel="probability of the band [-]",
         ylabel="covered [-]",
@@ -89,30 +104,29 @@ def draw_page(
         fontsize="medium",
     )
     ax.legend(frameon=False, fontsize="small", loc="lower right")
-    for name in TESTS:
-        _draw_correlations(axes[name], residuals, output, name)
-    return figure
 
 
 def _draw_free_run(run: Axes, error: Axes, assessment: Assessment, output: str) -> None:
-    """Longest record: measurement, free run, 95 % band; below its residual with the band about
-    zero.
+    """Draw the free run of the longest record, and its error.
+
+    `run` shows the measurement, the free run and its 95 % band; `error` shows the residual, with
+    the same band about zero.
     """
-    case = assessment.main[FREE_RUN]
-    found = assessment.forecasts[case]
+    case = assessment.main[FREE_RUN_LABEL]
+    forecast = assessment.forecasts[case]
     i = assessment.outputs.index(output)
-    one = max(found.records, key=lambda record: len(record.sample))
-    record = with_clock(assessment.material.records[one.record], "time")
+    predicted = max(forecast.records, key=lambda record: len(record.sample))
+    record = with_clock(assessment.material.records[predicted.record], "time")
     x = record["shown"].values
     measured = record[output].values
-    mean = one.mean[:, i]
-    after = x[one.sample]
-    residual = measured[one.sample] - mean
-    half = Z_95 * np.sqrt(one.variance[:, i] + found.noise_variance[i])
+    mean = predicted.mean[:, i]
+    x_predicted = x[predicted.sample]
+    residual = measured[predicted.sample] - mean
+    half_width = Z_95 * np.sqrt(predicted.variance[:, i] + forecast.noise_variance[i])
     run.fill_between(
-        after,
-        mean - half,
-        mean + half,
+        x_predicted,
+        mean - half_width,
+        mean + half_width,
         color=BLUE,
         alpha=0.2,
         linewidth=0,
@@ -122,36 +136,42 @@ def _draw_free_run(run: Axes, error: Axes, assessment: Assessment, output: str) 
         x,
         measured,
         color=ORANGE,
-        linewidth=0.8 if len(x) > DENSE else 1.1,
+        linewidth=0.8 if len(x) > MAX_SAMPLES_OF_THICK_LINE else 1.1,
         label="measured",
     )
-    run.plot(after, mean, color=BLUE, linewidth=1.1, label="free run")
-    error.fill_between(after, -half, half, color=BLUE, alpha=0.2, linewidth=0)
-    error.plot(after, residual, color=BLUE, linewidth=0.8)
+    run.plot(x_predicted, mean, color=BLUE, linewidth=1.1, label="free run")
+    error.fill_between(
+        x_predicted,
+        -half_width,
+        half_width,
+        color=BLUE,
+        alpha=0.2,
+        linewidth=0,
+    )
+    error.plot(x_predicted, residual, color=BLUE, linewidth=0.8)
     error.axhline(0.0, color="black", linewidth=0.6)
     for ax in (run, error):
         ax.axvspan(
             x[0],
-            after[0],
+            x_predicted[0],
             color=SHADES[INITIAL],
             zorder=0,
             label=f"window, {assessment.window} samples",
         )
         show_from_to(ax, x)
-    _keep_in_sight(run, measured, mean)
-    _keep_in_sight(error, residual)
-    score = assessment.score(case, output, one.record)
+    _limit_to_curves(run, measured, mean)
+    _limit_to_curves(error, residual)
+    score = assessment.score(case, output, predicted.record)
     unit = assessment.error_unit(output)
-    reached = "it diverges"
+    title = f"{output}, free run on {record.attrs['name']}"
+    if len(forecast.records) > 1:
+        title += f", one of {len(forecast.records)} records"
     if np.isfinite(score.rmse):
-        reached = f"RMSE {with_unit(score.rmse, unit)}, fit {score.fit_percent:.1f} %"
-    which = f", one of {len(found.records)} records" if len(found.records) > 1 else ""
-    reached += f", 95 % band covers {100 * score.coverage_95:.1f} %"
-    run.set_title(
-        f"{output}, free run on {record.attrs['name']}{which}: {reached}",
-        loc="left",
-        fontsize="medium",
-    )
+        title += f": RMSE {with_unit(score.rmse, unit)}, fit {score.fit_percent:.1f} %"
+    else:
+        title += ": it diverges"
+    title += f", 95 % band covers {100 * score.coverage_95:.1f} %"
+    run.set_title(title, loc="left", fontsize="medium")
     run.set_ylabel(f"{output} [{assessment.unit(output) or '1'}]")
     error.set(ylabel=f"residual [{unit}]", xlabel=record["shown"].attrs["label"])
     run.tick_params(labelbottom=False)
@@ -164,9 +184,10 @@ def _draw_free_run(run: Axes, error: Axes, assessment: Assessment, output: str) 
     )
 
 
-def _keep_in_sight(ax: Axes, *curves: np.ndarray) -> None:
-    """Cut off a band that would hide the curves: at most half their range of room above and
-    below.
+def _limit_to_curves(ax: Axes, *curves: np.ndarray) -> None:
+    """Cut off wide bands, so that the curves fill at least half of the height of the axes.
+
+    The limits are at most half of the range of the curves above and below them.
     """
     values = np.concatenate([curve[np.isfinite(curve)] for curve in curves])
     if len(values) and values.max() > values.min():
@@ -176,32 +197,32 @@ def _keep_in_sight(ax: Axes, *curves: np.ndarray) -> None:
 
 
 def _draw_error_over_horizon(ax: Axes, assessment: Assessment, output: str) -> None:
-    """RMSE over the horizon for every window, the free run as a line."""
+    """Draw the RMSE over the horizon for every window, and that of the free run as a line."""
     rmse = {case: scores[output].rmse for case, scores in assessment.scores.items()}
     horizons = sorted({case.horizon for case in rmse if case.horizon is not None})
-    for number, window in enumerate(dict.fromkeys(case.window for case in rmse)):
-        free = rmse[Case(None, window)]
-        style = STYLES[number % len(STYLES)]
-        ahead = [rmse[Case(horizon, window)] for horizon in horizons]
+    windows = dict.fromkeys(case.window for case in rmse)
+    for number, window in enumerate(windows):
+        line_style = WINDOW_LINE_STYLES[number % len(WINDOW_LINE_STYLES)]
         ax.plot(
             horizons,
-            ahead,
-            f"o{style}",
+            [rmse[Case(horizon, window)] for horizon in horizons],
+            f"o{line_style}",
             color=GREEN,
             markersize=4,
             label=f"window {window}",
         )
-        if np.isfinite(free):
+        free_run_rmse = rmse[Case(None, window)]
+        if np.isfinite(free_run_rmse):
             ax.axhline(
-                free,
+                free_run_rmse,
                 color=BLUE,
-                linestyle=style,
+                linestyle=line_style,
                 linewidth=1.1,
                 label=f"free run, window {window}",
             )
-    spread = float(np.std(assessment.series(assessment.main[FREE_RUN], output)[0]))
+    measured, *_ = assessment.series(assessment.main[FREE_RUN_LABEL], output)
     ax.axhline(
-        spread,
+        float(np.std(measured)),
         color=GREY,
         linewidth=1.0,
         linestyle=(0, (1, 1)),
@@ -222,41 +243,46 @@ def _draw_error_over_horizon(ax: Axes, assessment: Assessment, output: str) -> N
 def _draw_correlations(
     ax: Axes, residuals: Mapping[str, ResidualReport | str], output: str, name: str
 ) -> None:
-    """One test of one step and of the free run, with the band that it keeps if the model is right.
+    """Draw one test of one step and of the free run, with its 95 % band for a right model.
 
-    Of several inputs the one with the smallest p-value.
+    If there are several inputs, the one with the smallest p-value is drawn.
     """
     ax.axhline(0.0, color="black", linewidth=0.6)
     ax.set(xlabel="lag [samples]; grey: 95 % band", ylabel="correlation [-]")
-    reports = {kind: report for kind, report in residuals.items() if not isinstance(report, str)}
-    found = [
-        (k, t)
-        for k, report in reports.items()
-        for t in report.tests
-        if (t.output, t.name) == (output, name)
-    ]
-    driver = min(found, key=lambda pair: pair[1].p_value)[1].input if found else "the input"
-    found = [(kind, test) for kind, test in found if test.input == driver]
-    for (kind, test), shift in zip(found, (-0.17, 0.17), strict=False):
-        label = f"{NAMES[kind]}, p = {test.p_value:.2g}{', alarm' if test.alarm else ''}"
+    matching = []
+    for kind, report in residuals.items():
+        if isinstance(report, str):
+            continue
+        for test in report.tests:
+            if test.output == output and test.name == name:
+                matching.append((kind, test))
+    input_name: str | None = "the input"
+    if matching:
+        _, most_significant = min(matching, key=lambda pair: pair[1].p_value)
+        input_name = most_significant.input
+    drawn = [(kind, test) for kind, test in matching if test.input == input_name]
+    for (kind, test), offset in zip(drawn, TEST_OFFSETS, strict=False):
+        label = f"{KIND_LABELS[kind]}, p = {test.p_value:.2g}"
+        if test.alarm:
+            label += ", alarm"
         ax.vlines(
-            test.lags + shift,
+            test.lags + offset,
             0.0,
             test.values,
-            color=COLORS[kind],
+            color=KIND_COLORS[kind],
             linewidth=2.0,
             label=label,
         )
-    if found:
-        lags = found[0][1].lags
-        band = found[0][1].band
+    if drawn:
+        _, first_test = drawn[0]
+        lags = first_test.lags
+        band = first_test.band
         ax.fill_between(lags, -band, band, color=GREY, alpha=0.25, linewidth=0)
         ax.set_xlim(lags[0] - 0.7, lags[-1] + 0.7)
-        values = np.concatenate([test.values for _, test in found])
-        ax.set_ylim(
-            min(-0.15, 1.1 * float(values.min())),
-            1.45 * max(float(np.abs(values).max()), 0.15),
-        )
+        values = np.concatenate([test.values for _, test in drawn])
+        lowest = float(values.min())
+        largest = float(np.abs(values).max())
+        ax.set_ylim(min(-0.15, 1.1 * lowest), 1.45 * max(largest, 0.15))
         ax.legend(
             frameon=False,
             fontsize="x-small",
@@ -274,27 +300,32 @@ def _draw_correlations(
             transform=ax.transAxes,
             color=GREY,
         )
-    ax.set_title(TESTS[name].format(input=driver), loc="left", fontsize="medium")
+    ax.set_title(TEST_TITLES[name].format(input=input_name), loc="left", fontsize="medium")
 
 
 def draw_loop(assessment: Assessment, loop: xr.Dataset) -> Figure:
-    """Every output and every driven input of both loops, with the 95 % band over the functions of
-    the model.
+    """Draw every output and every driven input of both loops.
+
+    The 95 % band shows the spread over the functions that were drawn from the model.
     """
-    names = [(dim, i, str(name)) for dim in SIGNALS for i, name in enumerate(loop[dim].values)]
-    figure, axes = screen(len(names), 1.0 + 2.6 * len(names), sharex=True)
+    signals = [
+        (dim, i, str(name)) for dim in LOOP_VARIABLES for i, name in enumerate(loop[dim].values)
+    ]
+    figure, axes = screen(len(signals), 1.0 + 2.6 * len(signals), sharex=True)
     clock = with_clock(loop, "time")["shown"]
-    time = loop["time"].values
     x = clock.values
-    for ax, (dim, i, name) in zip(axes, names, strict=True):
-        plant, model, *variance = (loop[one].values[:, i] for one in SIGNALS[dim] if one in loop)
-        if variance:
+    for ax, (dim, i, name) in zip(axes, signals, strict=True):
+        variables = LOOP_VARIABLES[dim]
+        plant = loop[variables.plant].values[:, i]
+        model = loop[variables.model].values[:, i]
+        if variables.variance in loop:
+            variance = loop[variables.variance].values[:, i]
             noise_variance = assessment.joint.noise_variance[i] if dim == "output" else 0.0
-            half = Z_95 * np.sqrt(variance[0] + noise_variance)
+            half_width = Z_95 * np.sqrt(variance + noise_variance)
             ax.fill_between(
                 x,
-                model - half,
-                model + half,
+                model - half_width,
+                model + half_width,
                 color=BLUE,
                 alpha=0.2,
                 linewidth=0,
@@ -304,25 +335,11 @@ def draw_loop(assessment: Assessment, loop: xr.Dataset) -> Figure:
         ax.plot(x, model, color=BLUE, linewidth=0.9, label="around the model")
         ax.set_ylabel(f"{name} [{assessment.unit(name) or '1'}]")
         show_from_to(ax, x)
-        _keep_in_sight(ax, plant, model)
-    controller = assessment.material.controller
+        _limit_to_curves(ax, plant, model)
+    _draw_set_point(axes[0], assessment, x, loop["time"].values)
     window = loop.attrs["window"]
-    aim = None if controller is None else controller.references(time).get("set_point")
-    if (
-        controller is not None
-        and aim is not None
-        and controller.outputs_read[:1] == assessment.outputs[:1]
-    ):
-        axes[0].plot(
-            x,
-            aim.values,
-            color=GREEN,
-            linewidth=0.9,
-            drawstyle="steps-post",
-            label="set-point",
-        )
     axes[0].set_title(
-        f"The same controller around the plant and the model, after {window} samples",
+        f"The same controller around the plant and around the model, after {window} samples",
         loc="left",
     )
     axes[0].legend(
@@ -334,3 +351,21 @@ def draw_loop(assessment: Assessment, loop: xr.Dataset) -> Figure:
     )
     axes[-1].set_xlabel(clock.attrs["label"])
     return figure
+
+
+def _draw_set_point(ax: Axes, assessment: Assessment, x: np.ndarray, time: np.ndarray) -> None:
+    """Draw the set-point of the controller, if it has one for the first output."""
+    controller = assessment.material.controller
+    if controller is None:
+        return
+    set_point = controller.references(time).get("set_point")
+    if set_point is None or controller.outputs_read[:1] != assessment.outputs[:1]:
+        return
+    ax.plot(
+        x,
+        set_point.values,
+        color=GREEN,
+        linewidth=0.9,
+        drawstyle="steps-post",
+        label="set-point",
+    )

@@ -1,8 +1,6 @@
-"""What a model is validated on: records of one part, or a simulation, and the physics beside the
-model.
-"""
+"""The records that a model is validated on, or a simulation, and the physics of the model."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,25 +15,25 @@ from sysid.data.source import RECORD_ROLES
 from sysid.errors import UserError
 from sysid.store import header
 
-#: what systems and sources of data bring for an identification
-OF_THE_MODEL = frozenset({"narx", "insertion"})
+#: keys of the configuration that systems and data sources set for an identification only
+IDENTIFICATION_KEYS = frozenset({"narx", "insertion"})
 
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """Records of one part, and the plant that made them if there is one."""
+    """Records of one part, and the simulated plant that produced them if there is one."""
 
-    source: Recordings  # names of the signals
-    part: str  # of the records, or simulation
+    source: Recordings  # holds the names of the signals
+    part: str  # part of the records that is used, or "simulation"
     records: tuple[xr.Dataset, ...]
     unused: frozenset[str]  # keys of the configuration without effect
     plant: Plant | None = None
-    physics: FittedPhysics | None = None  # of the model
+    physics: FittedPhysics | None = None  # the physics that the model builds on
 
     def records_after(self, window: int) -> tuple[xr.Dataset, ...]:
-        """Return the records as a model sees them that is given the first samples.
+        """Return the records with the signals of the physics, if the model has physics.
 
-        Physics starts from what these say.
+        The initial state of the physics is estimated from the first `window` samples.
         """
         if self.physics is None:
             return self.records
@@ -43,23 +41,26 @@ class Material:
 
     @property
     def n_samples(self) -> int:
-        """Samples of all records."""
+        """Number of samples of all records together."""
         return sum(record.sizes["time"] for record in self.records)
 
     def default_window(self, narx: Narx) -> int:
-        """Return the window that the records state.
+        """Return the length of the initialisation window that is used unless the user sets one.
 
-        Where they state nothing, it is what physics needs to start from, or the largest lag.
+        If the physics has initial states to estimate, it is the number of samples that this takes.
+        Otherwise it is the window that the records state or, without one, the largest lag.
         """
         if self.physics is not None and self.physics.physics.initial_parameters:
-            return max(map(self.physics.n_first, self.records))
+            return max(self.physics.n_first(record) for record in self.records)
         stated = max(int(record.attrs["initialisation_window"]) for record in self.records)
         return stated or max(narx.max_lag, 1)
 
     @property
     def controller(self) -> Controller | None:
-        """Controller that closes a loop around the plant; None without one."""
-        return None if self.plant is None or self.plant.is_open_loop else self.plant.controller
+        """Controller that closes a loop around the plant; None if there is no such loop."""
+        if self.plant is None or self.plant.is_open_loop:
+            return None
+        return self.plant.controller
 
 
 def find_material(
@@ -70,7 +71,7 @@ def find_material(
     Raises
     ------
     ValueError, ArithmeticError
-        No record of the wanted part; whatever the simulation refuses.
+        If there is no record of the selected part, or the simulation fails.
     """
     if isinstance(given, Recordings):
         return select_records(given, part)
@@ -78,12 +79,12 @@ def find_material(
 
 
 def simulate_material(plant: Plant, duration: float | str, seed: int) -> Material:
-    """Simulate a plant for a duration, in seconds or with its unit.
+    """Simulate a plant for a duration that is given in seconds or with its unit.
 
     Raises
     ------
     ValueError, ArithmeticError
-        A duration that is none, whatever the simulation refuses.
+        If `duration` is not a duration, or the simulation fails.
     """
     name = type(plant.system).__name__
     record = plant.trajectory(plant.n_samples(duration), seed).to_dataset()
@@ -91,85 +92,93 @@ def simulate_material(plant: Plant, duration: float | str, seed: int) -> Materia
         name=name, sampling_time=float(plant.system.dt), initialisation_window=0
     )
     recordings = Recordings(name, tuple(plant.inputs), tuple(plant.outputs), test=(record,))
-    return Material(
-        recordings,
-        "simulation",
-        (record,),
-        OF_THE_MODEL | {"part", "on_missing"} | plant.unused,
-        plant,
-    )
+    unused = IDENTIFICATION_KEYS | {"part", "on_missing"} | plant.unused
+    return Material(recordings, "simulation", (record,), unused, plant)
 
 
 def select_records(recordings: Recordings, part: str | None = None) -> Material:
     """Select the records of one part.
 
-    Without a name it is the test, or the validation where there is no test record.
+    If `part` is None, the test records are selected, or the validation records if there are no
+    test records.
 
     Raises
     ------
     ValueError
-        If there are none.
+        If there is no record of the selected part.
     """
-    there = [role for role in RECORD_ROLES if getattr(recordings, role)]
-    wanted = part or next((role for role in ("test", "validation") if role in there), "test")
-    if wanted not in there:
-        others = (
-            f"only {', '.join(there)}: name one (data.{wanted}=...), or choose with part={there[0]}"
+    available = [role for role in RECORD_ROLES if getattr(recordings, role)]
+    selected = part or "test"
+    if not part and "test" not in available and "validation" in available:
+        selected = "validation"
+    if selected not in available:
+        raise UserError(
+            f"{recordings.name} has no {selected} record, only {', '.join(available)}: "
+            f"name one (data.{selected}=...), or choose another part with part={available[0]}"
         )
-        raise UserError(f"{recordings.name} has no {wanted} record, {others}")
-    return Material(recordings, wanted, getattr(recordings, wanted), SIMULATION_KEYS | OF_THE_MODEL)
+    records = getattr(recordings, selected)
+    return Material(recordings, selected, records, SIMULATION_KEYS | IDENTIFICATION_KEYS)
 
 
 def add_physics(material: Material, model: str | Path, trusted: Sequence[str]) -> Material:
-    """Add the physics that the file of a model states to what the model is validated on.
+    """Add the physics that is stated in the model's file, if there is one.
 
     Raises
     ------
     ValueError
-        Signals that the physics does not fit.
+        If the physics does not fit the signals of the records.
     """
-    if "physics" not in (stated := header(model)):
+    model_header = header(model)
+    if "physics" not in model_header:
         return material
-    physics = read_physics(str(stated["physics"]), list(trusted))
+    physics = read_physics(str(model_header["physics"]), list(trusted))
     physics.physics.check(material.source.inputs, material.source.outputs, material.source.name)
     return replace(material, physics=physics)
 
 
 def check_signals(joint: JointModel, material: Material, left_out: Sequence[str]) -> None:
-    """Refuse records whose signals are not those of the model; nothing is guessed.
+    """Raise ValueError unless the signals of the records and of the model are the same.
 
     Raises
     ------
     ValueError
-        A model or a table without time; a signal that is missing, that the model does not know, or
-        that is an input on one side and an output on the other; a name in `left_out` that is no
-        such signal.
+        If the model or the records have no time; if a signal is missing, is unknown to the model,
+        or is an input of one and an output of the other; if a name in `left_out` is not a signal
+        that the model does without.
     """
     source = material.source
-    physics = () if material.physics is None else material.physics.physics.signals
+    physics: Collection[str] = ()
+    if material.physics is not None:
+        physics = material.physics.physics.signals
     if joint.models[0].narx.max_lag == 0 and not physics:
         raise UserError(
-            "the model has no lags, it is a static function: there is nothing to simulate"
+            "the model has no lags: it is a static function, and there is nothing to simulate"
         )
     if source.is_static:
         raise UserError(f"{source.name} is a table without time: there is nothing to simulate")
     has = f"{source.name} has outputs {list(source.outputs)} and inputs {list(source.inputs)}"
-    surplus: list[str] = []
+    surplus: list[str] = []  # signals of the records that the model does not have
     roles = {
         "outputs": (joint.output_names, source.outputs),
         "inputs": (joint.input_names, (*source.inputs, *physics)),
     }
     for role, (names, given) in roles.items():
-        if missing := [name for name in names if name not in given]:
-            advice = "give every signal the name and the role that it has in the model"
-            raise UserError(f"the model needs the {role} {missing}, {has}: {advice}")
+        missing = [name for name in names if name not in given]
+        if missing:
+            raise UserError(
+                f"the model needs the {role} {missing}, {has}: "
+                "give every signal the name and the role that it has in the model"
+            )
         surplus += [name for name in given if name not in names and name not in physics]
-    if unknown := [name for name in left_out if name not in surplus]:
+    not_surplus = [name for name in left_out if name not in surplus]
+    if not_surplus:
         raise UserError(
-            f"left_out: {unknown} is no signal that the model does without, these are {surplus}; {has}"
+            f"left_out names {not_surplus}, but the signals that the model does without are "
+            f"{surplus}; {has}"
         )
-    if unexpected := [name for name in surplus if name not in left_out]:
-        advice = f"ignore them with left_out=[{','.join(surplus)}], or identify a model with them"
+    unexpected = [name for name in surplus if name not in left_out]
+    if unexpected:
         raise UserError(
-            f"the model does not know the signals {unexpected} of {source.name}: {advice}"
+            f"the model does not know the signals {unexpected} of {source.name}: "
+            f"ignore them with left_out=[{','.join(surplus)}], or identify a model with them"
         )

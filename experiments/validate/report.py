@@ -1,4 +1,4 @@
-"""What a validation leaves behind: numbers, predictions and residuals, figures, words."""
+"""The report of a validation: numbers, predictions, residual tests, figures and log messages."""
 
 import json
 import logging
@@ -16,13 +16,13 @@ from experiments.drawing.tables import fixed, to_text, with_unit
 from experiments.files.outputs import plain
 from experiments.plant.source import Source
 from experiments.validate.assessment import (
-    FREE_RUN,
+    FREE_RUN_LABEL,
     Assessment,
     Case,
     assess,
     plan_cases,
 )
-from experiments.validate.loop import SIGNALS, score_loop
+from experiments.validate.loop import LOOP_VARIABLES, score_loop
 from experiments.validate.material import select_records
 from sysid import (
     JointModel,
@@ -38,191 +38,222 @@ from sysid.arrays import Array
 from sysid.errors import UserError
 from sysid.simulation.residuals import most_lags
 
-N_LAGS = 25  # largest lag of the residual tests, where the records are long enough
-TITLES = {"one_step": "Residuals of one step", FREE_RUN: "Residuals of the free run"}
-#: correlated by nature: what disturbed the plant stays in the simulated output
-NOT_WHITE = " (not white even of a right model that is disturbed)"
-LEFT_OUT = "samples of the records that n does not count: the window of each record, and what no horizon reaches"
-FAR_WORSE = 3.0  # times the error of one step
-POOR_FIT = 90.0  # percent: a free run that fits better is no reason to worry
-OUTSIDE = 0.01  # part of the regressors that may be outside
-# of the range of a coordinate among the stored points: so far beyond it is still inside
-MARGIN = 0.05
-UNKNOWN = 0.5  # part of the prior variance that the stored points must explain
-FEW = 200  # draws: bands of fewer are rough
-SHORT_OF = 10.0  # percent: by so much a band may cover less than it says
+MAX_RESIDUAL_LAG = 25  # largest lag of the residual tests [samples]; shorter records have fewer
+RESIDUAL_TITLES = {"one_step": "Residuals of one step", FREE_RUN_LABEL: "Residuals of the free run"}
+#: added to alarms of the free run: a disturbance of the plant stays in its simulated output
+NOT_WHITE_NOTE = " (even a right model of a disturbed plant does not have white residuals here)"
+#: explanation of the numbers of samples in validation.json
+LEFT_OUT_NOTE = (
+    "samples of the records that are not scored, and not counted by n: "
+    "the window of each record, and samples that no horizon reaches"
+)
+BAND_LEVELS = (50, 90, 95)  # levels of the scored bands [%]
+
+# Limits beyond which the report warns.
+MAX_FREE_RUN_ERROR_RATIO = 3.0  # RMSE of the free run over RMSE of one step
+GOOD_FIT_PERCENT = 90.0  # a free run with a better fit is not compared with one step [%]
+MAX_MISSING_COVERAGE = 10.0  # nominal minus observed coverage of a band [percentage points]
+MIN_DRAWS = 200  # the bands of fewer draws are rough
+MAX_OUTSIDE_FRACTION = 0.01  # fraction of the regressors outside the region of the stored points
+
+# When a regressor counts as outside the region of the stored points.
+MAX_BEYOND_RANGE = 0.05  # distance beyond the range of the stored points, as a fraction of it
+MIN_RELATIVE_REDUCTION = 0.5  # reduction of the variance, relative to that at the stored points
 
 log = logging.getLogger(__name__)
 
 
 class Report(NamedTuple):
-    """An assessment with its residual tests, and everything said about it."""
+    """An assessment, its residual tests, and the content of validation.json."""
 
     assessment: Assessment
-    residuals: dict[
-        str, ResidualReport | str
-    ]  # of one step and free run; a text says why there is none
-    content: dict[str, Any]  # of validation.json
+    # residual tests of one step and of the free run, or the reason why there are none
+    residuals: dict[str, ResidualReport | str]
+    content: dict[str, Any]  # content of validation.json, with the warnings
 
 
 def make_report(assessment: Assessment, notes: Sequence[str] = ()) -> Report:
-    """Test the residuals and put everything into numbers and words; `notes` join the warnings.
+    """Test the residuals and collect all numbers and warnings; `notes` are added to the warnings.
 
-    ``one_step`` and ``free_run`` hold the measures after the main window; of several outputs, by
-    output. ``horizons`` lists the measures of every horizon, window and output, those two included;
-    ``records`` those two of each record, where there are several. None stands for a measure that
-    does not exist: not defined, not finite after a divergence, or in need of what the model does
-    not know.
+    In the content, ``one_step`` and ``free_run`` hold the scores with the main window. If the model
+    has several outputs, each of them holds the scores by output. ``horizons`` lists the scores of
+    every horizon, window and output. ``records`` lists the scores of each record one step ahead and
+    in free run, if there are several records. None stands for a score that is not defined, is not
+    finite after a divergence, or needs moments of the output that the model does not state.
     """
-    material = assessment.material
-    loop = assessment.loop
     outputs = assessment.outputs
+    material = assessment.material
     residuals = {
         kind: run_residual_tests(assessment, case) for kind, case in assessment.main.items()
     }
-    measures: dict[Case, dict[str, Any]] = {case: {} for case in assessment.forecasts}
-    for case, scores in assessment.scores.items():
-        for name, score in scores.items():
-            counts = {**assessment.count(case), "unit": assessment.error_unit(name)}
-            measures[case][name] = {"horizon": case.label, **score.to_dict(), **counts}
-    content: dict[str, Any] = {kind: measures[case] for kind, case in assessment.main.items()}
+    scores = _scores_by_case(assessment)
+    content: dict[str, Any] = {kind: scores[case] for kind, case in assessment.main.items()}
     content["calibration"] = {
-        kind: {
-            name: {
-                k: v.tolist()
-                for k, v in calibration(*assessment.series(case, name))._asdict().items()
-            }
-            for name in outputs
-        }
+        kind: {name: _calibration_content(assessment, case, name) for name in outputs}
         for kind, case in assessment.main.items()
     }
     if len(outputs) == 1:
-        for part in (content, content["calibration"]):
-            part.update({kind: part[kind][outputs[0]] for kind in assessment.main})
-    content |= {
-        "horizons": [
-            {"output": name, **entry}
-            for found in measures.values()
-            for name, entry in found.items()
-        ],
+        for by_output in (content, content["calibration"]):
+            for kind in assessment.main:
+                by_output[kind] = by_output[kind][outputs[0]]
+    content["horizons"] = [
+        {"output": name, **entry}
+        for by_output in scores.values()
+        for name, entry in by_output.items()
+    ]
+    content["records"] = [
+        {
+            "record": record.attrs["name"],
+            "output": name,
+            "horizon": case.label,
+            **score.to_dict(),
+        }
+        for record, case, name, score in assessment.of_each_record
+    ]
+    content["residuals"] = {kind: _residual_content(tests) for kind, tests in residuals.items()}
+    content["closed_loop"] = None
+    if assessment.loop is not None:
+        noise_variance = assessment.joint.noise_variance
+        content["closed_loop"] = score_loop(assessment.loop, noise_variance)
+    content["divergences"] = [
+        {"horizon": case.label, "window": case.window, **divergence._asdict()}
+        for case, forecast in assessment.forecasts.items()
+        for divergence in forecast.diverged
+    ]
+    content["warnings"] = [*find_warnings(assessment), *notes]
+    content["data"] = {
+        "name": material.source.name,
+        "part": material.part,
         "records": [
-            {
-                "record": record.attrs["name"],
-                "output": name,
-                "horizon": case.label,
-                **score.to_dict(),
-            }
-            for record, case, name, score in assessment.of_each_record
+            {"name": record.attrs["name"], "n": int(record.sizes["time"])}
+            for record in material.records
         ],
-        "residuals": {
-            k: {"skipped": [one]} if isinstance(one, str) else one.to_dict()
-            for k, one in residuals.items()
-        },
-        "closed_loop": None if loop is None else score_loop(loop, assessment.joint.noise_variance),
-        "divergences": [
-            {"horizon": case.label, "window": case.window, **where._asdict()}
-            for case, found in assessment.forecasts.items()
-            for where in found.diverged
-        ],
-        "warnings": [*warn(assessment), *notes],
-        "data": {
-            "name": material.source.name,
-            "part": material.part,
-            "records": [
-                {"name": r.attrs["name"], "n": int(r.sizes["time"])} for r in material.records
-            ],
-        },
-        "units": {
-            name: assessment.unit(name) for name in (*outputs, *assessment.joint.input_names)
-        },
-        "propagation": type(assessment.propagation).__name__,
-        "left_out": LEFT_OUT,
     }
+    signals = (*outputs, *assessment.joint.input_names)
+    content["units"] = {name: assessment.unit(name) for name in signals}
+    content["propagation"] = type(assessment.propagation).__name__
+    content["left_out"] = LEFT_OUT_NOTE
     return Report(assessment, residuals, plain(content))
 
 
-def run_residual_tests(assessment: Assessment, case: Case) -> ResidualReport | str:
-    """Test the residuals of a case, or say why they cannot be tested.
+def _scores_by_case(assessment: Assessment) -> dict[Case, dict[str, dict[str, Any]]]:
+    """Return the scores, counts and units of every case, by output."""
+    entries: dict[Case, dict[str, dict[str, Any]]] = {case: {} for case in assessment.forecasts}
+    for case, scores in assessment.scores.items():
+        for name, score in scores.items():
+            entries[case][name] = {
+                "horizon": case.label,
+                **score.to_dict(),
+                **assessment.count(case),
+                "unit": assessment.error_unit(name),
+            }
+    return entries
 
-    Against inputs that a controller sets, from lag 1 on: their value at the same sample answers to
-    the residual.
+
+def _calibration_content(assessment: Assessment, case: Case, output: str) -> dict[str, list[float]]:
+    """Return the nominal and observed coverage of the bands as lists."""
+    coverage = calibration(*assessment.series(case, output))
+    return {name: values.tolist() for name, values in coverage._asdict().items()}
+
+
+def _residual_content(tests: ResidualReport | str) -> dict[str, Any]:
+    """Return residual tests, or the reason why there are none, for validation.json."""
+    if isinstance(tests, str):
+        return {"skipped": [tests]}
+    return tests.to_dict()
+
+
+def run_residual_tests(assessment: Assessment, case: Case) -> ResidualReport | str:
+    """Test the residuals of a case, or return the reason why they cannot be tested.
+
+    The tests against inputs that a controller sets start at lag 1, because the value of such an
+    input at the same sample depends on the residual.
     """
     names = assessment.joint.input_names
     material = assessment.material
     records = assessment.forecasts[case].records
-    n_lags = min(N_LAGS, most_lags([len(one.sample) for one in records]))
+    n_lags = min(MAX_RESIDUAL_LAG, most_lags([len(record.sample) for record in records]))
     if assessment.forecasts[case].n_lost:
         return "not tested, the prediction diverges"
     if n_lags < 1:
         return "not tested, the records are too short"
     inputs = [
-        np.array([material.records[one.record][name].values[one.sample] for name in names]).T
-        for one in records
+        np.array([material.records[part.record][name].values[part.sample] for name in names]).T
+        for part in records
     ]
     return residual_tests(
-        [one.measured - one.mean for one in records],
+        [record.measured - record.mean for record in records],
         inputs if names else None,
         n_lags=n_lags,
-        input_start=int(material.controller is not None),
+        input_start=0 if material.controller is None else 1,
         output_names=assessment.outputs,
         input_names=names if names else None,
     )
 
 
+# --- files ----------------------------------------------------------------------------------------
+
+
 def label_case(assessment: Assessment, case: Case) -> xr.Dataset:
-    """Predictions (sample, output) of one case as a labelled data set, all records behind each
-    other.
+    """Return the predictions (sample, output) of one case as a data set.
+
+    The samples of all records follow each other.
     """
-    found = assessment.forecasts[case]
+    forecast = assessment.forecasts[case]
     outputs = list(assessment.outputs)
-    every = [assessment.unit(name) for name in outputs]
-    unit = every[0] if len({*every}) == 1 else ""  # where they differ the coordinate has them
-    squared = unit if unit in ("", "1") else f"{unit}2"
+    output_units = [assessment.unit(name) for name in outputs]
+    # If the outputs have different units, only the coordinate "unit" states them.
+    unit = output_units[0] if len(set(output_units)) == 1 else ""
+    squared_unit = unit if unit in ("", "1") else f"{unit}2"
+    time_unit = assessment.material.records[0]["time"].attrs.get("units", "s")
 
     def join(name: str) -> np.ndarray:
-        return np.concatenate([getattr(part, name) for part in found.records])
+        return np.concatenate([getattr(part, name) for part in forecast.records])
 
     def variable(
-        dims: Any, values: Any, long_name: str, units: str = ""
-    ) -> tuple[Any, Any, dict[str, str]]:
-        return (
-            dims,
-            values,
-            {"long_name": long_name} | ({"units": units} if units else {}),
-        )
+        dims: str | tuple[str, ...], values: Any, long_name: str, units: str = ""
+    ) -> tuple[str | tuple[str, ...], Any, dict[str, str]]:
+        attributes = {"long_name": long_name}
+        if units:
+            attributes["units"] = units
+        return dims, values, attributes
 
     record = np.repeat(
-        [part.record for part in found.records],
-        [len(part.sample) for part in found.records],
+        [part.record for part in forecast.records],
+        [len(part.sample) for part in forecast.records],
     )
-    clock = assessment.material.records[0]["time"].attrs.get("units", "s")
-    latent = "latent predictive variance; add noise_variance for a measurement"
-    both = ("sample", "output")
-    residual = join("measured") - join("mean")
+    measured = join("measured")
+    mean = join("mean")
+    dims = ("sample", "output")
     return xr.Dataset(
         {
-            "measured": variable(both, join("measured"), "measured output", unit),
+            "measured": variable(dims, measured, "measured output", unit),
             "mean": variable(
-                both,
-                join("mean"),
+                dims,
+                mean,
                 "predicted output; nan where the prediction diverged",
                 unit,
             ),
-            "variance": variable(both, join("variance"), latent, squared),
-            "residual": variable(both, residual, "measured minus predicted output", unit),
+            "variance": variable(
+                dims,
+                join("variance"),
+                "latent predictive variance; add noise_variance for a measurement",
+                squared_unit,
+            ),
+            "residual": variable(dims, measured - mean, "measured minus predicted output", unit),
             "noise_variance": variable(
                 "output",
-                found.noise_variance,
+                forecast.noise_variance,
                 "noise variance of a measurement",
-                squared,
+                squared_unit,
             ),
         },
         coords={
-            "time": variable("sample", join("time"), "time", clock),
+            "time": variable("sample", join("time"), "time", time_unit),
             "record": variable("sample", record, "number of the record"),
             "number": variable("sample", join("sample"), "number of the sample in its record"),
             "output": outputs,
-            "unit": variable("output", every, "unit of the output"),
+            "unit": variable("output", output_units, "unit of the output"),
         },
         attrs={
             "horizon": str(case.label),
@@ -235,160 +266,194 @@ def label_case(assessment: Assessment, case: Case) -> xr.Dataset:
 def writers(
     report: Report, folder: Path, attributes: Mapping[str, Any], *, figures: bool
 ) -> list[Callable[[], object]]:
-    """One call per file: validation.json, validation.nc and the figures; everything is computed
-    here.
+    """Return one call for each file: validation.nc, validation.json and the figures.
+
+    The content of all files is computed here; the calls only write it.
     """
     assessment = report.assessment
-    text = json.dumps(report.content, indent=2, allow_nan=False)
+    json_text = json.dumps(report.content, indent=2, allow_nan=False)
     groups = {case.name: label_case(assessment, case) for case in assessment.forecasts}
-    for kind, found in report.residuals.items():
-        if not isinstance(found, str):
-            groups[f"residual_tests_{kind}"] = found.to_dataset()
+    for kind, tests in report.residuals.items():
+        if not isinstance(tests, str):
+            groups[f"residual_tests_{kind}"] = tests.to_dataset()
     if assessment.loop is not None:
-        names = {dim: assessment.loop[dim].values.tolist() for dim in SIGNALS}
-        units = {
-            f"{dim}_unit": (dim, list(map(assessment.unit, own))) for dim, own in names.items()
-        }
-        groups["closed_loop"] = assessment.loop.assign_coords(units)
-    nc = partial(
+        groups["closed_loop"] = _with_units(assessment.loop, assessment)
+    write_netcdf = partial(
         store.write_groups,
         groups,
         folder / "validation.nc",
         kind="validation",
         attributes=attributes,
     )
-    files = {"validation.json": text.encode()}
+    files = {"validation.json": json_text.encode()}
     if figures:
         from experiments.validate.figures import draw_pages  # imports matplotlib
 
-        files |= {
-            f"{name}.png": page for name, page in draw_pages(assessment, report.residuals).items()
-        }
-    return [
-        nc,
-        *(partial(store.write_bytes, content, folder / name) for name, content in files.items()),
+        pages = draw_pages(assessment, report.residuals)
+        for name, png_bytes in pages.items():
+            files[f"{name}.png"] = png_bytes
+    write_files = [
+        partial(store.write_bytes, content, folder / name) for name, content in files.items()
     ]
+    return [write_netcdf, *write_files]
+
+
+def _with_units(loop: xr.Dataset, assessment: Assessment) -> xr.Dataset:
+    """Return the result of `compare_loops` with the units of its signals as coordinates."""
+    units = {}
+    for dim in LOOP_VARIABLES:
+        names = loop[dim].values.tolist()
+        units[f"{dim}_unit"] = (dim, [assessment.unit(name) for name in names])
+    return loop.assign_coords(units)
+
+
+# --- log ------------------------------------------------------------------------------------------
 
 
 def tabulate_scores(assessment: Assessment, output: str) -> str:
-    """Table of one output: a row for each horizon and window, the bands in percent of covered
-    samples.
+    """Return the table of one output: a row for each horizon and window.
 
-    Of several records, first of all together, then of each.
+    If there are several records, the rows of all records together come first, then those of each
+    record. The columns of the bands show the covered samples in percent.
     """
-    together = [
-        ("all", assessment.material.n_samples, c, scores[output])
-        for c, scores in assessment.scores.items()
+    scored = [
+        ("all", assessment.material.n_samples, case, scores[output])
+        for case, scores in assessment.scores.items()
     ]
-    found = [one for one in assessment.of_each_record if one[2] == output]
-    each = [
-        (record.attrs["name"], record.sizes["time"], case, score)
-        for record, case, _, score in found
-    ]
+    has_several_records = len(assessment.material.records) > 1
+    for record, case, name, score in assessment.of_each_record:
+        if name == output:
+            scored.append((record.attrs["name"], record.sizes["time"], case, score))
     rows = []
-    for record, n_samples, case, s in (*together, *each):
-        rmse, r2, smse = (
-            "-" if np.isnan(value) else f"{value:.4g}" for value in (s.rmse, s.r2, s.smse)
-        )
-        row = {"record": record} if each else {}
-        row |= {
-            "horizon": case.words,
-            "window": case.window,
-            "n": s.n,
-            "left out": n_samples - s.n,
-        }
-        row |= {
-            f"RMSE [{assessment.error_unit(output)}]": rmse,
-            "fit %": fixed(s.fit_percent, 2),
-            "R2": r2,
-        }
-        row |= {"SMSE": smse, "MSLL": fixed(s.msll, 2), "NLPD": fixed(s.nlpd, 2)}
-        rows.append(row | {f"{level} %": fixed(share, 1) for level, share in cover(s).items()})
+    for record_name, n_samples, case, score in scored:
+        row: dict[str, Any] = {}
+        if has_several_records:
+            row["record"] = record_name
+        row["horizon"] = case.words
+        row["window"] = case.window
+        row["n"] = score.n
+        row["left out"] = n_samples - score.n
+        row[f"RMSE [{assessment.error_unit(output)}]"] = _four_digits(score.rmse)
+        row["fit %"] = fixed(score.fit_percent, 2)
+        row["R2"] = _four_digits(score.r2)
+        row["SMSE"] = _four_digits(score.smse)
+        row["MSLL"] = fixed(score.msll, 2)
+        row["NLPD"] = fixed(score.nlpd, 2)
+        for level, covered in coverage_percents(score).items():
+            row[f"{level} %"] = fixed(covered, 1)
+        rows.append(row)
     return to_text(pd.DataFrame(rows))
 
 
-def cover(score: Validation) -> dict[int, float]:
-    """Return the share of samples that the bands cover, by level of the band; both in percent."""
-    return {level: 100 * getattr(score, f"coverage_{level}") for level in (50, 90, 95)}
+def _four_digits(value: float) -> str:
+    """Return a number with four significant digits, a dash for nan."""
+    return "-" if np.isnan(value) else f"{value:.4g}"
 
 
-def tell(report: Report, folder: Path) -> None:
-    """Log tables, residual tests, warnings and the folder."""
+def coverage_percents(score: Validation) -> dict[int, float]:
+    """Return the samples that a band covers [%], by the level of the band [%]."""
+    return {level: 100 * getattr(score, f"coverage_{level}") for level in BAND_LEVELS}
+
+
+def log_report(report: Report, folder: Path) -> None:
+    """Log the tables, residual tests and warnings of a report, and the folder of its files."""
     assessment = report.assessment
-    material = report.assessment.material
-    n = len(material.records)
-    kind = type(assessment.propagation).__name__
-    counted = f"{'1 record' if n == 1 else f'{n} records'}, {material.n_samples} samples"
+    material = assessment.material
+    n_records = len(material.records)
     log.info(
-        "%s, %s: %s; uncertainty by %s",
+        "%s, %s: %s, %d samples; uncertainty by %s",
         material.source.name,
         material.part,
-        counted,
-        kind,
+        "1 record" if n_records == 1 else f"{n_records} records",
+        material.n_samples,
+        type(assessment.propagation).__name__,
     )
     for name in assessment.outputs:
         log.info(
-            "%s; columns 50 %%, 90 %%, 95 %%: samples that the bands cover, in percent",
+            "%s; the columns 50 %%, 90 %% and 95 %% show how many samples the bands cover [%%]",
             name,
         )
         lines = tabulate_scores(assessment, name).splitlines()
-        for kind, found in report.residuals.items():
-            if isinstance(found, str):
-                lines.append(f"{TITLES[kind]}: {found}")
-            elif name not in found.outputs:
-                lines.append(f"{TITLES[kind]}: {name} is constant, nothing to test")
-            else:
-                head = next(
-                    sentence for sentence in found.verdict() if sentence.startswith(f"{name}: ")
-                )
-                is_alarm = any(test.alarm for test in found.tests if test.output == name)
-                lines.append(
-                    f"{TITLES[kind]}, {head}{NOT_WHITE if is_alarm and kind == FREE_RUN else ''}"
-                )
+        for kind, tests in report.residuals.items():
+            lines.append(_describe_residuals(kind, tests, name))
         for line in lines:
             log.info("%s", line)
-    loop = report.content["closed_loop"] or {"outputs": {}, "inputs": {}}
+    _log_loop(report)
+    for warning in report.content["warnings"]:
+        log.warning("Note: %s", warning)
+    log.info(
+        "Results: %s; next: look at the figures, or write the model as one file with "
+        "sysid-export model=...",
+        folder,
+    )
+
+
+def _describe_residuals(kind: str, tests: ResidualReport | str, output: str) -> str:
+    """Return one line about the residual tests of one output."""
+    title = RESIDUAL_TITLES[kind]
+    if isinstance(tests, str):
+        return f"{title}: {tests}"
+    if output not in tests.outputs:
+        return f"{title}: {output} is constant, nothing to test"
+    sentences = [line for line in tests.verdict() if line.startswith(f"{output}: ")]
+    line = f"{title}, {sentences[0]}"
+    has_alarm = any(test.alarm for test in tests.tests if test.output == output)
+    if has_alarm and kind == FREE_RUN_LABEL:
+        line += NOT_WHITE_NOTE
+    return line
+
+
+def _log_loop(report: Report) -> None:
+    """Log the scores of the loop around the model, if a loop was closed."""
+    loop = report.content["closed_loop"]
+    if not loop:
+        return
     for name, score in (loop["outputs"] | loop["inputs"]).items():
         error, fit = (
             "diverges" if score[key] is None else f"{score[key]:.4g}"
             for key in ("rmse", "fit_percent")
         )
-        numbers = f"RMSE {error} {assessment.error_unit(name)}, fit {fit} %"
         log.info(
-            "Loop around the model against the loop around the plant, %s: %s",
+            "Loop around the model against the loop around the plant, %s: RMSE %s %s, fit %s %%",
             name,
-            numbers,
+            error,
+            report.assessment.error_unit(name),
+            fit,
         )
-    for warning in report.content["warnings"]:
-        log.warning("Note: %s", warning)
-    log.info(
-        "Results: %s; next: look at its figures, sysid-export model=... writes the model as one file",
-        folder,
-    )
 
 
-def tell_free_run(content: Mapping[str, Any], output: str) -> None:
-    """Log the measures of a free run in a line, of several records each; None stands for what does
-    not exist.
+def log_free_run(content: Mapping[str, Any], output: str) -> None:
+    """Log the scores of a free run in one line, and one line for each of several records.
+
+    In the content of validation.json, None stands for a score that does not exist.
     """
-    (main,) = (
-        one for one in content["horizons"] if (one["output"], one["horizon"]) == (output, FREE_RUN)
-    )
-    each = [
-        one for one in content["records"] if (one["output"], one["horizon"]) == (output, FREE_RUN)
-    ]
-    for found in (main, *each):
-        told = "diverges"
-        if found["rmse"] is not None:
-            fit = "-" if found["fit_percent"] is None else f"{found['fit_percent']:.1f} %"
-            covered = "-" if found["coverage_95"] is None else f"{100 * found['coverage_95']:.1f} %"
-            told = f"RMSE {with_unit(found['rmse'], main['unit'])}, fit {fit}, 95 % band covers {covered}"
-        where = (
-            f"of {found['record']}"
-            if "record" in found
-            else f"on the test after {found['window']} samples"
-        )
-        log.info("Free run %s: %s", where, told)
+
+    def is_free_run(entry: Mapping[str, Any]) -> bool:
+        return bool(entry["output"] == output and entry["horizon"] == FREE_RUN_LABEL)
+
+    (overall,) = (entry for entry in content["horizons"] if is_free_run(entry))
+    each_record = [entry for entry in content["records"] if is_free_run(entry)]
+    for entry in (overall, *each_record):
+        where = f"on the test after {entry['window']} samples"
+        if "record" in entry:
+            where = f"of {entry['record']}"
+        log.info("Free run %s: %s", where, _describe_free_run(entry, overall["unit"]))
+
+
+def _describe_free_run(entry: Mapping[str, Any], unit: str) -> str:
+    """Return the error, fit and coverage of a free run in words."""
+    if entry["rmse"] is None:
+        return "diverges"
+    fit = "-"
+    if entry["fit_percent"] is not None:
+        fit = f"{entry['fit_percent']:.1f} %"
+    covered = "-"
+    if entry["coverage_95"] is not None:
+        covered = f"{100 * entry['coverage_95']:.1f} %"
+    return f"RMSE {with_unit(entry['rmse'], unit)}, fit {fit}, 95 % band covers {covered}"
+
+
+# --- validation as part of an identification ------------------------------------------------------
 
 
 def validate_on_test(
@@ -397,11 +462,17 @@ def validate_on_test(
     make_propagation: Callable[[], Propagation],
     seed: int,
 ) -> tuple[Report | None, list[str]]:
-    """One step and free run on the test records of a source, and notes; neither for simulations and
-    tables.
+    """Validate one step and free run on the test records of a source.
 
-    What does not fit is told and not raised: the identification has succeeded. That includes a
-    propagation that cannot be made.
+    Simulations and tables are not validated.
+
+    Returns
+    -------
+    Report or None
+        None if there is nothing to validate, or the validation fails.
+    list of str
+        Warnings. A mistake of the user is reported here and not raised, because the identification
+        has succeeded. This includes a propagation that cannot be made.
     """
     recordings = source.recordings()
     if model is None or recordings is None or recordings.is_static:
@@ -412,7 +483,8 @@ def validate_on_test(
         if isinstance(model, Model) and len(model.narx.output_names) > 1:
             others = [name for name in model.narx.output_names if name != model.narx.target]
             raise UserError(
-                f"{others} are outputs among the regressors without a model; take narx.target=all"
+                f"the regressors contain the outputs {others}, which no model predicts: "
+                "take narx.target=all"
             )
         joint = JointModel.of(model)
         material = select_records(recordings)
@@ -423,115 +495,158 @@ def validate_on_test(
     return report, report.content["warnings"]
 
 
-# --- what makes the numbers doubtful --------------------------------------------------------------
+# --- reasons to doubt the numbers -----------------------------------------------------------------
 
 
-def warn(assessment: Assessment) -> Iterator[str]:
-    """Yield what makes the numbers of a validation doubtful, the gravest first."""
+def find_warnings(assessment: Assessment) -> Iterator[str]:
+    """Yield reasons to doubt the numbers of a validation, the most serious first."""
     yield from _warn_of_divergences(assessment)
-    for name in assessment.outputs:
-        near, far = (assessment.scores[case][name] for case in assessment.main.values())
-        if (
-            isfinite(far.rmse)
-            and far.rmse > FAR_WORSE * near.rmse
-            and not far.fit_percent > POOR_FIT
-        ):
-            worse, than = (
-                with_unit(score.rmse, assessment.error_unit(name)) for score in (far, near)
+    yield from _warn_of_free_run_errors(assessment)
+    yield from _warn_of_coverage(assessment)
+    yield from _warn_of_extrapolation(assessment)
+    for case, forecast in assessment.forecasts.items():
+        if forecast.n_filled and case.horizon is None:
+            yield (
+                f"the window of {case.window} samples is shorter than the largest lag: "
+                f"{forecast.n_filled} predictions use the first value of their record in place of "
+                "the samples before it"
             )
-            fits = f"fit {far.fit_percent:.1f} % against {near.fit_percent:.1f} %; for simulation judge by the free run"
-            yield f"the free run of {name} is far worse than one step ahead: RMSE {worse} against {than}, {fits}"
-    yield from _check_coverage(assessment)
-    yield from _check_region(assessment)
-    for case, found in assessment.forecasts.items():
-        if found.n_filled and case.horizon is None:
-            lacking = f"{found.n_filled} predictions take the first value of their record for samples before it"
-            yield f"the window of {case.window} samples is shorter than the largest lag: {lacking}"
-    asked = assessment.propagation.n_draws
-    drawn = dict[str, int]()
-    for case, found in assessment.forecasts.items():
-        fewest = min(
-            (one.n_draws for one in found.records if one.n_draws is not None),
-            default=asked,
-        )
-        if asked is not None and fewest is not None and fewest < min(asked, FEW):
-            drawn[case.words] = min(fewest, drawn.get(case.words, asked))
-    if drawn:
-        fewer = ", ".join(f"{words} {n}" for words, n in drawn.items())
-        yield f"bands are rough where fewer functions are drawn than {asked}, which take millions of steps: {fewer}"
+    yield from _warn_of_few_draws(assessment)
     if assessment.joint.origin.sampling_time is None:
-        yield "the model does not state its sampling time: that of the data was not compared"
+        yield (
+            "the model does not state its sampling time, so it was not compared with that of the "
+            "data"
+        )
 
 
 def _warn_of_divergences(assessment: Assessment) -> Iterator[str]:
+    """Yield predictions and loops that diverge, have no bounds, or run into a limit."""
     records = assessment.material.records
-    loop = assessment.loop
     unit = str(records[0]["time"].attrs.get("units", "s"))
-    clock = "samples" if unit == "1" else unit
-    for case, found in assessment.forecasts.items():
-        kind = "the free run" if case.horizon is None else f"the prediction {case.words} ahead"
-        for where in (*found.diverged, *assessment.unbounded[case]):
-            which = f"{kind} of record {records[where.record].attrs['name']!r} after a window of {case.window}"
-            when = f"at {where.time:g} {clock}"
-            if where in found.diverged:
-                out = f"{where.output} leaves its bounds with {with_unit(where.value, assessment.unit(where.output))}"
-                yield f"{which} diverges {when}: {out}; what comes after counts as infinitely wrong"
-            else:
-                why = f"what is not known of the model is enough to let it diverge, {when}"
-                yield f"{which}: {why}; from there on its band has no bounds"
-        if found.n_held:
-            n = sum(len(one.sample) for one in found.records)
-            after = f"after a window of {case.window}"
-            limit = "a limit that the data of the model never reached"
-            held = (
-                f"at {found.n_held} of {n} samples: it would run away there, and is no prediction"
+    time_unit = "samples" if unit == "1" else unit
+    for case, forecast in assessment.forecasts.items():
+        kind = "the free run"
+        if case.horizon is not None:
+            kind = f"the prediction {case.words} ahead"
+
+        for divergence in forecast.diverged:
+            name = records[divergence.record].attrs["name"]
+            value = with_unit(divergence.value, assessment.unit(divergence.output))
+            yield (
+                f"{kind} of record {name!r} after a window of {case.window} diverges at "
+                f"{divergence.time:g} {time_unit}: {divergence.output} leaves its bounds with "
+                f"{value}; all later samples count as infinitely wrong"
             )
-            yield f"{kind} {after} runs into {limit}, {held}"
-    if loop is not None and (
-        n_lost := int(loop["mean"].isnull().any("output").sum())
-    ):  # samples without a prediction
-        yield f"the loop around the model diverges at {loop['time'].values[-n_lost]:g} {clock}"
+        for divergence in assessment.unbounded[case]:
+            name = records[divergence.record].attrs["name"]
+            yield (
+                f"{kind} of record {name!r} after a window of {case.window} has a band without "
+                f"bounds from {divergence.time:g} {time_unit} on: within its uncertainty, the "
+                "model may diverge there"
+            )
+        if forecast.n_held:
+            n = sum(len(record.sample) for record in forecast.records)
+            yield (
+                f"{kind} after a window of {case.window} runs into a limit that the data of the "
+                f"model never reached, at {forecast.n_held} of {n} samples: without the limit it "
+                "would run away there, and these samples are not predictions"
+            )
+    if assessment.loop is not None:
+        n_missing = int(assessment.loop["mean"].isnull().any("output").sum())
+        if n_missing:
+            time = assessment.loop["time"].values[-n_missing]
+            yield f"the loop around the model diverges at {time:g} {time_unit}"
 
 
-def _check_coverage(assessment: Assessment) -> Iterator[str]:
-    """Bands of the main window that cover too little by `SHORT_OF` at some level."""
+def _warn_of_free_run_errors(assessment: Assessment) -> Iterator[str]:
+    """Yield outputs whose free run has a much larger error than one step ahead."""
+    one_step_case, free_run_case = assessment.main.values()
     for name in assessment.outputs:
-        covered = {
-            c: cover(assessment.scores[c][name])
-            for c in assessment.forecasts
-            if c.window == assessment.window
-        }
-        worst = {
-            case: max(shares, key=lambda level: level - shares[level])
-            for case, shares in covered.items()
-        }
-        short = [case for case, level in worst.items() if level - covered[case][level] > SHORT_OF]
-        if short:
-            bands = ", ".join(
-                f"{worst[case]} % band {case.words} {covered[case][worst[case]]:.1f} %"
-                for case in short
+        one_step = assessment.scores[one_step_case][name]
+        free_run = assessment.scores[free_run_case][name]
+        if not isfinite(free_run.rmse):
+            continue
+        is_far_worse = free_run.rmse > MAX_FREE_RUN_ERROR_RATIO * one_step.rmse
+        has_good_fit = free_run.fit_percent > GOOD_FIT_PERCENT
+        if is_far_worse and not has_good_fit:
+            unit = assessment.error_unit(name)
+            yield (
+                f"the free run of {name} is far worse than one step ahead: "
+                f"RMSE {with_unit(free_run.rmse, unit)} against {with_unit(one_step.rmse, unit)}, "
+                f"fit {free_run.fit_percent:.1f} % against {one_step.fit_percent:.1f} %; "
+                "if you want to simulate with the model, look at the free run"
             )
-            may_help = (
-                short[-1].horizon != 1
-                and vars(assessment.propagation).get("process_noise") is False
-            )
-            advice = (
-                "; if the plant itself is disturbed, try propagation.process_noise=true"
-                if may_help
-                else ""
-            )
-            yield f"the bands of {name} do not cover what they should, {bands}: do not rely on the uncertainty{advice}"
+
+
+def _warn_of_coverage(assessment: Assessment) -> Iterator[str]:
+    """Yield outputs whose bands cover too few samples after the main window.
+
+    A band covers too few samples if `MAX_MISSING_COVERAGE` is exceeded.
+    """
+    cases = [case for case in assessment.forecasts if case.window == assessment.window]
+    for name in assessment.outputs:
+        short_cases = []
+        descriptions = []
+        for case in cases:
+            covered = coverage_percents(assessment.scores[case][name])
+            missing = {level: level - percent for level, percent in covered.items()}
+            level = max(missing, key=lambda level: missing[level])
+            if missing[level] > MAX_MISSING_COVERAGE:
+                short_cases.append(case)
+                descriptions.append(f"{level} % band {case.words} {covered[level]:.1f} %")
+        if not short_cases:
+            continue
+        advice = ""
+        lacks_process_noise = vars(assessment.propagation).get("process_noise") is False
+        if short_cases[-1].horizon != 1 and lacks_process_noise:
+            advice = "; if the plant itself is disturbed, try propagation.process_noise=true"
+        yield (
+            f"the bands of {name} do not cover what they should, {', '.join(descriptions)}: "
+            f"do not rely on the uncertainty{advice}"
+        )
+
+
+def _warn_of_few_draws(assessment: Assessment) -> Iterator[str]:
+    """Yield the horizons whose bands are computed from too few drawn functions."""
+    requested = assessment.propagation.n_draws
+    if requested is None:
+        return
+    few_draws: dict[str, int] = {}
+    for case, forecast in assessment.forecasts.items():
+        n_draws = [record.n_draws for record in forecast.records if record.n_draws is not None]
+        fewest = min(n_draws, default=requested)
+        if fewest < min(requested, MIN_DRAWS):
+            few_draws[case.words] = min(fewest, few_draws.get(case.words, requested))
+    if few_draws:
+        horizons = ", ".join(f"{words} {n}" for words, n in few_draws.items())
+        yield (
+            "bands are rough at these horizons, where fewer functions are drawn than the requested "
+            f"{requested} to limit the computing time: {horizons}"
+        )
 
 
 def find_outside(model: Model, regressors: Array) -> tuple[int, int, str]:
-    """Count regressors (n, p) outside the region that a model has learned, and those that count;
-    say where they are.
+    """Count the regressors (n, p) outside the region of the stored points of a model.
 
-    A regressor is outside if a coordinate of the kernel (a feature, unless the model combines them)
-    lies beyond the range of the stored points by more than `MARGIN` of it, or if the points tell of
-    it less than half as much as of themselves, ``1 - variance(x) / k(x, x) < UNKNOWN (1 -
-    variance(z_j) / k(z_j, z_j))``, median over the points z_j. Regressors that are not finite,
-    after a divergence, do not count.
+    A regressor is outside in one of two cases:
+
+    - One of its coordinates (a feature, unless the model combines features) is beyond the range of
+      the stored points by more than `MAX_BEYOND_RANGE` of this range.
+    - The stored points z_j reduce the variance at the regressor x by much less than at themselves::
+
+          1 - variance(x) / k(x, x)
+              < MIN_RELATIVE_REDUCTION * median_j(1 - variance(z_j) / k(z_j, z_j))
+
+    Regressors that are not finite, after a divergence, are ignored.
+
+    Returns
+    -------
+    n_outside
+        Number of regressors outside the region.
+    n_finite
+        Number of regressors that are finite.
+    where
+        Description of where the regressors outside are.
     """
     x = regressors[np.isfinite(regressors).all(axis=1)]
     points = model.gp.inputs
@@ -541,28 +656,44 @@ def find_outside(model: Model, regressors: Array) -> tuple[int, int, str]:
     z = model.scaling.transform(x)
     low = points.min(axis=0)
     high = points.max(axis=0)
-    beyond = np.maximum(low - z, z - high) / np.where(high > low, high - low, 1.0)
-    explained, known = (
-        1.0 - model.gp.predict(at)[1] / model.gp.kernel.diagonal(at) for at in (z, points)
-    )
-    unknown = explained < UNKNOWN * np.median(known)
+    distance = np.maximum(low - z, z - high)
+    beyond = distance / np.where(high > low, high - low, 1.0)
+
+    reduction = _variance_reduction(model, z)
+    reduction_at_points = _variance_reduction(model, points)
+    is_unknown = reduction < MIN_RELATIVE_REDUCTION * np.median(reduction_at_points)
+
     row, column = np.unravel_index(int(beyond.argmax()), beyond.shape)
-    if beyond[row, column] > MARGIN and model.scaling.matrix is None:
+    if beyond[row, column] > MAX_BEYOND_RANGE and model.scaling.matrix is None:
         first, last = model.scaling.inverse(np.stack([low, high]))[:, column]
-        farthest = with_unit(x[row, column], model.origin.unit(model.narx.features[column][0]))
-        where = f"{model.narx.feature_names[column]} reaches {farthest}, the stored points {first:.4g} to {last:.4g}"
-    return int(((beyond > MARGIN).any(axis=1) | unknown).sum()), len(x), where
+        signal, _ = model.narx.features[column]
+        farthest = with_unit(x[row, column], model.origin.unit(signal))
+        where = (
+            f"{model.narx.feature_names[column]} reaches {farthest}, "
+            f"the stored points {first:.4g} to {last:.4g}"
+        )
+    is_outside = (beyond > MAX_BEYOND_RANGE).any(axis=1) | is_unknown
+    return int(is_outside.sum()), len(x), where
 
 
-def _check_region(assessment: Assessment) -> Iterator[str]:
+def _variance_reduction(model: Model, z: Array) -> Array:
+    """Return by which fraction (n,) the stored points reduce the prior variance at z (n, p)."""
+    _, variance = model.gp.predict(z)
+    return 1.0 - variance / model.gp.kernel.diagonal(z)
+
+
+def _warn_of_extrapolation(assessment: Assessment) -> Iterator[str]:
+    """Yield models that are evaluated outside the region of their stored points."""
     for case in assessment.main.values():
-        regressors = np.concatenate([one.regressors for one in assessment.forecasts[case].records])
+        records = assessment.forecasts[case].records
+        regressors = np.concatenate([record.regressors for record in records])
         for name, model in zip(assessment.outputs, assessment.joint.models, strict=True):
-            if (
-                model.scaling.matrix is not None
-            ):  # a learned metric: its points stand where the function bends alone
+            if model.scaling.matrix is not None:
+                # With a learned metric, points are stored only where the function is not linear.
                 continue
-            n, total, where = find_outside(model, regressors)
-            if n > OUTSIDE * total:
-                left = f"{n} of {total} regressors leave the region of the dictionary of {name}, {case.words}"
-                yield f"{left}: {where}; there the model extrapolates"
+            n_outside, n, where = find_outside(model, regressors)
+            if n_outside > MAX_OUTSIDE_FRACTION * n:
+                yield (
+                    f"{n_outside} of {n} regressors leave the region of the dictionary of {name}, "
+                    f"{case.words}: {where}; there the model extrapolates"
+                )

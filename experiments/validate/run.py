@@ -1,4 +1,4 @@
-"""One validation from end to end: read the model, find the records, predict, judge, store, tell."""
+"""One validation: read the model, find the records, predict, score, write, log the results."""
 
 import logging
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ from experiments.files.outputs import has_page, write_every
 from experiments.files.stated import state_alike
 from experiments.plant.records_or_plant import records_or_plant
 from experiments.validate.assessment import (
-    FREE_RUN,
+    FREE_RUN_LABEL,
     Assessment,
     assess,
     plan_cases,
-    read_whole,
+    read_sample_counts,
 )
 from experiments.validate.loop import compare_loops
 from experiments.validate.material import (
@@ -31,7 +31,7 @@ from experiments.validate.material import (
     check_signals,
     find_material,
 )
-from experiments.validate.report import make_report, tell, writers
+from experiments.validate.report import log_report, make_report, writers
 from sysid import JointModel, Propagation
 from sysid.data.source import RECORD_ROLES
 from sysid.errors import UserError
@@ -42,38 +42,38 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ValidationSettings:
-    """One validation as it is asked for."""
+    """Settings of one validation."""
 
-    model: Path  # file of it
-    trusted: tuple[str, ...]  # modules and classes of the user's own that this file may name
-    part: str | None  # of the records; None: test, or validation where there is no test
-    duration: float | str  # of a simulation, in seconds or with its unit
-    propagation: Propagation  # of the uncertainty
-    horizons: tuple[int, ...]  # samples ahead, beside one step and free run
-    windows: tuple[int, ...] | None  # measured samples given to the model; None: as the records say
-    left_out: tuple[str, ...]  # signals of the records that the model does without
-    seed: int  # of everything random
-    has_figures: bool
+    model: Path  # file of the model
+    trusted: tuple[str, ...]  # modules and classes of the user that the model file may name
+    part: str | None  # part of the records; None: test, or validation if there is no test record
+    duration: float | str  # duration of a simulation, in seconds or with its unit
+    propagation: Propagation  # propagation of the uncertainty
+    horizons: tuple[int, ...]  # samples ahead, in addition to one step and the free run
+    windows: tuple[int, ...] | None  # initialisation windows [samples]; None: as in the records
+    left_out: tuple[str, ...]  # signals of the records that the model does not have
+    seed: int  # seed of all random draws
+    has_figures: bool  # whether figures are drawn
     has_page: bool  # whether report.html is written
-    in_sweep: bool  # whether it is a job of a sweep: nobody watches
-    overrides: tuple[str, ...]  # given on the command line, to name those without effect
-    system: str  # settings of the plant as YAML, to compare with those of the identification
-    attributes: dict[str, Any]  # of every NetCDF file
+    in_sweep: bool  # whether this is a job of a sweep, so that nobody watches its output
+    overrides: tuple[str, ...]  # overrides of the command line; those without effect are reported
+    system: str  # settings of the plant as YAML, compared with those of the identification
+    attributes: dict[str, Any]  # attributes of every NetCDF file
 
 
 def run(config: DictConfig, folder: Path) -> float:
-    """Validate the configured model and write everything to the folder.
+    """Validate the configured model and write all results to the folder.
 
     Returns
     -------
     float
-        RMSE of the free run of the first output.
+        RMSE of the first output in free run (simulation).
 
     Raises
     ------
     ValueError, TypeError, OSError, ArithmeticError
-        No model, a file that is none, records that do not fit it, a simulation that diverges.
-        Nothing is written then.
+        If no model is given, its file cannot be read, the records do not fit it, or a simulation
+        diverges. Nothing is written in these cases.
     """
     settings = read_settings(config)
     joint = JointModel.load(settings.model, trusted=settings.trusted)
@@ -84,11 +84,11 @@ def run(config: DictConfig, folder: Path) -> float:
         )
         material = add_physics(material, settings.model, settings.trusted)
     if not settings.in_sweep:
-        counted = f"{material.n_samples} samples of {material.source.name}"
         log.info(
-            "Validate %s on %s, up to the free run; takes seconds to a minute",
+            "Validate %s on %d samples of %s, up to the free run; this takes seconds to a minute",
             settings.model,
-            counted,
+            material.n_samples,
+            material.source.name,
         )
     check_signals(joint, material, settings.left_out)
     assessment = predict(joint, material, settings)
@@ -97,52 +97,64 @@ def run(config: DictConfig, folder: Path) -> float:
         report = make_report(assessment, notes)
     with deferred_interrupt():
         with doing("writing files, figures and the page"):
-            write_every(writers(report, folder, settings.attributes, figures=settings.has_figures))
+            write_calls = writers(report, folder, settings.attributes, figures=settings.has_figures)
+            write_every(write_calls)
             if settings.has_page:
                 from experiments.report.page import write_run  # imports matplotlib
 
                 write_run(folder)
-        tell(report, folder)
-    return assessment.scores[assessment.main[FREE_RUN]][assessment.outputs[0]].rmse
+        log_report(report, folder)
+    free_run = assessment.main[FREE_RUN_LABEL]
+    first_output = assessment.outputs[0]
+    return assessment.scores[free_run][first_output].rmse
 
 
 def read_settings(config: DictConfig) -> ValidationSettings:
-    """Return what a configuration asks for, checked; the rest of it are records, or a plant
-    (`records_or_plant`).
+    """Return the checked settings of a configuration.
+
+    The other keys of the configuration describe records or a plant (`records_or_plant`).
 
     Raises
     ------
     ValueError
-        What an option cannot be, with its name; no model.
+        If an option has a value that is not allowed, with the name of the option; if no model is
+        given.
     """
-    plan_cases(config.horizons, config.windows, 1)
+    plan_cases(config.horizons, config.windows, 1)  # checks both options
     if config.part is not None and config.part not in RECORD_ROLES:
         raise UserError(
             f"part must be one of {', '.join(RECORD_ROLES)}, or null, got {config.part!r}"
         )
     left_out = config.left_out
-    if not isinstance(left_out, list | ListConfig) or not all(isinstance(n, str) for n in left_out):
-        must = "a list of names of signals, such as [u2]"
-        raise UserError(f"left_out must be {must}, got {left_out!r}")
+    is_list = isinstance(left_out, list | ListConfig)
+    if not is_list or not all(isinstance(name, str) for name in left_out):
+        raise UserError(
+            f"left_out must be a list of names of signals, such as [u2], got {left_out!r}"
+        )
     seed = whole("seed", config.seed, 0)
     figures = flag("figures", config.figures)
     page = has_page(config.get("report", False))
     configuration = OmegaConf.to_yaml(config, resolve=True)
+    horizons = tuple(read_sample_counts("horizons", config.horizons))
+    windows = None
+    if config.windows is not None:
+        windows = tuple(read_sample_counts("windows", config.windows))
+    system = OmegaConf.to_container(config.system, resolve=True)
     return ValidationSettings(
         propagation=build(config, "propagation"),
         model=model_of(config),
         trusted=tuple(trusted_names(config)),
         part=config.part,
         duration=config.duration,
-        horizons=tuple(read_whole("horizons", config.horizons)),
-        windows=None if config.windows is None else tuple(read_whole("windows", config.windows)),
+        horizons=horizons,
+        windows=windows,
         left_out=tuple(left_out),
         seed=seed,
         has_figures=figures,
         has_page=page,
         in_sweep=is_multirun(),
         overrides=given_overrides(),
-        system=OmegaConf.to_yaml({"system": OmegaConf.to_container(config.system, resolve=True)}),
+        system=OmegaConf.to_yaml({"system": system}),
         attributes={
             "configuration": configuration,
             "seed": seed,
@@ -152,8 +164,9 @@ def read_settings(config: DictConfig) -> ValidationSettings:
 
 
 def predict(joint: JointModel, material: Material, settings: ValidationSettings) -> Assessment:
-    """Predict the records with every horizon and window, and in closed loop if the plant has
-    one.
+    """Predict the records with every horizon and window.
+
+    If a controller closes a loop around the plant, the same loop is also closed around the model.
     """
     default_window = material.default_window(joint.models[0].narx)
     cases = plan_cases(settings.horizons, settings.windows, default_window)
@@ -172,21 +185,25 @@ def predict(joint: JointModel, material: Material, settings: ValidationSettings)
 
 
 def find_notes(material: Material, settings: ValidationSettings) -> list[str]:
-    """Return what a person should know of the records, and of options that do nothing with them."""
-    notes = [*material.source.notes]
-    if idle := without_effect(material.unused, settings.overrides):
-        notes.append(f"without effect on {material.source.name}: {' '.join(idle)}")
+    """Return notes about the records, and about options that have no effect on them."""
+    notes = list(material.source.notes)
+    ineffective = without_effect(material.unused, settings.overrides)
+    if ineffective:
+        notes.append(f"without effect on {material.source.name}: {' '.join(ineffective)}")
     if material.physics is not None and material.controller is not None:
-        notes.append("no closed loop with the model: its physics follows measured inputs")
-    if material.plant is not None and _has_seen(header(settings.model), settings):
-        same = f"the simulation has the seed {settings.seed} of the identification"
-        may = "the model may have learned from these very samples; choose another seed"
-        notes.append(f"{same}: {may}")
+        notes.append(
+            "the loop is not closed around the model, because its physics needs measured inputs"
+        )
+    if material.plant is not None and _is_training_data(header(settings.model), settings):
+        notes.append(
+            f"the simulation has the same seed {settings.seed} as the identification: "
+            "the model may have learned from the same samples; choose another seed"
+        )
     return notes
 
 
-def _has_seen(stated: Mapping[str, Any], settings: ValidationSettings) -> bool:
-    """Return whether the file of a model states the system and the seed that it is validated on."""
-    if str(stated.get("seed")) != str(settings.seed):
+def _is_training_data(model_header: Mapping[str, Any], settings: ValidationSettings) -> bool:
+    """Return whether the model was identified on the system and the seed of this validation."""
+    if str(model_header.get("seed")) != str(settings.seed):
         return False
-    return state_alike(settings.system, stated.get("configuration"), "system")
+    return state_alike(settings.system, model_header.get("configuration"), "system")

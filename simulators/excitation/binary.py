@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulators.excitation.role import (
-    WHOLE,
+    WHOLE_SAMPLE_TOLERANCE,
     Excitation,
     count_samples,
     find_first_sample,
@@ -20,9 +20,12 @@ from simulators.settings import (
     refuse,
 )
 
-# stages with known feedback
-FEWEST = 2
-MOST = 32
+# Range of the stages of a register whose feedback is known.
+MIN_STAGES = 2
+MAX_STAGES = 32
+
+# Longest hold relative to the shortest one, if it is not given [-].
+DEFAULT_HOLD_RATIO = 20
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,12 @@ class PRBS(Excitation):
         v_k = amplitude (2 b_i - 1),   i = floor(k dt / clock),   b_i in {0, 1} with period 2^n - 1
 
     The feedback is a primitive polynomial: every non-zero content of the register occurs once per
-    period, so that the autocorrelation over a period has two values, amplitude^2 at zero and
+    period. The autocorrelation over a period therefore has two values, amplitude^2 at zero and
     -amplitude^2 / (2^n - 1) at other multiples of the clock. The register starts at random. The
     power is about flat up to 0.44 / clock.
 
-    With given stages a longer signal begins with the shorter one; with ``stages=None`` it does
-    while both need the same number.
+    With given stages a longer signal begins with the shorter one; with ``stages=None`` only if both
+    need the same number of stages.
 
     Parameters
     ----------
@@ -77,7 +80,7 @@ class PRBS(Excitation):
         super().__post_init__()
         check_positive(self, "amplitude", *list_given(self, "clock"))
         if self.stages is not None:
-            check_whole(self, "stages", FEWEST, MOST)
+            check_whole(self, "stages", MIN_STAGES, MAX_STAGES)
 
     def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
         """Return v (n,) [unit of the input]; equation in the class."""
@@ -86,7 +89,7 @@ class PRBS(Excitation):
         n = self._count_stages(n_samples, dt)
         held = self._count_clock(dt)
         state = int(generator.integers(1, 2**n)) >> np.arange(n) & 1
-        bits, _ = max_len_seq(n, state=state, length=-(-n_samples // held))
+        bits, _ = max_len_seq(n, state=state, length=math.ceil(n_samples / held))
         return np.repeat(self.amplitude * (2.0 * bits - 1.0), held)[:n_samples]
 
     def period_samples(self, n_samples: int, dt: float | None = None) -> int:
@@ -98,20 +101,15 @@ class PRBS(Excitation):
         return 1 if self.clock is None else count_samples(self, "clock", dt)
 
     def _count_stages(self, n_samples: int, dt: float | None) -> int:
-        """Return the stages, given or the fewest that cover the record."""
+        """Return the number of stages: the given one, or the smallest that covers the record."""
         if self.stages is not None:
             return self.stages
-        fewest = max((-(-n_samples // self._count_clock(dt))).bit_length(), FEWEST)
-        if fewest > MOST:
-            raise refuse(
-                self,
-                "stages",
-                f"a record of fewer than 2^{MOST} clocks, got {n_samples} samples",
-            )
+        n_clocks = math.ceil(n_samples / self._count_clock(dt))
+        fewest = max(n_clocks.bit_length(), MIN_STAGES)
+        if fewest > MAX_STAGES:
+            expected = f"a record of fewer than 2^{MAX_STAGES} clocks, got {n_samples} samples"
+            raise refuse(self, "stages", expected)
         return fewest
-
-
-SPREAD = 20  # longest hold over the shortest one, if not given
 
 
 @dataclass(frozen=True)
@@ -120,12 +118,13 @@ class APRBS(Excitation):
 
     ::
 
-        v_k = level_i,   level_i ~ U(low, high),   held for a number of samples uniform over those
-        with shortest_hold <= samples dt <= longest_hold
+        v_k = level_i,   level_i ~ U(low, high)
 
-    It covers the operating range and the dynamics of a nonlinear system, where two levels would
-    not. The shortest hold decides how much of the range the output reaches: near the dominant time
-    constant is usual. A longer signal begins with the shorter one.
+    Each level is held for a number of samples that is uniform over those with
+    ``shortest_hold <= samples dt <= longest_hold``. The signal covers the operating range and the
+    dynamics of a nonlinear system, which two levels would not. The shortest hold decides how much
+    of the range the output reaches: a usual value is near the dominant time constant. A longer
+    signal begins with the shorter one.
 
     Parameters
     ----------
@@ -146,9 +145,9 @@ class APRBS(Excitation):
     Notes
     -----
     O. Nelles, Nonlinear System Identification (Springer, 2001), section 17.7; R. Isermann and M.
-    Muenchhof, Identification of Dynamic Systems (Springer, 2011). There the holds are the run
-    lengths of a PRBS, half of which last one clock; here they are uniform between two limits, so
-    that every level lasts long enough.
+    Muenchhof, Identification of Dynamic Systems (Springer, 2011). In these books the holds are the
+    run lengths of a PRBS, half of which last one clock; here they are uniform between two limits,
+    so that every level lasts long enough.
     """
 
     low: float = -1.0  # unit of the input
@@ -160,27 +159,21 @@ class APRBS(Excitation):
         super().__post_init__()
         check_ascending(self, "low", "high")
         check_positive(self, *list_given(self, "shortest_hold", "longest_hold"))
-        if (
-            self.shortest_hold is not None
-            and self.longest_hold is not None
-            and self.longest_hold < self.shortest_hold
-        ):
-            raise refuse(
-                self,
-                "longest_hold",
-                f"a time of shortest_hold={self.shortest_hold!r} or more",
-            )
+        shortest = self.shortest_hold
+        longest = self.longest_hold
+        if shortest is not None and longest is not None and longest < shortest:
+            raise refuse(self, "longest_hold", f"a time of shortest_hold={shortest!r} or more")
 
     def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
         """Return v (n,) [unit of the input]; equation in the class."""
         shortest, longest = self.hold_samples(dt)
-        draws = generator.random(
-            (-(-n_samples // shortest), 2)
-        )  # row by row, so that longer signals agree
+        n_levels = math.ceil(n_samples / shortest)
+        # Hold and level are drawn together, so that a longer signal begins with the shorter one.
+        draws = generator.random((n_levels, 2))
         holds = shortest + np.floor(draws[:, 0] * (longest - shortest + 1)).astype(np.int64)
         levels = self.low + draws[:, 1] * (self.high - self.low)
-        needed = int(np.searchsorted(np.cumsum(holds), n_samples)) + 1
-        return np.repeat(levels[:needed], holds[:needed])[:n_samples]
+        n_needed = int(np.searchsorted(np.cumsum(holds), n_samples)) + 1
+        return np.repeat(levels[:n_needed], holds[:n_needed])[:n_samples]
 
     def hold_samples(self, dt: float) -> tuple[int, int]:
         """Return the fewest and the most samples at a level, for a sampling time [s].
@@ -192,15 +185,16 @@ class APRBS(Excitation):
             between the holds.
         """
         shortest = dt if self.shortest_hold is None else self.shortest_hold
-        longest = SPREAD * shortest if self.longest_hold is None else self.longest_hold
-        if shortest < dt * (1.0 - WHOLE):
+        longest = DEFAULT_HOLD_RATIO * shortest if self.longest_hold is None else self.longest_hold
+        if shortest < dt * (1.0 - WHOLE_SAMPLE_TOLERANCE):
             raise refuse(self, "shortest_hold", f"a time of at least one sample, dt={dt:.9g} s")
-        limits = find_first_sample(shortest, dt), math.floor(longest / dt + WHOLE)
-        if limits[0] > limits[1]:
-            samples = f"whole number of samples of dt={dt:.9g} s from shortest_hold on"
+        fewest = find_first_sample(shortest, dt)
+        most = math.floor(longest / dt + WHOLE_SAMPLE_TOLERANCE)
+        if fewest > most:
             raise refuse(
                 self,
                 "longest_hold",
-                f"{limits[0] * dt:.9g} s or more, the first {samples}",
+                f"{fewest * dt:.9g} s or more, the first whole number of samples "
+                f"of dt={dt:.9g} s from shortest_hold on",
             )
-        return limits
+        return fewest, most

@@ -23,10 +23,11 @@ class Grid(Enum):
     """Harmonic grid of a multisine.
 
     - `full`: every harmonic.
-    - `odd`: the odd ones; even nonlinearities answer only at even harmonics, which then show them.
-    - `random_odd`: the odd ones, without one drawn at random from every group of consecutive odd
-      harmonics; odd nonlinearities show up at these detection lines. An incomplete last group keeps
-      all its harmonics.
+    - `odd`: the odd harmonics. The response of even nonlinearities lies at even harmonics, where it
+      can be seen.
+    - `random_odd`: the odd harmonics, except one at random of every group of consecutive odd
+      harmonics. The response of odd nonlinearities can be seen at these detection lines. An
+      incomplete last group keeps all its harmonics.
 
     Notes
     -----
@@ -51,30 +52,31 @@ class Grid(Enum):
         group : int
             Size of the groups of consecutive odd harmonics.
         generator : np.random.Generator
-            Draws the harmonics left out; advances for `random_odd` only.
+            Source of randomness for the harmonics left out; advances for `random_odd` only.
 
         Returns
         -------
         (m,) array of int
-            Ascending; empty if there is none.
+            Excited harmonics, ascending; empty if there is none.
         """
         if self is Grid.full:
             return np.arange(lowest, highest + 1)
         odd = np.arange(lowest + (lowest + 1) % 2, highest + 1, 2)
         if self is Grid.odd:
             return odd
-        first = np.arange(0, len(odd) - group + 1, group)
-        return np.delete(odd, first + generator.integers(group, size=len(first)))
+        first_of_group = np.arange(0, len(odd) - group + 1, group)
+        left_out = first_of_group + generator.integers(group, size=len(first_of_group))
+        return np.delete(odd, left_out)
 
 
-CLIPPED = 0.85  # of the peak, at which a period is clipped
-
-
-LINE = 1e-9  # lines by which a band may miss a harmonic, for rounding
+# A period is clipped at this share of its peak [-].
+CLIPPING_SHARE = 0.85
+# A band includes a harmonic that it misses by this share of a line, because of rounding [-].
+LINE_TOLERANCE = 1e-9
 
 
 class MultisineReport(NamedTuple):
-    """What was drawn for one period of a multisine."""
+    """Harmonics that were drawn for one period of a multisine, and properties of the period."""
 
     harmonics: NDArray[np.int64]  # (m,) excited harmonics of the period, ascending
     frequencies: Array  # (m,) their frequencies, Hz
@@ -93,8 +95,8 @@ class Multisine(Excitation):
 
     over the m harmonics h of the grid with f_low <= h / (P dt) <= f_high and 0 < h < P / 2, where P
     is the period in samples. The spectrum of a period is flat on these harmonics and zero
-    elsewhere, its rms is exact, and it repeats to the last bit; a record that is no multiple of the
-    period ends within one.
+    elsewhere, its rms is exact, and periods are equal to the last bit. A record that is no multiple
+    of the period ends within one.
 
     With a given period a longer signal begins with the shorter one; with ``period=None`` it does
     not.
@@ -112,10 +114,10 @@ class Multisine(Excitation):
     period : int, optional
         Samples in a period P; None: the whole record.
     clippings : int
-        Iterations that lower the crest factor: clip a period at 85 % of its peak, keep the phases
-        of the result, restore the amplitudes; the best iterate is taken. The spectrum and the rms
-        stay. 0: the phases are independent, and the signal is near Gaussian for many harmonics, as
-        theories of random-phase multisines assume.
+        Iterations that lower the crest factor. Each clips a period at 85 % of its peak, keeps the
+        phases of the result and restores the amplitudes; the best iterate is taken. The spectrum
+        and the rms do not change. Without iterations (0) the phases are independent, and the signal
+        is nearly Gaussian for many harmonics, as theories of random-phase multisines assume.
 
     Raises
     ------
@@ -171,8 +173,9 @@ class Multisine(Excitation):
         return n_samples if self.period is None else self.period
 
     def report(self, n_samples: int, dt: float, generator: np.random.Generator) -> MultisineReport:
-        """Describe the period that `signal` draws from a generator in the same state; arguments as
-        there.
+        """Describe the period that `signal` draws from a generator in the same state.
+
+        The arguments are those of `signal`.
         """
         check_sampling(n_samples, dt)
         harmonics, v = self._draw(n_samples, dt, generator)
@@ -187,14 +190,13 @@ class Multisine(Excitation):
         """Return the excited harmonics (m,) and one period of v (P,)."""
         P = self.period_samples(n_samples)
         harmonics = self._choose_harmonics(P, dt, generator)
-        best = v = self._compose(P, harmonics, generator.uniform(0.0, 2 * np.pi, len(harmonics)))
+        phases = generator.uniform(0.0, 2 * np.pi, len(harmonics))
+        v = self._compose(P, harmonics, phases)
+        best = v
         for _ in range(self.clippings):
-            limit = CLIPPED * np.max(np.abs(v))
-            v = self._compose(
-                P,
-                harmonics,
-                np.angle(np.fft.rfft(np.clip(v, -limit, limit))[harmonics]),
-            )
+            limit = CLIPPING_SHARE * np.max(np.abs(v))
+            spectrum = np.fft.rfft(np.clip(v, -limit, limit))
+            v = self._compose(P, harmonics, np.angle(spectrum[harmonics]))
             best = min(best, v, key=crest_factor)
         return harmonics, best
 
@@ -207,40 +209,38 @@ class Multisine(Excitation):
     def _choose_harmonics(
         self, P: int, dt: float, generator: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Return the excited harmonics, at least one; raise ValueError where the settings leave
-        none.
+        """Return the excited harmonics, at least one.
+
+        Raises
+        ------
+        ValueError
+            If the settings leave none, or the period of an odd grid is odd.
         """
         assert isinstance(self.grid, Grid)
-        if (
-            self.grid is not Grid.full and P % 2
-        ):  # aliasing folds harmonic h to P - h and must keep its parity
-            raise refuse(
-                self,
-                "period",
-                f"an even number on the grid {self.grid.value}, such as {P - 1} or {P + 1}",
-            )
+        # Aliasing folds harmonic h to P - h; on an odd grid this must not change its parity.
+        if self.grid is not Grid.full and P % 2 == 1:
+            expected = f"an even number on the grid {self.grid.value}, such as {P - 1} or {P + 1}"
+            raise refuse(self, "period", expected)
         lowest = 1
         highest = (P - 1) // 2
         if self.band is not None:
             check_below_nyquist(self, "band", self.band[1], dt)
-            lowest = max(math.ceil(self.band[0] * P * dt - LINE), lowest)
-            highest = min(math.floor(self.band[1] * P * dt + LINE), highest)
+            lowest = max(math.ceil(self.band[0] * P * dt - LINE_TOLERANCE), lowest)
+            highest = min(math.floor(self.band[1] * P * dt + LINE_TOLERANCE), highest)
         harmonics = self.grid.harmonics(lowest, highest, self.group, generator)
         n = len(harmonics)
         fewest = 1
-        if (
-            self.grid is Grid.random_odd
-        ):  # a complete group, before one of its harmonics is left out
+        if self.grid is Grid.random_odd:
+            # There must be a complete group, counted before one of its harmonics is left out.
             n = len(range(lowest + (lowest + 1) % 2, highest + 1, 2))
             fewest = self.group
         if n < fewest:
-            lines = (
-                f"harmonics of 1/(period dt) = {1 / (P * dt):.6g} Hz on the grid {self.grid.value}"
-            )
             raise refuse(
                 self,
                 "band",
-                f"{lines} in the band, at least {fewest}, or a period longer than {P} samples",
+                f"harmonics of 1/(period dt) = {1 / (P * dt):.6g} Hz on the grid "
+                f"{self.grid.value} in the band, at least {fewest}, "
+                f"or a period longer than {P} samples",
             )
         return harmonics
 

@@ -19,7 +19,8 @@ from simulators.settings import (
     refuse,
 )
 
-JITTER = 0.05  # samples by which a row's time may miss its place
+# The time of a row may differ from the time of its sample by this share of a sample [-].
+MAX_TIME_JITTER = 0.05
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Recorded(Excitation):
     values : sequence of float, optional
         The samples [unit of the input].
     repeat : bool
-        Whether a record that is too short starts again; False: an error.
+        Whether a record that is too short starts again. Otherwise it raises an error.
 
     Raises
     ------
@@ -62,7 +63,7 @@ class Recorded(Excitation):
     column: str | None = None  # column with the signal; None: the only one besides the time
     time_column: str | None = None  # column with the time in s; None: the one called time, if any
     values: Sequence[float] | None = None  # samples instead of a file, unit of the input
-    repeat: bool = False  # start again after the end
+    repeat: bool = False  # whether it starts again after the end
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,9 +73,8 @@ class Recorded(Excitation):
         if self.path is not None:
             raise refuse(self, "path", "only one of path and values")
         values = tuple(self.values) if isinstance(self.values, Iterable) else ()
-        if not values or not all(
-            isinstance(value, Real) and math.isfinite(value) for value in values
-        ):
+        are_finite = all(isinstance(value, Real) and math.isfinite(value) for value in values)
+        if not values or not are_finite:
             raise UserError(
                 "Recorded(values=...): expected finite numbers, at least one; repair values"
             )
@@ -84,16 +84,14 @@ class Recorded(Excitation):
         """Return the first n samples of the record (n,) [unit of the input]."""
         record = self._read_record(dt)
         if len(record) < n_samples and not self.repeat:
-            raise refuse(
-                self,
-                "repeat",
-                f"true, or a record of at least {n_samples} samples, got {len(record)}",
-            )
+            expected = f"true, or a record of at least {n_samples} samples, got {len(record)}"
+            raise refuse(self, "repeat", expected)
         return np.resize(record, n_samples)
 
     def period_samples(self, n_samples: int, dt: float | None = None) -> int | None:
-        """Return the samples of the record if it repeats, else None; see
-        `Excitation.period_samples`.
+        """Return the number of samples of the record if it repeats, else None.
+
+        See `Excitation.period_samples`.
         """
         return len(self._read_record(dt)) if self.repeat else None
 
@@ -113,7 +111,7 @@ class Recorded(Excitation):
         return signal
 
     def _find_time(self, header: list[str]) -> int | None:
-        """Return the position of the column of time, None without one."""
+        """Return the position of the column of time, None if there is none."""
         if self.time_column is not None:
             return self._find(self.time_column, "time_column", header)
         return header.index("time") if header.count("time") == 1 else None
@@ -122,22 +120,30 @@ class Recorded(Excitation):
         """Return the position of the column with the signal."""
         if self.column is not None:
             return self._find(self.column, "column", header)
-        rest = [i for i in range(len(header)) if i != time]
-        if len(rest) != 1:
+        others = [i for i in range(len(header)) if i != time]
+        if len(others) != 1:
             raise refuse(self, "column", f"one of the columns {header} of {self.path}")
-        return rest[0]
+        return others[0]
 
     def _find(self, name: str, field: str, header: list[str]) -> int:
         """Return the position of a named column, which must occur once."""
         if header.count(name) != 1:
-            found = f"{header.count(name)} times in the columns {header} of {self.path}"
-            raise refuse(self, field, f"the name of one column, it is found {found}")
+            raise refuse(
+                self,
+                field,
+                f"the name of one column, it is found {header.count(name)} times "
+                f"in the columns {header} of {self.path}",
+            )
         return header.index(name)
 
 
 def _read_column(path: Path, rows: list[list[str]], index: int, header: list[str]) -> Array:
-    """Return one column as numbers; raise ValueError, naming row and column, for a cell without a
-    number.
+    """Return one column as numbers.
+
+    Raises
+    ------
+    ValueError
+        If a cell holds no number; the message names row and column.
     """
     values = np.empty(len(rows))
     for i, row in enumerate(rows):
@@ -145,8 +151,8 @@ def _read_column(path: Path, rows: list[list[str]], index: int, header: list[str
         values[i] = parse_number(cell)
         if not np.isfinite(values[i]):
             raise UserError(
-                f"{path}, row {i + 1} of the data: expected a finite number in column {header[index]!r}, got "
-                f"{cell!r}; repair the row or choose another column"
+                f"{path}, row {i + 1} of the data: expected a finite number in column "
+                f"{header[index]!r}, got {cell!r}; repair the row or choose another column"
             )
     return values
 
@@ -154,10 +160,12 @@ def _read_column(path: Path, rows: list[list[str]], index: int, header: list[str
 def _check_times(path: Path, time: Array, dt: float) -> None:
     """Raise ValueError unless the times [s] of the rows are dt apart."""
     expected = time[0] + dt * np.arange(len(time))
-    off = np.flatnonzero(np.abs(time - expected) > JITTER * dt)
-    if off.size:
+    wrong = np.flatnonzero(np.abs(time - expected) > MAX_TIME_JITTER * dt)
+    if wrong.size:
+        first = wrong[0]
         mean = (time[-1] - time[0]) / (len(time) - 1)
         raise UserError(
-            f"{path}: expected rows every dt={dt:.9g} s, got {mean:.9g} s on average and at row {off[0] + 1} the time "
-            f"{time[off[0]]:.9g} s, not {expected[off[0]]:.9g} s; resample the record or simulate with its interval"
+            f"{path}: expected rows every dt={dt:.9g} s, got {mean:.9g} s on average and at row "
+            f"{first + 1} the time {time[first]:.9g} s, not {expected[first]:.9g} s; "
+            "resample the record or simulate with its interval"
         )

@@ -1,4 +1,4 @@
-"""The role of an excitation, and what all of them share."""
+"""The role of an excitation, and checks that excitations share."""
 
 import math
 from abc import ABC, abstractmethod
@@ -12,13 +12,14 @@ from simulators.errors import UserError, UserTypeError
 from simulators.noise import random_stream
 from simulators.settings import Array, check_count, check_finite, is_finite, refuse
 
-WHOLE = 1e-6  # samples by which a time may miss a whole number, for rounding
+# A time counts as a whole number of samples if it differs by less than this, because of rounding.
+WHOLE_SAMPLE_TOLERANCE = 1e-6
+
+Band = tuple[float, float]  # lowest and highest frequency, Hz
 
 
 def check_sampling(n_samples: int, dt: float) -> None:
-    """Raise ValueError unless a number of samples is a positive integer and `dt` [s] is
-    positive.
-    """
+    """Raise ValueError unless `n_samples` is a positive integer and `dt` [s] is positive."""
     check_count("n_samples", n_samples)
     if not (is_finite(dt) and dt > 0):
         raise UserError(f"dt={dt!r}: expected a sampling time > 0 s; change dt")
@@ -45,18 +46,19 @@ def count_samples(owner: Any, name: str, dt: float | None) -> int:
     ------
     ValueError
         If the sampling time is missing, or the time is shorter than a sample or no whole multiple
-        of it; the error names the multiples near it.
+        of it. The message names the nearest multiples.
     """
     if dt is None:
         raise UserError(
-            f"{type(owner).__name__}: expected dt, {name} is set in seconds; give period_samples a dt"
+            f"{type(owner).__name__}: expected dt, since {name} is set in seconds; "
+            "give period_samples a dt"
         )
     ratio = getattr(owner, name) / dt
     count = round(ratio)
-    if count >= 1 and abs(ratio - count) <= WHOLE * max(1.0, 0.01 * count):
+    if count >= 1 and abs(ratio - count) <= WHOLE_SAMPLE_TOLERANCE * max(1.0, 0.01 * count):
         return count
-    near = sorted({max(math.floor(ratio), 1), max(math.ceil(ratio), 1)})
-    multiples = " or ".join(f"{multiple * dt:.9g}" for multiple in near)
+    nearest = sorted({max(math.floor(ratio), 1), max(math.ceil(ratio), 1)})
+    multiples = " or ".join(f"{multiple * dt:.9g}" for multiple in nearest)
     raise refuse(
         owner,
         name,
@@ -66,10 +68,7 @@ def count_samples(owner: Any, name: str, dt: float | None) -> int:
 
 def find_first_sample(time: float, dt: float) -> int:
     """Return the first sample at or after a time [s]."""
-    return math.ceil(time / dt - WHOLE)
-
-
-Band = tuple[float, float]
+    return math.ceil(time / dt - WHOLE_SAMPLE_TOLERANCE)
 
 
 def read_band(owner: Any) -> Band | None:
@@ -119,7 +118,7 @@ class Excitation(ABC):
 
     An excitation is a frozen dataclass of settings: amplitudes and levels in the unit of the input,
     times in s, frequencies in Hz. Settings that depend on the sampling time are checked when a
-    signal is asked for.
+    signal is drawn.
 
     Parameters
     ----------
@@ -166,8 +165,9 @@ class Excitation(ABC):
 
     @abstractmethod
     def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
-        """Return the deviation v (n,) from the operating point [unit of the input]; see
-        `signal`.
+        """Return the deviation v (n,) from the operating point [unit of the input].
+
+        The arguments are those of `signal`.
         """
 
     def period_samples(self, n_samples: int, dt: float | None = None) -> int | None:
@@ -193,8 +193,8 @@ def excite(
 ) -> dict[str, Array]:
     """Draw the signals of several inputs, each with its own generator.
 
-    The generator of an input is a child of the excitation stream of the seed, split off by the name
-    of the input: its signal stays when other inputs come, go or change.
+    The generator of an input is a child of the excitation stream of the seed, chosen by the name of
+    the input. Its signal does therefore not depend on other inputs.
 
     Parameters
     ----------
@@ -236,9 +236,7 @@ def excite(
 
 
 def _split_stream(seed: int, name: str) -> np.random.Generator:
-    """Return the generator of one input: the excitation stream, split by the letters of the
-    name.
-    """
+    """Return the generator of one input: the child of the excitation stream with its name."""
     parent = random_stream(seed, "excitation").bit_generator.seed_seq
     assert isinstance(parent, np.random.SeedSequence)
     key = (*parent.spawn_key, *name.encode())

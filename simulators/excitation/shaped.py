@@ -44,14 +44,14 @@ class NoExcitation(Excitation):
 
 @dataclass(frozen=True)
 class Steps(Excitation):
-    """Levels that begin at given times and last until the next one.
+    """Levels that begin at given times; each lasts until the next one.
 
     ::
 
         v_k = 0 for t_k < time_1,   v_k = level_i for time_i <= t_k < time_{i+1}
 
-    A step between two samples takes effect at the later one. Steps after the end of a record do not
-    occur: a longer signal begins with the shorter one.
+    A step between two samples takes effect at the later one. Steps after the end of a record have
+    no effect: a longer signal begins with the shorter one.
 
     Parameters
     ----------
@@ -77,37 +77,40 @@ class Steps(Excitation):
         super().__post_init__()
         are_pairs = isinstance(self.steps, Sequence) and all(map(is_pair, self.steps))
         times = [time for time, _ in self.steps] if are_pairs else []
-        if not times or times[0] < 0 or any(later <= earlier for earlier, later in pairwise(times)):
+        are_ascending = all(earlier < later for earlier, later in pairwise(times))
+        if not times or times[0] < 0 or not are_ascending:
             raise refuse(
                 self,
                 "steps",
                 "pairs [time in s, level], at least one, with ascending times from 0 on",
             )
-        object.__setattr__(
-            self,
-            "steps",
-            tuple((float(time), float(level)) for time, level in self.steps),
-        )
+        steps = tuple((float(time), float(level)) for time, level in self.steps)
+        object.__setattr__(self, "steps", steps)
 
     def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
         """Return v (n,) [unit of the input]; equation in the class."""
-        first = np.array([find_first_sample(time, dt) for time, _ in self.steps])
-        if np.any(np.diff(first) == 0):
-            i = int(np.argmin(np.diff(first)))
-            pair = f"{self.steps[i][0]:.9g} and {self.steps[i + 1][0]:.9g} s"
+        first_samples = np.array([find_first_sample(time, dt) for time, _ in self.steps])
+        distances = np.diff(first_samples)
+        if np.any(distances == 0):
+            i = int(np.argmin(distances))
+            earlier, _ = self.steps[i]
+            later, _ = self.steps[i + 1]
             raise refuse(
                 self,
                 "steps",
-                f"at most one step per sample of dt={dt:.9g} s, not those at {pair}",
+                f"at most one step per sample of dt={dt:.9g} s, "
+                f"not those at {earlier:.9g} and {later:.9g} s",
             )
-        levels = np.array([0.0, *(level for _, level in self.steps)])
-        return levels[np.searchsorted(first, np.arange(n_samples), side="right")]
+        levels = np.array([0.0] + [level for _, level in self.steps])
+        n_begun = np.searchsorted(first_samples, np.arange(n_samples), side="right")
+        return levels[n_begun]
 
 
 @dataclass(frozen=True)
 class Staircase(Excitation):
-    """Equidistant levels, each held for the same time: the static curve of a system, and its
-    hysteresis.
+    """Equidistant levels, each held for the same time.
+
+    The response shows the static curve of a system, and its hysteresis.
 
     ::
 
@@ -122,10 +125,11 @@ class Staircase(Excitation):
     levels : int
         Number of levels, both ends included.
     down : bool
-        Whether the stairs lead down again; the highest level occurs once either way.
+        Whether the stairs lead down again; the highest level occurs once in both cases.
     hold : float, optional
         Time at every level [s], a whole number of samples; a longer signal then begins with the
-        shorter one. None: the record is shared equally, the samples left over go to the last level.
+        shorter one. None: all levels get the same number of samples, and the last one those that
+        are left over.
 
     Raises
     ------
@@ -143,8 +147,8 @@ class Staircase(Excitation):
     low: float = -1.0  # unit of the input
     high: float = 1.0  # unit of the input
     levels: int = 5  # number of levels, both ends included
-    down: bool = True  # down again after the highest level
-    hold: float | None = None  # s; None: the record shared equally
+    down: bool = True  # whether the stairs lead down again after the highest level
+    hold: float | None = None  # s; None: the record is divided equally
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,14 +163,19 @@ class Staircase(Excitation):
         stairs = np.concatenate([up, up[-2::-1]]) if self.down else up
         held = n_samples // len(stairs) if self.hold is None else count_samples(self, "hold", dt)
         if held < 1:
-            stated = f"a record of at least {len(stairs)} samples, one per stair, got {n_samples}"
-            raise refuse(self, "levels", f"{stated}, or a hold")
-        return stairs[np.minimum(np.arange(n_samples) // held, len(stairs) - 1)]
+            raise refuse(
+                self,
+                "levels",
+                f"a record of at least {len(stairs)} samples, one per stair, "
+                f"got {n_samples}, or a hold",
+            )
+        stair = np.arange(n_samples) // held
+        return stairs[np.minimum(stair, len(stairs) - 1)]
 
 
 @dataclass(frozen=True)
 class Chirp(Excitation):
-    """Swept sine; a subclass says how the phase grows.
+    """Swept sine; a subclass defines how the phase grows.
 
     ::
 
@@ -204,17 +213,17 @@ class Chirp(Excitation):
 
     @abstractmethod
     def phase(self, time: Array, duration: float, f_start: float, f_end: float) -> Array:
-        """Return phi [rad] at times (n,) [s] within a sweep of a duration T [s], for frequencies
-        [Hz].
+        """Return phi [rad] at times (n,) [s] of a sweep with the duration T [s].
+
+        The frequencies are in Hz.
         """
 
     def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
         """Return v (n,) [unit of the input]; equation in the class."""
         f_start, f_end = self.frequencies(n_samples, dt)
         D = self.period_samples(n_samples, dt)
-        sweep = self.amplitude * np.sin(
-            self.phase(dt * np.arange(D, dtype=np.float64), D * dt, f_start, f_end)
-        )
+        time = dt * np.arange(D, dtype=np.float64)
+        sweep = self.amplitude * np.sin(self.phase(time, D * dt, f_start, f_end))
         return np.resize(sweep, n_samples)
 
     def frequencies(self, n_samples: int, dt: float) -> tuple[float, float]:
@@ -233,7 +242,7 @@ class Chirp(Excitation):
         return f_start, f_end
 
     def period_samples(self, n_samples: int, dt: float | None = None) -> int:
-        """Return the samples D of a sweep; see `Excitation.period_samples`."""
+        """Return the number of samples D of a sweep; see `Excitation.period_samples`."""
         if self.duration is None:
             return n_samples
         return count_samples(self, "duration", dt)
@@ -245,8 +254,8 @@ class LinearChirp(Chirp):
 
     ::
 
-        f(t) = f_start + (f_end - f_start) t / T,   phi(t) = 2 pi (f_start t + (f_end - f_start) t^2
-        / (2 T))
+        f(t)   = f_start + (f_end - f_start) t / T
+        phi(t) = 2 pi (f_start t + (f_end - f_start) t^2 / (2 T))
 
     Its power is about flat between the two frequencies.
     """
@@ -262,8 +271,8 @@ class LogarithmicChirp(Chirp):
 
     ::
 
-        f(t) = f_start r^(t / T),   phi(t) = 2 pi f_start T (r^(t / T) - 1) / ln(r),   r = f_end /
-        f_start
+        f(t)   = f_start r^(t / T),   r = f_end / f_start
+        phi(t) = 2 pi f_start T (r^(t / T) - 1) / ln(r)
 
     Its power falls with 1/f: equal power per octave. Both frequencies must be positive and differ.
     """
@@ -275,7 +284,8 @@ class LogarithmicChirp(Chirp):
             raise refuse(
                 self,
                 "f_end",
-                f"a frequency other than f_start={self.f_start!r} (a sine is a linear chirp)",
+                f"a frequency other than f_start={self.f_start!r} "
+                "(for a sine of one frequency take a linear chirp)",
             )
 
     def phase(self, time: Array, duration: float, f_start: float, f_end: float) -> Array:

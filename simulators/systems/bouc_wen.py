@@ -37,8 +37,9 @@ class BoucWen(System):
     -----
     J.-P. Noel and M. Schoukens, Hysteretic benchmark with a dynamic nonlinearity, Workshop on
     Nonlinear System Identification Benchmarks (2016), with its parameters; that benchmark has no
-    process noise. It is integrated at 15 kHz and observed at 750 Hz: hence 20 substeps. Its force
-    varies between the samples: simulate with `Interpolation.band_limited` (or linearly at 15 kHz).
+    process noise. The benchmark is integrated at 15 kHz and observed at 750 Hz: hence 20 substeps.
+    Its force varies between the samples: simulate with `Interpolation.band_limited` (or linearly at
+    15 kHz).
     """
 
     states: ClassVar = (
@@ -102,8 +103,18 @@ class BoucWen(System):
 
     def parameters(self) -> Array:
         """Return 1/m [1/kg], c [N s/m], k, alpha [N/m], beta [N^(1-nu)/m], gamma, delta, nu."""
-        mechanical = (1.0 / self.mass, self.damping, self.stiffness)
-        return np.array([*mechanical, self.alpha, self.beta, self.gamma, self.delta, self.nu])
+        return np.array(
+            [
+                1.0 / self.mass,
+                self.damping,
+                self.stiffness,
+                self.alpha,
+                self.beta,
+                self.gamma,
+                self.delta,
+                self.nu,
+            ]
+        )
 
     def initial_state(self) -> Array:
         """Return position [m], velocity [m/s] and hysteretic force [N] at time zero."""
@@ -112,17 +123,25 @@ class BoucWen(System):
         )
 
     def jacobian(self, state: Array, input: Array) -> tuple[Array, Array]:
-        """Return df/dx and df/du, at v = 0 or z = 0 the mean of both sides; see
-        `System.jacobian`.
+        """Return df/dx and df/du; see `System.jacobian`.
+
+        At v = 0 or z = 0 they are the mean of both sides.
         """
         per_m, c, k, alpha, beta, gamma, delta, nu = self.parameters()
         _, v, z = state
-        size = abs(z) ** nu
+        z_to_nu = abs(z) ** nu
         power = abs(z) ** (nu - 1.0)
-        of_v = alpha - beta * (gamma * np.sign(v) * power * z + delta * size)
-        of_z = -beta * nu * power * (gamma * abs(v) + delta * v * np.sign(z))
-        A = np.array([[0.0, 1.0, 0.0], [-k * per_m, -c * per_m, -per_m], [0.0, of_v, of_z]])
-        return A, np.array([[0.0], [per_m], [0.0]])
+        z_rate_by_v = alpha - beta * (gamma * np.sign(v) * power * z + delta * z_to_nu)
+        z_rate_by_z = -beta * nu * power * (gamma * abs(v) + delta * v * np.sign(z))
+        A = np.array(
+            [
+                [0.0, 1.0, 0.0],
+                [-k * per_m, -c * per_m, -per_m],
+                [0.0, z_rate_by_v, z_rate_by_z],
+            ]
+        )
+        B = np.array([[0.0], [per_m], [0.0]])
+        return A, B
 
     def noise_std(self) -> Array:
         """Return the standard deviation of the force noise [N]."""

@@ -31,8 +31,8 @@ class Building(System):
 
     Notes
     -----
-    Equations: Wietzke and Graichen, section 6. They give no R and C: the defaults are calibrated,
-    not published; so is the initial state.
+    Equations: Wietzke and Graichen, section 6. They give no R, no C and no initial state: the
+    defaults are calibrated, not published.
     """
 
     states: ClassVar = (
@@ -121,25 +121,31 @@ class Building(System):
         derivative[2] = per_Cr * (cw * m * (Ts - Tr) - from_radiator) + noise[2]
 
     def parameters(self) -> Array:
-        """Return 1/Cz, 1/Cw, 1/Cr [K/J], 1/Rz, 1/Rw, 1/Rr [W/K], cw [J/(kg K)], Ts [degC]: products
-        are fast.
+        """Return 1/Cz, 1/Cw, 1/Cr [K/J], 1/Rz, 1/Rw, 1/Rr [W/K], cw [J/(kg K)], Ts [degC].
+
+        The drift multiplies by the inverses, which is faster than a division.
         """
-        capacities = (self.zone_capacity, self.wall_capacity, self.radiator_capacity)
-        resistances = (
-            self.zone_resistance,
-            self.wall_resistance,
-            self.radiator_resistance,
+        return np.array(
+            [
+                1.0 / self.zone_capacity,
+                1.0 / self.wall_capacity,
+                1.0 / self.radiator_capacity,
+                1.0 / self.zone_resistance,
+                1.0 / self.wall_resistance,
+                1.0 / self.radiator_resistance,
+                self.water_heat_capacity,
+                self.supply_temperature,
+            ]
         )
-        inverse = [1.0 / value for value in (*capacities, *resistances)]
-        return np.array([*inverse, self.water_heat_capacity, self.supply_temperature])
 
     def initial_state(self) -> Array:
         """Return the temperatures of zone, wall and radiator at time zero [degC]."""
         return np.array([self.initial_zone, self.initial_wall, self.initial_radiator])
 
     def input_limits(self) -> tuple[Array, Array]:
-        """Return the limits of ambient temperature [degC] and flow [kg/s]: water flows one way
-        only.
+        """Return the limits of ambient temperature [degC] and flow [kg/s].
+
+        The temperature is above absolute zero, and water flows in one direction only.
         """
         return np.array([-273.15, 0.0]), np.array([np.inf, np.inf])
 

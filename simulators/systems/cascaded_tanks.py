@@ -27,11 +27,11 @@ class CascadedTanks(System):
         o   = max(q, 0) min(max((x1 - H1 + d) / d, 0), 1)
 
     with the pump voltage u, the levels x1 from 0 to H1 and x2 from 0 to H2 and the overflow o of
-    the upper tank. It sets in at a depth d below the brim H1: a full tank passes all of its net
-    inflow q on, and the part c falls into the lower tank; k2 / k1 converts a rate of the upper
-    level to one of the lower level. What overflows the lower tank is lost: its level is clipped at
-    H2, as both levels are at 0. There is no square root of a negative level. The noise w_i ~ N(0,
-    std^2) is a level rate, held over a sample.
+    the upper tank. The overflow sets in at a depth d below the brim H1. A full tank passes all of
+    its net inflow q on, and the part c of it falls into the lower tank; k2 / k1 converts a rate of
+    the upper level to one of the lower level. The overflow of the lower tank is lost: its level is
+    clipped at H2, as both levels are at 0. There is no square root of a negative level. The noise
+    w_i ~ N(0, std^2) is a level rate, held over a sample.
 
     Levels are in volts of the level sensor, which is not calibrated. The upper level is not
     measured; its volt is defined by H1.
@@ -132,14 +132,18 @@ class CascadedTanks(System):
 
     def parameters(self) -> Array:
         """Return k1, k2, k3 [V^0.5/s], k4 [1/s], u0 [V], c, d, H1 [V]."""
-        flows = (
-            self.upper_outflow,
-            self.lower_inflow,
-            self.lower_outflow,
-            self.pump_gain,
+        return np.array(
+            [
+                self.upper_outflow,
+                self.lower_inflow,
+                self.lower_outflow,
+                self.pump_gain,
+                self.pump_threshold,
+                self.overflow_fraction,
+                self.overflow_depth,
+                self.upper_height,
+            ]
         )
-        overflow = (self.overflow_fraction, self.overflow_depth, self.upper_height)
-        return np.array([*flows, self.pump_threshold, *overflow])
 
     def initial_state(self) -> Array:
         """Return the levels of the upper and the lower tank at time zero [V]."""
@@ -150,33 +154,41 @@ class CascadedTanks(System):
         return np.zeros(2), np.array([self.upper_height, self.lower_height])
 
     def input_limits(self) -> tuple[Array, Array]:
-        """Return the limits of the pump voltage [V]: the pump does not suck, and takes at most 10
-        V.
+        """Return the limits of the pump voltage [V].
+
+        The pump does not suck, and takes at most 10 V.
         """
         return np.array([0.0]), np.array([10.0])
 
     def jacobian(self, state: Array, input: Array) -> tuple[Array, Array] | None:
         """Return df/dx [1/s] and df/du; see `System.jacobian`.
 
-        None where they do not exist: at an empty tank, at the threshold of the pump, where the
-        overflow sets in, and outside the tanks. At a full tank they are those from below.
+        The result is None where they do not exist: at an empty tank, at the threshold of the pump,
+        where the overflow sets in, and outside the tanks. At a full tank they are the derivatives
+        from below.
         """
         k1, k2, k3, k4, u0, c, d, H1 = self.parameters()
-        (x1, x2), u = state, input[0]
+        x1, x2 = state
+        u = input[0]
         q = k4 * max(u - u0, 0.0) - k1 * math.sqrt(max(x1, 0.0))
-        share = (x1 - H1 + d) / d
-        inside = 0 < x1 <= H1 and 0 < x2 <= self.lower_height
-        if not inside or u == u0 or (share == 0 and q > 0) or (share > 0 and q == 0):
+        share = (x1 - H1 + d) / d  # share of the net inflow that overflows
+        is_inside = 0 < x1 <= H1 and 0 < x2 <= self.lower_height
+        is_at_onset = (share == 0 and q > 0) or (share > 0 and q == 0)
+        if not is_inside or u == u0 or is_at_onset:
             return None
         slope = 0.5 / math.sqrt(x1)
-        of_u = k4 if u > u0 else 0.0
-        over = share > 0 and q > 0
-        o_x, o_u = (q / d - share * k1 * slope, share * of_u) if over else (0.0, 0.0)
+        q_u = k4 if u > u0 else 0.0
+        o_x = 0.0
+        o_u = 0.0
+        if share > 0 and q > 0:
+            o_x = q / d - share * k1 * slope
+            o_u = share * q_u
         A = [
             [-k1 * slope - o_x, 0.0],
             [k2 * slope + k2 / k1 * c * o_x, -0.5 * k3 / math.sqrt(x2)],
         ]
-        return np.array(A), np.array([[of_u - o_u], [k2 / k1 * c * o_u]])
+        B = [[q_u - o_u], [k2 / k1 * c * o_u]]
+        return np.array(A), np.array(B)
 
     def noise_std(self) -> Array:
         """Return the standard deviations of the noise on both level rates [V/s]."""

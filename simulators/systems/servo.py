@@ -90,7 +90,9 @@ class Servo(System):
         """Return df/dx and df/du; see `System.jacobian`."""
         m, d, c, s = self.parameters()
         slope = c / s / cosh(min(abs(float(state[1])) / s, 300.0)) ** 2
-        return np.array([[0.0, 1.0], [0.0, -(d + slope) / m]]), np.array([[0.0], [1.0 / m]])
+        A = np.array([[0.0, 1.0], [0.0, -(d + slope) / m]])
+        B = np.array([[0.0], [1.0 / m]])
+        return A, B
 
     def noise_std(self) -> Array:
         """Return the standard deviation of the force noise [N]."""

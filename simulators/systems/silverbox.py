@@ -32,12 +32,13 @@ class Silverbox(System):
     Notes
     -----
     T. Wigren and J. Schoukens, Three free data sets for development and benchmarking in nonlinear
-    system identification, European Control Conference 2013, 2933-2938: w, z, a and g. The rest is
-    small, what the record says beyond: D and K make a restoring force that is a polynomial of
-    displacement and velocity (S. F. Masri and T. K. Caughey, A nonparametric identification
-    technique for nonlinear dynamic problems, Journal of Applied Mechanics 46, 1979, 433-447), with
-    the absolute velocity among its terms. The polynomial holds up to the 0.3 V of the record. The
-    input has no power near the Nyquist frequency: ``interpolation=band_limited``.
+    system identification, European Control Conference 2013, 2933-2938, for the terms with w, z, a
+    and g. The other terms are small and were found in the record. D and K make a restoring force
+    that is a polynomial of displacement and velocity (S. F. Masri and T. K. Caughey, A
+    nonparametric identification technique for nonlinear dynamic problems, Journal of Applied
+    Mechanics 46, 1979, 433-447), with the absolute velocity among its terms. The polynomial holds
+    up to the 0.3 V of the record. The input has no power near the Nyquist frequency: simulate with
+    ``interpolation=band_limited``.
     """
 
     states: ClassVar = (
@@ -111,24 +112,25 @@ class Silverbox(System):
         derivative[1] = w * w * (gain * (input[0] + noise[0] + o) - damping * v - stiffness * y)
 
     def parameters(self) -> Array:
-        """Return w [rad/s], z, g [-], o [V], a [1/V^2], b [1/V], k [1/V], l, d, f [1/V], c, p, m,
-        q.
-        """
-        linear = (
-            self.natural_frequency,
-            self.damping_ratio,
-            self.gain,
-            self.input_offset,
+        """Return w, z, g, o, a, b, k, l, d, f, c, p, m and q, in the units of the fields."""
+        return np.array(
+            [
+                self.natural_frequency,
+                self.damping_ratio,
+                self.gain,
+                self.input_offset,
+                self.cubic,
+                self.quadratic,
+                self.absolute_stiffness,
+                self.velocity_stiffness,
+                self.cubic_damping,
+                self.quadratic_damping,
+                self.velocity_damping,
+                self.displacement_gain,
+                self.mixed_gain,
+                self.velocity_gain,
+            ]
         )
-        stiffness = (
-            self.cubic,
-            self.quadratic,
-            self.absolute_stiffness,
-            self.velocity_stiffness,
-        )
-        damping = self.cubic_damping, self.quadratic_damping, self.velocity_damping
-        gain = self.displacement_gain, self.mixed_gain, self.velocity_gain
-        return np.array([*linear, *stiffness, *damping, *gain])
 
     def initial_state(self) -> Array:
         """Return displacement [V] and velocity [V/s] at time zero."""
@@ -140,12 +142,14 @@ class Silverbox(System):
         u = g * (input[0] + o)
         y = state[0]
         v = state[1] / w
-        to_u = g * (1.0 + p * y**2 + m * y * v + q * v**2)
-        to_y = u * (2.0 * p * y + m * v) - 4.0 * z * d * y * v
-        to_y -= 1.0 + 2.0 * b * y + 3.0 * a * y**2 + k * abs(v) + l * v**2
-        to_v = u * (m * y + 2.0 * q * v) - y * (k * np.sign(v) + 2.0 * l * v)
-        to_v -= 2.0 * z * (1.0 + d * y**2 + 2.0 * f * abs(v) + 3.0 * c * v**2)
-        return np.array([[0.0, 1.0], [w**2 * to_y, w * to_v]]), np.array([[0.0], [w**2 * to_u]])
+        by_u = g * (1.0 + p * y**2 + m * y * v + q * v**2)
+        by_y = u * (2.0 * p * y + m * v) - 4.0 * z * d * y * v
+        by_y -= 1.0 + 2.0 * b * y + 3.0 * a * y**2 + k * abs(v) + l * v**2
+        by_v = u * (m * y + 2.0 * q * v) - y * (k * np.sign(v) + 2.0 * l * v)
+        by_v -= 2.0 * z * (1.0 + d * y**2 + 2.0 * f * abs(v) + 3.0 * c * v**2)
+        A = np.array([[0.0, 1.0], [w**2 * by_y, w * by_v]])
+        B = np.array([[0.0], [w**2 * by_u]])
+        return A, B
 
     def noise_std(self) -> Array:
         """Return the standard deviation of the noise on the input [V]."""

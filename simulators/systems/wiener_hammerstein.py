@@ -99,14 +99,11 @@ class WienerHammerstein(System):
 
     def parameters(self) -> Array:
         """Return Omega, W [1/s], zeta [-], V [1/s], eta [-], h [V]."""
-        first = (
-            2 * pi * self.first_pole,
-            2 * pi * self.first_frequency,
-            self.first_damping,
-        )
         return np.array(
             [
-                *first,
+                2 * pi * self.first_pole,
+                2 * pi * self.first_frequency,
+                self.first_damping,
                 2 * pi * self.second_frequency,
                 self.second_damping,
                 self.saturation_level,
@@ -115,8 +112,15 @@ class WienerHammerstein(System):
 
     def initial_state(self) -> Array:
         """Return the voltages [V] and rates [V/s] of both filters at time zero."""
-        first = (self.initial_first, self.initial_filtered, self.initial_filtered_rate)
-        return np.array([*first, self.initial_second, self.initial_second_rate])
+        return np.array(
+            [
+                self.initial_first,
+                self.initial_filtered,
+                self.initial_filtered_rate,
+                self.initial_second,
+                self.initial_second_rate,
+            ]
+        )
 
     def output(self, state: Array) -> Array:
         """Return the voltage behind the second filter [V]."""
@@ -127,11 +131,13 @@ class WienerHammerstein(System):
         pole, W, zeta, V, eta, h = self.parameters()
         A = np.zeros((5, 5))
         B = np.zeros((5, 1))
-        A[0, 0], B[0, 0] = -pole, pole
-        A[1, 2] = A[3, 4] = 1.0
+        A[0, 0] = -pole
+        A[1, 2] = 1.0
         A[2, :3] = W * W, -W * W, -2.0 * zeta * W
+        A[3, 4] = 1.0
         A[4, 1] = V * V / cosh(min(abs(float(state[1])) / h, 300.0)) ** 2
         A[4, 3:] = -V * V, -2.0 * eta * V
+        B[0, 0] = pole
         return A, B
 
     def noise_std(self) -> Array:

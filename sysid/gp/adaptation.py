@@ -15,7 +15,7 @@ from scipy.special import gammainc, gammaincc
 from sysid.arrays import check_counts, matrix, vector
 from sysid.errors import UserError
 from sysid.gp.affine_map import AffineMap
-from sysid.gp.dictionary import RECORD
+from sysid.gp.dictionary import RECORD_DTYPE
 from sysid.gp.kernels import Kernel
 from sysid.gp.marginal_likelihood import minimise
 from sysid.gp.mean import MeanFunction
@@ -24,13 +24,43 @@ from sysid.gp.rules import Learning
 from sysid.gp.sparse import VariationalProblem
 from sysid.gp.training import MarginalLikelihoodProblem, MaximumAPosteriori, Start
 
+#: Evaluations of the objective per iteration (`Adaptive.max_updates`) that an estimate may take, on
+#: average. One and a half are usual.
+MAX_EVALUATIONS_PER_UPDATE = 3
+
+
+#: Default of `Adaptive.sample_size` if only stored samples are learned.
+DEFAULT_SAMPLE_SIZE_STORED = 100
+
+
+#: Default of `Adaptive.sample_size` if every sample is learned.
+DEFAULT_SAMPLE_SIZE_EVERY_SAMPLE = 1000
+
+
+#: Factor by which the number of samples seen must grow after an estimate before prediction errors
+#: cause another one, if every sample is learned. Before that the sample is much the same.
+MIN_GROWTH_FOR_ESTIMATE = 1.1
+
+
+#: Fields of the record of a sample that an adaptation keeps.
+WATCHED_FIELDS = ("mean", "variance", "accepted", "outlier")
+
+
+#: Number of the counts in `Adaptation.state`.
+N_STATE_COUNTS = 6
+
+
+#: Largest `sample_size` and `interval` that a model file may ask for.
+MAX_KEPT_SAMPLES = 1_000_000
+
 
 class Reservoir:
-    """At every time each sample seen so far is kept with the same probability ``m / n``.
+    """Unbiased sample of a stream: each sample seen so far is kept with the same probability.
 
-    Algorithm R (Vitter, "Random sampling with a reservoir", 1985): the first m samples fill the
-    places; the n-th takes the place ``j = floor(n u)``, u uniform in [0, 1), if there is one of
-    that number. Seeded, and the same for every division of the stream into blocks.
+    This is algorithm R (Vitter, "Random sampling with a reservoir", 1985): the first m samples fill
+    the m places; the n-th takes the place number ``floor(n u)``, u uniform in [0, 1), if there is
+    one of that number. So each of n samples is kept with probability ``m / n``. The sample depends
+    on the seed, but not on how the stream is divided into blocks.
 
     Parameters
     ----------
@@ -52,9 +82,7 @@ class Reservoir:
     def kept(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return copies of the kept samples (k, n_features), their targets (k,) and numbers (k,).
 
-        A number says which of the samples seen it is.
-
-        There are ``k = min(m, n)``.
+        There are ``k = min(m, n)``. The number of a sample is its position in the stream.
         """
         n = self.n_seen
         return (
@@ -66,103 +94,85 @@ class Reservoir:
     def restore(
         self, inputs: np.ndarray, targets: np.ndarray, numbers: np.ndarray, n_seen: int
     ) -> None:
-        """Go on from what was `kept` when `n_seen` samples had been seen."""
+        """Continue from the samples that were `kept` when `n_seen` samples had been seen."""
         n = len(targets)
-        self._inputs[:n], self._targets[:n], self._numbers[:n], self.n_seen = (
-            inputs,
-            targets,
-            numbers,
-            n_seen,
-        )
-        self._generator.bit_generator.advance(n_seen)  # type: ignore[attr-defined]  # one number was drawn for each
+        self._inputs[:n] = inputs
+        self._targets[:n] = targets
+        self._numbers[:n] = numbers
+        self.n_seen = n_seen
+        # one number was drawn for each sample seen
+        self._generator.bit_generator.advance(n_seen)  # type: ignore[attr-defined]
 
     def extend(self, inputs: np.ndarray, targets: np.ndarray, numbers: np.ndarray) -> None:
-        """See the samples (n, n_features), (n,) of these numbers (n,)."""
-        before = np.arange(self.n_seen, self.n_seen + len(targets))  # samples before each of these
-        drawn = (self._generator.random(len(targets)) * (before + 1)).astype(int)
-        place = np.where(before < self.size, before, drawn)
+        """Process the samples (n, n_features), (n,) with these numbers (n,) in the stream."""
+        n_before = np.arange(self.n_seen, self.n_seen + len(targets))  # samples before each one
+        drawn = (self._generator.random(len(targets)) * (n_before + 1)).astype(int)
+        place = np.where(n_before < self.size, n_before, drawn)
         for i in np.flatnonzero(place < self.size):
-            self._inputs[place[i]], self._targets[place[i]], self._numbers[place[i]] = (
-                inputs[i],
-                targets[i],
-                numbers[i],
-            )
+            self._inputs[place[i]] = inputs[i]
+            self._targets[place[i]] = targets[i]
+            self._numbers[place[i]] = numbers[i]
         self.n_seen += len(targets)
 
 
-EVALUATIONS_PER_UPDATE = 3  # of the objective, at most on average: one and a half are usual
-
-
-#: samples kept to estimate from if the settings do not say it: only stored samples are learned, or all
-SAMPLES_OF_STORED = 100
-SAMPLES_OF_ALL = 1000
-# of the stream since the last estimate, before errors ask for another: its sample is much the same
-GROWTH = 1.1
-
-
-LOOKED_AT = ("mean", "variance", "accepted", "outlier")  # of the record of a sample
-# of `Adaptation.state`; columns beside the features
-COUNTS = 6
-ROWS = ("rows", 1 + len(LOOKED_AT))
-MOST_SAMPLES = 1_000_000  # that the settings of a file may ask to keep
-
-
 class Reason(StrEnum):
-    """What asked for an estimate."""
+    """Why an estimate was made."""
 
     errors = "errors"  # the prediction errors contradict the hyper-parameters
-    revised = "revised"  # so many points have entered the dictionary
+    revised = "revised"  # `Adaptive.after_revised` points have entered the dictionary
     doubled = "doubled"  # twice as many samples have been seen as at the last estimate
 
 
 class Estimate(NamedTuple):
     """One estimate of the hyper-parameters."""
 
-    sample: int  # samples seen when it was made, initial ones included
+    sample: int  # samples seen when it was made, including the initial ones
     reason: Reason
-    statistic: float  # mean squared standardised error that was looked at; 1 is expected
-    n_errors: int  # errors in that mean
+    statistic: float  # mean squared standardised error that was tested; 1 is expected
+    n_errors: int  # number of errors in that mean
     log_density_before: float  # log p(y_W | y_D) of the hyper-parameters before, within the bounds
-    log_density_after: float  # and of those found
+    log_density_after: float  # log p(y_W | y_D) of the new hyper-parameters
     n_evaluations: int  # of the objective
     seconds: float  # wall time [s]
-    kernel: Kernel  # found
-    noise_variance: float  # found, target unit^2
+    kernel: Kernel  # new kernel
+    noise_variance: float  # new noise variance, target unit^2
     warnings: tuple[str, ...] = ()  # what a user should know about this estimate
 
 
 def contradicts(squares: np.ndarray, significance: float) -> bool:
-    """Whether squares of numbers that should be standard normal are too large or too small
-    together.
+    """Return whether squares of presumably standard normal numbers are too large or too small.
 
     Their sum is compared with the two-sided interval of the chi-squared distribution with n degrees
-    of freedom that holds it with probability ``1 - significance``.
+    of freedom that contains it with probability ``1 - significance``.
     """
-    half = 0.5 * len(squares)
-    total = 0.5 * float(np.sum(squares))
-    return bool(2.0 * min(gammainc(half, total), gammaincc(half, total)) < significance)
+    half_n = 0.5 * len(squares)
+    half_sum = 0.5 * float(np.sum(squares))
+    smaller_tail = min(gammainc(half_n, half_sum), gammaincc(half_n, half_sum))
+    return bool(2.0 * smaller_tail < significance)
 
 
 class Adaptation:
-    """Watches the prediction errors of an online GP and re-estimates its hyper-parameters when they
-    ask for it.
+    """Tests the prediction errors of an online GP and re-estimates its hyper-parameters.
 
-    The estimate maximises, over (variance, length scales, noise variance) and warm-started from the
+    The estimate maximises, over (variance, length scales, noise variance) and starting from the
     current values, the predictive density of an unbiased sample W of all samples seen so far, given
-    the points D of the dictionary that are not in W, plus the log-normal priors of the training on
-    the scale of the dictionary::
+    the points D of the dictionary that are not in W. The log-normal priors of the training are
+    added, on the scale of the dictionary::
 
         log p(y_W | y_D) = log p(y_W, y_D) - log p(y_D)
 
-    The points of the dictionary only condition: they were selected because they surprised, and
-    their own likelihood takes that for noise. Nothing is used that has not been seen.
+    The likelihood of the points D themselves is not part of it: they were selected because they
+    were surprising, which their likelihood would attribute to noise. Samples that have not been
+    seen yet are not used.
 
-    An online GP that learns every sample knows what W said by the points D alone. There it is the
-    variational bound of ``log p(y_W)`` with D as inducing points (`sysid.gp.sparse`): what these
-    cannot represent counts as noise. A good estimate is worth more: it is also made whenever twice
-    as many samples have been seen as at the last one. While W is all that was learned, and nothing
-    is forgotten, it is learned anew with every estimate. Later what the samples said is carried
-    over, and errors ask for no estimate before a tenth more has been seen: W is much the same.
+    An online GP that learns every sample knows about W only through the points D. For it the
+    estimate maximises the variational bound of ``log p(y_W)`` with D as inducing points
+    (`sysid.gp.sparse`): what these cannot represent counts as noise. Good hyper-parameters are more
+    important there, so an estimate is also made whenever twice as many samples have been seen as at
+    the last one. As long as W contains all samples that were learned, and nothing is forgotten, W
+    is learned anew with every estimate. Later the information of the samples is carried over, and
+    prediction errors cause no estimate before a tenth more samples have been seen, because W is
+    much the same until then.
 
     Parameters
     ----------
@@ -179,8 +189,8 @@ class Adaptation:
         self.settings = settings
         self.seed = seed
         self.estimates: list[Estimate] = []
-        self._squares = np.zeros(0)  # standardised squared errors since the last estimate
-        self._n_revised = 0  # points that entered since then
+        self._squares = np.zeros(0)  # squared standardised errors since the last estimate
+        self._n_revised = 0  # points that have entered since the last estimate
 
     def start(
         self,
@@ -197,30 +207,30 @@ class Adaptation:
         self._scaling = scaling
         self._mean = mean
         self._learns_every_sample = learning is Learning.every_sample
-        size = settings.sample_size or (
-            SAMPLES_OF_ALL if self._learns_every_sample else SAMPLES_OF_STORED
-        )
+        if settings.sample_size is not None:
+            size = settings.sample_size
+        elif self._learns_every_sample:
+            size = DEFAULT_SAMPLE_SIZE_EVERY_SAMPLE
+        else:
+            size = DEFAULT_SAMPLE_SIZE_STORED
         self._sample = Reservoir(size, p, np.random.default_rng([self.seed, size]))
         self._n_seen = 0
         self._n_left_out = n_left_out
-        self._keep(regressors, targets, np.ones(len(targets), dtype=bool))
+        self._add_to_sample(regressors, targets, np.ones(len(targets), dtype=bool))
         self._n_estimated = self._n_seen  # samples seen at the last estimate
+        # the samples since the last test of the errors; the first `_n` rows are in use
         self._regressors = np.zeros((settings.interval, p))
-        self._targets, self._record = (
-            np.zeros(settings.interval),
-            np.zeros(settings.interval, dtype=RECORD),
-        )
-        self._n = 0  # samples since the last look
+        self._targets = np.zeros(settings.interval)
+        self._record = np.zeros(settings.interval, dtype=RECORD_DTYPE)
+        self._n = 0
 
     def state(self) -> dict[str, np.ndarray]:
-        """Everything that `restored` needs to go on bit for bit, but for the estimates so far."""
+        """Return what `restored` needs to continue bit for bit, except the estimates so far."""
         inputs, targets, numbers = self._sample.kept()
-        now = slice(self._n)
-        rows = [
-            self._regressors[now],
-            self._targets[now],
-            *(self._record[name][now] for name in LOOKED_AT),
-        ]
+        n = self._n
+        columns = [self._regressors[:n], self._targets[:n]]
+        for name in WATCHED_FIELDS:
+            columns.append(self._record[name][:n])
         counts = (
             self.seed,
             self._sample.n_seen,
@@ -234,7 +244,7 @@ class Adaptation:
             "seen_targets": targets,
             "seen_numbers": numbers,
             "seen_squares": self._squares,
-            "seen_rows": np.column_stack(rows),
+            "seen_rows": np.column_stack(columns),
             "seen_counts": np.array(counts),
         }
 
@@ -247,43 +257,34 @@ class Adaptation:
         learning: Learning,
         state: Mapping[str, Any],
     ) -> Adaptation:
-        """Inverse of `state`, for a model of this map, mean and learning.
+        """Return the adaptation that had this `state`, for a model of this map, mean and learning.
 
         Raises
         ------
         ValueError
-            A state that contradicts itself or the settings, or settings that ask for too much
-            memory.
+            The state contradicts itself or the settings, or the settings ask for too much memory.
         KeyError
-            One that is not complete.
+            The state is not complete.
         """
         p = scaling.n_features
-        counts = vector(state["seen_counts"], COUNTS, "seen_counts")
+        counts = vector(state["seen_counts"], N_STATE_COUNTS, "seen_counts")
         if not ((counts >= 0) & (counts < 2**53) & (counts % 1 == 0)).all():
             raise UserError(
                 f"seen_counts must be whole numbers of at least 0, got {counts.tolist()}"
             )
         seed, n_drawn, n_seen, n_left_out, n_estimated, n_revised = counts.astype(np.int64).tolist()
-        if max(settings.sample_size or 0, settings.interval) > MOST_SAMPLES:
+        if max(settings.sample_size or 0, settings.interval) > MAX_KEPT_SAMPLES:
             raise UserError(
-                f"training: sample_size and interval must be at most {MOST_SAMPLES}, got {settings}"
+                f"training: sample_size and interval must be at most {MAX_KEPT_SAMPLES}, "
+                f"got {settings}"
             )
         found = cls(settings, seed)
-        found.start(
-            scaling,
-            mean,
-            np.zeros((0, p)),
-            np.zeros(0),
-            learning,
-            n_left_out=n_left_out,
-        )
-        inputs, rows = (
-            matrix(state[f"seen_{name}"], p + more, f"seen_{name}")
-            for name, more in (("inputs", 0), ROWS)
-        )
-        targets, numbers = (
-            vector(state[name], len(inputs), name) for name in ("seen_targets", "seen_numbers")
-        )
+        no_regressors = np.zeros((0, p))
+        found.start(scaling, mean, no_regressors, np.zeros(0), learning, n_left_out=n_left_out)
+        inputs = matrix(state["seen_inputs"], p, "seen_inputs")
+        rows = matrix(state["seen_rows"], p + 1 + len(WATCHED_FIELDS), "seen_rows")
+        targets = vector(state["seen_targets"], len(inputs), "seen_targets")
+        numbers = vector(state["seen_numbers"], len(inputs), "seen_numbers")
         squares = vector(state["seen_squares"], len(state["seen_squares"]), "seen_squares")
         n = len(rows)
         fits = n < settings.interval and len(squares) <= settings.window and n_drawn <= n_seen
@@ -295,111 +296,125 @@ class Adaptation:
         found._n_seen = n_seen
         found._n_estimated = n_estimated
         found._n_revised = n_revised
-        found._squares, found._n, found._regressors[:n], found._targets[:n] = (
-            squares,
-            n,
-            rows[:, :p],
-            rows[:, p],
-        )
-        for name, column in zip(LOOKED_AT, rows[:, p + 1 :].T, strict=True):
-            found._record[name][:n] = column
+        found._squares = squares
+        found._n = n
+        found._regressors[:n] = rows[:, :p]
+        found._targets[:n] = rows[:, p]
+        for i, name in enumerate(WATCHED_FIELDS):
+            found._record[name][:n] = rows[:, p + 1 + i]
         return found
 
     @property
     def n_seen(self) -> int:
-        """Samples seen so far, those of the initial model among them, but for those that were left
-        out of it.
+        """Number of samples seen so far.
+
+        It includes those of the initial model, except the outliers that were left out of it.
         """
         return self._n_seen + self._n
 
     @property
     def n_until_look(self) -> int:
-        """Samples that may follow before `adapted` must be asked."""
+        """Number of samples that may follow before `adapted` must be called."""
         return self.settings.interval - self._n
 
     def observe(self, regressors: np.ndarray, targets: np.ndarray, record: np.ndarray) -> None:
-        """Take note of samples (n, p), (n,) and of their record (n,); at most `n_until_look`."""
-        after = self._n + len(targets)
-        new = slice(self._n, after)
-        self._regressors[new], self._targets[new], self._record[new] = (
-            regressors,
-            targets,
-            record,
-        )
-        self._n = after
+        """Keep samples (n, p), (n,) and their record (n,) for the next test of the errors.
+
+        There may be at most `n_until_look`.
+        """
+        end = self._n + len(targets)
+        new = slice(self._n, end)
+        self._regressors[new] = regressors
+        self._targets[new] = targets
+        self._record[new] = record
+        self._n = end
 
     def believe(self) -> None:
-        """Count the last sample, an outlier so far, among the usual ones; too late if it was looked
-        at already.
+        """Accept the last sample, which was an outlier: it is no longer marked as one.
+
+        This has no effect if its errors have been tested already.
         """
         if self._n:
             self._record["outlier"][self._n - 1] = False
 
     def adapted(self, gp: OnlineGP, *, is_settled: bool = True) -> OnlineGP:
-        """Return the online GP with new hyper-parameters if a look is due and finds a reason.
+        """Return the online GP with new hyper-parameters, or `gp` itself if there is no reason.
 
-        Otherwise return `gp` itself.
+        The errors are tested if `interval` samples have been observed since the last test.
 
-        `is_settled`: the last sample has been learned, or is an outlier, and will not be learned
-        later.
+        `is_settled` says that the decision about the last sample is final: it has been learned, or
+        it is an outlier that will not be learned later.
         """
-        if self.n_until_look > 0 or (reason := self._look(gp.noise_variance)) is None:
+        if self.n_until_look > 0:
             return gp
-        return self._estimated(gp, reason, self._all_learned(gp) if is_settled else None)
+        reason = self._test_errors(gp.noise_variance)
+        if reason is None:
+            return gp
+        all_samples = self._all_learned(gp) if is_settled else None
+        return self._estimate(gp, reason, all_samples)
 
-    def _keep(self, regressors: np.ndarray, targets: np.ndarray, usual: np.ndarray) -> None:
-        """Let the reservoir see the usual ones of samples (n, p), (n,); the others, outliers, count
-        as seen.
+    def _add_to_sample(
+        self, regressors: np.ndarray, targets: np.ndarray, is_usual: np.ndarray
+    ) -> None:
+        """Pass those of the samples (n, p), (n,) that are no outliers to the reservoir.
+
+        All samples count as seen.
         """
-        x = regressors[usual]
-        numbers = self._n_seen + np.flatnonzero(usual)
-        self._sample.extend(self._scaling.transform(x), targets[usual] - self._mean(x), numbers)
+        x = regressors[is_usual]
+        numbers = self._n_seen + np.flatnonzero(is_usual)
+        standardised = self._scaling.transform(x)
+        self._sample.extend(standardised, targets[is_usual] - self._mean(x), numbers)
         self._n_seen += len(targets)
 
-    def _look(self, noise_variance: float) -> Reason | None:
-        usual = ~self._record["outlier"]
-        self._keep(self._regressors, self._targets, usual)
-        squares = (self._targets - self._record["mean"]) ** 2 / (
-            self._record["variance"] + noise_variance
-        )
-        squares = squares[usual]
-        self._squares = np.append(self._squares, squares)[-self.settings.window :]
+    def _test_errors(self, noise_variance: float) -> Reason | None:
+        """Test the errors since the last test; return a reason for a new estimate, or None."""
+        settings = self.settings
+        is_usual = ~self._record["outlier"]
+        self._add_to_sample(self._regressors, self._targets, is_usual)
+        noisy_variance = self._record["variance"] + noise_variance
+        squares = (self._targets - self._record["mean"]) ** 2 / noisy_variance
+        self._squares = np.append(self._squares, squares[is_usual])[-settings.window :]
         self._n_revised += int(self._record["accepted"].sum())
         self._n = 0
-        has_all = self._sample.n_seen <= self._sample.size
-        is_new = (
-            not self._learns_every_sample or has_all or self._n_seen >= GROWTH * self._n_estimated
-        )
-        if is_new and contradicts(self._squares, self.settings.significance):
+        if self._sample_is_new() and contradicts(self._squares, settings.significance):
             return Reason.errors
         if self._learns_every_sample and self._n_seen >= 2 * self._n_estimated:
             return Reason.doubled
-        return Reason.revised if 0 < self.settings.after_revised <= self._n_revised else None
+        if 0 < settings.after_revised <= self._n_revised:
+            return Reason.revised
+        return None
 
-    def _estimated(
+    def _sample_is_new(self) -> bool:
+        """Return whether the unbiased sample has changed enough since the last estimate."""
+        contains_all = self._sample.n_seen <= self._sample.size
+        has_grown = self._n_seen >= MIN_GROWTH_FOR_ESTIMATE * self._n_estimated
+        return not self._learns_every_sample or contains_all or has_grown
+
+    def _estimate(
         self,
         gp: OnlineGP,
         reason: Reason,
-        samples: tuple[np.ndarray, np.ndarray] | None,
+        all_samples: tuple[np.ndarray, np.ndarray] | None,
     ) -> OnlineGP:
+        """Estimate the hyper-parameters, append the estimate, and return the adapted GP."""
         begin = perf_counter()
+        settings = self.settings
         problem = self.problem(gp)
         current = problem.logarithms(gp.kernel, gp.noise_variance)
         start = np.clip(current, *problem.bounds.T)
-        moved = (
-            ("started from the nearest values within the bounds",)
-            if np.any(start != current)
-            else ()
+        warnings: tuple[str, ...] = ()
+        if np.any(start != current):
+            warnings = ("started from the nearest values within the bounds",)
+        found = minimise(
+            problem.cost,
+            start,
+            problem.bounds,
+            max_iterations=settings.max_updates,
+            max_evaluations=MAX_EVALUATIONS_PER_UPDATE * settings.max_updates,
+            tolerance=settings.tolerance,
         )
-        updates = self.settings.max_updates
-        tolerance = self.settings.tolerance
-        most = {
-            "max_iterations": updates,
-            "max_evaluations": EVALUATIONS_PER_UPDATE * updates,
-        }
-        found = minimise(problem.cost, start, problem.bounds, **most, tolerance=tolerance)
         kernel, noise_variance = problem.kernel_and_noise(found.x)
-        adapted = gp.with_hyperparameters(kernel, noise_variance, samples)
+        adapted = gp.with_hyperparameters(kernel, noise_variance, all_samples)
         self.estimates.append(
             Estimate(
                 sample=self._n_seen + self._n_left_out,
@@ -412,7 +427,7 @@ class Adaptation:
                 seconds=perf_counter() - begin,
                 kernel=kernel,
                 noise_variance=noise_variance,
-                warnings=(*moved, *problem.warnings(found.x)),
+                warnings=(*warnings, *problem.warnings(found.x)),
             )
         )
         self._squares = np.zeros(0)
@@ -421,67 +436,70 @@ class Adaptation:
         return adapted
 
     def _all_learned(self, gp: OnlineGP) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return all inputs and targets that the GP learned, in order; None if not all are kept.
+        """Return the inputs and targets of all samples that the GP learned, in order.
 
-        Also None if it forgets: they do not count the same then.
+        Return None if the reservoir does not contain all of them, if the GP learns only stored
+        samples, or if it forgets: then the samples do not have the same weight.
         """
+        if gp.forgetting or not self._learns_every_sample:
+            return None
         inputs, targets, numbers = self._sample.kept()
-        if (
-            gp.forgetting
-            or not self._learns_every_sample
-            or len(targets) != gp.n_seen - gp.repairs["outliers"]
-        ):
+        n_learned = gp.n_seen - gp.repairs["outliers"]
+        if len(targets) != n_learned:
             return None
         order = np.argsort(numbers)
         return inputs[order], targets[order]
 
     def problem(self, gp: OnlineGP) -> MarginalLikelihoodProblem:
-        """Minus ``log p(y_W | y_D)`` and the priors, on the scale of D; or minus the bound for W by
-        D, on that of W.
+        """Return the problem whose cost is minimised.
+
+        The cost is minus ``log p(y_W | y_D)`` and minus the log priors, on the scale of D. If every
+        sample is learned, it is minus the variational bound for W by D instead, on the scale of W.
         """
         order = gp.age_order
         inputs = gp.inputs[order]
         targets = gp.targets[order]
-        kept_inputs, kept_targets, numbers = self._sample.kept()
+        sample_inputs, sample_targets, numbers = self._sample.kept()
         if self._learns_every_sample:
-            return VariationalProblem.of(self.settings, kept_inputs, kept_targets, inputs)
-        given = ~np.isin(gp.sample_numbers[order], numbers)
+            return VariationalProblem.of(self.settings, sample_inputs, sample_targets, inputs)
+        is_given = ~np.isin(gp.sample_numbers[order], numbers)
         return replace(
             MarginalLikelihoodProblem.of(self.settings, inputs, targets),
-            inputs=np.concatenate([inputs[given], kept_inputs]),
-            targets=np.concatenate([targets[given], kept_targets]),
-            n_given=int(given.sum()),
+            inputs=np.concatenate([inputs[is_given], sample_inputs]),
+            targets=np.concatenate([targets[is_given], sample_targets]),
+            n_given=int(is_given.sum()),
         )
 
 
 @dataclass(frozen=True)
 class Adaptive(MaximumAPosteriori):
-    """`MaximumAPosteriori` on the first samples, and again whenever the prediction errors
-    contradict it.
+    """`MaximumAPosteriori` on the first samples, repeated when the prediction errors contradict it.
 
-    Every `interval` samples the standardised squared errors of the samples since the last estimate,
-    at most the last `window`, are tested: if the hyper-parameters are right,
+    Every `interval` samples the squared standardised errors since the last estimate, at most the
+    last `window` of them, are tested. If the hyper-parameters are right,
 
     ``sum_t e_t^2 / (v_t + noise_variance)  ~  chi-squared(n)``,
 
-    e the prediction errors, v the latent variances. Outside the two-sided interval of probability
-    ``1 - significance`` the hyper-parameters are estimated anew (`sysid.gp.adaptation.Adaptation`),
-    from an unbiased sample of the stream and the points of the dictionary, with the priors and
-    relative bounds of the first training. The cost per sample is bounded: at most one estimate per
-    interval, of at most `max_updates` iterations. A record that is known as a whole has given its
-    hyper-parameters before it is learned: they stay, unless `on_records`.
+    with the prediction errors e and the latent variances v. If the sum is outside the two-sided
+    interval of probability ``1 - significance``, the hyper-parameters are estimated anew
+    (`sysid.gp.adaptation.Adaptation`) from an unbiased sample of the stream and the points of the
+    dictionary, with the priors and relative bounds of the first training. The cost per sample is
+    bounded: there is at most one estimate per interval, and it takes at most `max_updates`
+    iterations. If the hyper-parameters come from a whole record that is known in advance, they are
+    kept while it is learned, unless `on_records`.
     """
 
-    interval: int = 50  # samples between two looks at the errors
-    significance: float = 1e-3  # probability of an estimate at a look although nothing is wrong
-    window: int = 100  # samples; the last errors that are looked at
-    sample_size: int | None = (
-        None  # samples of the stream kept to estimate from; None: 100, or 1000 of every_sample
-    )
-    after_revised: int = 0  # points that entered since the last estimate and ask for one; 0: never
+    interval: int = 50  # samples between two tests of the errors
+    significance: float = 1e-3  # probability that a test causes an estimate although all is right
+    window: int = 100  # largest number of errors in a test; they are the last ones
+    #: samples of the stream that are kept to estimate from; None: 100, or 1000 if every sample is
+    #: learned
+    sample_size: int | None = None
+    #: number of points that entered since the last estimate which causes another one; 0: never
+    after_revised: int = 0
     max_updates: int = 20  # iterations of one estimate
-    tolerance: float = 1e-4  # relative gain of an iteration at which an estimate ends
-    # whether also while a record is learned, all of which gave the hyper-parameters
+    tolerance: float = 1e-4  # an estimate ends if an iteration gains less than this (relative)
+    #: whether to estimate also while a record is learned from which the hyper-parameters came
     on_records: bool = False
 
     def __post_init__(self) -> None:
@@ -491,7 +509,8 @@ class Adaptive(MaximumAPosteriori):
             check_counts(self, sample_size=2)
         for name in ("significance", "tolerance"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < 1:
+            is_number = isinstance(value, Real) and not isinstance(value, bool)
+            if not is_number or not 0 < float(value) < 1:
                 raise UserError(
                     f"{self._name}: {name} must be a number between 0 and 1, got {value!r}"
                 )
@@ -504,13 +523,13 @@ class Adaptive(MaximumAPosteriori):
         mean: MeanFunction,
         seed: int,
     ) -> Start:
-        """As `MaximumLikelihood.know`; the hyper-parameters stay unless `on_records`."""
-        return (
-            super()
-            .know(regressors, targets, mean=mean, seed=seed)
-            ._replace(stays=not self.on_records)
-        )
+        """Return the start of `MaximumLikelihood.know`.
+
+        Its hyper-parameters are kept while the record is learned, unless `on_records`.
+        """
+        start = super().know(regressors, targets, mean=mean, seed=seed)
+        return start._replace(stays=not self.on_records)
 
     def follow(self, seed: int) -> Adaptation:
-        """Adaptation that keeps its unbiased sample by this seed."""
+        """Return an adaptation whose unbiased sample is drawn with this seed."""
         return Adaptation(self, seed)

@@ -1,18 +1,19 @@
 """The compiled covariance rows of the kernels.
 
-They are in one file because numba's disk cache, in which they are kept (`Kernel.address`), knows
-only the text of the file itself. A kernel of one's own has its row beside its class.
+They are in one file because numba's disk cache, in which they are kept (`Kernel.address`), notices
+changes of the file itself only. The row of a user's own kernel is beside its class.
 
-A row receives ``(points, stride, n, p, x, parameters, out)`` and sets ``out[j] = k(points[:, j],
-x)`` for j < n; ``points[d, j]`` is ``points[d * stride + j]``. It only indexes ``points``, ``x``,
-``parameters`` and ``out``.
+A row is a function with the arguments ``(points, stride, n, p, x, parameters, out)``. It sets
+``out[j] = k(points[:, j], x)`` for j < n, where ``points[d, j]`` is ``points[d * stride + j]``. It
+uses ``points``, ``x``, ``parameters`` and ``out`` only by indexing them.
 
-Sums and products have one row together, `composition`. Its parameters are a program: how many
-numbers it has, how many rows its stack needs, then instructions ``(code, how many numbers follow,
-these numbers)``. A code from 0 on is the place of a row among `SHIPPED`, followed by the parameters
-of that row, which is put on the stack. `ADD` and `MULTIPLY` join the two newest rows of the stack.
-So one compiled row serves every composition of shipped rows. Rows of one's own have the codes after
-those of `SHIPPED`; a composition that has some is compiled for them (`composition_with`).
+One row, `composition`, computes all sums and products of kernels. Its parameters are a program: the
+number of parameters, the number of rows that its stack needs, then instructions ``(code, number of
+values that follow, these values)``. A code of at least 0 is the position of a row in `SHIPPED`; the
+values are the parameters of that row, and its result is put on the stack. `ADD` and `MULTIPLY` join
+the two newest rows of the stack. In this way one compiled row serves every composition of the rows
+in `SHIPPED`. Rows of a user's own kernels have the codes after those of `SHIPPED`, and a
+composition that contains some is compiled for them (`composition_with`).
 """
 
 from collections.abc import Callable
@@ -26,16 +27,17 @@ from numba import njit, types
 from numba.core.cgutils import ir
 from numba.extending import intrinsic
 
-from sysid.gp.formula import FLOATS, PLAIN
+from sysid.gp.formula import FLOAT_POINTER, JIT_DISABLED
 
-# codes of instructions that join the two newest rows
+# Codes of the instructions that join the two newest rows of the stack.
 ADD = -1
 MULTIPLY = -2
 
-_inline = njit(error_model="numpy", inline="always")  # one function is compiled instead of ten
+# with inlining, one function is compiled instead of ten
+_inline = njit(error_model="numpy", inline="always")
 
 
-if PLAIN:
+if JIT_DISABLED:
     exp = exact_exp
 
     def _after(floats: np.ndarray, offset: int) -> np.ndarray:
@@ -45,8 +47,9 @@ else:
 
     @intrinsic
     def _scale(_typing_context, value, shifted):  # type: ignore[no-untyped-def]
-        """``value 2^k`` of ``shifted = k + 1.5 2^52``, an integer k from -1022 to 1023: k goes into
-        the exponent.
+        """Return ``value 2^k`` for the argument ``shifted = k + 1.5 2^52``.
+
+        k is an integer from -1022 to 1023, and becomes the exponent of a number.
         """
 
         def generate(_context, builder, _signature, arguments):  # type: ignore[no-untyped-def]
@@ -62,19 +65,17 @@ else:
 
     @njit(error_model="numpy", inline="always", fastmath={"contract"})
     def exp(x):  # type: ignore[no-untyped-def]
-        """Exponential of x <= 0 to 1.2 units in the last place, without a call: the loops around it
-        are vectorised.
+        """Return the exponential of x <= 0 to 1.2 units in the last place.
 
-        ``exp(x) = 2^k exp(r)``, k the integer nearest to x / log 2, and exp(r) its Taylor
-        polynomial of degree 13, whose remainder is 4e-18 for |r| <= log(2) / 2. Below -708 it is 0.
+        It calls no function, so that the loops around it are vectorised. ``exp(x) = 2^k exp(r)``,
+        where k is the integer nearest to x / log 2, and exp(r) is replaced by its Taylor polynomial
+        of degree 13, whose remainder is 4e-18 for |r| <= log(2) / 2. Below -708 it is 0.
         """
-        shifted = (
-            x * 1.4426950408889634 + 6755399441055744.0
-        )  # adding 1.5 2^52 rounds to an integer
+        # adding 1.5 2^52 rounds to an integer
+        shifted = x * 1.4426950408889634 + 6755399441055744.0
         k = shifted - 6755399441055744.0
-        r = (
-            x - k * 6.93145751953125e-1
-        ) - k * 1.42860682030941723212e-6  # log 2 in two parts (Cody and Waite)
+        # log 2 is subtracted in two parts (Cody and Waite)
+        r = (x - k * 6.93145751953125e-1) - k * 1.42860682030941723212e-6
         p = r * (1.0 / 6227020800.0) + 1.0 / 479001600.0
         p = p * r + 1.0 / 39916800.0
         p = p * r + 1.0 / 3628800.0
@@ -92,20 +93,23 @@ else:
 
     @intrinsic
     def _after(_typing_context, floats, offset):  # type: ignore[no-untyped-def]
-        """Pointer to the numbers of an array, or at a pointer, from this offset on."""
+        """Return a pointer to the numbers of an array, or of a pointer, from an offset on."""
 
         def generate(context, builder, _signature, arguments):  # type: ignore[no-untyped-def]
-            start, by = arguments
+            start, distance = arguments
             if isinstance(floats, types.Array):
                 start = context.make_array(floats)(context, builder, start).data
-            return builder.gep(start, [by])
+            return builder.gep(start, [distance])
 
-        return FLOATS(floats, types.intp), generate
+        return FLOAT_POINTER(floats, types.intp), generate
 
 
 @njit(error_model="numpy")
 def _squared_distances(points, stride, n, p, x, scales, out):  # type: ignore[no-untyped-def]
-    """``out[j] = sum_d ((points[d, j] - x[d]) / scales[1 + d])^2``; scales[0] is the variance."""
+    """Set ``out[j] = sum_d ((points[d, j] - x[d]) / scales[1 + d])^2``.
+
+    scales[0] is the variance of the kernel, which is not used here.
+    """
     for j in range(n):
         out[j] = 0.0
     for d in range(p):
@@ -116,15 +120,16 @@ def _squared_distances(points, stride, n, p, x, scales, out):  # type: ignore[no
 
 
 def squared_exponential(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
-    """``out[j] = variance exp(-0.5 r_j^2)``; parameters: variance, length scales."""
+    """Set ``out[j] = variance exp(-0.5 r_j^2)``; parameters: variance, length scales."""
     _squared_distances(points, stride, n, p, x, parameters, out)
     for j in range(n):
         out[j] = parameters[0] * exp(-0.5 * out[j])
 
 
 def matern_32(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
-    """``out[j] = variance (1 + a) exp(-a)``, ``a = sqrt(3) r_j``; parameters: variance, length
-    scales.
+    """Set ``out[j] = variance (1 + a) exp(-a)``, ``a = sqrt(3) r_j``.
+
+    Parameters: variance, length scales.
     """
     _squared_distances(points, stride, n, p, x, parameters, out)
     for j in range(n):
@@ -133,8 +138,9 @@ def matern_32(points, stride, n, p, x, parameters, out):  # type: ignore[no-unty
 
 
 def matern_52(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
-    """``out[j] = variance (1 + a + a^2 / 3) exp(-a)``, ``a = sqrt(5) r_j``; parameters: variance,
-    length scales.
+    """Set ``out[j] = variance (1 + a + a^2 / 3) exp(-a)``, ``a = sqrt(5) r_j``.
+
+    Parameters: variance, length scales.
     """
     _squared_distances(points, stride, n, p, x, parameters, out)
     for j in range(n):
@@ -143,8 +149,9 @@ def matern_52(points, stride, n, p, x, parameters, out):  # type: ignore[no-unty
 
 
 def linear(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
-    """``out[j] = offset_variance + sum_d weight_variance[d] x[d] points[d, j]``; parameters: those
-    variances.
+    """Set ``out[j] = offset_variance + sum_d weight_variance[d] x[d] points[d, j]``.
+
+    Parameters: offset variance, weight variances.
     """
     for j in range(n):
         out[j] = parameters[0]
@@ -154,6 +161,7 @@ def linear(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped
             out[j] += factor * points[d * stride + j]
 
 
+#: Rows of the kernels of this package; their positions are codes of instructions.
 SHIPPED = (squared_exponential, matern_32, matern_52, linear)
 
 
@@ -162,7 +170,7 @@ def _no_row(code, points, stride, n, p, x, parameters, out):  # type: ignore[no-
 
 
 def _prepend(code: int, row: Callable[..., None], others: Any) -> Any:
-    """Compiled function that calls the row of this code, or the others."""
+    """Return a compiled function that calls the row of this code, or else the other rows."""
     compiled = _inline(row)
 
     @_inline
@@ -176,7 +184,7 @@ def _prepend(code: int, row: Callable[..., None], others: Any) -> Any:
 
 
 def _interpreter(rows: tuple[Callable[..., None], ...]) -> Any:
-    """Compiled function that runs the program of a composition of these rows."""
+    """Return a compiled function that runs the program of a composition of these rows."""
     call = _inline(_no_row)
     for code, row in enumerate(rows):
         call = _prepend(code, row, call)
@@ -184,10 +192,10 @@ def _interpreter(rows: tuple[Callable[..., None], ...]) -> Any:
     @_inline
     def run(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
         stack = np.empty(int(parameters[1]) * n)
-        top = -n
-        at = 2
-        while at < parameters[0]:
-            code = int(parameters[at])
+        top = -n  # where the newest row of the stack begins
+        position = 2
+        while position < parameters[0]:
+            code = int(parameters[position])
             if code >= 0:
                 top += n
                 call(
@@ -197,14 +205,17 @@ def _interpreter(rows: tuple[Callable[..., None], ...]) -> Any:
                     n,
                     p,
                     x,
-                    _after(parameters, at + 2),
+                    _after(parameters, position + 2),
                     _after(stack, top),
                 )
             else:
                 top -= n
                 for j in range(top, top + n):
-                    stack[j] = stack[j] + stack[j + n] if code == ADD else stack[j] * stack[j + n]
-            at += 2 + int(parameters[at + 1])
+                    if code == ADD:
+                        stack[j] = stack[j] + stack[j + n]
+                    else:
+                        stack[j] = stack[j] * stack[j + n]
+            position += 2 + int(parameters[position + 1])
         for j in range(n):
             out[j] = stack[j]
 
@@ -215,20 +226,22 @@ _run_shipped = _interpreter(SHIPPED)
 
 
 def composition(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
-    """``out[j] = k(points[:, j], x)`` of a sum or product of shipped kernels; parameters: its
-    program.
+    """Set ``out[j] = k(points[:, j], x)`` of a sum or product of kernels of this package.
+
+    The parameters are its program.
     """
     _run_shipped(points, stride, n, p, x, parameters, out)
 
 
 @cache
 def composition_with(own: tuple[Callable[..., None], ...]) -> Callable[..., None]:
-    """`composition` for programs that call these rows too; not kept in the disk cache, which cannot
-    know them.
+    """Return a `composition` for programs that also call a user's own rows.
+
+    It is not kept in the disk cache, which could not notice changes of these rows.
     """
     run = _interpreter(SHIPPED + own)
 
-    def composition_with_own(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
+    def composed(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
         run(points, stride, n, p, x, parameters, out)
 
-    return composition_with_own
+    return composed

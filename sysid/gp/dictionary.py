@@ -1,37 +1,38 @@
-"""The dictionary of an online GP and everything compiled that works on it.
+"""The dictionary of an online GP, and all compiled functions that work on it.
 
-The state is the exact covariance ``Ky = K + noise_variance I``, its Cholesky factor U (upper
-triangular, ``U'U = Ky``), the inverse ``F = U'^-1`` (lower triangular, ``F'F = Ky^-1``), and what
-follows from them: ``b = F y``, ``a = Ky^-1 y``, ``q = diag(Ky^-1)``. A sample is predicted by one
-substitution, ``U'z = k``: mean ``z'b``, latent variance ``k(x, x) - z'z``. To enter, it appends the
-column ``(z, sqrt(s))`` to U and the row ``(-v, 1)/sqrt(s)`` to F, where ``Uv = z`` and ``s = k(x,
-x) + noise_variance - z'z``. A point leaves by one sweep of Givens rotations over the younger
-points, in U and in F.
+The state consists of the exact covariance ``Ky = K + noise_variance I``, its Cholesky factor U
+(upper triangular, ``U'U = Ky``), the inverse ``F = U'^-1`` (lower triangular, ``F'F = Ky^-1``), and
+what follows from them: ``b = F y``, ``a = Ky^-1 y``, ``q = diag(Ky^-1)``. One substitution,
+``U'phi = k``, predicts a sample: its mean is ``phi'b`` and its latent variance
+``k(x, x) - phi'phi``. A sample that enters appends the column ``(phi, sqrt(s))`` to U and the row
+``(-v, 1)/sqrt(s)`` to F, where ``Uv = phi`` and ``s = k(x, x) + noise_variance - phi'phi``. A point
+that leaves is removed by one sweep of Givens rotations over the younger points, in U and in F.
 
-U carries all predictions because substitution with it is backward stable, which a product with the
-inverse is not; F is there for q alone. Each step costs O(N^2). Rounding errors of the rotations
-grow like the root of their number, so both factors are renewed from the exact covariance every so
-many entries (`REFRESH_INTERVAL`), and their drift is measured more often (`PROBE_INTERVAL`).
+Predictions use U, because substitution with it is backward stable and a product with the inverse is
+not. F serves only to compute q. Each step costs O(N^2). The rounding errors of the rotations grow
+like the square root of their number. Therefore both factors are computed anew from the exact
+covariance at intervals (`RENEWAL_INTERVAL`), and their drift is measured more often
+(`PROBE_INTERVAL`).
 
-With ``learning=every_sample`` the points are places for what all samples say. Their values ``z =
-f(points) + e'``, ``e' ~ N(0, diagonal I)``, are hidden. Whitened, ``w = U'^-1 z``, they are N(0, I)
-before the first sample and N(b, M'M) from then on: b takes the place of ``F y``; M, upper
-triangular like U, is a root of the posterior covariance. For a sample (x, y), ``U'phi = k`` and
-``g2 = k(x, x) - phi'phi``, the part that the points cannot represent::
+With ``learning=every_sample`` the points carry the information of all samples. The values of the
+function at the points, ``z = f(points) + e'`` with ``e' ~ N(0, diagonal I)``, are hidden. Whitened,
+``w = U'^-1 z``, they are N(0, I) before the first sample and N(b, M'M) afterwards: b replaces
+``F y``, and M, upper triangular like U, is a root of the posterior covariance. For a sample (x, y),
+with ``U'phi = k`` and ``g2 = k(x, x) - phi'phi``, the variance that the points cannot represent::
 
     mean = phi'b,   latent variance = g2 + |M phi|^2,   s = noise_variance + g2 + |M phi|^2
-    b += P phi (y - mean)/s,   M <- root of P - P phi phi'P/s,   P = M'M   (Kalman filter, Carlson's
-    triangular root)
+    b += P phi (y - mean)/s,   M <- root of P - P phi phi'P/s,   P = M'M
 
-With the points fixed this is the recursion of FITC (Huber, "Recursive Gaussian process", 2014). As
-they move, it is the posterior of Csato and Opper (2002). A point enters with a coordinate of its
-own, N(0, 1) before its sample is learned. One that leaves is rotated into the last coordinate and
+This is a Kalman filter with Carlson's triangular root. While the points stay the same, it is the
+recursion of FITC (Huber, "Recursive Gaussian process", 2014). When they change, it is the posterior
+of Csato and Opper (2002). A point enters with a coordinate of its own, which is N(0, 1) before its
+sample is learned. The coordinate of a point that leaves is rotated to the last position and
 dropped, which marginalises it.
 
-Points keep their *slot* for life; the factors, b, a and q are in order of *age*, oldest first, and
-``order`` maps age to slot. All loops live in this one file because numba's disk cache knows only
-the content of the file itself. They know no kernel, criterion or rule: those come as addresses
-(`sysid.gp.formula`).
+Points keep their *slot* for life. The factors, b, a and q are in order of *age*, oldest first, and
+``order`` maps age to slot. All loops are in this one file, because numba's disk cache notices
+changes of the file itself only. They know no particular kernel, criterion or rule: these come as
+addresses (`sysid.gp.formula`).
 """
 
 import math
@@ -43,41 +44,52 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from sysid.arrays import MAX_MAGNITUDE
-from sysid.gp.formula import COVARIANCE, DECISION, PLAIN, SCORE
+from sysid.gp.formula import (
+    COVARIANCE_SIGNATURE,
+    DECISION_SIGNATURE,
+    JIT_DISABLED,
+    SCORE_SIGNATURE,
+)
 
-TIE = 1e-9  # scores this close (relative) are a tie, which the oldest point loses
-
-
-# points of the same prior variance whose squared correlation is closer to 1 are near-duplicates
-ALIKE = 2e-10
-
-
-# of the prior variance at every point: with less, rounding makes variances negative
-LEAST_NOISE = 1e-13
+# Scores whose relative difference is smaller than this are a tie. The oldest point loses a tie.
+SCORE_TIE = 1e-9
 
 
-SAME = 2e-5  # prior variances this close (relative) are the same
+# Two points are near-duplicates if 1 minus their squared correlation is smaller than this.
+DUPLICATE_CORRELATION_GAP = 2e-10
 
 
-PROBE_INTERVAL = 50  # entries between two measurements of the factors' drift
+# The prior variances of near-duplicates also differ, relatively, by no more than this.
+DUPLICATE_VARIANCE_GAP = 2e-5
 
 
-REFRESH_INTERVAL = 500  # entries, and at least 5 N, between two renewals of the factors
+# Smallest ratio of `Rules.diagonal` to the prior variance at any point. With less, rounding makes
+# variances negative.
+MIN_DIAGONAL_RATIO = 1e-13
 
 
-# positions in Dictionary.counts
+# Number of points that enter between two measurements of the drift of the factors.
+PROBE_INTERVAL = 50
+
+
+# Number of points, and at least 5 N, that enter before the factors are computed from scratch.
+RENEWAL_INTERVAL = 500
+
+
+# Positions in `Dictionary.counts`.
 (
-    N_POINTS,
+    N_STORED,
     N_ENTRIES,
     N_CLIPPED,
     N_DUPLICATES,
-    FACTORS_ARE,
+    FACTOR_STATUS,
     MINIMUM_IS_STALE,
     N_OUTLIERS,
     N_SEEN,
 ) = range(8)
 
 
+# The names of these counts in files.
 COUNT_NAMES = (
     "points",
     "entries",
@@ -93,109 +105,134 @@ COUNT_NAMES = (
 N_COUNTS = len(COUNT_NAMES)
 
 
-# what counts[FACTORS_ARE] says
-GOOD, DUE, UNSURE = range(3)
+# Values of `Dictionary.counts[FACTOR_STATUS]`.
+FACTORS_GOOD, RENEWAL_DUE, PROBE_DUE = range(3)
 
 
-SCALE_INTERVAL = 100  # samples between two estimates of the scale of all variances
+# Positions in `Dictionary.errors`.
+SUM_OF_SQUARES, N_SQUARES, SCALE_MEMORY, ERROR_SCALE, OUTLIER_LEVEL = range(5)
 
 
-LARGEST_SQUARE = 9.0  # squared standardised errors count at most so much for the scale
+N_ERRORS = 5
 
 
-# positions in Dictionary.errors
-SUM, NUMBER, MEMORY, SCALE, LEVEL = range(5)
+# Rows of `Dictionary.work`. The scratch rows have a different content in every function.
+(
+    K_BY_SLOT,
+    PHI,
+    SOLUTION,
+    SCRATCH_A,
+    SCRATCH_B,
+    SCRATCH_C,
+    REDUCTION_SCORES,
+) = range(7)
 
 
-CLOSED = -1.0  # gate that no sample passes
+N_WORK_ROWS = 7
 
 
-# of the level of outliers, by a usual sample: the gate opens if more than one in six is an outlier
-RELIEF = 0.2
+# Number of samples between two updates of the scale of all variances.
+SCALE_INTERVAL = 100
 
 
-# how the stored points are judged when a candidate asks to be accepted
+# Larger squares of standardised errors count as this value when the scale is updated.
+MAX_STANDARDISED_SQUARE = 9.0
+
+
+# Value of `Rules.gate` for which every sample is an outlier.
+GATE_REFUSES_ALL = -1.0
+
+
+# The level of outliers rises by 1 with every outlier and falls by this with every other sample. So
+# the gate opens in the long run if more than one sample in six is an outlier.
+OUTLIER_LEVEL_DECAY = 0.2
+
+
+# How the acceptance scores of the stored points are computed (`Rules.reference`).
 ACCEPT_ALL, LEAVE_ONE_OUT, IN_SAMPLE = range(3)
 
 
-# Compiling takes the longest part of a first run. It is short where little is asked for: no wrapper
-# that Python does not call, no counts of references (`inner` allocates nothing), no exceptions
-# (divisions by zero give inf or nan), no assignment of an array to a slice, which brings the text
-# of its error.
-CALLED_FROM_PYTHON: Any = {
+# Compiling takes most of the time of a first run. These options keep it short: no wrappers that
+# Python does not call, no reference counting in functions that allocate nothing, and no exceptions
+# (a division by zero gives inf or nan). For the same reason no function assigns an array to a
+# slice, which would compile the error message for a wrong shape.
+PYTHON_ENTRY_OPTIONS: Any = {
     "cache": True,
     "error_model": "numpy",
     "no_cfunc_wrapper": True,
 }
-ONLY_CALLED_HERE: Any = {
+INTERNAL_OPTIONS: Any = {
     "error_model": "numpy",
     "_nrt": False,
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
 }
-CALLED_FROM_BOTH: Any = CALLED_FROM_PYTHON | {
-    "_nrt": False
-}  # counting references takes a microsecond a call
-called_from_python = njit(**CALLED_FROM_PYTHON)
-inner = njit(**ONLY_CALLED_HERE)
-shared = njit(**CALLED_FROM_BOTH)
-inlined = njit(inline="always")  # into its only caller, before anything is compiled
+# without reference counting, which costs a microsecond a call
+SHARED_OPTIONS: Any = PYTHON_ENTRY_OPTIONS | {"_nrt": False}
+
+python_entry = njit(**PYTHON_ENTRY_OPTIONS)  # called from Python
+internal = njit(**INTERNAL_OPTIONS)  # called from this file
+shared = njit(**SHARED_OPTIONS)  # called from Python and from this file
+inlined = njit(inline="always")  # put into its only caller before anything is compiled
 
 
 class Dictionary(NamedTuple):
-    """State of a budgeted GP; every array is preallocated and changed in place.
+    """State of a GP with a budget of points; every array is preallocated and changed in place.
 
-    Sizes: N budget, p features. Slot order: `inputs`, `targets`, `covariance`. Order of age: the
-    rest.
+    N is the budget and p the number of features. The arrays `inputs`, `targets`, `covariance` and
+    `number` are in slot order, all others in order of age.
     """
 
     inputs: np.ndarray  # (p, N) points, one column each
     targets: np.ndarray  # (N,)
     covariance: np.ndarray  # (N, N) Ky = K + noise_variance I, exact
     order: np.ndarray  # (N,) slot of each point by age; free slots at the end
-    triangles: (
-        np.ndarray
-    )  # (N + 1, N + 2) row i: i + 1 entries of F, from the diagonal on those of U
+    #: (N + 1, N + 2) both factors: row i has i + 1 entries of F, then those of U from the diagonal
+    #: on
+    triangles: np.ndarray
     pivots: np.ndarray  # (N + 1,) 1 / diag(U)
     whitened: np.ndarray  # (N + 1,) b = F y
     weights: np.ndarray  # (N + 1,) a = Ky^-1 y
     precision: np.ndarray  # (N + 1,) q = diag(Ky^-1)
-    work: np.ndarray  # (8, N + 2) scratch
-    counts: np.ndarray  # (N_COUNTS,) see the constants above
+    work: np.ndarray  # (N_WORK_ROWS, N + 2) scratch
+    counts: np.ndarray  # (N_COUNTS,) see the positions above
     minimum: np.ndarray  # (1,) smallest acceptance score of the stored points
-    number: np.ndarray  # (N,) number of the sample that each point was, by slot; -1 if unknown
-    # (N + 1, N + 1) M, upper triangular, M'M = covariance of w; (0, 0) if only stored are learned
+    number: np.ndarray  # (N,) number of the sample that each point was; -1 if unknown
+    #: (N + 1, N + 1) M, upper triangular, M'M = covariance of w; (0, 0) if only stored samples are
+    #: learned
     root: np.ndarray
-    # (5,) sum and number of squared standardised errors for the scale, samples that it remembers,
+    #: (N_ERRORS,) SUM_OF_SQUARES and N_SQUARES: sum and number of the squared standardised errors
+    #: since the last update of the scale; SCALE_MEMORY: number of samples that the scale remembers;
+    #: ERROR_SCALE: the scale, where the variances do not follow it; OUTLIER_LEVEL: level of
+    #: outliers
     errors: np.ndarray
-    #                     the scale itself where the variances do not follow it, the level of outliers
 
     @property
     def factor(self) -> np.ndarray:
-        """F (N + 1, N + 1), ``F'F = Ky^-1``: the lower triangle of what is returned."""
+        """Matrix (N + 1, N + 1) whose lower triangle is F, ``F'F = Ky^-1``."""
         return self.triangles[:, :-1]
 
     @property
     def cholesky(self) -> np.ndarray:
-        """U (N + 1, N + 1), ``U'U = Ky``: the upper triangle of what is returned."""
+        """Matrix (N + 1, N + 1) whose upper triangle is U, ``U'U = Ky``."""
         return self.triangles[:, 1:]
 
 
 class Rules(NamedTuple):
-    """What `learn` applies: addresses of formulas and their numbers."""
+    """Settings that `learn` applies: addresses of formulas, and numbers."""
 
     kernel: Any
     kernel_parameters: np.ndarray
     noise_variance: float  # of a measurement
-    # added to the covariance of the points: the noise variance if only stored samples are learned
+    #: variance added to the covariance of the points; the noise variance if only stored samples are
+    #: learned
     diagonal: float
-    every_sample: bool  # whether samples without a place are learned
-    scale: bool  # whether the errors are summed for their scale
-    age_memory: float  # memory of the scores of stored points [samples]; 0: none
+    every_sample: bool  # whether samples are learned even if they are not stored
+    scale: bool  # whether squared errors are summed for the scale of the variances
+    age_memory: float  # memory of the scores of stored points [samples]; 0: unlimited
     forget_interval: int  # samples between two steps back to the prior; 0: none
-    gate: float  # largest standardised error of a sample that is learned; 0: none
-    gate_opens_after: int  # level of outliers from which on the plant is believed to have changed
-    asks: bool  # whether samples may ask for a place
+    gate: float  # largest standardised error of a sample that is learned; 0: every sample is
+    gate_opens_after: int  # level of outliers from which on the plant is taken to have changed
     insertion: Any
     insertion_parameters: np.ndarray
     acceptance: Any
@@ -205,49 +242,52 @@ class Rules(NamedTuple):
 
 
 class UpdateReport(NamedTuple):
-    """What became of one sample: the prediction made before its target was used, then the
-    decisions.
-    """
+    """Prediction of one sample, made before its target was used, and the decisions about it."""
 
     mean: Annotated[float, "predicted target, before the target was used"]
     variance: Annotated[float, "latent predictive variance"]
     outlier: Annotated[bool, "beyond the gate: neither learned nor stored"]
-    inserted: Annotated[bool, "the insertion rule asked for a place"]
+    inserted: Annotated[bool, "the insertion rule proposed to store the sample"]
     accepted: Annotated[bool, "the sample entered the dictionary"]
-    slot: Annotated[int, "place that the sample took, -1 if none"]
-    removed: Annotated[int, "place whose point had to leave, -1 if none"]
+    slot: Annotated[int, "slot that the sample took, -1 if none"]
+    removed: Annotated[int, "slot whose point was removed, -1 if none"]
     n_points: Annotated[int, "points in the dictionary after the sample"]
     acceptance_score: Annotated[
         float,
-        "acceptance score of the sample, unit of its criterion; nan if nobody asked",
+        "acceptance score of the sample, unit of its criterion; nan if it was not needed",
     ]
     acceptance_minimum: Annotated[
-        float, "smallest acceptance score of the stored points; nan if nobody asked"
+        float, "smallest acceptance score of the stored points; nan if it was not needed"
     ]
     reduction_score: Annotated[
         float,
-        "reduction score of the point that left, unit of its criterion; nan if none",
+        "reduction score of the point that was removed, unit of its criterion; nan if none",
     ]
 
 
-_HINTS = {
+_TYPE_AND_MEANING = {
     name: get_args(hint) for name, hint in get_type_hints(UpdateReport, include_extras=True).items()
 }
-#: type of the record of many samples: one `UpdateReport` a row, written by `learn`, kept as it is in files
-RECORD = np.dtype([(name, np.dtype(kind)) for name, (kind, _) in _HINTS.items()], align=True)
-MEANINGS = {name: meaning for name, (_, meaning) in _HINTS.items()}
-#: what is reported of a sample that is only collected: nothing is predicted, nothing enters
+#: Type of the record of many samples: each row is an `UpdateReport`. `learn` writes it, and files
+#: keep it as it is.
+RECORD_DTYPE = np.dtype(
+    [(name, np.dtype(kind)) for name, (kind, _) in _TYPE_AND_MEANING.items()], align=True
+)
+#: What each field of `UpdateReport` means.
+FIELD_MEANINGS = {name: meaning for name, (_, meaning) in _TYPE_AND_MEANING.items()}
+#: Record of a sample that is only collected: it is not predicted, and nothing enters.
 NOT_PREDICTED = np.array(
     [(np.nan, np.nan, False, False, False, -1, -1, 0, np.nan, np.nan, np.nan)],
-    dtype=RECORD,
+    dtype=RECORD_DTYPE,
 )
 
 
 def _caller(signature: Any) -> Any:
-    """Intrinsic that calls the C function at an address; a plain call when compiling is switched
-    off.
+    """Return an intrinsic that calls the C function of this signature at an address.
+
+    When compiling is switched off, return a function that calls the formula itself.
     """
-    if PLAIN:
+    if JIT_DISABLED:
         return lambda function, arguments: function(*arguments)
     kind = signature.return_type
     returns_nothing = kind == types.void
@@ -259,7 +299,8 @@ def _caller(signature: Any) -> Any:
             unpacked = cgutils.unpack_tuple(builder, packed)
             result = cgutils.ir.VoidType() if returns_nothing else context.get_data_type(kind)
             function_type = cgutils.ir.FunctionType(result, [value.type for value in unpacked])
-            value = builder.call(builder.inttoptr(pointer, function_type.as_pointer()), unpacked)
+            function = builder.inttoptr(pointer, function_type.as_pointer())
+            value = builder.call(function, unpacked)
             if returns_nothing:
                 return context.get_dummy_value()
             return context.data_model_manager[kind].from_data(builder, value)
@@ -269,16 +310,16 @@ def _caller(signature: Any) -> Any:
     return call
 
 
-_score = _caller(SCORE)
+_score = _caller(SCORE_SIGNATURE)
 
 
-_decide = _caller(DECISION)
+_decide = _caller(DECISION_SIGNATURE)
 
 
-_covariance = _caller(COVARIANCE)
+_covariance = _caller(COVARIANCE_SIGNATURE)
 
 
-if PLAIN:
+if JIT_DISABLED:
     _pointer = np.ravel
 else:
 
@@ -287,7 +328,7 @@ else:
         return array.ctypes
 
 
-@njit(fastmath={"reassoc"}, **ONLY_CALLED_HERE)
+@njit(fastmath={"reassoc"}, **INTERNAL_OPTIONS)
 def _dot(x: np.ndarray, y: np.ndarray, n: int) -> float:
     total = 0.0
     for i in range(n):
@@ -295,80 +336,65 @@ def _dot(x: np.ndarray, y: np.ndarray, n: int) -> float:
     return total
 
 
-@inner
+@internal
 def covariances(kernel, parameters, points, n, x, out):  # type: ignore[no-untyped-def]
-    """``out[j] = k(points[:, j], x)`` for j < n."""
+    """Set ``out[j] = k(points[:, j], x)`` for j < n."""
     p, stride = points.shape
-    _covariance(
-        kernel,
-        (
-            _pointer(points),
-            stride,
-            n,
-            p,
-            _pointer(x),
-            _pointer(parameters),
-            _pointer(out),
-        ),
-    )
+    arguments = (_pointer(points), stride, n, p, _pointer(x), _pointer(parameters), _pointer(out))
+    _covariance(kernel, arguments)
 
 
-@njit(nogil=True, **CALLED_FROM_PYTHON)
+@njit(nogil=True, **PYTHON_ENTRY_OPTIONS)
 def covariance_matrix(kernel, parameters, points, rows, out):  # type: ignore[no-untyped-def]
-    """``out[i, j] = k(rows[i], points[:, j])``; points (p, n), rows (m, p), out (m, n)."""
+    """Set ``out[i, j] = k(rows[i], points[:, j])``; points (p, n), rows (m, p), out (m, n)."""
     for i in range(rows.shape[0]):
         covariances(kernel, parameters, points, points.shape[1], rows[i], out[i])
 
 
-@njit(nogil=True, **CALLED_FROM_PYTHON)
+@njit(nogil=True, **PYTHON_ENTRY_OPTIONS)
 def prior_variances(kernel, parameters, points, out):  # type: ignore[no-untyped-def]
-    """``out[t] = k(points[t], points[t])``."""
+    """Set ``out[t] = k(points[t], points[t])``."""
+    p = points.shape[1]
     for t in range(points.shape[0]):
-        covariances(
-            kernel,
-            parameters,
-            points[t].reshape(points.shape[1], 1),
-            1,
-            points[t],
-            out[t:],
-        )
+        x = points[t]
+        covariances(kernel, parameters, x.reshape(p, 1), 1, x, out[t:])
 
 
-@inner
+@internal
 def _copy(values, out, n):  # type: ignore[no-untyped-def]
     for i in range(n):
         out[i] = values[i]
 
 
-@inner
+@internal
 def _fill(out, value, n):  # type: ignore[no-untyped-def]
     for i in range(n):
         out[i] = value
 
 
 @inlined
-def _least(values, n):  # type: ignore[no-untyped-def]
-    """Smallest of n values; nan if one is."""
-    least = values[0]
+def _smallest(values, n):  # type: ignore[no-untyped-def]
+    """Return the smallest of n values; nan if one of them is nan."""
+    smallest = values[0]
     for i in range(1, n):
-        if not values[i] >= least:
-            least = values[i]
-        if least != least:
+        if not values[i] >= smallest:
+            smallest = values[i]
+        if smallest != smallest:  # only nan differs from itself
             break
-    return least
+    return smallest
 
 
-@inner
+@internal
 def _subtract_four(z, x, a, b, c, d, n):  # type: ignore[no-untyped-def]
-    """``z -= x[0] a + x[1] b + x[2] c + x[3] d``."""
+    """Subtract ``x[0] a + x[1] b + x[2] c + x[3] d`` from z."""
     x0, x1, x2, x3 = x
     for i in range(n):
         z[i] -= (x0 * a[i] + x1 * b[i]) + (x2 * c[i] + x3 * d[i])
 
 
-@njit(fastmath={"reassoc"}, **ONLY_CALLED_HERE)
+@njit(fastmath={"reassoc"}, **INTERNAL_OPTIONS)
 def _dot_four(a, b, c, d, z, n):  # type: ignore[no-untyped-def]
-    """Products of four rows with z."""
+    """Return the products of four rows with z."""
     x0 = 0.0
     x1 = 0.0
     x2 = 0.0
@@ -381,7 +407,7 @@ def _dot_four(a, b, c, d, z, n):  # type: ignore[no-untyped-def]
     return x0, x1, x2, x3
 
 
-@inner
+@internal
 def _substitute(triangles, pivots, n, z):  # type: ignore[no-untyped-def]
     """Overwrite z by the solution x of ``U'x = z``, four unknowns at a time."""
     whole = n - n % 4
@@ -394,7 +420,10 @@ def _substitute(triangles, pivots, n, z):  # type: ignore[no-untyped-def]
         x1 = (z[j + 1] - x0 * a[1]) * pivots[j + 1]
         x2 = (z[j + 2] - x0 * a[2] - x1 * b[2]) * pivots[j + 2]
         x3 = (z[j + 3] - x0 * a[3] - x1 * b[3] - x2 * c[3]) * pivots[j + 3]
-        z[j], z[j + 1], z[j + 2], z[j + 3] = x0, x1, x2, x3
+        z[j] = x0
+        z[j + 1] = x1
+        z[j + 2] = x2
+        z[j + 3] = x3
         _subtract_four(z[j + 4 :], (x0, x1, x2, x3), a[4:], b[4:], c[4:], d[4:], n - j - 4)
     for j in range(whole, n):
         z[j] *= pivots[j]
@@ -402,7 +431,7 @@ def _substitute(triangles, pivots, n, z):  # type: ignore[no-untyped-def]
             z[i] -= z[j] * triangles[j, i + 1]
 
 
-@inner
+@internal
 def _substitute_back(triangles, pivots, n, z):  # type: ignore[no-untyped-def]
     """Overwrite z by the solution x of ``Ux = z``, four unknowns at a time."""
     whole = n - n % 4
@@ -420,13 +449,17 @@ def _substitute_back(triangles, pivots, n, z):  # type: ignore[no-untyped-def]
         x2 = (z[j + 2] - y2 - c[3] * x3) * pivots[j + 2]
         x1 = (z[j + 1] - y1 - b[3] * x3 - b[2] * x2) * pivots[j + 1]
         z[j] = (z[j] - y0 - a[3] * x3 - a[2] * x2 - a[1] * x1) * pivots[j]
-        z[j + 1], z[j + 2], z[j + 3] = x1, x2, x3
+        z[j + 1] = x1
+        z[j + 2] = x2
+        z[j + 3] = x3
 
 
-@inner
+@internal
 def _add_four(a, b, c, d, x, n, squares, products):  # type: ignore[no-untyped-def]
-    """``squares += a a + b b + c c + d d`` entry by entry, ``products += x[0] a + x[1] b + x[2] c +
-    x[3] d``.
+    """Add four rows, squared and weighted.
+
+    Entry by entry, ``squares += a a + b b + c c + d d`` and
+    ``products += x[0] a + x[1] b + x[2] c + x[3] d``.
     """
     x0, x1, x2, x3 = x
     for j in range(n):
@@ -442,9 +475,10 @@ def solve_weights(state, n):  # type: ignore[no-untyped-def]
 
 
 @shared
-def renew(state, n):  # type: ignore[no-untyped-def]
-    """``q_j = sum_i F_ij^2`` and ``a = F'b``, as good as q is: ``|a_j|`` is of the order of ``|b|
-    sqrt(q_j)``.
+def compute_precision_and_weights(state, n):  # type: ignore[no-untyped-def]
+    """Compute ``q_j = sum_i F_ij^2`` and ``a = F'b``, four rows of F at a time.
+
+    The weights are as accurate as q is: ``|a_j|`` is of the order of ``|b| sqrt(q_j)``.
     """
     factor = state.triangles
     x = state.whitened
@@ -458,21 +492,19 @@ def renew(state, n):  # type: ignore[no-untyped-def]
         c = factor[i + 2]
         d = factor[i + 3]
         _add_four(a, b, c, d, (x[i], x[i + 1], x[i + 2], x[i + 3]), i + 1, precision, weights)
+        # the triangle of columns i + 1 to i + 3, in which not all four rows have entries
         b1 = b[i + 1]
         c1 = c[i + 1]
         d1 = d[i + 1]
         c2 = c[i + 2]
         d2 = d[i + 2]
         d3 = d[i + 3]
-        precision[i + 1], weights[i + 1] = (
-            b1 * b1 + c1 * c1 + d1 * d1,
-            x[i + 1] * b1 + x[i + 2] * c1 + x[i + 3] * d1,
-        )
-        precision[i + 2], weights[i + 2] = (
-            c2 * c2 + d2 * d2,
-            x[i + 2] * c2 + x[i + 3] * d2,
-        )
-        precision[i + 3], weights[i + 3] = d3 * d3, x[i + 3] * d3
+        precision[i + 1] = b1 * b1 + c1 * c1 + d1 * d1
+        precision[i + 2] = c2 * c2 + d2 * d2
+        precision[i + 3] = d3 * d3
+        weights[i + 1] = x[i + 1] * b1 + x[i + 2] * c1 + x[i + 3] * d1
+        weights[i + 2] = x[i + 2] * c2 + x[i + 3] * d2
+        weights[i + 3] = x[i + 3] * d3
     for k in range(n - n % 4, n):
         for j in range(k + 1):
             precision[j] += factor[k, j] * factor[k, j]
@@ -481,23 +513,25 @@ def renew(state, n):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _append(state, n, z, v, error, s):  # type: ignore[no-untyped-def]
-    """Border U by the column ``(z, sqrt(s))``, F by the row ``(-v, 1)/sqrt(s)``, b by
+def _append(state, n, phi, v, error, s):  # type: ignore[no-untyped-def]
+    """Append a point to the factors and to b.
+
+    U gets the column ``(phi, sqrt(s))``, F the row ``(-v, 1)/sqrt(s)``, b the entry
     ``error/sqrt(s)``.
     """
     root = math.sqrt(s)
     row = state.triangles[n]
     for j in range(n):
-        state.triangles[j, n + 1] = z[j]
+        state.triangles[j, n + 1] = phi[j]
         row[j] = -v[j] / root
     row[n + 1] = root
     state.pivots[n] = row[n] = 1.0 / root
     state.whitened[n] = error / root
 
 
-@inner
+@internal
 def _rotate(x, y, out, c, s, n):  # type: ignore[no-untyped-def]
-    """``out, y = c x - s y, s x + c y``, entry by entry."""
+    """Rotate two rows: ``out, y = c x - s y, s x + c y``, entry by entry."""
     for j in range(n):
         f = x[j]
         g = y[j]
@@ -511,10 +545,12 @@ def _shift_left(row, n):  # type: ignore[no-untyped-def]
         row[j] = row[j + 1]
 
 
-@inner
-def _turn(row, r, k, end, cosines, sines):  # type: ignore[no-untyped-def]
-    """Turn the entries of row k before `end` into one another and the carried one, that of column
-    r; returns this.
+@internal
+def _rotate_entries(row, r, k, end, cosines, sines):  # type: ignore[no-untyped-def]
+    """Apply the rotations of columns before `end` to row k of M.
+
+    Each of them rotates an entry with the carried one, which is that of column r at first. Return
+    the carried entry.
     """
     carried = row[r] if k <= r else 0.0
     for i in range(max(r + 1, k), end):
@@ -525,12 +561,12 @@ def _turn(row, r, k, end, cosines, sines):  # type: ignore[no-untyped-def]
     return carried
 
 
-@inner
+@internal
 def _delete_from_root(root, n, r, cosines, sines):  # type: ignore[no-untyped-def]
-    """Marginalise the r-th oldest of n points in M: the rotations of U turn its columns, the
-    carried one is dropped.
+    """Marginalise the r-th oldest of n points in M.
 
-    That leaves one entry too many below the diagonal in each younger column, which a rotation of
+    The rotations that U has undergone rotate the columns of M, and the carried column is dropped.
+    This leaves one entry too many below the diagonal in each younger column, which a rotation of
     two rows removes.
     """
     whole = n - n % 4
@@ -540,19 +576,32 @@ def _delete_from_root(root, n, r, cosines, sines):  # type: ignore[no-untyped-de
         c = root[k + 2]
         d = root[k + 3]
         begin = max(r + 1, k + 3)
-        w = _turn(a, r, k, begin, cosines, sines)
-        x = _turn(b, r, k + 1, begin, cosines, sines)
-        y = _turn(c, r, k + 2, begin, cosines, sines)
-        z = _turn(d, r, k + 3, begin, cosines, sines)
-        for i in range(begin, n):  # four chains of dependent products at a time
+        carried_a = _rotate_entries(a, r, k, begin, cosines, sines)
+        carried_b = _rotate_entries(b, r, k + 1, begin, cosines, sines)
+        carried_c = _rotate_entries(c, r, k + 2, begin, cosines, sines)
+        carried_d = _rotate_entries(d, r, k + 3, begin, cosines, sines)
+        # four rows at a time, because the products of one row depend on each other
+        for i in range(begin, n):
             cosine = cosines[i]
             sine = sines[i]
-            a[i - 1], w = cosine * a[i] - sine * w, sine * a[i] + cosine * w
-            b[i - 1], x = cosine * b[i] - sine * x, sine * b[i] + cosine * x
-            c[i - 1], y = cosine * c[i] - sine * y, sine * c[i] + cosine * y
-            d[i - 1], z = cosine * d[i] - sine * z, sine * d[i] + cosine * z
+            a[i - 1], carried_a = (
+                cosine * a[i] - sine * carried_a,
+                sine * a[i] + cosine * carried_a,
+            )
+            b[i - 1], carried_b = (
+                cosine * b[i] - sine * carried_b,
+                sine * b[i] + cosine * carried_b,
+            )
+            c[i - 1], carried_c = (
+                cosine * c[i] - sine * carried_c,
+                sine * c[i] + cosine * carried_c,
+            )
+            d[i - 1], carried_d = (
+                cosine * d[i] - sine * carried_d,
+                sine * d[i] + cosine * carried_d,
+            )
     for k in range(whole, n):
-        _turn(root[k], r, k, n, cosines, sines)
+        _rotate_entries(root[k], r, k, n, cosines, sines)
     for j in range(r, n - 1):
         row = root[j]
         below = root[j + 1]
@@ -562,20 +611,21 @@ def _delete_from_root(root, n, r, cosines, sines):  # type: ignore[no-untyped-de
 
 @shared
 def delete(state, n, r):  # type: ignore[no-untyped-def]
-    """Remove the r-th oldest of n points from U, F, b and M; from the rest by `renew` and the
-    caller.
+    """Remove the r-th oldest of n points from U, F, b and M.
 
-    Row r of both is carried through the younger rows. Without its column r, U has one entry too
-    many below the diagonal in each younger column, which a Givens rotation of the rows removes; one
-    of the rows of F moves the entry of column r into the carried row, which is dropped at the end.
-    As ``F = U'^-1``, the two are the same but for rounding: of near-duplicates each factor needs
-    its own.
+    The caller updates the other arrays, q and a by `compute_precision_and_weights`.
+
+    Row r of both factors is carried through the younger rows. Without its column r, U has one entry
+    too many below the diagonal in each younger column. A Givens rotation of two rows of U removes
+    it, and one of the rows of F moves the entry of column r into the carried row, which is dropped
+    at the end. As ``F = U'^-1``, the two rotations are the same except for rounding; but if there
+    are near-duplicates, each factor needs its own.
     """
     triangles = state.triangles
     b = state.whitened
-    carried = state.work[6]
-    cosines = state.work[4]
-    sines = state.work[5]
+    carried = state.work[SCRATCH_C]
+    cosines = state.work[SCRATCH_A]
+    sines = state.work[SCRATCH_B]
     for i in range(r):
         _shift_left(triangles[i, r + 1 :], n - 1 - r)
     _copy(triangles[r], carried, n + 1)
@@ -584,148 +634,152 @@ def delete(state, n, r):  # type: ignore[no-untyped-def]
     for i in range(r + 1, n):
         row = triangles[i]
         above = triangles[i - 1]
+        # rotation of U and b
         length = math.sqrt(carried[i + 1] * carried[i + 1] + row[i + 1] * row[i + 1])
-        cosines[i], sines[i] = c, s = row[i + 1] / length, -carried[i + 1] / length
+        c = row[i + 1] / length
+        s = -carried[i + 1] / length
+        cosines[i] = c
+        sines[i] = s
         state.pivots[i - 1] = 1.0 / length
-        b[i - 1], b_carried = c * b[i] - s * b_carried, s * b[i] + c * b_carried
-        length = math.sqrt(pivot * pivot + row[r] * row[r])
-        c_inverse, s_inverse, pivot, carried[i] = (
-            pivot / length,
-            row[r] / length,
-            length,
-            0.0,
+        b[i - 1], b_carried = (
+            c * b[i] - s * b_carried,
+            s * b[i] + c * b_carried,
         )
+        # rotation of F
+        length = math.sqrt(pivot * pivot + row[r] * row[r])
+        c_inverse = pivot / length
+        s_inverse = row[r] / length
+        pivot = length
+        carried[i] = 0.0
+        # the columns of F before r stay where they are, the later ones move to the left
         _rotate(row, carried, above, c_inverse, s_inverse, r)
         _rotate(row[r + 1 :], carried[r + 1 :], above[r:], c_inverse, s_inverse, i - r)
+        # the columns of U move to the left
         _rotate(row[i + 1 :], carried[i + 1 :], above[i:], c, s, n - i)
     if state.root.size:
         _delete_from_root(state.root, n, r, cosines, sines)
 
 
-@inner
+@internal
 def _project(rules, state, n, x):  # type: ignore[no-untyped-def]
-    """Kernel vector and its image: work[0] = k by slot, work[1] = k by age, work[2] = z with ``U'z
-    = k``.
+    """Compute the kernel vector k of a sample x, by slot, and phi with ``U'phi = k``.
 
-    Returns the posterior mean ``z'b``, the prior variance ``k(x, x)`` and what the points cannot
-    represent, ``k(x, x) - z'z``, which rounding may leave slightly negative. If only stored samples
-    are learned, that is the latent posterior variance.
+    They are left in `work`. Return the posterior mean ``phi'b``, the prior variance ``k(x, x)``,
+    and the variance that the points cannot represent, ``k(x, x) - phi'phi``, which rounding may
+    have made slightly negative. If only stored samples are learned, this is the latent posterior
+    variance.
     """
-    by_slot = state.work[0]
-    k = state.work[1]
-    z = state.work[2]
-    itself = state.work[3]
-    covariances(rules.kernel, rules.kernel_parameters, x.reshape(x.size, 1), 1, x, itself)
-    prior = itself[0]
+    by_slot = state.work[K_BY_SLOT]
+    phi = state.work[PHI]
+    variance = state.work[SOLUTION]
+    covariances(rules.kernel, rules.kernel_parameters, x.reshape(x.size, 1), 1, x, variance)
+    prior = variance[0]
     covariances(rules.kernel, rules.kernel_parameters, state.inputs, n, x, by_slot)
     for j in range(n):
-        z[j] = k[j] = by_slot[state.order[j]]
-    _substitute(state.triangles, state.pivots, n, z)
-    return _dot(z, state.whitened, n), prior, prior - _dot(z, z, n)
+        phi[j] = by_slot[state.order[j]]
+    _substitute(state.triangles, state.pivots, n, phi)
+    return _dot(phi, state.whitened, n), prior, prior - _dot(phi, phi, n)
 
 
-@inner
-def _project_root(root, n, z, image):  # type: ignore[no-untyped-def]
-    """``image = M z``; returns its squared length."""
+@internal
+def _project_root(root, n, phi, image):  # type: ignore[no-untyped-def]
+    """Compute ``image = M phi`` and return its squared length."""
     for j in range(n):
-        image[j] = _dot(root[j, j:], z[j:], n - j)
+        image[j] = _dot(root[j, j:], phi[j:], n - j)
     return _dot(image, image, n)
 
 
-@inner
-def _shrink_row(row, gain, a, scale, share, n):  # type: ignore[no-untyped-def]
-    """``gain += a row``, and the row becomes ``scale row - share gain`` with the gain before."""
+@internal
+def _shrink_row(row, gain, a, scale, fraction, n):  # type: ignore[no-untyped-def]
+    """Replace a row of M by ``scale row - fraction gain``, then add ``a row`` to the gain.
+
+    Both use the row and the gain as they were before.
+    """
     for i in range(n):
         before = row[i]
-        row[i] = scale * before - share * gain[i]
+        row[i] = scale * before - fraction * gain[i]
         gain[i] += a * before
 
 
-@inner
+@internal
 def _condition(state, n, image, noise, error):  # type: ignore[no-untyped-def]
-    """Learn a sample of ``image = M phi``, its error and noise: b, and M by rows, the youngest
-    first (Carlson, 1973).
+    """Update b and M by a sample with ``image = M phi``, this noise variance and this error.
 
-    With ``s_j = s_{j+1} + image_j^2`` from ``s_n = noise`` on, and g the sum of the rows done, each
-    times its image::
+    M is updated row by row, the youngest first (Carlson, 1973). With ``s_j = s_{j+1} + image_j^2``,
+    starting from ``s_n = noise``, and g the sum of the rows done, each times its image::
 
-        M_j <- sqrt(s_{j+1}/s_j) M_j - image_j/sqrt(s_{j+1} s_j) g,   b += g error/s_0   at the end,
-        g = M'M phi
+        M_j <- sqrt(s_{j+1}/s_j) M_j - image_j/sqrt(s_{j+1} s_j) g
+
+    At the end ``g = M'M phi`` and ``b += g error/s_0``.
     """
-    gain = state.work[5]
+    gain = state.work[SCRATCH_B]
     s = noise
     _fill(gain, 0.0, n)
     for j in range(n - 1, -1, -1):
         a = image[j]
         before = s
         s += a * a
-        _shrink_row(
-            state.root[j, j:],
-            gain[j:],
-            a,
-            math.sqrt(before / s),
-            a / math.sqrt(before * s),
-            n - j,
-        )
+        scale = math.sqrt(before / s)
+        fraction = a / math.sqrt(before * s)
+        _shrink_row(state.root[j, j:], gain[j:], a, scale, fraction, n - j)
     _add_multiple(state.whitened, error / s, gain, n)
 
 
-@inner
-def _open_place(rules, state, n, residual, s, error):  # type: ignore[no-untyped-def]
-    """Give a sample a coordinate of its own, N(0, 1), and learn it; returns what it says of its own
-    place.
+@internal
+def _append_and_condition(rules, state, n, residual, s, error):  # type: ignore[no-untyped-def]
+    """Give a sample a coordinate of its own, N(0, 1), and learn the sample.
 
-    The return value is to the place what the error is to a stored sample: ``b_n sqrt(s)``.
+    Return ``b_n sqrt(s)``, which the criteria use as its error: how far the posterior mean of the
+    hidden value at the new point lies from its prediction by the other points.
     """
-    z = state.work[2]
+    phi = state.work[PHI]
+    image = state.work[SCRATCH_A]
     root = state.root
-    _append(state, n, z, state.work[3], 0.0, s)
+    _append(state, n, phi, state.work[SOLUTION], 0.0, s)
     for j in range(n):
         root[j, n] = root[n, j] = 0.0
     root[n, n] = 1.0
-    z[n] = residual / math.sqrt(s)
-    _project_root(root, n + 1, z, state.work[4])
-    _condition(
-        state,
-        n + 1,
-        state.work[4],
-        rules.noise_variance + max(residual - z[n] * z[n], 0.0),
-        error,
-    )
+    phi[n] = residual / math.sqrt(s)
+    _project_root(root, n + 1, phi, image)
+    noise = rules.noise_variance + max(residual - phi[n] * phi[n], 0.0)
+    _condition(state, n + 1, image, noise, error)
     solve_weights(state, n)
     return state.whitened[n] * math.sqrt(s)
 
 
-@called_from_python
+@python_entry
 def predict(rules, state, points, mean, variance):  # type: ignore[no-untyped-def]
-    """Posterior mean and latent variance at the rows of points (m, p), few; returns how many it
-    clipped at 0.
+    """Compute the posterior mean and the latent variance at the rows of points (m, p).
+
+    This is for few points. Return how many variances were negative and were clipped at 0.
     """
-    clipped = 0
-    n = state.counts[N_POINTS]
+    n_clipped = 0
+    n = state.counts[N_STORED]
     for t in range(points.shape[0]):
         mean[t], _, latent = _project(rules, state, n, points[t])
-        clipped += latent < 0.0
+        if latent < 0.0:
+            n_clipped += 1
         variance[t] = max(latent, 0.0)
         if rules.every_sample:
-            variance[t] += _project_root(state.root, n, state.work[2], state.work[4])
-    return clipped
+            variance[t] += _project_root(state.root, n, state.work[PHI], state.work[SCRATCH_A])
+    return n_clipped
 
 
 @inlined
 def _solve(rules, state, n, latent):  # type: ignore[no-untyped-def]
-    """``v = Ky^-1 k`` in work[3] from ``Uv = z``; returns ``s = k(x, x) + diagonal - z'z``, at
-    least the diagonal.
+    """Solve ``Uv = phi``, so that ``v = Ky^-1 k``, and leave v in `work`.
+
+    Return ``s = k(x, x) + diagonal - phi'phi``, which is at least the diagonal.
     """
-    v = state.work[3]
-    _copy(state.work[2], v, n)
+    v = state.work[SOLUTION]
+    _copy(state.work[PHI], v, n)
     _substitute_back(state.triangles, state.pivots, n, v)
     return max(latent, 0.0) + rules.diagonal
 
 
 @inlined
 def leave_one_out(state, n, residual, variance):  # type: ignore[no-untyped-def]
-    """``r_i = a_i / q_i`` and ``v_i = 1 / q_i``, by age."""
+    """Compute ``r_i = a_i / q_i`` and ``v_i = 1 / q_i`` of every stored point, by age."""
     weights = state.weights
     precision = state.precision
     for j in range(n):
@@ -735,10 +789,13 @@ def leave_one_out(state, n, residual, variance):  # type: ignore[no-untyped-def]
 
 @inlined
 def _leave_one_out_with(state, n, error, s, residual, variance):  # type: ignore[no-untyped-def]
-    """As `leave_one_out`, with the candidate in the set: ``q + v^2/s`` and ``a - v error/s``."""
+    """Compute the same as `leave_one_out` with the candidate in the set.
+
+    With it, q becomes ``q + v^2/s`` and a becomes ``a - v error/s``.
+    """
     weights = state.weights
     precision = state.precision
-    v = state.work[3]
+    v = state.work[SOLUTION]
     inverse = 1.0 / s
     for j in range(n):
         variance[j] = 1.0 / (precision[j] + v[j] * v[j] * inverse)
@@ -747,23 +804,21 @@ def _leave_one_out_with(state, n, error, s, residual, variance):  # type: ignore
 
 @shared
 def scores(formula, n, residual, variance, noise_variance, out):  # type: ignore[no-untyped-def]
-    """``out[j] = formula(residual[j], variance[j], noise_variance)``."""
-    _score(
-        formula,
-        (n, _pointer(residual), _pointer(variance), noise_variance, _pointer(out)),
-    )
+    """Set ``out[j] = formula(residual[j], variance[j], noise_variance)``."""
+    arguments = (n, _pointer(residual), _pointer(variance), noise_variance, _pointer(out))
+    _score(formula, arguments)
 
 
 @inlined
-def _replacement_scores(rules, state, n, error, s):  # type: ignore[no-untyped-def]
-    """Reduction score of every stored point by age in work[7], with the candidate solved for in the
-    set.
+def _compute_reduction_scores(rules, state, n, error, s):  # type: ignore[no-untyped-def]
+    """Compute the reduction score of every stored point, by age, with the candidate in the set.
 
-    With forgetting, times ``exp(-age / memory)``, the age in samples.
+    `_solve` must have been called for the candidate. The scores are left in `work`. With forgetting
+    they are multiplied by ``exp(-age / memory)``, the age in samples.
     """
-    residual = state.work[4]
-    variance = state.work[5]
-    score = state.work[7]
+    residual = state.work[SCRATCH_A]
+    variance = state.work[SCRATCH_B]
+    score = state.work[REDUCTION_SCORES]
     _leave_one_out_with(state, n, error, s, residual, variance)
     scores(rules.reduction, n, residual, variance, rules.diagonal, score)
     if rules.age_memory > 0.0:
@@ -772,10 +827,11 @@ def _replacement_scores(rules, state, n, error, s):  # type: ignore[no-untyped-d
             score[j] *= math.exp(-age / rules.age_memory)
 
 
-@called_from_python
+@python_entry
 def candidate_scores(rules, state, n, points, targets, out):  # type: ignore[no-untyped-def]
-    """Reduction scores (m, n) by slot, each row with one of the points (m, p), (m,) in the set;
-    none is stored.
+    """Compute reduction scores (m, n) by slot, each row with one candidate in the set.
+
+    The candidates (m, p), (m,) are not stored.
     """
     root = state.root.copy()
     whitened = state.whitened.copy()
@@ -784,23 +840,24 @@ def candidate_scores(rules, state, n, points, targets, out):  # type: ignore[no-
         s = _solve(rules, state, n, residual)
         error = targets[t] - mean
         if rules.every_sample:
-            error = _open_place(rules, state, n, max(residual, 0.0), s, error)
-        _replacement_scores(rules, state, n, error, s)
+            error = _append_and_condition(rules, state, n, max(residual, 0.0), s, error)
+        _compute_reduction_scores(rules, state, n, error, s)
         for j in range(n):
-            out[t, state.order[j]] = state.work[7, j]
+            out[t, state.order[j]] = state.work[REDUCTION_SCORES, j]
         if rules.every_sample:
-            state.root[:], state.whitened[:] = root, whitened
+            state.root[:] = root
+            state.whitened[:] = whitened
 
 
 @inlined
 def acceptance_scores(rules, state, n, out):  # type: ignore[no-untyped-def]
-    """Score every stored point by age for acceptance, judged without itself or in sample.
+    """Compute the acceptance score of every stored point, by age.
 
-    In sample, by the model that has the point: residual ``noise a_i``, noisy variance ``2 noise -
-    noise^2 q_i``.
+    The point is predicted either from all others or, in sample, by the model that contains it: then
+    its residual is ``noise a_i`` and its noisy variance ``2 noise - noise^2 q_i``.
     """
-    residual = state.work[4]
-    variance = state.work[6]
+    residual = state.work[SCRATCH_A]
+    variance = state.work[SCRATCH_C]
     noise = rules.diagonal
     if rules.reference == IN_SAMPLE:
         for j in range(n):
@@ -812,22 +869,26 @@ def acceptance_scores(rules, state, n, out):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _minimum(rules, state, n):  # type: ignore[no-untyped-def]
-    """Smallest acceptance score of the stored points, computed once after each change."""
+def _smallest_acceptance_score(rules, state, n):  # type: ignore[no-untyped-def]
+    """Return the smallest acceptance score of the stored points.
+
+    If only stored samples are learned, it is computed once after each change of the dictionary.
+    """
     if state.counts[MINIMUM_IS_STALE] or rules.every_sample:
-        acceptance_scores(rules, state, n, state.work[5])
-        state.minimum[0] = _least(state.work[5], n)
+        acceptance_scores(rules, state, n, state.work[SCRATCH_B])
+        state.minimum[0] = _smallest(state.work[SCRATCH_B], n)
         state.counts[MINIMUM_IS_STALE] = 0
     return state.minimum[0]
 
 
 @inlined
-def lowest(values, n):  # type: ignore[no-untyped-def]
-    """Index of the lowest value; among ties (relative gap below `TIE`) the first, which is the
-    oldest.
+def index_of_lowest(values, n):  # type: ignore[no-untyped-def]
+    """Return the index of the lowest of n values.
+
+    Among ties (`SCORE_TIE`) it is the first one, which belongs to the oldest point.
     """
-    least = _least(values, n)
-    bound = least + TIE * abs(least) if abs(least) < math.inf else least
+    lowest = _smallest(values, n)
+    bound = lowest + SCORE_TIE * abs(lowest) if abs(lowest) < math.inf else lowest
     for j in range(n):
         if values[j] <= bound:
             return j
@@ -835,9 +896,32 @@ def lowest(values, n):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _write_covariances(rules, state, n, slot, prior):  # type: ignore[no-untyped-def]
+    """Write the covariances of the point in a slot with all n stored points.
+
+    Count it if it is a near-duplicate of one of them.
+    """
+    k = state.work[K_BY_SLOT]
+    is_duplicate = False
+    for i in range(n):
+        state.covariance[slot, i] = k[i]
+        state.covariance[i, slot] = k[i]
+        if i != slot:
+            prior_i = state.covariance[i, i] - rules.diagonal
+            least_square = prior * prior_i * (1.0 - DUPLICATE_CORRELATION_GAP)
+            is_correlated = k[i] > 0.0 and k[i] * k[i] > least_square
+            if is_correlated and abs(prior - prior_i) <= DUPLICATE_VARIANCE_GAP * prior:
+                is_duplicate = True
+    state.covariance[slot, slot] = prior + rules.diagonal
+    if is_duplicate:
+        state.counts[N_DUPLICATES] += 1
+
+
+@inlined
 def _enter(rules, state, n, r, x, target, prior):  # type: ignore[no-untyped-def]
-    """Store a point whose border is appended; the r-th oldest (r = n: nobody) leaves. Returns the
-    slot.
+    """Store a point that `_append` has added to the factors, and return its slot.
+
+    The r-th oldest of the n other points is removed; none if r equals n.
     """
     order = state.order
     slot = order[r]
@@ -847,74 +931,70 @@ def _enter(rules, state, n, r, x, target, prior):  # type: ignore[no-untyped-def
         order[n - 1] = slot
     else:
         n += 1
-    renew(state, n)
+    compute_precision_and_weights(state, n)
     for d in range(x.size):
         state.inputs[d, slot] = x[d]
     state.targets[slot] = target
     state.number[slot] = state.counts[N_SEEN] - 1
-    k = state.work[0]
-    duplicate = False
-    for i in range(n):
-        state.covariance[slot, i] = k[i]
-        state.covariance[i, slot] = k[i]
-        own = state.covariance[i, i] - rules.diagonal
-        alike = k[i] > 0.0 and k[i] * k[i] > prior * own * (1.0 - ALIKE)
-        duplicate |= i != slot and alike and abs(prior - own) <= SAME * prior
-    state.covariance[slot, slot] = prior + rules.diagonal
-    state.counts[N_POINTS] = n
-    state.counts[N_DUPLICATES] += duplicate
+    _write_covariances(rules, state, n, slot, prior)
+    state.counts[N_STORED] = n
     state.counts[N_ENTRIES] += 1
     return slot
 
 
-@inner
+@internal
 def _add_multiple(out, factor, row, n):  # type: ignore[no-untyped-def]
     for j in range(n):
         out[j] += factor * row[j]
 
 
-@called_from_python
+@python_entry
 def drift(state, n):  # type: ignore[no-untyped-def]
-    """How far the factors are from the covariance: 0 if exact.
+    """Return how far the factors are from the covariance; 0 if they are exact.
 
-    ``max(|z - Ky F'F z|, |z - F U'z|)`` over all entries, for fixed signs z = (1, -1, -1, 1, ...).
+    This is ``max(|z - Ky F'F z|, |z - F U'z|)`` over all entries, with fixed signs z = (1, -1, -1,
+    1, ...).
     """
-    z = state.work[2]
-    image = state.work[3]
-    v = state.work[4]
-    by_slot = state.work[5]
+    z = state.work[PHI]
+    upper_image = state.work[SOLUTION]
+    inverse_image = state.work[SCRATCH_A]
+    inverse_image_by_slot = state.work[SCRATCH_B]
     for j in range(n):
         z[j] = 1.0 - 2.0 * ((j * (j + 1) // 2) % 2)
-        image[j] = v[j] = 0.0
+        upper_image[j] = inverse_image[j] = 0.0
     for i in range(n):
         row = state.triangles[i]
-        _add_multiple(v, _dot(row, z, i + 1), row, i + 1)
-        _add_multiple(image[i:], z[i], row[i + 1 :], n - i)
+        _add_multiple(inverse_image, _dot(row, z, i + 1), row, i + 1)
+        _add_multiple(upper_image[i:], z[i], row[i + 1 :], n - i)
     for j in range(n):
-        by_slot[state.order[j]] = v[j]
-    worst = 0.0
+        inverse_image_by_slot[state.order[j]] = inverse_image[j]
+    largest = 0.0
     for i in range(n):
-        inverse = abs(z[i] - _dot(state.covariance[state.order[i]], by_slot, n))
-        factors = abs(z[i] - _dot(state.triangles[i], image, i + 1))
-        worst = max(worst, inverse, factors)
-        if not (inverse <= worst and factors <= worst):
-            return math.inf  # not a number
-    return worst
+        covariance = state.covariance[state.order[i]]
+        of_inverse = abs(z[i] - _dot(covariance, inverse_image_by_slot, n))
+        of_factors = abs(z[i] - _dot(state.triangles[i], upper_image, i + 1))
+        largest = max(largest, of_inverse, of_factors)
+        if not (of_inverse <= largest and of_factors <= largest):
+            return math.inf  # one of them is nan
+    return largest
 
 
 @inlined
-def _factors_are(state, n):  # type: ignore[no-untyped-def]
-    """Whether the factors are due for renewal, for a measurement of their drift, or for neither."""
-    entries = state.counts[N_ENTRIES]
-    if entries % max(REFRESH_INTERVAL, 5 * n) == 0:
-        return DUE
-    return UNSURE if entries % PROBE_INTERVAL == 0 else GOOD
+def _factor_status(state, n):  # type: ignore[no-untyped-def]
+    """Return whether the factors are due for renewal, or a measurement of their drift is due."""
+    n_entries = state.counts[N_ENTRIES]
+    if n_entries % max(RENEWAL_INTERVAL, 5 * n) == 0:
+        return RENEWAL_DUE
+    if n_entries % PROBE_INTERVAL == 0:
+        return PROBE_DUE
+    return FACTORS_GOOD
 
 
-@called_from_python
-def summarise(state, n):  # type: ignore[no-untyped-def]
-    """``1/diag(U)``, b, a and q: what follows from new factors; b stays where it holds what all
-    samples said.
+@python_entry
+def update_from_factors(state, n):  # type: ignore[no-untyped-def]
+    """Compute what follows from new factors: ``1/diag(U)``, b, a and q.
+
+    If every sample is learned, b is kept, because it contains the information of all samples.
     """
     for j in range(n):
         state.pivots[j] = 1.0 / state.triangles[j, j + 1]
@@ -922,49 +1002,56 @@ def summarise(state, n):  # type: ignore[no-untyped-def]
         for j in range(n):
             state.whitened[j] = state.targets[state.order[j]]
         _substitute(state.triangles, state.pivots, n, state.whitened)
-    renew(state, n)
+    compute_precision_and_weights(state, n)
 
 
-@called_from_python
+@inlined
+def _move_point(state, n, last, slot):  # type: ignore[no-untyped-def]
+    """Move the point in the last of n slots to another slot."""
+    for j in range(n - 1):
+        if state.order[j] == last:
+            state.order[j] = slot
+    for d in range(state.inputs.shape[0]):
+        state.inputs[d, slot] = state.inputs[d, last]
+    state.targets[slot] = state.targets[last]
+    state.number[slot] = state.number[last]
+    variance = state.covariance[last, last]
+    for j in range(n):
+        state.covariance[slot, j] = state.covariance[j, slot] = state.covariance[last, j]
+    state.covariance[slot, slot] = variance
+
+
+@python_entry
 def reduce(rules, state, target):  # type: ignore[no-untyped-def]
     """Remove the point with the lowest reduction score until `target` points are left.
 
-    The point in the last slot moves into each slot that becomes free, so that slots 0 to n - 1 stay
-    in use.
+    The point in the last slot moves to the slot that becomes free, so that slots 0 to n - 1 stay in
+    use.
     """
-    residual = state.work[4]
-    variance = state.work[5]
-    score = state.work[7]
+    residual = state.work[SCRATCH_A]
+    variance = state.work[SCRATCH_B]
+    score = state.work[REDUCTION_SCORES]
     order = state.order
-    solve_weights(state, state.counts[N_POINTS])
-    for n in range(state.counts[N_POINTS], target, -1):
+    solve_weights(state, state.counts[N_STORED])
+    for n in range(state.counts[N_STORED], target, -1):
         leave_one_out(state, n, residual, variance)
         scores(rules.reduction, n, residual, variance, rules.diagonal, score)
-        r = lowest(score, n)
+        r = index_of_lowest(score, n)
         slot = order[r]
         last = n - 1
         delete(state, n, r)
-        renew(state, last)
+        compute_precision_and_weights(state, last)
         _shift_left(order[r:], last - r)
         order[last] = last
-        for j in range(n - 1):
-            if order[j] == last:
-                order[j] = slot
-        for d in range(state.inputs.shape[0]):
-            state.inputs[d, slot] = state.inputs[d, last]
-        state.targets[slot] = state.targets[last]
-        state.number[slot] = state.number[last]
-        itself = state.covariance[last, last]
-        for j in range(n):
-            state.covariance[slot, j] = state.covariance[j, slot] = state.covariance[last, j]
-        state.covariance[slot, slot] = itself
-        state.counts[N_POINTS] = n - 1
+        _move_point(state, n, last, slot)
+        state.counts[N_STORED] = n - 1
 
 
 @inlined
 def _all_finite(points, targets, prior_mean):  # type: ignore[no-untyped-def]
-    """Whether all points (m, p) and targets (m,) less the mean are finite, and below `MAX_MAGNITUDE`
-    in magnitude.
+    """Return whether all points (m, p) and targets (m,) less the mean are finite.
+
+    Their magnitudes must be below `MAX_MAGNITUDE`.
     """
     for t in range(targets.size):
         if not abs(targets[t] - prior_mean[t]) < MAX_MAGNITUDE:
@@ -976,48 +1063,56 @@ def _all_finite(points, targets, prior_mean):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def can_hold(rules, state, points):  # type: ignore[no-untyped-def]
-    """Whether double precision can hold the noise beside the prior variance at every one of the
-    points (m, p).
+def _has_enough_noise(rules, state, points):  # type: ignore[no-untyped-def]
+    """Return whether the noise is large enough for double precision at all points (m, p).
+
+    The diagonal is compared with the prior variance (`MIN_DIAGONAL_RATIO`).
     """
-    itself = state.work[3]
+    variance = state.work[SOLUTION]
     for t in range(points.shape[0]):
         x = points[t]
-        covariances(rules.kernel, rules.kernel_parameters, x.reshape(x.size, 1), 1, x, itself)
-        if not rules.diagonal >= LEAST_NOISE * itself[0]:
+        covariances(rules.kernel, rules.kernel_parameters, x.reshape(x.size, 1), 1, x, variance)
+        if not rules.diagonal >= MIN_DIAGONAL_RATIO * variance[0]:
             return False
     return True
 
 
 @inlined
-def _ask_for_place(rules, state, n, x, target, prior, residual, error, row):  # type: ignore[no-untyped-def]
-    """Store the sample if there is room or if it is accepted, in the place of the point of lowest
-    reduction score.
+def _is_accepted(rules, state, n, error, s, row):  # type: ignore[no-untyped-def]
+    """Return whether a candidate is accepted for a full dictionary; write its scores to the row."""
+    if rules.reference == ACCEPT_ALL:
+        return True
+    residual = state.work[SCRATCH_A]
+    variance = state.work[SCRATCH_B]
+    score = state.work[SCRATCH_C]
+    residual[0] = error
+    variance[0] = s
+    scores(rules.acceptance, 1, residual, variance, rules.diagonal, score)
+    row["acceptance_score"] = score[0]
+    row["acceptance_minimum"] = _smallest_acceptance_score(rules, state, n)
+    return row["acceptance_score"] > row["acceptance_minimum"]
+
+
+@inlined
+def _propose(  # type: ignore[no-untyped-def]
+    rules, state, n, x, target, prior, residual, error, row
+):
+    """Store a candidate if there is room, or if it is accepted.
+
+    In a full dictionary it replaces the point of lowest reduction score.
     """
     s = _solve(rules, state, n, residual)
     r = n
     if rules.every_sample:
-        error = _open_place(rules, state, n, residual, s, error)
+        error = _append_and_condition(rules, state, n, residual, s, error)
     if n == state.targets.size:
-        if rules.reference != ACCEPT_ALL:
-            state.work[4, 0], state.work[5, 0] = error, s
-            scores(
-                rules.acceptance,
-                1,
-                state.work[4],
-                state.work[5],
-                rules.diagonal,
-                state.work[6],
-            )
-            row["acceptance_score"] = state.work[6, 0]
-            row["acceptance_minimum"] = _minimum(rules, state, n)
-            if not row["acceptance_score"] > row["acceptance_minimum"]:
-                return
-        _replacement_scores(rules, state, n, error, s)
-        r = lowest(state.work[7], n)
-        row["reduction_score"] = state.work[7, r]
+        if not _is_accepted(rules, state, n, error, s, row):
+            return
+        _compute_reduction_scores(rules, state, n, error, s)
+        r = index_of_lowest(state.work[REDUCTION_SCORES], n)
+        row["reduction_score"] = state.work[REDUCTION_SCORES, r]
     if not rules.every_sample:
-        _append(state, n, state.work[2], state.work[3], error, s)
+        _append(state, n, state.work[PHI], state.work[SOLUTION], error, s)
     row["accepted"] = True
     row["slot"] = _enter(rules, state, n, r, x, target, prior)
     if r < n:
@@ -1025,51 +1120,91 @@ def _ask_for_place(rules, state, n, x, target, prior, residual, error, row):  # 
 
 
 @inlined
-def _is_outlier(rules, state, square):  # type: ignore[no-untyped-def]
-    """Whether a squared standardised error is beyond the gate, which opens if they are too many.
+def _test_for_outlier(rules, state, square):  # type: ignore[no-untyped-def]
+    """Return whether a sample is an outlier, by its squared standardised error.
 
-    A level rises by 1 with each of them and falls by `RELIEF` with each usual sample. From
-    `gate_opens_after` on the gate is open, and the next usual sample closes it.
+    The level of outliers rises by 1 with each sample beyond the gate and falls by
+    `OUTLIER_LEVEL_DECAY` with each other sample. At `gate_opens_after` the gate is open: no sample
+    is an outlier, until the first one that is not beyond the gate closes it.
     """
-    if rules.gate == CLOSED:
+    if rules.gate == GATE_REFUSES_ALL:
         return True
     if not rules.gate > 0.0:
         return False
-    level = state.errors[LEVEL]
-    most = rules.gate_opens_after
+    level = state.errors[OUTLIER_LEVEL]
+    is_open = level >= rules.gate_opens_after
     if not square > rules.gate * rules.gate:
-        state.errors[LEVEL] = 0.0 if level >= most else max(level - RELIEF, 0.0)
+        if is_open:
+            state.errors[OUTLIER_LEVEL] = 0.0
+        else:
+            state.errors[OUTLIER_LEVEL] = max(level - OUTLIER_LEVEL_DECAY, 0.0)
         return False
-    state.errors[LEVEL] = level + 1.0
-    is_open = level >= most
-    state.counts[N_OUTLIERS] += not is_open
-    return not is_open
+    state.errors[OUTLIER_LEVEL] = level + 1.0
+    if is_open:
+        return False
+    state.counts[N_OUTLIERS] += 1
+    return True
 
 
-@called_from_python
+@inlined
+def _begin_row(row, mean, latent, n):  # type: ignore[no-untyped-def]
+    """Write the prediction of a sample to its row of the record; nothing is decided yet."""
+    row["mean"] = mean
+    row["variance"] = latent
+    row["n_points"] = n
+    row["outlier"] = False
+    row["inserted"] = False
+    row["accepted"] = False
+    row["slot"] = -1
+    row["removed"] = -1
+    row["acceptance_score"] = math.nan
+    row["acceptance_minimum"] = math.nan
+    row["reduction_score"] = math.nan
+
+
+@inlined
+def _is_candidate(rules, error, latent, residual):  # type: ignore[no-untyped-def]
+    """Return whether the insertion rule proposes to store a sample."""
+    novelty = residual / rules.noise_variance
+    parameters = _pointer(rules.insertion_parameters)
+    return _decide(rules.insertion, (error, latent, novelty, parameters))
+
+
+@inlined
+def _caller_has_work(rules, state):  # type: ignore[no-untyped-def]
+    """Return whether the caller of `learn` must act before the next sample."""
+    if rules.forget_interval > 0 and state.counts[N_SEEN] % rules.forget_interval == 0:
+        return True
+    if state.counts[FACTOR_STATUS] != FACTORS_GOOD:
+        return True
+    return state.errors[N_SQUARES] >= SCALE_INTERVAL
+
+
+@python_entry
 def learn(rules, state, points, targets, prior_mean, start, record):  # type: ignore[no-untyped-def]
-    """Algorithm 1 of Wietzke and Graichen over the samples from `start` on.
+    """Predict and learn the samples from `start` on: algorithm 1 of Wietzke and Graichen.
 
-    The targets (n,) less the prior mean (n,) at the points are learned; the record has the mean of
-    the targets. With `every_sample`, samples that get no place are learned too, and the criteria
-    judge what the posterior says of the places: with its mean in the place of the targets, and the
-    diagonal in the place of the noise.
+    Learned are the targets (n,) less the prior mean (n,) at the points; the means in the record are
+    those of the targets. With `every_sample`, samples that are not stored are learned, too. The
+    criteria then use the posterior mean of the hidden values z instead of the targets, and the
+    diagonal instead of the noise.
 
-    An outlier (`_is_outlier`) is predicted and passed over.
+    An outlier (`_test_for_outlier`) is predicted, but not learned.
 
-    Returns the index after the last sample it took: fewer than all after an outlier, when the
-    factors may be bad (``counts[FACTORS_ARE]``), or when the scale is due (``errors[NUMBER]``) or
-    old samples are to be forgotten, which the caller does before it goes on; -1, with nothing
-    learned, if a sample is not finite, or if the prior variance at one is too large beside the
-    noise.
+    Return the index after the last sample that was processed. It is smaller than n after an
+    outlier, and if the caller must act before it goes on: when the factors may be bad
+    (``counts[FACTOR_STATUS]``), when the scale must be updated (``errors[N_SQUARES]``), or when old
+    samples must be forgotten. Return -1, with nothing learned, if a sample is not finite or if the
+    prior variance at one is too large beside the noise.
     """
-    if start == 0 and not (
-        _all_finite(points, targets, prior_mean) and can_hold(rules, state, points)
-    ):
-        return -1
+    if start == 0:
+        if not _all_finite(points, targets, prior_mean):
+            return -1
+        if not _has_enough_noise(rules, state, points):
+            return -1
     for t in range(start, points.shape[0]):
         state.counts[N_SEEN] += 1
-        n = state.counts[N_POINTS]
+        n = state.counts[N_STORED]
         x = points[t]
         row = record[t]
         mean, prior, residual = _project(rules, state, n, x)
@@ -1078,37 +1213,26 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
             residual = 0.0
         latent = residual
         if rules.every_sample:
-            latent += _project_root(state.root, n, state.work[2], state.work[4])
+            latent += _project_root(state.root, n, state.work[PHI], state.work[SCRATCH_A])
         target = targets[t] - prior_mean[t]
         error = target - mean
-        row["mean"], row["variance"], row["n_points"] = mean + prior_mean[t], latent, n
-        row["accepted"], row["slot"], row["removed"] = (
-            False,
-            -1,
-            -1,
-        )  # nothing has entered yet
-        row["acceptance_score"] = row["acceptance_minimum"] = row["reduction_score"] = math.nan
-        square = error * error / ((latent + rules.noise_variance) * state.errors[SCALE])
-        row["outlier"] = row["inserted"] = False
-        if _is_outlier(rules, state, square):
+        _begin_row(row, mean + prior_mean[t], latent, n)
+        square = error * error / ((latent + rules.noise_variance) * state.errors[ERROR_SCALE])
+        if _test_for_outlier(rules, state, square):
             row["outlier"] = True
             return t + 1
-        novelty = residual / rules.noise_variance
-        parameters = _pointer(rules.insertion_parameters)
-        row["inserted"] = rules.asks and _decide(
-            rules.insertion, (error, latent, novelty, parameters)
-        )
+        row["inserted"] = _is_candidate(rules, error, latent, residual)
         if rules.scale:
-            state.errors[SUM] += min(square, LARGEST_SQUARE)
-            state.errors[NUMBER] += 1.0
+            state.errors[SUM_OF_SQUARES] += min(square, MAX_STANDARDISED_SQUARE)
+            state.errors[N_SQUARES] += 1.0
         if row["inserted"]:
-            _ask_for_place(rules, state, n, x, target, prior, residual, error, row)
-            row["n_points"] = state.counts[N_POINTS]
+            _propose(rules, state, n, x, target, prior, residual, error, row)
+            row["n_points"] = state.counts[N_STORED]
         elif rules.every_sample:
-            _condition(state, n, state.work[4], rules.noise_variance + residual, error)
+            noise = rules.noise_variance + residual
+            _condition(state, n, state.work[SCRATCH_A], noise, error)
         if row["accepted"]:
-            state.counts[FACTORS_ARE] = _factors_are(state, row["n_points"])
-        forget = rules.forget_interval > 0 and state.counts[N_SEEN] % rules.forget_interval == 0
-        if forget or state.counts[FACTORS_ARE] != GOOD or state.errors[NUMBER] >= SCALE_INTERVAL:
+            state.counts[FACTOR_STATUS] = _factor_status(state, row["n_points"])
+        if _caller_has_work(rules, state):
             return t + 1
     return points.shape[0]

@@ -1,6 +1,7 @@
 """Factors of the covariance of the stored points.
 
-They are computed from scratch, rescaled, carried over to another prior, and checked.
+The functions compute them from scratch, rescale them, carry a posterior over to another prior, and
+check a state that was stored.
 """
 
 import numpy as np
@@ -12,14 +13,14 @@ from sysid.gp.dictionary import Dictionary
 
 
 def factorise(state: Dictionary) -> None:
-    """``U'U = Ky`` and ``F = U'^-1`` from scratch, O(N^3).
+    """Compute ``U'U = Ky`` and ``F = U'^-1`` from scratch, O(N^3).
 
     Raises
     ------
     sysid.arrays.NotPositiveDefiniteError
         If Ky is not positive definite in double precision.
     """
-    n = int(state.counts[dictionary.N_POINTS])
+    n = int(state.counts[dictionary.N_STORED])
     if n == 0:
         return
     order = state.order[:n]
@@ -28,23 +29,26 @@ def factorise(state: Dictionary) -> None:
         inverse, status = lapack.dtrtri(lower, lower=1)
     if status != 0:
         raise NotPositiveDefiniteError(
-            f"OnlineGP: the covariance of {n} points is not positive definite (LAPACK status {status}); "
-            "raise the noise variance"
+            f"OnlineGP: the covariance of {n} points is not positive definite "
+            f"(LAPACK status {status}); raise the noise variance"
         )
     put_factors(state, lower.T, inverse)
-    dictionary.summarise(state, n)
+    dictionary.update_from_factors(state, n)
 
 
 def put_factors(state: Dictionary, upper: np.ndarray, lower: np.ndarray) -> None:
-    """Let U (n, n) and F (n, n) be the factors, each by its triangle."""
+    """Store the factors U (n, n) and F (n, n); of each only its triangle is used."""
     n = len(upper)
-    state.triangles[:n, : n + 1] = np.pad(np.triu(upper), ((0, 0), (1, 0))) + np.pad(
-        np.tril(lower), ((0, 0), (0, 1))
-    )
+    upper_columns = np.pad(np.triu(upper), ((0, 0), (1, 0)))
+    lower_columns = np.pad(np.tril(lower), ((0, 0), (0, 1)))
+    state.triangles[:n, : n + 1] = upper_columns + lower_columns
 
 
-def no_wider_than_prior(root: np.ndarray) -> bool:
-    """Whether M'M is the covariance of a posterior in coordinates whose prior covariance is I."""
+def is_within_prior(root: np.ndarray) -> bool:
+    """Return whether M is a triangular root ``M'M`` of a posterior covariance.
+
+    In whitened coordinates the prior covariance is I, and a posterior covariance is not larger.
+    """
     return bool(
         (np.diag(root) > 0).all()
         and np.linalg.norm(root, 2) <= 1 + 1e-9
@@ -53,66 +57,74 @@ def no_wider_than_prior(root: np.ndarray) -> bool:
 
 
 def scale_state(state: Dictionary, factor: float) -> None:
-    """Multiply the covariance of the points by a factor, and give everything that follows from
-    it.
-    """
+    """Multiply the covariance of the points by a factor, and update all that follows from it."""
     root = np.sqrt(factor)
+    n_rows = len(state.triangles)
+    is_lower = np.tri(n_rows, n_rows + 1)  # entries of F; the others are those of U
     state.covariance[:] *= factor
-    state.triangles[:] *= np.where(
-        np.tri(len(state.triangles), len(state.triangles) + 1), 1.0 / root, root
-    )  # F, U
+    state.triangles[:] *= np.where(is_lower, 1.0 / root, root)
     state.precision[:] /= factor
-    for array in (state.pivots, state.whitened):
-        array[:] /= root
+    state.pivots[:] /= root
+    state.whitened[:] /= root
     state.counts[dictionary.MINIMUM_IS_STALE] = 1
 
 
 def carry_over(old: Dictionary, new: Dictionary) -> None:
-    """Posterior of the places under a new prior, from that under the old one; both have the same
-    points and ages.
+    """Compute the posterior of the hidden values z under a new prior from that under the old one.
 
-    With ``z = U'w`` and the old posterior ``w ~ N(b, P)``, the samples said ``exp(-z'A z/2 + h'z)``
-    with ``A = U^-1 (P^-1 - I) U'^-1`` and ``h = U^-1 P^-1 b``. In the whitened coordinates of the
-    new prior the precision is ``I + V A V'``, V its factor, and the precision times the mean is ``V
-    h``.
+    Both states have the same points and ages. With ``z = U'w`` and the old posterior
+    ``w ~ N(b, P)``, the likelihood of the samples is ``exp(-z'A z/2 + h'z)`` with
+    ``A = U^-1 (P^-1 - I) U'^-1`` and ``h = U^-1 P^-1 b``. In the whitened coordinates of the new
+    prior, with its factor V, the posterior precision is ``I + V A V'``, and the precision times the
+    mean is ``V h``.
     """
-    n = int(old.counts[dictionary.N_POINTS])
-    inverse = solve_triangular(np.triu(old.root[:n, :n]), np.eye(n))
-    precision = inverse @ inverse.T
-    change = solve_triangular(
-        np.triu(old.cholesky[:n, :n]), np.triu(new.cholesky[:n, :n]).T, trans="T"
-    ).T  # V U^-1
-    weight = change @ (precision @ old.whitened[:n])
-    precision = np.eye(n) + change @ (precision - np.eye(n)) @ change.T
+    n = int(old.counts[dictionary.N_STORED])
+    old_upper = np.triu(old.cholesky[:n, :n])
+    new_upper = np.triu(new.cholesky[:n, :n])
+    root_inverse = solve_triangular(np.triu(old.root[:n, :n]), np.eye(n))
+    old_precision = root_inverse @ root_inverse.T
+    change = solve_triangular(old_upper, new_upper.T, trans="T").T  # V U^-1
+    precision_times_mean = change @ (old_precision @ old.whitened[:n])
+    precision = np.eye(n) + change @ (old_precision - np.eye(n)) @ change.T
     values, vectors = np.linalg.eigh(0.5 * (precision + precision.T))
     covariance = (vectors / np.maximum(values, 1.0)) @ vectors.T
     new.root[:n, :n] = np.linalg.cholesky(covariance).T
-    new.whitened[:n] = covariance @ weight
-    dictionary.summarise(new, n)
+    new.whitened[:n] = covariance @ precision_times_mean
+    dictionary.update_from_factors(new, n)
 
 
-def contradiction(state: Dictionary) -> float:
-    """How far a state is from one computed from scratch: 0 if exact, infinite if it is nonsense.
+def relative_inconsistency(state: Dictionary) -> float:
+    """Return how far a state is from one computed from scratch: 0 if exact, infinite if not finite.
 
-    The drift of the factors, and the largest relative residual of ``Ky a = y``, ``Fy = b`` and
-    ``q``. If every sample is learned, the targets do not say what b is: then that of ``Ua = b``.
+    It is the largest of the drift of the factors and the relative residuals of ``Ky a = y``,
+    ``F y = b`` (as ``U'b = y``), q and 1/diag(U). If every sample is learned, the targets do not
+    determine b; then ``Ua = b`` replaces the first two.
     """
-    n = int(state.counts[dictionary.N_POINTS])
+    n = int(state.counts[dictionary.N_STORED])
     if n == 0:
         return 0.0
     order = state.order[:n]
     ky = state.covariance[np.ix_(order, order)]
     y = state.targets[order]
+    a = state.weights[:n]
+    b = state.whitened[:n]
     upper = np.triu(state.cholesky[:n, :n])
-    of_stored = ((ky @ state.weights[:n], y), (upper.T @ state.whitened[:n], y))
-    pairs = (
-        *(((upper @ state.weights[:n], state.whitened[:n]),) if state.root.size else of_stored),
-        (
-            (np.tril(state.factor[:n, :n]) ** 2).sum(axis=0) / state.precision[:n],
-            np.ones(n),
-        ),
-        (np.diag(state.cholesky)[:n] * state.pivots[:n], np.ones(n)),
-    )
-    residuals = [np.max(np.abs(a - b)) / max(float(np.max(np.abs(b))), 1e-300) for a, b in pairs]
-    worst = max(float(dictionary.drift(state, n)), *map(float, residuals))
-    return worst if np.isfinite(residuals).all() else float("inf")
+    lower = np.tril(state.factor[:n, :n])
+    learns_every_sample = state.root.size > 0
+    if learns_every_sample:
+        residuals = [_relative_residual(upper @ a, b)]
+    else:
+        residuals = [_relative_residual(ky @ a, y), _relative_residual(upper.T @ b, y)]
+    of_precision = (lower**2).sum(axis=0) / state.precision[:n]
+    of_pivots = np.diag(state.cholesky)[:n] * state.pivots[:n]
+    residuals.append(_relative_residual(of_precision, np.ones(n)))
+    residuals.append(_relative_residual(of_pivots, np.ones(n)))
+    if not np.isfinite(residuals).all():
+        return float("inf")
+    return max(float(dictionary.drift(state, n)), *residuals)
+
+
+def _relative_residual(values: np.ndarray, expected: np.ndarray) -> float:
+    """Return the largest difference of two vectors, relative to the largest expected value."""
+    largest = max(float(np.max(np.abs(expected))), 1e-300)
+    return float(np.max(np.abs(values - expected)) / largest)

@@ -1,9 +1,9 @@
-"""Plain Python formulas made callable from compiled loops.
+"""Plain Python formulas, made callable from compiled loops.
 
 A criterion, an insertion rule or a kernel states its formula once, as an ordinary function of
-floats. The compiled loops call it through its C address, so that they are compiled once, kept in
-numba's disk cache, and never see which formula they run. With ``NUMBA_DISABLE_JIT=1`` the formula
-itself takes the place of its address and everything runs as plain Python.
+floats. The compiled loops call it through its C address. So the loops are compiled once for all
+formulas and kept in numba's disk cache. With ``NUMBA_DISABLE_JIT=1`` the formula itself takes the
+place of its address, and everything runs as plain Python.
 """
 
 from collections.abc import Callable
@@ -12,74 +12,82 @@ from typing import Any
 
 from numba import cfunc, config, njit, types
 
-#: whether compiling is switched off (NUMBA_DISABLE_JIT=1)
-PLAIN = bool(getattr(config, "DISABLE_JIT", False))
+#: Whether compiling is switched off (NUMBA_DISABLE_JIT=1).
+JIT_DISABLED = bool(getattr(config, "DISABLE_JIT", False))
 
 
-FLOATS = types.CPointer(types.float64)
+FLOAT_POINTER = types.CPointer(types.float64)
 
 
-#: (number of points, residuals, noisy variances, noise variance, scores) of a formula of one point's
-#: (residual, noisy variance, noise variance) -> score
-SCORE = types.void(types.intp, FLOATS, FLOATS, types.float64, FLOATS)
+#: Signature of a loop over points: number of points, residuals, noisy variances, noise variance,
+#: scores (out). It is made of a formula (residual, noisy variance, noise variance) -> score.
+SCORE_SIGNATURE = types.void(types.intp, FLOAT_POINTER, FLOAT_POINTER, types.float64, FLOAT_POINTER)
 
 
-#: (error, latent variance, novelty, parameters) -> insert?
-DECISION = types.boolean(types.float64, types.float64, types.float64, FLOATS)
+#: Signature of an insertion rule: (error, latent variance, novelty, parameters) -> insert?
+DECISION_SIGNATURE = types.boolean(types.float64, types.float64, types.float64, FLOAT_POINTER)
 
 
-#: (points, stride, number of points, number of features, x, parameters, out)
-COVARIANCE = types.void(FLOATS, types.intp, types.intp, types.intp, FLOATS, FLOATS, FLOATS)
+#: Signature of a covariance row:
+#: points, stride, number of points, number of features, x, parameters, covariances (out).
+COVARIANCE_SIGNATURE = types.void(
+    FLOAT_POINTER,
+    types.intp,
+    types.intp,
+    types.intp,
+    FLOAT_POINTER,
+    FLOAT_POINTER,
+    FLOAT_POINTER,
+)
 
 
-#: what is compiled, by formula and identity of the signature: its own hash visits every type in it
+#: Compiled functions by formula and identity of the signature. The identity is used because the
+#: hash of a signature visits every type in it.
 _compiled: dict[tuple[Callable[..., Any], int], Any] = {}
 
 
 def _score_points(n, residual, variance, noise_variance, out):  # type: ignore[no-untyped-def]
     for j in range(n):
-        out[j] = formula(residual[j], variance[j], noise_variance)  # type: ignore[name-defined]  # noqa: F821
+        r = residual[j]
+        v = variance[j]
+        out[j] = formula(r, v, noise_variance)  # type: ignore[name-defined]  # noqa: F821
 
 
-def _of_points(formula: Callable[..., Any]) -> Callable[..., Any]:
-    """`_score_points` by this formula, as if it stood where the formula does: there its machine
-    code is kept.
+def _loop_over_points(formula: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `_score_points` with this formula, as if it was defined where the formula is.
+
+    numba then keeps its machine code beside the file of the formula.
     """
     place = formula.__code__
     code = _score_points.__code__.replace(
         co_filename=place.co_filename, co_firstlineno=place.co_firstlineno
     )
-    loop = FunctionType(
-        code,
-        {
-            "formula": formula if PLAIN else njit(error_model="numpy")(formula),
-            "range": range,
-        },
-    )
+    called = formula if JIT_DISABLED else njit(error_model="numpy")(formula)
+    loop = FunctionType(code, {"formula": called, "range": range})
     loop.__qualname__ = formula.__qualname__
     loop.__module__ = formula.__module__
     return loop
 
 
 def address(formula: Callable[..., Any], signature: Any, *, kept: bool = False) -> Any:
-    """C address of a formula (the formula itself when compiling is switched off).
+    """Return the C address of a formula, or the formula itself when compiling is switched off.
 
     Parameters
     ----------
     formula : function of floats, compilable by numba
-    signature : one of the constants `SCORE`, `DECISION`, `COVARIANCE`
+    signature : `SCORE_SIGNATURE`, `DECISION_SIGNATURE` or `COVARIANCE_SIGNATURE`
     kept : bool
-        Whether the compiled code stays in numba's disk cache. That notices only changes of the
-        formula's own file: code that it calls must be there too.
+        Whether the compiled code stays in numba's disk cache. The cache notices only changes of the
+        formula's own file, so all code that the formula calls must be in that file, too.
 
     Returns
     -------
     int or function
     """
     key = formula, id(signature)
-    if signature is SCORE and key not in _compiled:
-        formula = _of_points(formula)
-    if PLAIN:
+    if signature is SCORE_SIGNATURE and key not in _compiled:
+        formula = _loop_over_points(formula)
+    if JIT_DISABLED:
         return formula
     if key not in _compiled:
         _compiled[key] = cfunc(signature, cache=kept, error_model="numpy")(formula)

@@ -14,7 +14,7 @@ from sysid.errors import UserError, UserTypeError
 from sysid.gp import compiled_kernels
 from sysid.gp.compiled_kernels import ADD, MULTIPLY, SHIPPED
 from sysid.gp.dictionary import covariance_matrix, prior_variances
-from sysid.gp.formula import COVARIANCE, address
+from sysid.gp.formula import COVARIANCE_SIGNATURE, address
 
 GRADIENT_BLOCK_ROWS = 128  # Rows of a gradient that are computed together stay in the cache.
 DIAGONAL_BLOCK_POINTS = 32  # Prior variances of this many points are differentiated together.
@@ -229,7 +229,7 @@ class Kernel(ABC):
     def address(self) -> Any:
         """Address of `row` for compiled loops; only rows of this package use the disk cache."""
         row = type(self).row
-        return address(row, COVARIANCE, kept=row in SHIPPED)
+        return address(row, COVARIANCE_SIGNATURE, kept=row in SHIPPED)
 
     def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Return the covariance matrix (m, n) of the rows of first (m, p) and second (n, p)."""
@@ -700,9 +700,9 @@ class CompositeKernel(Kernel):
     def address(self) -> Any:
         extra_rows = self._extra_rows()
         if not extra_rows:
-            return address(compiled_kernels.composition, COVARIANCE, kept=True)
+            return address(compiled_kernels.composition, COVARIANCE_SIGNATURE, kept=True)
         row = compiled_kernels.composition_with(extra_rows)
-        return address(row, COVARIANCE, kept=False)
+        return address(row, COVARIANCE_SIGNATURE, kept=False)
 
     def _extra_rows(self) -> tuple[Callable[..., None], ...]:
         """Return each row once that occurs at any depth but is not among `SHIPPED`."""

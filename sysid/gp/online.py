@@ -1,8 +1,9 @@
 """Online Gaussian process with a fixed budget of points."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,13 +12,13 @@ from scipy.linalg import solve_triangular
 from sysid.arrays import check_whole, matrix, member, rows, vector
 from sysid.errors import UserError, UserTypeError
 from sysid.gp import dictionary
-from sysid.gp.dictionary import RECORD, Dictionary, Rules, UpdateReport
+from sysid.gp.dictionary import RECORD_DTYPE, Dictionary, Rules, UpdateReport
 from sysid.gp.factors import (
     carry_over,
-    contradiction,
     factorise,
-    no_wider_than_prior,
+    is_within_prior,
     put_factors,
+    relative_inconsistency,
     scale_state,
 )
 from sysid.gp.kernels import Kernel
@@ -32,33 +33,41 @@ from sysid.gp.rules import (
     at_least,
 )
 
-#: smallest noise variance, relative to the prior variance at features of one; points further out may have 1e5 times
-#: that prior variance until `dictionary.LEAST_NOISE` is reached
-LEAST_NOISE = 1e-8
+#: Smallest noise variance, relative to the prior variance at features of one. Points further out
+#: may have a larger prior variance, up to the limit `dictionary.MIN_DIAGONAL_RATIO`.
+MIN_NOISE_RATIO = 1e-8
 
-#: arrays of a `Dictionary` in order of age that `OnlineGP.state` gives and `OnlineGP.restore` takes
-FACTORS = ("cholesky", "factor")
-BY_AGE = ("pivots", "whitened", "weights", "precision")
+#: Triangular factors of a `Dictionary` that `OnlineGP.state` returns and `OnlineGP.restore` takes.
+FACTOR_NAMES = ("cholesky", "factor")
 
-#: what an online GP counts beside its dictionary
-COUNTED = ("refactorisations", "renewals", "clipped_predictions")
+#: Vectors of a `Dictionary`, in order of age, that `OnlineGP.state` returns and `OnlineGP.restore`
+#: takes.
+AGE_ORDERED_VECTORS = ("pivots", "whitened", "weights", "precision")
 
-#: samples that are predicted, and the least that are learned without a place, by one product of matrices; the last
-#: samples to predict are filled up, so that their bits do not depend on what comes after them
-TOGETHER = 64
-BLOCK = 512
+#: Counters that an online GP keeps itself, beside those of its dictionary.
+OWN_COUNTERS = ("refactorisations", "renewals", "clipped_predictions")
 
-NO_MEAN = np.zeros(1)  # prior mean of a single sample
+#: Number of samples that one product of matrices predicts. The last block is padded to this size,
+#: so that the bits of a prediction do not depend on how many samples follow it.
+PREDICTION_BLOCK_ROWS = 64
 
-#: what an online GP is made with; fixed from then on
-ROLES = {
+#: Smallest number of samples that one step of `OnlineGP.absorb` learns.
+MIN_ABSORPTION_BLOCK_ROWS = 512
+
+#: Prior mean of a single sample, if there is none.
+ZERO_PRIOR_MEAN = np.zeros(1)
+
+#: Settings of an online GP that are objects, and the class of each.
+CLASS_OF_SETTING = {
     "kernel": Kernel,
     "insertion": Insertion,
     "acceptance": Acceptance,
     "reduction": Criterion,
 }
-SETTINGS = (
-    *ROLES,
+
+#: Settings of an online GP, which are fixed once it is made.
+FIXED_SETTINGS = (
+    *CLASS_OF_SETTING,
     "noise_variance",
     "budget",
     "learning",
@@ -68,30 +77,35 @@ SETTINGS = (
     "gate_opens_after",
 )
 
-#: of the noise variance: added to the covariance of points that all samples speak of, which keeps its factor sound
-DIAGONAL = 0.01
+#: Fraction of the noise variance that is added to the diagonal of the points' covariance if every
+#: sample is learned. It keeps the Cholesky factor well conditioned.
+DIAGONAL_TO_NOISE = 0.01
 
-#: the scale of all variances starts like one that so many samples confirm, and remembers at most so many
-FIRST_MEMORY = 20
-LONGEST_MEMORY = 1000
+#: The scale of all variances is a running mean. It starts as if it were the mean of this many
+#: samples.
+INITIAL_SCALE_MEMORY = 20
 
-#: share of a prior variance that counts as unknown: what less is known of cannot be told from it
-LEAST_KNOWN = 1e-12
+#: Largest number of samples that the running mean of the scale remembers.
+MAX_SCALE_MEMORY = 1000
 
-#: E[min(z^2, 9)] of a standard normal z
-EXPECTED_SQUARE = 0.9950
+#: `OnlineGP.exact_form` treats at least this fraction of the prior variance as known.
+MIN_KNOWN_FRACTION = 1e-12
+
+#: E[min(z^2, 9)] of a standard normal z; 9 is `dictionary.MAX_STANDARDISED_SQUARE`.
+EXPECTED_CLIPPED_SQUARE = 0.9950
 
 
 class LeaveOneOut(NamedTuple):
-    """Every stored point judged without itself, in slot order."""
+    """Prediction of every stored point from all the others, in slot order."""
 
     residual: np.ndarray  # y_i - mu_/i
     variance: np.ndarray  # noisy: latent variance plus noise variance
 
     @property
     def log_density(self) -> float:
-        """Log density of all points, each without itself, less a constant: the
-        pseudo-likelihood.
+        """Sum of the log predictive densities of all points, less a constant.
+
+        Each point is predicted from the others, so this is the log pseudo-likelihood.
         """
         return -0.5 * float(np.sum(self.residual**2 / self.variance + np.log(self.variance)))
 
@@ -105,15 +119,17 @@ class OnlineGP:
         mean     = k*' Ky^-1 y
         variance = k(x*, x*) - k*' Ky^-1 k*          (latent: without the noise)
 
-    Each sample is predicted, then algorithm 1 of the paper decides: drop it (insertion rule), store
-    it (while there is room), or let it replace the stored point of lowest reduction score, if
-    accepted. A replacement costs O(N^2), memory is O(N^2). Targets and thresholds are in the
-    target's own units.
+    Each sample is predicted first. Then algorithm 1 of the paper decides about it: the insertion
+    rule drops it or makes it a candidate. A candidate is stored while there is room. In a full
+    dictionary it replaces the stored point of lowest reduction score, if the acceptance rule
+    accepts it. A replacement costs O(N^2) operations, and memory is O(N^2). Targets and thresholds
+    are in the target's own units.
 
-    That is ``learning="stored"``. With ``learning="every_sample"`` the points are chosen alike, and
-    every sample, stored or not, is learned by the posterior of the function at the points
-    (`sysid.gp.dictionary`), at O(N^2) too. All variances, those of kernel and noise, then follow a
-    running mean of the squared standardised errors; means stay.
+    This is ``learning="stored"``: only stored samples are learned. With
+    ``learning="every_sample"`` the points are chosen in the same way, but every sample, stored or
+    not, updates the posterior of the function at the stored points (`sysid.gp.dictionary`), also at
+    O(N^2) operations. In that case the kernel and noise variances follow a running mean of the
+    squared standardised errors, which does not change the predicted means.
 
     Parameters
     ----------
@@ -128,22 +144,24 @@ class OnlineGP:
     reduction : Criterion, default `MarginalLogLikelihood`
     learning : Learning or its name, default ``stored``
     scale : bool, default True
-        Whether the variances follow the errors, if every sample is learned.
+        Whether the variances follow the prediction errors. It has an effect only if every sample
+        is learned.
     forgetting : float, optional
-        Memory T >= 2 in samples, for a plant that changes; None: nothing is forgotten. Without it a
-        plant that drifts for long is predicted worse and worse: all criteria but the entropies keep
-        what surprises, which is what the plant was, and with an acceptance the entropies keep it
-        too. If every sample is learned, the posterior goes back to the prior: each sample adds the
-        noise variance over T^2 to the variance at the points, so that the mean of T samples is
-        about the best there is (KRLS-T). If only stored samples are, the criterion weighs its score
-        by ``exp(-age/T)``.
+        Memory T >= 2 in samples, for a plant that changes; None: nothing is forgotten. Without
+        forgetting, predictions of a plant that drifts for a long time get worse and worse: all
+        criteria except the entropies keep surprising points, and these describe the plant as it
+        was; with an acceptance rule the entropies keep them too. If every sample is learned, the
+        posterior returns towards the prior: each sample adds the noise variance over T^2 to the
+        variance at the points, which makes the mean of about T samples the best estimate (KRLS-T).
+        If only stored samples are learned, the criterion multiplies its score by ``exp(-age/T)``.
     gate : float, optional
-        Largest standardised error, at least 1, of a sample that is learned; an outlier is
-        predicted, counted, and passed over. None: every sample is believed.
+        Outlier test: largest standardised error, at least 1, of a sample that is learned. A sample
+        beyond it is an outlier: it is predicted and counted, but not learned. None: every sample is
+        learned.
     gate_opens_after : int, default 4
-        Outliers in a row after which the plant is believed to have changed, or that many more than
-        a fifth of the samples between them: the gate is open up to the next sample within it. NARX
-        models take ``2 (n_y + 1)``.
+        The plant is taken to have changed after this many outliers in a row, or once the outliers
+        exceed a fifth of the usual samples between them by this number. The gate is then open:
+        every sample is learned, until one passes the test again. NARX models use ``2 (n_y + 1)``.
 
     Examples
     --------
@@ -188,171 +206,199 @@ class OnlineGP:
         self.insertion = Always() if insertion is None else insertion
         self.acceptance = AcceptAll() if acceptance is None else acceptance
         self.reduction = MarginalLogLikelihood() if reduction is None else reduction
-        for name, role in ROLES.items():
-            if not isinstance(got := getattr(self, name), role):
-                raise UserTypeError(
-                    f"OnlineGP: {name} must be an instance of {role.__name__}, got {got!r}"
-                )
-        if (
-            self.forgetting
-            and not self.learns_every_sample
-            and type(self.reduction).gain is Criterion.gain
-        ):
-            raise UserError(
-                f"OnlineGP: forgetting weighs a point's gain by its age; {type(self.reduction).__name__} has none: "
-                "define its static method gain, of the arguments of reduction, take another reduction, "
-                "learning='every_sample', or forgetting=None"
-            )
+        self._check_setting_classes()
+        self._check_criterion_can_forget()
         self.noise_variance = float(noise_variance)
-        self.n_refactorisations = self.n_renewals = self.n_clipped_predictions = 0
+        self.n_refactorisations = 0
+        self.n_renewals = 0
+        self.n_clipped_predictions = 0
         self.n_features = kernel.n_features
-        nothing = np.zeros((0, self.n_features))
-        least = LEAST_NOISE * self._largest_prior_variance(nothing)
-        if not least * (1 - 1e-9) <= self.noise_variance < np.inf:
-            raise UserError(
-                f"OnlineGP: noise_variance must be at least {LEAST_NOISE:g} of the kernel's variance ({least:g}), got "
-                f"{noise_variance}; below that double precision cannot hold the factor"
-            )
-        self._state = self._from_points(nothing, np.zeros(0), self.budget)
+        no_inputs = np.zeros((0, self.n_features))
+        self._check_noise_variance(self._largest_prior_variance(no_inputs))
+        self._state = self._new_state(no_inputs, np.zeros(0), self.budget)
         self._rules = self._compile_rules()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in SETTINGS and name in vars(self):
+        if name in FIXED_SETTINGS and name in vars(self):
             raise AttributeError(
-                f"OnlineGP: {name} is fixed, its points were kept by it; make another OnlineGP and fit it to `inputs` "
-                "and `targets` (other hyper-parameters: with_hyperparameters)"
+                f"OnlineGP: {name} is fixed, because the stored points were chosen with it; make "
+                "another OnlineGP and fit it to the `inputs` and `targets` of this one (for other "
+                "hyper-parameters: with_hyperparameters)"
             )
         super().__setattr__(name, value)
 
+    def _check_setting_classes(self) -> None:
+        """Raise `UserTypeError` if the kernel or a rule is not an instance of its class."""
+        for name, expected_class in CLASS_OF_SETTING.items():
+            value = getattr(self, name)
+            if not isinstance(value, expected_class):
+                raise UserTypeError(
+                    f"OnlineGP: {name} must be an instance of {expected_class.__name__}, "
+                    f"got {value!r}"
+                )
+
+    def _check_criterion_can_forget(self) -> None:
+        """Raise `UserError` if forgetting needs the gain of a criterion that defines none."""
+        needs_gain = self.forgetting and not self.learns_every_sample
+        if needs_gain and type(self.reduction).gain is Criterion.gain:
+            raise UserError(
+                "OnlineGP: forgetting weighs the gain of a point by its age, but "
+                f"{type(self.reduction).__name__} defines no gain; give it a static method gain "
+                "with the arguments of reduction, or take another reduction, "
+                "learning='every_sample', or forgetting=None"
+            )
+
+    def _check_noise_variance(self, prior_variance: float) -> None:
+        """Raise `UserError` if the noise variance is too small beside the prior variance."""
+        least = MIN_NOISE_RATIO * prior_variance
+        # a limit that was rounded elsewhere must be accepted
+        if not least * (1 - 1e-9) <= self.noise_variance < np.inf:
+            raise UserError(
+                f"OnlineGP: noise_variance must be at least {MIN_NOISE_RATIO:g} of the kernel's "
+                f"variance ({least:g}), got {self.noise_variance}; below that double precision "
+                "cannot hold the factor"
+            )
+
     def _compile_rules(self) -> Rules:
+        """Return the settings in the form that the compiled functions take."""
         memory = self.forgetting or 0.0
-        weighs_age = memory > 0.0 and not self.learns_every_sample
+        forgets = memory > 0.0
+        weighs_age = forgets and not self.learns_every_sample
+        returns_to_prior = forgets and self.learns_every_sample
+        criterion = self.reduction
+        reduction = criterion.gain_address if weighs_age else criterion.reduction_address
+        sums_squared_errors = (self.learns_every_sample and self.scale) or self.gate is not None
+        # parameters of integers would make numba compile everything a second time
+        insertion_parameters = np.asarray(self.insertion.parameters(), dtype=float)
         return Rules(
             kernel=self.kernel.address,
             kernel_parameters=self.kernel.parameters(),
             noise_variance=self.noise_variance,
             diagonal=self.diagonal,
             every_sample=self.learns_every_sample,
-            scale=(self.learns_every_sample and self.scale) or self.gate is not None,
+            scale=sums_squared_errors,
             age_memory=memory if weighs_age else 0.0,
-            forget_interval=0 if weighs_age or not memory else self._forget_interval,
+            forget_interval=self._forget_interval if returns_to_prior else 0,
             gate=self.gate or 0.0,
             gate_opens_after=self.gate_opens_after,
-            asks=True,
             insertion=self.insertion.address,
-            insertion_parameters=np.asarray(
-                self.insertion.parameters(), dtype=float
-            ),  # whole numbers compile anew
+            insertion_parameters=insertion_parameters,
             acceptance=self.acceptance.address,
             reference=self.acceptance.code,
-            reduction=self.reduction.gain_address
-            if weighs_age
-            else self.reduction.reduction_address,
+            reduction=reduction,
             tolerance=self._tolerance(self.inputs),
         )
 
     @property
     def learns_every_sample(self) -> bool:
-        """Whether samples without a place are learned."""
+        """Whether samples are learned even if they are not stored."""
         return self.learning is Learning.every_sample
 
     @property
     def diagonal(self) -> float:
-        """What is added to the covariance K of the points: the noise variance, or a hundredth of
-        it.
+        """Variance that is added to the diagonal of the points' covariance K.
+
+        It is the noise variance, or a hundredth of it if every sample is learned.
         """
-        return self.noise_variance * (DIAGONAL if self.learns_every_sample else 1.0)
+        return self.noise_variance * (DIAGONAL_TO_NOISE if self.learns_every_sample else 1.0)
 
     @property
     def gate_is_open(self) -> bool:
-        """Whether there were so many outliers that the next sample is learned whatever it is."""
-        return bool(self._state.errors[dictionary.LEVEL] >= self.gate_opens_after)
+        """Whether the next sample is learned in any case, after too many outliers."""
+        return bool(self._state.errors[dictionary.OUTLIER_LEVEL] >= self.gate_opens_after)
 
     @property
     def _forget_interval(self) -> int:
-        """Samples between two steps back to the prior: one costs O(N^3); a tenth of the noise
-        variance at most.
+        """Number of samples between two steps back to the prior.
+
+        One step costs O(N^3), which the interval spreads over at most N samples. A step adds at
+        most a tenth of the noise variance.
         """
-        return int(max(1.0, min(self.budget, (self.forgetting or 0.0) ** 2 / 10)))
+        n_samples = min(self.budget, (self.forgetting or 0.0) ** 2 / 10)
+        return int(max(1.0, n_samples))
 
     def _largest_prior_variance(self, inputs: np.ndarray) -> float:
-        """Largest ``k(x, x)`` at the origin, at features of one, and at inputs (n, p)."""
-        reference = np.outer([0.0, 1.0], np.ones(self.n_features))
-        return float(self.kernel.diagonal(np.concatenate([reference, inputs])).max())
+        """Return the largest ``k(x, x)`` at inputs (n, p), at the origin and at features of one."""
+        origin_and_ones = np.outer([0.0, 1.0], np.ones(self.n_features))
+        points = np.concatenate([origin_and_ones, inputs])
+        return float(self.kernel.diagonal(points).max())
 
     def _tolerance(self, inputs: np.ndarray) -> float:
-        """Largest drift of the factors of inputs (n, p) that needs no repair, by the condition of
-        their covariance.
+        """Return the largest drift of the factors that needs no repair.
+
+        It grows with a bound on the condition number of the covariance of the inputs (n, p).
         """
         condition = self.budget * self._largest_prior_variance(inputs) / self.diagonal
         return float(1e-10 + 10.0 * np.finfo(float).eps * condition)
 
-    def _from_points(
+    def _new_state(
         self,
         inputs: np.ndarray,
         targets: np.ndarray,
         capacity: int,
         learning: Learning | None = None,
     ) -> Dictionary:
-        """State with room for so many points, these points and their exact covariance; `factorise`
-        does the rest.
+        """Return a state with room for `capacity` points that holds the given ones.
 
-        If every sample is learned, none is yet: ``M = I``.
+        It has their exact covariance. The factors are missing: `factorise` computes them. If every
+        sample is learned, the posterior is the prior, ``M = I``.
         """
         n = len(targets)
         size = capacity + 1
         every_sample = (learning or self.learning) is Learning.every_sample
+        diagonal = self.diagonal if every_sample else self.noise_variance
         state = Dictionary(
             inputs=np.zeros((self.n_features, capacity)),
             targets=np.zeros(capacity),
             covariance=np.zeros((capacity, capacity)),
             order=np.arange(capacity),
             triangles=np.zeros((size, size + 1)),
-            **{name: np.zeros(size) for name in BY_AGE},
-            work=np.zeros((8, size + 1)),
+            pivots=np.zeros(size),
+            whitened=np.zeros(size),
+            weights=np.zeros(size),
+            precision=np.zeros(size),
+            work=np.zeros((dictionary.N_WORK_ROWS, size + 1)),
             counts=np.zeros(dictionary.N_COUNTS, dtype=np.int64),
             minimum=np.zeros(1),
             number=np.full(capacity, -1),
             root=np.eye(size if every_sample else 0),
-            errors=np.array([0.0, 0.0, FIRST_MEMORY, 1.0, 0.0]),
+            errors=np.zeros(dictionary.N_ERRORS),
         )
+        state.errors[dictionary.SCALE_MEMORY] = INITIAL_SCALE_MEMORY
+        state.errors[dictionary.ERROR_SCALE] = 1.0
         covariance = self.kernel(inputs, inputs)
-        prior = np.diag(covariance)
-        alike = (covariance > 0) & (
-            covariance**2 > np.outer(prior, prior) * (1.0 - dictionary.ALIKE)
-        )
-        alike &= abs(prior[:, None] - prior) <= dictionary.SAME * prior
-        state.inputs[:, :n], state.targets[:n] = inputs.T, targets
+        state.inputs[:, :n] = inputs.T
+        state.targets[:n] = targets
         state.covariance[:n, :n] = covariance
-        state.covariance[np.arange(n), np.arange(n)] += (
-            self.diagonal if every_sample else self.noise_variance
-        )
-        state.counts[dictionary.N_POINTS] = n
-        state.counts[dictionary.N_DUPLICATES] = np.count_nonzero(np.tril(alike, -1).any(axis=1))
+        state.covariance[np.arange(n), np.arange(n)] += diagonal
+        state.counts[dictionary.N_STORED] = n
+        state.counts[dictionary.N_DUPLICATES] = _count_near_duplicates(covariance)
         state.counts[dictionary.MINIMUM_IS_STALE] = 1
         return state
 
     def __getstate__(self) -> dict[str, object]:
-        return {
-            name: value for name, value in vars(self).items() if name != "_rules"
-        }  # they hold in one process only
+        content = dict(vars(self))
+        del content["_rules"]  # they contain addresses, which hold in one process only
+        return content
 
     def __setstate__(self, content: dict[str, object]) -> None:
         vars(self).update(content)
-        self._state = Dictionary(*map(np.array, self._state))  # joblib maps large arrays, read-only
+        # copies, because joblib maps large arrays read-only
+        self._state = Dictionary(*map(np.array, self._state))
         self._rules = self._compile_rules()
 
     def __repr__(self) -> str:
         return (
-            f"OnlineGP({self.kernel}, noise_variance={self.noise_variance:g}, {self.n_points} of {self.budget} points, "
-            f"learning={self.learning.value}, insertion={self.insertion}, acceptance={self.acceptance}, "
+            f"OnlineGP({self.kernel}, noise_variance={self.noise_variance:g}, "
+            f"{self.n_points} of {self.budget} points, learning={self.learning.value}, "
+            f"insertion={self.insertion}, acceptance={self.acceptance}, "
             f"reduction={self.reduction})"
         )
 
     @property
     def n_points(self) -> int:
         """Number of stored points."""
-        return int(self._state.counts[dictionary.N_POINTS])
+        return int(self._state.counts[dictionary.N_STORED])
 
     @property
     def n_seen(self) -> int:
@@ -361,7 +407,7 @@ class OnlineGP:
 
     @property
     def inputs(self) -> np.ndarray:
-        """Stored points (n_points, n_features), by slot."""
+        """Inputs of the stored points (n_points, n_features), by slot."""
         return np.ascontiguousarray(self._state.inputs[:, : self.n_points].T)
 
     @property
@@ -376,19 +422,22 @@ class OnlineGP:
 
     @property
     def sample_numbers(self) -> np.ndarray:
-        """Which of the samples seen each stored point was, counted from 0, by slot; -1 where that
-        is not known.
+        """Number of the sample that each stored point was, by slot.
+
+        Samples are numbered from 0 in the order in which they were seen; -1 if the number is not
+        known.
         """
         return self._state.number[: self.n_points].copy()
 
     @property
     def repairs(self) -> dict[str, int]:
-        """What had to be repaired or was odd so far, counted.
+        """Numbers of numerical repairs and irregular samples so far.
 
-        ``refactorisations``: the factors had drifted and were computed anew; ``clipped_variances``:
-        rounding made a variance negative; ``near_duplicates``: points that entered equal a stored
-        one in all features; ``renewals``: the factors were computed anew on schedule, before they
-        could drift; ``outliers``: samples that the gate passed over.
+        ``refactorisations``: times that the factors had drifted and were computed from scratch;
+        ``renewals``: times that they were computed from scratch on schedule; ``clipped_variances``:
+        variances that rounding had made negative; ``near_duplicates``: points that equalled a
+        stored point in all features when they entered; ``outliers``: samples beyond the gate, which
+        were not learned.
         """
         counts = self._state.counts
         return {
@@ -400,58 +449,60 @@ class OnlineGP:
         }
 
     def counts(self) -> dict[str, int]:
-        """All counters by name, as a file keeps them: those of the dictionary, then of this
-        object.
-        """
-        own = {name: getattr(self, f"n_{name}") for name in COUNTED}
-        return dict(zip(dictionary.COUNT_NAMES, self._state.counts.tolist(), strict=True)) | own
+        """Return all counters by the names that files use: the dictionary's, then the own ones."""
+        dictionary_counts = self._state.counts.tolist()
+        counts = dict(zip(dictionary.COUNT_NAMES, dictionary_counts, strict=True))
+        for name in OWN_COUNTERS:
+            counts[name] = getattr(self, f"n_{name}")
+        return counts
 
     def fit(
         self, inputs: ArrayLike, targets: ArrayLike, *, numbers: ArrayLike | None = None
     ) -> "OnlineGP":
-        """Start from these points; beyond the budget, from those that the reduction criterion
-        keeps. Returns itself.
+        """Start anew from samples and return this object.
 
-        All of them are learned if every sample is.
+        All samples are stored if the budget allows it. Otherwise the reduction criterion chooses
+        which to keep. If every sample is learned, the samples that are not stored are learned, too.
 
         Parameters
         ----------
         inputs : (n, n_features)
         targets : (n,)
         numbers : (n,) of int, optional
-            Which samples of a stream they are (`sample_numbers`); by default the first n.
+            Their numbers in a stream (`sample_numbers`); by default 0 to n - 1.
         """
         x = matrix(inputs, self.n_features, "inputs")
         y = vector(targets, len(x), "targets")
         self._check_prior(x)
-        points = self._from_points(x, y, max(self.budget, len(x)), Learning.stored)
-        points.number[: len(x)] = np.arange(len(x)) if numbers is None else numbers
-        points.counts[dictionary.N_SEEN] = len(x)
-        factorise(points)
-        exact = self._rules._replace(diagonal=self.noise_variance, every_sample=False)
+        candidates = self._new_state(x, y, max(self.budget, len(x)), Learning.stored)
+        candidates.number[: len(x)] = np.arange(len(x)) if numbers is None else numbers
+        candidates.counts[dictionary.N_SEEN] = len(x)
+        factorise(candidates)
         if len(x) > self.budget:
-            dictionary.reduce(exact, points, self.budget)
-        n = int(points.counts[dictionary.N_POINTS])
-        kept = self._from_points(points.inputs[:, :n].T, points.targets[:n], self.budget)
-        for name in ("order", "number"):
-            getattr(kept, name)[:] = getattr(points, name)[: self.budget]
-        kept.counts[dictionary.N_SEEN] = len(x)
-        factorise(kept)
-        self._state = kept
+            stored_rules = self._rules._replace(diagonal=self.noise_variance, every_sample=False)
+            dictionary.reduce(stored_rules, candidates, self.budget)
+        n = int(candidates.counts[dictionary.N_STORED])
+        state = self._new_state(candidates.inputs[:, :n].T, candidates.targets[:n], self.budget)
+        state.order[:] = candidates.order[: self.budget]
+        state.number[:] = candidates.number[: self.budget]
+        state.counts[dictionary.N_SEEN] = len(x)
+        factorise(state)
+        self._state = state
         self._rules = self._compile_rules()
         self.absorb(x, y)
-        self.n_refactorisations = self.n_renewals = self.n_clipped_predictions = 0
+        self.n_refactorisations = 0
+        self.n_renewals = 0
+        self.n_clipped_predictions = 0
         return self
 
     def absorb(self, inputs: ArrayLike, targets: ArrayLike) -> None:
-        """Learn samples (n, n_features), (n,) that get no place; nothing happens if only stored
-        samples are learned.
+        """Learn samples (n, n_features), (n,) without storing them.
 
-        Block by block, with phi, g2 and M as in `sysid.gp.dictionary` and ``D = noise_variance I +
-        diag(g2)``::
+        Nothing happens if only stored samples are learned. Samples are learned block by block, with
+        phi, g2 and M as in `sysid.gp.dictionary` and ``D = noise_variance I + diag(g2)``::
 
-            I + M phi D^-1 phi'M' = R R',   M <- R^-1 M,   b += M'M phi D^-1 (y - phi'b)   (the new
-            M)
+            I + M phi D^-1 phi'M' = R R',   M <- R^-1 M
+            b += M'M phi D^-1 (y - phi'b)   with the new M
 
         Raises
         ------
@@ -469,39 +520,42 @@ class OnlineGP:
         b = state.whitened[:n]
         points = self.inputs[self.age_order]
         upper = np.ascontiguousarray(state.cholesky[:n, :n])
-        for block in _blocks(len(x), max(BLOCK, n)):  # a block costs O(n^3), whatever its size
-            z, residual = self._project(x[block], points, upper)
+        # a block costs O(n^3), however few samples it has
+        for block in _blocks(len(x), max(MIN_ABSORPTION_BLOCK_ROWS, n)):
+            phi, residual = self._project(x[block], points, upper)
             precision = 1.0 / (self.noise_variance + np.maximum(residual, 0.0))
-            image = root @ z
-            R = np.linalg.cholesky((np.eye(n) + (image * precision) @ image.T)[::-1, ::-1])[
-                ::-1, ::-1
-            ]
-            error = precision * (y[block] - b @ z)
+            image = root @ phi
+            R = _upper_factor(np.eye(n) + (image * precision) @ image.T)
+            error = precision * (y[block] - b @ phi)
             root = np.triu(solve_triangular(R, root, check_finite=False))
-            b += root.T @ (root @ (z @ error))
+            b += root.T @ (root @ (phi @ error))
         state.root[:n, :n] = root
 
     def is_beyond_gate(self, error: float, variance: float) -> bool:
-        """Whether a sample with this prediction error and latent variance is not learned while the
-        gate is closed.
+        """Return whether a sample is an outlier, by its prediction error and latent variance.
+
+        Such a sample is not learned while the gate is closed.
         """
-        noisy = (variance + self.noise_variance) * self._state.errors[dictionary.SCALE]
+        noisy = (variance + self.noise_variance) * self._state.errors[dictionary.ERROR_SCALE]
         return bool(error**2 > (self.gate or np.inf) ** 2 * noisy)
 
     def withhold(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> np.ndarray:
-        """`learn` one sample (1, n_features), (1,), but pass it over whatever it is; only beyond
-        the gate it counts.
+        """Predict one sample (1, n_features), (1,) as `learn` does, but do not learn it.
+
+        It counts as an outlier only if it is beyond the gate.
         """
         rules = self._rules
         errors = self._state.errors
-        self._rules = rules._replace(gate=dictionary.CLOSED)
+        self._rules = rules._replace(gate=dictionary.GATE_REFUSES_ALL)
         try:
             record = self.learn(x, y, prior_mean, until_outlier=True)
         finally:
             self._rules = rules
-        record["outlier"] = self.is_beyond_gate(y[0] - record["mean"][0], record["variance"][0])
-        self._state.counts[dictionary.N_OUTLIERS] += record["outlier"][0]
-        errors[dictionary.LEVEL] += record["outlier"][0]
+        is_outlier = self.is_beyond_gate(y[0] - record["mean"][0], record["variance"][0])
+        record["outlier"] = is_outlier
+        if is_outlier:
+            self._state.counts[dictionary.N_OUTLIERS] += 1
+            errors[dictionary.OUTLIER_LEVEL] += 1.0
         return record
 
     def believe(
@@ -513,38 +567,44 @@ class OnlineGP:
         was_outlier: bool = True,
         opens: bool = True,
     ) -> np.ndarray:
-        """`learn` the last sample (1, n_features), (1,) after all, which was passed over; the gate
-        may open for it.
+        """Accept the last sample (1, n_features), (1,) after all: `learn` it and return its record.
+
+        It had been predicted but not learned, as an outlier or by `withhold`. With `opens` the
+        plant is taken to have changed: the gate opens, and stays open until a later sample passes
+        the outlier test.
         """
         counts = self._state.counts
         errors = self._state.errors
-        counts[dictionary.N_OUTLIERS] -= was_outlier
+        if was_outlier:
+            counts[dictionary.N_OUTLIERS] -= 1
         counts[dictionary.N_SEEN] -= 1
         if opens:
-            errors[dictionary.LEVEL] = self.gate_opens_after
+            errors[dictionary.OUTLIER_LEVEL] = self.gate_opens_after
         record = self.learn(x, y, prior_mean)
         if opens:
-            self._state.errors[dictionary.LEVEL] = self.gate_opens_after
+            self._state.errors[dictionary.OUTLIER_LEVEL] = self.gate_opens_after
         return record
 
     def copy(self) -> "OnlineGP":
-        """Online GP of the same settings, points and counts that learns on independently."""
+        """Return an independent online GP with the same settings, points and counts."""
         return copy(self)
 
     def reduce_to(self, n_points: int) -> None:
-        """Remove the point of lowest reduction score until `n_points` are left (section 5 of the
-        paper).
+        """Remove the point of lowest reduction score until `n_points` are left.
+
+        This is the offline reduction of section 5 of the paper.
         """
         check_whole(n_points, 1, "reduce_to: n_points")
         if n_points > self.n_points:
             raise UserError(
-                f"reduce_to: n_points must be at most {self.n_points}, the points stored, got {n_points}"
+                f"reduce_to: n_points must be at most {self.n_points}, the number of stored "
+                f"points, got {n_points}"
             )
         dictionary.reduce(self._rules, self._state, int(n_points))
         factorise(self._state)
 
     def predict(self, inputs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Posterior mean (m,) and latent variance (m,) at inputs (m, n_features).
+        """Return the posterior mean (m,) and latent variance (m,) at inputs (m, n_features).
 
         Add `noise_variance` for the variance of a measured target.
         """
@@ -552,43 +612,44 @@ class OnlineGP:
         n = self.n_points
         m = len(x)
         state = self._state
-        mean, variance = np.empty((2, -(-m // TOGETHER) * TOGETHER))
+        n_padded = math.ceil(m / PREDICTION_BLOCK_ROWS) * PREDICTION_BLOCK_ROWS
+        mean = np.empty(n_padded)
+        variance = np.empty(n_padded)
         if m < 2 or n == 0:
             self.n_clipped_predictions += dictionary.predict(self._rules, state, x, mean, variance)
             return mean[:m], variance[:m]
-        x = np.pad(x, ((0, len(mean) - m), (0, 0)))
+        x = np.pad(x, ((0, n_padded - m), (0, 0)))
         root = np.triu(state.root[:n, :n])
         points = self.inputs[self.age_order]
         upper = np.ascontiguousarray(state.cholesky[:n, :n])
-        for block in _blocks(len(x), TOGETHER):
-            z, variance[block] = self._project(x[block], points, upper)
-            mean[block] = state.whitened[:n] @ z
-            self.n_clipped_predictions += int(
-                np.count_nonzero(variance[block][: max(m - block.start, 0)] < 0.0)
-            )
-            variance[block] = np.maximum(variance[block], 0.0)
+        for block in _blocks(n_padded, PREDICTION_BLOCK_ROWS):
+            phi, latent = self._project(x[block], points, upper)
+            n_samples = max(m - block.start, 0)  # rows of the block that are no padding
+            self.n_clipped_predictions += int(np.count_nonzero(latent[:n_samples] < 0.0))
+            mean[block] = state.whitened[:n] @ phi
+            variance[block] = np.maximum(latent, 0.0)
             if self.learns_every_sample:
-                variance[block] += np.square(root @ z).sum(axis=0)
+                variance[block] += np.square(root @ phi).sum(axis=0)
         return mean[:m], variance[:m]
 
     def _project(
         self, inputs: np.ndarray, points: np.ndarray, upper: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """``z = U'^-1 k`` (n_points, m) of inputs (m, p), and ``k(x, x) - z'z`` (m,); points by
-        age, and U.
+        """Return ``phi = U'^-1 k`` (n_points, m) of inputs (m, p), and ``k(x, x) - phi'phi`` (m,).
+
+        Takes the points in order of age and their factor U.
         """
-        z = solve_triangular(
+        phi = solve_triangular(
             upper,
             self.kernel(points, inputs),
             trans="T",
             overwrite_b=True,
             check_finite=False,
         )
-        return z, self.kernel.diagonal(inputs) - np.square(z).sum(axis=0)
+        return phi, self.kernel.diagonal(inputs) - np.square(phi).sum(axis=0)
 
     def update(self, x: ArrayLike, y: float) -> UpdateReport:
-        """Predict one sample x (n_features,) with its target y, in its own units, then learn from
-        it.
+        """Predict one sample x (n_features,) with its target y, in its own units, then learn it.
 
         Raises
         ------
@@ -598,15 +659,17 @@ class OnlineGP:
         """
         point = np.ascontiguousarray(x)
         target = np.array([y])
-        fits = point.shape == (self.n_features,) and target.shape == (1,)
-        if not (fits and point.dtype == target.dtype == np.float64 and point.flags.writeable):
-            # a closed loop passes what fits
+        has_shape = point.shape == (self.n_features,) and target.shape == (1,)
+        is_float = point.dtype == target.dtype == np.float64
+        # the conversion is skipped for what fits already, because a closed loop calls this often
+        if not (has_shape and is_float and point.flags.writeable):
             point = vector(x, self.n_features, "x")
             target = vector([y], 1, "y")
-        return UpdateReport(*self.learn(point[None], target, NO_MEAN).item())
+        record = self.learn(point[None], target, ZERO_PRIOR_MEAN)
+        return UpdateReport(*record.item())
 
     def update_many(self, inputs: ArrayLike, targets: ArrayLike) -> np.ndarray:
-        """Predict and learn sample by sample, compiled; the decisions and the errors of `update`.
+        """Predict and learn sample by sample in compiled code, exactly as `update` does.
 
         Parameters
         ----------
@@ -631,73 +694,85 @@ class OnlineGP:
     ) -> np.ndarray:
         """`update_many` for C-contiguous arrays of float64 whose shapes were checked.
 
-        What is learned is ``y - prior_mean``, (n,) of the prior mean at the inputs; the means
-        reported are those of y. With `until_outlier` the record ends with the first outlier, and
-        the samples after it are not yet seen.
+        The function learns ``y - prior_mean``, with the prior mean (n,) at the inputs; the reported
+        means are predictions of y. With `until_outlier` the record ends with the first outlier, and
+        the samples after it are not processed.
         """
-        record = np.zeros(len(x), dtype=RECORD)
+        record = np.zeros(len(x), dtype=RECORD_DTYPE)
         done = 0
         while done < len(x):
             done = dictionary.learn(self._rules, self._state, x, y, prior_mean, done, record)
             if done < 0:
-                matrix(x, self.n_features, "inputs")  # says which value is not finite
-                vector(y - prior_mean, len(x), "targets")
-                raise self._report_too_far(x)
-            if self._state.counts[dictionary.FACTORS_ARE] != dictionary.GOOD:
+                self._refuse_samples(x, y, prior_mean)
+            if self._state.counts[dictionary.FACTOR_STATUS] != dictionary.FACTORS_GOOD:
                 self._check_factors()
-            if self._state.errors[dictionary.NUMBER] >= dictionary.SCALE_INTERVAL:
+            if self._state.errors[dictionary.N_SQUARES] >= dictionary.SCALE_INTERVAL:
                 self._rescale()
-            if record[done - 1][
-                "outlier"
-            ]:  # if it is believed later, it is forgotten by then, too: once
-                if until_outlier:
-                    return record[:done]
-            elif (n := self._rules.forget_interval) and self._state.counts[
-                dictionary.N_SEEN
-            ] % n == 0:
-                self._forget()
+            if not record[done - 1]["outlier"]:
+                if self._is_time_to_forget():
+                    self._forget()
+            elif until_outlier:
+                # no step back to the prior: `believe` takes it if the outlier is accepted later
+                return record[:done]
         return record
 
-    def _forget(self) -> None:
-        """Step back to the prior, of all samples since the last step: ``P <- l P + (1 - l) I``, ``b
-        <- sqrt(l) b``.
+    def _refuse_samples(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> NoReturn:
+        """Raise the error that explains why `dictionary.learn` has refused samples."""
+        matrix(x, self.n_features, "inputs")  # raises if a value is not finite
+        vector(y - prior_mean, len(x), "targets")
+        raise self._prior_is_too_large(x)
 
-        Back to prior forgetting of KRLS-T (Van Vaerenbergh, Lazaro-Gredilla and Santamaria, 2012,
-        section IV.B). As each sample adds the variance ``(1 - l) k(x, x)``, a memory of T samples
-        is ``1 - l = noise / (T^2 k(x, x))``.
+    def _is_time_to_forget(self) -> bool:
+        """Return whether a step back to the prior is due after the last sample."""
+        interval = self._rules.forget_interval
+        return interval > 0 and self._state.counts[dictionary.N_SEEN] % interval == 0
+
+    def _forget(self) -> None:
+        """Step back to the prior: ``P <- l P + (1 - l) I``, ``b <- sqrt(l) b``.
+
+        One step forgets for all samples since the last one. This is the back-to-prior forgetting of
+        KRLS-T (Van Vaerenbergh, Lazaro-Gredilla and Santamaria, 2012, section IV.B). Each sample
+        adds the variance ``(1 - l) k(x, x)``, so a memory of T samples corresponds to
+        ``1 - l = noise / (T^2 k(x, x))``.
         """
         state = self._state
         n = self.n_points
-        every = self._rules.forget_interval
+        n_samples = self._rules.forget_interval
         if n == 0 or self.forgetting is None:
             return
         prior = float(np.diag(state.covariance)[:n].mean()) - self.diagonal
-        kept = max(0.0, 1.0 - self.noise_variance / (self.forgetting**2 * prior)) ** every
+        per_sample = max(0.0, 1.0 - self.noise_variance / (self.forgetting**2 * prior))
+        retained = per_sample**n_samples
         root = np.triu(state.root[:n, :n])
-        covariance = kept * (root.T @ root)
-        covariance[np.arange(n), np.arange(n)] += 1.0 - kept
+        covariance = retained * (root.T @ root)
+        covariance[np.arange(n), np.arange(n)] += 1.0 - retained
         state.root[:n, :n] = np.linalg.cholesky(covariance).T
-        state.whitened[:n] *= np.sqrt(kept)
+        state.whitened[:n] *= np.sqrt(retained)
         dictionary.solve_weights(state, n)
 
     def _rescale(self) -> None:
-        """Multiply all variances by what the last errors say; every mean stays. Or those that the
-        gate compares with.
+        """Update the scale of the variances by the standardised errors since the last update.
 
-        KRLS-T (Van Vaerenbergh and others, 2012) estimates this scale; here it is a running mean,
-        of bounded memory, of ``min(e^2/s, 9)``, so that a single outlier counts little.
+        If the variances follow the errors, the kernel and noise variance are multiplied by the
+        change of the scale, and the predicted means stay. Otherwise only the variances with which
+        the gate compares errors are.
+
+        KRLS-T (Van Vaerenbergh and others, 2012) estimates this scale. Here it is a running mean of
+        ``min(e^2/s, 9)`` with a bounded memory; the bound of 9 limits the effect of an outlier.
         """
         state = self._state
-        total, number, memory, scale = state.errors[: dictionary.LEVEL]
-        factor = float((memory + total / EXPECTED_SQUARE) / (memory + number))
-        state.errors[: dictionary.SCALE] = (
-            0.0,
-            0.0,
-            min(memory + number, LONGEST_MEMORY),
-        )
+        errors = state.errors
+        total = errors[dictionary.SUM_OF_SQUARES]
+        number = errors[dictionary.N_SQUARES]
+        memory = errors[dictionary.SCALE_MEMORY]
+        factor = float((memory + total / EXPECTED_CLIPPED_SQUARE) / (memory + number))
+        errors[dictionary.SUM_OF_SQUARES] = 0.0
+        errors[dictionary.N_SQUARES] = 0.0
+        errors[dictionary.SCALE_MEMORY] = min(memory + number, MAX_SCALE_MEMORY)
         if not (self.learns_every_sample and self.scale):
-            state.errors[dictionary.SCALE] = scale * factor
+            errors[dictionary.ERROR_SCALE] *= factor
             return
+        # assigning an attribute is refused: these settings are fixed for everybody else
         vars(self).update(
             kernel=self.kernel.scaled(factor),
             noise_variance=self.noise_variance * factor,
@@ -706,53 +781,52 @@ class OnlineGP:
         self._rules = self._compile_rules()
 
     def _check_prior(self, inputs: np.ndarray) -> None:
-        """Refuse inputs (n, p) if the prior variance at one of them is too large beside the
-        noise.
-        """
-        if not (self.diagonal >= dictionary.LEAST_NOISE * self.kernel.diagonal(inputs)).all():
-            raise self._report_too_far(inputs)
+        """Raise `UserError` if the prior variance at one of the inputs (n, p) is too large."""
+        prior = self.kernel.diagonal(inputs)
+        if not (self.diagonal >= dictionary.MIN_DIAGONAL_RATIO * prior).all():
+            raise self._prior_is_too_large(inputs)
 
-    def _report_too_far(self, inputs: np.ndarray) -> UserError:
-        """Error that says at which of the inputs (n, p) the prior variance is largest, too large
-        beside the noise.
-        """
+    def _prior_is_too_large(self, inputs: np.ndarray) -> UserError:
+        """Return the error that the largest prior variance at inputs (n, p) exceeds the limit."""
         prior = self.kernel.diagonal(inputs)
         i = int(np.argmax(prior))
         return UserError(
-            f"OnlineGP: noise_variance must be at least {dictionary.LEAST_NOISE:g} of the prior variance at every "
-            f"point, got {self.noise_variance:g} and a prior variance of {prior[i]:g} at {inputs[i].tolist()}; below "
-            "that double precision cannot hold the factor: scale the features to the order of one, or raise the noise "
-            "variance"
+            f"OnlineGP: noise_variance must be at least {dictionary.MIN_DIAGONAL_RATIO:g} of the "
+            f"prior variance at every point, got {self.noise_variance:g} and a prior variance of "
+            f"{prior[i]:g} at {inputs[i].tolist()}; below that double precision cannot hold the "
+            "factor: scale the features to the order of one, or raise the noise variance"
         )
 
     def candidate_scores(
         self, inputs: ArrayLike, targets: ArrayLike, criterion: Criterion | None = None
     ) -> np.ndarray:
-        """Reduction scores (m, n_points) by slot, with each of the samples (m, n_features), (m,) in
-        turn in the set.
+        """Return the reduction scores (m, n_points) of the stored points, by slot.
 
-        By default those of `reduction`. Nothing is learned.
+        Row i has the scores with sample i of (m, n_features), (m,) in the set. They are those of
+        `reduction` or of another criterion. Nothing is learned.
         """
         x = matrix(inputs, self.n_features, "inputs")
         y = vector(targets, len(x), "targets")
-        rules = (
-            self._rules
-            if criterion is None
-            else self._rules._replace(reduction=criterion.reduction_address)
-        )
-        found = np.empty((len(x), self.n_points))
-        dictionary.candidate_scores(rules, self._state, self.n_points, x, y, found)
-        return found
+        rules = self._rules
+        if criterion is not None:
+            rules = rules._replace(reduction=criterion.reduction_address)
+        scores = np.empty((len(x), self.n_points))
+        dictionary.candidate_scores(rules, self._state, self.n_points, x, y, scores)
+        return scores
 
     def leave_one_out(self) -> LeaveOneOut:
-        """Residual ``a_i/q_i`` and variance ``1/q_i`` of every point (Rasmussen and Williams,
-        5.12).
+        """Predict every stored point from the others: residual ``a_i/q_i``, variance ``1/q_i``.
+
+        Source: Rasmussen and Williams, equation 5.12.
         """
         n = self.n_points
-        by_slot = np.empty((2, n))
-        variance = 1.0 / self._state.precision[:n]
-        by_slot[:, self.age_order] = self._weights() * variance, variance
-        return LeaveOneOut(*by_slot)
+        order = self.age_order
+        variance_by_age = 1.0 / self._state.precision[:n]
+        residual = np.empty(n)
+        variance = np.empty(n)
+        residual[order] = self._weights() * variance_by_age
+        variance[order] = variance_by_age
+        return LeaveOneOut(residual, variance)
 
     def _weights(self) -> np.ndarray:
         """Solve ``Ua = b`` for the weights ``a`` (n_points,).
@@ -760,60 +834,56 @@ class OnlineGP:
         The weights in the state are only as accurate as scores need.
         """
         n = self.n_points
-        return (
-            solve_triangular(self._state.cholesky[:n, :n], self._state.whitened[:n])
-            if n
-            else np.zeros(0)
-        )
+        if n == 0:
+            return np.zeros(0)
+        return solve_triangular(self._state.cholesky[:n, :n], self._state.whitened[:n])
 
     def state(self) -> dict[str, np.ndarray]:
-        """Copy the arrays that define the `sysid.gp.dictionary.Dictionary`, for `restore`."""
+        """Return copies of the arrays that define the dictionary, for `restore`."""
         state = self._state
         n = self.n_points
-        of_all = {"root": np.triu(state.root[:n, :n])} if self.learns_every_sample else {}
-        return of_all | {
-            "errors": state.errors.copy(),
-            "number": self.sample_numbers,
-            "inputs": self.inputs,
-            "targets": self.targets,
-            "order": self.age_order,
-            "cholesky": np.triu(state.cholesky[:n, :n]),
-            "factor": np.tril(state.factor[:n, :n]),
-            **{name: getattr(state, name)[:n].copy() for name in BY_AGE},
-            "weights": self._weights(),
-            "counts": state.counts.copy(),
-        }
+        arrays: dict[str, np.ndarray] = {}
+        if self.learns_every_sample:
+            arrays["root"] = np.triu(state.root[:n, :n])
+        arrays["errors"] = state.errors.copy()
+        arrays["number"] = self.sample_numbers
+        arrays["inputs"] = self.inputs
+        arrays["targets"] = self.targets
+        arrays["order"] = self.age_order
+        arrays["cholesky"] = np.triu(state.cholesky[:n, :n])
+        arrays["factor"] = np.tril(state.factor[:n, :n])
+        for name in AGE_ORDERED_VECTORS:
+            arrays[name] = getattr(state, name)[:n].copy()
+        arrays["weights"] = self._weights()
+        arrays["counts"] = state.counts.copy()
+        return arrays
 
     def exact_form(self) -> dict[str, np.ndarray]:
-        """Arrays of `state` by which mean and variance are those of an exact GP: ``k'a`` and ``k(x,
-        x) - |F k|^2``.
+        """Return the arrays of `state`, changed to those of an exact GP with the same posterior.
 
-        If every sample is learned, U, F and b are those of a Ky with the same posterior: with ``P =
-        B diag(p) B'``, ``U <- R`` of the QR decomposition of ``diag(1 - p)^(-1/2) B'U``. `whitened`
-        follows; nothing else changes.
+        With them the mean is ``k'a`` and the variance ``k(x, x) - |F k|^2``. If only stored samples
+        are learned, nothing needs to change. If every sample is learned, U and F are replaced by
+        the factors of the Ky that has the same posterior: with ``P = B diag(p) B'``, ``U <- R`` of
+        the QR decomposition of ``diag(1 - p)^(-1/2) B'U``, and `whitened` follows from it.
         """
         state = self.state()
-        if self.learns_every_sample and self.n_points:
-            _, spread, directions = np.linalg.svd(state["root"])
-            known = np.maximum(
-                1.0 - spread**2, LEAST_KNOWN
-            )  # of the prior variance along each direction
-            upper = np.linalg.qr(directions / np.sqrt(known)[:, None] @ state["cholesky"], mode="r")
-            upper *= np.sign(np.diag(upper))[:, None]
-            factor = solve_triangular(upper, np.eye(len(upper)), trans=1)
-            state |= {
-                "cholesky": upper,
-                "factor": factor,
-                "whitened": upper @ state["weights"],
-            }
+        if not self.learns_every_sample or self.n_points == 0:
+            return state
+        _, std, directions = np.linalg.svd(state["root"])
+        # fraction of the prior variance along each direction that the samples have removed
+        known = np.maximum(1.0 - std**2, MIN_KNOWN_FRACTION)
+        upper = np.linalg.qr(directions / np.sqrt(known)[:, None] @ state["cholesky"], mode="r")
+        upper *= np.sign(np.diag(upper))[:, None]
+        state["cholesky"] = upper
+        state["factor"] = solve_triangular(upper, np.eye(len(upper)), trans=1)
+        state["whitened"] = upper @ state["weights"]
         return state
 
     def draw_targets(self, n_draws: int, generator: np.random.Generator) -> np.ndarray:
-        """Return what is known of the points (n_points, n_draws), by slot.
+        """Return values (n_points, n_draws) of the stored points, by slot, to condition on.
 
-        This is their targets or, if every sample is learned, draws of their values z.
-
-        Given these and the noise of variance `diagonal` on them, the function follows by exact
+        These are their targets or, if every sample is learned, draws of the hidden values z. Given
+        a column of them, with noise of variance `diagonal`, the function follows by exact
         conditioning.
         """
         state = self._state
@@ -836,57 +906,63 @@ class OnlineGP:
             by more than ten times the tolerance.
         """
         n = len(arrays["targets"])
-        is_order = np.shape(arrays["order"]) == (n,) and sorted(arrays["order"]) == list(range(n))
-        if n > self.budget or not is_order or len(counts) != dictionary.N_COUNTS:
-            raise UserError(
-                f"expected at most {self.budget} points with an order of their own, got {n}"
-            )
-        factors = (*FACTORS, "root") if self.learns_every_sample else FACTORS
-        shapes = {name: np.shape(arrays[name]) for name in (*factors, *BY_AGE, "inputs")}
-        expected = (
-            dict.fromkeys(factors, (n, n))
-            | dict.fromkeys(BY_AGE, (n,))
-            | {"inputs": (n, self.n_features)}
-        )
-        if shapes != expected:
-            raise UserError(f"expected arrays of shapes {expected}, got {shapes}")
+        self._check_sizes(arrays, counts)
         x = matrix(arrays["inputs"], self.n_features, "inputs")
-        state = self._from_points(x, vector(arrays["targets"], n, "targets"), self.budget)
+        state = self._new_state(x, vector(arrays["targets"], n, "targets"), self.budget)
         state.order[:n] = arrays["order"]
-        put_factors(state, *(matrix(arrays[name], n, name) for name in FACTORS))
+        upper, lower = (matrix(arrays[name], n, name) for name in FACTOR_NAMES)
+        put_factors(state, upper, lower)
         if self.learns_every_sample:
             state.root[:n, :n] = matrix(arrays["root"], n, "root")
-        if self.learns_every_sample and not no_wider_than_prior(state.root):
-            raise UserError("restore: root must be that of a posterior, no wider than its prior")
+            if not is_within_prior(state.root):
+                raise UserError(
+                    "restore: root must be that of a posterior, no wider than its prior"
+                )
         state.errors[:] = vector(arrays["errors"], len(state.errors), "errors")
-        total, number, memory, scale, level = state.errors
-        is_sum = (
-            0 <= number < dictionary.SCALE_INTERVAL
-            and 0 <= total <= dictionary.LARGEST_SQUARE * number
-        )
-        is_scale = FIRST_MEMORY <= memory <= LONGEST_MEMORY and scale > 0 and level >= 0
-        if not (is_sum and is_scale):
-            raise UserError("restore: errors must be sums, a memory and counts of `OnlineGP.state`")
+        _check_errors(state)
         state.number[:n] = vector(arrays["number"], n, "number")
-        if not (
-            (state.number[:n] >= -1) & (state.number[:n] < max(counts[dictionary.N_SEEN], 1))
-        ).all():
+        numbers = state.number[:n]
+        if not ((numbers >= -1) & (numbers < max(counts[dictionary.N_SEEN], 1))).all():
             raise UserError("restore: number must be that of a sample seen, or -1")
-        for name in BY_AGE:
+        for name in AGE_ORDERED_VECTORS:
             getattr(state, name)[:n] = vector(arrays[name], n, name)
         state.counts[:] = counts
-        state.counts[dictionary.N_POINTS] = n
+        state.counts[dictionary.N_STORED] = n
         state.counts[dictionary.MINIMUM_IS_STALE] = 1
-        most = 10 * self._tolerance(x)
-        if not (worst := contradiction(state)) <= most:
+        tolerance = 10 * self._tolerance(x)
+        inconsistency = relative_inconsistency(state)
+        if not inconsistency <= tolerance:
             raise UserError(
-                f"restore: factors and weights contradict the points by {worst:.3g}, expected at most "
-                f"{most:.3g}; the arrays were changed after they were taken out"
+                f"restore: factors and weights contradict the points by {inconsistency:.3g}, "
+                f"expected at most {tolerance:.3g}; the arrays were changed after they were taken "
+                "out"
             )
-        dictionary.renew(state, n)  # the weights of a model that goes on
+        # as in a GP that was never stored: its weights ``F'b`` are less accurate than those stored
+        dictionary.compute_precision_and_weights(state, n)
         state.precision[:n] = arrays["precision"]
         self._state = state
         self._rules = self._compile_rules()
+
+    def _check_sizes(self, arrays: Mapping[str, np.ndarray], counts: Sequence[int]) -> None:
+        """Raise `UserError` unless arrays and counts for `restore` have fitting sizes."""
+        n = len(arrays["targets"])
+        order = arrays["order"]
+        is_order = np.shape(order) == (n,) and sorted(order) == list(range(n))
+        if n > self.budget or not is_order or len(counts) != dictionary.N_COUNTS:
+            raise UserError(
+                f"restore: expected at most {self.budget} points, an order that names each of "
+                f"their slots once, and {dictionary.N_COUNTS} counts, got {n} points and "
+                f"{len(counts)} counts"
+            )
+        expected: dict[str, tuple[int, ...]] = dict.fromkeys(FACTOR_NAMES, (n, n))
+        if self.learns_every_sample:
+            expected["root"] = (n, n)
+        for name in AGE_ORDERED_VECTORS:
+            expected[name] = (n,)
+        expected["inputs"] = (n, self.n_features)
+        shapes = {name: np.shape(arrays[name]) for name in expected}
+        if shapes != expected:
+            raise UserError(f"restore: expected arrays of shapes {expected}, got {shapes}")
 
     def with_hyperparameters(
         self,
@@ -896,54 +972,91 @@ class OnlineGP:
     ) -> "OnlineGP":
         """Return a GP of another kernel and noise with the same points, ages, rules and counts.
 
-        It costs O(N^3).
+        It costs O(N^3). If every sample is learned, what was learned is carried over: the
+        likelihood of the samples under the old prior, a Gaussian in the values z of the points,
+        times the new prior (Bui, Nguyen and Turner, "Streaming sparse Gaussian process
+        approximations", 2017).
 
-        If every sample is learned, what the samples said of the values z of the points is carried
-        over: their likelihood under the old prior, a Gaussian in z, times the new prior (Bui,
-        Nguyen and Turner, "Streaming sparse Gaussian process approximations", 2017). Where
-        `samples`, inputs (n, n_features) and targets (n,), are all that it has learned, they are
-        learned anew instead, O(n N^2), which approximates nothing: the batch FITC posterior.
+        Give `samples`, inputs (n, n_features) and targets (n,), only if they are all that this GP
+        has learned. They are then learned anew, O(n N^2), without any approximation: the result is
+        the batch FITC posterior.
         """
-        settings = {name: getattr(self, name) for name in SETTINGS}
-        other = OnlineGP(**settings | {"kernel": kernel, "noise_variance": noise_variance})
-        other._state = other._from_points(self.inputs, self.targets, self.budget)
+        settings = {name: getattr(self, name) for name in FIXED_SETTINGS}
+        settings["kernel"] = kernel
+        settings["noise_variance"] = noise_variance
+        other = OnlineGP(**settings)
+        other._state = other._new_state(self.inputs, self.targets, self.budget)
         for name in ("order", "counts", "number"):
             getattr(other._state, name)[:] = getattr(self._state, name)
-        other._state.errors[dictionary.LEVEL] = self._state.errors[dictionary.LEVEL]
+        level = self._state.errors[dictionary.OUTLIER_LEVEL]
+        other._state.errors[dictionary.OUTLIER_LEVEL] = level
         factorise(other._state)
         if self.learns_every_sample and samples is None:
             carry_over(self._state, other._state)
         other._rules = other._compile_rules()
         if samples is not None:
             other.absorb(*samples)
-        for name in COUNTED:
+        for name in OWN_COUNTERS:
             setattr(other, f"n_{name}", getattr(self, f"n_{name}"))
         return other
 
     def drift(self) -> float:
-        """How far the factors are from the covariance (`sysid.gp.dictionary.drift`): 0 if exact."""
+        """Return how far the factors are from the covariance; 0 if they are exact.
+
+        `sysid.gp.dictionary.drift` defines it.
+        """
         return float(dictionary.drift(self._state, self.n_points))
 
     def _check_factors(self) -> None:
-        """Factorise from scratch if the factors are due for it or have drifted; only drifted ones
-        count as repaired.
+        """Compute the factors from scratch if this is due or if they have drifted.
 
-        The tolerance is that of the points stored now: they may lie where the prior variance is
-        larger.
+        Only drifted factors count as a refactorisation. The tolerance must be that of the points
+        stored now, because the prior variance may be larger at them, so it is updated before a
+        drift is counted.
         """
         counts = self._state.counts
         tolerance = self._rules.tolerance
         drift = self.drift()
-        is_due = counts[dictionary.FACTORS_ARE] == dictionary.DUE
-        counts[dictionary.FACTORS_ARE] = dictionary.GOOD
-        if is_due or drift > tolerance:
-            self._rules = self._compile_rules()
-            drifted = drift > max(tolerance, self._rules.tolerance)
-            self.n_refactorisations += drifted
-            self.n_renewals += not drifted
-            factorise(self._state)
+        is_due = counts[dictionary.FACTOR_STATUS] == dictionary.RENEWAL_DUE
+        counts[dictionary.FACTOR_STATUS] = dictionary.FACTORS_GOOD
+        if not is_due and drift <= tolerance:
+            return
+        self._rules = self._compile_rules()
+        if drift > max(tolerance, self._rules.tolerance):
+            self.n_refactorisations += 1
+        else:
+            self.n_renewals += 1
+        factorise(self._state)
+
+
+def _count_near_duplicates(covariance: np.ndarray) -> int:
+    """Return how many points equal an earlier one, by their covariance (n, n) without noise."""
+    prior = np.diag(covariance)
+    least_square = np.outer(prior, prior) * (1.0 - dictionary.DUPLICATE_CORRELATION_GAP)
+    are_correlated = (covariance > 0) & (covariance**2 > least_square)
+    variance_gap = abs(prior[:, None] - prior)
+    have_same_variance = variance_gap <= dictionary.DUPLICATE_VARIANCE_GAP * prior
+    are_duplicates = np.tril(are_correlated & have_same_variance, -1)
+    return int(np.count_nonzero(are_duplicates.any(axis=1)))
+
+
+def _check_errors(state: Dictionary) -> None:
+    """Raise `UserError` unless the errors of a restored state are possible."""
+    total, number, memory, scale, outlier_level = state.errors
+    is_sum = (
+        0 <= number < dictionary.SCALE_INTERVAL
+        and 0 <= total <= dictionary.MAX_STANDARDISED_SQUARE * number
+    )
+    is_scale = INITIAL_SCALE_MEMORY <= memory <= MAX_SCALE_MEMORY and scale > 0
+    if not (is_sum and is_scale and outlier_level >= 0):
+        raise UserError("restore: errors must be sums, a memory and counts of `OnlineGP.state`")
+
+
+def _upper_factor(matrix: np.ndarray) -> np.ndarray:
+    """Return the upper triangular R with ``R R' = matrix``."""
+    return np.linalg.cholesky(matrix[::-1, ::-1])[::-1, ::-1]
 
 
 def _blocks(n: int, size: int) -> Iterator[slice]:
-    """Rows of n in blocks."""
+    """Return slices that divide n rows into blocks of this size; the last one may be shorter."""
     return (slice(begin, begin + size) for begin in range(0, n, size))

@@ -18,7 +18,7 @@ from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Expected, Kernel, SearchSpace, SquaredExponential
 from sysid.gp.marginal_likelihood import Likelihood, log_marginal_likelihood, minimise
 from sysid.gp.mean import MeanFunction
-from sysid.gp.online import LEAST_NOISE, OnlineGP
+from sysid.gp.online import MIN_NOISE_RATIO, OnlineGP
 from sysid.gp.rules import Learning
 from sysid.narx.lags import Narx
 
@@ -54,7 +54,7 @@ LEAST_LOWER_BOUNDS = {
     "length_scale_bounds": 0.0,
     "variance_bounds": 0.0,
     "weight_bounds": 0.0,
-    "noise_bounds": LEAST_NOISE,
+    "noise_bounds": MIN_NOISE_RATIO,
 }
 
 
@@ -431,9 +431,9 @@ class Fixed(Training):
         check_counts(self, n_initial=0)
         # This raises an error for values that are not positive.
         self.kernel.with_scales(float(self.variance), np.atleast_1d(self.length_scales))
-        if not LEAST_NOISE * self.variance <= self.noise_variance < inf:
+        if not MIN_NOISE_RATIO * self.variance <= self.noise_variance < inf:
             raise UserError(
-                f"Fixed: noise_variance must be at least {LEAST_NOISE:g} of the variance, "
+                f"Fixed: noise_variance must be at least {MIN_NOISE_RATIO:g} of the variance, "
                 f"got {self.noise_variance}"
             )
 
@@ -475,7 +475,7 @@ class MaximumLikelihood(Training):
     restarts: int = 5  # optimisations from different starts; on a whole record only one
     length_scale_bounds: tuple[float, float] = (0.05, 1000.0)  # std of the feature
     variance_bounds: tuple[float, float] = (0.0025, 1e4)  # mean square of the target
-    noise_bounds: tuple[float, float] = (LEAST_NOISE, 100.0)  # signal variance
+    noise_bounds: tuple[float, float] = (MIN_NOISE_RATIO, 100.0)  # signal variance
     length_scale_prior_median: float = 20.0  # typical distances
     length_scale_prior_std: float = inf  # of the logarithm; infinite: no prior
     noise_prior_median: float = 0.1  # mean square of the target

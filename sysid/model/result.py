@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from sysid.gp.adaptation import Estimate, Reason
-from sysid.gp.dictionary import MEANINGS, NOT_PREDICTED
+from sysid.gp.dictionary import FIELD_MEANINGS, NOT_PREDICTED
 from sysid.gp.kernels import Kernel, Stationary
 from sysid.model.model import Model, Prediction
 from sysid.narx.lags import Target
@@ -64,7 +64,7 @@ def result_dataset(
     unit = str(validation["target"].attrs.get("units", "1"))
     units = {"mean": unit, "variance": squared_unit(unit)}
     variables: dict[str, Any] = {}
-    for name, meaning in MEANINGS.items():
+    for name, meaning in FIELD_MEANINGS.items():
         attributes = {"long_name": meaning}
         is_score = name.startswith(("acceptance_", "reduction_"))  # its unit depends on the rule
         if not is_score:

@@ -1,12 +1,14 @@
-"""Noise and variance of a free run by what held-out samples say of its band; where an output
-saturates.
+"""Saturation of an output, and calibration of noise and variance of a free run.
+
+`find_saturation` finds limits at which an output saturates. `calibrate` chooses the variance of the
+function such that the bands of a simulation cover held-out samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import comb
+from math import ceil, comb
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -29,54 +31,78 @@ from sysid.simulation_error.candidate import (
     solve_increasing,
 )
 
-LONGEST_RUN = 3  # samples in a row that equal the extreme value exactly
-LEAST_SAMPLES = 5  # of them in all
-# separate ones that neither begin nor end a segment: a system at rest is not saturated
-LEAST_RUNS = 2
+# An output saturates only if it equals its extreme value exactly in this many samples in a row,
+MIN_LONGEST_RUN = 3
+# in this many samples in all,
+MIN_SATURATED_SAMPLES = 5
+# and in this many separate runs that neither begin nor end a segment. (A system at rest is not
+# saturated.)
+MIN_SATURATED_RUNS = 2
 
-DRAWS = 16  # functions
-COVERED = 0.95  # of the held-out samples shall be within the 95 % band
-COVERAGE = 0.8  # part of them whose spread counts: those that run away set no band
-SIMULATED = 2000  # most samples, of all folds
-POINTS = 200  # most points that a drawn function has beside those of the candidate
-ROWS = 1000  # about as many regressors of the fit, at least half, that they are chosen from
-TOLERANCE = 1e-4  # of the kernel's variance: points that have less left add nothing
-SHARES = (1e-9, 1e3)  # smallest and largest share of the variance of the estimator [-]
-DIFFERENCES = 3  # highest order of the differences that tell the noise
-LEAST_SHARE = 1e-12  # of the variance of the output, that the noise has at least [-]
+# Functions that are drawn from each posterior.
+N_DRAWN_FUNCTIONS = 16
+# Share of the held-out samples that the 95 % band shall cover [-].
+FREE_RUN_COVERAGE = 0.95
+# The spread of the drawn functions is that of the central share of them, so that the few that run
+# away do not set the band [-].
+CENTRAL_SHARE = 0.8
+# Samples that are simulated, of all folds together, at most.
+MAX_CALIBRATION_SAMPLES = 2000
+# Points of a drawn function beside those of the candidate, at most.
+MAX_DRAWN_POINTS = 200
+# These points are chosen among about this many regressors of the fit (at least half as many).
+N_FITTED_REGRESSORS = 1000
+# A point with less than this share of the kernel's variance left adds nothing [-].
+MIN_DRAWN_POINT_VARIANCE = 1e-4
+# Smallest and largest share of the variance of the estimator that is tried [-].
+VARIANCE_SHARES = (1e-9, 1e3)
+# Highest order of the differences that estimate the noise.
+MAX_DIFFERENCE_ORDER = 3
+# Smallest noise variance, as a share of the variance of the output [-].
+MIN_NOISE_SHARE = 1e-12
 
 
 def find_saturation(segments: Sequence[Segment]) -> tuple[Limits, tuple[int, int]]:
-    """Limits of an output whose extreme value is repeated exactly, infinite for none, and the
-    samples at each.
+    """Find the limits of an output that repeats an extreme value exactly.
 
-    An extreme counts as a limit if at least `LEAST_RUNS` runs inside the segments, the longest of
-    at least `LONGEST_RUN` samples, equal it exactly, `LEAST_SAMPLES` samples in all. A noisy signal
-    does not repeat itself; one that is clipped by its sensor or its actuator does.
+    An extreme value is a limit if at least `MIN_SATURATED_SAMPLES` samples equal it exactly, in at
+    least `MIN_SATURATED_RUNS` runs inside the segments, the longest of at least `MIN_LONGEST_RUN`
+    samples. A noisy signal does not repeat itself; one that is clipped by its sensor or its
+    actuator does.
+
+    Returns
+    -------
+    tuple of (float, float)
+        Lower and upper limit; infinite where the output does not saturate.
+    tuple of (int, int)
+        Number of samples at each limit.
     """
     values = np.concatenate([segment.values for segment in segments])
     low = float(values.min())
     high = float(values.max())
-    n_low, n_high = (_count_saturated(segments, extreme) for extreme in (low, high))
-    return (low if n_low else -np.inf, high if n_high else np.inf), (n_low, n_high)
+    n_low = _count_saturated(segments, low)
+    n_high = _count_saturated(segments, high)
+    limits = (low if n_low else -np.inf, high if n_high else np.inf)
+    return limits, (n_low, n_high)
 
 
 def _count_saturated(segments: Sequence[Segment], extreme: float) -> int:
-    """Count the samples at a value if it is a limit, else return 0."""
-    total = 0
-    lengths = []
+    """Return the number of samples at an extreme value if it is a limit, else 0."""
+    n_saturated = 0
+    run_lengths = []
     for segment in segments:
-        at = np.concatenate([[False], segment.values == extreme, [False]])
-        edges = np.flatnonzero(np.diff(at.astype(np.int8)))
-        total += int(at.sum())
-        inside = [
-            (first, last)
-            for first, last in edges.reshape(-1, 2)
-            if first > 0 and last < len(segment.values)
-        ]
-        lengths += [last - first for first, last in inside]
-    is_limit = len(lengths) >= LEAST_RUNS and max(lengths) >= LONGEST_RUN and total >= LEAST_SAMPLES
-    return total if is_limit else 0
+        is_saturated = np.concatenate([[False], segment.values == extreme, [False]])
+        n_saturated += int(is_saturated.sum())
+        edges = np.flatnonzero(np.diff(is_saturated.astype(np.int8)))
+        for first, last in edges.reshape(-1, 2):
+            if first > 0 and last < len(segment.values):
+                run_lengths.append(last - first)
+    is_limit = (
+        n_saturated >= MIN_SATURATED_SAMPLES
+        and len(run_lengths) >= MIN_SATURATED_RUNS
+        and max(run_lengths) >= MIN_LONGEST_RUN
+    )
+    return n_saturated if is_limit else 0
 
 
 def calibrate(
@@ -86,22 +112,22 @@ def calibrate(
     folds: Sequence[Fold],
     generator: np.random.Generator,
 ) -> tuple[float, float]:
-    """Variances with which the 95 % band of a simulation covers 95 % of the held-out samples.
+    """Return variances with which the 95 % band of a simulation covers 95 % of held-out samples.
 
-    The noise is what changes from one residual of the free run to the next: an error of the
-    function is slower. In a free run such an error is fed back, so that the spread of the simulated
-    output is many times that of one step. For every fold functions are drawn from the posterior of
-    the model without it, and simulated there. The variance of the function is multiplied by one
-    number such that the band covers. The places where the function is known better, and where
-    worse, stay the same.
+    The noise is estimated by the changes from one residual of the free run to the next, since an
+    error of the function is slower. In a free run an error of the function is fed back, so that the
+    spread of the simulated output is many times that of one step. Therefore functions are drawn for
+    every fold from the posterior of the model without it, and simulated on the fold. The variance
+    of the function is multiplied by one number such that the band covers the fold. Where the
+    function is known better, and where worse, does not change.
 
     Parameters
     ----------
     fit : FitResult
-        To all segments.
+        Fit to all segments.
     segments : sequence of Segment
     held_out : sequence of FitResult
-        Without each fold.
+        Fits without each fold.
     folds : sequence of Fold
     generator : numpy.random.Generator
 
@@ -113,39 +139,41 @@ def calibrate(
         Latent variance of the function one step ahead, mean over the samples, unit squared.
     """
     noise = estimate_noise(fit.candidate, segments)
-    bands = [
-        _Band(*pair, noise, SIMULATED // len(folds), generator)
-        for pair in zip(held_out, folds, strict=True)
-    ]
+    max_samples = MAX_CALIBRATION_SAMPLES // len(folds)
+    bands = []
+    for fit_without_fold, fold in zip(held_out, folds, strict=True):
+        bands.append(_Band(fit_without_fold, fold, noise, max_samples, generator))
+    sizes = [band.n for band in bands]
 
-    def cover(share: float) -> float:
-        return float(
-            np.average(
-                [band.cover(share) for band in bands],
-                weights=[band.n for band in bands],
-            )
-        )
+    def mean_coverage(share: float) -> float:
+        coverages = [band.coverage(share) for band in bands]
+        return float(np.average(coverages, weights=sizes))
 
-    return noise, solve_increasing(cover, COVERED, *SHARES, tolerance=0.05) * fit.latent_variance
+    share = solve_increasing(mean_coverage, FREE_RUN_COVERAGE, *VARIANCE_SHARES, tolerance=0.05)
+    return noise, share * fit.latent_variance
 
 
 def estimate_noise(candidate: Candidate, segments: Sequence[Segment]) -> float:
-    """Noise variance of the output by differences of successive residuals of the free run, output
-    unit squared.
+    """Return the noise variance of the output by differences of successive residuals e.
 
-    ``min_d mean((D^d e)^2) / binom(2d, d)``, of differences of order d = 0 to `DIFFERENCES`, each
-    the variance if e is white noise. An error that is slow adds little to the first ones (von
-    Neumann), one that oscillates little to the third. At least `LEAST_SHARE` of the variance of the
-    output.
+    The residuals are those of the free run. The variance is, in output unit squared::
+
+        min_d mean((D^d e)^2) / binom(2d, d)
+
+    over differences of order d = 0 to `MAX_DIFFERENCE_ORDER`. Each term is the variance if e is
+    white noise. A slow error adds little to the first order (von Neumann), an oscillating one
+    little to the third. The result is at least `MIN_NOISE_SHARE` of the variance of the output.
     """
     residuals = [segment.values - candidate.simulate(segment) for segment in segments]
     values = np.concatenate([segment.values for segment in segments])
-    found = []
-    for order in range(DIFFERENCES + 1):
-        steps = np.concatenate([np.diff(one, order) for one in residuals])
-        steps = steps[np.isfinite(steps)]
-        found += [np.mean(steps**2) / comb(2 * order, order)] if len(steps) else []
-    return float(max(min(found, default=np.var(values)), LEAST_SHARE * np.var(values)))
+    estimates = []
+    for order in range(MAX_DIFFERENCE_ORDER + 1):
+        differences = np.concatenate([np.diff(residual, order) for residual in residuals])
+        differences = differences[np.isfinite(differences)]
+        if len(differences):
+            estimates.append(np.mean(differences**2) / comb(2 * order, order))
+    smallest = min(estimates, default=np.var(values))
+    return float(max(smallest, MIN_NOISE_SHARE * np.var(values)))
 
 
 class _Band:
@@ -156,48 +184,45 @@ class _Band:
         fit: FitResult,
         fold: Fold,
         noise: float,
-        most: int,
+        max_samples: int,
         generator: np.random.Generator,
     ) -> None:
-        self.fit, self.candidate, self.noise, self.parts = (
-            fit,
-            fit.candidate,
-            noise,
-            truncate(fold.parts, most),
-        )
+        self.fit = fit
+        self.candidate = fit.candidate
+        self.noise = noise
+        self.parts = truncate(fold.parts, max_samples)
         self.n = n_samples(self.parts)
         rest = stack_regressors(fold.rest)
-        self.rest = rest[:: -(-len(rest) // ROWS)]
+        step = ceil(len(rest) / N_FITTED_REGRESSORS)
+        self.rest = rest[::step]
         self.regressors = np.vstack([self.rest, stack_regressors(self.parts)])
         self.seed = int(generator.integers(2**32))
 
-    def cover(self, share: float) -> float:
-        """Part of the held-out samples within the 95 % band about the simulated mean, with this
-        share of the variance.
+    def coverage(self, share: float) -> float:
+        """Return the share of the held-out samples within the 95 % band about the simulated mean.
 
-        Where more than a few of the drawn functions run away, the band is infinite.
+        The function has `share` times the variance of the fit. Where more than a few of the drawn
+        functions run away, the band is infinite.
         """
         candidate = self.candidate
         factor = candidate.factor_for(self.noise, share * self.fit.latent_variance, self.rest)
-        drawn = _draw_deviations(
-            candidate,
-            factor,
-            self.noise,
-            self.regressors,
-            np.random.default_rng(self.seed),
+        generator = np.random.default_rng(self.seed)
+        drawn_points, drawn_weights = _draw_deviations(
+            candidate, factor, self.noise, self.regressors, generator
         )
-        points = np.vstack([candidate.points, drawn[0]])
-        functions = [
-            replace(candidate, points=points, weights=np.append(candidate.weights, w))
-            for w in drawn[1]
-        ]
-        inside = []
+        points = np.vstack([candidate.points, drawn_points])
+        functions = []
+        for weights in drawn_weights:
+            all_weights = np.append(candidate.weights, weights)
+            functions.append(replace(candidate, points=points, weights=all_weights))
+        is_inside = []
         for part in self.parts:
             runs = np.array([function.simulate(part) for function in functions])
-            variance = summarise_draws(runs.T[:, :, None], COVERAGE)[1][:, 0] + self.noise
+            _, spread = summarise_draws(runs.T[:, :, None], CENTRAL_SHARE)
+            variance = spread[:, 0] + self.noise
             error = candidate.simulate(part) - part.values
-            inside.append(np.abs(error) <= Z_95 * np.sqrt(variance))
-        return float(np.mean(np.concatenate(inside)))
+            is_inside.append(np.abs(error) <= Z_95 * np.sqrt(variance))
+        return float(np.mean(np.concatenate(is_inside)))
 
 
 def _draw_deviations(
@@ -207,23 +232,33 @@ def _draw_deviations(
     regressors: Array,
     generator: np.random.Generator,
 ) -> tuple[Array, Array]:
-    """Points (M, q), and weights (DRAWS, M) of functions drawn from the posterior, without its
-    mean.
+    """Draw functions from the posterior without its mean; return their points and weights.
 
-    The M points are spread over the regressors; they are more than the candidate has, as the
+    The M points are spread over the regressors. They are more than the candidate has, as the
     function is also uncertain away from its own points. With the factor c of the kernel's variance,
     ``k(A, A) = C C'`` of these points A, the points Z of the candidate and ``g = C^-1 k(A, .)``::
 
         f(x) = g(x)' (c S)^1/2 e,   S = I - g(Z) (k(Z, Z) + noise / c I)^-1 g(Z)',   e ~ N(0, I)
+
+    Returns
+    -------
+    (M, q)
+        Points.
+    (N_DRAWN_FUNCTIONS, M)
+        Weights of each function.
     """
     kernel = candidate.kernel
-    own = candidate.points
+    candidate_points = candidate.points
     inputs = candidate.scaling.transform(regressors)
-    chosen = pivots(kernel, inputs, POINTS, TOLERANCE)
+    chosen = pivots(kernel, inputs, MAX_DRAWN_POINTS, MIN_DRAWN_POINT_VARIANCE)
     points = inputs[chosen.chosen]
-    features = chosen.features(kernel(own, points))
-    known = cho_factor(kernel(own, own) + noise_variance / factor * np.eye(len(own)), lower=True)
-    values, vectors = np.linalg.eigh(np.eye(len(points)) - features.T @ cho_solve(known, features))
-    normal = generator.standard_normal((DRAWS, len(points)))
-    deviations = (normal * np.sqrt(factor * np.maximum(values, 0.0))) @ vectors.T
+    features = chosen.features(kernel(candidate_points, points))
+    gram = kernel(candidate_points, candidate_points)
+    noise = noise_variance / factor * np.eye(len(candidate_points))
+    factorised = cho_factor(gram + noise, lower=True)
+    explained = features.T @ cho_solve(factorised, features)
+    eigenvalues, eigenvectors = np.linalg.eigh(np.eye(len(points)) - explained)
+    stds = np.sqrt(factor * np.maximum(eigenvalues, 0.0))
+    normal = generator.standard_normal((N_DRAWN_FUNCTIONS, len(points)))
+    deviations = (normal * stds) @ eigenvectors.T
     return points, chosen.to_weights(deviations.T).T

@@ -1,5 +1,8 @@
-"""Candidates for the model: sums of kernels that can be simulated, their points, and the role of an
-estimator.
+"""Candidate models that can be simulated, the choice of their points, and the role of an estimator.
+
+A candidate is a sum of kernels and a linear mean (`Candidate`). Its points are chosen by pivoted
+Cholesky (`pivots`). An `Estimator` fits a candidate to segments of the records. `find_runaway`
+checks that the free run (the simulation) of a candidate stays in the range of the samples.
 """
 
 from __future__ import annotations
@@ -24,73 +27,86 @@ from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import covariances
 from sysid.gp.kernels import Kernel, Stationary
 from sysid.gp.mean import LinearMean
-from sysid.gp.online import LEAST_NOISE
+from sysid.gp.online import MIN_NOISE_RATIO
 from sysid.gp.training import Hyperparameters, Points
 from sysid.narx.lags import Narx, Target
 from sysid.simulation.dynamics import MAX_OUTPUT_MAGNITUDE, MeanMap, simulate_paths
 from sysid.simulation.segments import Limits, Segment, feedback_of
 
-MARGIN = 10.0  # of the smallest noise that double precision can hold beside the variance [-]
-BLOCK = 4096  # rows of covariances that are held at a time
-SMALLEST_FACTOR = 1e-15  # of the largest factor of a kernel's variance [-]
+# The noise variance stays this factor above the smallest that double precision can hold beside the
+# variance of the kernel [-].
+NOISE_MARGIN = 10.0
+# Smallest factor of a kernel's variance that is tried, relative to the largest [-].
+MIN_VARIANCE_FACTOR = 1e-15
+# Rows of covariances that are held in memory at a time.
+COVARIANCE_BLOCK_ROWS = 4096
 
-# of its range in the samples: so far outside of it an output may go in a simulation [-]
-LEEWAY = 0.5
-DISTURBED = 0.1  # of inputs and first outputs, by which they are changed
-SAME = 1e-9  # relative sum of terms that cancel but for rounding
-MOST_THREADS = 4  # more only wait for the interpreter
-LONGEST = 5000  # samples of a simulation with disturbed signals
+# A simulated output may leave its range in the samples by this share of it, on each side [-].
+RANGE_LEEWAY = 0.5
+# `find_runaway` changes inputs and first outputs by this share of their deviations [-].
+DISTURBANCE_SHARE = 0.1
+# `find_runaway` simulates at most this many samples with changed signals.
+MAX_DISTURBED_SAMPLES = 5000
+# Terms whose sum is at most this share of their magnitudes cancel except for rounding [-].
+CANCELLATION_TOLERANCE = 1e-9
+# Threads that simulate segments; more would only wait for the interpreter.
+MAX_SIMULATION_THREADS = 4
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, eq=False)
 class Pivots:
-    """Points chosen one by one, each the one of largest variance given those before."""
+    """Points chosen one by one: each has the largest variance given the points chosen before it."""
 
-    chosen: Indices  # (N,) rows
+    chosen: Indices  # (N,) rows of the inputs that are the points
     columns: Array  # (N, n) G with K = G'G at the chosen points and K >= G'G everywhere
-    residual: Array  # (n,) variance that they do not explain
+    residual: Array  # (n,) variance that the points do not explain
 
     def to_weights(self, v: Array) -> Array:
-        """Weights w of the chosen points with ``k(x, Z) w = g(x)'v``: ``C'w = v``, C lower, ``k(Z,
-        Z) = C C'``.
+        """Return the weights w of the chosen points Z with ``k(x, Z) w = g(x)'v``.
+
+        They solve ``C'w = v``, with the lower triangular factor C of ``k(Z, Z) = C C'``.
         """
         return np.asarray(dtrtrs(self.factor, v, lower=1, trans=1)[0])
 
     def features(self, cross: Array) -> Array:
-        """Features g (m, N) of rows with the covariances ``cross = k(X, Z)`` (m, N): ``C^-1
-        cross'``.
+        """Return the features g (m, N) of m inputs X, as rows.
+
+        They are ``C^-1 cross'``, with the covariances ``cross = k(X, Z)`` (m, N).
         """
         return np.asarray(solve_triangular(self.factor, cross.T, lower=True).T)
 
     @cached_property
     def factor(self) -> Array:
-        """C (N, N), lower."""
+        """Lower triangular factor C (N, N) of the covariances of the points, ``k(Z, Z) = C C'``."""
         return np.asfortranarray(self.columns[:, self.chosen].T)
 
 
 def pivots(kernel: Kernel, inputs: Array, most: int, tolerance: float) -> Pivots:
-    """At most so many rows of inputs (n, q); fewer if all others have less than `tolerance` of the
-    variance left.
+    """Choose at most `most` rows of the inputs (n, q) as points, by pivoted Cholesky.
 
-    ``k(X, X)`` is never built: memory O(n N), time O(n N^2).
+    The choice ends early once every other row has less than `tolerance` times the largest variance
+    left. ``k(X, X)`` is never built: memory O(n N), time O(n N^2).
     """
     n = len(inputs)
-    most = min(most, len(inputs))
+    most = min(most, n)
     columns = np.empty((most, n))
     residual = kernel.diagonal(inputs)
     chosen = np.empty(most, dtype=np.int64)
     points = np.ascontiguousarray(inputs.T)
     least = tolerance * float(residual.max())
-    found = _choose(kernel.address, kernel.parameters(), points, least, columns, residual, chosen)
-    return Pivots(chosen[:found], columns[:found], residual)
+    n_chosen = _choose(
+        kernel.address, kernel.parameters(), points, least, columns, residual, chosen
+    )
+    return Pivots(chosen[:n_chosen], columns[:n_chosen], residual)
 
 
 @njit(cache=True, nogil=True)
 def _choose(kernel, parameters, points, least, columns, residual, chosen):  # type: ignore[no-untyped-def]
-    """Fill columns (most, n), residual (n,) and chosen (most,) with points (q, n); returns how many
-    were chosen.
+    """Choose among points (q, n); fill columns (most, n), residual (n,) and chosen (most,).
+
+    Return the number of chosen points.
     """
     p, n = points.shape
     x = np.empty(p)
@@ -113,14 +129,15 @@ def _choose(kernel, parameters, points, least, columns, residual, chosen):  # ty
             column[j] *= scale
             residual[j] = max(residual[j] - column[j] * column[j], 0.0)
         for q in range(m):
-            column[chosen[q]] = 0.0  # rounding leaves more than that
+            column[chosen[q]] = 0.0  # exactly, where rounding leaves a small number
         residual[i] = 0.0
     return len(chosen)
 
 
 class CompleteStart(NamedTuple):
-    """What a model of a candidate starts from: the first fields of `sysid.Start`, of which none is
-    left open.
+    """Everything that a model of a candidate starts from: the first fields of `sysid.Start`.
+
+    Unlike there, no field may be None.
     """
 
     scaling: AffineMap
@@ -132,7 +149,7 @@ class CompleteStart(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """Function ``f(x) = m(x) + sum_j w_j k(z(x), z_j)`` of a target, which can be simulated.
+    """Model of a target that can be simulated, ``f(x) = m(x) + sum_j w_j k(z(x), z_j)``.
 
     Parameters
     ----------
@@ -147,9 +164,9 @@ class Candidate:
     weights : (N,)
         w_j, unit of the target over that of the kernel.
     limits : (2,)
-        Between which the output saturates, its unit; infinite for none.
+        Values at which the output saturates, in its unit; infinite for none.
     bounds : (2,)
-        Outside of which a free run has diverged, output unit.
+        Smallest and largest output; outside of them a free run has diverged, output unit.
     """
 
     narx: Narx
@@ -162,8 +179,8 @@ class Candidate:
     bounds: tuple[float, float] = (-MAX_OUTPUT_MAGNITUDE, MAX_OUTPUT_MAGNITUDE)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process receives: no address of compiled code."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        """Return the fields only: cached addresses of compiled code mean nothing elsewhere."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def mean_map(self) -> MeanMap:
@@ -181,64 +198,72 @@ class Candidate:
         )
 
     def with_function(self, mean: LinearMean, weights: Array) -> Self:
-        """Return the same points with another mean and other weights.
+        """Return a candidate with the same points, another mean and other weights.
 
-        This is cheap, since a search asks for many.
+        It reuses the compiled arrays, so that a search can make many of them.
         """
-        other = replace(self, mean=mean, weights=weights)
-        slopes = np.array([mean.coefficients])
-        intercept = np.array([mean.intercept])
-        other.__dict__["mean_map"] = self.mean_map._replace(
-            weights=np.array(weights)[None], slopes=slopes, intercept=intercept
+        changed = replace(self, mean=mean, weights=weights)
+        changed.__dict__["mean_map"] = self.mean_map._replace(
+            weights=np.array(weights)[None],
+            slopes=np.array([mean.coefficients]),
+            intercept=np.array([mean.intercept]),
         )
-        return other
+        return changed
 
     @cached_property
     def integrates(self) -> bool:
-        """Whether a shift of all outputs changes no rate: the candidate does not know where it
-        is.
+        """Whether a common shift of all lagged outputs leaves the predicted change as it is.
+
+        The model of such a plant does not depend on the level of the output.
         """
         columns, _ = feedback_of(self.narx)
-        of_outputs = self.scaling.linear_part()[:, columns]
         slopes = np.asarray(self.mean.coefficients)[columns]
-        total = float(slopes.sum()) - (self.narx.predict is Target.value)
-        return abs(total) < SAME * np.abs(slopes).sum() and bool(
-            (np.abs(of_outputs.sum(axis=1)) <= SAME * np.abs(of_outputs).sum(axis=1)).all()
-        )
+        shift_of_mean = float(slopes.sum())
+        if self.narx.predict is Target.value:
+            shift_of_mean -= 1.0
+        if not abs(shift_of_mean) < CANCELLATION_TOLERANCE * np.abs(slopes).sum():
+            return False
+        rows = self.scaling.linear_part()[:, columns]
+        shifts = np.abs(rows.sum(axis=1))
+        magnitudes = np.abs(rows).sum(axis=1)
+        return bool((shifts <= CANCELLATION_TOLERANCE * magnitudes).all())
 
     def simulate(self, segment: Segment, start: int = 0) -> Array:
-        """Output (n - start,) from the sample `start` on, from the outputs measured before it; nan
-        once diverged.
+        """Return the simulated output (n - start,) from sample `start` on.
+
+        The simulation begins with the outputs measured before that sample. From the sample on at
+        which it diverges, the output is nan.
         """
         part = segment.part(start, len(segment.values))
         longest = len(part.past)
         path = np.zeros((1, longest + len(part.values), 1))
-        path[0, :longest, 0] = np.nan_to_num(part.past)  # where no feature needs it
-        done, (low, high) = np.zeros(1, dtype=np.int64), self.bounds
+        path[0, :longest, 0] = np.nan_to_num(part.past)  # nan where no feature needs the output
+        low, high = self.bounds
         exogenous = np.ascontiguousarray(part.regressors)[None]
-        simulate_paths(self.mean_map, np.array([low]), np.array([high]), exogenous, path, done)
+        n_done = np.zeros(1, dtype=np.int64)
+        simulate_paths(self.mean_map, np.array([low]), np.array([high]), exogenous, path, n_done)
         output = path[0, longest:, 0]
-        output[int(done[0]) :] = np.nan
+        output[int(n_done[0]) :] = np.nan
         return output
 
     def predict(self, regressors: Array) -> Array:
-        """Mean (n,) of the target at regressors (n, p)."""
+        """Return the mean (n,) of the target at regressors (n, p)."""
         z = self.scaling.transform(regressors)
-        blocks = [
-            self.kernel(z[i : i + BLOCK], self.points) @ self.weights
-            for i in range(0, len(z), BLOCK)
-        ]
-        return np.asarray(self.mean(regressors) + np.concatenate([np.zeros(0), *blocks]))
+        sums = [np.zeros(0)]
+        for first in range(0, len(z), COVARIANCE_BLOCK_ROWS):
+            block = z[first : first + COVARIANCE_BLOCK_ROWS]
+            sums.append(self.kernel(block, self.points) @ self.weights)
+        return np.asarray(self.mean(regressors) + np.concatenate(sums))
 
     def initial_model(
         self, noise_variance: float, latent_variance: float, regressors: Array
     ) -> CompleteStart:
         """Return the initial model of an online GP with the mean function of this candidate.
 
-        The points get the targets ``t = (c K + noise_variance I) w / c``: whatever the noise and
-        the factor c of the kernel's variance, their posterior mean is the function of this
-        candidate. The factor is the one with which the mean latent variance over regressors (n, p)
-        is `latent_variance`, as far as double precision allows.
+        The points get the targets ``t = (c K + noise_variance I) w / c``. With these targets the
+        posterior mean is the function of this candidate, for every noise variance and every factor
+        c of the kernel's variance. The factor is chosen such that the mean latent variance over
+        regressors (n, p) is `latent_variance`, as far as double precision allows.
 
         Parameters
         ----------
@@ -254,35 +279,39 @@ class Candidate:
         return CompleteStart(self.scaling, self.mean, hyperparameters, points, self.limits)
 
     def factor_for(self, noise_variance: float, latent_variance: float, regressors: Array) -> float:
-        """Factor of the kernel's variance with which the mean latent variance over regressors (n,
-        p) is this one.
+        """Return the factor of the kernel's variance that gives a mean latent variance.
 
-        As far as double precision allows with this noise.
+        With the factor, the latent variance averaged over regressors (n, p) is `latent_variance`,
+        as far as double precision allows with this noise variance.
         """
         variance = self.mean_variance(regressors)
-        most = noise_variance / (MARGIN * LEAST_NOISE * self.kernel.variance)
+        largest = noise_variance / (NOISE_MARGIN * MIN_NOISE_RATIO * self.kernel.variance)
         return solve_increasing(
-            lambda c: variance(noise_variance, c),
+            lambda factor: variance(noise_variance, factor),
             latent_variance,
-            SMALLEST_FACTOR * most,
-            most,
+            MIN_VARIANCE_FACTOR * largest,
+            largest,
         )
 
     def mean_variance(self, regressors: Array) -> Callable[[float, float], float]:
-        """Mean latent variance over regressors (n, p) as a function of noise variance and factor c.
+        """Return a function of the noise variance s and the factor c: the mean latent variance.
 
-        ``c k(x, x) - c^2 k(x, Z) (c K + s I)^-1 k(Z, x)`` by the eigenvalues of K = Q diag(l) Q'.
+        It averages ``c k(x, x) - c^2 k(x, Z) (c K + s I)^-1 k(Z, x)`` over regressors (n, p), by
+        the eigenvalues of ``K = Q diag(l) Q'``.
         """
-        values, vectors = np.linalg.eigh(self.kernel(self.points, self.points))
+        eigenvalues, eigenvectors = np.linalg.eigh(self.kernel(self.points, self.points))
         inputs = self.scaling.transform(regressors)
-        seen = np.zeros(len(values))
-        for i in range(0, len(inputs), BLOCK):
-            seen += np.sum((self.kernel(inputs[i : i + BLOCK], self.points) @ vectors) ** 2, axis=0)
-        values = np.maximum(values, 0.0)
-        seen = seen / len(inputs)
+        squares = np.zeros(len(eigenvalues))
+        for first in range(0, len(inputs), COVARIANCE_BLOCK_ROWS):
+            block = inputs[first : first + COVARIANCE_BLOCK_ROWS]
+            projections = self.kernel(block, self.points) @ eigenvectors
+            squares += np.sum(projections**2, axis=0)
+        eigenvalues = np.maximum(eigenvalues, 0.0)
+        mean_squares = squares / len(inputs)
 
         def average(noise_variance: float, factor: float) -> float:
-            explained = float(np.sum(factor**2 * seen / (factor * values + noise_variance)))
+            regularised = factor * eigenvalues + noise_variance
+            explained = float(np.sum(factor**2 * mean_squares / regularised))
             return factor * self.kernel.variance - explained
 
         return average
@@ -296,13 +325,14 @@ def solve_increasing(
     *,
     tolerance: float = 1e-3,
 ) -> float:
-    """Positive number from low to high at which an increasing function is `aim`; the nearer end
-    where it is not.
+    """Return the positive number from low to high at which an increasing function equals `aim`.
+
+    Where the function does not reach `aim` between low and high, the nearer end is returned.
 
     Parameters
     ----------
     tolerance : float
-        Of the logarithm of the number.
+        Accuracy of the logarithm of the number [-].
 
     Examples
     --------
@@ -315,86 +345,101 @@ def solve_increasing(
         return high
     if function(low) >= aim:
         return low
-    root = brentq(
-        lambda x: function(float(np.exp(x))) - aim,
-        np.log(low),
-        np.log(high),
-        xtol=tolerance,
-    )
+
+    def excess(logarithm: float) -> float:
+        return function(float(np.exp(logarithm))) - aim
+
+    root = brentq(excess, np.log(low), np.log(high), xtol=tolerance)
     return float(np.exp(root))
 
 
 def squared_error(candidate: Candidate, segments: Sequence[Segment]) -> float:
-    """Mean squared error of the free run over the scored samples, output unit squared; infinite if
-    it diverges.
+    """Return the mean squared error of the free run over the scored samples, output unit squared.
+
+    It is infinite if the free run of a segment diverges.
     """
-    parts = [
-        (candidate.simulate(segment) - segment.values)[segment.transient :] for segment in segments
-    ]
+    parts = []
+    for segment in segments:
+        error = candidate.simulate(segment) - segment.values
+        parts.append(error[segment.transient :])
     errors = np.concatenate(parts)
-    return float(np.mean(errors**2)) if np.isfinite(errors).all() else np.inf
+    if not np.isfinite(errors).all():
+        return np.inf
+    return float(np.mean(errors**2))
 
 
 def range_of(segments: Sequence[Segment]) -> tuple[float, float]:
-    """Range of the target output in the samples, and its `LEEWAY` beyond: no simulation may leave
-    it.
+    """Return the range that no simulation may leave, in the unit of the output.
+
+    It is the range of the target output in the samples, widened on each side by the share
+    `RANGE_LEEWAY` of itself.
     """
     values = np.concatenate([segment.values for segment in segments])
-    reach = LEEWAY * float(np.ptp(values))
+    reach = RANGE_LEEWAY * float(np.ptp(values))
     return float(values.min()) - reach, float(values.max()) + reach
 
 
 def limits_of(candidate: Candidate, segments: Sequence[Segment]) -> tuple[float, float]:
-    """Range that a free run may not leave: that of the samples, once more on both sides if the
-    candidate integrates.
+    """Return the range that the free run of a candidate may not leave.
 
-    Of an integrator that starts elsewhere the whole path is elsewhere.
+    It is that of `range_of`. For a candidate that integrates it is wider by the range of the
+    samples on each side: if an integrator starts from another level, its whole path is shifted.
     """
     low, high = range_of(segments)
-    reach = (high - low) / (1.0 + 2.0 * LEEWAY) if candidate.integrates else 0.0
-    return low - reach, high + reach
+    if not candidate.integrates:
+        return low, high
+    range_of_samples = (high - low) / (1.0 + 2.0 * RANGE_LEEWAY)
+    return low - range_of_samples, high + range_of_samples
 
 
 def find_runaway(candidate: Candidate, segments: Sequence[Segment]) -> str:
-    """Name a simulation that leaves the range of the samples and its leeway; empty if none does.
+    """Return the name of the first simulation that leaves the range of `limits_of`, or ''.
 
-    Every segment is simulated as it is. The longest, cut to `LONGEST` samples, is also simulated
-    twice in a row, with larger inputs, with a part of the inputs of another time added, and from
-    other outputs before it: disturbed ones, and those where the output was lowest and highest.
+    Every segment is simulated as it is, then the longest one under changed conditions
+    (`_changed_conditions`).
     """
     guarded = replace(candidate, bounds=limits_of(candidate, segments))
-    generator = np.random.default_rng(0)
+    runs = {"the samples themselves": segments[0]}
+    for number, segment in enumerate(segments[1:], start=1):
+        runs[f"segment {number}"] = segment
+    runs |= _changed_conditions(segments)
+    for name, segment in runs.items():
+        if not np.isfinite(guarded.simulate(segment)).all():
+            return name
+    return ""
+
+
+def _changed_conditions(segments: Sequence[Segment]) -> dict[str, Segment]:
+    """Return variants of the longest segment, cut to `MAX_DISTURBED_SAMPLES`, by name.
+
+    It is repeated, gets larger inputs, gets a share of its own inputs at another time added, or
+    starts from other outputs: disturbed ones, and those at the lowest and at the highest output.
+    """
     whole = max(segments, key=lambda segment: len(segment.values))
-    first = whole.part(0, min(len(whole.values), LONGEST))
-    n = len(first.values)
-    values = np.concatenate([segment.values for segment in segments])
+    first = whole.part(0, min(len(whole.values), MAX_DISTURBED_SAMPLES))
+    past = first.past
     exogenous = first.regressors
     mean = exogenous.mean(axis=0)
-    larger = exogenous + DISTURBED * (exogenous - mean)
-    disturbed = exogenous + DISTURBED * (np.roll(exogenous, n // 2, axis=0) - mean)
-    past = first.past
-    spread = DISTURBED * float(np.std(values))
-    low = int(np.argmin(whole.values))
-    high = int(np.argmax(whole.values))
-    runs = {"the samples themselves": segments[0]} | {
-        f"segment {i}": one for i, one in enumerate(segments) if i
-    }
-    runs |= {
-        "the samples twice in a row": Segment(
-            np.tile(exogenous, (2, 1)), np.tile(first.values, 2), past
-        ),
+    elsewhere = np.roll(exogenous, len(first.values) // 2, axis=0)
+    larger = exogenous + DISTURBANCE_SHARE * (exogenous - mean)
+    disturbed = exogenous + DISTURBANCE_SHARE * (elsewhere - mean)
+
+    values = np.concatenate([segment.values for segment in segments])
+    spread = DISTURBANCE_SHARE * float(np.std(values))
+    noise = np.random.default_rng(0).standard_normal(len(past))
+    after_lowest = int(np.argmin(whole.values)) + 1
+    after_highest = int(np.argmax(whole.values)) + 1
+    lowest_past = whole.part(after_lowest, after_lowest).past
+    highest_past = whole.part(after_highest, after_highest).past
+    twice = Segment(np.tile(exogenous, (2, 1)), np.tile(first.values, 2), past)
+    return {
+        "the samples twice in a row": twice,
         "larger inputs": first._replace(regressors=larger),
         "disturbed inputs": first._replace(regressors=disturbed),
-        "disturbed first outputs": first._replace(
-            past=past + spread * generator.standard_normal(len(past))
-        ),
-        "the lowest first outputs": first._replace(past=whole.part(low + 1, low + 1).past),
-        "the highest first outputs": first._replace(past=whole.part(high + 1, high + 1).past),
+        "disturbed first outputs": first._replace(past=past + spread * noise),
+        "the lowest first outputs": first._replace(past=lowest_past),
+        "the highest first outputs": first._replace(past=highest_past),
     }
-    return next(
-        (name for name, run in runs.items() if not np.isfinite(guarded.simulate(run)).all()),
-        "",
-    )
 
 
 class FitResult(NamedTuple):
@@ -405,20 +450,26 @@ class FitResult(NamedTuple):
     report: dict[str, Any]  # steps of the fit, as plain numbers, texts, lists and dicts
 
 
-def in_threads(function: Callable[[Segment], T], segments: Sequence[Segment]) -> Iterable[T]:
-    """Results for all segments, in their order, of a function that needs no interpreter for most of
-    its time.
+def in_threads(
+    function: Callable[[Segment], Result], segments: Sequence[Segment]
+) -> Iterable[Result]:
+    """Return the results of a function for all segments, in their order, computed by threads.
+
+    Threads help only a function that spends most of its time in compiled code.
     """
-    return _threads().map(function, segments) if n_processes() > 1 else map(function, segments)
+    if n_processes() > 1:
+        return _threads().map(function, segments)
+    return map(function, segments)
 
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(n_cores(), MOST_THREADS), thread_name_prefix="free_run")
+    n_threads = min(n_cores(), MAX_SIMULATION_THREADS)
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="free_run")
 
 
 class Refusal(UserError):
-    """An estimator states that it does not serve these samples, and why; another one may."""
+    """An estimator cannot fit these samples; the message says why. Another estimator may."""
 
 
 class Estimator(ABC):
@@ -426,11 +477,14 @@ class Estimator(ABC):
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Name in reports and log lines."""
         return type(self).__name__
 
     def quick(self) -> Self:
-        """Return a cheaper version that ranks lags as this one does, as far as it can be told."""
+        """Return a cheaper version for the comparison of lags; by default the estimator itself.
+
+        The cheaper version should rank lags like the full one.
+        """
         return self
 
     @abstractmethod
@@ -442,7 +496,7 @@ class Estimator(ABC):
         seed: int,
         limits: Limits,
     ) -> FitResult:
-        """Find a candidate of at most `budget` points from these segments only.
+        """Fit a candidate of at most `budget` points to these segments only.
 
         Parameters
         ----------
@@ -451,13 +505,13 @@ class Estimator(ABC):
         budget : int
             Largest number of points.
         seed : int
-            Of all random numbers.
+            Seed of all random numbers.
         limits : (2,)
-            Between which the target output saturates, its unit; infinite for none.
+            Values at which the target output saturates, in its unit; infinite for none.
 
         Raises
         ------
         Refusal
-            The samples do not suit this estimator: too few of them, for example. Any other error is
-            a mistake, and ends the training.
+            The samples do not suit this estimator: there are too few of them, for example. Any
+            other error is a bug and ends the training.
         """

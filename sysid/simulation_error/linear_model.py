@@ -1,5 +1,6 @@
-"""The linear model, by the error of one step or by that of the free run: what any other estimator
-has to beat.
+"""The linear model as an estimator, which every other estimator has to beat.
+
+It minimises the error one step ahead (ARX) or that of the free run (output error).
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from sysid.simulation.segments import Limits, Segment, stack_regressors
 from sysid.simulation_error.candidate import Estimator, FitResult
 from sysid.simulation_error.metric import add_points
 from sysid.simulation_error.output_error import LINEAR_ITERATIONS, fit_linear
-from sysid.simulation_error.refinement import TRANSIENT, Material
+from sysid.simulation_error.refinement import MAX_TRANSIENT_SAMPLES, Material
 
-FIRST_SPREAD = 6.0  # length scale of a kernel that has no weights, standard deviations
-WINDOW = 2048  # samples simulated in one go
+# Length scale of the kernel, whose weights are zero, in standard deviations.
+LINEAR_MODEL_LENGTH_SCALE = 6.0
+# Samples simulated in one go.
+LINEAR_MODEL_WINDOW_SAMPLES = 2048
 
 
 @dataclass(frozen=True)
 class LinearModel(Estimator):
-    """Linear model: the least that any other estimator must reach. Its points have weights of
-    zero.
-    """
+    """Linear model, the baseline of the other estimators. The weights of its points are zero."""
 
-    minimises_free_run: bool = True  # output error; else the error of one step (ARX)
+    minimises_free_run: bool = True  # output error; otherwise the error one step ahead (ARX)
 
     @property
     def name(self) -> str:
@@ -46,19 +47,23 @@ class LinearModel(Estimator):
         Raises
         ------
         Refusal
-            Fewer than two samples for each parameter, or an output that does not vary.
+            There are fewer than two samples for each parameter, or the output does not vary.
         """
         material = Material.of(
-            segments, narx, limits, per_parameter=2, window=WINDOW, transient=TRANSIENT
-        )
-        iterations = LINEAR_ITERATIONS if self.minimises_free_run else 0
-        linear, contraction, n_iterations = fit_linear(material.empty, material.whole, iterations)
-        x = stack_regressors(material.windows)
-        metric = np.eye(narx.n_features) / FIRST_SPREAD
-        final = add_points(linear, Matern52(), metric, x, budget, np.random.default_rng([seed]))
-        return material.result(
-            final,
+            segments,
+            narx,
             limits,
-            1.0,
-            {"contraction": contraction, "n_iterations": n_iterations},
+            per_parameter=2,
+            window=LINEAR_MODEL_WINDOW_SAMPLES,
+            transient=MAX_TRANSIENT_SAMPLES,
         )
+        max_iterations = LINEAR_ITERATIONS if self.minimises_free_run else 0
+        linear, contraction, n_iterations = fit_linear(
+            material.empty, material.whole, max_iterations
+        )
+        regressors = stack_regressors(material.windows)
+        metric = np.eye(narx.n_features) / LINEAR_MODEL_LENGTH_SCALE
+        generator = np.random.default_rng([seed])
+        final = add_points(linear, Matern52(), metric, regressors, budget, generator)
+        report = {"contraction": contraction, "n_iterations": n_iterations}
+        return material.result(final, limits, 1.0, report)

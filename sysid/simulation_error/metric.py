@@ -1,9 +1,9 @@
-"""Metrics in which the points of a function lie: by its own gradient, by the state of a linear
-model.
+"""Metrics of the regressors in which the points of a candidate lie.
 
-`gradient_metric` is the metric that a function chooses by its own gradient, `state_metric` that of
-a linear model. `add_points` spreads points in a metric, `transfer` expresses a function by other
-points in another metric.
+A metric is a matrix W of coordinates ``z = W x`` in which the kernel has unit length scale.
+`gradient_metric` derives it from the gradient of a function, `state_metric` from a linear model.
+`add_points` spreads points in a metric. `transfer` expresses a function by other points in another
+metric.
 """
 
 from __future__ import annotations
@@ -19,30 +19,42 @@ from sysid.gp.kernels import Stationary
 from sysid.gp.mean import LinearMean
 from sysid.simulation.dynamics import MAX_OUTPUT_MAGNITUDE
 from sysid.simulation.segments import Segment, feedback_of
-from sysid.simulation_error.candidate import BLOCK, Candidate, pivots, squared_error
+from sysid.simulation_error.candidate import (
+    COVARIANCE_BLOCK_ROWS,
+    Candidate,
+    pivots,
+    squared_error,
+)
 
-LEAST_VARIANCE = 1e-10  # of the largest: combinations of features that vary less do not exist [-]
-# of the strongest: directions along which the function varies less are left out [-]
-LEAST_DIRECTION = 1e-4
-AHEAD = 100  # samples that tell the state of a linear model
-# of the strongest combination of lags: the state holds none on which the future depends less [-]
-LEAST_STATE = 0.02
-POOL = 4000  # regressors among which points are chosen
-# least variance given the earlier points that a point must have, and ridge of the regression [-]
-CLOSE = 1e-8
-RIDGES = 10.0 ** np.arange(-5, 4)  # tried in turn until a function on other points stays stable
-# the mean square on other points may be so much larger before the weights are refined [-]
-WORSE = 25.0
+# Combinations of features with less than this share of the largest variance are left out [-].
+MIN_RELATIVE_VARIANCE = 1e-10
+# Directions along which the slope is less than this share of the largest are left out [-].
+MIN_RELATIVE_SLOPE = 1e-4
+# Future samples of a linear model that define its state.
+STATE_HORIZON_SAMPLES = 100
+# The state leaves out combinations of lags along which the slope of the future outputs is below
+# this share of the largest [-].
+MIN_STATE_SLOPE = 0.02
+# Points are chosen among at most this many regressors.
+MAX_POINT_CANDIDATES = 4000
+# Smallest conditional variance of a new point given the earlier ones, relative to the kernel's [-].
+MIN_CONDITIONAL_VARIANCE = 1e-8
+# Diagonal term of the regression on other points, for each regressor, relative to the kernel's
+# variance [-].
+TRANSFER_DIAGONAL = 1e-8
+# Ridges that are tried in turn until the free run on other points is accurate enough.
+TRANSFER_RIDGES = 10.0 ** np.arange(-5, 4)
+# On other points the mean squared error may grow by this factor before the weights are refined [-].
+MAX_TRANSFER_LOSS = 25.0
 
 
 def whitening(regressors: Array) -> tuple[Array, Array]:
-    """V (q, p) with ``cov(V x) = I`` for the rows x of the regressors (n, p), and its pseudoinverse
-    (p, q).
+    """Return V (q, p) with ``cov(V x) = I`` for the rows x of the regressors (n, p).
 
-    q < p if the regressors are collinear.
+    The second result is the pseudoinverse (p, q) of V. q < p if the regressors are collinear.
     """
     variance, direction = np.linalg.eigh(np.atleast_2d(np.cov(regressors.T)))
-    kept = variance > LEAST_VARIANCE * variance[-1]
+    kept = variance > MIN_RELATIVE_VARIANCE * variance[-1]
     root = np.sqrt(variance[kept][::-1])
     direction = direction[:, kept][:, ::-1]
     return (direction / root).T, direction * root
@@ -51,26 +63,27 @@ def whitening(regressors: Array) -> tuple[Array, Array]:
 def gradient_metric(
     regressors: Array, gradient: Array, *, spread: float, power: float = 1.0
 ) -> tuple[Array, Array] | None:
-    """Metric from the average gradient outer product of a function f over the regressors.
+    """Return the metric of the average gradient outer product of a function f over the regressors.
 
     With ``G = E[grad f grad f']``, C the covariance of the regressors and mu the largest eigenvalue
     of ``C^1/2 G C^1/2``, whose eigenvalues and eigenvectors are ``mu s^2`` and E::
 
         W = diag(s^power) E' C^-1/2 / spread
 
-    so that for power 1 ``W'W = G / (spread^2 mu)``: the function may vary along those combinations
-    of features along which it does vary. Power 0 whitens; powers between are milder.
+    so that for power 1 ``W'W = G / (spread^2 mu)``: length scales are short along the combinations
+    of features along which the function varies. Power 0 whitens the regressors; powers in between
+    are milder.
 
     Parameters
     ----------
     regressors : (n, p)
     gradient : (n, p)
-        Of f at the regressors.
+        Gradient of f at the regressors.
     spread : float
         Length scale of the strongest direction, in standard deviations of the regressors along it
         [-].
     power : float
-        Of the spectrum, 0 to 1.
+        Exponent of the spectrum, 0 to 1.
 
     Returns
     -------
@@ -78,69 +91,89 @@ def gradient_metric(
         Coordinates ``z = W x`` of an isotropic kernel of unit length scale, per unit of the
         feature.
     spectrum : (q,)
-        s, slope of the function along each direction over the largest, decreasing.
+        s, slope of the function along each direction relative to the largest, decreasing.
 
-    Or None if the function, or the regressors themselves, do not vary.
+    None is returned instead if the function, or all regressors, do not vary.
 
     References
     ----------
     A. Radhakrishnan, D. Beaglehole, P. Pandit, M. Belkin, Mechanism for feature learning in neural
     networks and backpropagation-free machine learning models, Science 383 (2024) 1461-1467: the
     average gradient outer product as the metric of a kernel, refitted in turns ("recursive feature
-    machine"). There by one-step least squares, here over a free run; the scale by mu and the powers
-    are ours.
+    machine"). They fit one step ahead by least squares; here the fit is to a free run. The scale
+    mu and the powers are ours.
     """
     white, back = whitening(regressors)
-    along = gradient @ back  # gradient of f in whitened coordinates
-    values, turned = np.linalg.eigh(along.T @ along / len(along))
-    if not values.size or not values[-1] > 0:
+    whitened_gradient = gradient @ back
+    outer_product = whitened_gradient.T @ whitened_gradient / len(whitened_gradient)
+    eigenvalues, eigenvectors = np.linalg.eigh(outer_product)
+    if not eigenvalues.size or not eigenvalues[-1] > 0:
         return None
-    spectrum = np.sqrt(np.maximum(values[::-1], 0.0) / values[-1])
-    kept = spectrum > LEAST_DIRECTION
+    spectrum = np.sqrt(np.maximum(eigenvalues[::-1], 0.0) / eigenvalues[-1])
+    kept = spectrum > MIN_RELATIVE_SLOPE
     spectrum = spectrum[kept]
-    turned = turned[:, ::-1][:, kept]
-    return (spectrum**power)[:, None] * (turned.T @ white) / spread, spectrum
+    directions = eigenvectors[:, ::-1][:, kept]
+    return (spectrum**power)[:, None] * (directions.T @ white) / spread, spectrum
 
 
 def state_metric(linear: Candidate, regressors: Array) -> Array:
-    """Metric W (q, p) in which regressors are alike that a linear model continues alike: its
-    whitened state.
+    """Return the metric W (q, p) of the whitened state of a linear model.
 
-    The rows of the gradient are those of `AHEAD` future outputs, with inputs of zero from now on.
-    Combinations of lags of which they depend less than `LEAST_STATE` are left out, so that many
-    lags have no more coordinates than few: the state of subspace identification (Van Overschee and
-    De Moor, Subspace identification for linear systems, 1996).
+    In this metric two regressors are close if the model continues them alike. The rows of the
+    gradient are those of `STATE_HORIZON_SAMPLES` future outputs, with inputs of zero from now on.
+    Combinations of lags on which these outputs hardly depend (`MIN_STATE_SLOPE`) are left out, so
+    that the number of coordinates does not grow with the number of lags. This is the state of
+    subspace identification (Van Overschee and De Moor, Subspace identification for linear systems,
+    1996).
+    """
+    future = _future_outputs(linear)
+    is_finite = np.isfinite(future).all(axis=1)
+    metric = gradient_metric(regressors, future[is_finite], spread=1.0, power=0.0)
+    if metric is None:
+        return np.zeros((0, linear.narx.n_features))
+    matrix, spectrum = metric
+    return matrix[spectrum > MIN_STATE_SLOPE]
+
+
+def _future_outputs(linear: Candidate) -> Array:
+    """Return the response (STATE_HORIZON_SAMPLES, p) of the next outputs to 1 in each feature.
+
+    A measured signal that is 1 at a lag now has that value at its longer lags later on.
     """
     narx = linear.narx
-    n = linear.narx.n_features
+    n = narx.n_features
     columns, lags = feedback_of(narx)
-    mean = LinearMean(linear.mean.coefficients)
-    endless = (-MAX_OUTPUT_MAGNITUDE, MAX_OUTPUT_MAGNITUDE)
-    homogeneous = replace(linear, mean=mean, limits=endless, bounds=endless)
-    future = np.zeros((AHEAD, n))
+    no_limits = (-MAX_OUTPUT_MAGNITUDE, MAX_OUTPUT_MAGNITUDE)
+    homogeneous = replace(
+        linear,
+        mean=LinearMean(linear.mean.coefficients),
+        limits=no_limits,
+        bounds=no_limits,
+    )
+    unknown = np.zeros(STATE_HORIZON_SAMPLES)
+    future = np.zeros((STATE_HORIZON_SAMPLES, n))
     for i, (name, lag) in enumerate(narx.features):
-        x = np.zeros((AHEAD, n))
+        x = np.zeros((STATE_HORIZON_SAMPLES, n))
         past = np.zeros(lags.max())
-        for j, (other, later) in enumerate(narx.features):
-            if other == name and later >= lag and j not in columns:
-                x[later - lag : later - lag + 1, j] = 1.0
         if i in columns:
             past[-lag] = 1.0
-        future[:, i] = homogeneous.simulate(Segment(x, np.zeros(AHEAD), past))
-    metric = gradient_metric(
-        regressors, future[np.isfinite(future).all(axis=1)], spread=1.0, power=0.0
-    )
-    return np.zeros((0, n)) if metric is None else metric[0][metric[1] > LEAST_STATE]
+        for j, (name_of_column, lag_of_column) in enumerate(narx.features):
+            is_measured = j not in columns
+            steps = lag_of_column - lag  # until the value has moved to this column
+            if name_of_column == name and is_measured and 0 <= steps < STATE_HORIZON_SAMPLES:
+                x[steps, j] = 1.0
+        future[:, i] = homogeneous.simulate(Segment(x, unknown, past))
+    return future
 
 
 def transfer(
     candidate: Candidate, new: Candidate, regressors: Array, windows: Sequence[Segment]
 ) -> Candidate:
-    """Express the function of a candidate by the points of a new one, by ridge regression at
-    regressors (n, p).
+    """Express the function of a candidate by the points of a new one.
 
-    It takes the least ridge with which the free run stays about as good, and zero weights if there
-    is none.
+    The weights follow from a ridge regression at regressors (n, p). Of `TRANSFER_RIDGES` the
+    smallest is taken with which the mean squared error of the free run grows by less than
+    `MAX_TRANSFER_LOSS`. If there is none, the weights are zero.
     """
     n = len(new.points)
     kernel = new.kernel
@@ -148,15 +181,16 @@ def transfer(
     gram = kernel(points, points)
     moments = np.zeros((n, n))
     right = np.zeros(n)
-    for block in (regressors[i : i + BLOCK] for i in range(0, len(regressors), BLOCK)):
-        across = kernel(new.scaling.transform(block), points)
-        moments += across.T @ across
-        right += across.T @ (candidate.predict(block) - candidate.mean(block))
-    before = squared_error(candidate, windows)
-    for ridge in RIDGES:
-        system = moments + ridge * gram + CLOSE * len(regressors) * np.eye(n)
+    for first in range(0, len(regressors), COVARIANCE_BLOCK_ROWS):
+        block = regressors[first : first + COVARIANCE_BLOCK_ROWS]
+        covariances = kernel(new.scaling.transform(block), points)
+        moments += covariances.T @ covariances
+        right += covariances.T @ (candidate.predict(block) - candidate.mean(block))
+    error_before = squared_error(candidate, windows)
+    for ridge in TRANSFER_RIDGES:
+        system = moments + ridge * gram + TRANSFER_DIAGONAL * len(regressors) * np.eye(n)
         trial = replace(new, weights=np.linalg.solve(system, right))
-        if squared_error(trial, windows) < WORSE * before:
+        if squared_error(trial, windows) < MAX_TRANSFER_LOSS * error_before:
             return trial
     return replace(new, weights=np.zeros(n))
 
@@ -169,19 +203,22 @@ def add_points(
     n: int,
     generator: np.random.Generator,
 ) -> Candidate:
-    """Replace the points by at most n others, spread over regressors (n, p) in a metric, with
-    weights of zero.
+    """Return the candidate with at most n other points, whose weights are zero.
+
+    The points are spread over regressors (m, p) in the metric of a matrix (q, p).
     """
-    if len(regressors) > POOL:
-        regressors = regressors[np.sort(generator.choice(len(regressors), POOL, replace=False))]
+    if len(regressors) > MAX_POINT_CANDIDATES:
+        rows = generator.choice(len(regressors), MAX_POINT_CANDIDATES, replace=False)
+        regressors = regressors[np.sort(rows)]
     scaling = AffineMap.of_matrix(np.zeros(matrix.shape[1]), matrix)
-    unit = kernel.with_scales(1.0, np.ones(len(matrix)))
+    unit_kernel = kernel.with_scales(1.0, np.ones(len(matrix)))
     coordinates = scaling.transform(regressors)
-    points = coordinates[pivots(unit, coordinates, n, CLOSE).chosen]
+    chosen = pivots(unit_kernel, coordinates, n, MIN_CONDITIONAL_VARIANCE).chosen
+    points = coordinates[chosen]
     return replace(
         candidate,
         scaling=scaling,
-        kernel=unit,
+        kernel=unit_kernel,
         points=points,
         weights=np.zeros(len(points)),
     )

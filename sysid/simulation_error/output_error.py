@@ -1,9 +1,9 @@
-"""The free run as a least-squares problem (output error): sensitivities, Levenberg-Marquardt,
-linear models.
+"""The free run as a least-squares problem (output error).
 
-The file tells its parts in order: the exact sensitivities of a free run, the minimisation of a sum
-of squares (`minimise_squares`), the problem itself (`FreeRunProblem`), the linear model to begin
-with (`fit_linear`), and how certain the function at a minimum is (`latent_variance`).
+The parts, in order: exact sensitivities of a free run (`sensitivity`), the minimisation of a sum of
+squares by Levenberg-Marquardt (`minimise_squares`), the least-squares problem (`FreeRunProblem`),
+the linear model to begin with (`fit_linear`), and the uncertainty of the function at a minimum
+(`latent_variance`).
 """
 
 from __future__ import annotations
@@ -29,26 +29,24 @@ from sysid.simulation_error.candidate import (
     squared_error,
 )
 
-JITTER = 1e-9  # of the kernel's variance, on the diagonal of K: coinciding points stay solvable
+# Added to the diagonal of K, relative to the kernel's variance, so that points may coincide [-].
+GRAM_JITTER = 1e-9
 
-# of the diagonal [-]
+# Damping of Levenberg-Marquardt, relative to the diagonal of the curvature [-].
 FIRST_DAMPING = 1e-3
-LEAST_DAMPING = 1e-9
-# factors of the damping after a step that is kept, after one that is refused
-LOWERED = 8.0
-RAISED = 6.0
-TRIALS = 12  # steps that may be refused in a row
-FLOOR = 1e-12  # added to the diagonal that is damped
+MIN_DAMPING = 1e-9
+# The damping is divided by this factor after an accepted step.
+DAMPING_DECREASE = 8.0
+# The damping is multiplied by this factor after a rejected step.
+DAMPING_INCREASE = 6.0
+# Steps that may be rejected in a row.
+MAX_REJECTED_STEPS = 12
+# Added to the diagonal of the curvature before it is damped.
+DIAGONAL_FLOOR = 1e-12
 
-CONTRACTIONS = (
-    1.0,
-    0.99,
-    0.95,
-    0.9,
-    0.8,
-    0.5,
-    0.0,
-)  # of the poles of the linear model, tried in turn; 0: none are left
+# Factors of the poles of the linear model that are tried in turn; 0 removes all poles [-].
+CONTRACTIONS = (1.0, 0.99, 0.95, 0.9, 0.8, 0.5, 0.0)
+# Iterations of Levenberg-Marquardt for the linear model, at most.
 LINEAR_ITERATIONS = 20
 
 
@@ -56,8 +54,8 @@ LINEAR_ITERATIONS = 20
 def propagate(slopes, lags, sensitivity):  # type: ignore[no-untyped-def]
     """Turn derivatives of one step into those of the free run, in place.
 
-    With ``y[k] = F(y[k - l_1], ..., y[k - l_q], theta)`` and outputs before the first that do not
-    depend on theta::
+    With ``y[k] = F(y[k - l_1], ..., y[k - l_q], theta)``, and outputs before the first sample that
+    do not depend on theta::
 
         S[k] = dF[k] / dtheta + sum_i dF[k] / dy[k - l_i]  S[k - l_i],   S[k] = dy[k] / dtheta
 
@@ -81,8 +79,9 @@ def propagate(slopes, lags, sensitivity):  # type: ignore[no-untyped-def]
 
 
 def simulated_regressors(candidate: Candidate, segment: Segment, path: Array) -> Array:
-    """Regressors (n, p) of a free run: the measured ones with the outputs fed back (n,) in their
-    place.
+    """Return the regressors (n, p) of a free run with the outputs `path` (n,).
+
+    They are the measured regressors, with simulated in place of measured outputs.
     """
     columns, lags = feedback_of(candidate.narx)
     outputs = np.concatenate([np.nan_to_num(segment.past), path])
@@ -96,10 +95,17 @@ def simulated_regressors(candidate: Candidate, segment: Segment, path: Array) ->
 def linearise(
     candidate: Candidate, segment: Segment, path: Array, *, moves: bool = False
 ) -> tuple[Array, Array, Indices]:
-    """Linearise every step of the free run ``y[k] = (y[k-1] +) m(x) + sum_j w_j k(W (x - c),
-    z_j)``.
+    """Linearise every step of a free run.
 
-    A step that the limits cut off depends on nothing.
+    A step is ``y[k] = (y[k-1] +) m(x) + sum_j w_j k(W (x - c), z_j)``. Where the output is held at
+    one of its limits, all derivatives are zero.
+
+    Parameters
+    ----------
+    path : (n,)
+        Outputs of the free run.
+    moves : bool
+        Whether the rows of W are parameters too.
 
     Returns
     -------
@@ -109,25 +115,30 @@ def linearise(
     slopes : (n, q)
         Derivative with respect to the outputs fed back.
     lags : (q,)
+        Lags of these outputs.
     """
     x = simulated_regressors(candidate, segment, path)
     columns, lags = feedback_of(candidate.narx)
     ones = np.ones((len(x), 1))
     z = candidate.scaling.transform(x)
     covariances = candidate.kernel(z, candidate.points)
-    of_coordinates = gradient(candidate, z, covariances)
-    slopes = (
-        candidate.mean.gradient(x)[:, columns]
-        + of_coordinates @ candidate.scaling.linear_part()[:, columns]
-    )
+    coordinate_gradient = gradient(candidate, z, covariances)
+    mean_slopes = candidate.mean.gradient(x)[:, columns]
+    kernel_slopes = coordinate_gradient @ candidate.scaling.linear_part()[:, columns]
+    slopes = mean_slopes + kernel_slopes
     if candidate.narx.predict is Target.change:
         slopes = np.hstack([slopes, ones])
         lags = np.append(lags, 1)
-    centred = (x - candidate.scaling.offset)[:, None]
-    of_metric = [(of_coordinates[:, :, None] * centred).reshape(len(x), -1)] if moves else []
-    basis = np.hstack([x, ones, covariances, *of_metric])
-    held = ~((path > candidate.limits[0]) & (path < candidate.limits[1]))
-    basis[held] = slopes[held] = 0.0
+    derivatives = [x, ones, covariances]
+    if moves:
+        centred = (x - candidate.scaling.offset)[:, None]
+        by_metric = coordinate_gradient[:, :, None] * centred
+        derivatives.append(by_metric.reshape(len(x), -1))
+    basis = np.hstack(derivatives)
+    low, high = candidate.limits
+    is_inside = (path > low) & (path < high)
+    basis[~is_inside] = 0.0
+    slopes[~is_inside] = 0.0
     return basis, slopes, lags
 
 
@@ -141,9 +152,9 @@ def sensitivity(
 
 
 def gradient(candidate: Candidate, z: Array, covariances: Array) -> Array:
-    """``df/dz`` (n, q) of the function of a candidate without its mean, at coordinates z (n, q).
+    """Return ``df/dz`` (n, q) at coordinates z (n, q), for the function f without its mean.
 
-    The covariances (n, N) are those of z and the points.
+    The covariances (n, N) are those between z and the points.
     """
     if not len(candidate.weights):
         return np.zeros(z.shape)
@@ -158,13 +169,11 @@ def minimise_squares(
     max_iterations: int,
     tolerance: float = 1e-3,
 ) -> tuple[Array, float, int]:
-    """Minimise a sum of squares by damped Gauss-Newton steps, ``(curvature + damping
-    diag(curvature)) d = descent``.
+    """Minimise a sum of squares by damped Gauss-Newton steps (Levenberg-Marquardt).
 
-    A step that does not lower the cost is refused, and so is one to where the cost or the normal
-    equations are infinite (the free run of a window stays within its bounds while its sensitivities
-    overflow): the damping is raised (Levenberg-Marquardt; Marquardt, An algorithm for least-squares
-    estimation of nonlinear parameters, 1963).
+    A step d solves ``(curvature + damping diag(curvature)) d = descent``. It is rejected, and the
+    damping raised, if it does not lower the cost or leads to infinite normal equations. (The free
+    run of a window may stay within its bounds while its sensitivities overflow.)
 
     Parameters
     ----------
@@ -174,58 +183,64 @@ def minimise_squares(
         Curvature J'J (P, P) and descent J'e (P,), minus half the gradient, of the Gauss-Newton
         model ``cost(x + d) ~ cost(x) - 2 descent'd + d'curvature d`` at an x of finite cost.
     tolerance : float
-        Relative decrease of the cost, missed twice in a row, at which the minimisation ends [-].
+        The minimisation ends after two steps in a row whose relative decrease of the cost is
+        smaller than this [-].
 
     Returns
     -------
     x : (P,)
     cost : float
-        Infinite if it, or the normal equations, are so at the start.
+        Infinite if the cost or the normal equations are infinite at the start.
     n_iterations : int
+
+    References
+    ----------
+    D. W. Marquardt, An algorithm for least-squares estimation of nonlinear parameters, 1963.
     """
     x = start
     best = cost(start)
     damping = FIRST_DAMPING
-    small = 0
+    n_small_steps = 0
     if not np.isfinite(best):
         return start, np.inf, 0
     curvature, descent = normal_equations(x)
     if not np.isfinite(curvature).all():
         return start, np.inf, 0
     for iteration in range(max_iterations):
-        diagonal = np.diag(curvature) + FLOOR
-        for _ in range(TRIALS):
+        diagonal = np.diag(curvature) + DIAGONAL_FLOOR
+        for _ in range(MAX_REJECTED_STEPS):
             trial = x + np.linalg.solve(curvature + np.diag(damping * diagonal), descent)
-            lowered = cost(trial)
-            if lowered < best:
-                found = normal_equations(trial)
-                if np.isfinite(found[0]).all():
+            trial_cost = cost(trial)
+            if trial_cost < best:
+                trial_curvature, trial_descent = normal_equations(trial)
+                if np.isfinite(trial_curvature).all():
                     break
-            damping = max(damping, 10 * LEAST_DAMPING) * RAISED
+            damping = max(damping, 10 * MIN_DAMPING) * DAMPING_INCREASE
         else:
             return x, best, iteration
-        small = small + 1 if best - lowered < tolerance * best else 0
+        is_small = best - trial_cost < tolerance * best
+        n_small_steps = n_small_steps + 1 if is_small else 0
         x = trial
-        best = lowered
-        damping = max(damping / LOWERED, LEAST_DAMPING)
-        curvature, descent = found
-        if small == 2:
+        best = trial_cost
+        curvature = trial_curvature
+        descent = trial_descent
+        damping = max(damping / DAMPING_DECREASE, MIN_DAMPING)
+        if n_small_steps == 2:
             return x, best, iteration + 1
     return x, best, max_iterations
 
 
 @dataclass(frozen=True, eq=False)
 class FreeRunProblem:
-    """The sum of squares ``sum_k (y[k] - yhat[k])^2 + penalty w'Kw`` of linear part and weights,
-    yhat the free run.
+    """Sum of squares ``sum_k (y[k] - yhat[k])^2 + penalty w'Kw``, with yhat the free run.
 
-    The parameters (P,) are the coefficients and the intercept of the mean, then the whitened
-    weights ``v = L'w`` with ``L L' = K``, for which the penalty is ``penalty v'v``, and, if the
-    metric moves, the rows of W in the coordinates ``z = W (x - c)``, in which the points stay where
-    they are: the combinations of lags on which the function depends.
+    The parameters (P,) are, in this order, the coefficients and the intercept of the mean; the
+    whitened weights ``v = L'w`` with ``L L' = K``, for which the penalty is ``penalty v'v``; and,
+    if the metric moves, the rows of W in the coordinates ``z = W (x - c)``. W selects the
+    combinations of lags on which the function depends. The points keep their coordinates.
     """
 
-    candidate: Candidate  # everything but the values of the parameters
+    candidate: Candidate  # supplies everything except the values of the parameters
     windows: Sequence[Segment]
     penalty: float
     moves: bool = False  # whether the metric is among the parameters
@@ -237,21 +252,22 @@ class FreeRunProblem:
 
     @property
     def of_weights(self) -> slice:
-        """Parameters that are whitened weights."""
+        """Positions of the whitened weights among the parameters."""
         return slice(self.n_linear, self.n_linear + len(self.candidate.points))
 
     @cached_property
     def unwhitening(self) -> Array:
-        """``L'^-1`` (N, N): ``w = L'^-1 v``."""
+        """Matrix ``L'^-1`` (N, N) that turns whitened weights into weights: ``w = L'^-1 v``."""
         n = len(self.candidate.points)
         if not n:
             return np.zeros((0, 0))
         gram = self.candidate.kernel(self.candidate.points, self.candidate.points)
-        gram[np.diag_indices(n)] += JITTER * self.candidate.kernel.variance
-        return np.asarray(solve_triangular(cholesky(gram, lower=True), np.eye(n), lower=True).T)
+        gram[np.diag_indices(n)] += GRAM_JITTER * self.candidate.kernel.variance
+        factor = cholesky(gram, lower=True)
+        return np.asarray(solve_triangular(factor, np.eye(n), lower=True).T)
 
     def parameters(self) -> Array:
-        """Parameters of the candidate."""
+        """Return the parameters of the candidate."""
         mean = self.candidate.mean
         weights = self.candidate.weights
         whitened = solve_triangular(self.unwhitening, weights) if len(weights) else weights
@@ -259,18 +275,15 @@ class FreeRunProblem:
         return np.concatenate([mean.coefficients, [mean.intercept], whitened, metric])
 
     def at(self, x: Array) -> Candidate:
-        """Candidate of the parameters x."""
-        mean = LinearMean(x[: self.n_linear - 1].tolist(), float(x[self.n_linear - 1]))
-        scaling = self.candidate.scaling
+        """Return the candidate with the parameters x."""
         p = self.n_linear - 1
+        mean = LinearMean(x[:p].tolist(), float(x[p]))
+        scaling = self.candidate.scaling
         if self.moves:
-            scaling = AffineMap.of_matrix(scaling.offset, x[self.of_weights.stop :].reshape(-1, p))
-        return replace(
-            self.candidate,
-            mean=mean,
-            weights=self.unwhitening @ x[self.of_weights],
-            scaling=scaling,
-        )
+            matrix = x[self.of_weights.stop :].reshape(-1, p)
+            scaling = AffineMap.of_matrix(scaling.offset, matrix)
+        weights = self.unwhitening @ x[self.of_weights]
+        return replace(self.candidate, mean=mean, weights=weights, scaling=scaling)
 
     def cost(self, x: Array) -> float:
         """Return the sum of squares; infinite if a window diverges or a parameter is not finite."""
@@ -279,16 +292,16 @@ class FreeRunProblem:
         candidate = self.at(x)
         whitened = x[self.of_weights]
 
-        def square(window: Segment) -> float:
-            return float(
-                np.sum((window.values - candidate.simulate(window))[window.transient :] ** 2)
-            )
+        def sum_of_squares(window: Segment) -> float:
+            error = window.values - candidate.simulate(window)
+            return float(np.sum(error[window.transient :] ** 2))
 
-        total = sum(in_threads(square, self.windows), self.penalty * float(whitened @ whitened))
+        penalty = self.penalty * float(whitened @ whitened)
+        total = sum(in_threads(sum_of_squares, self.windows), penalty)
         return total if np.isfinite(total) else np.inf
 
     def normal_equations(self, x: Array) -> tuple[Array, Array]:
-        """Curvature (P, P) and descent (P,) at x, where the cost is finite, window by window."""
+        """Return curvature (P, P) and descent (P,) at x, where the cost must be finite."""
         candidate = self.at(x)
         weights = self.of_weights
         curvature = np.zeros((len(x), len(x)))
@@ -297,26 +310,23 @@ class FreeRunProblem:
         def products(window: Segment) -> tuple[Array, Array]:
             path = candidate.simulate(window)
             S = sensitivity(candidate, window, path, moves=self.moves)[window.transient :]
+            error = (window.values - path)[window.transient :]
             with np.errstate(over="ignore", invalid="ignore"):
-                return S.T @ S, S.T @ (window.values - path)[window.transient :]
+                return S.T @ S, S.T @ error
 
-        for square, product in in_threads(products, self.windows):
-            curvature += square
-            descent += product
+        for window_curvature, window_descent in in_threads(products, self.windows):
+            curvature += window_curvature
+            descent += window_descent
         if not np.isfinite(curvature).all():
             return curvature + np.inf, descent
-        curvature, descent[weights] = (
-            self.whiten(curvature),
-            self.unwhitening.T @ descent[weights],
-        )
+        curvature = self.whiten(curvature)
+        descent[weights] = self.unwhitening.T @ descent[weights]
         curvature[weights, weights] += self.penalty * np.eye(len(self.unwhitening))
         descent[weights] -= self.penalty * x[weights]
         return curvature, descent
 
     def minimise(self, max_iterations: int) -> tuple[Candidate, float, int]:
-        """Candidate at the minimum by Levenberg-Marquardt, its cost, and the number of
-        iterations.
-        """
+        """Minimise by Levenberg-Marquardt; return the candidate, its cost and the iterations."""
         start = self.parameters()
         x, cost, n_iterations = minimise_squares(
             self.cost, self.normal_equations, start, max_iterations=max_iterations
@@ -324,7 +334,10 @@ class FreeRunProblem:
         return self.at(x), cost, n_iterations
 
     def whiten(self, moments: Array) -> Array:
-        """Turn second moments (P, P) of the basis into those for whitened weights."""
+        """Return second moments (P, P) of the basis for whitened weights.
+
+        The given moments are those for the weights themselves.
+        """
         back = self.unwhitening
         weights = self.of_weights
         moments = moments.copy()
@@ -336,24 +349,26 @@ class FreeRunProblem:
 def fit_linear(
     empty: Candidate, windows: Sequence[Segment], iterations: int = LINEAR_ITERATIONS
 ) -> tuple[Candidate, float, int]:
-    """Minimise the simulation error of a linear model, from least squares one step ahead.
+    """Minimise the simulation error of a linear model, starting from least squares one step ahead.
 
-    Least squares may leave a model whose free run diverges. Its poles are then multiplied by a
-    contraction c: the coefficient of y[k - l] is multiplied by c^l; for a target that is a change,
-    that of ``y[k] = y[k-1] + ...``. The last contraction, 0, leaves the response to the inputs
-    alone.
+    The free run of the least-squares model may diverge. Its poles are then multiplied by a
+    contraction c: the coefficient of y[k - l] is multiplied by c^l. For a target that is a change,
+    these are the coefficients of ``y[k] = y[k-1] + ...``. The last contraction, 0, leaves only the
+    response to the inputs.
 
     Parameters
     ----------
     empty : Candidate
-        Without points; its mean is replaced.
+        Candidate without points; its mean is replaced.
+    iterations : int
+        Largest number of iterations; 0 keeps the error one step ahead.
 
     Returns
     -------
     Candidate
-        Without points.
+        The linear model, without points.
     float
-        The contraction; 1 if the free run of the least squares is stable.
+        The contraction; 1 if the free run of the least-squares model is stable.
     int
         Number of iterations.
 
@@ -367,29 +382,28 @@ def fit_linear(
     one_step = linear_fit(stack_regressors(windows), np.concatenate(targets))
     columns, lags = feedback_of(narx)
     is_previous = (lags == 1) & (narx.predict is Target.change)
+    # The least-squares model may be stable where the minimum of the simulation error is not.
+    iterations_to_try = [iterations] if iterations == 0 else [iterations, 0]
     for contraction in CONTRACTIONS:
         coefficients = np.array(one_step.coefficients)
-        coefficients[columns] = (
-            coefficients[columns] + is_previous
-        ) * contraction**lags - is_previous
+        of_values = coefficients[columns] + is_previous
+        coefficients[columns] = of_values * contraction**lags - is_previous
         candidate = replace(empty, mean=LinearMean(coefficients.tolist(), one_step.intercept))
-        for most in {
-            iterations: None,
-            0: None,
-        }:  # least squares may be stable where the minimum is not
-            found, cost, n_iterations = FreeRunProblem(candidate, windows, penalty=0.0).minimise(
-                most
-            )
-            if np.isfinite(cost) and not find_runaway(found, windows):
-                return found, contraction, n_iterations
+        problem = FreeRunProblem(candidate, windows, penalty=0.0)
+        for max_iterations in iterations_to_try:
+            linear, cost, n_iterations = problem.minimise(max_iterations)
+            if np.isfinite(cost) and not find_runaway(linear, windows):
+                return linear, contraction, n_iterations
     raise Refusal(
-        "the free run of a linear model diverges, or leaves the range of the samples, even without its poles"
+        "the free run of a linear model diverges, or leaves the range of the samples, "
+        "even without its poles"
     )
 
 
 def free_run_regressors(candidate: Candidate, windows: Sequence[Segment]) -> Array:
-    """Regressors (n, p) that the free run visits at the scored samples; the measured ones of a
-    window that diverges.
+    """Return the regressors (n, p) that the free run visits at the scored samples.
+
+    For a window that diverges, they are the measured regressors.
     """
     rows = []
     for window in windows:
@@ -402,48 +416,48 @@ def free_run_regressors(candidate: Candidate, windows: Sequence[Segment]) -> Arr
 
 
 def latent_variance(candidate: Candidate, windows: Sequence[Segment], penalty: float) -> float:
-    """Mean variance of the function over the free run, by Laplace's approximation at a minimum.
+    """Return the mean variance of the function over the free run, by Laplace's approximation.
 
-    With ``H = J'J`` of the free run, ``A = H + penalty K`` (both of coefficients, intercept and
-    weights, of which the penalty takes the weights only), b the basis at a regressor and ``s^2``
-    the residual variance::
+    The candidate must be a minimum. With ``H = J'J`` of the free run for coefficients, intercept
+    and weights, ``A = H + penalty K`` (the penalty applies to the weights only), b the basis at a
+    regressor and ``s^2`` the residual variance, this is::
 
         s^2 b'A^-1 b + v (k(x, x) - k_u' K^-1 k_u),   v = w'Kw / N
 
-    averaged over the regressors: what the samples leave open, and what the points cannot represent.
+    averaged over the regressors. The first term is the uncertainty of the parameters, the second
+    the variance that the points cannot represent.
 
     Raises
     ------
     Refusal
-        Sensitivities of the free run that overflow: a small change of the parameters changes it
+        The sensitivities of the free run overflow: a small change of the parameters changes it
         without bounds.
     """
     problem = FreeRunProblem(candidate, windows, penalty=0.0)
     x = problem.parameters()
     n_linear = problem.n_linear
-    free, _ = problem.normal_equations(x)
-    if not np.isfinite(free).all():
+    curvature, _ = problem.normal_equations(x)
+    if not np.isfinite(curvature).all():
         raise Refusal(
             "the sensitivities of the free run overflow: the model is unstable within its bounds"
         )
-    penalised = free.copy()
+    penalised = curvature.copy()
     whitened = np.arange(n_linear, len(x))
     penalised[whitened, whitened] += penalty
     inverse = np.linalg.pinv(penalised, hermitian=True)
-    moments = np.zeros_like(free)
+    moments = np.zeros_like(curvature)
     n_scored = 0
     for window in windows:
-        basis = linearise(candidate, window, candidate.simulate(window))[0][window.transient :]
-        moments = moments + basis.T @ basis
-        n_scored = n_scored + len(basis)
+        basis, _, _ = linearise(candidate, window, candidate.simulate(window))
+        scored = basis[window.transient :]
+        moments = moments + scored.T @ scored
+        n_scored = n_scored + len(scored)
     moments = problem.whiten(moments) / n_scored
-    used = float(np.sum(inverse * free))
-    residual = squared_error(candidate, windows) * n_scored / max(n_scored - used, 1.0)
+    degrees_of_freedom = float(np.sum(inverse * curvature))
+    sum_of_squares = squared_error(candidate, windows) * n_scored
+    residual_variance = sum_of_squares / max(n_scored - degrees_of_freedom, 1.0)
     weights = x[n_linear:]
     represented = float(np.trace(moments[n_linear:, n_linear:]))
-    unrepresented = (
-        max(candidate.kernel.variance - represented, 0.0)
-        * float(weights @ weights)
-        / max(len(weights), 1)
-    )
-    return residual * float(np.sum(inverse * moments)) + unrepresented
+    missing_share = max(candidate.kernel.variance - represented, 0.0)
+    unrepresented = missing_share * float(weights @ weights) / max(len(weights), 1)
+    return residual_variance * float(np.sum(inverse * moments)) + unrepresented

@@ -1,11 +1,10 @@
-"""Profile search: hyper-parameters that minimise the free-run error, weights and trend that follow
-by regression.
+"""Search for the hyper-parameters that minimise the free-run error (`ProfileSearch`).
 
 The length scales of the lags of a signal are tied by a profile (`Profile`), so that 40 lags have no
 more hyper-parameters than 4. For given hyper-parameters the weights of the kernel and a linear
-trend follow from a Bayesian linear regression (`Ridge`), and the model simulates parts of the
-samples that the regression left out (`ProfileProblem`). Nelder and Mead's simplex minimises the
-error of these simulations (`optimise`).
+trend follow from a Bayesian linear regression (`Ridge`). The model then simulates the samples that
+the regression left out (`ProfileProblem`). Nelder and Mead's simplex minimises the error of these
+simulations (`optimise`).
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
+from math import ceil
 from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
@@ -48,20 +48,33 @@ from sysid.simulation_error.candidate import (
     pivots,
 )
 
-SMALLEST = 1e-3  # difference of the cost within the simplex at which it stops [-]
-FIRST_SIMPLEX = 0.7  # edges, standard deviations of the priors
-FARTHEST = 4.0  # from their medians that hyper-parameters may go, in their standard deviations
-WORST = 9.0  # cost of hyper-parameters for which double precision does not suffice [-]
+# A descent of the simplex ends when the costs within it differ by less than this [-].
+COST_TOLERANCE = 1e-3
+# A descent of the simplex ends when its edges are below this, in standard deviations of the priors.
+VARIABLE_TOLERANCE = 1e-2
+# Edges of the first simplex, in standard deviations of the priors.
+FIRST_SIMPLEX_EDGE = 0.7
+# Hyper-parameters stay within this distance of their medians, in standard deviations of the priors.
+MAX_PRIOR_DEVIATION = 4.0
+# Cost of hyper-parameters for which double precision does not suffice [-].
+SINGULAR_COST = 9.0
 
-TOLERANCE = 1e-6  # of a kernel's variance: points that have less left explain nothing more
-REACH = 10.0  # how far outside its range an output may go in a simulation, in that range [-]
-BLOCK = 4096  # rows of features that are held at a time
-LEAST_PER_BLOCK = 5  # samples
-STEPS = 8  # of the fixed point of saturated targets
-INTEGRATES = 0.01  # largest distance of a pole from 1 of a plant that may integrate
-# at most, while lags are compared
+# A point with less than this share of the kernel's variance left explains nothing more [-].
+MIN_POINT_VARIANCE = 1e-6
+# A simulated output has diverged if it is farther outside the range of the samples than this factor
+# times the range [-].
+DIVERGENCE_RANGES = 10.0
+# Rows of features that are held in memory at a time.
+FEATURE_BLOCK_ROWS = 4096
+# Samples that every block needs.
+MIN_SAMPLES_PER_BLOCK = 5
+# Iterations of the fixed point for the targets of saturated samples.
+SATURATION_ITERATIONS = 8
+# A plant integrates if a pole of its linear model is at most this far from 1 [-].
+MAX_INTEGRATOR_POLE_DISTANCE = 0.01
+# While lags are compared, the settings are at most these.
 QUICK_EVALUATIONS = 80
-QUICK_POINTS = 60
+QUICK_PROFILE_POINTS = 60
 QUICK_ROWS = 2000
 
 
@@ -71,7 +84,7 @@ class Minimum(NamedTuple):
     x: Array  # (d,)
     value: float
     n_evaluations: int
-    starts: tuple[float, ...]  # best value after each start
+    starts: tuple[float, ...]  # smallest cost after the descent from each start
 
 
 def optimise(
@@ -82,12 +95,11 @@ def optimise(
     bound: float,
     evaluations: int,
 ) -> Minimum:
-    """Minimise a cost of x (d,) by Nelder and Mead's simplex from several starts, then again from
-    the best.
+    """Minimise a cost of x (d,) by Nelder and Mead's simplex.
 
-    It serves a cost with ripples and kinks, whose gradient leads nowhere. Every start gets the same
-    share of the evaluations, and so does the last descent, which starts from the best point with a
-    new simplex.
+    The simplex suits a cost with ripples and kinks, whose gradient is of no use. It descends from
+    every start, then again from the best point with a new simplex. Every start and the last descent
+    get the same share of the evaluations.
 
     Parameters
     ----------
@@ -97,49 +109,43 @@ def optimise(
     bound : float
         Largest magnitude of every variable.
     evaluations : int
-        Never exceeded.
+        Largest number of evaluations of the cost.
     """
     best = np.inf
     x = starts[0]
     n = 0
 
-    def count(candidate: Array) -> float:
+    def evaluate(trial: Array) -> float:
         nonlocal best, x, n
-        value = float(cost(candidate))
+        value = float(cost(trial))
         n += 1
         if value < best or n == 1:
             best = value
-            x = candidate.copy()
+            x = trial.copy()
         return value
 
-    def descend(start: Array, size: float, most: int) -> None:
+    def descend(start: Array, size: float, max_evaluations: int) -> None:
         inward = np.where(start > 0, -size, size)  # so that the simplex is inside the bounds
-        simplex = np.vstack([start, start + np.diag(inward)])
-        bounds = [(-bound, bound)] * len(start)
-        limits = {
-            "maxfev": most - n,
+        options = {
+            "initial_simplex": np.vstack([start, start + np.diag(inward)]),
+            "maxfev": max_evaluations - n,
             "maxiter": 10**6,
-            "fatol": SMALLEST,
-            "xatol": 1e-2,
+            "fatol": COST_TOLERANCE,
+            "xatol": VARIABLE_TOLERANCE,
         }
-        minimize(
-            count,
-            start,
-            method="Nelder-Mead",
-            bounds=bounds,
-            options={"initial_simplex": simplex, **limits},
-        )
+        bounds = [(-bound, bound)] * len(start)
+        minimize(evaluate, start, method="Nelder-Mead", bounds=bounds, options=options)
 
-    values = []
+    best_after_starts = []
     for number, start in enumerate(starts, start=1):
         descend(start, size, number * evaluations // (len(starts) + 1))
-        values.append(best)
+        best_after_starts.append(best)
     while n < evaluations:
         before = best
         descend(x, 0.5 * size, evaluations)
-        if before - best < SMALLEST:
+        if before - best < COST_TOLERANCE:
             break
-    return Minimum(x, best, n, tuple(values))
+    return Minimum(x, best, n, tuple(best_after_starts))
 
 
 class Prior(NamedTuple):
@@ -149,90 +155,97 @@ class Prior(NamedTuple):
     std: float  # of the logarithm
 
 
-# std of the signal, at its first lag
-OWN_LENGTH = Prior(np.log(4.0), 1.0)
-OTHER_LENGTH = Prior(np.log(6.0), 1.0)
-# per lag
-OWN_GROWTH = Prior(0.05, 0.1)
-OTHER_GROWTH = Prior(0.03, 0.05)
-WHOLE_GROWTH = 2.0  # largest prior standard deviation of the growth over all lags
-SIZE = Prior(np.log(7.0), 1.5)  # of the function, std of the target
-NOISE = Prior(np.log(0.5), 1.5)  # std of the target
-SLOPE = Prior(np.log(0.7), 1.5)  # of the linear part over a length scale, std of the target
+# Length scale of an output at its first lag, in standard deviations of the signal.
+OUTPUT_LENGTH_PRIOR = Prior(np.log(4.0), 1.0)
+# Length scale of an input at its first lag, in standard deviations of the signal.
+INPUT_LENGTH_PRIOR = Prior(np.log(6.0), 1.0)
+# Growth of the logarithm of the length scale of an output, per lag.
+OUTPUT_GROWTH_PRIOR = Prior(0.05, 0.1)
+# Growth of the logarithm of the length scale of an input, per lag.
+INPUT_GROWTH_PRIOR = Prior(0.03, 0.05)
+# Largest prior standard deviation of this growth over all lags of a signal.
+MAX_TOTAL_GROWTH_STD = 2.0
+# Size of the function, in standard deviations of the target.
+SIZE_PRIOR = Prior(np.log(7.0), 1.5)
+# Noise, in standard deviations of the target.
+NOISE_PRIOR = Prior(np.log(0.5), 1.5)
+# Change of the linear part over a length scale, in standard deviations of the target.
+SLOPE_PRIOR = Prior(np.log(0.7), 1.5)
 
 
 class Values(NamedTuple):
     """Hyper-parameters in their own units."""
 
-    lengths: Array  # (p,) std of the signal of each feature
+    lengths: Array  # (p,) length scale of each feature, std of its signal
     size: float  # of the function, target std
     noise: float  # target std
-    slope: float  # of the linear part over a length scale, target std
+    slope: float  # change of the linear part over a length scale, target std
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Length scales ``exp(a_s + b_s (lag - first lag))`` of the lags of every signal s: two numbers
-    per signal.
+    """Length scales ``exp(a_s + b_s (lag - first lag))`` of the lags of every signal s.
 
     The variables of the optimisation are ``((a_s, b_s) for every signal, log size, log noise, log
-    slope)``, each counted from the median of its prior in its standard deviations; b_s only for
-    signals of several lags.
+    slope)``. Each is the deviation from the median of its prior, in standard deviations of the
+    prior. A signal with a single lag has no b_s.
     """
 
     narx: Narx
 
     @cached_property
     def priors(self) -> tuple[Prior, ...]:
-        """Of every variable."""
-        found = []
+        """Prior of every variable."""
+        priors = []
         for name, lags in self.narx.lags.items():
-            is_own = name in self.narx.output_names
+            is_output = name in self.narx.output_names
             if lags:
-                found.append(OWN_LENGTH if is_own else OTHER_LENGTH)
+                priors.append(OUTPUT_LENGTH_PRIOR if is_output else INPUT_LENGTH_PRIOR)
             if len(lags) > 1:
-                growth = OWN_GROWTH if is_own else OTHER_GROWTH
+                growth = OUTPUT_GROWTH_PRIOR if is_output else INPUT_GROWTH_PRIOR
                 span = lags[-1] - lags[0]
-                shrink = min(1.0, WHOLE_GROWTH / (growth.std * span))
-                found.append(Prior(shrink * growth.median, shrink * growth.std))
-        return (*found, SIZE, NOISE, SLOPE)
+                shrink = min(1.0, MAX_TOTAL_GROWTH_STD / (growth.std * span))
+                priors.append(Prior(shrink * growth.median, shrink * growth.std))
+        return (*priors, SIZE_PRIOR, NOISE_PRIOR, SLOPE_PRIOR)
 
     def values(self, z: Array) -> Values:
-        """Hyper-parameters of variables (d,)."""
-        inside = np.clip(z, -FARTHEST, FARTHEST)
-        theta = [
-            prior.median + prior.std * value
-            for prior, value in zip(self.priors, inside.tolist(), strict=True)
-        ]
-        logarithms = []
+        """Return the hyper-parameters of variables z (d,)."""
+        deviations = np.clip(z, -MAX_PRIOR_DEVIATION, MAX_PRIOR_DEVIATION).tolist()
+        theta = []
+        for prior, deviation in zip(self.priors, deviations, strict=True):
+            theta.append(prior.median + prior.std * deviation)
+        log_lengths = []
         position = 0
-        for lags in filter(None, self.narx.lags.values()):
-            growth = theta[position + 1] if len(lags) > 1 else 0.0
-            logarithms += [theta[position] + growth * (lag - lags[0]) for lag in lags]
-            position += 2 if len(lags) > 1 else 1
+        for lags in self.narx.lags.values():
+            if not lags:
+                continue
+            has_growth = len(lags) > 1
+            first = theta[position]
+            growth = theta[position + 1] if has_growth else 0.0
+            log_lengths += [first + growth * (lag - lags[0]) for lag in lags]
+            position += 2 if has_growth else 1
         size, noise, slope = np.exp(theta[-3:]).tolist()
-        return Values(np.exp(logarithms), size, noise, slope)
+        return Values(np.exp(log_lengths), size, noise, slope)
 
 
 class Ridge:
-    """Bayesian linear regression in blocks of rows: weights without any of the blocks cost one more
-    solve.
+    """Bayesian linear regression of blocks of rows, any of which can be left out.
 
     ``t = phi(x)'v + e``, ``v ~ N(0, I)``, ``e ~ N(0, s2)``: ``(s2 I + sum_i phi_i phi_i') v = sum_i
-    phi_i t_i``. The sums are kept for each block, so that memory does not grow with the number of
-    rows.
+    phi_i t_i``. The sums are kept for each block. Leaving blocks out therefore costs one more
+    solve, and memory does not grow with the number of rows.
 
-    The target of a saturated sample is at least (at most) the value that was measured: where the
-    prediction lies beyond, it takes the place of the target, `STEPS` times, which leaves the matrix
-    as it is.
+    The target of a saturated sample is a bound: the true value is at least (at most) the measured
+    one. Where the prediction lies beyond the bound, it replaces the target. This is repeated
+    `SATURATION_ITERATIONS` times and does not change the matrix.
 
     Parameters
     ----------
     features : callable
-        Features (m, d) of a slice of rows.
+        Function that returns the features (m, d) of a slice of rows.
     low, high : (n,)
-        Bounds of the targets: both are the target itself where it is not saturated, else one of
-        them is infinite.
+        Bounds of the targets. Both are the target itself where it is not saturated; otherwise one
+        of them is infinite.
     cuts : (b + 1,)
         Rows where blocks begin, from 0 to n, increasing.
     noise_variance : float
@@ -249,47 +262,50 @@ class Ridge:
     ) -> None:
         self.cuts = cuts
         self.noise_variance = noise_variance
-        saturated = low < high
-        # sums over the blocks before each cut
+        is_saturated = low < high
+        # sums over all rows before each cut
         matrices = [np.zeros(())]
         vectors = [np.zeros(())]
-        censored = []
+        saturated_features = []
         for first, last in pairwise(cuts.tolist()):
             phi = features(slice(first, last))
-            known = ~saturated[first:last]
+            is_known = ~is_saturated[first:last]
             matrices.append(matrices[-1] + phi.T @ phi)
-            vectors.append(vectors[-1] + low[first:last][known] @ phi[known])
-            censored.append(phi[~known])
+            vectors.append(vectors[-1] + low[first:last][is_known] @ phi[is_known])
+            saturated_features.append(phi[~is_known])
         self._matrices = matrices
         self._vectors = vectors
-        self._censored = np.concatenate(censored)
-        self._rows = np.flatnonzero(saturated)
-        self._low, self._high = low[saturated], high[saturated]
+        self._saturated_features = np.concatenate(saturated_features)
+        self._saturated_rows = np.flatnonzero(is_saturated)
+        self._saturated_low = low[is_saturated]
+        self._saturated_high = high[is_saturated]
 
     def weights(self, first: int = 0, last: int = 0) -> Array:
-        """Posterior mean of v (d,) from all rows but those from first to before last, both of them
-        cuts.
+        """Return the posterior mean of v (d,) without the rows from first to before last.
+
+        Both must be cuts; if they are equal, all rows are used.
 
         Raises
         ------
         numpy.linalg.LinAlgError
             If the matrix is not positive definite in double precision.
         """
-        low, high = np.searchsorted(self.cuts, [first, last])
-        factor = self._factor(self._matrices[-1] - (self._matrices[high] - self._matrices[low]))
-        vector = self._vectors[-1] - (self._vectors[high] - self._vectors[low])
-        kept = (self._rows < first) | (self._rows >= last)
-        phi = self._censored[kept]
-        low = self._low[kept]
-        high = self._high[kept]
+        i, j = np.searchsorted(self.cuts, [first, last])
+        factor = self._factor(self._matrices[-1] - (self._matrices[j] - self._matrices[i]))
+        vector = self._vectors[-1] - (self._vectors[j] - self._vectors[i])
+        is_used = (self._saturated_rows < first) | (self._saturated_rows >= last)
+        phi = self._saturated_features[is_used]
+        low = self._saturated_low[is_used]
+        high = self._saturated_high[is_used]
         targets = np.where(np.isfinite(low), low, high)
-        for _ in range(STEPS if len(targets) else 1):
+        n_iterations = SATURATION_ITERATIONS if len(targets) else 1
+        for _ in range(n_iterations):
             weights = dpotrs(factor, vector + targets @ phi, lower=1)[0]
             targets = np.clip(phi @ weights, low, high)
         return weights
 
     def mean_variance(self) -> float:
-        """Posterior variance of phi'v, mean over all rows, target unit squared.
+        """Return the posterior variance of phi'v, averaged over all rows, target unit squared.
 
         With ``A = sum_i phi_i phi_i'`` of n rows: ``s2 tr((A + s2 I)^-1 A) / n``.
         """
@@ -299,31 +315,38 @@ class Ridge:
         return self.noise_variance * explained / int(self.cuts[-1])
 
     def _factor(self, matrix: Array) -> Array:
+        """Return the Cholesky factor of ``matrix + s2 I``; the matrix is overwritten."""
         matrix.flat[:: len(matrix) + 1] += self.noise_variance
-        factor, failed = dpotrf(
-            matrix.T, lower=1, overwrite_a=1
-        )  # the wrappers of SciPy cost as much as this
-        if failed or not np.isfinite(factor).all():
+        # LAPACK is called directly: the wrappers of SciPy take as long as the factorisation.
+        factor, failed_order = dpotrf(matrix.T, lower=1, overwrite_a=1)
+        if failed_order or not np.isfinite(factor).all():
             raise np.linalg.LinAlgError(
-                f"the leading minor of order {failed} is not positive definite"
+                f"the leading minor of order {failed_order} is not positive definite"
             )
         return np.asarray(factor)
 
 
+class HeldOutBlock(NamedTuple):
+    """Samples that a regression leaves out, and that are simulated."""
+
+    first: int  # first row of the regression that is left out
+    last: int  # row after the last one that is left out
+    parts: tuple[Segment, ...]
+
+
 class ProfileProblem:
-    """Free-run error of a model over parts of the samples, with weights from the samples around
-    each part.
+    """Free-run error of a model over blocks of the samples that its weights were not fitted to.
 
     ::
 
-        t = mean + unit (size g(x) + slope (b_0 + sum_d b_d z_d / length_d)) v-linear, v ~ N(0, I)
+        t = unit (size g(x)'v + slope (b_0 + sum_d b_d z_d / length_d)),   (v, b) ~ N(0, I)
 
-    with the features g of the kernel's points (`Pivots`) and z standardised: kernel weights and a
-    linear trend are integrated out together. The target is the change of the output since its
-    newest lag.
+    with the features g of the kernel's points (`Pivots`) and standardised features z. Kernel
+    weights v and linear trend b are estimated together. The target t is the change of the output
+    since its newest lag.
 
-    A part shares two things with the samples around it: the points are chosen among all regressors
-    (never by the targets), and the first regressors after a part contain its last outputs.
+    A block shares two things with the samples around it: the points are chosen among all regressors
+    (never by the targets), and the first regressors after a block contain its last outputs.
 
     Parameters
     ----------
@@ -338,15 +361,13 @@ class ProfileProblem:
     Raises
     ------
     Refusal
-        An output that does not vary.
+        The output does not vary, or with `differences` the plant does not integrate.
 
     Attributes
     ----------
     inputs : (n, p)
         Standardised regressors of the rows of the regression.
-    blocks : list
-        Samples that are left out of a regression and simulated: the first of its rows, the row
-        after the last, and segments.
+    blocks : list of HeldOutBlock
     """
 
     def __init__(
@@ -365,75 +386,84 @@ class ProfileProblem:
         self.n_points = min(settings.points, budget)
         self.regressors = stack_regressors(segments)
         outputs = np.concatenate([segment.values for segment in segments])
-        self.scaling, self.baseline = (
-            scale_signals(narx, self.regressors),
-            np.zeros(narx.n_features),
-        )
+        self.scaling = scale_signals(narx, self.regressors)
+        self.baseline = np.zeros(narx.n_features)
         before = np.concatenate([segment.previous for segment in segments])
-        if (
-            narx.predict is Target.value
-        ):  # the model corrects the prediction that the newest lag does not change
+        if narx.predict is Target.value:
+            # The model corrects the prediction that the output stays at its newest lag.
             columns, lags = feedback_of(narx)
             newest = columns[np.argmin(lags)]
-            self.baseline[newest], before = 1.0, self.regressors[:, newest]
+            self.baseline[newest] = 1.0
+            before = self.regressors[:, newest]
         changes = outputs - before
-        self.unit, self.spread = float(np.std(changes)), float(np.std(outputs))
+        self.unit = float(np.std(changes))
+        self.spread = float(np.std(outputs))
         coordinates = narx
         if settings.differences:
             coordinates, self.scaling = _difference(narx, self.scaling, self.unit)
             self._check_integrates(changes)
-        self.profile, self.to_coordinates = (
-            Profile(coordinates),
-            self.scaling.linear_part(),
-        )
+        self.profile = Profile(coordinates)
+        self.to_coordinates = self.scaling.linear_part()
         if not self.unit > 0:
             raise Refusal(f"the output {narx.target!r} does not vary")
         self.low = np.where(outputs <= limits[0], -np.inf, changes / self.unit)
         self.high = np.where(outputs >= limits[1], np.inf, changes / self.unit)
-        reach = REACH * float(np.ptp(outputs))
+        reach = DIVERGENCE_RANGES * float(np.ptp(outputs))
         self.bounds = (float(outputs.min()) - reach, float(outputs.max()) + reach)
-        self.step = -(-len(outputs) // settings.rows)
+        self.step = ceil(len(outputs) / settings.rows)  # the search uses every step-th sample
         self.inputs = np.ascontiguousarray(self.scaling.transform(self.regressors[:: self.step]))
-        self.blocks: list[tuple[int, int, tuple[Segment, ...]]] = []
+        self.blocks = self._cut_blocks(segments)
+
+    def _cut_blocks(self, segments: Sequence[Segment]) -> list[HeldOutBlock]:
+        """Return the blocks of all partitions, one partition after the other."""
+        settings = self.settings
+        blocks = []
         for n in settings.blocks:
-            most = max(1, settings.simulated // (len(settings.blocks) * n))
+            max_simulated = max(1, settings.simulated // (len(settings.blocks) * n))
             last = 0
             for fold in folds_of(segments, n):
                 first = last
-                last = last + n_samples(fold.parts)
-                self.blocks.append(
-                    (
-                        -(-first // self.step),
-                        -(-last // self.step),
-                        truncate(fold.parts, most),
-                    )
+                last = first + n_samples(fold.parts)
+                block = HeldOutBlock(
+                    ceil(first / self.step),
+                    ceil(last / self.step),
+                    truncate(fold.parts, max_simulated),
                 )
+                blocks.append(block)
+        return blocks
 
     def _check_integrates(self, changes: Array) -> None:
+        """Raise `Refusal` unless a pole of the linear model is near 1."""
         columns, _ = feedback_of(self.narx)
-        own = np.asarray(linear_fit(self.regressors, changes).coefficients)[columns]
-        nearest = float(np.abs(1.0 - np.roots([1.0, -1.0 - own[0], *-own[1:]])).min())
-        if nearest > INTEGRATES:
+        coefficients = np.asarray(linear_fit(self.regressors, changes).coefficients)[columns]
+        poles = np.roots([1.0, -1.0 - coefficients[0], *-coefficients[1:]])
+        distance = float(np.abs(1.0 - poles).min())
+        if distance > MAX_INTEGRATOR_POLE_DISTANCE:
             raise Refusal(
-                f"the pole of the linear model that is nearest to 1 is {nearest:.2g} away: no integrator"
+                "the pole of the linear model that is nearest to 1 is "
+                f"{distance:.2g} away: no integrator"
             )
 
     def fit(self, values: Values) -> tuple[Pivots, Ridge]:
-        """Points, and regression on the rows, one block behind the other."""
+        """Return the points of the search and the regression on its rows, cut at all blocks."""
         kernel = self.kernel.with_scales(1.0, values.lengths)
-        chosen = pivots(kernel, self.inputs, self.n_points, TOLERANCE)
+        chosen = pivots(kernel, self.inputs, self.n_points, MIN_POINT_VARIANCE)
         phi = _features(values, chosen.columns.T, self.inputs)
-        cuts = np.unique([0, len(phi), *(row for block in self.blocks for row in block[:2])])
+        ends = [0, len(phi)]
+        for block in self.blocks:
+            ends += [block.first, block.last]
+        cuts = np.unique(ends)
         low = self.low[:: self.step]
         high = self.high[:: self.step]
         return chosen, Ridge(lambda rows: phi[rows], low, high, cuts, values.noise**2)
 
     def final(self, values: Values, budget: int) -> tuple[Pivots, Ridge]:
-        """At most `budget` points, and regression on all samples; memory of a few thousand rows of
-        features.
+        """Return at most `budget` points and the regression on all samples.
+
+        Only `FEATURE_BLOCK_ROWS` rows of features are in memory at a time.
         """
         kernel = self.kernel.with_scales(1.0, values.lengths)
-        chosen = pivots(kernel, self.inputs, budget, TOLERANCE)
+        chosen = pivots(kernel, self.inputs, budget, MIN_POINT_VARIANCE)
         points = self.inputs[chosen.chosen]
 
         def features(rows: slice) -> Array:
@@ -441,136 +471,141 @@ class ProfileProblem:
             return _features(values, chosen.features(kernel(z, points)), z)
 
         n = len(self.regressors)
-        cuts = np.unique([*range(0, n, BLOCK), n])
+        cuts = np.unique([*range(0, n, FEATURE_BLOCK_ROWS), n])
         return chosen, Ridge(features, self.low, self.high, cuts, values.noise**2)
 
     def empty(self, values: Values, chosen: Pivots) -> Candidate:
-        """Model of these points without weights."""
-        kernel = self.kernel.with_scales((self.unit * values.size) ** 2, values.lengths)
+        """Return the candidate with these points and weights of zero."""
         points = self.inputs[chosen.chosen]
-        mean = LinearMean(self.baseline.tolist())
         return Candidate(
             self.narx,
-            self.scaling,
-            mean,
-            kernel,
-            points,
-            np.zeros(len(points)),
-            self.limits,
-            self.bounds,
+            scaling=self.scaling,
+            mean=LinearMean(self.baseline.tolist()),
+            kernel=self.kernel.with_scales((self.unit * values.size) ** 2, values.lengths),
+            points=points,
+            weights=np.zeros(len(points)),
+            limits=self.limits,
+            bounds=self.bounds,
         )
 
     def candidate(self, empty: Candidate, values: Values, chosen: Pivots, v: Array) -> Candidate:
-        """Model of weights v of a regression."""
+        """Return the candidate with the weights v of a regression."""
         n = len(chosen.chosen)
         slopes = self.unit * values.slope * v[n:-1] / values.lengths @ self.to_coordinates
         intercept = self.unit * values.slope * v[-1] - float(slopes @ self.scaling.offset)
         mean = LinearMean((self.baseline + slopes).tolist(), intercept)
-        return empty.with_function(mean, chosen.to_weights(v[:n]) / (self.unit * values.size))
+        weights = chosen.to_weights(v[:n]) / (self.unit * values.size)
+        return empty.with_function(mean, weights)
 
     def error(self, z: Array) -> float:
-        """Root mean square of the free-run error over all blocks, in standard deviations of the
-        output.
+        """Return the root mean square of the free-run error, in standard deviations of the output.
 
-        A block that diverges counts with a constant output, and adds 1 / number of partitions.
+        All blocks are simulated. Where a simulation has diverged, the error is that of a constant
+        output; every segment that diverges also adds 1 / number of partitions.
         """
         values = self.profile.values(z)
-        total = 0.0
-        diverged = 0
         chosen, ridge = self.fit(values)
         empty = self.empty(values, chosen)
-        for first, last, parts in self.blocks:
-            candidate = self.candidate(empty, values, chosen, ridge.weights(first, last))
-            for part in parts:
+        sum_of_squares = 0.0
+        n_diverged = 0
+        for block in self.blocks:
+            weights = ridge.weights(block.first, block.last)
+            candidate = self.candidate(empty, values, chosen, weights)
+            for part in block.parts:
                 error = (candidate.simulate(part) - part.values) / self.spread
-                lost = np.isnan(error)
-                diverged += bool(lost.any())
-                error[lost] = (part.values[lost] - part.values.mean()) / self.spread
-                total += float(error @ error)
-        n = sum(n_samples(parts) for _, _, parts in self.blocks)
-        return float(np.sqrt(total / n)) + diverged / len(self.settings.blocks)
+                is_lost = np.isnan(error)
+                if is_lost.any():
+                    n_diverged += 1
+                error[is_lost] = (part.values[is_lost] - part.values.mean()) / self.spread
+                sum_of_squares += float(error @ error)
+        n = sum(n_samples(block.parts) for block in self.blocks)
+        return float(np.sqrt(sum_of_squares / n)) + n_diverged / len(self.settings.blocks)
 
     def cost(self, z: Array) -> float:
-        """``log error + regularisation |z|^2 / 2``."""
+        """Return ``log error + regularisation |z|^2 / 2``, the cost of the search."""
         try:
             error = self.error(z)
         except np.linalg.LinAlgError:
-            return WORST
+            return SINGULAR_COST
         return float(np.log(error)) + 0.5 * self.settings.regularisation * float(z @ z)
 
 
-def _features(values: Values, kernel: Array, z: Array) -> Array:
-    """Features (n, N + p + 1) of the kernel's (n, N) and of standardised regressors z (n, p)."""
+def _features(values: Values, kernel_features: Array, z: Array) -> Array:
+    """Return the features (n, N + p + 1) of a regression.
+
+    They follow from the features (n, N) of the kernel and the standardised regressors z (n, p).
+    """
     linear = np.column_stack([z / values.lengths, np.ones(len(z))])
-    return np.hstack([values.size * kernel, values.slope * linear])
+    return np.hstack([values.size * kernel_features, values.slope * linear])
 
 
 def _difference(narx: Narx, scaling: AffineMap, unit: float) -> tuple[Narx, AffineMap]:
-    """Lags without the last of the target, and coordinates ``(y[k-i] - y[k-i-1]) / unit`` for those
-    of the target.
+    """Return lags and coordinates of a model of the differences of the target.
+
+    The coordinates of the target are ``(y[k-i] - y[k-i-1]) / unit``; its last lag has none.
     """
     columns, lags = feedback_of(narx)
     if len(lags) < 2 or (np.diff(lags) != 1).any():
         raise Refusal(
-            f"differences: expected at least two lags of {narx.target!r} in a row, got {lags.tolist()}"
+            f"differences: expected at least two lags of {narx.target!r} in a row, "
+            f"got {lags.tolist()}"
         )
     matrix = np.diag(1.0 / scaling.scale)
     matrix[columns] = 0.0
-    matrix[columns, columns], matrix[columns[:-1], columns[1:]] = (
-        1.0 / unit,
-        -1.0 / unit,
-    )
-    kept = {
-        name: numbers[:-1] if name == narx.target else numbers
-        for name, numbers in narx.lags.items()
-    }
-    outputs, inputs = (
-        {name: kept[name] for name in names} for names in (narx.output_names, narx.input_names)
-    )
-    found = Narx(outputs, inputs, narx.target, predict=narx.predict)
-    return found, AffineMap.of_matrix(scaling.offset, np.delete(matrix, columns[-1], axis=0))
+    matrix[columns, columns] = 1.0 / unit
+    matrix[columns[:-1], columns[1:]] = -1.0 / unit
+    lags_of_differences = dict(narx.lags)
+    lags_of_differences[narx.target] = narx.lags[narx.target][:-1]
+    outputs = {name: lags_of_differences[name] for name in narx.output_names}
+    inputs = {name: lags_of_differences[name] for name in narx.input_names}
+    differenced = Narx(outputs, inputs, narx.target, predict=narx.predict)
+    without_last = np.delete(matrix, columns[-1], axis=0)
+    return differenced, AffineMap.of_matrix(scaling.offset, without_last)
 
 
 @dataclass(frozen=True)
 class ProfileSearch(Estimator):
-    """Length scales tied by a profile over the lag, found with the noise and the sizes by the
-    free-run error.
+    """Search for the length scales of a profile, the noise and the sizes by the free-run error.
 
     There are two hyper-parameters per signal, whatever the number of its lags, and three more. The
-    error is that of simulations of parts of the samples by models that were fitted to the samples
-    around each part; the weights of the kernel and of a linear trend follow from a regression,
-    which costs one factorisation per part. It serves long memories, strong noise and short records.
+    error is that of simulations of blocks of the samples, by models that were fitted to the samples
+    around each block. The weights of the kernel and of a linear trend follow from a regression,
+    which costs one factorisation per block. The search suits long memories, strong noise and short
+    records.
     """
 
-    differences: ClassVar[bool] = False  # of successive outputs stand in the place of the outputs
+    # whether differences of successive outputs replace the outputs
+    differences: ClassVar[bool] = False
 
+    #: prototypes; the search is done for each of them
     kernels: Sequence[Stationary] = field(
         default_factory=lambda: (SquaredExponential(), Matern52())
-    )  # prototypes
-    evaluations: int = 300  # of the free-run error, for each kernel
+    )
+    evaluations: int = 300  # evaluations of the free-run error, for each kernel
     starts: int = 2  # descents that share them: from the medians of the priors, then from draws
-    blocks: Sequence[int] = (3, 5, 8)  # partitions of the samples
-    points: int = 100  # most points during the search
-    rows: int = 5000  # most samples of a regression during the search
-    simulated: int = 6000  # most samples simulated in one evaluation
+    blocks: Sequence[int] = (3, 5, 8)  # numbers of blocks; each gives a partition of the samples
+    points: int = 100  # points during the search, at most
+    rows: int = 5000  # samples of a regression during the search, at most
+    simulated: int = 6000  # samples simulated in one evaluation, at most
     regularisation: float = 0.01  # weight of the squared distance from the medians of the priors
 
     def __post_init__(self) -> None:
         for name, kind in (("kernels", "kernels"), ("blocks", "numbers")):
-            object.__setattr__(
-                self, name, listed(getattr(self, name), f"ProfileSearch: {name}", kind)
-            )
-        if not self.kernels or not all(
-            isinstance(one, Stationary) and one.is_prototype for one in self.kernels
-        ):
+            items = listed(getattr(self, name), f"ProfileSearch: {name}", kind)
+            object.__setattr__(self, name, items)
+        are_prototypes = all(
+            isinstance(kernel, Stationary) and kernel.is_prototype for kernel in self.kernels
+        )
+        if not self.kernels or not are_prototypes:
             raise UserTypeError(
-                f"ProfileSearch: kernels must be prototypes of stationary kernels, at least one, got {self.kernels!r}"
+                "ProfileSearch: kernels must be prototypes of stationary kernels, at least one, "
+                f"got {self.kernels!r}"
             )
-        if not self.blocks or not all(
-            isinstance(number, Real) and number >= 2 for number in self.blocks
-        ):
+        are_counts = all(isinstance(number, Real) and number >= 2 for number in self.blocks)
+        if not self.blocks or not are_counts:
             raise UserError(
-                f"ProfileSearch: blocks must be numbers of at least 2, at least one, got {self.blocks}"
+                "ProfileSearch: blocks must be numbers of at least 2, at least one, "
+                f"got {self.blocks}"
             )
         check_counts(self, evaluations=1, starts=1, points=1, rows=1, simulated=1)
         if not (isinstance(self.regularisation, Real) and 0 <= float(self.regularisation) < np.inf):
@@ -579,15 +614,17 @@ class ProfileSearch(Estimator):
             )
 
     def quick(self) -> ProfileSearch:
-        """One kernel, from one start, with fewer evaluations on fewer samples."""
-        changes = {
-            "evaluations": QUICK_EVALUATIONS,
-            "points": QUICK_POINTS,
-            "rows": QUICK_ROWS,
-            "simulated": QUICK_ROWS,
-        }
-        fewer: Any = {name: min(most, getattr(self, name)) for name, most in changes.items()}
-        return replace(self, kernels=self.kernels[:1], starts=1, blocks=self.blocks[:2], **fewer)
+        """Return a version with one kernel and one start, and fewer evaluations and samples."""
+        return replace(
+            self,
+            kernels=self.kernels[:1],
+            starts=1,
+            blocks=self.blocks[:2],
+            evaluations=min(QUICK_EVALUATIONS, self.evaluations),
+            points=min(QUICK_PROFILE_POINTS, self.points),
+            rows=min(QUICK_ROWS, self.rows),
+            simulated=min(QUICK_ROWS, self.simulated),
+        )
 
     def fit(
         self,
@@ -597,93 +634,98 @@ class ProfileSearch(Estimator):
         seed: int,
         limits: Limits,
     ) -> FitResult:
-        """Optimise the hyper-parameters of every kernel, and take the best that does not run away;
-        see `Estimator.fit`.
+        """Search the hyper-parameters of every kernel, and take the best; see `Estimator.fit`.
+
+        The best is the one of lowest cost whose model does not run away.
 
         Raises
         ------
         Refusal
-            Fewer than `LEAST_PER_BLOCK` samples in a block, an output that does not vary, or a
-            regression that double precision cannot solve.
+            There are fewer than `MIN_SAMPLES_PER_BLOCK` samples in a block, the output does not
+            vary, or double precision does not suffice for the regression.
         """
-        least = LEAST_PER_BLOCK * max(self.blocks)
         n = n_samples(segments)
-        if n < least:
+        n_blocks = max(self.blocks)
+        n_needed = MIN_SAMPLES_PER_BLOCK * n_blocks
+        if n < n_needed:
             raise Refusal(
-                f"expected at least {least} samples, {LEAST_PER_BLOCK} in each of {max(self.blocks)} blocks, got {n}; "
-                "take a longer record or fewer blocks"
+                f"expected at least {n_needed} samples, {MIN_SAMPLES_PER_BLOCK} in each of "
+                f"{n_blocks} blocks, got {n}; take a longer record or fewer blocks"
             )
 
         problems = [
             ProfileProblem(narx, segments, limits, kernel, self, budget) for kernel in self.kernels
         ]
-
-        def search(number: int) -> Minimum:
-            problem = problems[number]
-            generator = np.random.default_rng([seed, number])
-            d = len(problem.profile.priors)
-            starts = [np.zeros(d), *generator.standard_normal((self.starts - 1, d))]
-            return optimise(
-                problem.cost,
-                starts,
-                size=FIRST_SIMPLEX,
-                bound=FARTHEST,
-                evaluations=self.evaluations,
-            )
-
-        found = together([partial(search, number) for number in range(len(problems))])
-        tried = list(zip(problems, found, strict=True))
-        for problem, best in sorted(tried, key=lambda pair: pair[1].value):
-            values = problem.profile.values(best.x)
-            try:
-                (chosen, ridge), error = (
-                    problem.final(values, budget),
-                    problem.error(best.x),
-                )
-                empty = problem.empty(values, chosen)
-                variance = ridge.mean_variance()
-                candidate = problem.candidate(empty, values, chosen, ridge.weights())
-            except np.linalg.LinAlgError as reason:
-                words = (
-                    f"double precision does not suffice for the regression on {n} samples: {reason}"
-                )
-                raise Refusal(words) from reason
-            if not find_runaway(candidate, segments):
+        searches = [
+            partial(self._search, problem, np.random.default_rng([seed, number]))
+            for number, problem in enumerate(problems)
+        ]
+        results = list(zip(problems, together(searches), strict=True))
+        for problem, minimum in sorted(results, key=lambda result: result[1].value):
+            fit = _fit_at_minimum(problem, minimum, budget, n)
+            if not find_runaway(fit.candidate, segments):
                 break
-        unexplained = values.size**2 * float(np.mean(chosen.residual))
-        report = {
-            "searches": [
-                {
-                    "kernel": type(other.kernel).__name__,
-                    "cost": found.value,
-                    "evaluations": found.n_evaluations,
-                    "starts": list(found.starts),
-                }
-                for other, found in tried
-            ],
-            "kernel": type(problem.kernel).__name__,
-            "free_run_error": error * problem.spread,  # output unit
-            "length_scales": dict(
-                zip(
-                    problem.profile.narx.feature_names,
-                    values.lengths.tolist(),
-                    strict=True,
-                )
-            ),
-            "size": values.size,
-            "noise": values.noise,
-            "slope": values.slope,
-            "at_bounds": int(np.sum(np.abs(best.x) >= FARTHEST)),
-        }
-        return FitResult(candidate, problem.unit**2 * (variance + unexplained), report)
+        report: dict[str, Any] = {"searches": []}
+        for other_problem, other_minimum in results:
+            search = {
+                "kernel": type(other_problem.kernel).__name__,
+                "cost": other_minimum.value,
+                "evaluations": other_minimum.n_evaluations,
+                "starts": list(other_minimum.starts),
+            }
+            report["searches"].append(search)
+        return fit._replace(report=report | fit.report)
+
+    def _search(self, problem: ProfileProblem, generator: np.random.Generator) -> Minimum:
+        """Minimise the cost of a problem from the medians of the priors and from random starts."""
+        d = len(problem.profile.priors)
+        starts = [np.zeros(d), *generator.standard_normal((self.starts - 1, d))]
+        return optimise(
+            problem.cost,
+            starts,
+            size=FIRST_SIMPLEX_EDGE,
+            bound=MAX_PRIOR_DEVIATION,
+            evaluations=self.evaluations,
+        )
+
+
+def _fit_at_minimum(
+    problem: ProfileProblem, minimum: Minimum, budget: int, n_samples: int
+) -> FitResult:
+    """Fit the model with the hyper-parameters of a minimum to all samples."""
+    values = problem.profile.values(minimum.x)
+    try:
+        chosen, ridge = problem.final(values, budget)
+        error = problem.error(minimum.x)
+        empty = problem.empty(values, chosen)
+        explained_variance = ridge.mean_variance()
+        candidate = problem.candidate(empty, values, chosen, ridge.weights())
+    except np.linalg.LinAlgError as reason:
+        raise Refusal(
+            f"double precision does not suffice for the regression on {n_samples} samples: {reason}"
+        ) from reason
+    unexplained_variance = values.size**2 * float(np.mean(chosen.residual))
+    latent_variance = problem.unit**2 * (explained_variance + unexplained_variance)
+    feature_names = problem.profile.narx.feature_names
+    report = {
+        "kernel": type(problem.kernel).__name__,
+        "free_run_error": error * problem.spread,  # output unit
+        "length_scales": dict(zip(feature_names, values.lengths.tolist(), strict=True)),
+        "size": values.size,
+        "noise": values.noise,
+        "slope": values.slope,
+        "at_bounds": int(np.sum(np.abs(minimum.x) >= MAX_PRIOR_DEVIATION)),
+    }
+    return FitResult(candidate, latent_variance, report)
 
 
 @dataclass(frozen=True)
 class DifferenceSearch(ProfileSearch):
-    """Profile search for a plant that integrates, whose rate does not depend on its position.
+    """Profile search for a plant that integrates: its rate does not depend on its position.
 
-    The model knows ``y[k-i] - y[k-i-1]`` in the place of ``y[k-i]``. It refuses a plant whose
-    linear model has no pole within `INTEGRATES` of 1, and a single lag of the target.
+    The features of the model are ``y[k-i] - y[k-i-1]`` instead of ``y[k-i]``. The search refuses a
+    plant whose linear model has no pole within `MAX_INTEGRATOR_POLE_DISTANCE` of 1, and a single
+    lag of the target.
     """
 
     differences: ClassVar[bool] = True

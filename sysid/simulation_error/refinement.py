@@ -1,10 +1,9 @@
-"""Refinement: linear part, kernel weights and metric that minimise the simulation error by
-Levenberg-Marquardt.
+"""Refinement of a model for the free run by Levenberg-Marquardt.
 
-The windows of the records are those of `windows.py`, the least-squares problem that is solved again
-and again is that of `output_error.py`, the metrics are those of `metric.py`. Here are the samples
-that an estimator works on (`Material`), and the stages of the refinement (`OutputErrorRefinement`,
-`_Stages`).
+`OutputErrorRefinement` minimises the simulation error over the linear part, the kernel weights and
+the metric; `_Stages` are its steps. `Material` holds the samples in standard units. The windows of
+the records come from `windows.py`, the least-squares problem of every stage from `output_error.py`,
+and the metrics from `metric.py`.
 """
 
 from __future__ import annotations
@@ -52,47 +51,59 @@ from sysid.simulation_error.windows import (
     windows_of,
 )
 
-REACH = 1e3  # a free run farther away than this has diverged, standard deviations of the output
-TRANSIENT = 400  # samples of a simulation that are not scored
+# A free run farther than this from the mean has diverged, in standard deviations of the output.
+DIVERGENCE_BOUND_STDS = 1e3
+# First samples of a simulated segment that are not scored, at most.
+MAX_TRANSIENT_SAMPLES = 400
 
-# of a metric that moves, and least part of the strongest that one has [-]
-MOST_DIRECTIONS = 4
-LEAST_MOVING = 0.02
-GAIN = 0.02  # of the mean square held back, for which the strongest metric is tried again [-]
-HEAVIER = (
-    1.0,
-    10.0,
-    100.0,
-    1000.0,
-)  # of the penalty, tried in turn until the first weights beat the linear model [-]
-# features x points for each window on which the metric is searched, beyond `search_windows`
-PER_WINDOW = 225
-PER_POINT = 8  # scored samples for each point beyond the budget while the metric is searched
-MOST_WINDOWS = 24  # of the last fit; of longer records that many, spread evenly, suffice
-# at most, while lags are compared
-QUICK_POINTS = 100
+# Directions of a metric that is fitted together with the weights, at most.
+MAX_METRIC_DIRECTIONS = 4
+# A direction is fitted only if its slope is more than this share of the largest [-].
+MIN_FITTED_SLOPE = 0.02
+# The list of metrics starts again from the first after a stage that lowers the held-out mean square
+# by more than this share [-].
+MIN_RELATIVE_GAIN = 0.02
+# Factors of the penalty, tried in turn until the first weights beat the linear model [-].
+PENALTY_FACTORS = (1.0, 10.0, 100.0, 1000.0)
+# The search for the metric uses one window for each of this many products features x points, and at
+# least `search_windows`.
+PRODUCTS_PER_WINDOW = 225
+# The search for the metric uses one point for this many scored samples, if that is more than the
+# budget.
+SAMPLES_PER_POINT = 8
+# Windows of the last fit, at most; of a longer record this many are spread evenly.
+MAX_FINAL_WINDOWS = 24
+# While lags are compared, the settings are at most these.
+QUICK_REFINEMENT_POINTS = 100
 QUICK_STAGES = 2
 QUICK_ITERATIONS = 6
-# of the number of points in one reduction, where all at once raises the mean square so much [-]
-STEP = 0.7
-LOST = 4.0
+# The points become fewer gradually if reducing them at once raises the held-out mean square by more
+# than this factor.
+MAX_LOSS = 4.0
+# Share of the points that is kept in one step of a gradual reduction [-].
+SHRINK_FACTOR = 0.7
+# The search from the second start ends once its held-out mean square is more than this factor above
+# the result of the first.
+MAX_FACTOR_BEHIND = 4.0
 
 
 class Material(NamedTuple):
-    """Samples in standard units, and a candidate without points or mean."""
+    """Samples that an estimator fits, in standard units."""
 
     units: StandardUnits
     segments: list[Segment]
     windows: list[Segment]
-    n_scored: int
-    empty: Candidate
+    n_scored: int  # samples that the windows score
+    empty: Candidate  # without points, and with a mean of zero
 
     @property
     def whole(self) -> list[Segment]:
         """Segments with transients."""
-        return [
-            one._replace(transient=min(TRANSIENT, len(one.values) // 5)) for one in self.segments
-        ]
+        segments = []
+        for segment in self.segments:
+            transient = min(MAX_TRANSIENT_SAMPLES, len(segment.values) // 5)
+            segments.append(segment._replace(transient=transient))
+        return segments
 
     @classmethod
     def of(
@@ -107,46 +118,51 @@ class Material(NamedTuple):
     ) -> Material:
         """Standardise segments and cut their windows.
 
+        Parameters
+        ----------
+        segments, narx, limits
+            As for `Estimator.fit`.
+        per_parameter : int
+            Scored samples that are needed for each linear parameter.
+        window, transient : int
+            Length of a window and of its transient [samples].
+
         Raises
         ------
         Refusal
-            Too few samples for each linear parameter, or an output that does not vary.
+            There are too few samples for each linear parameter, or the output does not vary.
         """
         units = StandardUnits(segments, narx)
         p = narx.n_features
         standard = [units.standardise(segment) for segment in segments]
         windows = windows_of(standard, window, transient)
-        scored = sum(len(one.values) - one.transient for one in windows)
-        needed = per_parameter * (p + 1)
-        if len(windows) < 2 or scored < needed:
+        n_scored = sum(len(part.values) - part.transient for part in windows)
+        n_needed = per_parameter * (p + 1)
+        if len(windows) < 2 or n_scored < n_needed:
             raise Refusal(
-                f"expected at least {needed} samples beside the transients, {per_parameter} for each linear parameter, "
-                f"got {scored} in {len(windows)} windows; use longer records or fewer lags"
+                f"expected at least {n_needed} samples beside the transients, "
+                f"{per_parameter} for each linear parameter, got {n_scored} "
+                f"in {len(windows)} windows; use longer records or fewer lags"
             )
         low, high = units.output.transform(np.array(limits)[:, None])[:, 0].tolist()
-        identity = AffineMap.of_matrix(np.zeros(p), np.eye(p))
-        kernel = Matern52(1.0, np.ones(p))
-        mean = LinearMean([0.0] * p)
-        nothing = np.zeros((0, p))
         empty = Candidate(
             narx,
-            identity,
-            mean,
-            kernel,
-            nothing,
-            nothing[:, 0],
-            (low, high),
-            (-REACH, REACH),
+            scaling=AffineMap.of_matrix(np.zeros(p), np.eye(p)),
+            mean=LinearMean([0.0] * p),
+            kernel=Matern52(1.0, np.ones(p)),
+            points=np.zeros((0, p)),
+            weights=np.zeros(0),
+            limits=(low, high),
+            bounds=(-DIVERGENCE_BOUND_STDS, DIVERGENCE_BOUND_STDS),
         )
-        return cls(units, standard, windows, scored, empty)
+        return cls(units, standard, windows, n_scored, empty)
 
     def result(
         self, final: Candidate, limits: Limits, penalty: float, report: dict[str, Any]
     ) -> FitResult:
-        """Return the result in the units of the samples."""
-        variance = (
-            latent_variance(final, self.windows, penalty) * float(self.units.output.scale[0]) ** 2
-        )
+        """Return the result of a fit in the units of the samples."""
+        standard_variance = latent_variance(final, self.windows, penalty)
+        variance = standard_variance * float(self.units.output.scale[0]) ** 2
         return FitResult(self.units.restore(final, limits), variance, report)
 
 
@@ -156,55 +172,54 @@ class OutputErrorRefinement(Estimator):
 
     In units in which every signal has variance 1:
 
-    1. A linear model that minimises the simulation error: a stable free run to begin with (`fit_linear`).
-    2. Points spread over the regressors, weights zero; then Levenberg-Marquardt on
-       ``sum (y - yhat)^2 + penalty w'Kw``, yhat the free run (`FreeRunProblem`). Once with the
-       regressors whitened, which tells a level from a difference, with each of them by itself,
-       which short records need, and with the state of the linear model (`state_metric`), which has
-       few coordinates however many the lags. The best of all lags, by the windows held back, and
-       that of the state go on, one after the other. If neither beats the linear model, up to a
-       thousand times the penalty is tried; else the model stays linear. A stage whose free run
-       leaves the range of the samples (`find_runaway`) is infinitely wrong, here and below.
-    3. The metric of the average gradient outer product of the function that was found (`gradient_metric`), new
-       points in it by pivoted Cholesky, the same function on them by ridge regression, and
-       Levenberg-Marquardt again, which moves the strongest directions of the metric too (at most
-       four rows of W in ``z = Wx``), together with weights and linear part. The result is kept only
-       if the free run of the windows held back improves; else a heavier penalty, then a metric of
-       all directions that does not move, then a milder one, and the mildest is the last. The second
-       start ends where the first is far ahead.
-    4. At another budget new points in the metric found, fewer in steps where much is lost at once, with a heavier
-       penalty as long as that helps; Levenberg-Marquardt on all windows. Linear again if nothing is
-       left that beats the linear model.
+    1. A linear model is fitted to the simulation error (`fit_linear`). Its free run is stable.
+    2. Points are spread over the regressors, with weights of zero. Levenberg-Marquardt minimises
+       ``sum (y - yhat)^2 + penalty w'Kw``, yhat the free run (`FreeRunProblem`). This is done in
+       several metrics: with the regressors whitened, which separates a level from a difference;
+       with every regressor by itself, which suits short records; and with the state of the linear
+       model (`state_metric`), which has few coordinates however many the lags. Two starts go on,
+       one after the other: the best metric of all lags, by the windows held back, and the best of
+       the state. If neither beats the linear model, up to a thousand times the penalty is tried.
+       If that does not help, the model stays linear. Here and below, a stage whose free run leaves
+       the range of the samples (`find_runaway`) has an infinite error.
+    3. The next metric is that of the average gradient outer product of the current function
+       (`gradient_metric`). New points are chosen in it by pivoted Cholesky, the function is
+       expressed by them by ridge regression, and Levenberg-Marquardt runs again. It also fits the
+       strongest directions of the metric (at most four rows of W in ``z = Wx``), together with
+       weights and linear part. The result is kept only if the free run of the windows held back
+       improves. Otherwise a heavier penalty is tried, then a metric of all directions that is not
+       fitted, then milder ones; the search ends after the mildest. From the second start the
+       search also ends once the first is far ahead.
+    4. For another budget, new points are chosen in the metric found. They become fewer gradually
+       if a reduction at once loses much, and the penalty grows as long as that helps. Then
+       Levenberg-Marquardt runs on all windows. The model becomes linear if no stage of this budget
+       beats the linear model.
 
-    The defaults were fixed on a Bouc-Wen system and serve others as they are; the cross-validation
-    of the training tells where they do not.
+    The defaults were fixed on a Bouc-Wen system and serve other systems unchanged; where they do
+    not, the cross-validation of the training shows it.
     """
 
-    penalty: float = 1.0  # of w'Kw, in variances of the output
-    search_points: int = 100  # while the metric is searched; of short records not that many
-    stages: int = 14  # metrics tried, at most, from each of two starts
-    powers: Sequence[float] = (
-        1.0,
-        0.5,
-        0.25,
-    )  # of the spectrum of the metric, tried in turn [-]
-    spread: float = 2.0  # length scale of the strongest direction, its standard deviations
-    first_spread: float = (
-        3.0  # first length scale of the whitened regressors, their standard deviations
-    )
-    plain_spreads: Sequence[float] = (6.0, 12.0)  # of the regressors themselves
-    state_spreads: Sequence[float] = (
-        3.0,
-    )  # of the state of the linear model; the best of all starts is taken
-    iterations: int = 12  # of Levenberg-Marquardt in a stage
+    penalty: float = 1.0  # factor of w'Kw, in variances of the output
+    search_points: int = 100  # points while the metric is searched; fewer for short records
+    stages: int = 14  # metrics that are tried from each of two starts, at most
+    #: exponents of the spectrum of the metric, tried in turn [-]
+    powers: Sequence[float] = (1.0, 0.5, 0.25)
+    spread: float = 2.0  # length scale of the strongest direction, in its standard deviations
+    #: first length scale of the whitened regressors, in their standard deviations
+    first_spread: float = 3.0
+    #: first length scales of the regressors themselves, in their standard deviations
+    plain_spreads: Sequence[float] = (6.0, 12.0)
+    #: first length scales of the state of the linear model; the best of all starts is taken
+    state_spreads: Sequence[float] = (3.0,)
+    iterations: int = 12  # iterations of Levenberg-Marquardt in a stage
     window: int = 2048  # samples simulated in one go, at most
-    transient: int = 400  # of these not scored, as they depend on the outputs measured before
-    # among all, spread over the record, for the metric; more for many features and points
+    #: first samples of a window that are not scored, as they depend on the outputs measured before
+    transient: int = 400
+    #: windows for the metric, spread over the record; more for many features and points
     search_windows: int = 8
-    hold_every: int = 4  # every n-th of these is held back to judge the stages
-    kernel: Stationary = field(
-        default_factory=Matern52
-    )  # prototype; isotropic, of unit length scale in the metric
+    hold_every: int = 4  # every n-th of these windows is held back to score the stages
+    #: prototype; in the metric it is isotropic, of unit length scale
+    kernel: Stationary = field(default_factory=Matern52)
 
     def __post_init__(self) -> None:
         for name in ("powers", "plain_spreads", "state_spreads"):
@@ -220,14 +235,11 @@ class OutputErrorRefinement(Estimator):
             search_windows=2,
             hold_every=2,
         )
+        is_short = self.transient < self.window
         is_kernel = isinstance(self.kernel, Stationary) and self.kernel.is_prototype
         are_powers = bool(self.powers) and all(0 <= power <= 1 for power in self.powers)
         requirements = [
-            (
-                "transient",
-                self.transient < self.window,
-                f"below window ({self.window})",
-            ),
+            ("transient", is_short, f"below window ({self.window})"),
             ("powers", are_powers, "numbers from 0 to 1, at least one"),
             ("kernel", is_kernel, "the prototype of a stationary kernel"),
         ]
@@ -238,22 +250,22 @@ class OutputErrorRefinement(Estimator):
         for name in ("plain_spreads", "state_spreads"):
             are_positive = all(0 < value < np.inf for value in getattr(self, name))
             requirements.append((name, are_positive, "positive and finite"))
-        for name, is_met, words in requirements:
+        for name, is_met, requirement in requirements:
             if not is_met:
                 error = UserTypeError if name == "kernel" else UserError
                 raise error(
-                    f"OutputErrorRefinement: {name} must be {words}, got {getattr(self, name)!r}"
+                    f"OutputErrorRefinement: {name} must be {requirement}, "
+                    f"got {getattr(self, name)!r}"
                 )
 
     def quick(self) -> OutputErrorRefinement:
-        """Fewer points, metrics and iterations."""
-        changes = {
-            "search_points": QUICK_POINTS,
-            "stages": QUICK_STAGES,
-            "iterations": QUICK_ITERATIONS,
-        }
-        fewer: Any = {name: min(most, getattr(self, name)) for name, most in changes.items()}
-        return replace(self, **fewer)
+        """Return a version with fewer points, metrics and iterations."""
+        return replace(
+            self,
+            search_points=min(QUICK_REFINEMENT_POINTS, self.search_points),
+            stages=min(QUICK_STAGES, self.stages),
+            iterations=min(QUICK_ITERATIONS, self.iterations),
+        )
 
     def fit(
         self,
@@ -268,9 +280,9 @@ class OutputErrorRefinement(Estimator):
         Raises
         ------
         Refusal
-            Fewer than ten samples for each linear parameter, an output that does not vary, a linear
-            model that is unstable in spite of all contractions, or a free run whose sensitivities
-            overflow.
+            There are fewer than ten samples for each linear parameter, the output does not vary,
+            the linear model is unstable with every contraction, or the sensitivities of the free
+            run overflow.
         """
         material = Material.of(
             segments,
@@ -280,35 +292,52 @@ class OutputErrorRefinement(Estimator):
             window=self.window,
             transient=self.transient,
         )
-        n_points = min(self.search_points, max(budget, material.n_scored // PER_POINT))
-        most = max(self.search_windows, narx.n_features * n_points // PER_WINDOW)
-        kept, held = hold_back(material.windows, most, self.hold_every)
-        stages = _Stages(self, material, kept, held, n_points, np.random.default_rng([seed]))
+        n_points = min(self.search_points, max(budget, material.n_scored // SAMPLES_PER_POINT))
+        n_windows = max(self.search_windows, narx.n_features * n_points // PRODUCTS_PER_WINDOW)
+        fitted, held_out = hold_back(material.windows, n_windows, self.hold_every)
+        stages = _Stages(self, material, fitted, held_out, n_points, np.random.default_rng([seed]))
         best = stages.run(material.empty)
         if len(best.candidate.points) != budget:
             best = stages.change_budget(best, budget)
         final = stages.fit_all(best)
-        unit = float(material.units.output.scale[0])
-        for note in stages.notes:
-            note |= {
-                name: unit * float(np.sqrt(note[name])) for name in ("fitted rmse", "held rmse")
-            }
         report = {
             "penalty": best.penalty,
             "linear contraction": stages.contraction,
-            "stages": stages.notes,
+            "stages": _in_output_units(stages.notes, float(material.units.output.scale[0])),
         }
         return material.result(final, limits, best.penalty, report)
 
 
+def _in_output_units(notes: list[dict[str, Any]], unit: float) -> list[dict[str, Any]]:
+    """Turn the mean squared errors of notes into root mean squares in the unit of the output."""
+    converted = []
+    for note in notes:
+        fitted = unit * float(np.sqrt(note["fitted rmse"]))
+        held_out = unit * float(np.sqrt(note["held rmse"]))
+        converted.append(note | {"fitted rmse": fitted, "held rmse": held_out})
+    return converted
+
+
 class _Stage(NamedTuple):
-    """Candidate of one stage."""
+    """Result of one stage."""
 
     candidate: Candidate
-    held: float  # mean squared error of the windows held back
+    held_out_error: float  # mean squared error of the windows held back
     penalty: float
-    is_linear: bool = False  # no weights were found that help
-    moves: bool = False  # the metric was fitted too
+    is_linear: bool = False  # whether no weights were found that help
+    moves: bool = False  # whether the metric was fitted too
+
+
+class _MetricTrial(NamedTuple):
+    """Metric that a stage tries next."""
+
+    power: float  # exponent of the spectrum
+    penalty: float
+    moves: bool  # whether the metric is fitted too
+
+
+def _error_of(stage: _Stage) -> float:
+    return stage.held_out_error
 
 
 @dataclass
@@ -317,123 +346,120 @@ class _Stages:
 
     settings: OutputErrorRefinement
     material: Material
-    kept: Sequence[Segment]
-    held: Sequence[Segment]
+    fitted: Sequence[Segment]  # windows that the stages are fitted to
+    held_out: Sequence[Segment]  # windows that are held back to score the stages
     n_points: int  # while the metric is searched
     generator: np.random.Generator
     contraction: float = 1.0  # of the poles of the linear model
-    linear: float = np.inf  # mean squared error of the linear model on the windows held back
+    linear_error: float = np.inf  # mean squared error of the linear model, windows held back
     notes: list[dict[str, Any]] = field(default_factory=list)
 
     def run(self, empty: Candidate) -> _Stage:
-        """Best stage with `search_points` points, by the windows held back."""
+        """Return the best stage with `n_points` points, by the windows held back."""
         linear, self.contraction, n_iterations = fit_linear(empty, self.material.whole)
-        self.linear = self.note("linear", linear, n_iterations=n_iterations)
-        first, *others = sorted(self.begin(linear), key=lambda stage: stage.held)
+        self.linear_error = self.note("linear", linear, n_iterations=n_iterations)
+        first, *others = sorted(self.begin(linear), key=_error_of)
         best = self.search(first)
-        return min(
-            [best, *(self.search(other, best.held) for other in others)],
-            key=lambda stage: stage.held,
-        )
+        results = [best]
+        for other in others:
+            results.append(self.search(other, best.held_out_error))
+        return min(results, key=_error_of)
 
-    def search(self, best: _Stage, rival: float = np.inf) -> _Stage:
-        """Best stage on the way from a first one: another metric as long as one helps, and a rival
-        is not far ahead.
+    def search(self, best: _Stage, rival_error: float = np.inf) -> _Stage:
+        """Return the best stage that is reached from a first one by changes of the metric.
+
+        The search ends when no metric helps, after `stages` metrics, or when the first stage of
+        another search, of error `rival_error`, is far ahead.
         """
-        tries = [] if best.is_linear else self.tries(best)
+        trials = [] if best.is_linear else self.metrics_to_try(best)
         for number in range(self.settings.stages):
-            if not tries or (number and best.held > LOST * rival):
+            is_behind = best.held_out_error > MAX_FACTOR_BEHIND * rival_error
+            if not trials or (number > 0 and is_behind):
                 break
-            if (stage := self.change_metric(best, *tries[0])) is None:
+            stage = self.change_metric(best, *trials[0])
+            if stage is None:
                 break
-            is_clearly_better = stage.held < (1.0 - GAIN) * best.held
-            best = min(best, stage, key=lambda one: one.held)
-            tries = self.tries(best) if is_clearly_better else tries[1:]
+            enough = (1.0 - MIN_RELATIVE_GAIN) * best.held_out_error
+            is_clearly_better = stage.held_out_error < enough
+            best = min(best, stage, key=_error_of)
+            trials = self.metrics_to_try(best) if is_clearly_better else trials[1:]
         return best
 
-    def tries(self, best: _Stage) -> list[tuple[float, float, bool]]:
-        """Powers and penalties of the next metrics, and whether they move; a better one may need
-        less penalty.
+    def metrics_to_try(self, best: _Stage) -> list[_MetricTrial]:
+        """Return the metrics to try after a stage, in turn.
+
+        The first ones are fitted, with the penalty of the stage and another one: a lighter one if
+        the penalty was raised before, since a better metric may need less, otherwise a heavier one.
         """
         lighter = max(self.settings.penalty, best.penalty / 10.0)
-        penalties = (
-            (lighter, best.penalty)
-            if lighter < best.penalty
-            else (best.penalty, 10.0 * best.penalty)
-        )
-        moving = [(1.0, penalty, True) for penalty in penalties]
-        return [
-            *moving,
-            *((power, best.penalty, False) for power in self.settings.powers),
-        ]
+        heavier = 10.0 * best.penalty
+        was_raised = lighter < best.penalty
+        penalties = (lighter, best.penalty) if was_raised else (best.penalty, heavier)
+        fitted = [_MetricTrial(1.0, penalty, True) for penalty in penalties]
+        fixed = [_MetricTrial(power, best.penalty, False) for power in self.settings.powers]
+        return fitted + fixed
 
     def begin(self, linear: Candidate) -> list[_Stage]:
-        """Best weights in the first metrics of all lags, and in those of the state, where the
-        search cannot leave it.
+        """Return the stages to start from: the best metric of all lags, and the best of the state.
 
-        The linear model alone if none beats it on the windows held back.
+        They are separate, since the search cannot leave the state. The penalty is the lightest with
+        which one of them beats the linear model on the windows held back. If there is none, the
+        linear model alone is returned.
         """
-        x = np.concatenate([window.regressors[window.transient :] for window in self.kept])
-        metrics = {"whitened": whitening(x)[0] / self.settings.first_spread}
-        metrics |= {
-            f"plain {spread:g}": np.eye(x.shape[1]) / spread
-            for spread in self.settings.plain_spreads
-        }
-        starts = {
-            name: self.add_points(linear, matrix, x, self.n_points)
-            for name, matrix in metrics.items()
-        }
-        state = state_metric(linear, x)
         settings = self.settings
-        for spread in settings.state_spreads if len(state) else ():
-            (own,) = self.generator.spawn(1)  # the other starts do not depend on this one
-            starts[f"state {spread:g}"] = add_points(
-                linear, settings.kernel, state / spread, x, self.n_points, own
-            )
-        for factor in HEAVIER:
-            penalty = factor * self.settings.penalty
+        x = np.concatenate([window.regressors[window.transient :] for window in self.fitted])
+        metrics = {"whitened": whitening(x)[0] / settings.first_spread}
+        for spread in settings.plain_spreads:
+            metrics[f"plain {spread:g}"] = np.eye(x.shape[1]) / spread
+        starts = {}
+        for name, matrix in metrics.items():
+            starts[name] = self.add_points(linear, matrix, x, self.n_points)
+        state = state_metric(linear, x)
+        if len(state):
+            for spread in settings.state_spreads:
+                # A generator of its own, so that the other starts do not depend on this one.
+                (generator,) = self.generator.spawn(1)
+                starts[f"state {spread:g}"] = add_points(
+                    linear, settings.kernel, state / spread, x, self.n_points, generator
+                )
+        for factor in PENALTY_FACTORS:
+            penalty = factor * settings.penalty
             stages = [self.refine(name, start, penalty) for name, start in starts.items()]
-            if min(stage.held for stage in stages) < self.linear:
-                groups = stages[: len(metrics)], stages[len(metrics) :]
-                return [min(group, key=lambda stage: stage.held) for group in groups if group]
-        return [_Stage(next(iter(starts.values())), self.linear, penalty, is_linear=True)]
+            if min(map(_error_of, stages)) < self.linear_error:
+                groups = (stages[: len(metrics)], stages[len(metrics) :])
+                return [min(group, key=_error_of) for group in groups if group]
+        any_start = next(iter(starts.values()))
+        return [_Stage(any_start, self.linear_error, penalty, is_linear=True)]
 
     def add_points(
         self, candidate: Candidate, matrix: Array, regressors: Array, n_points: int
     ) -> Candidate:
-        """Replace the points by others, spread over regressors (n, p) in a metric, with weights of
-        zero.
-        """
-        return add_points(
-            candidate,
-            self.settings.kernel,
-            matrix,
-            regressors,
-            n_points,
-            self.generator,
-        )
+        """Return the candidate with other points and zero weights; see `metric.add_points`."""
+        kernel = self.settings.kernel
+        return add_points(candidate, kernel, matrix, regressors, n_points, self.generator)
 
     def change_metric(
         self, before: _Stage, power: float, penalty: float, moves: bool
     ) -> _Stage | None:
-        """Fit weights in the metric of the function before, of few directions if it moves; None if
-        that is constant.
+        """Fit weights in the metric of the function of the stage before.
+
+        A metric that is fitted too has few directions. None is returned if the function is
+        constant.
         """
-        x = free_run_regressors(before.candidate, self.kept)
-        z = before.candidate.scaling.transform(x)
-        matrix = before.candidate.scaling.linear_part()
-        slopes = (
-            gradient(before.candidate, z, before.candidate.kernel(z, before.candidate.points))
-            @ matrix
-        )
+        candidate = before.candidate
+        x = free_run_regressors(candidate, self.fitted)
+        z = candidate.scaling.transform(x)
+        coordinate_slopes = gradient(candidate, z, candidate.kernel(z, candidate.points))
+        slopes = coordinate_slopes @ candidate.scaling.linear_part()
         metric = gradient_metric(x, slopes, spread=self.settings.spread, power=power)
         if metric is None:
             return None
         matrix, spectrum = metric
         if moves:
-            matrix = matrix[: max(1, np.sum(spectrum[:MOST_DIRECTIONS] > LEAST_MOVING))]
-        new = self.add_points(before.candidate, matrix, x, self.n_points)
-        start = transfer(before.candidate, new, x, self.kept)
+            n_strong = int(np.sum(spectrum[:MAX_METRIC_DIRECTIONS] > MIN_FITTED_SLOPE))
+            matrix = matrix[: max(1, n_strong)]
+        new = self.add_points(candidate, matrix, x, self.n_points)
+        start = transfer(candidate, new, x, self.fitted)
         return self.refine("metric", start, penalty, moves, power=power, spectrum=spectrum.tolist())
 
     def refine(
@@ -444,12 +470,13 @@ class _Stages:
         moves: bool = False,
         **details: Any,
     ) -> _Stage:
-        """Fit linear part and weights of a candidate, and a metric that moves, to the windows not
-        held back.
+        """Fit linear part and weights of a candidate, and its metric if it moves.
+
+        The fit is to the windows that are not held back.
         """
-        problem = FreeRunProblem(start, self.kept, penalty, moves)
+        problem = FreeRunProblem(start, self.fitted, penalty, moves)
         candidate, cost, n_iterations = problem.minimise(self.settings.iterations)
-        held = self.note(
+        held_out_error = self.note(
             name,
             candidate,
             penalty=penalty,
@@ -457,65 +484,70 @@ class _Stages:
             n_iterations=n_iterations,
             **details,
         )
-        return _Stage(candidate, held if np.isfinite(cost) else np.inf, penalty, moves=moves)
+        if not np.isfinite(cost):
+            held_out_error = np.inf
+        return _Stage(candidate, held_out_error, penalty, moves=moves)
 
     def change_budget(self, best: _Stage, budget: int) -> _Stage:
-        """Fit weights of another number of points in the metric of a stage; fewer may need a
-        heavier penalty.
+        """Fit another number of points in the metric of a stage.
 
-        Where the error grows much, the points become fewer in steps. The model is linear if nothing
-        beats that.
+        If the error grows much, the points become fewer in steps. The result is marked as linear
+        if it does not beat the linear model.
         """
         if best.is_linear:
             return best._replace(candidate=self.resize(best, budget))
-        found = self.refine_resized(best, budget)
-        step = best
-        if not found.held < LOST * best.held:
+        result = self.refine_resized(best, budget)
+        if not result.held_out_error < MAX_LOSS * best.held_out_error:
+            step = best
             while len(step.candidate.points) > budget:
-                step = self.refine_resized(
-                    step, max(budget, int(STEP * len(step.candidate.points)))
-                )
-            found = min(found, step, key=lambda stage: stage.held)
-        return found if found.held < self.linear else found._replace(is_linear=True)
+                n_points = max(budget, int(SHRINK_FACTOR * len(step.candidate.points)))
+                step = self.refine_resized(step, n_points)
+            result = min(result, step, key=_error_of)
+        if result.held_out_error < self.linear_error:
+            return result
+        return result._replace(is_linear=True)
 
     def resize(self, stage: _Stage, n: int) -> Candidate:
-        """Represent the same function by n points, as far as they can."""
-        x = free_run_regressors(stage.candidate, self.kept)
-        new = self.add_points(stage.candidate, stage.candidate.scaling.linear_part(), x, n)
-        return transfer(stage.candidate, new, x, self.kept)
+        """Return the function of a stage, expressed by n points as well as they can."""
+        candidate = stage.candidate
+        x = free_run_regressors(candidate, self.fitted)
+        new = self.add_points(candidate, candidate.scaling.linear_part(), x, n)
+        return transfer(candidate, new, x, self.fitted)
 
     def refine_resized(self, stage: _Stage, n: int) -> _Stage:
-        """Best of several penalties with n points, heavier ones as long as they help."""
+        """Return the best fit with n points of several penalties, heavier as long as that helps."""
         start = self.resize(stage, n)
-        refined = (
-            self.refine(f"{n} points", start, factor * stage.penalty, stage.moves)
-            for factor in HEAVIER
-        )
-        best = next(refined)
-        for found in refined:
-            if np.isfinite(best.held) and found.held >= best.held:
+        name = f"{n} points"
+        first_factor, *heavier_factors = PENALTY_FACTORS
+        best = self.refine(name, start, first_factor * stage.penalty, stage.moves)
+        for factor in heavier_factors:
+            heavier = self.refine(name, start, factor * stage.penalty, stage.moves)
+            is_usable = np.isfinite(best.held_out_error)
+            if is_usable and heavier.held_out_error >= best.held_out_error:
                 break
-            best = found
+            best = heavier
         return best
 
     def fit_all(self, best: _Stage) -> Candidate:
-        """Fit the candidate of a stage to all windows; it stays as it is, or becomes linear, if
-        that runs away.
+        """Fit the candidate of a stage to all windows.
+
+        If that runs away, the candidate stays as it is. If it runs away too, or the stage is
+        linear, the result is the linear model.
         """
-        windows = spread_evenly(self.material.windows, MOST_WINDOWS)
+        windows = spread_evenly(self.material.windows, MAX_FINAL_WINDOWS)
         if not best.is_linear:
             problem = FreeRunProblem(best.candidate, windows, best.penalty, best.moves)
             final, cost, n_iterations = problem.minimise(self.settings.iterations)
-            held = self.note(
+            held_out_error = self.note(
                 "all windows",
                 final,
                 penalty=best.penalty,
                 moves=best.moves,
                 n_iterations=n_iterations,
             )
-            if np.isfinite(held) and np.isfinite(cost):
+            if np.isfinite(held_out_error) and np.isfinite(cost):
                 return final
-            if np.isfinite(best.held):
+            if np.isfinite(best.held_out_error):
                 return best.candidate
         linear, _, n_iterations = fit_linear(self.material.empty, self.material.whole)
         final = replace(best.candidate, mean=linear.mean, weights=0.0 * best.candidate.weights)
@@ -523,22 +555,23 @@ class _Stages:
         return final
 
     def note(self, name: str, candidate: Candidate, **details: Any) -> float:
-        """Note the errors of a stage; return the mean square of the windows held back, infinite if
-        it runs away.
+        """Add a note on a stage; return its mean squared error of the windows held back.
+
+        The error is infinite if a simulation runs away.
         """
-        fitted = squared_error(candidate, self.kept)
-        held = squared_error(candidate, self.held)
-        runaway = (
-            find_runaway(candidate, self.material.segments)
-            if np.isfinite(held)
-            else "windows held back"
-        )
-        held = np.inf if runaway else held
-        words = {
+        fitted_error = squared_error(candidate, self.fitted)
+        held_out_error = squared_error(candidate, self.held_out)
+        runaway = "windows held back"
+        if np.isfinite(held_out_error):
+            runaway = find_runaway(candidate, self.material.segments)
+        if runaway:
+            held_out_error = np.inf
+        note = {
             "stage": name,
             "points": len(candidate.points),
-            "fitted rmse": fitted,
-            "held rmse": held,
+            "fitted rmse": fitted_error,
+            "held rmse": held_out_error,
+            "runs away from": runaway,
         }
-        self.notes.append(words | {"runs away from": runaway} | details)
-        return held
+        self.notes.append(note | details)
+        return held_out_error

@@ -1,4 +1,4 @@
-"""Training for the free run: the estimator that simulates best what it was not fitted to."""
+"""Training for the free run: the estimator with the smallest held-out simulation error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -45,164 +45,256 @@ from sysid.simulation_error.linear_model import LinearModel
 from sysid.simulation_error.profile_search import DifferenceSearch, ProfileSearch
 from sysid.simulation_error.refinement import OutputErrorRefinement
 
-PLENTY = 15000  # samples of all fits of a cross-validation with more than two folds
-CALIBRATION = 1  # stream of random numbers
-LONG_RUNS = 5  # simulations of each part that measure the bands, so that they reach most of it
-PER_FEATURE = 1e-3  # part of the mean square that a feature must earn where lags are compared [-]
-FINALISTS = 4  # lags and estimators that are compared in full, not by quick versions
-LINEAR = (
-    LinearModel(minimises_free_run=False),
-    LinearModel(),
-)  # always among the candidates
+# A cross-validation has more than two folds only if its fits have at most this many samples in all.
+MAX_CROSS_VALIDATION_SAMPLES = 15000
+# Number of the stream of random numbers for the calibration.
+CALIBRATION_STREAM = 1
+# Long simulations of each fold that measure the bands; this many reach most of the fold.
+N_LONG_RUNS = 5
+# Where lags are compared, a feature must lower the mean square by this share of it [-].
+MIN_GAIN_PER_FEATURE = 1e-3
+# Pairs of lags and estimator that are compared in full, not only by quick versions.
+N_FINALISTS = 4
+# Always among the candidates; the last one minimises the error of the free run.
+LINEAR_MODELS = (LinearModel(minimises_free_run=False), LinearModel())
 
 log = logging.getLogger(__name__)
-Fitted: TypeAlias = (
-    tuple[FitResult, float] | Refusal
-)  # without a fold, and the mean square of its simulation
+
+# Fit without a fold and the mean square of its simulation of the fold, or the reason of a refusal.
+Fitted: TypeAlias = tuple[FitResult, float] | Refusal
 
 
 @dataclass(eq=False)
 class Trial:
-    """Cross-validation of an estimator, fold by fold: how well it simulates what it was not fitted
-    to.
-    """
+    """Cross-validation of an estimator: how well it simulates folds that it was not fitted to."""
 
     estimator: Estimator
     narx: Narx
     folds: Sequence[Fold]
     handicap: float = 1.0  # factor of its squared errors when it is compared [-]
-    label: str = ""  # what the log calls it; empty: the name of the estimator
+    label: str = ""  # name in log lines; if empty, the name of the estimator
     is_quick: bool = False  # whether the estimator is a quick version
-    fits: list[FitResult] = field(default_factory=list)  # without each fold, as far as there are
-    errors: list[float] = field(
-        default_factory=list
-    )  # mean square of each of these folds, output unit^2
-    sizes: list[int] = field(default_factory=list)  # samples of each
-    refusal: str = ""
+    fits: list[FitResult] = field(default_factory=list)  # without each fold, as far as done
+    #: mean squared error of each of these folds, output unit^2
+    errors: list[float] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)  # samples of each of these folds
+    refusal: str = ""  # why the estimator cannot fit the samples; empty if it can
 
     @property
     def total(self) -> float:
-        """Sum of squares so far times the handicap, output unit^2; infinite if one part diverged or
-        on refusal.
+        """Sum of squares so far times the handicap, output unit^2.
+
+        It is infinite after a refusal, or if the simulation of a fold diverged.
         """
-        return inf if self.refusal else self.handicap * float(np.dot(self.errors, self.sizes))
+        if self.refusal:
+            return inf
+        return self.handicap * float(np.dot(self.errors, self.sizes))
 
     @property
     def rmse(self) -> float | None:
-        """Error of the parts simulated so far, output unit; None if there are none."""
-        return float(np.sqrt(np.average(self.errors, weights=self.sizes))) if self.fits else None
+        """Root mean squared error of the folds so far, output unit; None if there are none."""
+        if not self.fits:
+            return None
+        return float(np.sqrt(np.average(self.errors, weights=self.sizes)))
 
     def expect(self, fold: int) -> float:
-        """Sum of squares before a fold that is still to come, as far as the others tell."""
-        done = len(self.fits)
-        return self.total * fold / done if done else inf if fold else 0.0
+        """Return the expected sum of squares of the folds before a fold that is not yet done.
+
+        It is extrapolated from the folds done; infinite if there are none.
+        """
+        n_done = len(self.fits)
+        if n_done:
+            return self.total * fold / n_done
+        return 0.0 if fold == 0 else inf
 
     def fit(self, fold: int, budget: int, seed: int, limits: Limits) -> Fitted:
-        """Fit to the samples around a fold and simulate it; a refusal is a result too."""
+        """Fit to the samples around a fold and simulate the fold; a refusal is returned too."""
         parts, rest = self.folds[fold]
         try:
             fit = self.estimator.fit(rest, self.narx, budget, seed, limits)
         except Refusal as reason:
             return reason
-        return fit, squared_error(replace(fit.candidate, bounds=range_of([*rest, *parts])), parts)
+        guarded = replace(fit.candidate, bounds=range_of([*rest, *parts]))
+        return fit, squared_error(guarded, parts)
 
     def report(self) -> dict[str, Any]:
-        """Plain numbers, texts, lists and dicts; fewer folds where it could not win any more."""
-        found: dict[str, Any] = {"route": self.estimator.name, "refusal": self.refusal}
-        if not self.fits:
-            return found | {"held_out_rmse": None}
-        folds = np.sqrt(self.errors).tolist()
-        reports = [fit.report for fit in self.fits]
-        return found | {"held_out_rmse": self.rmse, "folds": folds, "reports": reports}
+        """Return a report of plain numbers, texts, lists and dicts.
+
+        It has fewer folds if the estimator could not win any more.
+        """
+        report: dict[str, Any] = {
+            "route": self.estimator.name,
+            "refusal": self.refusal,
+            "held_out_rmse": self.rmse,
+        }
+        if self.fits:
+            report["folds"] = np.sqrt(self.errors).tolist()
+            report["reports"] = [fit.report for fit in self.fits]
+        return report
 
 
 def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> Trial:
     """Fit estimators without each fold, and simulate the fold from the outputs measured before it.
 
-    The trial with the smallest sum of squares so far goes on, so that one that cannot win any more
-    costs nothing. A simulation that leaves the range of the samples counts as infinitely wrong. A
-    `Refusal` is part of the result; every other error is raised.
+    The trial with the smallest sum of squares so far does its next fold, so that a trial that
+    cannot win any more costs nothing. A simulation that leaves the range of the samples has an
+    infinite error. A `Refusal` is part of the result; every other error is raised.
 
-    Further processes fit beforehand what is likely to be asked for next. What is not asked for is
-    dropped: the result is that of one core.
+    Further processes begin fits that are likely to be needed next. Those that turn out not to be
+    needed are dropped, so that the result is the same as with one core.
 
     Returns
     -------
     Trial
         The best, with all folds.
     """
-    told = set[str]()
-    begun = dict[tuple[Trial, int], Beside[Fitted]]()
+    logged = set[str]()
+    fits = _FitsInAdvance(budget, seed, limits)
     try:
         while True:
             best = min(trials, key=_rank)
             fold = len(best.fits)
             if best.refusal or fold == len(best.folds):
                 return best
-            words = f"{best.label or best.estimator.name}, part {fold + 1} of {len(best.folds)}"
-            if words not in told:
-                log.info("free run: %s", words)
-                told.add(words)
-            open_ = [
-                (one, i)
-                for one in trials
-                if not one.refusal
-                for i in range(len(one.fits), len(one.folds))
-            ]
-            open_.sort(key=lambda task: (task != (best, fold), task[0].expect(task[1])))
-            while (asked := open_[0]) not in begun or not begun[asked].is_over:
-                running = [one for one in begun.values() if not one.is_over]
-                task = next((task for task in open_ if task not in begun), None)
-                if task is None or (len(running) >= n_processes() and task != asked):
-                    wait_for_any(running)
-                else:
-                    begun[task] = Beside(partial(task[0].fit, task[1], budget, seed, limits))
-            fitted = begun.pop(asked).result()
+            name = best.label or best.estimator.name
+            line = f"{name}, fold {fold + 1} of {len(best.folds)}"
+            if line not in logged:
+                log.info("free run: %s", line)
+                logged.add(line)
+            fitted = fits.result(best, fold, trials)
             if isinstance(fitted, Refusal):
                 best.refusal = f"{best.estimator.name}: {fitted}"
                 continue
-            best.fits.append(fitted[0])
-            best.errors.append(fitted[1])
+            fit, error = fitted
+            best.fits.append(fit)
+            best.errors.append(error)
             best.sizes.append(n_samples(best.folds[fold].parts))
     finally:
-        for one in begun.values():
-            one.drop()
+        fits.drop()
+
+
+class _FitsInAdvance:
+    """Fits without a fold, some of which other processes begin before they are needed."""
+
+    def __init__(self, budget: int, seed: int, limits: Limits) -> None:
+        self._settings = (budget, seed, limits)
+        self._begun = dict[tuple[Trial, int], Beside[Fitted]]()
+
+    def result(self, trial: Trial, fold: int, trials: Sequence[Trial]) -> Fitted:
+        """Return the fit of a trial without a fold, and begin others while waiting for it."""
+        needed = (trial, fold)
+        tasks = _open_tasks(trials)
+        tasks.sort(key=lambda task: (task != needed, task[0].expect(task[1])))
+        while needed not in self._begun or not self._begun[needed].is_over:
+            running = [fit for fit in self._begun.values() if not fit.is_over]
+            task = next((task for task in tasks if task not in self._begun), None)
+            are_busy = len(running) >= n_processes()
+            if task is None or (are_busy and task != needed):
+                wait_for_any(running)
+            else:
+                trial_of_task, fold_of_task = task
+                self._begun[task] = Beside(
+                    partial(trial_of_task.fit, fold_of_task, *self._settings)
+                )
+        return self._begun.pop(needed).result()
+
+    def drop(self) -> None:
+        """End all fits that are still running."""
+        for fit in self._begun.values():
+            fit.drop()
+
+
+def _open_tasks(trials: Sequence[Trial]) -> list[tuple[Trial, int]]:
+    """Return the folds that are not done, with their trials."""
+    tasks = []
+    for trial in trials:
+        if not trial.refusal:
+            tasks += [(trial, fold) for fold in range(len(trial.fits), len(trial.folds))]
+    return tasks
 
 
 def _rank(trial: Trial) -> tuple[bool, float, int, bool]:
-    """Smallest first; a linear model gives way to one that falls back to it without a part, but
-    knows more with it.
+    """Return a key by which the best trial is the smallest.
+
+    Among equals the linear models are last: an estimator that finds nothing but a linear model
+    without a fold may find more with all samples.
     """
-    return bool(trial.refusal), trial.total, -len(trial.fits), trial.estimator in LINEAR
+    is_linear = trial.estimator in LINEAR_MODELS
+    return bool(trial.refusal), trial.total, -len(trial.fits), is_linear
 
 
 def _race(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> list[Trial]:
-    """Trials after `find_best`: the best, then those that could win no more, by folds and error."""
+    """Return the trials after `find_best`: the best first, the others by folds and error."""
     best = find_best(trials, budget, seed, limits)
     return sorted(trials, key=lambda trial: (trial is not best, -len(trial.fits), trial.total))
 
 
+class _Choice(NamedTuple):
+    """Trial whose estimator is taken, and its fit to all samples."""
+
+    trial: Trial
+    fit: FitResult
+    runaway: str  # simulation that leaves the range of the samples; empty if none does
+
+
+def _choose(
+    trials: Sequence[Trial], segments: Sequence[Segment], budget: int, seed: int, limits: Limits
+) -> _Choice:
+    """Fit the best estimators to all samples, in turn, until one does not run away.
+
+    If all of them run away, the last one is returned.
+
+    Raises
+    ------
+    ValueError
+        All estimators refuse the samples.
+    """
+    choice: _Choice | None = None
+    while True:
+        best = find_best(trials, budget, seed, limits)
+        if best.refusal:
+            break
+        name = best.estimator.name
+        log.info("free run: %s, all samples", name)
+        try:
+            fit = best.estimator.fit(segments, best.narx, budget, seed, limits)
+        except Refusal as reason:
+            best.refusal = f"{name}: {reason}"
+            continue
+        runaway = find_runaway(fit.candidate, segments)
+        choice = _Choice(best, fit, runaway)
+        if not runaway:
+            break
+        best.refusal = (
+            f"{name}: its free run leaves the range of the samples by far, in the simulation of "
+            f"{runaway}"
+        )
+    if choice is None:
+        reasons = "; ".join(trial.refusal for trial in trials)
+        raise UserError(f"FreeRun: no estimator of routes serves these samples: {reasons}")
+    return choice
+
+
 @dataclass(frozen=True)
 class FreeRun(Training):
-    """Kernel, its hyper-parameters, a linear trend and the dictionary, chosen by the error of the
-    free run.
+    """Training that chooses kernel, hyper-parameters, linear trend and points for the free run.
 
     Each estimator of `routes`, and the linear model, is cross-validated: it is fitted to the
-    samples around contiguous parts and simulates those parts; the one with the smallest error is
-    fitted to all samples, unless a simulation of these then runs away
-    (`sysid.simulation_error.candidate.find_runaway`): the next best is taken. Where the output
-    saturates, saturated samples count as bounds of the target and the simulation stays within the
+    samples around contiguous folds and simulates these folds. The one with the smallest error is
+    fitted to all samples. If a simulation of them then runs away
+    (`sysid.simulation_error.candidate.find_runaway`), the next best is taken. Where the output
+    saturates, saturated samples count as bounds of the target, and the simulation stays within the
     limits; elsewhere it stays within the range of the samples and half as much again on both sides.
     The kernel and the linear mean are those of the estimator: `sysid.Settings` refuse another mean.
 
-    The bands are calibrated for the simulation by the held-out error
-    (`sysid.simulation_error.calibration`): the kernel variance is not that of a one-step
-    likelihood. The whole algorithm: `sysid.simulation_error`.
+    The bands of the simulation are calibrated by the held-out error
+    (`sysid.simulation_error.calibration`); the kernel variance is not that of a one-step
+    likelihood. `sysid.simulation_error` describes the whole algorithm.
     """
 
     replaces: ClassVar[frozenset[str]] = frozenset({"kernel", "learning", "mean", "selection"})
 
-    n_initial: int | None = None  # samples; None: all that there are
+    n_initial: int | None = None  # samples; None takes all that there are
     #: the best by cross-validation is taken
     routes: Sequence[Estimator] = field(
         default_factory=lambda: (
@@ -211,18 +303,18 @@ class FreeRun(Training):
             DifferenceSearch(),
         )
     )
-    # parts that are simulated by a model that was not fitted to them; fewer of long records
+    #: folds that are simulated by a model that was not fitted to them; fewer for long records
     folds: int = 5
-    # whether an output that repeats its extreme value is taken to saturate there
+    #: whether an output that repeats its extreme value is taken to saturate there
     find_limits: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "routes", listed(self.routes, "FreeRun: routes", "estimators"))
-        if not self.routes or not all(
-            isinstance(estimator, Estimator) for estimator in self.routes
-        ):
+        are_estimators = all(isinstance(estimator, Estimator) for estimator in self.routes)
+        if not self.routes or not are_estimators:
             raise UserTypeError(
-                f"FreeRun: routes must be estimators such as ProfileSearch(), at least one, got {self.routes!r}"
+                "FreeRun: routes must be estimators such as ProfileSearch(), at least one, "
+                f"got {self.routes!r}"
             )
         check_counts(self, folds=2)
         if self.n_initial is not None:
@@ -230,7 +322,7 @@ class FreeRun(Training):
 
     @property
     def standardise(self) -> bool:
-        """Always."""
+        """Whether features are standardised: always."""
         return True
 
     @one_blas_thread
@@ -244,63 +336,68 @@ class FreeRun(Training):
     ) -> list[Trial]:
         """Cross-validate the estimators, and the linear model, with several lags at once.
 
-        Quick versions of the estimators go first; the best `FINALISTS` of them are compared in
-        full. The samples of all lags are those of the same records; compared are the ones that all
-        of them have. A feature has to earn `PER_FEATURE` of the mean square.
+        Quick versions of the estimators go first; the best `N_FINALISTS` of them are compared in
+        full. The samples of all lags must be those of the same records; only samples that all lags
+        have are compared. A feature must lower the mean square by `MIN_GAIN_PER_FEATURE` of it.
+
+        Parameters
+        ----------
+        samples : sequence of InitialSamples
+            Samples with each of the lags.
+        labels : sequence of str
+            Names of the lags in log lines.
+        budget : int
+            Largest number of points.
+        seed : int
 
         Returns
         -------
         list of Trial
-            Those in full, then the quick ones, the best first; those that could win no more have
-            fewer parts.
+            The trials in full, then the quick ones, the best first. Trials that could win no more
+            have fewer folds.
 
         Raises
         ------
         ValueError
             No estimator serves the samples.
         """
-        most = max(one.narx.max_lag for one in samples)
-        trials = []
-        for one, label in zip(samples, labels, strict=True):
-            cut = most - one.narx.max_lag
-            segments = [segment.part(cut, len(segment.values)) for segment in segments_of(one)]
-            segments = [segment for segment in segments if len(segment.values)]
-            folds = self._folds(segments)
-            handicap = 1.0 + PER_FEATURE * one.narx.n_features
-            estimators = (*LINEAR[-1:], *self.routes)
-            trials += [
-                Trial(estimator, one.narx, folds, handicap, label) for estimator in estimators
-            ]
-        limits = find_saturation(segments)[0] if self.find_limits else (-inf, inf)
-        quick = []
-        for full in trials:
-            estimator = full.estimator.quick()
-            is_quick = estimator != full.estimator
-            quick.append(
-                Trial(
-                    estimator,
-                    full.narx,
-                    full.folds,
-                    full.handicap,
-                    full.label,
-                    is_quick,
-                )
-            )
-        ranked = _race(quick, budget, seed, limits)
+        max_lag = max(with_lags.narx.max_lag for with_lags in samples)
+        full_trials: list[Trial] = []
+        for with_lags, label in zip(samples, labels, strict=True):
+            segments = _without_first(segments_of(with_lags), max_lag - with_lags.narx.max_lag)
+            full_trials += self._trials_of_lags(with_lags.narx, label, segments)
+        limits: Limits = (-inf, inf)
+        if self.find_limits:
+            limits, _ = find_saturation(segments)  # the same samples with all lags
+        quick_trials = [_quick_version(trial) for trial in full_trials]
+        ranked = _race(quick_trials, budget, seed, limits)
         if ranked[0].refusal:
-            reason = ranked[0].refusal
             raise UserError(
-                f"FreeRun: no estimator of routes serves these samples with any lags: {reason}"
+                "FreeRun: no estimator of routes serves these samples with any lags: "
+                f"{ranked[0].refusal}"
             )
-        in_full = dict(zip(quick, trials, strict=True))
-        log.info("free run: the best %d of these once more, with the full search", FINALISTS)
-        final = _race([in_full[trial] for trial in ranked[:FINALISTS]], budget, seed, limits)
+        full_version = dict(zip(quick_trials, full_trials, strict=True))
+        finalists = [full_version[trial] for trial in ranked[:N_FINALISTS]]
+        log.info("free run: the best %d of these once more, with the full search", N_FINALISTS)
+        final = _race(finalists, budget, seed, limits)
         return sorted([*final, *ranked], key=lambda trial: bool(trial.refusal))
 
+    def _trials_of_lags(self, narx: Narx, label: str, segments: Sequence[Segment]) -> list[Trial]:
+        """Return trials of the linear model of the free run and of all routes."""
+        folds = self._folds(segments)
+        handicap = 1.0 + MIN_GAIN_PER_FEATURE * narx.n_features
+        estimators = (*LINEAR_MODELS[-1:], *self.routes)
+        return [Trial(estimator, narx, folds, handicap, label) for estimator in estimators]
+
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
-        """Refuse: a simulation needs to know which features are lagged outputs; see `prepare`."""
-        advice = "take MaximumAPosteriori for samples without lags"
-        raise UserTypeError(f"FreeRun: trains a NARX model, by prepare; {advice}")
+        """Raise `UserTypeError`: a simulation must know which features are lagged outputs.
+
+        Use `prepare` instead.
+        """
+        raise UserTypeError(
+            "FreeRun: trains a NARX model, by prepare; "
+            "take MaximumAPosteriori for samples without lags"
+        )
 
     @one_blas_thread
     def prepare(
@@ -312,74 +409,56 @@ class FreeRun(Training):
         budget: int,
         seed: int,
     ) -> Start:
-        """Choose an estimator and fit it; see `sysid.Training.prepare`. All but the limits must be
-        unknown.
+        """Choose an estimator and fit it; see `sysid.Training.prepare`.
 
-        The mean is that of the estimator: `sysid.Settings` refuses another.
+        Only the limits may be known beforehand. The mean is that of the estimator: `sysid.Settings`
+        refuse another.
 
         Raises
         ------
         ValueError
-            Something that is known beforehand, no lags of the target, too few samples, or no
-            estimator that serves them.
+            Something else is known beforehand, there are no lags of the target or too few samples,
+            or no estimator serves the samples.
         """
-        given = [
-            name
-            for name, value in known._asdict().items()
-            if value is not None and name not in ("limits", "stays")
-        ]
-        if given:
-            raise UserError(
-                f"FreeRun: finds {' and '.join(given)} itself; leave them unknown, or take another training"
-            )
+        _check_unknown(known)
         segments = segments_of(samples)
         narx = samples.narx
-        found, counts = (
-            find_saturation(segments) if self.find_limits else ((-np.inf, np.inf), (0, 0))
-        )
-        limits = found if known.limits is None else known.limits
+        limits: Limits = (-inf, inf)
+        counts = (0, 0)
+        if self.find_limits:
+            limits, counts = find_saturation(segments)
+        if known.limits is not None:
+            limits = known.limits
         folds = self._folds(segments)
-        trials = [Trial(estimator, narx, folds) for estimator in (*LINEAR, *self.routes)]
-        chosen: tuple[Trial, FitResult, str] | None = None  # the last, if all of them run away
-        while not (best := find_best(trials, budget, seed, limits)).refusal:
-            log.info("free run: %s, all samples", best.estimator.name)
-            try:
-                fit = best.estimator.fit(segments, narx, budget, seed, limits)
-            except Refusal as reason:
-                best.refusal = f"{best.estimator.name}: {reason}"
-                continue
-            runaway = find_runaway(fit.candidate, segments)
-            chosen = best, fit, runaway
-            if not runaway:
-                break
-            best.refusal = f"{best.estimator.name}: its free run leaves the range of the samples by far, of {runaway}"
-        if chosen is None:
-            reasons = "; ".join(trial.refusal for trial in trials)
-            raise UserError(f"FreeRun: no estimator of routes serves these samples: {reasons}")
-        best, fit, runaway = chosen
-        generator = np.random.default_rng([seed, CALIBRATION])
+        trials = [Trial(estimator, narx, folds) for estimator in (*LINEAR_MODELS, *self.routes)]
+        choice = _choose(trials, segments, budget, seed, limits)
+        best = choice.trial
+        fit = choice.fit
+
+        generator = np.random.default_rng([seed, CALIBRATION_STREAM])
         noise, latent = calibrate(fit, segments, best.fits, folds, generator)
         initial = fit.candidate.initial_model(noise, latent, samples.regressors)
-        notes = [
-            f"{count} samples equal {limit:.6g} and none is {word}: the output is taken to saturate there"
-            for limit, count, word in zip(limits, counts, ("below", "above"), strict=True)
-            if count
+        warnings = [
+            *initial.hyperparameters.warnings,
+            *_saturation_notes(limits, counts),
+            *_notes_on(choice, folds),
         ]
-        if copies := find_copies(folds):
-            notes.append(
-                f"{len(copies)} of {len(folds)} held-out parts are found again in the samples that the model learned: "
-                "the record repeats itself, its held-out error says little about other samples"
-            )
-        if runaway or best.total == inf:
-            notes.append(
-                "every estimator runs away in some simulation of the samples: do not rely on the simulation"
-            )
-        if not fit.candidate.weights.any():
-            notes.append(f"no better model found than a linear one: {best.estimator.name}")
-        if known.limits is None:  # no simulation leaves the region that the samples tell of
-            limits = tuple(
-                np.where(np.isfinite(limits), limits, limits_of(fit.candidate, segments)).tolist()
-            )
+        if known.limits is None:
+            # No simulation leaves the range that the samples cover.
+            low, high = np.where(
+                np.isfinite(limits), limits, limits_of(fit.candidate, segments)
+            ).tolist()
+            limits = (low, high)
+        initial = initial._replace(
+            hyperparameters=initial.hyperparameters._replace(warnings=tuple(warnings)),
+            limits=limits,
+        )
+        model = _model_of(narx, initial, limits)
+        held_out = []
+        for fit_without_fold, fold in zip(best.fits, folds, strict=True):
+            rest = stack_regressors(fold.rest)
+            start = fit_without_fold.candidate.initial_model(noise, latent, rest)
+            held_out.append((_model_of(narx, start, limits), fold.parts))
         report = {
             "route": best.estimator.name,
             "held_out_rmse": best.rmse,
@@ -387,37 +466,104 @@ class FreeRun(Training):
             "tried": [trial.report() for trial in trials],
             "final": fit.report,
         }
-        hyperparameters = initial.hyperparameters._replace(
-            warnings=(*initial.hyperparameters.warnings, *notes)
-        )
-        initial = initial._replace(hyperparameters=hyperparameters, limits=limits)
-        model = _model_of(narx, initial, limits)
-        apart = []
-        for one, fold in zip(best.fits, folds, strict=True):
-            begun = one.candidate.initial_model(noise, latent, stack_regressors(fold.rest))
-            apart.append((_model_of(narx, begun, limits), fold.parts))
-        # a fit to the free run leaves open what it says one step ahead: there it is as sure as it
-        # is of other samples
-        one_step = typical(
-            [measure_bands(judge, [(judge, parts)], seed, horizons=()) for judge, parts in apart]
-        )
-        held_out = together(
-            [partial(measure_bands, model, [one], seed, n_long=LONG_RUNS) for one in apart]
-        )
-        return Start(*initial, report=report, bands=(*one_step, *typical(held_out)[1:]))
+        return Start(*initial, report=report, bands=_measure_bands(model, held_out, seed))
 
     def _folds(self, segments: Sequence[Segment]) -> list[Fold]:
-        """Each fold costs a fit; two suffice where half of the samples are plenty."""
-        return folds_of(segments, min(self.folds, max(2, PLENTY // n_samples(segments))))
+        """Return the folds of a cross-validation; at least two, fewer for long records.
+
+        Every fold costs a fit, and half of a long record is enough for one.
+        """
+        affordable = MAX_CROSS_VALIDATION_SAMPLES // n_samples(segments)
+        return folds_of(segments, min(self.folds, max(2, affordable)))
+
+
+def _check_unknown(known: Start) -> None:
+    """Raise `UserError` if anything but the limits is known beforehand."""
+    given = [
+        name
+        for name, value in known._asdict().items()
+        if value is not None and name not in ("limits", "stays")
+    ]
+    if given:
+        raise UserError(
+            f"FreeRun: finds {' and '.join(given)} itself; "
+            "leave them unknown, or take another training"
+        )
+
+
+def _without_first(segments: Sequence[Segment], n: int) -> list[Segment]:
+    """Return segments without their first n samples; those with no sample left are dropped."""
+    shortened = [segment.part(n, len(segment.values)) for segment in segments]
+    return [segment for segment in shortened if len(segment.values)]
+
+
+def _quick_version(trial: Trial) -> Trial:
+    """Return the trial of the quick version of an estimator."""
+    estimator = trial.estimator.quick()
+    is_quick = estimator != trial.estimator
+    return Trial(estimator, trial.narx, trial.folds, trial.handicap, trial.label, is_quick)
+
+
+def _saturation_notes(limits: Limits, counts: tuple[int, int]) -> list[str]:
+    """Return a note for each limit at which samples were counted."""
+    notes = []
+    for limit, count, side in zip(limits, counts, ("below", "above"), strict=True):
+        if count:
+            notes.append(
+                f"{count} samples equal {limit:.6g} and none is {side}: "
+                "the output is taken to saturate there"
+            )
+    return notes
+
+
+def _notes_on(choice: _Choice, folds: Sequence[Fold]) -> list[str]:
+    """Return notes on what makes the chosen model or its held-out error doubtful."""
+    notes = []
+    copies = find_copies(folds)
+    if copies:
+        notes.append(
+            f"{len(copies)} of {len(folds)} folds are found again in the samples that the model "
+            "learned: the record repeats itself, and its held-out error says little about other "
+            "samples"
+        )
+    if choice.runaway or choice.trial.total == inf:
+        notes.append(
+            "every estimator runs away in some simulation of the samples: "
+            "do not rely on the simulation"
+        )
+    if not choice.fit.candidate.weights.any():
+        notes.append(f"no better model found than a linear one: {choice.trial.estimator.name}")
+    return notes
+
+
+def _measure_bands(
+    model: Model, held_out: Sequence[tuple[Model, tuple[Segment, ...]]], seed: int
+) -> tuple[tuple[int, float], ...]:
+    """Return the bands of a model by horizon, measured on folds that other fits left out.
+
+    One step ahead the errors of each fit are compared with its own spread: a fit to the free run
+    leaves open what it predicts one step ahead, and the model is as sure of what it has learned as
+    each fit is of other samples. In simulations the errors are compared with the spread of the
+    model.
+    """
+    one_step = typical(
+        [
+            measure_bands(fit_model, [(fit_model, parts)], seed, horizons=())
+            for fit_model, parts in held_out
+        ]
+    )
+    simulated = together(
+        [partial(measure_bands, model, [pair], seed, n_long=N_LONG_RUNS) for pair in held_out]
+    )
+    return (*one_step, *typical(simulated)[1:])
 
 
 def _model_of(narx: Narx, start: CompleteStart, limits: Limits) -> Model:
-    """Build the model that an identification starts with."""
-    scaling, mean, found, points, _ = start
+    """Return the model that an identification starts with."""
     gp = OnlineGP(
-        found.kernel,
-        noise_variance=found.noise_variance,
-        budget=max(2, len(points.targets)),
+        start.hyperparameters.kernel,
+        noise_variance=start.hyperparameters.noise_variance,
+        budget=max(2, len(start.points.targets)),
     )
-    gp.fit(*points)
-    return Model(narx, scaling, mean, gp, limits=limits)
+    gp.fit(*start.points)
+    return Model(narx, start.scaling, start.mean, gp, limits=limits)

@@ -1,4 +1,4 @@
-"""Windows of the records that are simulated in one go, and the standard units that they are in."""
+"""Windows of the records that are simulated in one go, and the standard units of their signals."""
 
 from __future__ import annotations
 
@@ -21,119 +21,118 @@ from sysid.simulation.segments import (
 )
 from sysid.simulation_error.candidate import Candidate, Refusal
 
-FEWEST = 8  # windows that a record is cut into, whatever its length
+# Records are cut into at least this many windows; short ones get shorter windows.
+MIN_WINDOWS = 8
 
 
 def windows_of(segments: Sequence[Segment], length: int, transient: int) -> list[Segment]:
-    """Cut windows that score every sample once, but for the transient at the start of each segment.
+    """Cut windows that score every sample once, except the transient at the start of each segment.
 
-    Windows of about `length` samples begin `transient` samples before the first that they score.
-    Where all samples make fewer than `FEWEST` of them, both are shortened alike; a short segment
-    scores at least four fifths of itself.
+    A window has about `length` samples and begins `transient` samples before the first one that it
+    scores. If the records hold fewer than `MIN_WINDOWS` such windows, both lengths are reduced by
+    the same factor. The transient of a segment is at most a fifth of it.
     """
     share = transient / length
-    longest = min(length, max(1, int(n_samples(segments) / (share + FEWEST * (1.0 - share)))))
+    lengths_per_record = share + MIN_WINDOWS * (1.0 - share)
+    longest = min(length, max(1, int(n_samples(segments) / lengths_per_record)))
+    overlap = int(share * longest)
     windows = []
     for segment in segments:
         n = len(segment.values)
-        shortest = int(share * longest)
-        skipped = min(shortest, n // 5)
-        n_windows = max(1, round((n - skipped) / max(1, longest - shortest)))
+        skipped = min(overlap, n // 5)
+        n_windows = max(1, round((n - skipped) / max(1, longest - overlap)))
         cuts = np.linspace(skipped, n, n_windows + 1).astype(int).tolist()
-        parts = [
-            segment.part(first - skipped, last) for first, last in pairwise(cuts) if last > first
-        ]
-        windows += [part._replace(transient=skipped) for part in parts]
+        for first, last in pairwise(cuts):
+            if last > first:
+                window = segment.part(first - skipped, last)
+                windows.append(window._replace(transient=skipped))
     return windows
 
 
 def hold_back(
     windows: Sequence[Segment], most: int, every: int
 ) -> tuple[list[Segment], list[Segment]]:
-    """Split at most so many windows, evenly among all: those to fit, and every n-th, which judges
-    the fit.
+    """Split at most `most` windows, spread evenly over all, into those to fit and those held back.
 
-    The last window judges, if there are fewer than n.
+    Every `every`-th window is held back to score the fit; of fewer windows, the last one.
     """
     chosen = spread_evenly(windows, most)
-    held = list(range(len(chosen)))[every - 1 :: every] or [len(chosen) - 1]
-    return [one for i, one in enumerate(chosen) if i not in held], [chosen[i] for i in held]
+    held = list(range(every - 1, len(chosen), every))
+    if not held:
+        held = [len(chosen) - 1]
+    kept_windows = [window for i, window in enumerate(chosen) if i not in held]
+    held_windows = [chosen[i] for i in held]
+    return kept_windows, held_windows
 
 
 def spread_evenly(windows: Sequence[Segment], most: int) -> list[Segment]:
-    """At most so many windows, evenly among all."""
-    return [
-        windows[i]
-        for i in np.linspace(0, len(windows) - 1, min(most, len(windows))).round().astype(int)
-    ]
+    """Return at most `most` windows, spread evenly over all."""
+    n = min(most, len(windows))
+    positions = np.linspace(0, len(windows) - 1, n).round().astype(int)
+    return [windows[i] for i in positions]
 
 
 class StandardUnits:
-    """One offset and one scale for all lags of a signal, so that a lagged output stays a lagged
-    output.
+    """Units in which every signal has mean 0 and variance 1.
 
-    A signal that does not vary in the segments keeps its own scale.
+    All lags of a signal share one offset and one scale, so that a lagged output stays a lagged
+    output. A signal that does not vary in the segments keeps its own scale.
 
     Raises
     ------
     Refusal
-        An output that does not vary.
+        The output does not vary.
     """
 
     def __init__(self, segments: Sequence[Segment], narx: Narx) -> None:
-        self.narx, self.output = (
-            narx,
-            AffineMap.fit(np.concatenate([segment.values for segment in segments])[:, None]),
-        )
+        outputs = np.concatenate([segment.values for segment in segments])
+        self.narx = narx
+        self.output = AffineMap.fit(outputs[:, None])
         if self.output.constant:
             raise Refusal(
                 f"{narx.target!r} does not vary in the samples; there is nothing to explain"
             )
-        features, (columns, _) = (
-            scale_signals(narx, stack_regressors(segments)),
-            feedback_of(narx),
-        )
+        features = scale_signals(narx, stack_regressors(segments))
+        columns, _ = feedback_of(narx)
         offset = features.offset.copy()
         scale = features.scale.copy()
-        offset[columns], scale[columns] = self.output.offset[0], self.output.scale[0]
+        offset[columns] = self.output.offset[0]
+        scale[columns] = self.output.scale[0]
         self.features = AffineMap(offset, scale)
 
     def standardise(self, segment: Segment) -> Segment:
-        """Convert samples to standard units."""
-        values, past = (
-            self.output.transform(y[:, None])[:, 0] for y in (segment.values, segment.past)
-        )
-        return Segment(
-            np.ascontiguousarray(self.features.transform(segment.regressors)),
-            values,
-            past,
-        )
+        """Return a segment in standard units."""
+        regressors = np.ascontiguousarray(self.features.transform(segment.regressors))
+        values = self.output.transform(segment.values[:, None])[:, 0]
+        past = self.output.transform(segment.past[:, None])[:, 0]
+        return Segment(regressors, values, past)
 
     def restore(self, candidate: Candidate, limits: Limits) -> Candidate:
-        """Turn a candidate of standardised samples into one of the samples themselves, with limits
-        in their unit.
+        """Return a candidate for the units of the samples, from one for standard units.
 
-        Its coordinates and points stay. A change of the output is scaled, a value is shifted too.
+        Its coordinates and points do not change. A target that is a change of the output is
+        scaled; a target that is its value is shifted too. The limits are in the unit of the
+        samples.
         """
         unit = float(self.output.scale[0])
         shift = float(self.output.offset[0])
         features = self.features
         linear = candidate.mean
-        scaling = candidate.scaling
         slopes = unit * np.asarray(linear.coefficients) / features.scale
         intercept = unit * linear.intercept - float(slopes @ features.offset)
         if self.narx.predict is Target.value:
             intercept += shift
-        low, high = (shift + unit * bound for bound in candidate.bounds)
+        scaling = AffineMap.of_matrix(
+            features.offset + features.scale * candidate.scaling.offset,
+            candidate.scaling.linear_part() / features.scale,
+        )
+        low, high = candidate.bounds
         return replace(
             candidate,
-            scaling=AffineMap.of_matrix(
-                features.offset + features.scale * scaling.offset,
-                scaling.linear_part() / features.scale,
-            ),
+            scaling=scaling,
             mean=LinearMean(slopes.tolist(), intercept),
             kernel=replace(candidate.kernel, variance=candidate.kernel.variance * unit**2),
             weights=candidate.weights / unit,
             limits=limits,
-            bounds=(low, high),
+            bounds=(shift + unit * low, shift + unit * high),
         )

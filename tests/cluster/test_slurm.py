@@ -128,7 +128,7 @@ def test_a_killed_driver_is_taken_over_by_the_same_command_alone(tmp_path):
     assert not finished_jobs(folder), "the jobs were to be at work still"
     other = wait_for_end(start_sweep(folder, *LONG))
     assert other.code == 1
-    assert "take hydra/launcher=slurm" in other.out + other.err
+    assert "resume with hydra/launcher=slurm" in other.out + other.err
     same = wait_for_end(start_sweep(folder, *LONG, *SLURM, "hydra.launcher.time_limit=10min"), 400)
     assert same.code == 0, same
     assert finished_jobs(folder) == {0, 1}

@@ -29,7 +29,7 @@ from helpers.commands import (
 )
 from helpers.records import csv_overrides, write_record
 from sysid import ErrorThreshold, Identification, Narx
-from sysid.gp.formula import PLAIN
+from sysid.gp.formula import JIT_DISABLED
 
 
 def run_process(arguments, folder, **environment):
@@ -73,7 +73,7 @@ def test_a_run_from_elsewhere_computes_the_same_bits_and_prints_nothing_strange(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(PLAIN or os.cpu_count() == 1, reason="nothing is compiled side by side")
+@pytest.mark.skipif(JIT_DISABLED or os.cpu_count() == 1, reason="nothing is compiled side by side")
 def test_a_first_run_compiles_in_two_processes_and_computes_the_same_bits(finished, tmp_path):
     cache = tmp_path / "cache"
     for folder, n_notes in ((tmp_path / "first", 1), (tmp_path / "next", 0)):

@@ -148,7 +148,7 @@ def test_workers_end_with_a_driver_that_is_interrupted_or_killed(name, tmp_path,
 
 def test_a_killed_worker_stops_a_sweep_of_joblib_and_says_how_to_go_on(tmp_path, capfd):
     todo = make_jobs(tmp_path, ["number", "killing", *["number"] * 9])
-    said = r"SIGKILL.*in flight are lost, the rest has not been run.*command resumes"
+    said = r"SIGKILL.*running jobs are lost, and the others have not been run.*command resumes"
     with pytest.raises(EngineStopped, match=said) as stop:
         list(JoblibPool(tmp_path, 1).run(todo))  # a single worker is a process too
     assert "\n" not in str(stop.value)
@@ -202,7 +202,7 @@ def test_a_class_of_a_cluster_that_there_is_not_is_told(tmp_path):
 
 
 def test_an_address_where_nobody_answers_is_said_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.sweeps.dask_engine.CONNECTING", 0.2)
+    monkeypatch.setattr("experiments.sweeps.dask_engine.CONNECTION_TIMEOUT", 0.2)
     message = r"no Dask scheduler answers at tcp://127\.0\.0\.1:9 .*dask scheduler"
     with pytest.raises(EngineStopped, match=message) as said:
         next(

@@ -524,7 +524,7 @@ def test_what_the_lags_do_not_allow_is_not_computed_and_said(tmp_path):
     assert (
         set(scores(one)["free_run"]["arx"]) == set(scores(one)["one_step"]["arx"]) == {"cold_air"}
     )
-    assert "Not computed: baselines of `warm_air`; narx names no lags of it" in cells(one)
+    assert "Not computed: baselines of `warm_air`; narx names no lags of this output" in cells(one)
     assert not re.search(r"substeps per sample are inaccurate", cells(one))
     both = two_rooms(tmp_path / "both", {"cold_air": 1, "warm_air": 1})
     assert (scores(both)["free_run"]["arx"], set(scores(both)["one_step"]["arx"])) == (

@@ -296,7 +296,7 @@ def test_a_comparison_has_the_numbers_of_the_runs(runs, record, tmp_path):
         (["one", "one"], "two or more different"),
         (["one", "both"], "of the same outputs"),
         (["one", "."], "no model in"),
-        (["one", "other"], r"differ in time: name the record .* data="),
+        (["one", "other"], r"differ in time: name a record .* data="),
     ],
 )
 def test_what_cannot_be_compared_is_refused(runs, tmp_path, names, words):

@@ -40,7 +40,7 @@ class Imagined:
     says.
     """
 
-    poll = settle = 0.0
+    poll = file_delay = 0.0
 
     def __init__(self, fates=None, held=(), looks=1000, eager=False):
         self.fates = {number: list(fate) for number, fate in (fates or {}).items()}
@@ -72,10 +72,10 @@ class Imagined:
         self.running |= set(names)
         Path(batches[0][0].folder, "..", ".slurm").resolve().mkdir(parents=True, exist_ok=True)
         if self.eager:
-            self.there(())
+            self.query_tasks(())
         return names
 
-    def there(self, known):
+    def query_tasks(self, known):
         if self.silent:
             return None
         self.looks -= 1
@@ -194,7 +194,7 @@ def test_refused_tasks_wait_for_those_that_are_there_and_a_silent_queue_stops_th
     assert sorted(outcome.number for outcome in running) == [1, 2, 3]
     assert place.refusals == 1
     assert place.sent == [[[0], [1]], [[2], [3]]]
-    monkeypatch.setattr(slurm_engine, "MOST_SILENCE", 0.05)
+    monkeypatch.setattr(slurm_engine, "MAX_SILENCE", 0.05)
     place = Imagined()
     running = outcomes_of(place, tmp_path / "silent", make_jobs(tmp_path / "silent", ["number"]))
     place.silent = True
@@ -305,17 +305,17 @@ def test_the_script_asks_for_what_was_set_and_tasks_are_found_by_the_name_of_the
     assert sys.executable in lines[command]
 
     other = Submission(SlurmQueue(tmp_path / "another"))
-    assert place.there(()) == dict.fromkeys(names, False)
-    assert other.there(()) == {}
+    assert place.query_tasks(()) == dict.fromkeys(names, False)
+    assert other.query_tasks(()) == {}
     place.cancel((), spared=["100_0", "100_2"])
     other.cancel(())
-    assert sorted(place.there(())) == ["100_0", "100_2"]
+    assert sorted(place.query_tasks(())) == ["100_0", "100_2"]
     (slurm / "100_2.state").write_text("RUNNING")
-    assert place.there(()) == {"100_0": False, "100_2": True}
+    assert place.query_tasks(()) == {"100_0": False, "100_2": True}
     place.cancel(())
-    assert place.there(()) == {}
+    assert place.query_tasks(()) == {}
     (slurm / "silent").touch()
-    assert place.there(()) is None
+    assert place.query_tasks(()) is None
     (slurm / "silent").unlink()
     ends = chain([KeyboardInterrupt], repeat(None))  # Ctrl-C while the task waits: it is cancelled
     monkeypatch.setattr(slurm_engine.time, "sleep", mock.Mock(side_effect=ends))
@@ -361,7 +361,7 @@ def test_processes_are_tasks_by_their_command_line_and_what_is_left_of_them_is_t
         ) as process:
             names = [str(os.getpid()), str(process.pid), "999999999"]
             there = {str(process.pid): True} if is_task else {}
-            assert wait_until(lambda names=names, there=there: place.there(names) == there)
+            assert wait_until(lambda names=names, there=there: place.query_tasks(names) == there)
             place.cancel(names)
             if not is_task:
                 process.kill()

@@ -26,7 +26,7 @@ from experiments.sweeps import store
 from experiments.sweeps import sweep as sweep_module
 from experiments.sweeps.engines import InProcess
 from experiments.sweeps.store import Manifest
-from experiments.sweeps.sweep import say
+from experiments.sweeps.sweep import print_line
 from helpers.benchmarks import BOUC_WEN, SHORT_BENCHMARK
 from helpers.jobs import make_job
 from helpers.records import ONE_STEP_ONLY, csv_overrides, save_models, write_record
@@ -220,7 +220,7 @@ def test_a_result_that_the_driver_does_not_see_is_a_failure(tmp_path, monkeypatc
     monkeypatch.setattr(InProcess, "run", forget)
     said = run_sweep(tmp_path / "sweep", *QUICK_JOB, "seed=1,2")
     assert said.code == 1
-    assert said.err.count("all machines need to see the folder of the sweep") == 2
+    assert said.err.count("all machines must have access to the folder of the sweep") == 2
 
 
 # --- other commands
@@ -360,7 +360,7 @@ def test_a_job_that_fails_costs_only_itself_and_its_repair_runs_only_it(tmp_path
     assert read_job_outcome(folder, 1) == before
     write_record(tmp_path / "here.csv", n=60, seed=3)
     assert (
-        "1 finished already, 1 to run (1 anew, damaged or out of date)"
+        "1 finished already, 1 to run (1 again, damaged or out of date)"
         in run_sweep(folder, *jobs).out
     )
     assert read_job_outcome(folder, 1)["identity"] != before["identity"]
@@ -393,7 +393,7 @@ HARM = (
     (
         "outcome.json",
         changed(identity="0" * 32),
-        "its result is that of other settings or files",
+        "its result belongs to other settings or files",
     ),
     ("outcome.json", changed(status="failed"), None),
     (".", lambda path: shutil.rmtree(path), None),
@@ -407,11 +407,13 @@ def test_damaged_results_are_run_anew_and_told(again, swept):
         harm(again / str(number) / name)
     said = run_sweep(again, *QUICK_JOBS)
     assert said.code == 0, said
-    anew = f"{n} to run ({n - 2} anew, damaged or out of date): "
+    anew = f"{n} to run ({n - 2} again, damaged or out of date): "
     assert f"Sweep of {N_JOBS} jobs, {N_JOBS - n} finished already, {anew}" in said.out
     log = (again / "sweep.log").read_text()
     for number, (_, _, told) in enumerate(HARM):
-        assert f"anew #{number}: {told}\n" in log if told else f"anew #{number}:" not in log
+        assert (
+            f"run again #{number}: {told}\n" in log if told else f"run again #{number}:" not in log
+        )
     same = {
         path.relative_to(again).as_posix()
         for path, when in stamps(again).items()
@@ -551,4 +553,4 @@ def test_a_reader_that_stops_does_not_stop_the_sweep():
     os.close(reader)  # as of | head
     with open(writer, "w") as stream:
         for _ in range(2):
-            say("nobody reads this", stream)
+            print_line("nobody reads this", stream)

@@ -70,7 +70,7 @@ def test_of_many_jobs_none_is_lost_and_memory_does_not_grow(tmp_path):
         assert status == ("failed" if number % 150 == 149 else "done")
     (tmp_path / "sweep" / "7" / "number.txt").write_text("8")
     process = run(f"number=range(0,{N})", "hydra/launcher=joblib", "hydra.launcher.workers=1")
-    assert f"{N - 3} finished already, 3 to run (1 anew, damaged or out of date)" in process.stdout
+    assert f"{N - 3} finished already, 3 to run (1 again, damaged or out of date)" in process.stdout
     assert f"{N} jobs: {N - 2} done ({N - 3} before), 2 failed" in process.stdout, (
         "workers find the command"
     )

@@ -426,7 +426,7 @@ def test_a_simulation_in_open_loop_or_that_the_model_may_have_seen(tanks, tmp_pa
     assert again["closed_loop"]["n_paths"] == 0
     assert again["closed_loop"]["outputs"]["level"]["coverage_95"] is None
     assert not any("seed" in words for words in content["warnings"])
-    assert any("has the seed 0 of the identification" in words for words in again["warnings"])
+    assert any("has the same seed 0 as the identification" in words for words in again["warnings"])
     open_loop = [override for override in checked if not override.startswith("controller")]
     alone = run_validate(tmp_path / "open", *open_loop, *ONE_STEP_ONLY)
     assert (alone["closed_loop"], alone["free_run"]["n"]) == (None, 55)
@@ -622,7 +622,9 @@ def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
     assert "1 step" in words
     assert "free run" in words
     assert "process_noise" not in words  # mean_only has none
-    covered = report.cover(sysid.Validation(*[0.0] * 7, 0.25, 0.5, 0.75, n=10, window=2))
+    covered = report.coverage_percents(
+        sysid.Validation(*[0.0] * 7, 0.25, 0.5, 0.75, n=10, window=2)
+    )
     assert covered == {50: 25.0, 90: 50.0, 95: 75.0}
     told = run_validate(tmp_path / "taylor", *case[2], "propagation=taylor")["warnings"]
     assert any(
@@ -637,7 +639,7 @@ def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
     ):
         monkeypatch.setattr(
             report,
-            "cover",
+            "coverage_percents",
             lambda score, s=shares: dict(zip((50, 90, 95), s, strict=True)),
         )
         said = [
@@ -662,14 +664,16 @@ def test_draws_that_are_spared_are_told(case, tmp_path, monkeypatch):
         for words in run_validate(tmp_path / "run", *asked)["warnings"]
         if "bands are rough" in words
     ]
-    assert words.endswith("than 40, which take millions of steps: 3 steps 2, free run 10")
+    assert words.endswith(
+        "than the requested 40 to limit the computing time: 3 steps 2, free run 10"
+    )
     for few in (
         "propagation.n_samples=10",
         "propagation.n_samples=40",
     ):  # all that are asked for, enough
         said = run_validate(tmp_path / few, *asked[:-2], few)["warnings"]
         assert not any("bands are rough" in words for words in said)
-        monkeypatch.setattr(report, "FEW", 5)
+        monkeypatch.setattr(report, "MIN_DRAWS", 5)
 
 
 def test_a_folder_that_holds_more_than_hydra_wrote_is_kept_and_so_is_the_working_folder(

@@ -5,11 +5,11 @@ compiler.
 import numpy as np
 import pytest
 
-from simulators.runge_kutta import PLAIN
+from simulators.runge_kutta import WITHOUT_COMPILER
 
 LONG = ["test_cascaded_tanks.py", "test_grey_box.py", "test_many.py", "test_systems.py"]
 collect_ignore = (
-    LONG if PLAIN else []
+    LONG if WITHOUT_COMPILER else []
 )  # minutes as plain Python, and the kernels are those of the other tests
 
 

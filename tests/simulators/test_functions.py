@@ -203,7 +203,7 @@ def test_no_rounding_leaves_the_box():
 
 @every_sampling
 def test_wrong_boxes_are_refused(sampling):
-    with pytest.raises(ValueError, match="n >= 1 places, got 0"):
+    with pytest.raises(ValueError, match="n >= 1 points, got 0"):
         sampling.sample(0, [0.0], [1.0])
     with pytest.raises(TypeError, match="integer"):
         sampling.sample(2.0, [0.0], [1.0])

@@ -202,7 +202,7 @@ def test_the_first_of_several_failures_is_named(workers):
         ),
         (Lag(), {"parameters": [1.0, 2.0]}, "parameters as a mapping"),
         (NOISY, {"seeds": [0, -5]}, "trajectory 1: seed=-5"),
-        (Lag(), {"seeds": [0.7, 1.2]}, "seeds of integers"),
+        (Lag(), {"seeds": [0.7, 1.2]}, "seeds that are integers"),
         *(
             (Lag(), {"n_trajectories": 2, "workers": workers}, f"workers={workers}")
             for workers in (0, -1, 1.5)

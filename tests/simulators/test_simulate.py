@@ -29,7 +29,7 @@ from simulators import (
 )
 from simulators.interpolation import Interpolation
 from simulators.reference_solution import solve_reference, substep_error
-from simulators.runge_kutta import PLAIN, DivergenceError, integrate, stepper
+from simulators.runge_kutta import WITHOUT_COMPILER, DivergenceError, integrate, stepper
 from simulators.weather import SyntheticWeather
 
 every_interpolation = pytest.mark.parametrize("kind", Interpolation)
@@ -113,7 +113,7 @@ print(json.dumps([run.state.tolist(), run.input.tolist()]))
 
 def test_compiled_equals_plain():
     """Here and in a process where the other of the two runs."""
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "0" if PLAIN else "1"}
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "0" if WITHOUT_COMPILER else "1"}
     command = [sys.executable, "-c", SCRIPT]
     other = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     ambient = {"ambient_temperature": np.linspace(-5.0, 5.0, 60)}
@@ -276,7 +276,7 @@ def test_divergence_is_told_with_time_state_and_advice():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(PLAIN, reason="takes minutes")
+@pytest.mark.skipif(WITHOUT_COMPILER, reason="takes minutes")
 def test_a_year_under_control_is_plausible():
     """Comfort, heating and roughness of a synthetic year against known ranges."""
     record = run(35041)

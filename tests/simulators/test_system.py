@@ -20,7 +20,7 @@ from simulators import (
     simulate,
     simulate_many,
 )
-from simulators.runge_kutta import PLAIN
+from simulators.runge_kutta import WITHOUT_COMPILER
 from simulators.system import describe_fields
 
 
@@ -213,7 +213,7 @@ def broken(drift):
             prints,
             TypeError,
             "^prints, the drift of a system: ",
-            marks=pytest.mark.skipif(PLAIN, reason="compiled"),
+            marks=pytest.mark.skipif(WITHOUT_COMPILER, reason="compiled"),
         ),
     ],
 )

@@ -219,7 +219,7 @@ TOO_MANY = b"1999,1,1,1,60,?9,5\n" * 10001
     ],
 )
 def test_hostile_files_end_in_one_short_line(tmp_path, monkeypatch, content, message):
-    monkeypatch.setattr("simulators.weather.MOST_ROWS", 10_000)
+    monkeypatch.setattr("simulators.weather.MAX_HOURS", 10_000)
     path = tmp_path / "weather"
     path.write_bytes(content)
     kind = (

@@ -8,7 +8,7 @@ from scipy.stats import chi2, chisquare, multivariate_normal
 
 from naive import NaiveGP, covariance, finite_differences
 from sysid.gp.adaptation import (
-    EVALUATIONS_PER_UPDATE,
+    MAX_EVALUATIONS_PER_UPDATE,
     Adaptive,
     Reason,
     Reservoir,
@@ -281,8 +281,8 @@ def test_one_estimate_an_interval_at_most_with_bounded_evaluations_and_iteration
         assert all((sample - 12) % 10 == 0 for sample in samples)
         assert len(set(samples)) == len(samples) > 5
         most = max(e.n_evaluations for e in identification.adaptation.estimates)
-        assert 2 <= most <= EVALUATIONS_PER_UPDATE * updates
-    monkeypatch.setattr("sysid.gp.adaptation.EVALUATIONS_PER_UPDATE", 10_000)
+        assert 2 <= most <= MAX_EVALUATIONS_PER_UPDATE * updates
+    monkeypatch.setattr("sysid.gp.adaptation.MAX_EVALUATIONS_PER_UPDATE", 10_000)
     limits = (
         {"max_updates": 1},
         {"max_updates": 2},

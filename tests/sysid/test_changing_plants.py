@@ -470,7 +470,7 @@ class Volume(MeanRelevance):
         ),
         (
             {"forgetting": 10, "learning": "stored", "reduction": Volume()},
-            "Volume has none",
+            "Volume defines no gain",
         ),
     ],
 )

@@ -18,13 +18,13 @@ from sysid import (
     Settings,
     SquaredExponential,
 )
-from sysid.gp.dictionary import LARGEST_SQUARE, SCALE_INTERVAL
+from sysid.gp.dictionary import MAX_STANDARDISED_SQUARE, SCALE_INTERVAL
 from sysid.gp.online import (
-    BLOCK,
-    DIAGONAL,
-    EXPECTED_SQUARE,
-    FIRST_MEMORY,
-    LONGEST_MEMORY,
+    DIAGONAL_TO_NOISE,
+    EXPECTED_CLIPPED_SQUARE,
+    INITIAL_SCALE_MEMORY,
+    MAX_SCALE_MEMORY,
+    MIN_ABSORPTION_BLOCK_ROWS,
 )
 from sysid.gp.training import Points
 
@@ -75,7 +75,7 @@ class PlainPosterior:
             noise,
             np.array(points).reshape(-1, kernel.n_features),
         )
-        self.tau = DIAGONAL * noise
+        self.tau = DIAGONAL_TO_NOISE * noise
         self.mean, self.covariance = np.zeros(len(self.points)), self.prior()
 
     def prior(self):
@@ -130,13 +130,13 @@ def follow(gp, x, y):
     plain = PlainPosterior(gp.kernel, gp.noise_variance, gp.inputs)
     total = 0.0
     number = 0
-    memory = FIRST_MEMORY
+    memory = INITIAL_SCALE_MEMORY
     score = type(gp.reduction).reduction
     accept = type(gp.reduction).acceptance
     found = []
     for sample, target in zip(x, y, strict=True):
         mean, latent, novelty = plain.predict(sample)
-        total += min((target - mean) ** 2 / (latent + plain.noise), LARGEST_SQUARE)
+        total += min((target - mean) ** 2 / (latent + plain.noise), MAX_STANDARDISED_SQUARE)
         number += 1
         ratio = novelty / plain.noise
         error = target - mean
@@ -165,10 +165,10 @@ def follow(gp, x, y):
                 removed = accepted
         found.append((mean, latent, inserted, accepted, removed))
         if number == SCALE_INTERVAL:
-            factor = (memory + total / EXPECTED_SQUARE) / (memory + number)
+            factor = (memory + total / EXPECTED_CLIPPED_SQUARE) / (memory + number)
             total = 0.0
             number = 0
-            memory = min(memory + SCALE_INTERVAL, LONGEST_MEMORY)
+            memory = min(memory + SCALE_INTERVAL, MAX_SCALE_MEMORY)
             plain.kernel = plain.kernel.scaled(factor)
             plain.noise = factor * plain.noise
             plain.tau = factor * plain.tau
@@ -214,7 +214,7 @@ def test_with_fixed_points_it_is_the_batch_fitc_posterior(name):
     test = rng.uniform(-1, 1, (20, 3))
     gp = learner(15, kernel=kernel, insertion=NEVER).fit(x[:15], y[:15])
     gp.update_many(x[15:], y[15:])
-    lower = np.linalg.cholesky(kernel(x[:15], x[:15]) + DIAGONAL * NOISE * np.eye(15))
+    lower = np.linalg.cholesky(kernel(x[:15], x[:15]) + DIAGONAL_TO_NOISE * NOISE * np.eye(15))
 
     def features(points):
         phi = np.linalg.solve(lower, kernel(x[:15], points))
@@ -297,7 +297,7 @@ def test_other_hyperparameters_carry_the_likelihood_of_the_values_over():
     order = gp.age_order
     points = gp.inputs[order]
     old = gp.kernel(points, points) + gp.diagonal * np.eye(len(points))
-    new = kernel(points, points) + DIAGONAL * noise * np.eye(len(points))
+    new = kernel(points, points) + DIAGONAL_TO_NOISE * noise * np.eye(len(points))
     mean, covariance = moments(gp)
     precision = np.linalg.inv(covariance)
     expected = np.linalg.inv(precision - np.linalg.inv(old) + np.linalg.inv(new))
@@ -318,7 +318,7 @@ def test_all_samples_are_learned_anew_under_other_hyperparameters():
     noise = 0.02
     other = gp.with_hyperparameters(kernel, noise, (x, y))
     points = gp.inputs[gp.age_order]
-    prior = kernel(points, points) + DIAGONAL * noise * np.eye(len(points))
+    prior = kernel(points, points) + DIAGONAL_TO_NOISE * noise * np.eye(len(points))
     weights = np.linalg.solve(prior, kernel(points, x)).T
     free = kernel.diagonal(x) - np.einsum("ij,ji->i", weights, kernel(points, x)) + noise
     covariance = np.linalg.inv(np.linalg.inv(prior) + weights.T / free @ weights)
@@ -507,7 +507,7 @@ def test_rounding_does_not_grow(noise):
     x, y = stream(20_000, noise=noise)
     gp = learner(20, noise_variance=noise, insertion=NEVER, scale=False).fit(x[:20], y[:20])
     gp.update_many(x[20:], y[20:])
-    lower = np.linalg.cholesky(KERNEL(x[:20], x[:20]) + DIAGONAL * noise * np.eye(20))
+    lower = np.linalg.cholesky(KERNEL(x[:20], x[:20]) + DIAGONAL_TO_NOISE * noise * np.eye(20))
     phi = np.linalg.solve(lower, KERNEL(x[:20], x))
     weight = 1.0 / (noise + np.maximum(KERNEL.diagonal(x) - (phi**2).sum(axis=0), 0.0))
     precision = np.eye(20) + (phi * weight) @ phi.T
@@ -527,7 +527,7 @@ class ThreeArguments(sysid.Insertion):
 
 def test_samples_are_absorbed_in_blocks_as_one_by_one():
     """Points that nearly coincide, and noise of 1e-6 of the signal, among them."""
-    x, y = stream(BLOCK + 40, 3, 1e-6)
+    x, y = stream(MIN_ABSORPTION_BLOCK_ROWS + 40, 3, 1e-6)
     for places in (PLACES, np.vstack([PLACES, PLACES[:5] + 1e-3]), PLACES[:1]):
         options = {
             "budget": len(places) + 1,

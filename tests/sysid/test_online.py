@@ -23,7 +23,7 @@ from sysid.gp import dictionary, rules
 from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import Linear, Matern52, SquaredExponential, Sum
 from sysid.gp.marginal_likelihood import log_marginal_likelihood
-from sysid.gp.online import TOGETHER, OnlineGP
+from sysid.gp.online import PREDICTION_BLOCK_ROWS, OnlineGP
 
 each_criterion = pytest.mark.parametrize("criterion", naive.CRITERIA, ids=naive.criterion_name)
 each_rule = pytest.mark.parametrize("rule", naive.INSERTIONS, ids=lambda rule: rule.__name__)
@@ -791,7 +791,7 @@ def test_options_are_checked_and_read_only(option, values):
 @pytest.mark.parametrize("learning", ["stored", "every_sample"])
 @pytest.mark.parametrize("n", [0, 3, 9])
 def test_many_points_are_predicted_as_one_by_one(n, learning):
-    x = np.random.default_rng(n).normal(size=(TOGETHER + 20, 2))
+    x = np.random.default_rng(n).normal(size=(PREDICTION_BLOCK_ROWS + 20, 2))
     gp = OnlineGP(
         SquaredExponential(2.0, [0.7, 1.1]),
         noise_variance=1e-3,
@@ -806,7 +806,7 @@ def test_many_points_are_predicted_as_one_by_one(n, learning):
         1e-11,
         1e-14,
     )
-    for length in (2, 3, TOGETHER, TOGETHER + 1):
+    for length in (2, 3, PREDICTION_BLOCK_ROWS, PREDICTION_BLOCK_ROWS + 1):
         np.testing.assert_array_equal(gp.predict(x[:length]), np.array(whole)[:, :length])
 
 

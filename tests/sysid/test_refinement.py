@@ -144,20 +144,20 @@ def test_the_search_from_a_second_start_ends_where_the_first_is_far_ahead(monkey
 
     def change_metric(before, *what):
         asked.append(what)
-        return before._replace(held=0.9 * before.held)
+        return before._replace(held_out_error=0.9 * before.held_out_error)
 
     stages.change_metric = change_metric
     start = refinement._Stage(None, 1.0, penalty=10.0)
-    assert stages.search(start).held == pytest.approx(0.9**3)
+    assert stages.search(start).held_out_error == pytest.approx(0.9**3)
     assert [what[1:] for what in asked] == [(1.0, True), (1.0, True), (1.0, True)]
-    assert stages.search(start, rival=0.2).held == pytest.approx(0.9)
+    assert stages.search(start, rival_error=0.2).held_out_error == pytest.approx(0.9)
     assert len(asked) == 4
-    assert stages.tries(start)[:3] == [
+    assert stages.metrics_to_try(start)[:3] == [
         (1.0, 1.0, True),
         (1.0, 10.0, True),
         (1.0, 10.0, False),
     ]
-    assert stages.tries(start._replace(penalty=1.0))[:2] == [
+    assert stages.metrics_to_try(start._replace(penalty=1.0))[:2] == [
         (1.0, 1.0, True),
         (1.0, 10.0, True),
     ]

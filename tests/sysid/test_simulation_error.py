@@ -66,14 +66,14 @@ TRAINING = FreeRun(routes=[replace(PROFILE, evaluations=8)], folds=2)
 def few_draws(request, monkeypatch):
     """Bands from few functions in the trainings: what they are worth is tested by themselves."""
     if "slow" not in request.keywords and "band" not in request.node.name:
-        monkeypatch.setattr(calibration, "DRAWS", 3)
-        monkeypatch.setattr(calibration, "POINTS", 8)
+        monkeypatch.setattr(calibration, "N_DRAWN_FUNCTIONS", 3)
+        monkeypatch.setattr(calibration, "MAX_DRAWN_POINTS", 8)
 
 
 @pytest.fixture
 def no_linear(monkeypatch):
     """Only the estimators of the test are candidates."""
-    monkeypatch.setattr(training_module, "LINEAR", ())
+    monkeypatch.setattr(training_module, "LINEAR_MODELS", ())
 
 
 def prepared(training, samples, known=None, seed=0):
@@ -262,7 +262,7 @@ class Coarse(Estimator):
 
 def test_lags_that_the_quick_search_ranks_best_are_compared_in_full(no_linear, monkeypatch):
     """Three would be the best in full, but are not among the two that are compared so."""
-    monkeypatch.setattr(training_module, "FINALISTS", 2)
+    monkeypatch.setattr(training_module, "N_FINALISTS", 2)
     signals = random_signals(SIMPLE, 90)
     samples = [samples_of(Narx({"y": 1}, {"u": n}), signals) for n in (1, 2, 3)]
     training = FreeRun(routes=[Coarse((2.0, 1.0, 0.0), (3.0, 4.0, 5.0))], folds=2)
@@ -277,7 +277,7 @@ def test_lags_that_the_quick_search_ranks_best_are_compared_in_full(no_linear, m
 
 def test_fewer_lags_that_only_a_quick_search_finds_as_good_are_not_chosen(no_linear, monkeypatch):
     """Two lags are compared in full; one is as good in the quick search, but far worse in full."""
-    monkeypatch.setattr(training_module, "FINALISTS", 1)
+    monkeypatch.setattr(training_module, "N_FINALISTS", 1)
     offsets = {
         "offsets": (9.0, 9.0, 1.0),
         "coarse": (1.01, 9.0, 1.0),
@@ -347,8 +347,8 @@ def test_a_model_that_runs_away_gives_way_to_the_next_best_and_a_linear_one_is_a
             FreeRun(routes=[Grows(intercept=3.0), Given(intercept=20.0)], folds=2),
             samples,
         )
-    assert {"free run: Grows, part 2 of 2", "free run: Grows, all samples"} <= {*caplog.messages}
-    assert "free run: Given, part 2 of 2" not in caplog.messages  # it can win no more
+    assert {"free run: Grows, fold 2 of 2", "free run: Grows, all samples"} <= {*caplog.messages}
+    assert "free run: Given, fold 2 of 2" not in caplog.messages  # it can win no more
     tried = {one["route"]: one for one in start.report["tried"]}
     assert "leaves the range" in tried["Grows"]["refusal"]
     assert start.report["route"].startswith("linear")
@@ -368,7 +368,7 @@ class FallsBack(linear_model.LinearModel):
 def test_an_estimator_that_falls_back_to_the_linear_model_on_every_part_is_still_asked_for_all_samples(
     monkeypatch,
 ):
-    monkeypatch.setattr(training_module, "LINEAR", training_module.LINEAR[-1:])
+    monkeypatch.setattr(training_module, "LINEAR_MODELS", training_module.LINEAR_MODELS[-1:])
     start = prepared(FreeRun(routes=[FallsBack()], folds=2), samples_of(SIMPLE, system()))
     rmse = {one["route"]: one["held_out_rmse"] for one in start.report["tried"]}
     assert rmse["falls back"] == rmse["linear output error"]
@@ -562,7 +562,7 @@ def test_no_number_of_lags_gives_a_model_that_simulates_worse_than_a_linear_one(
     segment = segment_of(narx, fresh)
     linear = [
         squared_error(one.fit([segment_of(narx, signals)], narx, 50, 0, FREE).candidate, [segment])
-        for one in training_module.LINEAR
+        for one in training_module.LINEAR_MODELS
     ]
     assert np.mean((run.mean[:, 0] - segment.values) ** 2) < 1.05**2 * min(linear)
     assert run.n_held == 0

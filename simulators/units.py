@@ -1,0 +1,5 @@
+"""Units of time in seconds."""
+
+SECONDS_PER_HOUR = 3600.0
+SECONDS_PER_DAY = 86400.0
+SECONDS_PER_YEAR = 365 * SECONDS_PER_DAY
