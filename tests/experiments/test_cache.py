@@ -50,7 +50,7 @@ class Work:
 
 
 def obtain(folder, work, key=KEY, kind=NUMBERS, **options):
-    """Return content from a new cache of the folder, as another job does, and the cache's counts."""
+    """Return content from a new cache of the folder, as another job does, and its counts."""
     cache = Cache(folder, **options)
     content = cache.obtain(kind, key, work)
     return content, counts_of(cache)["cache"][kind.name]

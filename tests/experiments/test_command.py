@@ -100,7 +100,7 @@ assert threads and set(threads) == {{1}}, threads
 
 
 def test_folders_of_the_user_do_not_hide_the_toolbox_and_own_modules_are_found(tmp_path):
-    """The working folder has a folder named like a package of ours, a module and a configuration."""
+    """The working folder has a folder named like ours, a module and a configuration."""
     files = {
         "experiments/__init__.py": "raise RuntimeError('the wrong package')\n",
         "conf/system/own.yaml": "_target_: own_system.Own\n",

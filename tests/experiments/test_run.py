@@ -1,4 +1,4 @@
-"""A run from end to end: numbers that follow from its files, early ends, quality over five seeds."""
+"""A run from end to end: numbers that follow from its files, early ends, and its quality."""
 
 import contextlib
 import errno
