@@ -19,7 +19,7 @@ from experiments.plant.recorded import recorded_source
 from helpers.commands import compose_configuration, load_summary, run_identify
 from helpers.naive_arx import lagged, naive_arx
 from helpers.records import csv_overrides
-from recorded_plants import NOISE, PLANTS, records
+from recorded_plants import PLANTS, RELATIVE_NOISE_STD, records
 from sysid import (
     AutomaticMean,
     InitialSamples,
@@ -479,7 +479,7 @@ def test_a_plant_is_simulated_better_than_by_any_line(name, seeds, tmp_path):
         free_run = summary["free_run"]
         first = max(10, free_run["window"])
         ratio = free_run["rmse"] / best_linear_rmse(record["estimation"], record["test"], first)
-        true_noise_variance = NOISE**2 * record["estimation"][1].var()
+        true_noise_variance = RELATIVE_NOISE_STD**2 * record["estimation"][1].var()
         noise_ratio = summary["hyperparameters"]["noise_variance"] / true_noise_variance
         coverages = read_coverages(folder, ("free_run", "one_step"))
         rows.append((ratio, noise_ratio, *coverages))
