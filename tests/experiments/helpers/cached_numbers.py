@@ -1,4 +1,4 @@
-"""An array as a kind of content that a cache keeps."""
+"""A kind of content that a cache can keep: an array of numbers."""
 
 import numpy as np
 import xarray as xr
@@ -6,9 +6,16 @@ import xarray as xr
 from experiments.files.cache import Kind
 
 VALUES = np.arange(2000.0) / 3
-NUMBERS = Kind(
-    "numbers",
-    "Numbers",
-    lambda v: xr.Dataset({"x": ("n", v)}),
-    lambda found: found["x"].values,
-)
+
+
+def to_dataset(values):
+    """Return the data set that stands for an array in the cache."""
+    return xr.Dataset({"x": ("n", values)})
+
+
+def from_dataset(dataset):
+    """Return the array that a data set of the cache stands for."""
+    return dataset["x"].values
+
+
+NUMBERS = Kind("numbers", "Numbers", to_dataset, from_dataset)
