@@ -97,7 +97,9 @@ def test_the_dimensions_of_a_grid_are_its_parameters(grid):
 
 
 @pytest.mark.parametrize(
-    ("number", "values"), enumerate(itertools.product(*SWEPT_VALUES.values())), ids=str
+    ("number", "values"),
+    list(enumerate(itertools.product(*SWEPT_VALUES.values()))),
+    ids=lambda value: None if isinstance(value, tuple) else f"job_{value}",
 )
 def test_every_number_lies_in_the_cell_and_in_the_row_of_its_parameters(grid, number, values):
     results, data = grid
@@ -528,7 +530,7 @@ SPOILED_SWEEPS = {
     "unknown_entry": (lambda sweep: change_manifest(sweep, {"wrong": 0}), "is damaged.*wrong"),
     "a_job_twice": (
         lambda sweep: change_manifest(sweep, {"number": "../.."}, {"number": "../.."}),
-        "a number of a job twice",
+        "the number of a job is there twice",
     ),
     "no_result": (lambda sweep: change_manifest(sweep, {}), "none of the 1 jobs"),
 }
