@@ -36,7 +36,7 @@ LIMIT_ERRORS = {
     "greedy": "memory limit of 600 MB exceeded",
 }
 ENGINES = {
-    "joblib": partial(JoblibPool, workers=2),
+    "joblib": partial(JoblibPool, workers=1),
     "dask": partial(DaskCluster, workers=2, memory_limit=MEMORY_LIMIT),
     "local": partial(SlurmQueue, cluster="local", workers=2, jobs_per_task=2),
     # with as few processes as there can be
@@ -71,7 +71,8 @@ THREAD_VARIABLES = (
 
 def count_local_tasks():
     """Return the number of processes that submitit has started for tasks."""
-    return len([one for one in child_processes() if "submitit.local._local" in one.cmdline()])
+    commands = [process.cmdline() for process in child_processes()]
+    return sum("submitit.local._local" in command for command in commands)
 
 
 @pytest.mark.parametrize(

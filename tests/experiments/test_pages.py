@@ -479,13 +479,13 @@ in_a_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium: apt-get 
 @pytest.mark.parametrize(
     ("name", "n_plots", "is_phone"),
     [
-        ("run", 7, False),
-        ("both_outputs", 14, False),
-        ("evil_names", 7, False),
-        ("comparison", 2, False),
-        ("sweep", 1, False),
-        ("run", 7, True),
-        ("sweep", 1, True),
+        pytest.param("run", 7, False, id="run"),
+        pytest.param("both_outputs", 14, False, id="both_outputs"),
+        pytest.param("evil_names", 7, False, id="evil_names"),
+        pytest.param("comparison", 2, False, id="comparison"),
+        pytest.param("sweep", 1, False, id="sweep"),
+        pytest.param("run", 7, True, id="run_on_a_phone"),
+        pytest.param("sweep", 1, True, id="sweep_on_a_phone"),
     ],
 )
 def test_a_browser_shows_all_plots_of_a_page(shown_folders, tmp_path, name, n_plots, is_phone):

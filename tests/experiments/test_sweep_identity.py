@@ -84,7 +84,7 @@ def test_numbers_count_exactly():
     next_number = np.nextafter(0.1, 1)
     keys = {key_of({"a": value}) for value in (0.1, next_number, "0.1", [0.1], None)}
     assert len(keys) == 5
-    assert 0.1 + 1e-17 == next_number
+    assert next_number == 0.1 + 1e-17
     assert key_of({"a": 0.1 + 1e-17}) == key_of({"a": next_number})
 
 

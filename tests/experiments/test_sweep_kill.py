@@ -97,7 +97,7 @@ def test_a_sweep_that_is_interrupted_says_what_is_done_and_goes_on(tmp_path, exp
     run = InProcess.run
 
     def interrupt_after_two_jobs(self, jobs):
-        """Get Ctrl-C before the third job."""
+        """Get Ctrl-C when the third job has ended, before its outcome is reported."""
         for n_ended, outcome in enumerate(run(self, jobs)):
             if n_ended == 2:
                 os.kill(os.getpid(), signal.SIGINT)
@@ -347,7 +347,7 @@ def moments_of_the_start():
     for launcher in ("joblib", "dask", "local"):
         generator = random.Random(launcher)
         for _ in range(4):
-            pause = round(generator.uniform(0.2, 7.0), 1)
+            pause = round(generator.uniform(0.2, 7.0), 2)
             moments.append(pytest.param(launcher, pause, marks=pytest.mark.slow))
     return moments
 
