@@ -360,7 +360,8 @@ def test_several_outputs_are_a_dimension_and_rows(tmp_path):
 # --- measured times
 
 #: For each job a character: its process (. if it is unknown, upper case if the job failed),
-#: an x if it simulated, and a # if its time counts. Then what the reason says; "" for no reason.
+#: an x if it simulated, and a # if its time counts. Last comes a fragment of the reason why
+#: times do not count; it is empty if there is no reason.
 TIMED_JOBS = {
     "a_job_that_simulated": ("aaab", "    ", " ## ", "2 of 4"),
     "only_two_comparable": ("aaaa", " x  ", "  ##", "2 of 4"),
@@ -450,7 +451,7 @@ def test_the_command_adds_its_files_to_a_folder_of_any_name(sweep, collect):
 
 def test_the_command_writes_the_same_again_except_for_the_time(sweep, collect):
     collect(sweep.name, "figures=false", "report=false")
-    collect("figures=false", sweep.name, "output=deep/other")
+    collect("figures=false", sweep.name, "report=false", "output=deep/other")
     other = sweep.parent / "deep" / "other"
     for name in ("sweep.csv", "sweep.md"):
         assert (other / name).read_bytes() == (sweep / name).read_bytes()
@@ -460,7 +461,7 @@ def test_the_command_writes_the_same_again_except_for_the_time(sweep, collect):
 
 
 def test_the_command_collects_the_metrics_that_are_named(sweep, collect):
-    collect(sweep.name, "metrics=[times_loop,smse]", "figures=false")
+    collect(sweep.name, "metrics=[times_loop,smse]", "figures=false", "report=false")
     data = store.read(sweep / "sweep.nc", kind="sweep")
     assert set(data) == {"status", "number", "timed", "times_loop", "smse"}
     header, *_ = first_table((sweep / "sweep.md").read_text())
@@ -475,7 +476,7 @@ def test_a_folder_that_does_not_exist_is_refused(collect):
 
 def test_a_file_that_cannot_be_written_does_not_keep_the_others_back(sweep, collect):
     (sweep / "sweep.csv").mkdir()
-    result = collect(sweep.name, "figures=false")
+    result = collect(sweep.name, "figures=false", "report=false")
     assert result.code == 1
     assert "Error: could not write" in result.out
     assert (sweep / "sweep.nc").exists()

@@ -190,13 +190,13 @@ def test_the_toolbox_and_versions_count_for_jobs_and_trajectories(
             trajectory_key(simulated_configuration, 100),
         ]
 
-    found = digests()
+    all_digests = digests()
     changes = {"package_versions": '{"numpy": "0"}', "_own_digest": "other source"}
     for name, value in changes.items():
         with monkeypatch.context() as context:
             context.setattr(identity, name, lambda value=value: value)
-            found += digests()
-    assert len(set(found)) == 9
+            all_digests += digests()
+    assert len(set(all_digests)) == 9
 
 
 def test_targets_of_libraries_and_launchers_do_not_count_as_code_of_a_job():

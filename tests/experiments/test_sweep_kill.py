@@ -75,7 +75,7 @@ def wait_for_jobs(folder, process, n=0):
 
 
 def check_interruption_is_reported(result, folder):
-    """Check the output of an interrupted sweep; return the number of finished jobs that it says."""
+    """Check the output of an interrupted sweep; return the number of finished jobs in it."""
     assert result.code == 130, result
     assert result.err == ""
     lines = result.out.splitlines()
@@ -92,7 +92,7 @@ def check_interruption_is_reported(result, folder):
 # --- in this process
 
 
-def test_a_sweep_that_is_interrupted_says_what_is_done_and_goes_on(tmp_path, expected, monkeypatch):
+def test_an_interrupted_sweep_says_what_is_done_and_how_to_go_on(tmp_path, monkeypatch):
     folder = tmp_path / "sweep"
     run = InProcess.run
 
@@ -103,14 +103,10 @@ def test_a_sweep_that_is_interrupted_says_what_is_done_and_goes_on(tmp_path, exp
                 os.kill(os.getpid(), signal.SIGINT)
             yield outcome
 
-    with monkeypatch.context() as context:
-        context.setattr(InProcess, "run", interrupt_after_two_jobs)
-        result = run_sweep(folder, *QUICK_JOBS)
+    monkeypatch.setattr(InProcess, "run", interrupt_after_two_jobs)
+    result = run_sweep(folder, *QUICK_JOBS)
     assert check_interruption_is_reported(result, folder) == 2
-    before = finished_outcomes(folder)
-    check_sweep_is_whole(folder, N_JOBS, QUICK_JOBS, expected=expected)
-    for number, outcome in before.items():
-        assert read_job_outcome(folder, number) == outcome, "a finished job was run again"
+    assert finished_jobs(folder) == {0, 1, 2}
 
 
 def test_a_sweep_goes_on_after_a_kill(swept, tmp_path, expected, expected_collection):
