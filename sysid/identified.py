@@ -53,7 +53,7 @@ Signals: TypeAlias = (
 )
 
 #: classes by the word that `identify` accepts for their default object, as the command line does
-SETTING_CLASSES: dict[str, dict[str, Any]] = {
+CLASSES_BY_WORD: dict[str, dict[str, Any]] = {
     "training": {
         "maximum_a_posteriori": MaximumAPosteriori,
         "maximum_likelihood": MaximumLikelihood,
@@ -211,7 +211,7 @@ def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str,
         if settings is None:
             changes["training"] = FreeRun()
     for name, value in changes.items():
-        if isinstance(value, str) and name in SETTING_CLASSES:
+        if isinstance(value, str) and name in CLASSES_BY_WORD:
             changes[name] = _setting_of_word(name, value)
     chosen = replace(Settings() if settings is None else settings, **changes)
     is_only_reduction_changed = "reduction" in changes and "acceptance" not in changes
@@ -246,7 +246,7 @@ def _check_free_run(settings: Settings | None, changes: dict[str, Any]) -> None:
 
 def _setting_of_word(name: str, word: str) -> Any:
     """Return the object that a word stands for, as the setting of this name."""
-    classes = SETTING_CLASSES[name]
+    classes = CLASSES_BY_WORD[name]
     if word not in classes:
         raise UserError(
             f"identify: {name} must be one of {', '.join(classes)}, or an object, got {word!r}"

@@ -322,7 +322,7 @@ def _mark_points(panel: Any, points: Mapping[str, Sequence[Any]]) -> None:
     from bokeh.models import ColumnDataSource, HoverTool
 
     labels = [name for name in points if name not in ("x", "y")]
-    columns = {f"told{i}": points[label] for i, label in enumerate(labels)}
+    columns = {f"tooltip{i}": points[label] for i, label in enumerate(labels)}
     marks = panel.scatter(
         "x",
         "y",
@@ -378,14 +378,14 @@ def draw_marks(
     columns: Mapping[str, Any],
     x: str,
     y: str,
-    told: Mapping[str, str],
+    tooltip_columns: Mapping[str, str],
     labels: tuple[str, str],
     height: int,
     **look: Any,
 ) -> Any:
     """Return a figure of one column over another, as marks with tooltips.
 
-    A tooltip shows the columns that `told` names, by label.
+    A tooltip shows the columns that `tooltip_columns` names, by label.
     """
     from bokeh.models import ColumnDataSource, HoverTool
     from bokeh.plotting import figure
@@ -399,5 +399,7 @@ def draw_marks(
         **WIDE,
     )
     shown.scatter(x, y, source=ColumnDataSource(dict(columns)), **look)
-    shown.add_tools(HoverTool(tooltips=[(label, f"@{name}") for label, name in told.items()]))
+    shown.add_tools(
+        HoverTool(tooltips=[(label, f"@{name}") for label, name in tooltip_columns.items()])
+    )
     return shown

@@ -48,7 +48,8 @@ MIN_SECRET_SEED = 2**32  # smaller seeds can be found by trying all of them
 KEYS_NOT_STORED = ("output", "figures", "trusted")  # keys that do not change the data
 #: starts of overrides that the card does not show: they reveal the answer, or folders of a machine
 HIDDEN_OVERRIDES = ("seed=", "output=", "trusted=", "hydra.")
-TOOLBOX_PACKAGES = {"simulators", "sysid", "experiments"}
+#: packages whose classes everybody has who can make the benchmark again
+PACKAGES_WITH_SYSTEMS = {"simulators", "sysid", "experiments"}
 
 log = logging.getLogger(__name__)
 
@@ -290,7 +291,7 @@ def describe_origin(settings: dict[str, Any]) -> dict[str, Any]:
     if HydraConfig.initialized():
         facts["command"] = _describe_command()
         modules = {target.rpartition(".")[0] for target in targets_of(settings).values()}
-        foreign = [name for name in modules if name.partition(".")[0] not in TOOLBOX_PACKAGES]
+        foreign = [name for name in modules if name.partition(".")[0] not in PACKAGES_WITH_SYSTEMS]
         if foreign:
             names = ", ".join(f"`{name}`" for name in sorted(foreign))
             facts["needs"] = f"Run it in the folder from which {names} is imported"

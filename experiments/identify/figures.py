@@ -30,7 +30,7 @@ COUNTED_UNITS = ("day", "sample")  # units of time that have a plural in English
 MAX_SIGNALS_DRAWN = 6
 PREDICTION_DETAIL_DAYS = 2.0  # days at the end that the figure of predictions shows
 SIGNAL_DETAIL_DAYS = 3.0  # days at the end that the figure of signals shows in detail
-MAX_STANDARDISED_ERROR = 5  # larger ones are drawn in the outermost bin of the histogram
+MAX_DRAWN_STANDARDISED_ERROR = 5  # larger ones are drawn in the outermost bin of the histogram
 MAX_RECORDS_NAMED = 2  # in a title
 
 
@@ -142,7 +142,7 @@ def _draw_standardised_errors(ax: Axes, chosen: xr.Dataset, noise_variance: floa
     """Draw the histogram of the standardised errors, and the density of the standard normal."""
     predicted_std = np.sqrt(chosen["variance"].values + noise_variance)
     z = (chosen["target"] - chosen["mean"]).values / predicted_std
-    limit = MAX_STANDARDISED_ERROR
+    limit = MAX_DRAWN_STANDARDISED_ERROR
     bins = np.linspace(-limit, limit, 81)
     ax.hist(
         np.clip(z, -limit, limit),

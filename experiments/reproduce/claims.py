@@ -66,13 +66,13 @@ PLACE_COLUMNS = {
     "p_value": "place_p",
     "n": "n_seeds",
 }
-TARGET_COVERAGE = 0.95  # of the 95 % band
+BAND_COVERAGE = 0.95  # of the 95 % band
 PERCENTAGE_POINT = 0.01
 
 
 def _scale_coverage(share: np.ndarray) -> np.ndarray:
     """Return the logarithm of the distance from 95 %, plus one percentage point."""
-    return np.log(np.abs(share - TARGET_COVERAGE) + PERCENTAGE_POINT)
+    return np.log(np.abs(share - BAND_COVERAGE) + PERCENTAGE_POINT)
 
 
 def _scale_share(share: np.ndarray) -> np.ndarray:

@@ -33,7 +33,7 @@ BUILDING_NARX = sysid.Narx(
 )
 YEAR_SAMPLES = 35041  # samples of 15 min
 NOMINAL_BUILDING = simulators.Building()
-NO_MEASUREMENT_NOISE = simulators.MeasurementNoise()
+EXACT_MEASUREMENT = simulators.MeasurementNoise()  # no noise
 
 TANKS_NARX = sysid.Narx({"level": 2}, {"pump_voltage": 2}, predict=sysid.Target.change)
 SILVERBOX_NARX = sysid.Narx({"output_voltage": 3}, {"input_voltage": [0, 1, 2, 3]})
@@ -214,7 +214,7 @@ def simulate_building(
         simulators.PI(),
         {"ambient_temperature": simulators.SyntheticWeather()},
         {},
-        NO_MEASUREMENT_NOISE,
+        EXACT_MEASUREMENT,
         simulators.Interpolation.held,
     )
     record = plant.trajectory(n_samples, seed).to_dataset()
@@ -228,7 +228,7 @@ def simulate_tanks(
     seed: int,
     *,
     changes: Sequence[simulators.Change] = (),
-    noise: simulators.MeasurementNoise = NO_MEASUREMENT_NOISE,
+    noise: simulators.MeasurementNoise = EXACT_MEASUREMENT,
 ) -> tuple[Rows, Rows]:
     """Simulate the tanks at random levels of the pump, while their parameters change.
 
@@ -256,7 +256,7 @@ def simulate_tanks(
         ).to_dataset()
         return make_rows(TANKS_NARX, [record])
 
-    return rows(0, noise), rows(1, NO_MEASUREMENT_NOISE)
+    return rows(0, noise), rows(1, EXACT_MEASUREMENT)
 
 
 def simulate_tanks_loop(seed: int) -> tuple[Rows, Rows]:

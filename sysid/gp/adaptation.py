@@ -492,14 +492,14 @@ class Adaptive(MaximumAPosteriori):
     interval: int = 50  # samples between two tests of the errors
     significance: float = 1e-3  # probability that a test causes an estimate although all is right
     window: int = 100  # largest number of errors in a test; they are the last ones
-    # samples of the stream that are kept to estimate from; None: 100, or 1000 if every sample is
-    # learned
+    #: samples of the stream that are kept to estimate from; None: 100, or 1000 if every sample is
+    #: learned
     sample_size: int | None = None
-    # number of points that entered since the last estimate which causes another one; 0: never
+    #: number of points that entered since the last estimate which causes another one; 0: never
     after_revised: int = 0
     max_updates: int = 20  # iterations of one estimate
     tolerance: float = 1e-4  # an estimate ends if an iteration gains less than this (relative)
-    # whether to estimate also while a record is learned from which the hyper-parameters came
+    #: whether to estimate also while a record is learned from which the hyper-parameters came
     on_records: bool = False
 
     def __post_init__(self) -> None:

@@ -58,7 +58,7 @@ MIN_ABSORPTION_BLOCK_ROWS = 512
 ZERO_PRIOR_MEAN = np.zeros(1)
 
 #: Settings of an online GP that are objects, and the class of each.
-SETTING_CLASSES = {
+CLASS_OF_SETTING = {
     "kernel": Kernel,
     "insertion": Insertion,
     "acceptance": Acceptance,
@@ -67,7 +67,7 @@ SETTING_CLASSES = {
 
 #: Settings of an online GP, which are fixed once it is made.
 FIXED_SETTINGS = (
-    *SETTING_CLASSES,
+    *CLASS_OF_SETTING,
     "noise_variance",
     "budget",
     "learning",
@@ -229,7 +229,7 @@ class OnlineGP:
 
     def _check_setting_classes(self) -> None:
         """Raise `UserTypeError` if the kernel or a rule is not an instance of its class."""
-        for name, expected_class in SETTING_CLASSES.items():
+        for name, expected_class in CLASS_OF_SETTING.items():
             value = getattr(self, name)
             if not isinstance(value, expected_class):
                 raise UserTypeError(

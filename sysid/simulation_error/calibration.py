@@ -42,7 +42,7 @@ MIN_SATURATED_RUNS = 2
 # Functions that are drawn from each posterior.
 N_DRAWN_FUNCTIONS = 16
 # Share of the held-out samples that the 95 % band shall cover [-].
-TARGET_COVERAGE = 0.95
+FREE_RUN_COVERAGE = 0.95
 # The spread of the drawn functions is that of the central share of them, so that the few that run
 # away do not set the band [-].
 CENTRAL_SHARE = 0.8
@@ -149,7 +149,7 @@ def calibrate(
         coverages = [band.coverage(share) for band in bands]
         return float(np.average(coverages, weights=sizes))
 
-    share = solve_increasing(mean_coverage, TARGET_COVERAGE, *VARIANCE_SHARES, tolerance=0.05)
+    share = solve_increasing(mean_coverage, FREE_RUN_COVERAGE, *VARIANCE_SHARES, tolerance=0.05)
     return noise, share * fit.latent_variance
 
 

@@ -18,7 +18,7 @@ from experiments.plant.recorded import recorded_source
 from helpers.commands import compose_configuration, load_summary, run_identify
 from helpers.naive_arx import lagged, naive_arx
 from helpers.records import csv_overrides
-from recorded_plants import NOISE, PLANTS, records
+from recorded_plants import PLANTS, RELATIVE_NOISE_STD, records
 from sysid import (
     AutomaticMean,
     InitialSamples,
@@ -423,7 +423,7 @@ def test_a_plant_is_simulated_better_than_by_any_line(name, seeds, tmp_path):
             judged[kind][f"coverage_{p}"] for kind in ("free_run", "one_step") for p in (50, 95)
         ]
         noise = summary["hyperparameters"]["noise_variance"] / (
-            NOISE**2 * record["estimation"][1].var()
+            RELATIVE_NOISE_STD**2 * record["estimation"][1].var()
         )
         rows.append((found["rmse"] / best, noise, *covered))
         print(f"{name} {seed}: {', '.join(f'{value:.2f}' for value in rows[-1])}")

@@ -9,270 +9,436 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-import sysid
-from sysid import SquaredExponential, Sum, export_python
+from sysid import (
+    AffineMap,
+    ConstantMean,
+    JointModel,
+    Linear,
+    LinearMean,
+    Matern32,
+    Matern52,
+    Model,
+    Narx,
+    OnlineGP,
+    Origin,
+    Product,
+    Scaling,
+    SquaredExponential,
+    StoreError,
+    Sum,
+    ZeroMean,
+    export_python,
+    free_run,
+)
 from sysid.export.standalone import Part, moments
 from sysid.gp.formula import JIT_DISABLED
 
-LINEAR = sysid.Linear(0.3, [1.0, 0.1, 0.2])
-MATERN = sysid.Matern52(1.1, [1.0, 2.0, 0.5])
-NESTED = Sum([LINEAR, sysid.Product([MATERN, Sum([SquaredExponential(0.9, [2.0] * 3), LINEAR])])])
-KERNELS = [
-    SquaredExponential(1.3, [1.0, 2.0, 0.7]),
-    sysid.Matern32(0.7, [1.0, 0.5, 2.0]),
-    MATERN,
-    LINEAR,
-    NESTED,
-]
-AFFINE = sysid.LinearMean([0.1, -0.2, 0.3], 0.4)
+SMOOTH = SquaredExponential(1.3, [1.0, 2.0, 0.7])
+LINEAR = Linear(0.3, [1.0, 0.1, 0.2])
+MATERN = Matern52(1.1, [1.0, 2.0, 0.5])
+NESTED = Sum([LINEAR, Product([MATERN, Sum([SquaredExponential(0.9, [2.0] * 3), LINEAR])])])
+LINEAR_MEAN = LinearMean([0.1, -0.2, 0.3], 0.4)
 INPUTS = np.random.default_rng(1).normal(size=(12, 1))
-FIRST = np.array([[0.5], [0.4]])
+FIRST_OUTPUTS = np.array([[0.5], [0.4]])
 
 
-def rows(n, seed=0):
-    x = np.random.default_rng(seed).normal(size=(n, 3)) * [1.0, 3.0, 0.2] + [
-        0.0,
-        5.0,
-        0.0,
-    ]
+def samples(n, seed=0):
+    """Return regressors with three features (n, 3) and targets."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 3)) * [1.0, 3.0, 0.2] + [0.0, 5.0, 0.0]
     return x, np.sin(x[:, 0]) + 0.1 * x[:, 1]
 
 
-def model(kernel=KERNELS[0], mean=AFFINE, scaling=None, seed=0, **settings):
-    """Model of y with features y[k-1], u[k], u[k-2], or with other lags of three features."""
-    narx = sysid.Narx(**({"outputs": {"y": 1}, "inputs": {"u": [0, 2]}} | settings))
-    x, y = rows(14, seed)
-    scaling = scaling or sysid.Scaling.fit(x)
-    gp = sysid.OnlineGP(kernel, noise_variance=0.01, budget=7).fit(
-        scaling.transform(x[:6]), (y - mean(x))[:6]
-    )
-    found = sysid.Model(narx, scaling, mean, gp, sysid.Origin(0.5, {"y": "m", "u": "N"}))
-    found.update_many(x[6:], y[6:] * (1 + seed))
-    return found
+def make_model(kernel=SMOOTH, mean=LINEAR_MEAN, scaling=None, seed=0, **lags):
+    """Return a model of y with features y[k-1], u[k], u[k-2], or with other lags."""
+    narx = Narx(**({"outputs": {"y": 1}, "inputs": {"u": [0, 2]}} | lags))
+    x, y = samples(14, seed)
+    if scaling is None:
+        scaling = Scaling.fit(x)
+    gp = OnlineGP(kernel, noise_variance=0.01, budget=7)
+    gp.fit(scaling.transform(x[:6]), (y - mean(x))[:6])
+    model = Model(narx, scaling, mean, gp, Origin(0.5, {"y": "m", "u": "N"}))
+    model.update_many(x[6:], y[6:] * (1 + seed))
+    return model
 
 
-def two_outputs(kernel=KERNELS[0]):
+def make_joint_model(kernel=SMOOTH):
+    """Return a joint model of the outputs y1 and y2."""
     lags = {"outputs": {"y1": 1, "y2": 1}, "inputs": {"u": [2]}}
-    return sysid.JointModel(
-        tuple(model(kernel, seed=i, target=name, **lags) for i, name in enumerate(("y1", "y2")))
-    )
+    first = make_model(kernel, seed=0, target="y1", **lags)
+    second = make_model(kernel, seed=1, target="y2", **lags)
+    return JointModel((first, second))
 
 
-def exported(found, folder, name="model.py"):
-    return runpy.run_path(str(export_python(found, folder / name)))
+def make_projected_model():
+    """Return a model that combines its three features to two coordinates."""
+    x, _ = samples(14)
+    matrix = np.array([[1.0, 0.5, 0.0], [0.3, -0.2, 4.0]])
+    combine = AffineMap.of_matrix(x.mean(axis=0), matrix)
+    return make_model(SquaredExponential(1.0, [1.0, 2.0]), ZeroMean(), combine)
 
 
-def assert_close(found, expected):
-    """To rounding, of what the values could be."""
-    assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+def make_empty_model():
+    """Return a model without stored points."""
+    return replace(make_model(), gp=OnlineGP(NESTED, noise_variance=0.01, budget=5))
 
 
-MATRIX = np.array([[1.0, 0.5, 0.0], [0.3, -0.2, 4.0]])
-MIXED = sysid.AffineMap.of_matrix(rows(14)[0].mean(axis=0), MATRIX)
-CASES = {type(kernel).__name__: lambda kernel=kernel: model(kernel) for kernel in KERNELS} | {
-    "constant mean": lambda: model(mean=sysid.ConstantMean(0.3)),
-    "value": lambda: model(predict="value"),
-    "limits": lambda: replace(model(), limits=(0.38, 0.4)),
-    "projection": lambda: model(SquaredExponential(1.0, [1.0, 2.0]), sysid.ZeroMean(), MIXED),
-    "empty": lambda: replace(model(), gp=sysid.OnlineGP(NESTED, noise_variance=0.01, budget=5)),
-    "two outputs": two_outputs,
-    "two outputs, nested kernel": lambda: two_outputs(NESTED),
+def make_limited_model():
+    """Return a model whose limits hold a simulation."""
+    return replace(make_model(), limits=(0.38, 0.4))
+
+
+MODELS = {
+    "squared_exponential": make_model,
+    "matern_32": lambda: make_model(Matern32(0.7, [1.0, 0.5, 2.0])),
+    "matern_52": lambda: make_model(MATERN),
+    "linear": lambda: make_model(LINEAR),
+    "nested": lambda: make_model(NESTED),
+    "constant_mean": lambda: make_model(mean=ConstantMean(0.3)),
+    "value": lambda: make_model(predict="value"),
+    "limits": make_limited_model,
+    "projection": make_projected_model,
+    "empty": make_empty_model,
+    "two_outputs": make_joint_model,
+    "two_outputs_nested": lambda: make_joint_model(NESTED),
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_file_predicts_and_simulates_as_the_model(case, tmp_path):
-    found = CASES[case]()
-    file = exported(found, tmp_path)
-    joint = sysid.JointModel.of(found)
-    x, _ = rows(9, seed=5)
-    n_y = len(joint.models)
-    shape = (-1,) if n_y == 1 else (-1, n_y)
-    moments = [
-        np.stack(part, axis=1)
-        for part in zip(*(one.predict(x) for one in joint.models), strict=True)
-    ]
-    for part, expected in zip(file["predict"](x), moments, strict=True):
-        assert_close(part, expected.reshape(shape))
-    first = np.repeat(FIRST, n_y, axis=1)
-    path = np.concatenate([first, sysid.free_run(joint, INPUTS, first).mean])
-    assert_close(file["simulate"](INPUTS, first), path.reshape(shape))
-    assert_close(
-        file["simulate"](INPUTS[:, 0], first[:, 0] if n_y == 1 else first),
-        path.reshape(shape),
-    )
-    if case == "limits":
-        assert (path[2:].min(), path[2:].max()) == found.limits
-    assert file["OUTPUTS"] == joint.output_names
-    assert file["self_check"]() < 1e-11
+def export_and_run(model, folder, name="model.py"):
+    """Export a model and return the names that its Python file defines."""
+    path = export_python(model, folder / name)
+    return runpy.run_path(str(path))
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_one_sample_at_a_time_is_the_free_run_or_the_prediction_bit_for_bit(case, tmp_path):
-    file = exported(CASES[case](), tmp_path)
-    y = np.random.default_rng(3).normal(size=(12, len(file["OUTPUTS"])))
-    loop = file["start"](INPUTS[:2], y[:2])
-    np.testing.assert_array_equal(
-        [loop.step(u)[0] for u in INPUTS[2:]], file["simulate"](INPUTS, y[:2])[2:]
-    )
-    loop = file["start"](INPUTS[:2], y[:2])
-    previous = y[:-1] if file["IS_CHANGE"] else 0.0 * y[:-1]
-    first = max(lag for _, lag in file["FEATURES"])
-    for k in range(2, 12):  # after these many samples all lags are measured
-        found = np.ravel(loop.step(INPUTS[k], y[k]))
-        mean, variance = file["predict"](file["regressors"](INPUTS, y)[k - first][None])
-        np.testing.assert_array_equal(
-            found, np.ravel([np.ravel(mean) + previous[k - 1], np.ravel(variance)])
-        )
+def assert_close(values, expected):
+    """Assert that arrays agree to rounding of values about one."""
+    assert values.shape == expected.shape
+    np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-12)
+
+
+# --- predictions and simulations ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request):
+    """One of the models, which no test changes."""
+    return MODELS[request.param]()
+
+
+@pytest.fixture(scope="module")
+def exported(model, tmp_path_factory):
+    """Names that the Python file of the model defines."""
+    return export_and_run(model, tmp_path_factory.mktemp("exported"))
+
+
+def shape_outputs(joint, values):
+    """Return values (n, n_y) as the file does: (n,) for a model of one output."""
+    return values[:, 0] if len(joint.models) == 1 else values
+
+
+def simulate(joint):
+    """Return the first outputs and a simulation of the other samples (12, n_y)."""
+    first_outputs = np.repeat(FIRST_OUTPUTS, len(joint.models), axis=1)
+    forecast = free_run(joint, INPUTS, first_outputs)
+    return np.concatenate([first_outputs, forecast.mean])
+
+
+def test_the_file_predicts_as_the_model(model, exported):
+    joint = JointModel.of(model)
+    x, _ = samples(9, seed=5)
+    predictions = [each.predict(x) for each in joint.models]
+    expected_mean = np.stack([prediction.mean for prediction in predictions], axis=1)
+    expected_variance = np.stack([prediction.variance for prediction in predictions], axis=1)
+    mean, variance = exported["predict"](x)
+    assert_close(mean, shape_outputs(joint, expected_mean))
+    assert_close(variance, shape_outputs(joint, expected_variance))
+
+
+def test_the_file_simulates_as_the_model(model, exported):
+    joint = JointModel.of(model)
+    expected = simulate(joint)
+    first_outputs = expected[:2]
+    simulated = exported["simulate"](INPUTS, first_outputs)
+    assert_close(simulated, shape_outputs(joint, expected))
+
+    input_as_vector = INPUTS[:, 0]
+    simulated = exported["simulate"](input_as_vector, shape_outputs(joint, first_outputs))
+    assert_close(simulated, shape_outputs(joint, expected))
+
+
+def test_the_file_names_the_outputs_and_checks_itself(model, exported):
+    assert exported["OUTPUTS"] == JointModel.of(model).output_names
+    assert exported["self_check"]() < 1e-11
+
+
+def test_limits_hold_the_simulation_of_these_tests():
+    model = make_limited_model()
+    simulated = simulate(JointModel.of(model))[2:]
+    assert simulated.min() == model.limits[0]
+    assert simulated.max() == model.limits[1]
+
+
+@pytest.fixture
+def measured(exported):
+    """Random outputs (12, n_y)."""
+    return np.random.default_rng(3).normal(size=(12, len(exported["OUTPUTS"])))
+
+
+def test_steps_without_measured_outputs_are_a_simulation_bit_for_bit(exported, measured):
+    loop = exported["start"](INPUTS[:2], measured[:2])
+    means = [loop.step(u)[0] for u in INPUTS[2:]]
+    simulated = exported["simulate"](INPUTS, measured[:2])
+    np.testing.assert_array_equal(means, simulated[2:])
+
+
+def test_steps_with_measured_outputs_are_predictions_bit_for_bit(exported, measured):
+    """From the third sample on, all lags are measured."""
+    largest_lag = max(lag for _, lag in exported["FEATURES"])
+    regressors = exported["regressors"](INPUTS, measured)
+    loop = exported["start"](INPUTS[:2], measured[:2])
+    for k in range(2, 12):
+        step = loop.step(INPUTS[k], measured[k])
+        target, variance = exported["predict"](regressors[[k - largest_lag]])
+        previous = measured[k - 1] if exported["IS_CHANGE"] else 0.0
+        expected = [np.ravel(target) + previous, np.ravel(variance)]
+        np.testing.assert_array_equal(np.ravel(step), np.ravel(expected))
 
 
 def test_rounding_makes_no_variance_negative():
-    one = np.ones((1, 1))
-    kernel = (lambda parameters, points, x: np.ones(1) * x[0], None)
-    part = Part(kernel, 0.0, one[0], one[0], one, one, one[0], one[0], 1.1 * one, 0, 1)
-    np.testing.assert_array_equal(
-        moments(part, np.array([[2.0], [1.5]]))[1], [0.0, 0.5 - (1.1 * 0.5) ** 2]
+    """One stored point whose factor is 10 % too large."""
+
+    def covariances(parameters, points, x):
+        return np.ones(1) * x[0]
+
+    one = np.ones(1)
+    part = Part(
+        kernel=(covariances, None),
+        intercept=0.0,
+        slopes=one,
+        offset=one,
+        matrix=one[:, None],
+        points=one[:, None],
+        weights=one,
+        whitened=one,
+        factor=1.1 * one[:, None],
+        lowest=0,
+        highest=1,
     )
+    _, variance = moments(part, np.array([[2.0], [1.5]]))
+    np.testing.assert_array_equal(variance, [0.0, 0.5 - (1.1 * 0.5) ** 2])
 
 
-def test_a_free_run_that_diverges_at_once_is_no_evidence(tmp_path):
-    """Its first step leaves all bounds; the rest is checked."""
-    found = model(LINEAR, sysid.LinearMean([1e9, 0.0, 0.0]))
-    file = exported(replace(found, origin=sysid.Origin(output_range=(0.0, 1.0))), tmp_path)
-    assert file["CHECK_Y"].size == file["CHECK_Y_INIT"].size == 1
-    assert file["self_check"]() < 1e-11
+def test_the_self_check_leaves_out_a_simulation_that_diverges_at_once(tmp_path):
+    """The first step leaves all bounds; the predictions are checked."""
+    diverging = make_model(LINEAR, LinearMean([1e9, 0.0, 0.0]))
+    with_narrow_range = replace(diverging, origin=Origin(output_range=(0.0, 1.0)))
+    exported = export_and_run(with_narrow_range, tmp_path)
+    assert exported["CHECK_Y"].size == 1
+    assert exported["CHECK_Y_INIT"].size == 1
+    assert exported["self_check"]() < 1e-11
 
 
-def test_what_cannot_be_fed_back(tmp_path):
-    """A static model needs no first outputs; one that looks at an output it does not predict has no
-    simulation.
-    """
-    x, _ = rows(9, seed=5)
-    static = model(outputs={"y": []}, inputs={"a": [0], "b": [0], "c": [0]}, predict="value")
-    assert_close(
-        exported(static, tmp_path)["simulate"](x, np.empty((0, 1))),
-        static.predict(x).mean,
-    )
-    found = model(outputs={"y": 1, "w": 1}, inputs={"u": [2]})
-    file = exported(found, tmp_path)
-    assert_close(file["predict"](x)[0], found.predict(x).mean)
-    assert "simulate" not in file
-    assert "simulate" not in file["__doc__"]
+def test_a_static_model_needs_no_first_outputs(tmp_path):
+    lags = {"outputs": {"y": []}, "inputs": {"a": [0], "b": [0], "c": [0]}}
+    static = make_model(predict="value", **lags)
+    x, _ = samples(9, seed=5)
+    exported = export_and_run(static, tmp_path)
+    no_outputs = np.empty((0, 1))
+    assert_close(exported["simulate"](x, no_outputs), static.predict(x).mean)
 
 
-def test_the_file_states_lags_units_and_every_number_bit_for_bit(tmp_path):
-    found = model()
-    file = exported(found, tmp_path, "tank.py")
-    state = found.gp.state()
-    for name, expected in {
-        "POINTS_0": state["inputs"][state["order"]],
-        "WEIGHTS_0": state["weights"],
-        "FACTOR_0": state["factor"],
-        "OFFSET_0": found.scaling.offset,
-        "KERNEL_0_0": found.gp.kernel.parameters(),
-    }.items():
-        np.testing.assert_array_equal(file[name], expected)
-    assert file["NOISE_VARIANCE"] == (found.gp.noise_variance,)
-    assert (file["UNITS"], file["SAMPLING_TIME"]) == ({"u": "N", "y": "m"}, 0.5)
-    assert file["FEATURES"] == (("y", 1), ("u", 0), ("u", 2))
-    for words in (
+def test_a_model_with_lags_of_an_output_that_it_does_not_predict_has_no_simulation(tmp_path):
+    model = make_model(outputs={"y": 1, "w": 1}, inputs={"u": [2]})
+    x, _ = samples(9, seed=5)
+    exported = export_and_run(model, tmp_path)
+    mean, _ = exported["predict"](x)
+    assert_close(mean, model.predict(x).mean)
+    assert "simulate" not in exported
+    assert "simulate" not in exported["__doc__"]
+
+
+# --- what the file states -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tank(tmp_path_factory):
+    """Names that a file called tank.py defines."""
+    return export_and_run(make_model(), tmp_path_factory.mktemp("tank"), "tank.py")
+
+
+def test_the_file_states_every_number_bit_for_bit(tank):
+    model = make_model()
+    state = model.gp.state()
+    np.testing.assert_array_equal(tank["POINTS_0"], state["inputs"][state["order"]])
+    np.testing.assert_array_equal(tank["WEIGHTS_0"], state["weights"])
+    np.testing.assert_array_equal(tank["FACTOR_0"], state["factor"])
+    np.testing.assert_array_equal(tank["OFFSET_0"], model.scaling.offset)
+    np.testing.assert_array_equal(tank["KERNEL_0_0"], model.gp.kernel.parameters())
+    assert tank["NOISE_VARIANCE"] == (model.gp.noise_variance,)
+
+
+def test_the_file_states_units_sampling_time_and_lags(tank):
+    assert tank["UNITS"] == {"u": "N", "y": "m"}
+    assert tank["SAMPLING_TIME"] == 0.5
+    assert tank["FEATURES"] == (("y", 1), ("u", 0), ("u", 2))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
         "7 points of y",
         "tank.simulate(u, y_init)",
         "Output y [m], lags 1.",
         "Input u [N], lags 0, 2.",
-    ):
-        assert words in file["__doc__"]
+    ],
+)
+def test_the_docstring_of_the_file_says_how_it_is_used(tank, words):
+    assert words in tank["__doc__"]
+
+
+def test_the_regressors_of_the_file_are_those_of_the_model(tank):
     y, u = np.random.default_rng(2).normal(size=(2, 10))
-    np.testing.assert_array_equal(
-        file["regressors"](u, y), found.narx.regressors({"y": y, "u": u}).regressor
-    )
-    odd = 'y"""\'#x °'
-    assert exported(model(outputs={odd: 1}), tmp_path)["OUTPUTS"] == (odd,)
+    expected = make_model().narx.regressors({"y": y, "u": u}).regressor
+    np.testing.assert_array_equal(tank["regressors"](u, y), expected)
 
 
-def test_the_file_refuses_wrong_arrays(tmp_path):
-    file = exported(model(), tmp_path)
-    file["step"] = file["start"]([0.0], [0.0]).step
-    for function, arguments, words in (
-        ("predict", [np.zeros((2, 4))], r"\(n, 3\)"),
-        ("predict", [np.full((2, 3), np.nan)], "finite"),
-        ("simulate", [np.zeros(5), []], "1 to 4 first outputs, got 0"),
-        ("simulate", [[0.0, np.inf], [1.0]], "u: .*finite"),
-        ("start", [[], []], "first 1 or more samples, got 0 and 0"),
-        ("start", [[1.0, 2.0], [1.0]], "got 2 and 1"),
-        ("step", [np.nan], "u: .*finite"),
-        ("step", [1.0, [1.0, 2.0]], "y: "),
-        ("regressors", [np.zeros(5), np.zeros(6)], "one length"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            file[function](*arguments)
+def test_an_output_may_have_a_name_with_quotes(tmp_path):
+    name = 'y"""\'#x °'
+    exported = export_and_run(make_model(outputs={name: 1}), tmp_path)
+    assert exported["OUTPUTS"] == (name,)
 
 
-BLOCKED = """
+@pytest.mark.parametrize(
+    ("function", "arguments", "words"),
+    [
+        pytest.param("predict", [np.zeros((2, 4))], r"\(n, 3\)", id="too_many_features"),
+        pytest.param("predict", [np.full((2, 3), np.nan)], "finite", id="features_of_nan"),
+        pytest.param(
+            "simulate",
+            [np.zeros(5), []],
+            "1 to 4 first outputs, got 0",
+            id="simulate_without_first_outputs",
+        ),
+        pytest.param(
+            "simulate", [[0.0, np.inf], [1.0]], "u: .*finite", id="simulate_with_infinite_input"
+        ),
+        pytest.param(
+            "start", [[], []], "first 1 or more samples, got 0 and 0", id="start_without_samples"
+        ),
+        pytest.param("start", [[1.0, 2.0], [1.0]], "got 2 and 1", id="start_with_other_lengths"),
+        pytest.param("regressors", [np.zeros(5), np.zeros(6)], "one length", id="regressors"),
+    ],
+)
+def test_the_file_refuses_wrong_arrays(tank, function, arguments, words):
+    with pytest.raises(ValueError, match=words):
+        tank[function](*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param([np.nan], "u: .*finite", id="input_of_nan"),
+        pytest.param([1.0, [1.0, 2.0]], "y: ", id="two_outputs"),
+    ],
+)
+def test_a_step_refuses_wrong_arrays(tank, arguments, words):
+    loop = tank["start"]([0.0], [0.0])
+    with pytest.raises(ValueError, match=words):
+        loop.step(*arguments)
+
+
+# --- the file alone -------------------------------------------------------------------------------
+
+RUN_WITHOUT_TOOLBOX = """
 import runpy, sys
 for name in ("sysid", "scipy", "numba", "xarray"):
     sys.modules[name] = None
+runpy.run_path(sys.argv[1], run_name='__main__')
 """
 
 
-@pytest.mark.skipif(JIT_DISABLED, reason="the file does not know whether the toolbox compiles")
-def test_it_runs_alone_in_clean_style_and_checks_itself(tmp_path):
-    """In an empty folder, without the toolbox, for an older Python; a changed digit is found."""
-    path = export_python(two_outputs(NESTED), tmp_path / "model.py")
+@pytest.fixture
+def exported_path(tmp_path):
+    """The file of a joint model with nested kernels, in an empty folder."""
+    return export_python(make_joint_model(NESTED), tmp_path / "model.py")
+
+
+def run_without_toolbox(path):
+    """Run a file as a script in a process that cannot import the toolbox."""
+    command = [sys.executable, "-I", "-c", RUN_WITHOUT_TOOLBOX, str(path)]
+    options = {"capture_output": True, "text": True, "timeout": 60}
+    return subprocess.run(command, cwd=path.parent, **options)
+
+
+def change_a_digit(path):
+    """Change one digit of the weights that a file states."""
     text = path.read_text()
-    assert ast.get_docstring(ast.parse(text, feature_version=(3, 9)))
-    style = [
-        "check",
-        "--isolated",
-        "--line-length=100",
-        "--select=E,F,W,I,B,C4,NPY,D1",
-        path,
-    ]
-    subprocess.run([pytest.importorskip("ruff").find_ruff_bin(), *style], check=True, timeout=60)
-    command = [
-        sys.executable,
-        "-I",
-        "-c",
-        BLOCKED + f"runpy.run_path({str(path)!r}, run_name='__main__')",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
     i = text.index("WEIGHTS_0") + 30
-    path.write_text(text[:i] + ("1" if text[i] != "1" else "2") + text[i + 1 :])
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
-    assert done.returncode == 1
-    assert "NOT the exported model" in done.stdout
+    other_digit = "2" if text[i] == "1" else "1"
+    path.write_text(text[:i] + other_digit + text[i + 1 :])
+
+
+def test_the_file_has_a_docstring_and_is_valid_for_an_older_python(exported_path):
+    tree = ast.parse(exported_path.read_text(), feature_version=(3, 9))
+    assert ast.get_docstring(tree)
+
+
+def test_the_file_has_a_clean_style(exported_path):
+    ruff = pytest.importorskip("ruff").find_ruff_bin()
+    rules = "--select=E,F,W,I,B,C4,NPY,D1"
+    command = [ruff, "check", "--isolated", "--line-length=100", rules, exported_path]
+    subprocess.run(command, check=True, timeout=60)
+
+
+@pytest.mark.skipif(JIT_DISABLED, reason="the file does not know whether the toolbox compiles")
+def test_the_file_runs_without_the_toolbox_and_finds_a_changed_digit(exported_path):
+    finished = run_without_toolbox(exported_path)
+    assert finished.returncode == 0
+    assert finished.stderr == ""
+
+    change_a_digit(exported_path)
+    finished = run_without_toolbox(exported_path)
+    assert finished.returncode == 1
+    assert "NOT the exported model" in finished.stdout
+
+
+# --- what cannot be exported ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class OwnMean(sysid.ZeroMean):
-    """A user's own."""
+class OwnMean(ZeroMean):
+    """A user's own mean."""
 
 
 @dataclass(frozen=True)
-class OwnKernel(sysid.Matern52):
-    """A user's own, even if its formula is that of the toolbox."""
+class OwnKernel(Matern52):
+    """A user's own kernel, although its formula is that of the toolbox."""
 
 
-OWN = OwnKernel(1.0, [1.0] * 3)
+OWN_KERNEL = OwnKernel(1.0, [1.0] * 3)
 
 
 @pytest.mark.parametrize(
     ("parts", "name", "words"),
     [
-        ({}, "model.txt", r"\.py"),
-        ({}, "missing/model.py", r"model\.py"),
-        (
+        pytest.param({}, "model.txt", r"\.py", id="suffix"),
+        pytest.param({}, "missing/model.py", r"model\.py", id="missing_folder"),
+        pytest.param(
             {"mean": OwnMean()},
             "model.py",
             r"test_export\.OwnMean cannot be exported: .* contribute",
+            id="own_mean",
         ),
-        ({"kernel": OWN}, "model.py", "OwnKernel cannot"),
-        ({"kernel": Sum([LINEAR, OWN])}, "model.py", "OwnKernel cannot"),
+        pytest.param({"kernel": OWN_KERNEL}, "model.py", "OwnKernel cannot", id="own_kernel"),
+        pytest.param(
+            {"kernel": Sum([LINEAR, OWN_KERNEL])},
+            "model.py",
+            "OwnKernel cannot",
+            id="own_kernel_in_a_sum",
+        ),
     ],
 )
-def test_a_bad_name_and_a_formula_of_the_users_own_are_refused(parts, name, words, tmp_path):
-    with pytest.raises((ValueError, sysid.StoreError), match=words):
-        export_python(model(**parts), tmp_path / name)
+def test_a_bad_name_and_a_formula_of_the_user_are_refused(parts, name, words, tmp_path):
+    with pytest.raises((ValueError, StoreError), match=words):
+        export_python(make_model(**parts), tmp_path / name)
     assert not list(tmp_path.iterdir())

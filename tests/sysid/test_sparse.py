@@ -1,6 +1,4 @@
-"""Sparse GPs: against dense formulas, finite differences and the exact GP; training; memory;
-errors.
-"""
+"""Sparse GPs: dense formulas, finite differences, the exact GP; training; memory; wrong values."""
 
 import tracemalloc
 from dataclasses import replace
@@ -11,19 +9,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import NaiveGP, covariance, finite_differences
+from sysid import (
+    Approximation,
+    InducingPoints,
+    Linear,
+    Matern52,
+    MaximumAPosteriori,
+    MaximumLikelihood,
+    Product,
+    SparseGP,
+    SquaredExponential,
+    Sum,
+    fit_sparse,
+    log_marginal_likelihood,
+)
 from sysid.gp import sparse
-from sysid.gp.kernels import Linear, Matern52, Product, SquaredExponential, Sum
-from sysid.gp.marginal_likelihood import log_marginal_likelihood
-from sysid.gp.sparse import Approximation, InducingPoints, SparseGP, fit_sparse
-from sysid.gp.training import MaximumAPosteriori, MaximumLikelihood
 
-START = MaximumLikelihood(n_initial=30, restarts=2)
-PLANE = SquaredExponential(1.0, [1.0, 1.0])
-LINE = Linear(0.5, [1.5, 0.5])
+TRAINING = MaximumLikelihood(n_initial=30, restarts=2)
+SMOOTH = SquaredExponential(1.0, [1.0, 1.0])
+LINEAR = Linear(0.5, [1.5, 0.5])
 
-both = pytest.mark.parametrize("approximation", list(Approximation))
-thorough = settings(deadline=None, derandomize=True, max_examples=12)
-cases = {
+each_approximation = pytest.mark.parametrize("approximation", list(Approximation))
+a_dozen_examples = settings(deadline=None, derandomize=True, max_examples=12)
+random_cases = {
     "seed": st.integers(0, 2**32 - 1),
     "n": st.integers(1, 30),
     "m": st.integers(1, 8),
@@ -34,30 +42,26 @@ cases = {
 
 
 def random_case(seed, n, m, p, log_noise):
+    """Return a kernel, a noise variance, m inducing points (m, p), n inputs and n targets."""
     rng = np.random.default_rng(seed)
     kernel = SquaredExponential(10 ** rng.uniform(-2, 2), rng.uniform(0.5, 3.0, size=p))
     x = rng.uniform(-2, 2, size=(n, p))
     points = rng.uniform(-2, 2, size=(m, p))
-    y = np.sqrt(kernel.variance) * (
-        np.sin(x.sum(axis=1)) + rng.normal(size=n) * np.sqrt(10**log_noise)
-    )
+    noise = rng.normal(size=n) * np.sqrt(10**log_noise)
+    y = np.sqrt(kernel.variance) * (np.sin(x.sum(axis=1)) + noise)
     return kernel, kernel.variance * 10**log_noise, points, x, y
 
 
-def separated_case(n=25):
-    """Samples far enough apart for no jitter on the covariance."""
+def separated_case():
+    """Return a kernel, a noise variance, inputs and targets whose covariance needs no jitter."""
     rng = np.random.default_rng(5)
-    x = np.linspace(-6, 6, n)[:, None] + rng.uniform(-0.05, 0.05, size=(n, 1))
-    return (
-        SquaredExponential(1.7, [0.6]),
-        0.03,
-        x,
-        np.sin(x[:, 0]) + 0.2 * rng.normal(size=n),
-    )
+    x = np.linspace(-6, 6, 25)[:, None] + rng.uniform(-0.05, 0.05, size=(25, 1))
+    y = np.sin(x[:, 0]) + 0.2 * rng.normal(size=25)
+    return SquaredExponential(1.7, [0.6]), 0.03, x, y
 
 
 def dense(prior, x, y, new):
-    """Objective, mean and latent variance with n x n inverses, as the papers print them."""
+    """Return objective, mean and latent variance by n x n inverses, as the papers print them."""
     kernel = prior.kernel
     z = prior.points
     s2 = prior.noise_variance
@@ -74,119 +78,146 @@ def dense(prior, x, y, new):
     else:
         ky = q + s2 * np.eye(len(x))
         penalty = unexplained.sum() / (2 * s2)
-    log_density = -0.5 * (
-        y @ np.linalg.solve(ky, y) + np.linalg.slogdet(ky)[1] + len(y) * np.log(2 * np.pi)
-    )
-    variance = np.diag(covariance(kernel, new, new)) - np.diag(cross @ np.linalg.solve(ky, cross.T))
-    return log_density - penalty, cross @ np.linalg.solve(ky, y), variance
+    _, log_determinant = np.linalg.slogdet(ky)
+    misfit = y @ np.linalg.solve(ky, y)
+    log_density = -0.5 * (misfit + log_determinant + len(y) * np.log(2 * np.pi))
+    mean = cross @ np.linalg.solve(ky, y)
+    prior_variance = np.diag(covariance(kernel, new, new))
+    variance = prior_variance - np.diag(cross @ np.linalg.solve(ky, cross.T))
+    return log_density - penalty, mean, variance
 
 
-# --- objective and posterior ------------------------------------------------------------------------
+# --- objective and posterior ----------------------------------------------------------------------
 
 
-@both
-@given(**cases)
-@thorough
-def test_objective_posterior_and_gradient_are_those_of_the_dense_formulas(
+@each_approximation
+@given(**random_cases)
+@a_dozen_examples
+def test_objective_and_posterior_are_those_of_the_dense_formulas(
     approximation, seed, n, m, p, log_noise, jitter
 ):
     kernel, noise_variance, points, x, y = random_case(seed, n, m, p, log_noise)
     prior = InducingPoints(kernel, noise_variance, points, approximation, jitter, block_size=7)
     new = np.random.default_rng(seed + 1).uniform(-3, 3, size=(15, p))
-    objective, mean, variance = dense(prior, x, y, new)
+    expected_objective, expected_mean, expected_variance = dense(prior, x, y, new)
     model = SparseGP.condition(prior, x, y)
-    value, gradient, moved = prior.log_likelihood(x, y)
-    assert value == model.posterior.log_likelihood == pytest.approx(objective, rel=1e-7, abs=1e-6)
-    np.testing.assert_allclose(model.predict(new)[0], mean, rtol=1e-6, atol=1e-6 * np.abs(y).max())
-    np.testing.assert_allclose(
-        model.predict(new)[1], variance, rtol=1e-6, atol=1e-7 * kernel.variance
-    )
+    objective, _, _ = prior.log_likelihood(x, y)
+    assert objective == model.posterior.log_likelihood
+    assert objective == pytest.approx(expected_objective, rel=1e-7, abs=1e-6)
 
-    def at(values):
-        changed = kernel.with_log_hyperparameters(values[: p + 1])
-        z = values[p + 2 :].reshape(m, p)
-        return (
-            InducingPoints(changed, np.exp(values[p + 1]), z, approximation, jitter)
-            .posterior(x, y)
-            .log_likelihood
+    mean, variance = model.predict(new)
+    mean_tolerance = 1e-6 * np.abs(y).max()
+    variance_tolerance = 1e-7 * kernel.variance
+    np.testing.assert_allclose(mean, expected_mean, rtol=1e-6, atol=mean_tolerance)
+    np.testing.assert_allclose(variance, expected_variance, rtol=1e-6, atol=variance_tolerance)
+
+
+@each_approximation
+@given(**random_cases)
+@a_dozen_examples
+def test_gradient_is_that_of_finite_differences(approximation, seed, n, m, p, log_noise, jitter):
+    """With respect to the hyper-parameters, the noise variance and the inducing points."""
+    kernel, noise_variance, points, x, y = random_case(seed, n, m, p, log_noise)
+    prior = InducingPoints(kernel, noise_variance, points, approximation, jitter, block_size=7)
+
+    def objective(values):
+        logs = values[: p + 1]
+        log_noise_variance = values[p + 1]
+        moved = values[p + 2 :].reshape(m, p)
+        changed = replace(
+            prior,
+            kernel=kernel.with_log_hyperparameters(logs),
+            noise_variance=np.exp(log_noise_variance),
+            points=moved,
+            block_size=512,
         )
+        return changed.posterior(x, y).log_likelihood
 
-    start = np.concatenate([kernel.log_hyperparameters(), [np.log(noise_variance)], points.ravel()])
-    numerical = finite_differences(at, start, 1e-4)
-    found = np.append(gradient, moved.ravel())
-    np.testing.assert_allclose(
-        found, numerical, rtol=1e-4, atol=1e-6 * max(1.0, np.abs(numerical).max())
-    )
+    logs = kernel.log_hyperparameters()
+    start = np.concatenate([logs, [np.log(noise_variance)], points.ravel()])
+    numerical = finite_differences(objective, start, 1e-4)
+    _, gradient, point_gradient = prior.log_likelihood(x, y)
+    whole_gradient = np.append(gradient, point_gradient.ravel())
+    tolerance = 1e-6 * max(1.0, np.abs(numerical).max())
+    np.testing.assert_allclose(whole_gradient, numerical, rtol=1e-4, atol=tolerance)
 
 
-@both
+@each_approximation
 @pytest.mark.parametrize(
     "kernel",
-    [Matern52(2.0, [1.0, 2.0]), Sum([LINE, PLANE]), Product([LINE, PLANE])],
-    ids=repr,
+    [
+        pytest.param(Matern52(2.0, [1.0, 2.0]), id="matern_52"),
+        pytest.param(Sum([LINEAR, SMOOTH]), id="sum"),
+        pytest.param(Product([LINEAR, SMOOTH]), id="product"),
+    ],
 )
 def test_objective_and_gradient_of_every_kernel(approximation, kernel):
     _, _, points, x, y = random_case(3, 40, 6, 2, -1.0)
     prior = InducingPoints(kernel, 0.2, points, approximation, jitter=1e-3, block_size=16)
-    value, gradient, moved = prior.log_likelihood(x, y)
-    assert value == pytest.approx(dense(prior, x, y, x)[0], rel=1e-9)
 
-    def at(values):
-        changed = kernel.with_log_hyperparameters(values[:-1])
-        return (
-            replace(prior, kernel=changed, noise_variance=np.exp(values[-1]))
-            .posterior(x, y)
-            .log_likelihood
+    def objective(values):
+        changed = replace(
+            prior,
+            kernel=kernel.with_log_hyperparameters(values[:-1]),
+            noise_variance=np.exp(values[-1]),
         )
+        return changed.posterior(x, y).log_likelihood
 
-    numerical = finite_differences(at, np.append(kernel.log_hyperparameters(), np.log(0.2)), 1e-4)
-    np.testing.assert_allclose(gradient, numerical, rtol=1e-5, atol=1e-6 * np.abs(numerical).max())
-    assert (moved is None) == isinstance(kernel, Sum | Product)
+    start = np.append(kernel.log_hyperparameters(), np.log(0.2))
+    numerical = finite_differences(objective, start, 1e-4)
+    expected, _, _ = dense(prior, x, y, x)
+    value, gradient, point_gradient = prior.log_likelihood(x, y)
+    tolerance = 1e-6 * np.abs(numerical).max()
+    assert value == pytest.approx(expected, rel=1e-9)
+    np.testing.assert_allclose(gradient, numerical, rtol=1e-5, atol=tolerance)
+    has_point_gradient = point_gradient is not None
+    assert has_point_gradient == isinstance(kernel, Matern52)
 
 
-@both
+@each_approximation
 def test_inducing_points_at_the_data_give_the_exact_gp(approximation):
     kernel, noise_variance, x, y = separated_case()
     prior = InducingPoints(kernel, noise_variance, x, approximation, jitter=0.0)
     exact = log_marginal_likelihood(kernel, noise_variance, x, y)
-    value, gradient, moved = prior.log_likelihood(x, y)
+    value, gradient, point_gradient = prior.log_likelihood(x, y)
     assert value == pytest.approx(exact.value, rel=1e-10)
     np.testing.assert_allclose(gradient, exact.gradient, rtol=1e-7)
+
     new = np.linspace(-8, 8, 50)[:, None]
     expected = NaiveGP(kernel, noise_variance, x, y).predict(new)
-    np.testing.assert_allclose(
-        SparseGP.condition(prior, x, y).predict(new), expected, rtol=1e-8, atol=1e-9
-    )
+    predicted = SparseGP.condition(prior, x, y).predict(new)
+    np.testing.assert_allclose(predicted, expected, rtol=1e-8, atol=1e-9)
     if approximation is Approximation.vfe:  # the bound is tight: no point wants to move
-        np.testing.assert_allclose(moved, 0.0, atol=1e-8)
+        np.testing.assert_allclose(point_gradient, 0.0, atol=1e-8)
 
 
-@both
-def test_block_size_and_an_offset_of_the_features_do_not_matter(approximation):
+@each_approximation
+@pytest.mark.parametrize(
+    ("block_size", "offset"),
+    [(1, 0.0), (7, 0.0), (512, 2.0**20)],
+    ids=["blocks_of_one", "blocks_of_seven", "offset"],
+)
+def test_block_size_and_an_offset_of_the_features_do_not_matter(approximation, block_size, offset):
+    """The features are rounded so that the offset is added without a rounding error."""
     kernel, noise_variance, points, x, y = random_case(7, 30, 6, 2, -1.0)
-    x, points = (
-        np.round(values * 2.0**20) / 2.0**20 for values in (x, points)
-    )  # offsets are added exactly
-    first, *others = (
-        (
-            prior.log_likelihood(x + offset, y),
-            SparseGP.condition(prior, x + offset, y).predict(x + offset),
-        )
-        for size, offset in ((512, 0.0), (1, 0.0), (7, 0.0), (512, 2.0**20))
-        for prior in [
-            InducingPoints(kernel, noise_variance, points + offset, approximation, block_size=size)
-        ]
+    x = np.round(x * 2.0**20) / 2.0**20
+    points = np.round(points * 2.0**20) / 2.0**20
+    prior = InducingPoints(kernel, noise_variance, points, approximation, block_size=512)
+    expected = prior.log_likelihood(x, y)
+    expected_prediction = SparseGP.condition(prior, x, y).predict(x)
+
+    prior = replace(prior, points=points + offset, block_size=block_size)
+    likelihood = prior.log_likelihood(x + offset, y)
+    prediction = SparseGP.condition(prior, x + offset, y).predict(x + offset)
+    assert likelihood.value == pytest.approx(expected.value, rel=1e-11)
+    np.testing.assert_allclose(likelihood.gradient, expected.gradient, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        likelihood.point_gradient, expected.point_gradient, rtol=1e-6, atol=1e-7
     )
-    for likelihood, prediction in others:
-        assert likelihood.value == pytest.approx(first[0].value, rel=1e-11)
-        np.testing.assert_allclose(likelihood.gradient, first[0].gradient, rtol=1e-6, atol=1e-7)
-        np.testing.assert_allclose(
-            likelihood.point_gradient, first[0].point_gradient, rtol=1e-6, atol=1e-7
-        )
-        np.testing.assert_allclose(prediction, first[1], rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(prediction, expected_prediction, rtol=1e-8, atol=1e-10)
 
 
-def test_variances_below_zero_by_rounding_are_reported():
+def test_variances_that_rounding_makes_negative_are_reported():
     _, _, x, y = separated_case()
     prior = InducingPoints(SquaredExponential(1.7, [0.4]), 1e-18, x, jitter=0.0)
     with pytest.warns(RuntimeWarning, match=r"\d+ of 25 variances"):
@@ -195,215 +226,267 @@ def test_variances_below_zero_by_rounding_are_reported():
     assert variance.max() < 1e-12
 
 
-@pytest.mark.parametrize("approximation", Approximation)
-def test_what_is_kept_between_two_passes_changes_no_bit(approximation, monkeypatch):
+@each_approximation
+def test_covariances_that_are_kept_for_the_second_pass_change_no_bit(approximation, monkeypatch):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(90, 2))
     y = rng.normal(size=90)
-    found = []
-    prior = InducingPoints(
-        SquaredExponential(1.0, [1.0, 2.0]), 0.1, x[:7], approximation, block_size=20
-    )
-    for most in (90 * 7, 90 * 7 - 1):
-        monkeypatch.setattr(sparse, "MAX_KEPT_COVARIANCES", most)
-        found.append(prior.log_likelihood(x, y))
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_array_equal(one, other)
+    kernel = SquaredExponential(1.0, [1.0, 2.0])
+    prior = InducingPoints(kernel, 0.1, x[:7], approximation, block_size=20)
+    n_covariances = 90 * 7
+    monkeypatch.setattr(sparse, "MAX_KEPT_COVARIANCES", n_covariances)
+    with_kept = prior.log_likelihood(x, y)
+    monkeypatch.setattr(sparse, "MAX_KEPT_COVARIANCES", n_covariances - 1)
+    computed_again = prior.log_likelihood(x, y)
+    assert with_kept.value == computed_again.value
+    np.testing.assert_array_equal(with_kept.gradient, computed_again.gradient)
+    np.testing.assert_array_equal(with_kept.point_gradient, computed_again.point_gradient)
 
 
 def test_memory_does_not_grow_with_samples_times_inducing_points():
-    n = 50_000
+    n = 41_000
     m = 50
+    assert n * m > sparse.MAX_KEPT_COVARIANCES
     rng = np.random.default_rng(0)
     x = rng.normal(size=(n, 1))
     y = rng.normal(size=n)
-    prior = InducingPoints(
-        SquaredExponential(1.0, [1.0]), 0.1, rng.normal(size=(m, 1)), block_size=m
-    )
-    prior.log_likelihood(x[:m], y[:m])  # compiled by now
+    points = rng.normal(size=(m, 1))
+    prior = InducingPoints(SquaredExponential(1.0, [1.0]), 0.1, points, block_size=m)
+    prior.log_likelihood(x[:m], y[:m])  # compiles what would count as memory
     tracemalloc.start()
     prior.log_likelihood(x, y)
-    peak = tracemalloc.get_traced_memory()[1]
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 0.25 * n * m * 8
+    bytes_of_all_covariances = n * m * 8
+    assert peak < 0.25 * bytes_of_all_covariances
 
 
-# --- training ---------------------------------------------------------------------------------------
+# --- training -------------------------------------------------------------------------------------
 
 
-def wave(n=80, seed=1):
-    rng = np.random.default_rng(seed)
+def noisy_sine(n=80):
+    """Return n random inputs (n, 1) and the noisy values of a sine."""
+    rng = np.random.default_rng(1)
     x = rng.uniform(-3, 3, size=(n, 1))
     return x, np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=n)
 
 
 def test_trained_bound_comes_close_to_the_likelihood_of_the_exact_gp():
-    x, y = wave()
+    x, y = noisy_sine()
     exact = MaximumLikelihood(n_initial=80, restarts=2).train(x, y, seed=0)
-    fit = fit_sparse(x, y, n_inducing=12, training=START)
-    assert (fit.converged, fit.warnings) == (True, ())
-    assert exact.log_likelihood - 0.1 < fit.objective <= exact.log_likelihood + 1e-6
-    np.testing.assert_allclose(
-        fit.model.prior.kernel.length_scales, exact.kernel.length_scales, rtol=0.02
-    )
-    assert fit.model.noise_variance == pytest.approx(exact.noise_variance, rel=0.02)
-    assert fit.model.prior.approximation is Approximation.vfe
-
-
-@both
-def test_training_ends_where_the_gradient_vanishes_and_moves_the_points(approximation):
-    x, y = wave(60)
-    options = {"n_inducing": 4, "approximation": approximation, "training": START}
-    fit, short = (fit_sparse(x, y, max_iterations=n, **options) for n in (500, 1))
-    value, gradient, moved = fit.model.prior.log_likelihood(x, y)
+    fit = fit_sparse(x, y, n_inducing=12, training=TRAINING)
+    prior = fit.model.prior
     assert fit.converged
-    assert fit.objective == value == fit.model.posterior.log_likelihood
-    assert np.abs(np.append(gradient, moved)).max() < 0.05
-    assert fit.objective > short.objective + 1.0
-    assert np.abs(fit.model.prior.points - short.model.prior.points).max() > 0.05
+    assert fit.warnings == ()
+    assert fit.objective > exact.log_likelihood - 0.1
+    assert fit.objective <= exact.log_likelihood + 1e-6
+    np.testing.assert_allclose(prior.kernel.length_scales, exact.kernel.length_scales, rtol=0.02)
+    assert fit.model.noise_variance == pytest.approx(exact.noise_variance, rel=0.02)
+    assert prior.approximation is Approximation.vfe
+
+
+@each_approximation
+def test_training_ends_where_the_gradient_vanishes_and_moves_the_points(approximation):
+    x, y = noisy_sine(60)
+    options = {"n_inducing": 4, "approximation": approximation, "training": TRAINING}
+    fit = fit_sparse(x, y, max_iterations=500, **options)
+    one_step = fit_sparse(x, y, max_iterations=1, **options)
+    objective, gradient, point_gradient = fit.model.prior.log_likelihood(x, y)
+    assert fit.converged
+    assert fit.objective == objective
+    assert fit.objective == fit.model.posterior.log_likelihood
+    assert np.abs(gradient).max() < 0.05
+    assert np.abs(point_gradient).max() < 0.05
+    assert fit.objective > one_step.objective + 1.0
+    assert np.abs(fit.model.prior.points - one_step.model.prior.points).max() > 0.05
 
 
 def test_the_start_is_the_training_on_a_random_subset_of_the_seed():
-    class Recorded(MaximumLikelihood):
+    calls = []
+
+    class NotedTraining(MaximumLikelihood):
         def train(self, inputs, targets, seed):
-            seen.append((len(inputs), len(targets), seed))
+            calls.append((len(inputs), len(targets), seed))
             return super().train(inputs, targets, seed)
 
-    seen, (x, y) = [], wave()
-    first, again, other = (
-        fit_sparse(
-            x,
-            y,
-            n_inducing=6,
-            training=Recorded(n_initial=n, restarts=1),
-            max_iterations=3,
-            seed=seed,
-        )
-        for n, seed in ((20, 9), (20, 9), (500, 1))
-    )
-    assert seen == [(20, 20, 9), (20, 20, 9), (80, 80, 1)]
+    x, y = noisy_sine()
+
+    def fit_from_subset(n_initial, seed):
+        training = NotedTraining(n_initial=n_initial, restarts=1)
+        options = {"n_inducing": 6, "max_iterations": 3}
+        return fit_sparse(x, y, training=training, seed=seed, **options)
+
+    first = fit_from_subset(20, seed=9)
+    again = fit_from_subset(20, seed=9)
+    all_samples = fit_from_subset(500, seed=1)
+    points = first.model.prior.points
+    assert calls == [(20, 20, 9), (20, 20, 9), (80, 80, 1)]
     assert first.objective == again.objective
-    np.testing.assert_array_equal(first.model.prior.points, again.model.prior.points)
-    assert np.abs(first.model.prior.points - other.model.prior.points).max() > 1e-3
+    np.testing.assert_array_equal(points, again.model.prior.points)
+    assert np.abs(points - all_samples.model.prior.points).max() > 1e-3
 
 
 def test_units_scale_out():
-    x, y = wave(40)
-    x, y = (
-        np.repeat(np.column_stack([x, np.full(40, 3.0)]), 2, axis=0),
-        np.repeat(y, 2),
-    )  # constant and duplicates
-    fit = fit_sparse(x, y, n_inducing=8, training=START)
-    scaled = fit_sparse(x * 2.0**20, y / 2.0**10, n_inducing=8, training=START)
-    np.testing.assert_allclose(
-        scaled.model.prior.points / 2.0**20,
-        fit.model.prior.points,
-        rtol=1e-3,
-        atol=1e-3,
-    )
-    assert scaled.objective == pytest.approx(fit.objective + len(y) * np.log(2.0**10), abs=0.01)
-    assert scaled.model.noise_variance * 2.0**20 == pytest.approx(
-        fit.model.noise_variance, rel=1e-2
-    )
+    """With a constant feature and every sample twice."""
+    sine_x, sine_y = noisy_sine(40)
+    with_constant = np.column_stack([sine_x, np.full(40, 3.0)])
+    x = np.repeat(with_constant, 2, axis=0)
+    y = np.repeat(sine_y, 2)
+    x_factor = 2.0**20
+    y_factor = 2.0**-10
+    fit = fit_sparse(x, y, n_inducing=8, training=TRAINING)
+    scaled = fit_sparse(x * x_factor, y * y_factor, n_inducing=8, training=TRAINING)
+    points = scaled.model.prior.points / x_factor
+    objective = fit.objective - len(y) * np.log(y_factor)
+    noise_variance = scaled.model.noise_variance / y_factor**2
+    np.testing.assert_allclose(points, fit.model.prior.points, rtol=1e-3, atol=1e-3)
+    assert scaled.objective == pytest.approx(objective, abs=0.01)
+    assert noise_variance == pytest.approx(fit.model.noise_variance, rel=1e-2)
 
 
-def test_priors_and_bounds_of_the_training_hold_and_are_reported_as_is_an_early_end():
-    x, y = wave()
-    power = np.mean(y[np.random.default_rng(0).permutation(len(x))[:30]] ** 2)  # of the subset
+def power_of_subset(y):
+    """Return the mean square of the thirty targets of which the hyper-parameters are trained."""
+    subset = np.random.default_rng(0).permutation(len(y))[:30]
+    return np.mean(y[subset] ** 2)
+
+
+def test_a_prior_of_the_training_holds():
+    x, y = noisy_sine()
     training = MaximumAPosteriori(
         n_initial=30, restarts=1, noise_prior_median=0.5, noise_prior_std=1e-3
     )
     fit = fit_sparse(x, y, n_inducing=6, training=training)
-    assert fit.model.noise_variance == pytest.approx(0.5 * power, rel=0.02)
+    assert fit.model.noise_variance == pytest.approx(0.5 * power_of_subset(y), rel=0.02)
+
+
+def test_a_bound_of_the_training_holds_and_is_reported_as_is_an_early_end():
+    x, y = noisy_sine()
     training = MaximumLikelihood(n_initial=30, restarts=1, variance_bounds=(0.1, 0.2))
     fit = fit_sparse(x, y, n_inducing=6, training=training, max_iterations=3)
     assert not fit.converged
     assert fit.n_iterations <= 3
-    assert fit.model.prior.kernel.variance <= 0.2 * power * (1 + 1e-9)
+    assert fit.model.prior.kernel.variance <= 0.2 * power_of_subset(y) * (1 + 1e-9)
     assert fit.warnings[0] == "signal variance at its upper bound"
     assert "without convergence" in fit.warnings[-1]
 
 
 def test_training_stops_where_ten_iterations_gain_too_little():
-    x, y = wave()
-    settings = {"n_inducing": 6, "training": START}
-    last = fit_sparse(x, y, **settings)
+    x, y = noisy_sine()
+    options = {"n_inducing": 6, "training": TRAINING}
     tolerance = 0.05
-    fit = fit_sparse(x, y, **settings, tolerance=tolerance)
-    steps = fit.n_iterations
-    assert 10 < steps < last.n_iterations
-    assert (fit.converged, fit.warnings) == (True, ())
-    ends = steps - 11, steps - 10, steps - 1, steps
-    first, second, third, fourth = (
-        fit_sparse(x, y, **settings, max_iterations=k).objective for k in ends
-    )
-    assert fourth == fit.objective
-    assert fourth - second < tolerance * len(x) <= third - first
+    fit = fit_sparse(x, y, tolerance=tolerance, **options)
+    n_steps = fit.n_iterations
+    n_steps_to_the_end = fit_sparse(x, y, **options).n_iterations
+    assert 10 < n_steps < n_steps_to_the_end
+    assert fit.converged
+    assert fit.warnings == ()
+
+    def objective_after(n_iterations):
+        return fit_sparse(x, y, max_iterations=n_iterations, **options).objective
+
+    last_objective = objective_after(n_steps)
+    last_gain = last_objective - objective_after(n_steps - 10)
+    gain_one_step_earlier = objective_after(n_steps - 1) - objective_after(n_steps - 11)
+    assert last_objective == fit.objective
+    assert last_gain < tolerance * len(x)
+    assert gain_one_step_earlier >= tolerance * len(x)
 
 
-# --- errors -----------------------------------------------------------------------------------------
+# --- wrong values ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("name", "values"),
+    ("name", "value"),
     [
-        ("noise_variance", [0.0, np.nan]),
-        ("jitter", [-1e-8, np.nan, 1.0]),
-        ("block_size", [0, True]),
-        ("points", [np.empty((0, 2)), np.ones((3, 1)), np.full((3, 2), np.nan)]),
-        ("kernel", [SquaredExponential(), "matern"]),
+        pytest.param("noise_variance", 0.0, id="noise_variance_of_zero"),
+        pytest.param("noise_variance", np.nan, id="noise_variance_of_nan"),
+        pytest.param("jitter", -1e-8, id="negative_jitter"),
+        pytest.param("jitter", np.nan, id="jitter_of_nan"),
+        pytest.param("jitter", 1.0, id="large_jitter"),
+        pytest.param("block_size", 0, id="block_size_of_zero"),
+        pytest.param("block_size", True, id="block_size_of_true"),
+        pytest.param("points", np.empty((0, 2)), id="no_points"),
+        pytest.param("points", np.ones((3, 1)), id="points_with_one_feature"),
+        pytest.param("points", np.full((3, 2), np.nan), id="points_of_nan"),
+        pytest.param("kernel", SquaredExponential(), id="prototype"),
+        pytest.param("kernel", "matern", id="kernel_as_text"),
     ],
 )
-def test_settings_are_checked(name, values):
-    for value in values:
-        with pytest.raises((TypeError, ValueError), match=f"InducingPoints: {name}"):
-            InducingPoints(
-                **{"kernel": PLANE, "noise_variance": 0.1, "points": np.eye(2)} | {name: value}
-            )
+def test_wrong_settings_are_refused(name, value):
+    settings = {"kernel": SMOOTH, "noise_variance": 0.1, "points": np.eye(2)}
+    settings[name] = value
+    with pytest.raises((TypeError, ValueError), match=f"InducingPoints: {name}"):
+        InducingPoints(**settings)
 
 
-def test_points_cannot_be_changed_from_outside_and_data_are_checked():
+def test_inducing_points_cannot_be_changed_from_outside():
     points = np.eye(2)
-    prior = InducingPoints(PLANE, 0.1, points)
+    prior = InducingPoints(SMOOTH, 0.1, points)
     points[:] = 7.0
     np.testing.assert_array_equal(prior.points, np.eye(2))
     assert not prior.points.flags.writeable
-    for x, y, word in (
-        (np.empty((0, 2)), [], "inputs"),
-        (np.ones((4, 3)), np.ones(4), "inputs"),
-        (np.ones((4, 2)), np.ones(5), "targets"),
-        (np.ones((2, 2)), [1.0, np.inf], "targets"),
-    ):
-        for method in (prior.posterior, prior.log_likelihood):
-            with pytest.raises(ValueError, match=word):
-                method(x, y)
+
+
+@pytest.mark.parametrize("method", ["posterior", "log_likelihood"])
+@pytest.mark.parametrize(
+    ("x", "y", "word"),
+    [
+        pytest.param(np.empty((0, 2)), [], "inputs", id="no_samples"),
+        pytest.param(np.ones((4, 3)), np.ones(4), "inputs", id="three_features"),
+        pytest.param(np.ones((4, 2)), np.ones(5), "targets", id="too_many_targets"),
+        pytest.param(np.ones((2, 2)), [1.0, np.inf], "targets", id="target_of_infinity"),
+    ],
+)
+def test_wrong_samples_are_refused(method, x, y, word):
+    prior = InducingPoints(SMOOTH, 0.1, np.eye(2))
+    with pytest.raises(ValueError, match=word):
+        getattr(prior, method)(x, y)
+
+
+def test_a_prediction_needs_a_matrix_that_may_be_empty():
+    prior = InducingPoints(SMOOTH, 0.1, np.eye(2))
     model = SparseGP.condition(prior, np.ones((4, 2)), np.ones(4))
+    mean, _ = model.predict(np.empty((0, 2)))
+    assert mean.shape == (0,)
     with pytest.raises(ValueError, match="inputs"):
         model.predict(np.ones(2))
-    assert model.predict(np.empty((0, 2)))[0].shape == (0,)
+
+
+def test_inducing_points_at_one_place_need_a_jitter():
     prior = InducingPoints(SquaredExponential(1.0, [1.0]), 0.1, np.zeros((2, 1)), jitter=0.0)
     with pytest.raises(np.linalg.LinAlgError, match="2 inducing points with jitter 0"):
         prior.posterior(np.ones((3, 1)), np.ones(3))
 
 
 @pytest.mark.parametrize(
-    ("name", "values"),
+    ("argument", "value", "name"),
     [
-        ("n_inducing", [0, 2.5, 11]),
-        ("tolerance", [-1e-4, np.nan, np.inf]),
-        ("max_iterations", [0]),
-        ("inputs", [np.ones(20), np.full((20, 1), np.nan)]),
-        ("targets", [np.ones(19)]),
-        ("jitter", [2.0]),
-        (r"training\.kernel", [MaximumLikelihood(kernel=Linear())]),
+        pytest.param("n_inducing", 0, "n_inducing", id="no_inducing_points"),
+        pytest.param("n_inducing", 2.5, "n_inducing", id="half_an_inducing_point"),
+        pytest.param("n_inducing", 11, "n_inducing", id="more_than_distinct_samples"),
+        pytest.param("tolerance", -1e-4, "tolerance", id="negative_tolerance"),
+        pytest.param("tolerance", np.nan, "tolerance", id="tolerance_of_nan"),
+        pytest.param("tolerance", np.inf, "tolerance", id="tolerance_of_infinity"),
+        pytest.param("max_iterations", 0, "max_iterations", id="no_iterations"),
+        pytest.param("inputs", np.ones(20), "inputs", id="inputs_as_vector"),
+        pytest.param("inputs", np.full((20, 1), np.nan), "inputs", id="inputs_of_nan"),
+        pytest.param("targets", np.ones(19), "targets", id="too_few_targets"),
+        pytest.param("jitter", 2.0, "jitter", id="large_jitter"),
+        pytest.param(
+            "training",
+            MaximumLikelihood(kernel=Linear()),
+            r"training\.kernel",
+            id="kernel_without_point_gradient",
+        ),
     ],
 )
-def test_training_checks_its_arguments(name, values):
-    good = {
+def test_training_refuses_wrong_arguments(argument, value, name):
+    arguments = {
         "inputs": np.repeat(np.arange(10.0), 2)[:, None],
         "targets": np.ones(20),
         "n_inducing": 3,
+        "training": TRAINING,
     }
-    for value in values:
-        with pytest.raises((TypeError, ValueError), match=name):
-            fit_sparse(**good | {"training": START} | {name.partition("\\")[0]: value})
+    arguments[argument] = value
+    with pytest.raises((TypeError, ValueError), match=name):
+        fit_sparse(**arguments)

@@ -21,8 +21,8 @@ from sysid import StoreError, store
 from sysid.store import read, read_groups, write, write_groups
 
 
-def example(n=2000):
-    """One variable of every kind that a file can hold."""
+def make_dataset(n=2000):
+    """Return a data set with one variable of every kind that a file can hold."""
     rng = np.random.default_rng(0)
     flags = {
         "flag_values": np.array([0, 1, 2], dtype=np.int8),
@@ -61,164 +61,211 @@ def example(n=2000):
     )
 
 
-def groups_example():
-    """Data sets of different lengths under names that are not in alphabetical order, and nested
-    ones.
-    """
-    records = {f"test/record_{i}": example(20 + i).assign_attrs(number=i) for i in (1, 0)}
-    return {"validation": example(7), **records, "about/units": example(2000)}
+def make_groups():
+    """Return data sets of different lengths under nested names out of alphabetical order."""
+    return {
+        "validation": make_dataset(7),
+        "test/record_1": make_dataset(21).assign_attrs(number=1),
+        "test/record_0": make_dataset(20).assign_attrs(number=0),
+        "about/units": make_dataset(2000),
+    }
 
 
-def assert_same(found, expected):
-    """Bit for bit, with only those attributes that the author gave."""
-    found = found.copy()
-    found.attrs = {name: found.attrs[name] for name in expected.attrs}
-    xr.testing.assert_identical(found, expected)
+def assert_same_dataset(dataset, expected):
+    """Assert that data sets are equal bit for bit in all but attributes that the store added."""
+    dataset = dataset.copy()
+    dataset.attrs = {name: dataset.attrs[name] for name in expected.attrs}
+    xr.testing.assert_identical(dataset, expected)
     for name, variable in expected.variables.items():
-        assert found[name].dtype == variable.dtype, name
-        assert found[name].values.tobytes() == variable.values.tobytes(), name
-    assert not found.encoding
+        assert dataset[name].dtype == variable.dtype, name
+        assert dataset[name].values.tobytes() == variable.values.tobytes(), name
+    assert not dataset.encoding
 
 
-def files(folder):
+def list_files(folder):
+    """Return the sorted names of everything in a folder."""
     return sorted(path.name for path in Path(folder).iterdir())
 
 
 @pytest.fixture
 def path(tmp_path):
+    """Path of a file that a test writes."""
     return tmp_path / "run.nc"
 
 
 @pytest.fixture
 def previous(path):
-    """A file that already has the final name; the bytes it must keep."""
-    write(example(5), path, kind="result")
+    """Bytes of a file that already has the final name and must stay as it is."""
+    write(make_dataset(5), path, kind="result")
     return path.read_bytes()
 
 
 # --- what comes back ------------------------------------------------------------------------------
 
 
-def test_every_type_comes_back_and_the_data_set_is_not_changed(path):
-    original = example()
+def test_every_type_comes_back(path):
+    original = make_dataset()
+    written_path = write(original, path, kind="result", attributes={"note": "mine"})
+    loaded = read(path, kind="result")
+    assert written_path == path
+    assert_same_dataset(loaded, original)
+    assert loaded.action.attrs["flag_values"].dtype == np.int8
+
+
+def test_writing_does_not_change_the_data_set(path):
+    original = make_dataset()
     original["count"].encoding["zlib"] = True
     before = original.copy(deep=True)
-    assert write(original, path, kind="result", attributes={"note": "mine"}) == path
+    write(original, path, kind="result")
     xr.testing.assert_identical(original, before)
     assert original["count"].encoding == {"zlib": True}
-    back = read(path, kind="result")
-    assert_same(back, original)
-    assert back.action.attrs["flag_values"].dtype == np.int8
-    if sys.platform == "linux":
-        assert not [
-            fd for fd in Path("/proc/self/fd").iterdir() if os.path.realpath(fd) == str(path)
-        ]  # it is closed
-    assert files(path.parent) == ["run.nc"]
-    path.with_name("plain").write_bytes(b"")
-    assert path.stat().st_mode == path.with_name("plain").stat().st_mode
 
 
-@pytest.mark.parametrize("reproducible", [False, True])
-def test_the_file_says_where_it_comes_from_and_describes_itself_when_written_again(
-    path, monkeypatch, reproducible
-):
-    text = "seed: 3\nsystem:\n  mass: 2.0  # kg ü\n" * 4000
-    monkeypatch.setattr(store, "source_commit", lambda: "0" * 40)
-    write(
-        example(5),
-        path,
-        kind="trajectory",
-        attributes={"configuration": text, "seed": 4, "source": "test rig"},
-    )
-    old = read(path, kind="trajectory")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_file_that_was_read_is_closed(path):
+    write(make_dataset(), path, kind="result")
+    read(path, kind="result")
+    open_files = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
+    assert str(path) not in open_files
+
+
+def test_a_written_file_is_alone_in_its_folder_with_the_usual_permissions(path):
+    write(make_dataset(), path, kind="result")
+    assert list_files(path.parent) == ["run.nc"]
+    plain_file = path.with_name("plain")
+    plain_file.write_bytes(b"")
+    assert path.stat().st_mode == plain_file.stat().st_mode
+
+
+LONG_CONFIGURATION = "seed: 3\nsystem:\n  mass: 2.0  # kg ü\n" * 4000
+COMMIT = "0" * 40
+
+
+def write_trajectory(path, monkeypatch):
+    """Write a trajectory with a long attribute, from a known commit."""
+    monkeypatch.setattr(store, "source_commit", lambda: COMMIT)
+    attributes = {"configuration": LONG_CONFIGURATION, "seed": 4, "source": "test rig"}
+    write(make_dataset(5), path, kind="trajectory", attributes=attributes)
+
+
+def test_the_file_states_its_origin(path, monkeypatch):
+    write_trajectory(path, monkeypatch)
+    attributes = read(path, kind="trajectory").attrs
     expected = {
         "schema": "trajectory",
         "schema_version": store.SCHEMA_VERSION,
         "title": store.SCHEMA_TITLES["trajectory"],
-    }
-    expected |= {
         "Conventions": "CF-1.11",
         "source": "test rig",
-        "configuration": text,
-        "source_commit": "0" * 40,
+        "configuration": LONG_CONFIGURATION,
+        "source_commit": COMMIT,
     }
-    assert expected.items() <= old.attrs.items()
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", old.attrs["creation_time"])
-    versions = json.loads(old.attrs["package_versions"])
-    assert set(versions) == {
-        "python",
-        "sysid",
-        "numpy",
-        "scipy",
-        "xarray",
-        "netCDF4",
-        "numba",
-    }
+    assert expected.items() <= attributes.items()
+    iso_time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00"
+    assert re.fullmatch(iso_time, attributes["creation_time"])
+    versions = json.loads(attributes["package_versions"])
+    packages = {"python", "sysid", "numpy", "scipy", "xarray", "netCDF4", "numba"}
+    assert set(versions) == packages
     assert versions["numpy"] == np.__version__
+
+
+def test_a_data_set_that_is_written_again_states_its_new_origin(path, monkeypatch):
+    write_trajectory(path, monkeypatch)
+    trajectory = read(path, kind="trajectory")
     monkeypatch.setattr(store, "source_commit", lambda: None)
-    write(old, path, kind="result")
-    new = read(path, kind="result")
-    assert new.attrs["title"] == store.SCHEMA_TITLES["result"]
-    assert "source_commit" not in new.attrs
-    write_groups(
-        {"test/record_1": old},
-        path,
-        kind="truth",
-        attributes={"name": "tanks"},
-        reproducible=reproducible,
-    )
+    write(trajectory, path, kind="result")
+    attributes = read(path, kind="result").attrs
+    assert attributes["title"] == store.SCHEMA_TITLES["result"]
+    assert "source_commit" not in attributes
+
+
+@pytest.mark.parametrize("reproducible", [False, True], ids=["with_time", "reproducible"])
+def test_a_file_with_groups_states_its_origin_once(path, monkeypatch, reproducible):
+    write_trajectory(path, monkeypatch)
+    groups = {"test/record_1": read(path, kind="trajectory")}
+    attributes = {"name": "tanks"}
+    write_groups(groups, path, kind="truth", attributes=attributes, reproducible=reproducible)
     with netCDF4.Dataset(path) as file:
-        assert (file.schema, file.title, file.getncattr("name")) == (
-            "truth",
-            store.SCHEMA_TITLES["truth"],
-            "tanks",
-        )
-        assert ("creation_time" in file.ncattrs()) is not reproducible
-    given = example(5).assign_attrs(source="test rig", configuration=text, seed=4)
-    xr.testing.assert_identical(read_groups(path, kind="truth")["test/record_1"], given)
+        has_creation_time = "creation_time" in file.ncattrs()
+        assert file.schema == "truth"
+        assert file.title == store.SCHEMA_TITLES["truth"]
+        assert file.getncattr("name") == "tanks"
+        assert has_creation_time is not reproducible
+    given = {"source": "test rig", "configuration": LONG_CONFIGURATION, "seed": 4}
+    loaded = read_groups(path, kind="truth")["test/record_1"]
+    xr.testing.assert_identical(loaded, make_dataset(5).assign_attrs(given))
 
 
-def test_groups_come_back_in_order_and_other_content_has_another_digest(path):
-    def write_example(groups):
-        assert write_groups(groups, path, kind="benchmark", reproducible=True) == path
-        return store.header(path)
+def write_benchmark(groups, path):
+    """Write groups without a time and return the attributes of the file."""
+    assert write_groups(groups, path, kind="benchmark", reproducible=True) == path
+    return store.header(path)
 
-    original = groups_example()
-    changed = groups_example()
+
+def test_groups_come_back_in_order(path):
+    groups = make_groups()
+    write_benchmark(groups, path)
+    loaded = read_groups(path, kind="benchmark")
+    assert list(loaded) == list(groups)
+    for name, group in groups.items():
+        assert_same_dataset(loaded[name], group)
+        assert loaded[name].attrs.keys() == group.attrs.keys()
+    assert list_files(path.parent) == ["run.nc"]
+
+
+def test_groups_that_were_read_have_the_same_digest(path):
+    groups = make_groups()
+    header = write_benchmark(groups, path)
+    loaded = read_groups(path, kind="benchmark")
+    for name, group in groups.items():
+        digest_of_loaded = store.digest(loaded[name], group.attrs)
+        assert digest_of_loaded == store.digest(group, group.attrs)
+    assert write_benchmark(loaded, path) == header
+
+
+def test_other_content_has_another_digest(path):
+    header = write_benchmark(make_groups(), path)
+    changed = make_groups()
     changed["validation"]["regressor"][0, 0] += 1e-12
-    first = write_example(original)
-    back = read_groups(path, kind="benchmark")
-    assert list(back) == list(original)
-    for name, group in original.items():
-        assert_same(back[name], group)
-        assert back[name].attrs.keys() == group.attrs.keys()
-        assert store.digest(back[name], group.attrs) == store.digest(group, group.attrs)
-    assert write_example(back) == first
-    assert write_example(changed)["content_sha256"] != first["content_sha256"]
-    assert store.digest(back["test/record_0"], ["number"]) != store.digest(back["test/record_0"])
-    assert files(path.parent) == ["run.nc"]
+    changed_header = write_benchmark(changed, path)
+    assert changed_header["content_sha256"] != header["content_sha256"]
 
 
-def test_numbers_are_checksummed_and_large_arrays_compressed_in_chunks_of_a_mebibyte(
-    path,
-):
+def test_an_attribute_counts_in_the_digest_if_it_is_named():
+    dataset = make_groups()["test/record_0"]
+    assert store.digest(dataset, ["number"]) != store.digest(dataset)
+
+
+@pytest.fixture(scope="module")
+def benchmark_path(tmp_path_factory):
+    """Path of a file with a group of small variables and one large variable."""
     large = xr.Dataset({"large": (("t", "f"), np.zeros((35000, 12)))})
-    write_groups({"here": example(), "there": large}, path, kind="benchmark")
-    with netCDF4.Dataset(path) as file:
-        for name in (
-            "regressor",
-            "count",
-            "accepted",
-            "action",
-            "gaps",
-            "single",
-            "small",
-            "time",
-        ):
-            assert file["here"][name].filters()["fletcher32"], name
-            assert file["here"][name].filters()["zlib"] is (
-                name not in ("small", "accepted", "action")
-            ), name
+    path = tmp_path_factory.mktemp("benchmark") / "benchmark.nc"
+    return write_groups({"here": make_dataset(), "there": large}, path, kind="benchmark")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_compressed"),
+    [
+        ("regressor", True),
+        ("count", True),
+        ("accepted", False),
+        ("action", False),
+        ("gaps", True),
+        ("single", True),
+        ("small", False),
+        ("time", True),
+    ],
+)
+def test_numbers_are_checksummed_and_large_arrays_compressed(benchmark_path, name, is_compressed):
+    with netCDF4.Dataset(benchmark_path) as file:
+        filters = file["here"][name].filters()
+    assert filters["fletcher32"]
+    assert filters["zlib"] is is_compressed
+
+
+def test_large_arrays_are_shuffled_and_split_into_chunks_of_a_mebibyte(benchmark_path):
+    with netCDF4.Dataset(benchmark_path) as file:
         assert file["here/regressor"].filters()["shuffle"]
         assert file["here/regressor"].chunking() == [2000, 3]
         assert file["there/large"].chunking() == [2**17 // 12, 12]
@@ -232,69 +279,110 @@ def test_numbers_are_checksummed_and_large_arrays_compressed_in_chunks_of_a_mebi
         {"scale_factor": 2.0},
         {"missing_value": 1.0},
     ],
+    ids=["date", "duration", "scale_factor", "missing_value"],
 )
 def test_attributes_do_not_change_how_numbers_are_read(path, attributes):
-    write(
-        xr.Dataset({"x": ("t", np.arange(3.0).astype(">f8"), attributes)}),
-        path,
-        kind="result",
-    )
-    back = read(path, kind="result").x
-    assert back.values.tolist() == [0.0, 1.0, 2.0]
-    assert back.attrs == attributes
+    big_endian = np.arange(3.0).astype(">f8")
+    write(xr.Dataset({"x": ("t", big_endian, attributes)}), path, kind="result")
+    loaded = read(path, kind="result").x
+    assert loaded.values.tolist() == [0.0, 1.0, 2.0]
+    assert loaded.attrs == attributes
 
 
 # --- source commit --------------------------------------------------------------------------------
 
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+commit_of = store.source_commit.__wrapped__
+CLEAN_COMMIT = "[0-9a-f]{40}"
+MODIFIED_COMMIT = "[0-9a-f]{40}-modified"
 
-def git(folder, *arguments):
-    identity = (
+
+def run_git(folder, *arguments):
+    """Run git in a folder, with an author of its own."""
+    identity = [
         "-c",
         "user.name=t",
         "-c",
         "user.email=t@example.org",
         "-c",
         "commit.gpgsign=false",
-    )
-    subprocess.run(
-        ["git", "-C", str(folder), *identity, *arguments],
-        check=True,
-        capture_output=True,
-    )
+    ]
+    command = ["git", "-C", str(folder), *identity, *arguments]
+    subprocess.run(command, check=True, capture_output=True)
 
 
-@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-def test_source_commit_is_that_of_the_packages_own_checkout(tmp_path, monkeypatch):
-    commit = store.source_commit.__wrapped__
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A repository of one commit that ignores one file; tests work on copies."""
+    folder = tmp_path_factory.mktemp("repository")
+    (folder / "sysid").mkdir()
+    (folder / "file").write_text("one")
+    (folder / ".gitignore").write_text("ignored.py\n")
+    run_git(folder, "init")
+    run_git(folder, "add", "file", ".gitignore")
+    run_git(folder, "commit", "-m", "first")
+    return folder
+
+
+@pytest.fixture
+def package(repository, tmp_path):
+    """Folder of a package in a copy of the repository."""
+    shutil.copytree(repository, tmp_path / "copy")
+    return tmp_path / "copy" / "sysid"
+
+
+def test_a_folder_without_a_checkout_has_no_source_commit(tmp_path):
+    assert commit_of(tmp_path) is None
+
+
+@needs_git
+def test_a_checkout_without_a_commit_has_no_source_commit(tmp_path):
+    run_git(tmp_path, "init")
     package = tmp_path / "sysid"
-    nested = tmp_path / "lib" / "site-packages" / "sysid"
-    for folder in (package, nested):
-        folder.mkdir(parents=True)
-    assert commit(package) is None  # no checkout
-    git(tmp_path, "init")
-    assert commit(package) is None  # no commit
-    (tmp_path / "file").write_text("one")
-    git(tmp_path, "add", "file")
-    git(tmp_path, "commit", "-m", "first")
-    assert re.fullmatch("[0-9a-f]{40}", commit(package))
-    assert commit(nested) is None  # installed inside another project
-    (tmp_path / ".gitignore").write_text("ignored.py\n")
-    for name in ("results.csv", "mine.py", "sysid/notes.txt", "sysid/ignored.py"):
-        (tmp_path / name).write_text("")
-    assert re.fullmatch("[0-9a-f]{40}", commit(package))
+    package.mkdir()
+    assert commit_of(package) is None
+
+
+@needs_git
+def test_a_checkout_has_a_source_commit(package):
+    assert re.fullmatch(CLEAN_COMMIT, commit_of(package))
+
+
+@needs_git
+def test_a_package_that_is_installed_inside_another_project_has_no_source_commit(package):
+    installed = package.parent / "lib" / "site-packages" / "sysid"
+    installed.mkdir(parents=True)
+    assert commit_of(installed) is None
+
+
+@needs_git
+@pytest.mark.parametrize("name", ["results.csv", "mine.py", "sysid/notes.txt", "sysid/ignored.py"])
+def test_files_beside_the_code_do_not_modify_it(package, name):
+    (package.parent / name).write_text("")
+    assert re.fullmatch(CLEAN_COMMIT, commit_of(package))
+
+
+@needs_git
+def test_a_new_module_modifies_the_code(package):
     (package / "new.py").write_text("")
-    assert re.fullmatch("[0-9a-f]{40}-modified", commit(package))  # by what git does not know
-    (package / "new.py").unlink()
-    (tmp_path / "file").write_text("two")
-    assert re.fullmatch("[0-9a-f]{40}-modified", commit(package))
-    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    assert commit(package) is None  # no git
+    assert re.fullmatch(MODIFIED_COMMIT, commit_of(package))
+
+
+@needs_git
+def test_a_changed_file_modifies_the_code(package):
+    (package.parent / "file").write_text("two")
+    assert re.fullmatch(MODIFIED_COMMIT, commit_of(package))
+
+
+@needs_git
+def test_without_git_there_is_no_source_commit(package, monkeypatch):
+    monkeypatch.setenv("PATH", str(package / "nothing"))
+    assert commit_of(package) is None
 
 
 # --- what is refused ------------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize(
+each_attribute_that_cannot_be_stored = pytest.mark.parametrize(
     "value",
     [
         True,
@@ -310,15 +398,24 @@ def test_source_commit_is_that_of_the_packages_own_checkout(tmp_path, monkeypatc
         1j,
         b"x",
     ],
+    ids=repr,
 )
-def test_attributes_that_would_not_come_back_are_refused(path, value):
+
+
+@each_attribute_that_cannot_be_stored
+def test_attributes_of_a_data_set_that_would_not_come_back_are_refused(path, value):
     with pytest.raises(TypeError, match=r"'option' of the data set"):
-        write(example(5), path, kind="result", attributes={"option": value})
-    labelled = example(5)
-    labelled.gaps.attrs["flag"] = value
+        write(make_dataset(5), path, kind="result", attributes={"option": value})
+    assert list_files(path.parent) == []
+
+
+@each_attribute_that_cannot_be_stored
+def test_attributes_of_a_variable_that_would_not_come_back_are_refused(path, value):
+    dataset = make_dataset(5)
+    dataset.gaps.attrs["flag"] = value
     with pytest.raises(TypeError, match="'flag' of variable 'gaps'"):
-        write(labelled, path, kind="result")
-    assert files(path.parent) == []
+        write(dataset, path, kind="result")
+    assert list_files(path.parent) == []
 
 
 @pytest.mark.parametrize(
@@ -329,65 +426,89 @@ def test_attributes_that_would_not_come_back_are_refused(path, value):
         np.array([{}, None]),
         np.zeros(2, dtype=np.float16),
     ],
+    ids=["complex", "datetime", "object", "float16"],
 )
 def test_variables_that_would_not_come_back_are_refused(path, values):
-    bad = xr.Dataset({"x": ("t", values)})
-    with pytest.raises(TypeError, match=rf"'x' is {re.escape(str(values.dtype))}"):
-        write_groups({"good": example(3), "bad": bad}, path, kind="benchmark")
-    assert files(path.parent) == []
+    groups = {"good": make_dataset(3), "bad": xr.Dataset({"x": ("t", values)})}
+    type_name = re.escape(str(values.dtype))
+    with pytest.raises(TypeError, match=rf"'x' is {type_name}"):
+        write_groups(groups, path, kind="benchmark")
+    assert list_files(path.parent) == []
 
 
 @pytest.mark.parametrize(
     "names",
     [[], [""], ["a//b"], ["/a"], [3], ["test", "test/record"], ["test/record", "test"]],
+    ids=["none", "empty", "two_slashes", "slash_first", "number", "nested", "nested_first"],
 )
-def test_names_and_groups_that_cannot_be_stored_are_refused(path, previous, names):
-    with pytest.raises(
-        ValueError, match=r"at least one group|name is text|'test' cannot be stored"
-    ):
-        write_groups(dict.fromkeys(names, example(3)), path, kind="benchmark")
-    for dataset, attributes in (
-        (xr.Dataset({"a/b": 1.0}), {}),
-        (xr.Dataset(), {"": 1.0}),
-    ):
-        with pytest.raises(ValueError, match="name is text"):
-            write(dataset, path, kind="result", attributes=attributes)
+def test_names_of_groups_that_cannot_be_stored_are_refused(path, previous, names):
+    groups = dict.fromkeys(names, make_dataset(3))
+    message = r"at least one group|name is text|'test' cannot be stored"
+    with pytest.raises(ValueError, match=message):
+        write_groups(groups, path, kind="benchmark")
     assert path.read_bytes() == previous
-    assert files(path.parent) == ["run.nc"]
+    assert list_files(path.parent) == ["run.nc"]
 
 
-def test_unknown_kind_and_taken_attributes_are_refused(path):
-    for call in (
-        lambda: write(example(5), path, kind="gp"),
-        lambda: read(path, kind="gp"),
-    ):
-        with pytest.raises(ValueError, match=r"kind .*'gp'"):
-            call()
+@pytest.mark.parametrize(
+    ("dataset", "attributes"),
+    [
+        pytest.param(xr.Dataset({"a/b": 1.0}), {}, id="variable"),
+        pytest.param(xr.Dataset(), {"": 1.0}, id="attribute"),
+    ],
+)
+def test_names_in_a_data_set_that_cannot_be_stored_are_refused(path, previous, dataset, attributes):
+    with pytest.raises(ValueError, match="name is text"):
+        write(dataset, path, kind="result", attributes=attributes)
+    assert path.read_bytes() == previous
+    assert list_files(path.parent) == ["run.nc"]
+
+
+def test_an_unknown_kind_is_refused(path):
+    with pytest.raises(ValueError, match=r"kind .*'gp'"):
+        write(make_dataset(5), path, kind="gp")
+    with pytest.raises(ValueError, match=r"kind .*'gp'"):
+        read(path, kind="gp")
+
+
+def test_an_attribute_of_the_store_cannot_be_given(path):
     with pytest.raises(ValueError, match="schema_version"):
-        write(example(5), path, kind="result", attributes={"schema_version": 3})
+        write(make_dataset(5), path, kind="result", attributes={"schema_version": 3})
 
 
 # --- writing that fails ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["absent/run.nc", "file/run.nc", "taken", "x" * 250])
-def test_a_place_that_cannot_be_written_leaves_nothing(tmp_path, name):
+@pytest.mark.parametrize(
+    "name",
+    ["absent/run.nc", "file/run.nc", "taken", "x" * 250],
+    ids=["absent_folder", "file_as_folder", "folder", "long_name"],
+)
+def test_a_path_that_cannot_be_written_leaves_nothing(tmp_path, name):
     (tmp_path / "taken").mkdir()
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="could not write") as caught:
-        write(example(5), tmp_path / name, kind="result")
-    assert isinstance(caught.value, OSError)
-    assert files(tmp_path) == ["file", "taken"]
+    with pytest.raises(StoreError, match="could not write") as refusal:
+        write(make_dataset(5), tmp_path / name, kind="result")
+    assert isinstance(refusal.value, OSError)
+    assert list_files(tmp_path) == ["file", "taken"]
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-@pytest.mark.parametrize("raised", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
-def test_failure_at_any_step_keeps_the_previous_file(path, previous, monkeypatch, step, raised):
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        pytest.param(OSError(errno.ENOSPC, "full"), StoreError, id="disk_full"),
+        pytest.param(KeyboardInterrupt(), KeyboardInterrupt, id="interrupt"),
+    ],
+)
+def test_failure_at_any_step_keeps_the_previous_file(
+    path, previous, monkeypatch, step, raised, expected
+):
     monkeypatch.setattr(os, step, Mock(side_effect=raised))
-    with pytest.raises(StoreError if isinstance(raised, OSError) else KeyboardInterrupt):
-        write(example(), path, kind="result")
+    with pytest.raises(expected):
+        write(make_dataset(), path, kind="result")
     assert path.read_bytes() == previous
-    assert files(path.parent) == ["run.nc"]
+    assert list_files(path.parent) == ["run.nc"]
 
 
 WRITER = """
@@ -398,29 +519,42 @@ for number in range(10**6):
 """
 
 
+def inode_of(path):
+    """Return the number of the file at a path, 0 if there is none."""
+    return path.stat().st_ino if path.exists() else 0
+
+
+def kill_a_writer(path, delay):
+    """Start a process that writes the file again and again; kill it after its first file."""
+    before = inode_of(path)
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) as process:
+        deadline = time.monotonic() + 60
+        while inode_of(path) == before and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(delay)
+        process.kill()
+
+
+def remove_temporary_files(path):
+    """Remove what was left beside the file, and return the number of files removed."""
+    names = [name for name in list_files(path.parent) if name != path.name]
+    for name in names:
+        assert re.fullmatch(r"\.run\.nc\.\w+\.tmp", name)
+        (path.parent / name).unlink()
+    return len(names)
+
+
 @pytest.mark.slow
 def test_kills_of_a_writer_leave_whole_files_only(path):
     """22 SIGKILLs while files of the same name are written one after the other."""
     random = np.random.default_rng(0)
-    n_cut = 0
+    n_kills_while_writing = 0
     for _ in range(22):
-        before = path.stat().st_ino if path.exists() else 0
-        with subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) as process:
-            deadline = time.monotonic() + 60
-            while (
-                path.stat().st_ino if path.exists() else 0
-            ) == before and time.monotonic() < deadline:
-                time.sleep(0.005)
-            time.sleep(random.uniform(0.0, 0.2))
-            process.kill()
+        kill_a_writer(path, delay=random.uniform(0.0, 0.2))
         content = path.read_bytes()
         assert content == content[:1] * 10**7
-        left = [name for name in files(path.parent) if name != path.name]
-        n_cut += len(left)
-        for name in left:
-            assert re.fullmatch(r"\.run\.nc\.\w+\.tmp", name)
-            (path.parent / name).unlink()
-    assert n_cut > 3, "too few kills came while the file was written: the test did too little"
+        n_kills_while_writing += remove_temporary_files(path)
+    assert n_kills_while_writing > 3, "too few kills came while the file was written"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="folders can be opened on POSIX only")
@@ -428,109 +562,155 @@ def test_the_folder_is_flushed_after_the_rename(path, monkeypatch):
     flushed = []
     flush = os.fsync
 
-    def note(handle):
-        flushed.append((stat.S_ISDIR(os.fstat(handle).st_mode), path.exists()))
+    def note_and_flush(handle):
+        is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
+        flushed.append((is_folder, path.exists()))
         flush(handle)
 
-    monkeypatch.setattr(os, "fsync", note)
-    write(example(5), path, kind="result")
-    assert flushed == [(False, False), (True, True)]
+    monkeypatch.setattr(os, "fsync", note_and_flush)
+    write(make_dataset(5), path, kind="result")
+    file_before_rename = (False, False)
+    folder_after_rename = (True, True)
+    assert flushed == [file_before_rename, folder_after_rename]
 
 
 # --- reading that is refused ----------------------------------------------------------------------
 
+each_reader = pytest.mark.parametrize("read_file", [read, read_groups])
 
+
+@each_reader
+def test_a_missing_file_is_refused(path, read_file):
+    with pytest.raises(StoreError, match=r"no file .*run\.nc|cannot read .*run\.nc"):
+        read_file(path, kind="result")
+
+
+@each_reader
 @pytest.mark.parametrize(
     "content",
-    [None, b"", b"no NetCDF" * 99, b"\x89HDF\r\n\x1a\n" + bytes(500), b"CDF\x01\xff"],
+    [b"", b"no NetCDF" * 99, b"\x89HDF\r\n\x1a\n" + bytes(500), b"CDF\x01\xff"],
+    ids=["empty", "text", "cut_hdf5", "cut_netcdf3"],
 )
-def test_missing_files_and_other_formats_are_refused(path, content):
-    if content is not None:
-        path.write_bytes(content)
-    for call in (read, read_groups):
-        with pytest.raises(StoreError, match=r"no file .*run\.nc|cannot read .*run\.nc"):
-            call(path, kind="result")
+def test_a_file_of_another_format_is_refused(path, read_file, content):
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"no file .*run\.nc|cannot read .*run\.nc"):
+        read_file(path, kind="result")
 
 
-@pytest.mark.parametrize("n", [8, 50_000])
-@pytest.mark.parametrize("has_groups", [False, True])
-def test_a_cut_file_and_a_flipped_bit_are_noticed(path, n, has_groups):
-    values = (
-        np.random.default_rng(0).integers(0, 256, n).astype(np.uint8)
-    )  # zlib keeps such bytes as they are
-    data = xr.Dataset({"x": ("t", values)})
+def incompressible_bytes(n):
+    """Return random bytes, which zlib keeps as they are."""
+    return np.random.default_rng(0).integers(0, 256, n).astype(np.uint8)
+
+
+def flip_a_bit_of_the_values(content):
+    """Return the content with one bit of the stored values flipped."""
+    changed = bytearray(content)
+    position = content.find(incompressible_bytes(8).tobytes()) + 3
+    changed[position] ^= 1
+    return changed
+
+
+@pytest.mark.parametrize("n", [8, 50_000], ids=["small", "large"])
+@pytest.mark.parametrize("has_groups", [False, True], ids=["one_data_set", "groups"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(flip_a_bit_of_the_values, id="flipped_bit"),
+        pytest.param(lambda content: content[:-1], id="last_byte_cut"),
+        pytest.param(lambda content: content[:-100], id="100_bytes_cut"),
+        pytest.param(lambda content: content[:-3000], id="3000_bytes_cut"),
+    ],
+)
+def test_a_damaged_file_is_noticed(path, n, has_groups, damage):
+    dataset = xr.Dataset({"x": ("t", incompressible_bytes(n))})
     if has_groups:
-        write_groups({"good": example(5), "bad": data}, path, kind="result")
+        write_groups({"good": make_dataset(5), "bad": dataset}, path, kind="result")
     else:
-        write(data, path, kind="result")
-    content = path.read_bytes()
-    flipped = bytearray(content)
-    flipped[content.find(values[:8].tobytes()) + 3] ^= 1
-    for damaged in (flipped, content[:-1], content[:-100], content[:-3000]):
-        path.write_bytes(damaged)
-        with pytest.raises(StoreError, match="damaged"):
-            (read_groups if has_groups else read)(path, kind="result")
+        write(dataset, path, kind="result")
+    read_file = read_groups if has_groups else read
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(StoreError, match="damaged"):
+        read_file(path, kind="result")
 
 
-def test_an_error_of_our_own_is_not_the_files_fault(path, monkeypatch):
-    write(example(5), path, kind="result")
-    monkeypatch.setattr(store, "_check_schema", lambda *_: {}["a mistake in the toolbox"])
+def test_an_error_of_the_toolbox_is_not_blamed_on_the_file(path, monkeypatch):
+    def make_a_mistake(*_):
+        raise KeyError("a mistake in the toolbox")
+
+    write(make_dataset(5), path, kind="result")
+    monkeypatch.setattr(store, "_check_schema", make_a_mistake)
     with pytest.raises(KeyError, match="a mistake in the toolbox"):
         read(path, kind="result")
 
 
+RIGHT_ATTRIBUTES = {"schema": "result", "schema_version": store.SCHEMA_VERSION}
+
+
+def write_with_xarray(path, attributes):
+    """Write a file without the store, with the attributes of the store where none is given."""
+    stated = RIGHT_ATTRIBUTES | attributes
+    present = {name: value for name, value in stated.items() if value is not None}
+    xr.Dataset({"x": 1.0}, attrs=present).to_netcdf(path, engine="netcdf4")
+
+
+def test_a_file_of_another_program_with_the_right_attributes_is_read(path):
+    write_with_xarray(path, {})
+    assert read(path, kind="result").x == 1.0
+
+
+NEWER = store.SCHEMA_VERSION + 1
+OLDER = store.SCHEMA_VERSION - 1
+
+
 @pytest.mark.parametrize(
-    ("call", "attributes", "message"),
+    ("attributes", "message"),
     [
-        (read, {"schema_version": None}, "another origin"),
-        (read, {"schema": None}, "another origin"),
-        (read, {"schema_version": "two"}, "another origin"),
-        (
-            read,
-            {"schema_version": store.SCHEMA_VERSION + 1},
-            f"schema_version {store.SCHEMA_VERSION + 1}, newer",
-        ),
-        (
-            read,
-            {"schema_version": store.SCHEMA_VERSION - 1},
-            f"schema_version {store.SCHEMA_VERSION - 1}, older",
-        ),
-        (
-            read,
+        pytest.param({"schema_version": None}, "another origin", id="no_version"),
+        pytest.param({"schema": None}, "another origin", id="no_schema"),
+        pytest.param({"schema_version": "two"}, "another origin", id="version_as_text"),
+        pytest.param({"schema_version": NEWER}, f"schema_version {NEWER}, newer", id="newer"),
+        pytest.param({"schema_version": OLDER}, f"schema_version {OLDER}, older", id="older"),
+        pytest.param(
             {"schema_version": 0},
             r"schema_version 0, older than this sysid reads \(3\): .*identify or simulate again",
+            id="version_zero",
         ),
-        (read_groups, {"group_names": "no list"}, "damaged"),
-        (read_groups, {"group_names": 3}, "damaged"),
-        (read, {}, None),
     ],
 )
-def test_files_of_another_origin_or_version_are_refused(path, call, attributes, message):
-    stated = {"schema": "result", "schema_version": store.SCHEMA_VERSION} | attributes
-    data = xr.Dataset(
-        {"x": 1.0},
-        attrs={name: value for name, value in stated.items() if value is not None},
-    )
-    data.to_netcdf(path, engine="netcdf4")
-    if message is None:
-        assert read(path, kind="result").x == 1.0
-    else:
-        with pytest.raises(StoreError, match=rf"run\.nc.*{message}"):
-            call(path, kind="result")
+def test_files_of_another_origin_or_version_are_refused(path, attributes, message):
+    write_with_xarray(path, attributes)
+    with pytest.raises(StoreError, match=rf"run\.nc.*{message}"):
+        read(path, kind="result")
 
 
-def test_files_of_another_kind_or_form_are_refused(path):
-    write(example(5), path, kind="trajectory")
-    for call, kind, message in (
-        (read, "model", "kind='trajectory'"),
-        (read_groups, "trajectory", r"store\.read$"),
-    ):
-        with pytest.raises(StoreError, match=message):
-            call(path, kind=kind)
-    write_groups({"test": example(5)}, path, kind="narx")
-    for call, kind, message in (
-        (read, "narx", r"store\.read_groups"),
-        (read_groups, "truth", "kind='narx'"),
-    ):
-        with pytest.raises(StoreError, match=message):
-            call(path, kind=kind)
+@pytest.mark.parametrize("group_names", ["no list", 3], ids=["text", "number"])
+def test_a_file_whose_list_of_groups_is_damaged_is_refused(path, group_names):
+    write_with_xarray(path, {"group_names": group_names})
+    with pytest.raises(StoreError, match=r"run\.nc.*damaged"):
+        read_groups(path, kind="result")
+
+
+@pytest.mark.parametrize(
+    ("read_file", "kind", "message"),
+    [
+        pytest.param(read, "model", "kind='trajectory'", id="kind"),
+        pytest.param(read_groups, "trajectory", r"store\.read$", id="form"),
+    ],
+)
+def test_a_data_set_of_another_kind_or_form_is_refused(path, read_file, kind, message):
+    write(make_dataset(5), path, kind="trajectory")
+    with pytest.raises(StoreError, match=message):
+        read_file(path, kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("read_file", "kind", "message"),
+    [
+        pytest.param(read, "narx", r"store\.read_groups", id="form"),
+        pytest.param(read_groups, "truth", "kind='narx'", id="kind"),
+    ],
+)
+def test_groups_of_another_kind_or_form_are_refused(path, read_file, kind, message):
+    write_groups({"test": make_dataset(5)}, path, kind="narx")
+    with pytest.raises(StoreError, match=message):
+        read_file(path, kind=kind)

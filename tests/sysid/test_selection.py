@@ -1,0 +1,83 @@
+"""Selection of the first stored points: forward and backward, against refits from scratch."""
+
+import numpy as np
+import pytest
+
+from naive import CRITERIA, NaiveGP, backward_elimination, criterion_name
+from sysid import Backward, Forward, OnlineGP, SquaredExponential
+
+KERNEL = SquaredExponential(1.3, [0.4, 0.9])
+NOISE_VARIANCE = 0.01
+
+each_criterion = pytest.mark.parametrize("criterion", CRITERIA, ids=criterion_name)
+
+
+def nonlinear_samples(n):
+    """Return n inputs with two features of different spread, and noisy nonlinear targets."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(n, 2)) * [1.0, 3.0]
+    noise = 0.1 * rng.normal(size=n)
+    return x, x[:, 0] + np.sin(x[:, 1]) + noise
+
+
+def fill(selection, x, y, **rules):
+    """Return a GP whose stored points the selection has chosen."""
+    gp = OnlineGP(KERNEL, noise_variance=NOISE_VARIANCE, **rules)
+    return selection.fill(gp, x, y)
+
+
+def choose_forward(criterion, x, y, n_points):
+    """Return the indices that forward selection chooses, by a refit for every candidate."""
+    chosen = []
+    for _ in range(n_points):
+        model = NaiveGP(KERNEL, NOISE_VARIANCE, x[chosen], y[chosen])
+        scores = np.full(len(y), -np.inf)
+        for i in set(range(len(y))) - set(chosen):
+            mean, latent = model.predict_one(x[i])
+            noisy_variance = latent + NOISE_VARIANCE
+            scores[i] = criterion.acceptance(y[i] - mean, noisy_variance, NOISE_VARIANCE)
+        chosen.append(int(np.argmax(scores)))
+    return chosen
+
+
+@each_criterion
+def test_forward_adds_the_sample_of_the_highest_score(criterion):
+    x, y = nonlinear_samples(18)
+    chosen = choose_forward(criterion, x, y, 8)
+    gp = fill(Forward(), x, y, budget=8, reduction=criterion)
+    np.testing.assert_array_equal(gp.inputs, x[chosen])
+    np.testing.assert_array_equal(gp.targets, y[chosen])
+
+
+@each_criterion
+def test_backward_removes_the_sample_of_the_lowest_score(criterion):
+    x, y = nonlinear_samples(18)
+    all_samples = NaiveGP(KERNEL, NOISE_VARIANCE, x, y)
+    chosen = backward_elimination(criterion, all_samples, 11)
+    gp = fill(Backward(), x, y, budget=11, reduction=criterion)
+    assert sorted(gp.targets) == sorted(y[chosen])
+
+
+@each_criterion
+@pytest.mark.parametrize("selection", [Forward(), Backward()], ids=["forward", "backward"])
+def test_all_samples_are_stored_if_there_is_room_even_duplicates(selection, criterion):
+    x, y = nonlinear_samples(18)
+    repeated_x = np.repeat(x[:4], 3, axis=0)
+    repeated_y = np.repeat(y[:4], 3)
+    gp = fill(selection, repeated_x, repeated_y, budget=12, reduction=criterion)
+    assert sorted(gp.targets) == sorted(repeated_y)
+
+
+@each_criterion
+def test_backward_refuses_more_samples_than_its_limit(criterion):
+    x, y = nonlinear_samples(18)
+    with pytest.raises(ValueError, match="at most 10 samples"):
+        fill(Backward(max_samples=10), x, y, budget=5, reduction=criterion)
+
+
+@each_criterion
+def test_forward_refuses_a_target_of_nan(criterion):
+    x, y = nonlinear_samples(18)
+    y[3] = np.nan
+    with pytest.raises(ValueError, match="targets"):
+        fill(Forward(), x, y, budget=5, reduction=criterion)
