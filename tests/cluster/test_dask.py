@@ -1,5 +1,6 @@
-"""Sweeps on a running cluster of Dask, whose scheduler and workers are killed: each test starts its
-own.
+"""Sweeps on a running cluster of Dask whose scheduler and workers are killed.
+
+Each test starts a cluster of its own.
 """
 
 import contextlib
@@ -20,6 +21,12 @@ from helpers.jobs import ROOT, child_processes, count_starts, make_jobs, wait_un
 pytestmark = pytest.mark.slow
 
 
+def with_children(processes):
+    """Return processes and all processes below them."""
+    children = [child for process in processes for child in child_processes(process.pid)]
+    return [*processes, *children]
+
+
 @pytest.fixture
 def scheduler(tmp_path):
     """A scheduler and two workers as processes of their own; its file, and the processes."""
@@ -31,39 +38,32 @@ def scheduler(tmp_path):
     }
 
     def start(kind, *arguments):
-        common = ("--host", "127.0.0.1", "--scheduler-file", str(file))
+        """Start a member of the cluster."""
         command = [
             sys.executable,
             "-m",
             f"distributed.cli.dask_{kind}",
-            *common,
+            "--host",
+            "127.0.0.1",
+            "--scheduler-file",
+            str(file),
             *arguments,
         ]
-        members.append(
-            subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL
         )
+        members.append(process)
 
     start("scheduler", "--dashboard-address", "127.0.0.1:0", "--port", "0", "--no-show")
+    worker_folder = ("--local-directory", str(tmp_path / "at"))
     for name in ("a", "b"):
-        start(
-            "worker",
-            "--nthreads",
-            "1",
-            "--no-dashboard",
-            "--name",
-            name,
-            "--local-directory",
-            str(tmp_path / "at"),
-        )
+        start("worker", "--nthreads", "1", "--no-dashboard", "--name", name, *worker_folder)
     assert wait_until(lambda: file.exists() and file.stat().st_size)
     yield file, members
-    for one in [
-        *members,
-        *(one for process in members for one in child_processes(process.pid)),
-    ]:
+    for process in with_children(members):
         with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
-            one.wait()
+            process.kill()
+            process.wait()
 
 
 def test_a_running_cluster_is_reached_by_its_address_and_outlives_worker_and_sweep(
@@ -74,53 +74,49 @@ def test_a_running_cluster_is_reached_by_its_address_and_outlives_worker_and_swe
     file, members = scheduler
     folder = tmp_path / "sweep"
     address = yaml.safe_load(file.read_text())["address"]
+    foreign_key = "of somebody else"
     with Client(address, set_as_default=False) as neighbour:
         neighbour.wait_for_workers(2)
-        foreign = neighbour.submit(sum, [1, 2], key="of somebody else")
-        todo = make_jobs(folder, ["slow"] * 12, seconds=0.2)
+        foreign_task = neighbour.submit(sum, [1, 2], key=foreign_key)
+        jobs = make_jobs(folder, ["pausing"] * 12, seconds=0.2)
         outcomes = {}
-        for outcome in DaskCluster(folder, address=address).run(todo):
+        for outcome in DaskCluster(folder, address=address).run(jobs):
             outcomes[outcome.number] = outcome
-            if len(outcomes) == 3:  # while another job runs
+            if len(outcomes) == 3:
+                # kill a worker while it runs another job
                 (worker,) = child_processes(members[1].pid)
                 time.sleep(0.15)
                 worker.kill()
         assert sorted(outcomes) == list(range(12))
         assert all(outcome.done for outcome in outcomes.values())
-        assert all(count_starts(one) <= 2 for one in todo)
-        assert foreign.result(timeout=20) == 3
+        assert all(count_starts(job) <= 2 for job in jobs)
+        assert foreign_task.result(timeout=20) == 3
         assert all(process.poll() is None for process in members)
-        assert neighbour.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks)) == [
-            "of somebody else"
-        ]
+        tasks = neighbour.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks))
+        assert tasks == [foreign_key]
 
 
-def test_a_cluster_that_loses_its_workers_or_its_scheduler_stops_the_sweep_and_says_how_to_resume(
-    scheduler, tmp_path
-):
-    file, members = scheduler
-    folder = tmp_path / "sweep"
-    outcomes = DaskCluster(folder, address=str(file), workers=1).run(
-        make_jobs(folder, ["number", "sleeping", "number"])
-    )
+def test_a_limited_number_of_jobs_runs_at_a_time(scheduler, tmp_path):
+    file, _ = scheduler
+    jobs = make_jobs(tmp_path, ["returning", "sleeping", "returning"])
+    outcomes = DaskCluster(tmp_path, address=str(file), workers=1).run(jobs)
     assert next(outcomes).done
-    assert wait_until(lambda: (folder / "1" / "attempts").exists())
-    assert not (folder / "2").exists()  # one job at a time
+    assert wait_until((tmp_path / "1" / "attempts").exists)
+    assert not (tmp_path / "2").exists()
     outcomes.close()
-    for one in [
-        *members[1:],
-        *(one for process in members[1:] for one in child_processes(process.pid)),
-    ]:
-        one.kill()
+
+
+def test_a_cluster_that_loses_its_workers_or_its_scheduler_stops_the_sweep(scheduler, tmp_path):
+    file, members = scheduler
+    dask_scheduler, *workers = members
+    for process in with_children(workers):
+        process.kill()
+    jobs = make_jobs(tmp_path, ["returning"])
+    outcomes = DaskCluster(tmp_path, address=str(file), patience=1).run(jobs)
     with pytest.raises(EngineStopped, match="no worker for 1 s"):
-        list(
-            DaskCluster(tmp_path, address=str(file), patience=1).run(
-                make_jobs(tmp_path / "b", ["number"])
-            )
-        )
-    outcomes = DaskCluster(tmp_path, address=str(file), patience=60).run(
-        make_jobs(tmp_path / "b", ["number"])
-    )
-    threading.Timer(1.0, members[0].kill).start()
+        list(outcomes)
+
+    outcomes = DaskCluster(tmp_path, address=str(file), patience=60).run(jobs)
+    threading.Timer(1.0, dask_scheduler.kill).start()
     with pytest.raises(EngineStopped, match="the same command resumes the sweep"):
         next(outcomes)

@@ -1,6 +1,4 @@
-"""`sysid-collect`: numbers in the cell of their parameters, gaps that are known, a word on what is
-wrong.
-"""
+"""`sysid-collect`: the results of a sweep as data, tables and figures, with gaps and mistakes."""
 
 import hashlib
 import io
@@ -40,79 +38,105 @@ MISSING, DONE, FAILED, DAMAGED, PARTIAL = range(5)
 
 
 def read(folder):
-    found = read_results(folder)
-    return found, build_dataset(found)
+    """Return the results of a sweep, and their data set."""
+    results = read_results(folder)
+    return results, build_dataset(results)
 
 
-def csv_of(found):
-    return read_exact_csv(io.StringIO(write_csv(found)))
+def csv_of(results):
+    """Return the rows that are written to sweep.csv."""
+    return read_exact_csv(io.StringIO(write_csv(results)))
 
 
-def rows_of(text):
-    """Cells of the first Markdown table, the header first."""
-    lines = next(part for part in text.split("\n\n") if part.startswith("| ")).splitlines()
+def first_table(text):
+    """Return the rows of the first Markdown table, its header first, as lists of cells."""
+    table = next(part for part in text.split("\n\n") if part.startswith("| "))
+    header, _, *rows = table.splitlines()
+    unescaped_bar = r"(?<!\\)\|"
     return [
-        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        for line in lines[:1] + lines[2:]
+        [cell.strip() for cell in re.split(unescaped_bar, line)[1:-1]] for line in [header, *rows]
     ]
 
 
-def edit(folder, number, **changed):
+def change_outcome(folder, number, **changed):
+    """Change entries of the outcome of a job."""
     path = folder / str(number) / "outcome.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
 
 
+# --- the grid of the parameters
+
+
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory):
-    """A grid of which job 1 is missing and job 4 has failed."""
-    return read(
-        write_sweep(
-            tmp_path_factory.mktemp("grid") / "s",
-            SWEPT_VALUES,
-            make_summary,
-            skip=(1,),
-            fail=(4,),
-        )
-    )
+    """Results and data set of a grid of which job 1 is missing and job 4 has failed."""
+    folder = tmp_path_factory.mktemp("grid") / "s"
+    return read(write_sweep(folder, SWEPT_VALUES, make_summary, skip=(1,), fail=(4,)))
 
 
-def test_every_number_lies_in_the_cell_of_its_parameters(grid):
-    found, data = grid
+STATUS_IN_GRID = {1: MISSING, 4: FAILED}
+#: names of numbers in a summary, and of their variables and columns
+VARIABLE_NAMES = {
+    "smse": "smse",
+    "n_revised": "n_revised",
+    "times.loop": "times_loop",
+    "free_run.rmse": "free_run_rmse",
+}
+
+
+def test_the_dimensions_of_a_grid_are_its_parameters(grid):
+    results, data = grid
     assert data["smse"].dims == ("error_threshold", "reduction", "seed")
     assert data["error_threshold"].values.tolist() == [0.05, 0.2], "numbers ascend"
-    assert data["reduction"].values.tolist() == SWEPT_VALUES["reduction"], (
-        "texts are in the order of the command"
+    in_order_of_the_command = SWEPT_VALUES["reduction"]
+    assert data["reduction"].values.tolist() == in_order_of_the_command
+    expected = (
+        "12 jobs: 10 done, 1 failed, 1 missing. Grid: 2 error_threshold x 2 reduction x 3 seed."
     )
-    names = {
-        "smse": "smse",
-        "n_revised": "n_revised",
-        "times.loop": "times_loop",
-        "free_run.rmse": "free_run_rmse",
-    }
-    for number, one in enumerate(itertools.product(*SWEPT_VALUES.values())):
-        cell = data.sel(dict(zip(data["smse"].dims, one, strict=True)))
-        row = csv_of(found).loc[number]
-        columns = ("number", "folder", "error_threshold", "reduction", "seed")
-        assert tuple(row[name] for name in columns) == (number, number, *one)
-        status = {1: MISSING, 4: FAILED}.get(number, DONE)
-        assert (cell["number"], cell["status"], STATUSES.index(row["status"])) == (
-            number,
-            status,
-            status,
-        )
-        summary = pd.json_normalize(make_summary(dict(zip(SWEPT_VALUES, one, strict=True)))).loc[0]
-        for key, name in names.items():
-            np.testing.assert_array_equal(
-                [cell[name], row[name]], summary[key] if status == DONE else np.nan
-            )
-    units = {name: data[name].attrs.get("units") for name in data.variables}
-    assert units["rmse"] == units["error_threshold"] == units["free_run_rmse"] == "K"
-    assert units["hyperparameters_noise_variance"] == "K2"
-    assert (units["smse"], units["times_loop"], units["free_run_fit_percent"]) == (
-        "1",
-        "s",
-        "%",
-    )
+    assert count_jobs(results, data) == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "values"),
+    list(enumerate(itertools.product(*SWEPT_VALUES.values()))),
+    ids=lambda value: None if isinstance(value, tuple) else f"job_{value}",
+)
+def test_every_number_lies_in_the_cell_and_in_the_row_of_its_parameters(grid, number, values):
+    results, data = grid
+    cell = data.sel(dict(zip(data["smse"].dims, values, strict=True)))
+    row = csv_of(results).loc[number]
+    assert (row["number"], row["folder"]) == (number, number)
+    assert tuple(row[["error_threshold", "reduction", "seed"]]) == values
+    status = STATUS_IN_GRID.get(number, DONE)
+    assert cell["number"] == number
+    assert cell["status"] == status
+    assert row["status"] == STATUSES[status]
+    summary = make_summary(dict(zip(SWEPT_VALUES, values, strict=True)))
+    expected = pd.json_normalize(summary).loc[0]
+    for key, name in VARIABLE_NAMES.items():
+        value = expected[key] if status == DONE else np.nan
+        np.testing.assert_array_equal([cell[name], row[name]], value)
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("rmse", "K"),
+        ("error_threshold", "K"),
+        ("free_run_rmse", "K"),
+        ("hyperparameters_noise_variance", "K2"),
+        ("smse", "1"),
+        ("times_loop", "s"),
+        ("free_run_fit_percent", "%"),
+    ],
+)
+def test_variables_have_units(grid, name, unit):
+    _, data = grid
+    assert data[name].attrs["units"] == unit
+
+
+def test_times_are_marked_as_measured(grid):
+    _, data = grid
     measured = {name for name in data if data[name].attrs.get("measured")}
     assert measured == {
         "times_setup",
@@ -121,176 +145,249 @@ def test_every_number_lies_in_the_cell_of_its_parameters(grid):
         "times_job",
         "timed",
     }
-    expected = (
-        "12 jobs: 10 done, 1 failed, 1 missing. Grid: 2 error_threshold x 2 reduction x 3 seed."
-    )
-    assert count_jobs(found, data) == expected
 
 
-def test_medians_quartiles_and_what_has_no_result(grid):
+def test_the_table_has_medians_and_quartiles_over_the_seeds(grid):
     text = write_markdown(*grid)
-    header, *rows = rows_of(text)
-    shown = ["smse", "free_run_fit_percent", "coverage_95", "n_revised", "times_loop"]
-    assert header == ["error_threshold", "reduction", *shown, "done"]
-    expected = [
-        ["0.05", "prior_entropy", "3/3"],
-        ["0.05", r"a\|b", "3/3"],
-        ["0.2", "prior_entropy", "2/3"],
+    header, *rows = first_table(text)
+    metrics = ["smse", "free_run_fit_percent", "coverage_95", "n_revised", "times_loop"]
+    assert header == ["error_threshold", "reduction", *metrics, "done"]
+    assert [(*row[:2], row[-1]) for row in rows[:3]] == [
+        ("0.05", "prior_entropy", "3/3"),
+        ("0.05", r"a\|b", "3/3"),
+        ("0.2", "prior_entropy", "2/3"),
     ]
-    assert [[*row[:2], row[-1]] for row in rows[:3]] == expected
     smse = [
         make_summary({THRESHOLD_KEY: 0.05, "reduction": "a|b", "seed": seed})["smse"]
         for seed in range(3)
     ]
-    low, middle, high = (significant(value) for value in np.quantile(smse, [0.25, 0.5, 0.75]))
-    assert rows[1][2] == f"{middle} [{low}, {high}]"
+    low, median, high = (significant(value) for value in np.quantile(smse, [0.25, 0.5, 0.75]))
+    assert rows[1][2] == f"{median} [{low}, {high}]"
     assert "over the seeds; free_run_fit_percent [%]; times_loop [s]." in text
+
+
+def test_the_page_lists_the_jobs_without_result(grid):
+    text = write_markdown(*grid)
+    _, *rows = first_table(text.partition("## Jobs without result")[2])
     parameters = r"error_threshold=0.2, reduction=a\|b, seed=1"
     reason = r"ValueError: it did not work \| twice"
-    assert rows_of(text.partition("## Jobs without result")[2])[1:] == [
-        ["4", "failed", parameters, reason]
-    ]
+    assert rows == [["4", "failed", parameters, reason]]
 
 
-def test_gaps_are_nan_and_counted(tmp_path):
-    """Cut, flipped, replaced or foreign files, half an outcome, and numbers of a part are no
-    results.
-    """
-    folder = write_sweep(
-        tmp_path / "s", {"seed": list(range(12))}, make_summary, skip=(0,), fail=(3,)
-    )
-    jobs = read_planned_jobs(folder)
-    content = (folder / "1" / "job.nc").read_bytes()
-    (folder / "1" / "job.nc").write_bytes(content[:-1])
-    (folder / "2" / "job.nc").write_bytes(content[:500] + b"x" * 10 + content[510:])
-    write_job(folder, jobs[4], make_summary(jobs[4]["values"]) | {"partial": True})
-    (folder / "5" / "outcome.json").write_text('{"schema": "outc')
-    write_job(
-        folder,
-        jobs[6] | {"identity": "of another configuration"},
-        make_summary(jobs[6]["values"]),
-    )
-    (folder / "7" / "job.nc").write_bytes((folder / "8" / "job.nc").read_bytes())
+# --- gaps
+
+
+def cut_off(folder, job):
+    """Remove the last byte of the result."""
+    file = folder / str(job["number"]) / "job.nc"
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def overwrite_bytes(folder, job):
+    """Change ten bytes in the middle of the result."""
+    file = folder / str(job["number"]) / "job.nc"
+    content = file.read_bytes()
+    file.write_bytes(content[:500] + b"x" * 10 + content[510:])
+
+
+def make_partial(folder, job):
+    """Write the result of a run that ended early."""
+    write_job(folder, job, make_summary(job["values"]) | {"partial": True})
+
+
+def cut_off_outcome(folder, job):
+    """Leave only the beginning of the outcome."""
+    (folder / str(job["number"]) / "outcome.json").write_text('{"schema": "outc')
+
+
+def change_identity(folder, job):
+    """Write the result of a job with another configuration."""
+    other_job = job | {"identity": "of another configuration"}
+    write_job(folder, other_job, make_summary(job["values"]))
+
+
+def replace_by_next_result(folder, job):
+    """Put the result of the next job in the place of this one."""
+    content = (folder / str(job["number"] + 1) / "job.nc").read_bytes()
+    (folder / str(job["number"]) / "job.nc").write_bytes(content)
+
+
+def write_text_as_result(folder, job):
+    """Write a text as the result, with its right digest."""
     content = b"no result, though as it was written"
-    (folder / "9" / "job.nc").write_bytes(content)
+    (folder / str(job["number"]) / "job.nc").write_bytes(content)
     digest = hashlib.sha256(content).hexdigest()
-    edit(folder, 9, files={"job.nc": {"bytes": len(content), "sha256": digest}})
-    (folder / "10" / "job.nc").unlink()
-    edit(folder, 11, files={}, value=0.25)
-    _, found = read(folder)
-    expected = [
-        MISSING,
-        DAMAGED,
-        DAMAGED,
-        FAILED,
-        PARTIAL,
-        DAMAGED,
-        MISSING,
-        DAMAGED,
-        DONE,
-        DAMAGED,
-        DAMAGED,
-        DONE,
-    ]
-    assert found["status"].values.tolist() == expected
-    assert np.flatnonzero(np.isfinite(found["smse"])).tolist() == [8]
-    assert found["value"].values[11] == 0.25, "of a command with files of its own"
-    assert [found.attrs[f"n_{name}"] for name in STATUSES] == [2, 2, 1, 6, 1]
+    files = {"job.nc": {"bytes": len(content), "sha256": digest}}
+    change_outcome(folder, job["number"], files=files)
 
 
-def test_one_dimension_where_parameters_form_no_grid(tmp_path):
-    """Some jobs lack a parameter, none has one, a search chose them, or the grid would be emptier
-    than a quarter.
+def remove_result(folder, job):
+    """Remove the file of the result."""
+    (folder / str(job["number"]) / "job.nc").unlink()
+
+
+#: what happens to a job after it was done, by its number, and its status then; the sixth job
+#: counts as missing, because the one in its folder is another
+ACCIDENTS = {
+    1: (cut_off, DAMAGED),
+    2: (overwrite_bytes, DAMAGED),
+    4: (make_partial, PARTIAL),
+    5: (cut_off_outcome, DAMAGED),
+    6: (change_identity, MISSING),
+    7: (replace_by_next_result, DAMAGED),
+    9: (write_text_as_result, DAMAGED),
+    10: (remove_result, DAMAGED),
+}
+
+
+@pytest.fixture(scope="module")
+def gaps(tmp_path_factory):
+    """Data set of twelve jobs: the first was not run, the fourth failed, accidents hit others.
+
+    The last one belongs to a command with files of its own.
     """
+    folder = tmp_path_factory.mktemp("gaps") / "s"
+    values = {"seed": list(range(12))}
+    write_sweep(folder, values, make_summary, skip=(0,), fail=(3,))
+    jobs = read_planned_jobs(folder)
+    for number, (accident, _) in ACCIDENTS.items():
+        accident(folder, jobs[number])
+    change_outcome(folder, 11, files={}, value=0.25)
+    return build_dataset(read_results(folder))
+
+
+@pytest.mark.parametrize("number", ACCIDENTS, ids=[how.__name__ for how, _ in ACCIDENTS.values()])
+def test_a_result_that_is_damaged_or_partial_does_not_count(gaps, number):
+    _, status = ACCIDENTS[number]
+    assert gaps["status"].values[number] == status
+    assert np.isnan(gaps["smse"].values[number])
+
+
+def test_gaps_are_nan_and_counted(gaps):
+    statuses = gaps["status"].values
+    assert statuses[[0, 3, 8, 11]].tolist() == [MISSING, FAILED, DONE, DONE]
+    assert np.flatnonzero(np.isfinite(gaps["smse"])).tolist() == [8]
+    assert gaps["value"].values[11] == 0.25
+    assert {name: gaps.attrs[f"n_{name}"] for name in STATUSES} == {
+        STATUSES[MISSING]: 2,
+        STATUSES[DONE]: 2,
+        STATUSES[FAILED]: 1,
+        STATUSES[DAMAGED]: 6,
+        STATUSES[PARTIAL]: 1,
+    }
+
+
+# --- parameters that form no grid
+
+
+def test_jobs_that_lack_a_parameter_have_one_dimension(tmp_path):
     jobs = [{"a": 1, "seed": 0}, {"seed": 1, "b": "x"}, {"seed": 2, "a": 2}]
-    _, found = read(write_sweep(tmp_path / "some", jobs, make_summary, fail=(1,)))
-    assert found["smse"].dims == ("job",)
-    np.testing.assert_array_equal(found["a"], [1, np.nan, 2])
-    assert found["b"].values.tolist() == ["", "x", ""]
-    np.testing.assert_array_equal(np.isnan(found["smse"]), [False, True, False])
-    assert read(write_sweep(tmp_path / "none", [{}], make_summary))[1]["smse"].dims == ("job",)
-    search = write_sweep(
-        tmp_path / "search", {THRESHOLD_KEY: [0.1, 0.2], "seed": [0, 1]}, make_summary
-    )
-    (search / "search.json").write_text("{}")
-    assert read(search)[1]["smse"].dims == ("job",)
-    for n_jobs, dims in ((12, ("a", "b")), (11, ("job",))):
-        values = [
-            {"a": 5, "b": 7},
-            *({"a": k % 6, "b": k % 8} for k in range(1, n_jobs)),
-        ]
-        folder = write_sweep(tmp_path / str(n_jobs), values, make_summary, skip=range(n_jobs))
-        assert read(folder)[1]["status"].dims == dims, "12 jobs in 48 cells"
+    _, data = read(write_sweep(tmp_path / "s", jobs, make_summary, fail=(1,)))
+    assert data["smse"].dims == ("job",)
+    np.testing.assert_array_equal(data["a"], [1, np.nan, 2])
+    assert data["b"].values.tolist() == ["", "x", ""]
+    np.testing.assert_array_equal(np.isnan(data["smse"]), [False, True, False])
 
 
-def test_cells_without_a_job_and_jobs_with_the_same_parameters(tmp_path):
-    """Of equal jobs the last one that is done counts; it counts once."""
-    _, found = read(
-        write_sweep(tmp_path / "cells", [{"a": 1, "b": 1}, {"a": 2, "b": 2}], make_summary)
-    )
-    assert found["number"].values.tolist() == [[0, -1], [-1, 1]]
-    assert np.isnan(found["smse"].values).tolist() == [[False, True], [True, False]]
-    assert found.attrs["n_unplanned"] == 2
-    values = [{"a": one} for one in (1, 1.0, 1.0, 1, 2)]
-    found, data = read(write_sweep(tmp_path / "same", values, make_summary, fail=(2,), skip=(3,)))
+def test_a_job_without_parameters_has_one_dimension(tmp_path):
+    _, data = read(write_sweep(tmp_path / "s", [{}], make_summary))
+    assert data["smse"].dims == ("job",)
+
+
+def test_jobs_of_a_search_have_one_dimension(tmp_path):
+    values = {THRESHOLD_KEY: [0.1, 0.2], "seed": [0, 1]}
+    folder = write_sweep(tmp_path / "s", values, make_summary)
+    (folder / "search.json").write_text("{}")
+    _, data = read(folder)
+    assert data["smse"].dims == ("job",)
+
+
+@pytest.mark.parametrize(("n_jobs", "dims"), [(12, ("a", "b")), (11, ("job",))])
+def test_a_grid_of_48_cells_needs_jobs_in_a_quarter_of_them(tmp_path, n_jobs, dims):
+    corner = {"a": 5, "b": 7}
+    values = [corner, *({"a": k % 6, "b": k % 8} for k in range(1, n_jobs))]
+    folder = write_sweep(tmp_path / "s", values, make_summary, skip=range(n_jobs))
+    _, data = read(folder)
+    assert data["status"].dims == dims
+
+
+def test_cells_without_a_job_are_empty(tmp_path):
+    jobs = [{"a": 1, "b": 1}, {"a": 2, "b": 2}]
+    _, data = read(write_sweep(tmp_path / "s", jobs, make_summary))
+    assert data["number"].values.tolist() == [[0, -1], [-1, 1]]
+    assert np.isnan(data["smse"].values).tolist() == [[False, True], [True, False]]
+    assert data.attrs["n_unplanned"] == 2
+
+
+def test_of_jobs_with_the_same_parameters_the_last_one_that_is_done_counts_once(tmp_path):
+    jobs = [{"a": value} for value in (1, 1.0, 1.0, 1, 2)]
+    results, data = read(write_sweep(tmp_path / "s", jobs, make_summary, fail=(2,), skip=(3,)))
     assert data["number"].values.tolist() == [1, 4]
     assert data.attrs["n_superseded"] == 3
-    assert "3 jobs have the parameters of others" in count_jobs(found, data)
-    assert [row[-1] for row in rows_of(write_markdown(found, data))] == [
-        "done",
-        "1/1",
-        "1/1",
-    ]
+    assert "3 jobs have the parameters of others" in count_jobs(results, data)
+    last_column = [row[-1] for row in first_table(write_markdown(results, data))]
+    assert last_column == ["done", "1/1", "1/1"]
 
 
-def test_several_outputs(tmp_path):
-    def metric(values):
-        y = make_summary(values) | {
-            "smse": 0.1,
-            "training": {"held_out": 3.0} if values["seed"] else None,
-        }
-        return {"y": y, "x": make_summary(values) | {"smse": 0.3, "target_unit": "m"}}
+# --- several outputs
 
-    found, data = read(
-        write_sweep(tmp_path / "s", {"seed": [0, 1, 2]}, metric, several=True, fail=(2,))
+
+def summaries_of_two_outputs(values):
+    """Return the summaries of the outputs y and x; that of y has a training but for seed 0."""
+    training = {"held_out": 3.0} if values["seed"] else None
+    return {
+        "y": make_summary(values) | {"smse": 0.1, "training": training},
+        "x": make_summary(values) | {"smse": 0.3, "target_unit": "m"},
+    }
+
+
+def test_several_outputs_are_a_dimension_and_rows(tmp_path):
+    values = {"seed": [0, 1, 2]}
+    results, data = read(
+        write_sweep(tmp_path / "s", values, summaries_of_two_outputs, several=True, fail=(2,))
     )
-    assert (data["smse"].dims, data["status"].dims) == (("seed", "output"), ("seed",))
-    np.testing.assert_array_equal(
-        data["smse"].sel(output=["y", "x"]), [[0.1, 0.3], [0.1, 0.3], [np.nan, np.nan]]
+    assert data["smse"].dims == ("seed", "output")
+    assert data["status"].dims == ("seed",)
+    smse = data["smse"].sel(output=["y", "x"])
+    np.testing.assert_array_equal(smse, [[0.1, 0.3], [0.1, 0.3], [np.nan, np.nan]])
+    held_out = data["training_held_out"].sel(output="y")
+    np.testing.assert_array_equal(held_out, [np.nan, 3.0, np.nan])
+    assert "units" not in data["rmse"].attrs, "the units of the outputs differ"
+    rows = csv_of(results)[["number", "output", "smse"]].to_numpy().tolist()
+    assert rows[:4] == [[0, "x", 0.3], [0, "y", 0.1], [1, "x", 0.3], [1, "y", 0.1]]
+
+
+# --- measured times
+
+#: For each job a character: its process (. if it is unknown, upper case if the job failed),
+#: an x if it simulated, and a # if its time counts. Last comes a fragment of the reason why
+#: times do not count; it is empty if there is no reason.
+TIMED_JOBS = {
+    "a_job_that_simulated": ("aaab", "    ", " ## ", "2 of 4"),
+    "only_two_comparable": ("aaaa", " x  ", "  ##", "2 of 4"),
+    "a_failed_job": ("Aaaa", "  x ", "   #", "2 of 3"),
+    "two_processes": ("aabb", "xxxx", " # #", "2 of 4"),
+    "a_process_each": ("abcd", "  xx", "####", "each was the first"),
+    "unknown_processes_and_a_simulation": ("....", "x   ", " ###", "1 of 4"),
+    "unknown_processes": ("....", "    ", "####", ""),
+}
+
+
+@pytest.mark.parametrize(
+    ("processes", "simulated", "counted", "reason"), TIMED_JOBS.values(), ids=TIMED_JOBS.keys()
+)
+def test_times_of_jobs_that_did_something_else_do_not_count(processes, simulated, counted, reason):
+    process = pd.Series(
+        [(None, None) if mark == "." else ("here", mark.lower()) for mark in processes]
     )
-    np.testing.assert_array_equal(data["training_held_out"].sel(output="y"), [np.nan, 3.0, np.nan])
-    assert "units" not in data["rmse"].attrs, "they differ"
-    table = csv_of(found)[["number", "output", "smse"]].to_numpy().tolist()
-    assert table[:4] == [[0, "x", 0.3], [0, "y", 0.1], [1, "x", 0.3], [1, "y", 0.1]]
-
-
-# --- measured times and records -------------------------------------------------------------------
-
-
-TIMED = """aaab/    / ## /2 of 4
-aaaa/ x  /  ##/2 of 4
-Aaaa/  x /   #/2 of 3
-aabb/xxxx/ # #/2 of 4
-abcd/  xx/####/each was the first
-..../x   / ###/1 of 4
-..../    /####/"""
-
-
-def test_jobs_that_did_something_else_do_not_count():
-    """Process (. unknown, upper case of a failed job), whether it simulated, whether its time
-    counts, and why not.
-    """
-    for marks in TIMED.splitlines():
-        processes, simulated, counts, told = marks.split("/")
-        process = pd.Series(
-            [(None, None) if mark == "." else ("here", mark.lower()) for mark in processes]
-        )
-        done = pd.Series([not mark.isupper() for mark in processes])
-        timed, text = find_comparable_times(
-            done, process, np.array([mark == "x" for mark in simulated])
-        )
-        assert "".join("#" if one else " " for one in timed) == counts, marks
-        assert told in text if told else not text
+    is_done = pd.Series([not mark.isupper() for mark in processes])
+    has_simulated = np.array([mark == "x" for mark in simulated])
+    is_timed, text = find_comparable_times(is_done, process, has_simulated)
+    assert "".join("#" if counts else " " for counts in is_timed) == counted
+    if reason:
+        assert reason in text
+    else:
+        assert not text
 
 
 def test_raw_times_are_kept_and_the_odd_ones_marked(tmp_path):
@@ -301,14 +398,14 @@ def test_raw_times_are_kept_and_the_odd_ones_marked(tmp_path):
         cache = {"trajectory": {"misses": int(number == 4)}}
         summary = make_summary(job["values"]) | {"times": {"loop": time, "cache": cache}}
         write_job(folder, job, summary)
-        edit(folder, number, pid=1 + number // 3)
-    found, data = read(folder)
+        change_outcome(folder, number, pid=1 + number // 3)
+    results, data = read(folder)
     assert data["timed"].values.tolist() == [[0, 1, 1], [0, 0, 1]]
-    assert (
-        data["times_loop"].values.ravel().tolist() == csv_of(found)["times_loop"].tolist() == times
-    )
-    assert csv_of(found)["timed"].tolist() == [0, 1, 1, 0, 0, 1]
-    rows = rows_of(write_markdown(found, data))[1:]
+    assert data["times_loop"].values.ravel().tolist() == times
+    table = csv_of(results)
+    assert table["times_loop"].tolist() == times
+    assert table["timed"].tolist() == [0, 1, 1, 0, 0, 1]
+    _, *rows = first_table(write_markdown(results, data))
     assert [row[-2:] for row in rows] == [["12.5 [12.2, 12.8]", "3/3"], ["23.0", "3/3"]]
 
 
@@ -320,11 +417,19 @@ FIGURES = {"against_error_threshold.png", "pareto_front.png"}
 
 @pytest.fixture
 def sweep(tmp_path):
+    """Folder of four jobs, of which one has failed and one is missing."""
     values = {"insertion.error_threshold": [0.2, 0.05], "seed": [0, 1]}
     return write_sweep(tmp_path / "s", values, make_summary, fail=(1,), skip=(2,))
 
 
-def files(folder):
+@pytest.fixture
+def collect(sweep):
+    """A function that runs the command in the folder above the sweep."""
+    return partial(run_command, "collect", cwd=sweep.parent)
+
+
+def read_files(folder):
+    """Return the content of all files of a folder, by their relative paths."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -332,91 +437,114 @@ def files(folder):
     }
 
 
-def test_the_command(sweep):
-    """A folder of any name; nothing else is changed; the same again but for the time."""
-
+def test_the_command_adds_its_files_to_a_folder_of_any_name(sweep, collect):
     sweep = sweep.rename(sweep.with_name("it's, a=b ${x} {é} [1]"))
-    collect = partial(run_command, "collect", cwd=sweep.parent)
-    before = files(sweep)
-    begin, counted, *_ = collect(sweep.name, "report=false").out.splitlines()
-    assert begin.startswith(f"Collect the jobs of {sweep.name}: ")
-    assert counted == "4 jobs: 2 done, 1 failed, 1 missing. Grid: 2 error_threshold x 2 seed."
-    after = files(sweep)
+    before = read_files(sweep)
+    first_line, counts, *_ = collect(sweep.name, "report=false").out.splitlines()
+    assert first_line.startswith(f"Collect the jobs of {sweep.name}: ")
+    assert counts == "4 jobs: 2 done, 1 failed, 1 missing. Grid: 2 error_threshold x 2 seed."
+    after = read_files(sweep)
     assert after.keys() - before.keys() == FILES | FIGURES
     assert before.items() <= after.items()
     assert list(sweep.parent.iterdir()) == [sweep]
-    collect("figures=false", sweep.name, "output=deep/other")
+
+
+def test_the_command_writes_the_same_again_except_for_the_time(sweep, collect):
+    collect(sweep.name, "figures=false", "report=false")
+    collect("figures=false", sweep.name, "report=false", "output=deep/other")
     other = sweep.parent / "deep" / "other"
-    assert {name for name in FILES if files(other)[name] == after[name]} == {
-        "sweep.csv",
-        "sweep.md",
-    }
-    one, two = (store.read(folder / "sweep.nc", kind="sweep") for folder in (sweep, other))
-    assert one.drop_attrs().identical(two.drop_attrs())
-    collect(sweep.name, "metrics=[times_loop,smse]", "figures=false")
-    assert set(store.read(sweep / "sweep.nc", kind="sweep")) == {
-        "status",
-        "number",
-        "timed",
-        "times_loop",
-        "smse",
-    }
-    assert "| error_threshold | times_loop | smse | done |" in re.sub(
-        " +", " ", (sweep / "sweep.md").read_text()
-    )
-    (sweep / "sweep.csv").unlink()
-    (sweep / "sweep.nc").unlink()
-    (sweep / "sweep.csv").mkdir()  # a file that fails keeps nothing back
-    for folder, told in (
-        ("nowhere", "Error: no folder nowhere"),
-        (sweep.name, "Error: could not write"),
-    ):
-        said = collect(folder)
-        assert (said.code, told in said.out) == (1, True)
+    for name in ("sweep.csv", "sweep.md"):
+        assert (other / name).read_bytes() == (sweep / name).read_bytes()
+    assert (other / "sweep.nc").read_bytes() != (sweep / "sweep.nc").read_bytes()
+    data, other_data = (store.read(folder / "sweep.nc", kind="sweep") for folder in (sweep, other))
+    assert data.drop_attrs().identical(other_data.drop_attrs())
+
+
+def test_the_command_collects_the_metrics_that_are_named(sweep, collect):
+    collect(sweep.name, "metrics=[times_loop,smse]", "figures=false", "report=false")
+    data = store.read(sweep / "sweep.nc", kind="sweep")
+    assert set(data) == {"status", "number", "timed", "times_loop", "smse"}
+    header, *_ = first_table((sweep / "sweep.md").read_text())
+    assert header == ["error_threshold", "times_loop", "smse", "done"]
+
+
+def test_a_folder_that_does_not_exist_is_refused(collect):
+    result = collect("nowhere")
+    assert result.code == 1
+    assert "Error: no folder nowhere" in result.out
+
+
+def test_a_file_that_cannot_be_written_does_not_keep_the_others_back(sweep, collect):
+    (sweep / "sweep.csv").mkdir()
+    result = collect(sweep.name, "figures=false", "report=false")
+    assert result.code == 1
+    assert "Error: could not write" in result.out
     assert (sweep / "sweep.nc").exists()
 
 
-def test_the_folder_among_arguments(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("arguments", "marked"),
+    [
+        (["a=b", "figures=false"], ["folder='a=b'", "figures=false"]),
+        (["a=c", "x"], ["a=c", "folder='x'"]),
+        (["--config-dir", "x", "y"], ["--config-dir", "x", "folder='y'"]),
+        (["folder=x", "--cfg=job"], ["folder=x", "--cfg=job"]),
+    ],
+    ids=["a_folder_with_an_equals_sign", "override", "flag", "named"],
+)
+def test_the_folder_is_found_among_the_arguments(arguments, marked, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a=b").mkdir()
-    assert mark_folder(["a=b", "figures=false"]) == ["folder='a=b'", "figures=false"]
-    assert mark_folder(["a=c", "x"]) == ["a=c", "folder='x'"]
-    assert mark_folder(["--config-dir", "x", "y"]) == [
-        "--config-dir",
-        "x",
-        "folder='y'",
-    ]
-    assert mark_folder(["folder=x", "--cfg=job"]) == ["folder=x", "--cfg=job"]
+    assert mark_folder(arguments) == marked
 
 
-def plan(folder, *jobs, **changed):
-    """Another manifest: other jobs, or other entries."""
-    content = json.loads((folder / "sweep.json").read_text()) | changed
-    planned = [{"number": 0, "identity": "x", "overrides": [], "values": {}} | job for job in jobs]
-    (folder / "sweep.json").write_text(json.dumps(content | {"jobs": planned or content["jobs"]}))
+# --- what is no sweep, and mistakes
+
+
+def change_manifest(folder, *jobs, **entries):
+    """Write another manifest, with other jobs or other entries; return the folder."""
+    content = json.loads((folder / "sweep.json").read_text()) | entries
+    defaults = {"number": 0, "identity": "x", "overrides": [], "values": {}}
+    if jobs:
+        content["jobs"] = [defaults | job for job in jobs]
+    (folder / "sweep.json").write_text(json.dumps(content))
     return folder
 
 
-SPOILED = {
-    "no folder .*nowhere": lambda s: s / "nowhere",
-    "no sweep folder, .*name the folder that has": lambda s: s.parent,
-    "schema_version 99": lambda s: plan(s, schema_version=99),
-    "is damaged.*wrong": lambda s: plan(s, {"wrong": 0}),
-    "a number of a job twice": lambda s: plan(s, {"number": "../.."}, {"number": "../.."}),
-    "none of the 1 jobs": lambda s: plan(s, {}),
+def check_refusal(sweep, message, *overrides):
+    """Check that a collection is refused, and that it leaves the sweep as it is."""
+    before = read_files(sweep)
+    config = compose_configuration("figures=false", *overrides, command="collect")
+    with pytest.raises(MISTAKES, match=message):
+        run(config, Path())
+    assert read_files(sweep) == before
+
+
+#: a function that spoils a sweep and returns the folder to collect, and the error
+SPOILED_SWEEPS = {
+    "no_folder": (lambda sweep: sweep / "nowhere", "no folder .*nowhere"),
+    "folder_above": (
+        lambda sweep: sweep.parent,
+        "no sweep folder, .*name the folder that has",
+    ),
+    "newer_schema": (lambda sweep: change_manifest(sweep, schema_version=99), "schema_version 99"),
+    "unknown_entry": (lambda sweep: change_manifest(sweep, {"wrong": 0}), "is damaged.*wrong"),
+    "a_job_twice": (
+        lambda sweep: change_manifest(sweep, {"number": "../.."}, {"number": "../.."}),
+        "the number of a job is there twice",
+    ),
+    "no_result": (lambda sweep: change_manifest(sweep, {}), "none of the 1 jobs"),
 }
-#: words of the error, and what is spoiled or the overrides that are wrong
-CASES = [
-    *SPOILED.items(),
-    *((words, overrides) for overrides, words in REFUSALS["collect"].items()),
-]
 
 
-@pytest.mark.parametrize(("words", "how"), CASES)
-def test_what_is_no_sweep_and_mistakes_change_nothing(words, how, sweep, monkeypatch):
+@pytest.mark.parametrize(("spoil", "message"), SPOILED_SWEEPS.values(), ids=SPOILED_SWEEPS.keys())
+def test_what_is_no_sweep_is_refused_and_not_changed(spoil, message, sweep, monkeypatch):
     monkeypatch.chdir(sweep.parent)
-    given = [f"folder={how(sweep)}"] if callable(how) else [f"folder={sweep}", how]
-    before = files(sweep)
-    with pytest.raises(MISTAKES, match=words):
-        run(compose_configuration("figures=false", *given, command="collect"), Path())
-    assert files(sweep) == before
+    folder = spoil(sweep)
+    check_refusal(sweep, message, f"folder={folder}")
+
+
+@pytest.mark.parametrize(("override", "message"), REFUSALS["collect"].items())
+def test_wrong_settings_are_refused_and_change_nothing(override, message, sweep, monkeypatch):
+    monkeypatch.chdir(sweep.parent)
+    check_refusal(sweep, message, f"folder={sweep}", override)

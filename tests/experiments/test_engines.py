@@ -1,6 +1,4 @@
-"""What every engine with workers does: run, tell, enforce limits, end its workers when it ends,
-however it ends.
-"""
+"""Engines with workers: they run jobs, enforce limits, and end their workers when they end."""
 
 import json
 import os
@@ -17,7 +15,7 @@ from experiments.sweeps.engines import EngineStopped, JoblibPool
 from experiments.sweeps.slurm_engine import SlurmQueue
 from experiments.sweeps.store import read_outcome
 from helpers.jobs import (
-    DRIVER,
+    DRIVER_SCRIPT,
     ROOT,
     child_processes,
     count_starts,
@@ -31,74 +29,106 @@ from helpers.jobs import (
 from helpers.sweeps import ENGINE_CLASSES, QUICK_JOB, run_sweep
 
 MEMORY_LIMIT = 600_000_000  # byte
-LIMITED = {"spinning": {"time_limit": 1.0}, "greedy": {"memory_limit": MEMORY_LIMIT}}
+#: limits of the jobs that would never end
+JOB_LIMITS = {"spinning": {"time_limit": 1.0}, "greedy": {"memory_limit": MEMORY_LIMIT}}
+LIMIT_ERRORS = {
+    "spinning": "time limit of 1 s exceeded",
+    "greedy": "memory limit of 600 MB exceeded",
+}
 ENGINES = {
-    "joblib": partial(JoblibPool, workers=2),
+    "joblib": partial(JoblibPool, workers=1),
     "dask": partial(DaskCluster, workers=2, memory_limit=MEMORY_LIMIT),
     "local": partial(SlurmQueue, cluster="local", workers=2, jobs_per_task=2),
+    # with as few processes as there can be
+    "one_worker_of_dask": partial(DaskCluster, workers=1),
+    "one_local_task": partial(SlurmQueue, cluster="local", workers=1, jobs_per_task=4),
 }
 #: a class of a cluster, as it is named on the command line
-CLUSTER = {
+CLUSTER_SETTINGS = {
     "_target_": "distributed.LocalCluster",
     "n_workers": 0,
     "threads_per_worker": 1,
     "processes": True,
+    "dashboard_address": ":0",
 }
-CLUSTER |= {"dashboard_address": ":0"}
-SIMPLE = ["surroundings", "raising", "written", "number"]
-KINDS = {
-    "joblib": [*SIMPLE, "leaving", "number"],
-    "dask": [*SIMPLE, "killing_once", *LIMITED],  # it outlives its workers
-    "local": [*SIMPLE, "killing_once", "greedy"],
+QUICK_FUNCTIONS = ["describing", "raising", "writing", "returning"]
+#: functions of jobs that each engine runs; joblib does not outlive a worker that is killed
+FUNCTIONS = {
+    "joblib": [*QUICK_FUNCTIONS, "leaving", "returning"],
+    "dask": [*QUICK_FUNCTIONS, "killing_once", "spinning", "greedy"],
+    "local": [*QUICK_FUNCTIONS, "killing_once", "greedy"],
+    "one_worker_of_dask": QUICK_FUNCTIONS,
+    "one_local_task": QUICK_FUNCTIONS,
 }
+SUCCESSFUL_FUNCTIONS = {"describing", "writing", "returning", "killing_once"}
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
 
 
-@pytest.mark.parametrize("name", ENGINES)
+def count_local_tasks():
+    """Return the number of processes that submitit has started for tasks."""
+    commands = [process.cmdline() for process in child_processes()]
+    return sum("submitit.local._local" in command for command in commands)
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "joblib",
+        "one_worker_of_dask",
+        "one_local_task",
+        pytest.param("dask", marks=pytest.mark.slow),
+        pytest.param("local", marks=pytest.mark.slow),
+    ],
+)
 def test_jobs_of_all_kinds_cost_only_themselves_and_leave_nothing(
-    name, tmp_path, capfd, monkeypatch
+    engine, tmp_path, capfd, monkeypatch
 ):
     folder = tmp_path / "sweep"
-    work = tmp_path / "work"
-    before = dict(os.environ)
-    most = []
+    working_folder = tmp_path / "work"
     folder.mkdir()
-    work.mkdir()
-    monkeypatch.chdir(work)
-    names = KINDS[name]
-    found = {}
-    todo = [make_job(folder, n, one, **LIMITED.get(one, {})) for n, one in enumerate(names)]
-    for outcome in ENGINES[name](folder).run(todo):
-        found[names[outcome.number]] = outcome
-        most.append(
-            len([one for one in child_processes() if "submitit.local._local" in one.cmdline()])
-        )
-    done = {one for one, outcome in found.items() if outcome.done}
-    assert done == {"surroundings", "written", "number", "killing_once"} & {*names}
-    assert max(most) <= 2
-    assert found["raising"].error == "ValueError: job 1 cannot work"
-    assert read_outcome(folder / "1")["status"] == "failed"
+    working_folder.mkdir()
+    monkeypatch.chdir(working_folder)
+    environment_before = dict(os.environ)
+    functions = FUNCTIONS[engine]
+    jobs = [
+        make_job(folder, number, function, **JOB_LIMITS.get(function, {}))
+        for number, function in enumerate(functions)
+    ]
+    outcomes = {}
+    n_tasks = []
+    for outcome in ENGINES[engine](folder).run(jobs):
+        outcomes[functions[outcome.number]] = outcome
+        n_tasks.append(count_local_tasks())
+    assert max(n_tasks) <= 2
+
+    done = {function for function, outcome in outcomes.items() if outcome.done}
+    assert done == SUCCESSFUL_FUNCTIONS & set(functions)
+    assert outcomes["returning"].value in (3.0, 5.0)
     assert (folder / "2" / "result.txt").read_text() == "number 2\n"
-    assert found["number"].value in (3.0, 5.0)
+    assert outcomes["raising"].error == "ValueError: job 1 cannot work"
+    assert read_outcome(folder / "1")["status"] == "failed"
+    for function in LIMIT_ERRORS.keys() & set(functions):
+        assert outcomes[function].error.startswith(LIMIT_ERRORS[function])
+    for function, job in zip(functions, jobs, strict=True):
+        assert count_starts(job) == (2 if function == "killing_once" else 1)
+
     facts = json.loads((folder / "0" / "surroundings.json").read_text())
-    assert (facts["pid"] != os.getpid(), facts["cwd"]) == (True, str(folder))
-    assert (facts["numba"], {*facts["blas"]}) == (1, {1})
-    threads = {
-        "OMP_NUM_THREADS",
-        "OPENBLAS_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "NUMBA_NUM_THREADS",
-    }
-    assert {facts["environment"][one] for one in threads} == {"1"}
-    told = {
-        "spinning": "time limit of 1 s exceeded",
-        "greedy": "memory limit of 600 MB exceeded",
-    }
-    assert all(found[one].error.startswith(words) for one, words in told.items() if one in names)
-    starts = {one: count_starts(todo[n]) for n, one in enumerate(names)}
-    assert starts == {one: {"killing_once": 2}.get(one, 1) for one in names}
-    assert list(work.iterdir()) == []
+    assert facts["pid"] != os.getpid()
+    assert facts["cwd"] == str(folder)
+    assert facts["numba"] == 1
+    assert set(facts["blas"]) == {1}
+    for variable in THREAD_VARIABLES:
+        assert facts["environment"][variable] == "1"
+
+    assert list(working_folder.iterdir()) == []
     assert wait_until(lambda: not child_processes())
-    assert name != "dask" or dict(os.environ) == before
+    if "dask" in engine:
+        assert dict(os.environ) == environment_before
     assert capfd.readouterr() == ("", "")
 
 
@@ -106,82 +136,126 @@ def test_jobs_of_all_kinds_cost_only_themselves_and_leave_nothing(
     "engine",
     [
         JoblibPool,
-        pytest.param(partial(DaskCluster, cluster=CLUSTER), marks=pytest.mark.slow),
+        pytest.param(partial(DaskCluster, cluster=CLUSTER_SETTINGS), marks=pytest.mark.slow),
     ],
     ids=["joblib", "class_of_dask"],
 )
-def test_outcomes_come_when_they_are_known_and_a_generator_that_is_closed_ends_its_workers(
+def test_outcomes_come_when_they_are_known_and_a_closed_generator_ends_its_workers(
     engine, tmp_path
 ):
-    running = engine(tmp_path, workers=2).run(make_jobs(tmp_path, ["sleeping", *["number"] * 6]))
-    assert sorted(next(running).number for _ in range(6)) == [1, 2, 3, 4, 5, 6]
+    jobs = make_jobs(tmp_path, ["sleeping", *["returning"] * 6])
+    outcomes = engine(tmp_path, workers=2).run(jobs)
+    numbers = sorted(next(outcomes).number for _ in range(6))
+    assert numbers == [1, 2, 3, 4, 5, 6]
     assert len(child_processes()) == 2
-    running.close()
+    outcomes.close()
     assert wait_until(lambda: not child_processes())
 
 
+@pytest.fixture
+def start_driver(tmp_path):
+    """A function that runs jobs, which never end, with an engine in a process of its own.
+
+    Each job has a worker.
+    """
+
+    def start(engine, functions):
+        settings = {"workers": len(functions)}
+        script = DRIVER_SCRIPT.format(engine=ENGINES[engine].func, settings=settings)
+        names = [f"helpers.jobs:{function}" for function in functions]
+        streams = {"stdout": -1, "stderr": -1, "text": True, "start_new_session": True}
+        return script_process(script, tmp_path, *names, **streams)
+
+    return start
+
+
+#: file that a job writes as soon as it is at work
+WORK_MARKERS = {"showing": "shown", "spinning": ".spinning"}
+
+
+def workers_of(driver, folder, functions):
+    """Wait until all jobs of a driver are at work, and return the processes of its workers."""
+    for number, function in enumerate(functions):
+        assert wait_until((folder / str(number) / WORK_MARKERS[function]).exists)
+    workers = child_processes(driver.pid)
+    assert len(workers) == len(functions)
+    assert not any(map(receives_ctrl_c, workers))
+    return workers
+
+
 @pytest.mark.parametrize(
-    ("name", "number"),
+    "functions",
     [
-        ("joblib", signal.SIGKILL),
-        pytest.param("dask", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(["spinning"], id="one_worker"),
+        pytest.param(["showing", "spinning"], id="two_workers", marks=pytest.mark.slow),
     ],
 )
-def test_workers_end_with_a_driver_that_is_interrupted_or_killed(name, tmp_path, number):
-    script = DRIVER.format(engine=ENGINES[name].func, settings={"workers": 2})
-    streams = {"stdout": -1, "stderr": -1, "text": True, "start_new_session": True}
-    with script_process(
-        script, tmp_path, "helpers.jobs:showing", "helpers.jobs:spinning", **streams
-    ) as process:
-        assert wait_until(
-            lambda: (tmp_path / "0" / "shown").exists() and (tmp_path / "1" / ".spinning").exists()
-        )
-        below = child_processes(process.pid)
-        assert len(below) == 2
-        assert not any(map(receives_ctrl_c, below))
-        if number == signal.SIGINT:
-            os.killpg(process.pid, number)
-            out, err = process.communicate(timeout=60)
-            assert (process.returncode, out, err) == (130, "", "")
-    assert wait_until(lambda: not any(map(is_alive, below)))
+def test_workers_of_joblib_end_with_a_driver_that_is_killed(functions, tmp_path, start_driver):
+    with start_driver("joblib", functions) as driver:
+        workers = workers_of(driver, tmp_path, functions)
+        driver.kill()
+    assert wait_until(lambda: not any(map(is_alive, workers)))
 
 
-def test_a_killed_worker_stops_a_sweep_of_joblib_and_says_how_to_go_on(tmp_path, capfd):
-    todo = make_jobs(tmp_path, ["number", "killing", *["number"] * 9])
-    said = r"SIGKILL.*running jobs are lost, and the others have not been run.*command resumes"
-    with pytest.raises(EngineStopped, match=said) as stop:
-        list(JoblibPool(tmp_path, 1).run(todo))  # a single worker is a process too
+@pytest.mark.slow
+def test_workers_of_dask_end_with_a_driver_that_is_interrupted(tmp_path, start_driver):
+    functions = ["showing", "spinning"]
+    with start_driver("dask", functions) as driver:
+        workers = workers_of(driver, tmp_path, functions)
+        os.killpg(driver.pid, signal.SIGINT)
+        out, err = driver.communicate(timeout=60)
+        assert driver.returncode == 130
+        assert out == ""
+        assert err == ""
+    assert wait_until(lambda: not any(map(is_alive, workers)))
+
+
+def test_a_killed_worker_stops_a_sweep_of_joblib_and_the_error_says_how_to_go_on(tmp_path, capfd):
+    jobs = make_jobs(tmp_path, ["returning", "killing", *["returning"] * 9])
+    message = r"SIGKILL.*running jobs are lost, and the others have not been run.*command resumes"
+    # a pool of a single worker runs its jobs in another process too
+    outcomes = JoblibPool(tmp_path, 1).run(jobs)
+    with pytest.raises(EngineStopped, match=message) as stop:
+        list(outcomes)
     assert "\n" not in str(stop.value)
     assert read_outcome(tmp_path / "0")["status"] == "done"
-    assert not [number for number in range(1, 11) if read_outcome(tmp_path / str(number))]
+    for number in range(1, 11):
+        assert not read_outcome(tmp_path / str(number))
     assert not child_processes()
     assert capfd.readouterr() == ("", "")
 
 
-# --- settings
+# --- settings (those that are refused: refusals.yaml)
 
 
-@pytest.mark.parametrize(("name", "make"), ENGINE_CLASSES.items())
-def test_settings_are_those_of_the_configuration(name, make, tmp_path, monkeypatch):
-    """Those that are refused: refusals.yaml."""
+@pytest.mark.parametrize(("name", "engine"), ENGINE_CLASSES.items(), ids=ENGINE_CLASSES.keys())
+def test_defaults_are_those_of_the_configuration(name, engine, tmp_path):
     settings = yaml.safe_load((ROOT / f"conf/hydra/launcher/{name}.yaml").read_text())
-    assert settings.pop("_target_") == f"hydra_plugins.sysid_sweep.plugins.{name.title()}Launcher"
     settings.pop("_recursive_", None)
-    assert {"folder": tmp_path} | settings == {
-        one.name: getattr(make(tmp_path), one.name) for one in fields(make)
-    }
-    library = {
-        "joblib": "joblib.externals",
-        "dask": "distributed",
-        "slurm": "submitit",
-    }[name]
+    launcher = settings.pop("_target_")
+    assert launcher == f"hydra_plugins.sysid_sweep.plugins.{name.title()}Launcher"
+    with_defaults = engine(tmp_path)
+    values = {field.name: getattr(with_defaults, field.name) for field in fields(engine)}
+    assert values == {"folder": tmp_path} | settings
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "settings"),
+    [
+        ("joblib", "joblib.externals", {}),
+        ("dask", "distributed", {}),
+        ("slurm", "submitit", {"cluster": "local"}),
+    ],
+    ids=["joblib", "dask", "slurm"],
+)
+def test_a_missing_library_is_refused_with_the_command_that_installs_it(
+    name, library, settings, tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, library, None)
-    local = {"cluster": "local"} if name == "slurm" else {}
-    with pytest.raises(
-        ImportError,
-        match=rf'hydra/launcher={name} needs .*: pip install -e "\.\[{name}\]"',
-    ):
-        next(make(tmp_path, **local).run([make_job(tmp_path, 0, "number")]))
+    outcomes = ENGINE_CLASSES[name](tmp_path, **settings).run([make_job(tmp_path, 0, "returning")])
+    message = rf'hydra/launcher={name} needs .*: pip install -e "\.\[{name}\]"'
+    with pytest.raises(ImportError, match=message):
+        next(outcomes)
     assert not list(tmp_path.iterdir())
 
 
@@ -189,23 +263,23 @@ def test_settings_are_those_of_the_configuration(name, make, tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_class_of_a_cluster_that_there_is_not_is_told(tmp_path):
-    options = (
+def test_a_class_of_a_cluster_that_does_not_exist_is_refused(tmp_path):
+    overrides = (
         "hydra/launcher=dask",
         "hydra.launcher.workers=1",
         "hydra.launcher.cluster={_target_: distributed.None}",
     )
-    said = run_sweep(tmp_path / "sweep", *QUICK_JOB, "seed=2", *options)
-    assert said.code == 1
-    assert "hydra.launcher.cluster" in said.err
-    assert "Traceback" not in said.err
+    result = run_sweep(tmp_path / "sweep", *QUICK_JOB, "seed=2", *overrides)
+    assert result.code == 1
+    assert "hydra.launcher.cluster" in result.err
+    assert "Traceback" not in result.err
 
 
-def test_an_address_where_nobody_answers_is_said_in_one_line(tmp_path, monkeypatch):
+def test_an_address_where_no_scheduler_answers_is_refused_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr("experiments.sweeps.dask_engine.CONNECTION_TIMEOUT", 0.2)
+    jobs = make_jobs(tmp_path, ["returning"])
+    outcomes = DaskCluster(tmp_path, address="tcp://127.0.0.1:9").run(jobs)
     message = r"no Dask scheduler answers at tcp://127\.0\.0\.1:9 .*dask scheduler"
-    with pytest.raises(EngineStopped, match=message) as said:
-        next(
-            DaskCluster(tmp_path, address="tcp://127.0.0.1:9").run(make_jobs(tmp_path, ["number"]))
-        )
-    assert "\n" not in str(said.value)
+    with pytest.raises(EngineStopped, match=message) as stop:
+        next(outcomes)
+    assert "\n" not in str(stop.value)

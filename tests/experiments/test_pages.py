@@ -1,13 +1,10 @@
-"""Pages of runs, sweeps and comparisons: whole, offline, right numbers, harmless names; and in a
-browser.
-"""
+"""Pages of runs, sweeps and comparisons: complete, offline, with right numbers and safe names."""
 
 import json
 import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -40,47 +37,54 @@ from experiments.drawing.page import (
 )
 from experiments.report.page import find_points, write_run
 
-EVIL = "</script><script>hacked=1</script><img src=x onerror=hacked=1>"
+#: a name that would run a script, if it were not escaped
+EVIL_NAME = "</script><script>hacked=1</script><img src=x onerror=hacked=1>"
+MAX_PAGE_BYTES = 5e6
+#: attributes by which a page would load something from elsewhere
+ADDRESS_ATTRIBUTES = ("src", "href", "data", "action")
 BROWSER = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 )
 
 
 class Page(HTMLParser):
-    """What a page holds: tags in their order, addresses, values of tables, text outside of scripts
-    and styles.
+    """A page: its tags in their order, addresses, values of tables, and text.
+
+    The text is that outside of scripts and styles. `place_of_warnings` counts the tags up to the
+    list of warnings; it is 0 if there is none.
     """
 
     def __init__(self, path):
         super().__init__()
-        self.tags, self.addresses, self.values, self.text, self.size = (
-            [],
-            [],
-            [],
-            "",
-            path.stat().st_size,
-        )
-        self.notes = 0
+        self.tags = []
+        self.addresses = []
+        self.values = []
+        self.text = ""
+        self.n_bytes = path.stat().st_size
+        self.place_of_warnings = 0
         self.feed(path.read_text())
         self.text = " ".join(self.text.split())
 
     def handle_starttag(self, tag, attributes):
-        own = dict(attributes)
+        values = dict(attributes)
         self.tags.append(tag)
-        self.addresses += [own[name] for name in ("src", "href", "data", "action") if name in own]
-        self.values += [own["data-value"]] if "data-value" in own else []
-        self.notes = self.notes or len(self.tags) * (own.get("id") == "warnings")
+        self.addresses += [values[name] for name in ADDRESS_ATTRIBUTES if name in values]
+        if "data-value" in values:
+            self.values.append(values["data-value"])
+        if values.get("id") == "warnings" and not self.place_of_warnings:
+            self.place_of_warnings = len(self.tags)
 
     def handle_data(self, data):
-        self.text += data if self.tags and self.tags[-1] not in ("script", "style") else ""
+        if self.tags and self.tags[-1] not in ("script", "style"):
+            self.text += data
 
 
 def read_page(folder):
-    """The page of a folder, after the checks that hold for all."""
+    """Return the page of a folder, after checks that hold for all pages."""
     page = Page(folder / PAGE_FILE)
-    assert page.size < 5e6
+    assert page.n_bytes < MAX_PAGE_BYTES
     assert all(address.startswith("data:image/png") for address in page.addresses)
-    assert 0 < page.notes < page.tags.index("table")
+    assert 0 < page.place_of_warnings < page.tags.index("table")
     return page
 
 
@@ -99,96 +103,112 @@ def runs(tmp_path_factory, record):
 def sweep(tmp_path_factory):
     """A collected sweep with a job that failed and one that is missing."""
     folder = tmp_path_factory.mktemp("sweep") / "s"
-    write_sweep(
-        folder,
-        SWEPT_VALUES | {"reduction": ["prior_entropy", EVIL]},
-        make_summary,
-        skip=(1,),
-        fail=(4,),
+    values = SWEPT_VALUES | {"reduction": ["prior_entropy", EVIL_NAME]}
+    write_sweep(folder, values, make_summary, skip=(1,), fail=(4,))
+    config = compose_configuration(
+        f"folder={folder}", "figures=false", "report=true", command="collect"
     )
-    collect(
-        compose_configuration(
-            f"folder={folder}", "figures=false", "report=true", command="collect"
-        ),
-        folder,
-    )
+    collect(config, folder)
     return folder
 
 
-def test_a_page_says_what_the_files_say(runs):
-    page = read_page(runs / "two")
-    summary = load_summary(runs / "two")
+# --- pages of runs
+
+
+def test_a_page_has_the_numbers_of_the_files(runs):
+    folder = runs / "two"
+    page = read_page(folder)
+    summary = load_summary(folder)
     assert {"smse", "rmse", "nlpd", "n_points"} <= summary.keys()
     assert page.values == [str(summary[name]) for name in SUMMARY_NUMBERS]
-    assert all(text in page.text for text in summary["warnings"])
-    assert (
-        f"RMSE of {write_number(summary['rmse'], 'V')}, an SMSE of {write_number(summary['smse'])} ("
-        in page.text
-    )
-    assert (
-        f"has {write_number(summary['linear']['same_lags']['rmse'], 'V')} one step ahead"
-        in page.text
-    )
-    assert page.tags.count("img") == len(list((runs / "two").glob("*.png"))) > 0
-    digest = store.read(runs / "two" / "model.nc", kind="model").attrs["digest"]
-    assert digest in page.text
-    assert "summary.json" in page.text
-    free_run = json.loads((runs / "two" / "validation.json").read_text())["free_run"]
+    assert all(warning in page.text for warning in summary["warnings"])
+    rmse = write_number(summary["rmse"], "V")
+    smse = write_number(summary["smse"])
+    assert f"RMSE of {rmse}, an SMSE of {smse} (" in page.text
+    linear_rmse = write_number(summary["linear"]["same_lags"]["rmse"], "V")
+    assert f"has {linear_rmse} one step ahead" in page.text
+    free_run = json.loads((folder / "validation.json").read_text())["free_run"]
     assert f"{free_run['fit_percent']:.1f} %" in page.text
 
 
-def test_a_page_of_several_outputs_has_all_of_them(runs):
+def test_a_page_has_the_figures_of_its_run_and_names_its_files(runs):
+    folder = runs / "two"
+    page = read_page(folder)
+    n_figures = len(list(folder.glob("*.png")))
+    assert page.tags.count("img") == n_figures > 0
+    assert store.read(folder / "model.nc", kind="model").attrs["digest"] in page.text
+    assert "summary.json" in page.text
+
+
+@pytest.mark.parametrize("target", ["y", "z"])
+def test_a_page_of_several_outputs_has_all_of_them(runs, target):
     page = read_page(runs / "both")
-    for target in ("y", "z"):
-        assert f"change of {target} over one sample" in page.text
-        assert str(load_summary(runs / "both" / target)["smse"]) in page.values
+    assert f"change of {target} over one sample" in page.text
+    assert str(load_summary(runs / "both" / target)["smse"]) in page.values
 
 
-def test_names_of_strangers_are_text(runs, tmp_path):
-    folder = tmp_path / "evil"
-    shutil.copytree(runs / "one", folder)
+def write_page_with_evil_names(run, folder):
+    """Copy a run, put a name that would run a script wherever a name can stand, write its page."""
+    shutil.copytree(run, folder)
     summary = load_summary(folder)
-    (folder / "summary.json").write_text(
-        json.dumps(summary | {"system": EVIL, "target": EVIL, "warnings": [EVIL]})
-    )
-    (folder / f"{EVIL.replace('/', '')}.txt").write_text("mine")
-    record, model = (store.read(folder / f"{kind}.nc", kind=kind) for kind in ("result", "model"))
-    record["target"].attrs["long_name"] = record["target"].attrs["units"] = EVIL
-    store.write(record, folder / "result.nc", kind="result", attributes={"configuration": EVIL})
-    model = model.assign_coords(feature=[f"{EVIL}{i}" for i in range(model.sizes["feature"])])
-    store.write(model, folder / "model.nc", kind="model")
+    evil_entries = {"system": EVIL_NAME, "target": EVIL_NAME, "warnings": [EVIL_NAME]}
+    (folder / "summary.json").write_text(json.dumps(summary | evil_entries))
+    (folder / f"{EVIL_NAME.replace('/', '')}.txt").write_text("mine")
+    record = store.read(folder / "result.nc", kind="result")
+    record["target"].attrs["long_name"] = EVIL_NAME
+    record["target"].attrs["units"] = EVIL_NAME
+    attributes = {"configuration": EVIL_NAME}
+    store.write(record, folder / "result.nc", kind="result", attributes=attributes)
+    model = store.read(folder / "model.nc", kind="model")
+    features = [f"{EVIL_NAME}{i}" for i in range(model.sizes["feature"])]
+    store.write(model.assign_coords(feature=features), folder / "model.nc", kind="model")
+    return write_run(folder)
+
+
+def test_names_are_shown_as_text_whatever_is_in_them(runs, tmp_path):
     normal = read_page(runs / "one")
-    page = Page(write_run(folder))
+    path = write_page_with_evil_names(runs / "one", tmp_path / "evil")
+    page = Page(path)
     assert page.tags.count("script") == normal.tags.count("script")
     assert page.tags.count("img") == normal.tags.count("img")
-    assert page.text.count(EVIL) == 4  # title, head, output, warning
-    assert "hacked=1</script>" not in (folder / PAGE_FILE).read_text()
+    assert page.text.count(EVIL_NAME) == 4, "expected in title, head, output and warning"
+    assert path == tmp_path / "evil" / PAGE_FILE
+    assert "hacked=1</script>" not in path.read_text()
 
 
 def test_points_are_those_of_the_model(runs):
-    record, model = (
-        store.read(runs / "one" / f"{kind}.nc", kind=kind) for kind in ("result", "model")
-    )
-    rows = store.read(runs / "one" / "narx.nc", kind="narx")
-    found = find_points(record.assign_coords(shown=record["time"]), model)
-    assert 0 < found["known"].sum() <= 15
-    for i in np.flatnonzero(found["known"]):
-        (row,) = np.flatnonzero(rows["time"].values == found["x"][i])[:1]
-        assert found["y"][i] == rows["target"].values[row]
+    folder = runs / "one"
+    record = store.read(folder / "result.nc", kind="result")
+    model = store.read(folder / "model.nc", kind="model")
+    rows = store.read(folder / "narx.nc", kind="narx")
+    points = find_points(record.assign_coords(shown=record["time"]), model)
+    assert 0 < points["known"].sum() <= 15
+    for i in np.flatnonzero(points["known"]):
+        row = np.flatnonzero(rows["time"].values == points["x"][i])[0]
+        assert points["y"][i] == rows["target"].values[row]
         for j, name in enumerate(rows["feature"].values):
             np.testing.assert_allclose(
-                found[str(name)][i], rows["regressor"].values[row, j], atol=1e-12
+                points[str(name)][i], rows["regressor"].values[row, j], atol=1e-12
             )
+
+
+# --- series and origins
 
 
 def test_thinning_keeps_what_stands_out():
     rng = np.random.default_rng(0)
     values, error = rng.normal(size=(2, 10_000))
-    values[1234], values[4321], error[7777] = 9, -9, 9
+    values[1234] = 9
+    values[4321] = -9
+    error[7777] = 9
     rows = thin(values, error, 300)
     assert len(rows) <= 302
     assert {0, 1234, 4321, 7777, 9999} <= set(rows)
     assert (np.diff(rows) > 0).all()
+
+
+def test_a_short_series_is_not_thinned():
+    values, error = np.random.default_rng(0).normal(size=(2, 10_000))
     assert thin(values, error, 10_000).tolist() == list(range(10_000))
 
 
@@ -196,51 +216,78 @@ def test_a_page_of_a_long_record_is_small(tmp_path):
     x = np.arange(200_000.0)
     curve = Curve(np.cos(x), np.full(len(x), 0.1))
     figure = draw_series(x, np.sin(x), {"model": curve}, labels=("t", "y", "e"))
-    write(
-        tmp_path / PAGE_FILE,
-        ROOT / "experiments/drawing/page.html",
-        {"record": figure},
-        title="long",
-    )
-    assert (tmp_path / PAGE_FILE).stat().st_size < 5e6
+    template = ROOT / "experiments/drawing/page.html"
+    write(tmp_path / PAGE_FILE, template, {"record": figure}, title="long")
+    assert (tmp_path / PAGE_FILE).stat().st_size < MAX_PAGE_BYTES
 
 
-def test_a_page_of_a_sweep_has_failed_jobs_first_and_the_best(sweep):
-    page = read_page(sweep)
-    assert "2 jobs have no result" in page.text
-    assert EVIL in page.text
-    assert "hacked=1</script>" not in (sweep / PAGE_FILE).read_text()
-    assert "ValueError: it did not work | twice" in page.text
-    table = pd.read_csv(sweep / "sweep.csv")
-    best = table.loc[table["smse"].idxmin()]
-    assert (
-        f"is that of job {best['number']}: error_threshold={best['error_threshold']}" in page.text
-    )
-
-
-def test_the_command_of_a_stranger_is_shown_and_nothing_in_it_is_resolved(tmp_path):
+def test_nothing_in_the_command_of_a_run_is_resolved(tmp_path):
     (tmp_path / ".hydra").mkdir()
     (tmp_path / ".hydra" / "hydra.yaml").write_text("hydra: {job: {name: identify}}\n")
     (tmp_path / ".hydra" / "overrides.yaml").write_text("- seed=1\n- name=${oc.env:HOME}\n")
     assert read_origin(tmp_path, {})["command"] == "sysid-identify seed=1 'name=${oc.env:HOME}'"
 
 
-def test_a_page_is_written_where_it_is_wanted(sweep, monkeypatch):
-    assert not has_page(compose_configuration().report)
+# --- pages of sweeps
+
+
+def test_a_page_of_a_sweep_has_its_failed_jobs_and_the_best_one(sweep):
+    page = read_page(sweep)
+    assert "2 jobs have no result" in page.text
+    assert "ValueError: it did not work | twice" in page.text
+    table = pd.read_csv(sweep / "sweep.csv")
+    best = table.loc[table["smse"].idxmin()]
+    description = f"job {best['number']}: error_threshold={best['error_threshold']}"
+    assert f"is that of {description}" in page.text
+
+
+def test_values_in_a_page_of_a_sweep_are_shown_as_text(sweep):
+    page = read_page(sweep)
+    assert EVIL_NAME in page.text
+    assert "hacked=1</script>" not in (sweep / PAGE_FILE).read_text()
+
+
+# --- whether a page is written
+
+
+def test_a_page_is_written_by_default_if_a_command_can(monkeypatch):
     assert has_page(True)
     assert has_page(None)
     assert has_page(compose_configuration(command="collect").report)
-    for overrides, expected in (("figures=false", True), ("outputs=lean", False)):
-        assert read_settings(compose_configuration("report=true", overrides)).files.page == expected
-    with pytest.raises(ValueError, match="report must be true or false"):
-        has_page(compose_configuration("report=yes please").report)
     monkeypatch.setattr("experiments.files.outputs.find_spec", lambda name: None)
     assert not has_page(None)
+
+
+def test_a_run_has_no_page_by_default():
+    assert not has_page(compose_configuration().report)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"), [("figures=false", True), ("outputs=lean", False)]
+)
+def test_a_run_has_a_page_on_request_unless_it_keeps_one_file(override, expected):
+    config = compose_configuration("report=true", override)
+    assert read_settings(config).files.page == expected
+
+
+def test_a_report_that_is_no_flag_is_refused():
+    with pytest.raises(ValueError, match="report must be true or false"):
+        has_page(compose_configuration("report=yes please").report)
+
+
+def test_a_page_without_bokeh_is_refused(sweep, monkeypatch):
+    monkeypatch.setattr("experiments.files.outputs.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=re.escape('pip install -e ".[report]"')):
         has_page(True)
     with pytest.raises(ValueError, match="html needs Bokeh"):
         report.run(compose_configuration(f"folder={sweep}", command="report"), sweep)
+
+
+def test_a_page_makes_no_other_job():
     assert identity_of("t", {"a": 1, "report": True}, {}) == identity_of("t", {"a": 1}, {})
+
+
+def test_a_page_of_a_folder_without_a_run_is_refused():
     with pytest.raises(StoreError, match="no run in"):
         write_run(Path("nowhere"))
 
@@ -249,48 +296,74 @@ def test_a_page_is_written_where_it_is_wanted(sweep, monkeypatch):
 
 
 def compare(folder, *runs, **options):
+    """Compare runs into a new folder; return the rows of comparison.csv by the name of the run."""
     folder.mkdir()
     given = [f"{name}={value}" for name, value in options.items()]
     named = ",".join(f"'{run}'" for run in runs)
-    comparison.run(
-        compose_configuration(
-            f"runs=[{named}]", "propagation=mean_only", *given, command="compare"
-        ),
-        folder,
+    config = compose_configuration(
+        f"runs=[{named}]", "propagation=mean_only", *given, command="compare"
     )
+    comparison.run(config, folder)
     return read_exact_csv(folder / "comparison.csv").set_index("run")
 
 
-def test_a_comparison_has_the_numbers_of_the_runs(runs, record, tmp_path):
-    table = compare(tmp_path / "c", runs / "one", runs / "two")
-    for name, row in table.iterrows():
-        content = json.loads((runs / name / "validation.json").read_text())
-        for kind in ("one_step", "free_run"):
-            for key in ("rmse", "nlpd", "coverage_95"):
-                assert row[f"{key}_{kind}"] == content[kind][key]
-        assert row["fit_percent_free_run"] == content["free_run"]["fit_percent"]
-        assert row["points"] == load_summary(runs / name)["n_points"]
-        assert row["lags"] == "y 1, u 1"
-    page = read_page(tmp_path / "c")
-    assert page.values[:2] == [
-        str(table.iloc[0]["rmse_one_step"]),
-        str(table.iloc[0]["rmse_free_run"]),
-    ]
-    assert (tmp_path / "c" / "comparison.png").is_file()
-    test = next(one for one in record if one.startswith("data.test")).partition("=")[2]
-    given = {
+@pytest.fixture(scope="module")
+def compared(runs, tmp_path_factory):
+    """Folder of a comparison of two runs, and its table."""
+    folder = tmp_path_factory.mktemp("comparison") / "c"
+    return folder, compare(folder, runs / "one", runs / "two")
+
+
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_a_comparison_has_the_numbers_of_the_runs(runs, compared, name):
+    _, table = compared
+    row = table.loc[name]
+    validation = json.loads((runs / name / "validation.json").read_text())
+    for kind in ("one_step", "free_run"):
+        for key in ("rmse", "nlpd", "coverage_95"):
+            assert row[f"{key}_{kind}"] == validation[kind][key]
+    assert row["fit_percent_free_run"] == validation["free_run"]["fit_percent"]
+    assert row["points"] == load_summary(runs / name)["n_points"]
+    assert row["lags"] == "y 1, u 1"
+
+
+def test_a_comparison_has_a_page_and_a_figure(compared):
+    folder, table = compared
+    best = table.iloc[0]
+    page = read_page(folder)
+    assert page.values[:2] == [str(best["rmse_one_step"]), str(best["rmse_free_run"])]
+    assert (folder / "comparison.png").is_file()
+
+
+def test_a_comparison_on_the_named_record_of_the_runs_is_the_same(runs, compared, record, tmp_path):
+    _, table = compared
+    test_record = next(override for override in record if override.startswith("data.test"))
+    options = {
         "data": "csv",
-        "data.test": test,
+        "data.test": test_record.partition("=")[2],
         "data.inputs": "[u]",
         "data.outputs": "[y]",
         "data.dt": 0.5,
+        "data.units": "{y:V}",
+        "figures": "false",
     }
-    same = compare(tmp_path / "d", runs / "one", runs / "two", **given, **{"data.units": "{y:V}"})
-    pd.testing.assert_frame_equal(same, table)
+    same_table = compare(tmp_path / "d", runs / "one", runs / "two", **options)
+    pd.testing.assert_frame_equal(same_table, table)
+
+
+@pytest.fixture(scope="module")
+def runs_with_a_shorter_one(runs):
+    """The runs, with a copy of the first, `other`, whose record lacks the last samples."""
+    other = runs / "other"
+    shutil.copytree(runs / "one", other)
+    trajectory = store.read(other / "trajectory.nc", kind="trajectory")
+    shorter = trajectory.isel(time=slice(0, -2))
+    store.write(shorter, other / "trajectory.nc", kind="trajectory")
+    return runs
 
 
 @pytest.mark.parametrize(
-    ("names", "words"),
+    ("names", "message"),
     [
         (["one"], "two or more different"),
         (["one", "one"], "two or more different"),
@@ -298,123 +371,141 @@ def test_a_comparison_has_the_numbers_of_the_runs(runs, record, tmp_path):
         (["one", "."], "no model in"),
         (["one", "other"], r"differ in time: name a record .* data="),
     ],
+    ids=["one_run", "twice_the_same", "other_outputs", "no_run", "other_record"],
 )
-def test_what_cannot_be_compared_is_refused(runs, tmp_path, names, words):
-    if "other" in names and not (runs / "other").exists():
-        shutil.copytree(runs / "one", runs / "other")
-        trajectory = store.read(runs / "other" / "trajectory.nc", kind="trajectory")
-        store.write(
-            trajectory.isel(time=slice(0, -2)),
-            runs / "other" / "trajectory.nc",
-            kind="trajectory",
-        )
-    with pytest.raises((ValueError, StoreError), match=words):
-        compare(tmp_path / "c", *(runs / name for name in names))
-    assert not list((tmp_path / "c").iterdir())
+def test_what_cannot_be_compared_is_refused(runs_with_a_shorter_one, tmp_path, names, message):
+    folder = tmp_path / "c"
+    with pytest.raises((ValueError, StoreError), match=message):
+        compare(folder, *(runs_with_a_shorter_one / name for name in names))
+    assert not list(folder.iterdir())
 
 
-def test_a_comparison_says_what_its_models_did_not_learn_alike(monkeypatch):
-    def text(*options, estimation="a.csv", test="b.csv"):
-        given = (
-            *RECORD_OVERRIDES,
-            f"data.estimation={estimation}",
-            f"data.test=[{test}]",
-            *options,
-        )
-        return OmegaConf.to_yaml(compose_configuration(*given), resolve=True)
+def configuration_text(*options, estimation="a.csv", test="b.csv"):
+    """Return the configuration of a run on records, as its files keep it."""
+    config = compose_configuration(
+        *RECORD_OVERRIDES, f"data.estimation={estimation}", f"data.test=[{test}]", *options
+    )
+    return OmegaConf.to_yaml(config, resolve=True)
 
+
+@pytest.fixture
+def note_differences(monkeypatch):
+    """A function that returns the notes on models which did not learn under equal conditions."""
     texts = {
-        "one": text(),
-        "two": text("budget=9", test="c.csv"),
-        "three": text("seed=3"),
-        "own": "",
+        "one": configuration_text(),
+        "other_budget": configuration_text("budget=9", test="c.csv"),
+        "other_seed": configuration_text("seed=3"),
+        "other_record": configuration_text(estimation="d.csv"),
+        "without_configuration": "",
     }
-    texts["four"] = text(estimation="d.csv")
     monkeypatch.setattr(comparison, "header", lambda name: {"configuration": texts[name]})
+    return lambda *names: comparison.note_differences({name: name for name in names})
 
-    def notes(*names):
-        return comparison.note_differences({name: name for name in names})
 
-    assert notes("one", "two", "own") == []
-    (seeds,), (records,) = notes("one", "three"), notes("one", "four")
-    assert "seed (one 0, three 3)" in seeds
-    assert "data" not in seeds
-    assert records.endswith(" data")
+def test_a_comparison_notes_how_the_learning_of_its_models_differed(note_differences):
+    assert note_differences("one", "other_budget", "without_configuration") == []
+    (note_on_seeds,) = note_differences("one", "other_seed")
+    assert "seed (one 0, other_seed 3)" in note_on_seeds
+    assert "data" not in note_on_seeds
+    (note_on_records,) = note_differences("one", "other_record")
+    assert note_on_records.endswith(" data")
 
 
 # --- in a browser
 
-#: what looks at a page from inside, and writes down what it finds
+#: looks at a page from inside, and writes down what it finds
 PROBE = Path(__file__).with_name("probe.html").read_text()
+PHONE_STYLE = "<style>body { width: 358px }</style>"
+#: words of messages in the console that are harmless: of Bokeh, and of what the probe does
+HARMLESS_MESSAGES = ("setting log level", "ResizeObserver", "Canvas2D")
+BROWSER_SERVICES = ("background-networking", "component-update", "sync", "quic", "gpu")
+LIGHT = "rgb(255, 255, 255)"
+DARK = "rgb(20, 24, 28)"
 
 
-def look(path, folder, *, is_phone):
-    """What a browser finds on a page, bright and wide or on a dark phone, and what it says in its
-    console.
+def show_in_browser(path, folder, *, is_phone):
+    """Show a page in a browser, bright and wide or on a dark phone.
+
+    Return what the probe finds on it, and the messages in the console.
     """
     folder.mkdir()
     copy = folder / "probed.html"
-    copy.write_text(path.read_text() + PROBE + "<style>body { width: 358px }</style>" * is_phone)
-    quiet = ("background-networking", "component-update", "sync", "quic", "gpu")
+    copy.write_text(path.read_text() + PROBE + (PHONE_STYLE if is_phone else ""))
     command = [
         BROWSER,
         "--headless",
         "--no-sandbox",
         "--no-first-run",
-        *(f"--disable-{name}" for name in quiet),
-    ]
-    command += [
+        *(f"--disable-{name}" for name in BROWSER_SERVICES),
         f"--user-data-dir={folder / 'profile'}",
         "--enable-logging=stderr",
         "--virtual-time-budget=10000",
     ]
-    command += ["--force-dark-mode"] * is_phone
-    done = subprocess.run(
-        [*command, "--dump-dom", f"file://{copy}"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    harmless = (
-        "setting log level",
-        "ResizeObserver",
-        "Canvas2D",
-    )  # of Bokeh, and of what the probe does
-    said = [
+    if is_phone:
+        command.append("--force-dark-mode")
+    command += ["--dump-dom", f"file://{copy}"]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    messages = [
         line
-        for line in done.stderr.splitlines()
-        if "CONSOLE" in line and not any(one in line for one in harmless)
+        for line in process.stderr.splitlines()
+        if "CONSOLE" in line and not any(words in line for words in HARMLESS_MESSAGES)
     ]
-    return json.loads(re.search(r'<pre id="probe">(.*?)</pre>', done.stdout)[1]), said
+    findings = re.search(r'<pre id="probe">(.*?)</pre>', process.stdout)[1]
+    return json.loads(findings), messages
+
+
+@pytest.fixture(scope="module")
+def shown_folders(runs, sweep, tmp_path_factory):
+    """Folders with pages that a browser shows, by name."""
+    root = tmp_path_factory.mktemp("shown")
+    write_page_with_evil_names(runs / "one", root / "evil")
+    strange_name = root / "<img src=x onerror=hacked=1>"
+    shutil.copytree(runs / "one", strange_name)
+    compare(root / "comparison", strange_name, runs / "two")
+    return {
+        "run": runs / "two",
+        "both_outputs": runs / "both",
+        "evil_names": root / "evil",
+        "comparison": root / "comparison",
+        "sweep": sweep,
+    }
+
+
+in_a_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium: apt-get install chromium")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium: apt-get install chromium")
-def test_a_browser_shows_the_pages(runs, sweep, tmp_path):
-    test_names_of_strangers_are_text(runs, tmp_path)
-    strange = tmp_path / "<img src=x onerror=hacked=1>"
-    shutil.copytree(runs / "one", strange)
-    compare(tmp_path / "c", strange, runs / "two")
-    pages = {
-        runs / "two": 7,
-        runs / "both": 14,
-        tmp_path / "evil": 7,
-        tmp_path / "c": 2,
-        sweep: 1,
-    }
-    for number, (folder, is_phone) in enumerate(
-        [*product(pages, [False]), *product((runs / "two", sweep), [True])]
-    ):
-        found, said = look(folder / PAGE_FILE, tmp_path / str(number), is_phone=is_phone)
-        assert not said
-        assert found["failed"] is found["hacked"] is None
-        assert found["page"] == ("rgb(20, 24, 28)" if is_phone else "rgb(255, 255, 255)")
-        assert found["width"] <= (390 if is_phone else 800)
-        assert sum(n > 200 for n in found["before"]) >= pages[folder]
-    table = pd.read_csv(sweep / "sweep.csv").query("status == 'done'")
-    assert (
-        found["kept"]
-        == (table["error_threshold"] == table["error_threshold"].min()).sum()
-        < len(table)
-    )
-    assert sum(found["after"]) < 0.8 * sum(found["before"])  # so many points are left
+@in_a_browser
+@pytest.mark.parametrize(
+    ("name", "n_plots", "is_phone"),
+    [
+        pytest.param("run", 7, False, id="run"),
+        pytest.param("both_outputs", 14, False, id="both_outputs"),
+        pytest.param("evil_names", 7, False, id="evil_names"),
+        pytest.param("comparison", 2, False, id="comparison"),
+        pytest.param("sweep", 1, False, id="sweep"),
+        pytest.param("run", 7, True, id="run_on_a_phone"),
+        pytest.param("sweep", 1, True, id="sweep_on_a_phone"),
+    ],
+)
+def test_a_browser_shows_all_plots_of_a_page(shown_folders, tmp_path, name, n_plots, is_phone):
+    page = shown_folders[name] / PAGE_FILE
+    findings, messages = show_in_browser(page, tmp_path / "shown", is_phone=is_phone)
+    assert not messages
+    assert findings["failed"] is None
+    assert findings["hacked"] is None
+    assert findings["page"] == (DARK if is_phone else LIGHT)
+    assert findings["width"] <= (390 if is_phone else 800)
+    n_drawn = sum(n_coloured_pixels > 200 for n_coloured_pixels in findings["before"])
+    assert n_drawn >= n_plots
+
+
+@pytest.mark.slow
+@in_a_browser
+def test_a_choice_on_the_page_of_a_sweep_hides_the_other_points(sweep, tmp_path):
+    findings, _ = show_in_browser(sweep / PAGE_FILE, tmp_path / "shown", is_phone=True)
+    jobs = pd.read_csv(sweep / "sweep.csv").query("status == 'done'")
+    lowest = jobs["error_threshold"].min()
+    n_chosen = (jobs["error_threshold"] == lowest).sum()
+    assert findings["kept"] == n_chosen < len(jobs)
+    assert sum(findings["after"]) < 0.8 * sum(findings["before"])

@@ -1,11 +1,8 @@
-"""Configurations of jobs, as Hydra composes them; what of them, of code and of files decides a job
-or a trajectory.
-"""
+"""What makes two jobs or two trajectories the same: settings, code and files; and composition."""
 
 import json
 import os
 import sys
-from functools import partial
 
 import numpy as np
 import pytest
@@ -27,111 +24,131 @@ from helpers.commands import compose_configuration
 from helpers.sweeps import load_sweep_configuration
 
 SETTINGS = {
-    **{
-        "seed": 1,
-        "outputs": "lean",
-        "figures": True,
-        "cache": "/somewhere",
-        "path": None,
-    },
+    "seed": 1,
+    "outputs": "lean",
+    "figures": True,
+    "cache": "/somewhere",
+    "path": None,
     "system": {"_target_": "simulators.VanDerPol", "dt": 0.1, "lags": [1, 2]},
     "hydra": {"launcher": {"_target_": "x"}, "job": {"num": 3}},
 }
+IDENTITY = identity_of("a:b", SETTINGS)
+
+# --- settings
 
 
-def test_every_setting_makes_another_job_and_how_it_is_run_does_not():
-    before = identity_of("a:b", SETTINGS)
-    for change in (
-        *(
-            {"seed": 2},
-            {"seed": "1"},
-            {"seed": None},
-            {"outputs": "full"},
-            {"more": None},
-        ),
-        *(
-            {"system": SETTINGS["system"] | {"dt": 0.1 + 1e-16}},
-            {"system": SETTINGS["system"] | {"lags": [2, 1]}},
-        ),
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 2},
+        {"seed": "1"},
+        {"seed": None},
+        {"outputs": "full"},
+        {"more": None},
+        {"system": SETTINGS["system"] | {"dt": 0.1 + 1e-16}},
+        {"system": SETTINGS["system"] | {"lags": [2, 1]}},
         {"system": SETTINGS["system"] | {"_target_": "simulators.BoucWen"}},
-    ):
-        assert identity_of("a:b", SETTINGS | change) != before
-    assert identity_of("a:c", SETTINGS) != before
-    for change in (
+    ],
+    ids=str,
+)
+def test_every_setting_makes_another_job(change):
+    assert identity_of("a:b", SETTINGS | change) != IDENTITY
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
         {"cache": None},
         {"hydra": {"launcher": {"workers": 7}}},
         {"outputs": None},
         {"figures": False},
-    ):
-        assert identity_of("a:b", SETTINGS | change) == before
-    assert identity_of("a:b", dict(reversed(SETTINGS.items()))) == before
-    full = [
-        identity_of("a:b", SETTINGS | {"outputs": "full", "figures": figures})
-        for figures in (True, False)
+    ],
+    ids=str,
+)
+def test_how_a_job_is_run_makes_no_other_job(change):
+    assert identity_of("a:b", SETTINGS | change) == IDENTITY
+
+
+def test_the_command_makes_another_job_and_the_order_of_settings_does_not():
+    assert identity_of("a:c", SETTINGS) != IDENTITY
+    assert identity_of("a:b", dict(reversed(SETTINGS.items()))) == IDENTITY
+
+
+def test_figures_count_where_they_are_drawn():
+    with_figures = SETTINGS | {"outputs": "full", "figures": True}
+    without_figures = SETTINGS | {"outputs": "full", "figures": False}
+    assert identity_of("a:b", with_figures) != identity_of("a:b", without_figures)
+
+
+def test_numbers_count_exactly():
+    next_number = np.nextafter(0.1, 1)
+    keys = {key_of({"a": value}) for value in (0.1, next_number, "0.1", [0.1], None)}
+    assert len(keys) == 5
+    assert next_number == 0.1 + 1e-17
+    assert key_of({"a": 0.1 + 1e-17}) == key_of({"a": next_number})
+
+
+def test_arrays_count_by_their_values_shape_and_type():
+    array = np.arange(6.0)
+    arrays = [
+        array,
+        array.reshape(2, 3),
+        array.reshape(3, 2),
+        array.astype(int),
+        array + np.spacing(array),
+        -array,
     ]
-    assert full[0] != full[1]
-
-
-def test_keys_and_arrays_count_exactly():
-    assert (
-        len(
-            {
-                key_of({"a": value})
-                for value in (
-                    0.1,
-                    0.1 + 1e-17,
-                    np.nextafter(0.1, 1),
-                    "0.1",
-                    [0.1],
-                    None,
-                )
-            }
-        )
-        == 5
-    )
-    one = np.arange(6.0)
-    others = [
-        one,
-        one.reshape(2, 3),
-        one.reshape(3, 2),
-        one.astype(int),
-        one + np.spacing(one),
-        -one,
-    ]
-    assert len({array_digest(other) for other in others}) == len(others)
-    assert array_digest(one.reshape(2, 3)) == array_digest(np.asfortranarray(one.reshape(2, 3)))
-    assert array_digest(one[:2], one[2:]) != array_digest(one[:3], one[3:])
-
-
-def plain(config):
-    return OmegaConf.to_container(config, resolve=True)
+    assert len({array_digest(values) for values in arrays}) == len(arrays)
+    in_columns = np.asfortranarray(array.reshape(2, 3))
+    assert array_digest(array.reshape(2, 3)) == array_digest(in_columns)
+    assert array_digest(array[:2], array[2:]) != array_digest(array[:3], array[3:])
 
 
 # --- code
 
 
-def test_words_do_not_count_and_what_computes_does(tmp_path, monkeypatch):
-    def digest(target):
-        identity._module_digest.cache_clear()
-        return code_digest({"system": [{"deep": {"_target_": target}}]})
+def digest_of_target(target):
+    """Return the digest of the code that a configuration with this target runs."""
+    identity._module_digest.cache_clear()
+    return code_digest({"system": [{"deep": {"_target_": target}}]})
 
-    detail = tmp_path / "mine" / "detail.py"
-    alone = tmp_path / "alone_in_its_file.py"
-    detail.parent.mkdir()
-    (tmp_path / "mine" / "plant.py").write_text("class Plant: pass\n")
-    alone.write_text("class Plant: pass\n")
+
+@pytest.fixture
+def own_modules(tmp_path, monkeypatch):
+    """Folder with a package `mine` of two modules, and with a module in no package."""
+    package = tmp_path / "mine"
+    package.mkdir()
+    (package / "plant.py").write_text("class Plant: pass\n")
+    (package / "detail.py").write_text('"""Words."""\nGAIN = 1\n\n\ndef f(x):\n    return x + 1\n')
+    (tmp_path / "alone_in_its_file.py").write_text("class Plant: pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    detail.write_text('"""Words."""\nGAIN = 1\n\n\ndef f(x):\n    return x + 1\n')
-    before = digest("mine.plant.Plant")
-    assert before not in {
+    return tmp_path
+
+
+#: the same code as in the module `mine.detail` with other words
+REWORDED_CODE = (
+    '"""Other\nwords."""\n\nGAIN = 1  # of the plant\n\n\n'
+    'def f(x):\n    "What."\n\n    return x + 1\n'
+)
+
+
+def test_the_package_of_a_target_counts_and_nothing_of_it_is_imported(own_modules):
+    other_digests = {
         code_digest(),
-        digest("alone_in_its_file.Plant"),
-        digest("not_there.Plant"),
+        digest_of_target("alone_in_its_file.Plant"),
+        digest_of_target("not_there.Plant"),
     }
-    words = '"""Other\nwords."""\n\nGAIN = 1  # of the plant\n\n\ndef f(x):\n    "What."\n\n    return x + 1\n'
-    detail.write_text(words)
-    assert digest("mine.plant.Plant") == before
-    found = {before}
+    assert digest_of_target("mine.plant.Plant") not in other_digests
+    assert not {"mine", "mine.plant", "alone_in_its_file"} & sys.modules.keys()
+
+
+def test_docstrings_comments_and_empty_lines_do_not_count(own_modules):
+    before = digest_of_target("mine.plant.Plant")
+    (own_modules / "mine" / "detail.py").write_text(REWORDED_CODE)
+    assert digest_of_target("mine.plant.Plant") == before
+
+
+def test_every_change_of_the_code_counts(own_modules):
     changes = [
         ("+ 1", "+ 2"),
         ("x + 1", "x - 1"),
@@ -139,113 +156,151 @@ def test_words_do_not_count_and_what_computes_does(tmp_path, monkeypatch):
         ("(x)", "(x=1)"),
         ("= 1", "= {'a', 'b'}"),
     ]
+    digests = {digest_of_target("mine.plant.Plant")}
     for old, new in changes:
-        detail.write_text(words.replace(old, new))
-        found.add(digest("mine.plant.Plant"))
-    assert len(found) == len(changes) + 1
-    assert not {"mine", "mine.plant", "alone_in_its_file"} & sys.modules.keys()
-    before = digest(
-        "alone_in_its_file.Plant"
-    )  # a module in no package counts alone, also one that cannot be imported
-    for text in ("class Plant: gain = 2\n", "class Plant: gain = = 2\n"):
-        alone.write_text(text)
-        assert digest("alone_in_its_file.Plant") != before
+        (own_modules / "mine" / "detail.py").write_text(REWORDED_CODE.replace(old, new))
+        digests.add(digest_of_target("mine.plant.Plant"))
+    assert len(digests) == len(changes) + 1
 
 
-def test_the_toolbox_and_versions_count_for_jobs_and_trajectories(monkeypatch):
+@pytest.mark.parametrize(
+    "text",
+    ["class Plant: gain = 2\n", "class Plant: gain = = 2\n"],
+    ids=["changed", "not_importable"],
+)
+def test_a_module_in_no_package_counts_by_itself(own_modules, text):
+    before = digest_of_target("alone_in_its_file.Plant")
+    (own_modules / "alone_in_its_file.py").write_text(text)
+    assert digest_of_target("alone_in_its_file.Plant") != before
+
+
+@pytest.fixture(scope="module")
+def simulated_configuration():
+    """Configuration of a run that simulates a plant, as a dict."""
+    return OmegaConf.to_container(compose_configuration(), resolve=True)
+
+
+def test_the_toolbox_and_versions_count_for_jobs_and_trajectories(
+    simulated_configuration, monkeypatch
+):
     def digests():
         return [
             code_digest(),
             identity_of("a:b", SETTINGS),
-            trajectory_key(plain(compose_configuration()), 100),
+            trajectory_key(simulated_configuration, 100),
         ]
 
-    found = [digests()]
-    for name, value in (
-        ("package_versions", '{"numpy": "0"}'),
-        ("_own_digest", "other source"),
-    ):
+    all_digests = digests()
+    changes = {"package_versions": '{"numpy": "0"}', "_own_digest": "other source"}
+    for name, value in changes.items():
         with monkeypatch.context() as context:
             context.setattr(identity, name, lambda value=value: value)
-            found.append(digests())
-    assert len({one for digests in found for one in digests}) == 9
-    own = {
+            all_digests += digests()
+    assert len(set(all_digests)) == 9
+
+
+def test_targets_of_libraries_and_launchers_do_not_count_as_code_of_a_job():
+    settings = {
         "a": {"_target_": "sysid.Fixed"},
         "c": {"_target_": "numpy.array"},
         "note": "mine.plant.Plant",
     }
     launcher = {"hydra": {"launcher": {"_target_": "mine.plant.Plant"}}}
-    assert code_digest(own) == code_digest(launcher) == found[0][0]
+    assert code_digest(settings) == code_digest()
+    assert code_digest(launcher) == code_digest()
 
 
 # --- files and folders
 
+CONFIGURATION_WITH_FILES = {
+    "weather": {"file": "weather.csv"},
+    "data": [{"folder": "records"}, "records/more"],
+    # texts that name no file
+    "n": 3,
+    "long": 5000 * "x",
+    "null": "a\0b",
+    "gone": "gone",
+    "e": "",
+    "inputs": ["u"],
+    "decimal": ".",
+}
 
-def test_files_and_folders_count_by_their_content(tmp_path, monkeypatch):
+
+@pytest.fixture
+def data_files(tmp_path, monkeypatch):
+    """The working folder with a file, a file in a folder, and a folder named as an input."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "records" / "more").mkdir(parents=True)
     (tmp_path / "u").mkdir()
-    path = tmp_path / "weather.csv"
-    deep = tmp_path / "records" / "more" / "a.csv"
-    texts = {
-        "n": 3,
-        "long": 5000 * "x",
-        "null": "a\0b",
-        "gone": "gone",
-        "e": "",
-        "inputs": ["u"],
-        "decimal": ".",
-    }
-    config = {
-        "weather": {"file": "weather.csv"},
-        "data": [{"folder": "records"}, "records/more"],
-        **texts,
-    }
-    found = []
-    for one, two in (("1,2", "3"), ("1,3", "3"), ("1,3", "4"), ("1,2", "3")):
-        path.write_text(one)
-        deep.write_text(two)
-        found.append(file_digests(config))
-        assert found[-1].keys() == {"weather.csv", "records", "records/more"}
-    assert found[0] == found[3]
-    assert found[1]["records"] == found[0]["records"] != found[2]["records"]
-    assert found[1]["weather.csv"] != found[0]["weather.csv"]
-    deep.rename(deep.with_name("b.csv"))
-    assert file_digests(config)["records"] != found[0]["records"]
-    assert (
-        file_digests(
-            {
-                "hydra": {"a": "weather.csv"},
-                "cache": "records/",
-                "output": "records/more",
-            }
-        )
-        == {}
-    )
+    weather = tmp_path / "weather.csv"
+    record = tmp_path / "records" / "more" / "a.csv"
+    weather.write_text("1,2")
+    record.write_text("3")
+    return weather, record
 
 
-def test_results_below_the_working_folder_are_no_input_and_a_variable_names_data_without_a_path(
-    tmp_path, monkeypatch
-):
-    work = tmp_path / "work"
-    (work / "multirun").mkdir(parents=True)
-    (work / "a.csv").write_text("1")
-    monkeypatch.chdir(work)
+def test_files_and_folders_count_by_their_content(data_files):
+    weather, record = data_files
+    before = file_digests(CONFIGURATION_WITH_FILES)
+    assert before.keys() == {"weather.csv", "records", "records/more"}
+
+    weather.write_text("1,3")
+    other_weather = file_digests(CONFIGURATION_WITH_FILES)
+    assert other_weather.keys() == before.keys()
+    assert other_weather["weather.csv"] != before["weather.csv"]
+    assert other_weather["records"] == before["records"]
+
+    record.write_text("4")
+    other_record = file_digests(CONFIGURATION_WITH_FILES)
+    assert other_record.keys() == before.keys()
+    assert other_record["records"] != before["records"]
+
+    weather.write_text("1,2")
+    record.write_text("3")
+    assert file_digests(CONFIGURATION_WITH_FILES) == before
+
+
+def test_names_of_files_in_a_folder_count(data_files):
+    _, record = data_files
+    before = file_digests(CONFIGURATION_WITH_FILES)
+    record.rename(record.with_name("b.csv"))
+    assert file_digests(CONFIGURATION_WITH_FILES)["records"] != before["records"]
+
+
+@pytest.mark.usefixtures("data_files")
+def test_hydra_cache_and_output_name_no_input():
+    settings = {"hydra": {"a": "weather.csv"}, "cache": "records/", "output": "records/more"}
+    assert file_digests(settings) == {}
+
+
+@pytest.fixture
+def working_folder(tmp_path, monkeypatch):
+    """The working folder, with a file and a folder of results."""
+    folder = tmp_path / "work"
+    (folder / "multirun").mkdir(parents=True)
+    (folder / "a.csv").write_text("1")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_results_below_the_working_folder_are_no_input(working_folder):
     before = file_digests({"path": "."})
-    (work / "multirun" / "result").write_text("2")
+    (working_folder / "multirun" / "result").write_text("2")
     assert file_digests({"path": "."}) == before
-    monkeypatch.setenv("SYSID_DATA", str(work))
-    named = file_digests({"data": {"path": None}})
-    assert (named.keys(), file_digests({"data": {"path": "elsewhere"}})) == (
-        {"SYSID_DATA"},
-        {},
-    )
-    (work / "a.csv").write_text("3")
+    (working_folder / "a.csv").write_text("3")
     assert file_digests({"path": "."}) != before
-    assert file_digests({"data": {"path": None}}) != named
 
 
-def test_a_file_that_changed_in_place_is_read_again_and_else_once(tmp_path, monkeypatch):
+def test_a_variable_names_data_without_a_path(working_folder, monkeypatch):
+    monkeypatch.setenv("SYSID_DATA", str(working_folder))
+    before = file_digests({"data": {"path": None}})
+    assert before.keys() == {"SYSID_DATA"}
+    assert file_digests({"data": {"path": "elsewhere"}}) == {}
+    (working_folder / "a.csv").write_text("3")
+    assert file_digests({"data": {"path": None}}) != before
+
+
+def test_a_file_that_changed_in_place_is_read_again_and_otherwise_once(tmp_path, monkeypatch):
     path = tmp_path / "weather.csv"
     path.write_bytes(b"1,2\n")
     state = path.stat()
@@ -254,11 +309,15 @@ def test_a_file_that_changed_in_place_is_read_again_and_else_once(tmp_path, monk
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
     assert file_digests([str(path)]) != before
     monkeypatch.setattr(identity.hashlib, "file_digest", None)
-    assert file_digests([str(path)])  # not read a second time
+    assert file_digests([str(path)]), "it was read a second time"
 
+
+def test_a_file_that_cannot_be_read_is_marked_as_unreadable(tmp_path, monkeypatch):
     def refuse(*arguments):
         raise PermissionError
 
+    path = tmp_path / "weather.csv"
+    path.write_bytes(b"1,2\n")
     monkeypatch.setattr(identity, "_content_digest", refuse)
     assert file_digests([str(path)]) == {str(path): "unreadable"}
 
@@ -269,66 +328,84 @@ def test_a_file_that_changed_in_place_is_read_again_and_else_once(tmp_path, monk
 PLANTS = {
     "building": ("system=building",),
     "excited": (
-        *("system=bouc_wen", "noise.snr_db=40", "+excitation@excitations.force=prbs"),
-        *("excitation=recorded", "excitation.values=[1.0,2.0]"),
+        "system=bouc_wen",
+        "noise.snr_db=40",
+        "+excitation@excitations.force=prbs",
+        "excitation=recorded",
+        "excitation.values=[1.0,2.0]",
     ),
 }
 
 
+def other_value(value):
+    """Return a value that differs from this one."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, float):
+        return float(np.nextafter(value, 1e9))
+    if isinstance(value, str):
+        return f"{value}x"
+    return [value, 1]
+
+
 def changes_of(content, path=()):
-    """Path of every value in nested dicts and lists with another value; an empty dict or list
-    counts as a value.
+    """Yield the path of every value in nested dicts and lists, and another value for it.
+
+    An empty dict or list counts as a value.
     """
-    entries = (
-        content.items()
-        if isinstance(content, dict)
-        else enumerate(content)
-        if isinstance(content, list)
-        else ()
-    )
+    if isinstance(content, dict) and content:
+        entries = content.items()
+    elif isinstance(content, list) and content:
+        entries = enumerate(content)
+    else:
+        yield path, other_value(content)
+        return
     for name, value in entries:
         yield from changes_of(value, (*path, name))
-    if isinstance(content, float):
-        yield path, float(np.nextafter(content, 1e9))
-    elif isinstance(content, bool | str):
-        yield path, not content if isinstance(content, bool) else f"{content}x"
-    elif not isinstance(content, dict | list) or not content:
-        yield path, [content, 1]
 
 
-@pytest.mark.parametrize("overrides", PLANTS.values(), ids=PLANTS)
+def with_change(content, path, value):
+    """Return a copy of nested dicts and lists with another value at a path."""
+    copy = json.loads(json.dumps(content))
+    parent = copy
+    for name in path[:-1]:
+        parent = parent[name]
+    parent[path[-1]] = value
+    return copy
+
+
+@pytest.mark.parametrize("overrides", PLANTS.values(), ids=PLANTS.keys())
 def test_every_setting_of_the_plant_and_every_unknown_one_changes_the_key_of_its_trajectory(
     overrides,
 ):
-    content = plain(compose_configuration(*overrides)) | {"own": {"law": 1}}
-    before = trajectory_key(content, 100)
-    matter = set()
-    plant = set()
-    assert before != trajectory_key(content, 101)
+    config = compose_configuration(*overrides)
+    content = OmegaConf.to_container(config, resolve=True) | {"own": {"law": 1}}
+    key = trajectory_key(content, 100)
+    assert trajectory_key(content, 101) != key
+    plant_keys = SIMULATION_KEYS - {"duration", "identified"}
+    plant_paths = set()
+    paths_that_matter = set()
     for path, value in changes_of(content):
-        place = other = json.loads(json.dumps(content))
-        for name in path[:-1]:
-            place = place[name]
-        place[path[-1]] = value
-        matter |= {path} if trajectory_key(other, 100) != before else set()
-        plant |= {path} if path[0] in SIMULATION_KEYS - {"duration", "identified"} else set()
-    assert len(plant) > 20
-    assert matter == plant | {("seed",), ("data",), ("own", "law")}
+        if path[0] in plant_keys:
+            plant_paths.add(path)
+        if trajectory_key(with_change(content, path, value), 100) != key:
+            paths_that_matter.add(path)
+    assert len(plant_paths) > 20
+    assert paths_that_matter == plant_paths | {("seed",), ("data",), ("own", "law")}
 
 
-UNRESOLVED = partial(OmegaConf.to_container, resolve=False, enum_to_str=True)
+# --- composition
 
 
-def both(loader, master, overrides, finish=UNRESOLVED):
-    """What Hydra and what the composer of sweeps makes of overrides."""
-    composer = Composer(loader, master)
-    ours = composer.compose(composer.parser.parse_overrides(overrides))
-    return [finish(config) for config in (loader.load_sweep_config(master, overrides), ours)]
+@pytest.fixture(scope="module")
+def sweep_configuration(loader):
+    """Configuration of a sweep of `sysid-identify`."""
+    return load_sweep_configuration(loader, "hydra.verbose=true", "hydra/job_logging=disabled")
 
 
-def test_a_job_is_what_hydra_composes(loader):
-    master = load_sweep_configuration(loader, "hydra.verbose=true", "hydra/job_logging=disabled")
-    for overrides in (
+@pytest.mark.parametrize(
+    "overrides",
+    [
         [
             "system.dt=30",
             "system=building",
@@ -349,27 +426,48 @@ def test_a_job_is_what_hydra_composes(loader):
             "excited=[]",
             "+excitation@excitations.mass_flow=prbs",
         ],
-    ):
-        one, other = both(loader, master, overrides)
-        assert one == other
-        assert other["hydra"]["overrides"]["task"] == overrides
-        one, other = both(loader, master, overrides, resolve)
-        assert one == other
+    ],
+    ids=["building", "experiment", "removed_and_added", "own_class", "interpolated"],
+)
+def test_a_job_is_what_hydra_composes(loader, sweep_configuration, overrides):
+    composer = Composer(loader, sweep_configuration)
+    ours = composer.compose(composer.parser.parse_overrides(overrides))
+    of_hydra = loader.load_sweep_config(sweep_configuration, overrides)
+    unresolved, unresolved_of_hydra = (
+        OmegaConf.to_container(config, resolve=False, enum_to_str=True)
+        for config in (ours, of_hydra)
+    )
+    assert unresolved == unresolved_of_hydra
+    assert unresolved["hydra"]["overrides"]["task"] == overrides
+    assert resolve(ours) == resolve(of_hydra)
 
 
-def test_a_job_may_ask_for_its_folder_and_its_values_are_those_of_its_overrides(loader, tmp_path):
-    composer = Composer(
-        loader, load_sweep_configuration(loader, f"hydra.sweep.dir={tmp_path}/sweep")
-    )
-    found, _, numbered = composer.job(
-        ["weather_input=${hydra:runtime.output_dir}/${hydra:job.id}.csv"], 12
-    )
-    assert found["weather_input"] == f"{tmp_path}/sweep/12/12.csv"
-    assert (found["hydra"]["sweep"]["subdir"], numbered) == ("12", True)
-    for text in ("3", "0.5", "true", "null", "'a b'", "[a,'b,c']", "''", "100samples"):
-        configuration, values, numbered = composer.job([f"weather_input={text}", "insertion=error"])
-        assert (values["insertion"], numbered) == ("error", False)
-        value = configuration["weather_input"]
-        found = values["weather_input"]
-        assert type(found) in (type(None), bool, int, float, str)
-        assert (yaml.safe_load(found) if isinstance(value, list) else found) == value
+def test_a_job_may_ask_for_its_folder(loader, tmp_path):
+    folder = tmp_path / "sweep"
+    composer = Composer(loader, load_sweep_configuration(loader, f"hydra.sweep.dir={folder}"))
+    file_of_job = "weather_input=${hydra:runtime.output_dir}/${hydra:job.id}.csv"
+    configuration, _, is_numbered = composer.job([file_of_job], 12)
+    assert configuration["weather_input"] == f"{folder}/12/12.csv"
+    assert configuration["hydra"]["sweep"]["subdir"] == "12"
+    assert is_numbered
+
+
+@pytest.fixture(scope="module")
+def composer(loader, sweep_configuration):
+    """Composer of jobs of `sysid-identify`."""
+    return Composer(loader, sweep_configuration)
+
+
+@pytest.mark.parametrize(
+    "text", ["3", "0.5", "true", "null", "'a b'", "[a,'b,c']", "''", "100samples"]
+)
+def test_the_values_of_a_job_are_those_of_its_overrides(composer, text):
+    configuration, values, is_numbered = composer.job([f"weather_input={text}", "insertion=error"])
+    assert not is_numbered
+    assert values["insertion"] == "error"
+    configured = configuration["weather_input"]
+    value = values["weather_input"]
+    assert isinstance(value, bool | int | float | str | None)
+    if isinstance(configured, list):
+        value = yaml.safe_load(value)
+    assert value == configured

@@ -1,6 +1,4 @@
-"""A command of a user's own is swept as ours; of hundreds of jobs none is lost, and the driver does
-not grow.
-"""
+"""A sweep of hundreds of jobs of a command that a user wrote: no job is lost, memory stays flat."""
 
 import json
 import subprocess
@@ -11,8 +9,11 @@ import pytest
 from helpers.sweeps import process_environment, read_manifest
 
 pytestmark = pytest.mark.slow
-N = 300
-COMMAND = """
+N_MANY_JOBS = 300
+#: most memory that the driver may need for another job, for its plan
+MAX_BYTES_PER_JOB = 40_000
+#: a command that prints at its end the most memory that it needed [KiB]
+OWN_COMMAND = """
 import atexit, resource
 import hydra
 from pathlib import Path
@@ -31,23 +32,24 @@ if __name__ == "__main__":
     atexit.register(lambda: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
     main()
 """
-CONFIGURATION = """
+OWN_CONFIGURATION = """
 defaults: [_self_, override hydra/launcher: in_process, override hydra/sweeper: grid]
 number: 0
 refused: [149, 299]
 hydra: {searchpath: [pkg://conf], sweep: {dir: sweep, subdir: "${hydra.job.num}"}}
 """
+REFUSED_NUMBERS = {149, 299}
 
 
-def test_of_many_jobs_none_is_lost_and_memory_does_not_grow(tmp_path):
-    """Beside the plan of a job, some kilobytes, nothing of it is kept."""
-    (tmp_path / "trivial.py").write_text(COMMAND)
-    (tmp_path / "trivial.yaml").write_text(CONFIGURATION)
+@pytest.fixture
+def run_own_command(tmp_path):
+    """A function that sweeps the command of the user in a process of its own."""
+    (tmp_path / "trivial.py").write_text(OWN_COMMAND)
+    (tmp_path / "trivial.yaml").write_text(OWN_CONFIGURATION)
 
     def run(*overrides):
-        command = [sys.executable, "trivial.py", "-m", *overrides]
         return subprocess.run(
-            command,
+            [sys.executable, "trivial.py", "-m", *overrides],
             cwd=tmp_path,
             env=process_environment(),
             capture_output=True,
@@ -55,23 +57,38 @@ def test_of_many_jobs_none_is_lost_and_memory_does_not_grow(tmp_path):
             timeout=400,
         )
 
-    few = run("number=range(0,50)", "hydra.sweep.dir=few")
-    process = run(f"number=range(0,{N})")
+    return run
+
+
+def bytes_used(process):
+    """Return the most memory that a process needed, which it printed at its end."""
+    return int(process.stdout.split()[-1]) * 1024
+
+
+def test_of_many_jobs_none_is_lost_and_memory_does_not_grow(tmp_path, run_own_command):
+    few_jobs = run_own_command("number=range(0,50)", "hydra.sweep.dir=few")
+    process = run_own_command(f"number=range(0,{N_MANY_JOBS})")
     assert process.returncode == 1, process.stderr[-2000:]
-    assert f"{N} jobs: {N - 2} done, 2 failed" in process.stdout
+    assert f"{N_MANY_JOBS} jobs: {N_MANY_JOBS - 2} done, 2 failed" in process.stdout
     assert process.stderr.count("is not for me") == 2
-    fewer, used = (int(one.stdout.split()[-1]) * 1024 for one in (few, process))  # byte
-    assert used - fewer < (N - 50) * 40_000, (fewer, used)
-    assert len(read_manifest(tmp_path / "sweep")["jobs"]) == N
-    for number in range(N):
-        folder = tmp_path / "sweep" / str(number)
-        assert (folder / "number.txt").read_text() == str(number)
-        status = json.loads((folder / "outcome.json").read_text())["status"]
-        assert status == ("failed" if number % 150 == 149 else "done")
-    (tmp_path / "sweep" / "7" / "number.txt").write_text("8")
-    process = run(f"number=range(0,{N})", "hydra/launcher=joblib", "hydra.launcher.workers=1")
-    assert f"{N - 3} finished already, 3 to run (1 again, damaged or out of date)" in process.stdout
-    assert f"{N} jobs: {N - 2} done ({N - 3} before), 2 failed" in process.stdout, (
-        "workers find the command"
+    growth = bytes_used(process) - bytes_used(few_jobs)
+    assert growth < (N_MANY_JOBS - 50) * MAX_BYTES_PER_JOB
+
+    folder = tmp_path / "sweep"
+    assert len(read_manifest(folder)["jobs"]) == N_MANY_JOBS
+    for number in range(N_MANY_JOBS):
+        assert (folder / str(number) / "number.txt").read_text() == str(number)
+        outcome = json.loads((folder / str(number) / "outcome.json").read_text())
+        assert outcome["status"] == ("failed" if number in REFUSED_NUMBERS else "done")
+
+    (folder / "7" / "number.txt").write_text("8")
+    # workers import the command too
+    process = run_own_command(
+        f"number=range(0,{N_MANY_JOBS})", "hydra/launcher=joblib", "hydra.launcher.workers=1"
     )
+    n_sound = N_MANY_JOBS - 3
+    again = f"{n_sound} finished already, 3 to run (1 again, damaged or out of date)"
+    assert again in process.stdout
+    done = f"{N_MANY_JOBS} jobs: {N_MANY_JOBS - 2} done ({n_sound} before), 2 failed"
+    assert done in process.stdout
     assert "Traceback" not in process.stderr

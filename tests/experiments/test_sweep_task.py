@@ -1,10 +1,10 @@
-"""One job in one process: what it returns, raises, exceeds, counts on and leaves."""
+"""One job in one process: its outcome, its attempts, its limits, and what it leaves."""
 
-import contextlib
 import json
 import os
 import re
 import signal
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -25,154 +25,221 @@ from experiments.sweeps.task import (
 )
 from helpers.jobs import count_starts, make_job, script_process
 
-EXECUTE = """
-import sys
+#: a job that sleeps, one in a compiled loop, and one that takes memory: time and memory limit
+LIMITS = {
+    "sleeping": (0.3, None),
+    "spinning": (1.0, None),
+    "greedy": (None, 600_000_000),
+}
+#: runs each of these jobs in a child process, below the folder that is its argument, and prints
+#: their exit codes; the children are forked, so that nothing is imported more than once
+LIMITS_SCRIPT = f"""
+import json, os, sys
 from helpers import jobs
 from experiments.sweeps.task import execute
 
-if sys.argv[2] == "spinning":
-    jobs.spin.compile("void(float64[::1])")  # compiling would let Python speak
-execute(jobs.make_job(sys.argv[1], 0, sys.argv[2], time_limit=eval(sys.argv[3]), memory_limit=eval(sys.argv[4])))
+jobs.spin.compile("void(float64[::1])")  # compilation would let other threads run
+children = {{}}
+for name, (time_limit, memory_limit) in {LIMITS}.items():
+    folder = os.path.join(sys.argv[1], name)
+    os.mkdir(folder)
+    job = jobs.make_job(folder, 0, name, time_limit=time_limit, memory_limit=memory_limit)
+    children[name] = os.fork()
+    if children[name] == 0:
+        execute(job)
+        os._exit(0)
+statuses = {{name: os.waitpid(pid, 0)[1] for name, pid in children.items()}}
+print(json.dumps({{name: os.waitstatus_to_exitcode(status) for name, status in statuses.items()}}))
 """
 
 
-def test_what_a_job_returns_is_stored_with_the_digests_of_its_files_and_stands(
-    tmp_path,
-):
-    one = make_job(tmp_path, 7, "written", time_limit=60.0, memory_limit=10**12)
+# --- outcomes
+
+
+def test_the_outcome_of_a_job_is_stored_with_the_digests_of_its_files(tmp_path):
     folder = tmp_path / "7"
-    outcome = execute(one)
-    assert (outcome.number, outcome.done, outcome.value, outcome.stored) == (
-        7,
-        True,
-        7.0,
-        True,
-    )
+    outcome = execute(make_job(tmp_path, 7, "writing", time_limit=60.0, memory_limit=10**12))
+    assert outcome.number == 7
+    assert outcome.done
+    assert outcome.value == 7.0
+    assert outcome.stored
     content = read_outcome(folder)
-    assert (content["status"], content["identity"], content["value"]) == (
-        "done",
-        "identity-7",
-        7.0,
-    )
-    assert (content["overrides"], list(content["files"])) == (
-        ["number=7"],
-        ["result.txt"],
-    )
-    assert damage(content, folder) == ""
+    assert content["status"] == "done"
+    assert content["identity"] == "identity-7"
+    assert content["value"] == 7.0
+    assert content["overrides"] == ["number=7"]
+    assert list(content["files"]) == ["result.txt"]
     left = sorted(path.name for path in folder.iterdir() if path.suffix != ".log")
     assert left == [".hydra", "attempts", "outcome.json", "report.html", "result.txt"]
+
+
+def test_a_changed_result_is_damage_and_a_page_that_is_written_anew_is_not(tmp_path):
+    folder = tmp_path / "7"
+    execute(make_job(tmp_path, 7, "writing"))
+    content = read_outcome(folder)
+    assert damage(content, folder) == ""
     (folder / "report.html").write_text("anew")
     assert damage(content, folder) == ""
     (folder / "result.txt").write_text("number 8\n")
     assert damage(content, folder) == "result.txt is damaged"
-    assert execute(one) == outcome
-    assert count_starts(one) == 1
-    outcome = execute(make_job(tmp_path, 0, "undefined"))  # nan: no reader of JSON takes it
-    assert (outcome.done, outcome.value) == (True, None)
+
+
+def test_a_finished_job_is_not_run_again(tmp_path):
+    job = make_job(tmp_path, 7, "writing")
+    outcome = execute(job)
+    assert execute(job) == outcome
+    assert count_starts(job) == 1
+
+
+def test_not_a_number_is_stored_as_no_value(tmp_path):
+    """JSON has no number that stands for it."""
+    outcome = execute(make_job(tmp_path, 0, "returning_nan"))
+    assert outcome.done
+    assert outcome.value is None
     json.loads((tmp_path / "0" / "outcome.json").read_text(), parse_constant=pytest.fail)
 
 
-def test_a_job_that_raises_leaves_or_is_not_there_has_failed(tmp_path):
-    errors = {
-        "raising": "ValueError: job 0 cannot work",
-        "leaving": "the command ended with exit code 3",
-        "missing": "AttributeError: .*'missing'",
-    }
-    for function, error in errors.items():
-        (tmp_path / function).mkdir()
-        outcome = execute(make_job(tmp_path / function, 0, function))
-        content = read_outcome(tmp_path / function / "0")
-        assert (outcome.done, content["status"]) == (False, "failed")
-        assert re.match(error, outcome.error)
-        assert outcome.error == content["error"]
-        assert ("in raising" in content["traceback"]) == (function == "raising")
-        assert "number: 0" in content["configuration"]
-    with pytest.raises(KeyboardInterrupt):  # an interrupt that another error hides is no failure
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        ("raising", "ValueError: job 0 cannot work"),
+        ("leaving", "the command ended with exit code 3"),
+        ("missing", "AttributeError: .*'missing'"),
+    ],
+)
+def test_a_job_that_raises_or_exits_or_does_not_exist_has_failed(tmp_path, function, error):
+    outcome = execute(make_job(tmp_path, 0, function))
+    content = read_outcome(tmp_path / "0")
+    assert not outcome.done
+    assert content["status"] == "failed"
+    assert re.match(error, outcome.error)
+    assert content["error"] == outcome.error
+    assert ("in raising" in content["traceback"]) == (function == "raising")
+    assert "number: 0" in content["configuration"]
+
+
+def test_an_interrupt_that_another_error_hides_is_no_failure(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
         execute(make_job(tmp_path, 0, "interrupted"))
     assert not (tmp_path / "0" / "outcome.json").exists()
 
 
-def test_attempts_that_ended_their_process_are_counted_and_told(tmp_path):
-    one = make_job(tmp_path, 0, "written", time_limit=60.0)
+def test_a_folder_that_cannot_be_made_fails_the_job(tmp_path):
+    (tmp_path / "0").write_text("a file")
+    outcome = execute(make_job(tmp_path, 0, "returning"))
+    assert not outcome.done
+    assert not outcome.stored
+    assert "FileExistsError" in outcome.error
+
+
+# --- attempts
+
+
+@pytest.fixture
+def attempted_job(tmp_path):
+    """A job with a time limit, and its folder, in which attempts may have left something."""
     folder = tmp_path / "0"
     folder.mkdir()
+    return make_job(tmp_path, 0, "writing", time_limit=60.0), folder
+
+
+def test_two_attempts_that_ended_their_process_fail_the_job(attempted_job):
+    job, folder = attempted_job
     (folder / "attempts").write_text("1\n2\n")
-    assert execute(one).error == DIED_TWICE
+    assert execute(job).error == DIED_TWICE
     assert not (folder / "result.txt").exists()
+
+
+def test_a_forgotten_job_leaves_only_files_of_others(attempted_job):
+    job, folder = attempted_job
+    (folder / "attempts").write_text("1\n2\n")
+    execute(job)
     for name in (".job.nc.0123abcd.tmp", "notes.txt"):
         (folder / name).touch()
     forget(folder)
     assert {path.name for path in folder.iterdir()} == {"notes.txt"}
-    (folder / TRACE).write_text("Timeout!\n  in a loop\n")
-    outcome = execute(one)
-    assert (outcome.done, outcome.error) == (False, "time limit of 60 s exceeded")
-    assert (outcome.traceback, outcome.seconds) == ("Timeout!\n  in a loop\n", 60.0)
-    forget(folder)
+
+
+def test_an_attempt_that_left_the_trace_of_its_time_limit_fails_the_job(attempted_job):
+    job, folder = attempted_job
+    trace = "Timeout!\n  in a loop\n"
+    (folder / TRACE).write_text(trace)
+    outcome = execute(job)
+    assert not outcome.done
+    assert outcome.error == "time limit of 60 s exceeded"
+    assert outcome.traceback == trace
+    assert outcome.seconds == 60.0
+
+
+def test_an_attempt_that_was_killed_while_it_wrote_is_repeated(attempted_job):
+    job, folder = attempted_job
     (folder / "attempts").write_text("1\n")
-    (folder / ".outcome.json.0123abcd.tmp").touch()  # it was killed while it wrote
-    assert execute(one).done
-    assert not [*folder.glob(".*.tmp")]
+    (folder / ".outcome.json.0123abcd.tmp").touch()
+    assert execute(job).done
+    assert not list(folder.glob(".*.tmp"))
 
 
-def test_a_job_runs_in_the_folder_of_the_sweep_with_one_thread_and_leaves_the_process_as_it_was(
-    tmp_path,
-):
-    before = list(sys.path)
-    here = os.getcwd()
-    one = make_job(tmp_path, 0, "surroundings")
-    assert execute(replace(one, search_path=(*one.search_path, str(tmp_path)))).done
-    found = json.loads((tmp_path / "0" / "surroundings.json").read_text())
-    assert found["cwd"] == str(tmp_path) != here
-    assert found["numba"] == 1
-    assert (sys.path, os.getcwd()) == (before, here)
-    assert (
-        execute(replace(make_job(tmp_path, 1, "written"), cwd=str(tmp_path / "gone"))).error[:17]
-        == "FileNotFoundError"
-    )
+# --- surroundings
 
 
-def test_input_files_and_code_are_checked_where_the_job_runs(tmp_path, monkeypatch):
-    (tmp_path / "there").mkdir()
-    for folder, text in ((tmp_path, "1"), (tmp_path / "there", "2")):
-        (folder / "record.csv").write_text(text)
+def test_a_job_runs_in_the_folder_of_the_sweep_with_one_thread(tmp_path):
+    path_before = list(sys.path)
+    folder_before = os.getcwd()
+    job = make_job(tmp_path, 0, "describing")
+    assert execute(replace(job, search_path=(*job.search_path, str(tmp_path)))).done
+    facts = json.loads((tmp_path / "0" / "surroundings.json").read_text())
+    assert facts["cwd"] == str(tmp_path) != folder_before
+    assert facts["numba"] == 1
+    assert sys.path == path_before
+    assert os.getcwd() == folder_before
+
+
+def test_a_missing_working_folder_fails_the_job(tmp_path):
+    job = replace(make_job(tmp_path, 1, "writing"), cwd=str(tmp_path / "gone"))
+    assert execute(job).error.startswith("FileNotFoundError")
+
+
+def test_input_files_are_checked_where_the_job_runs(tmp_path, monkeypatch):
+    other_folder = tmp_path / "there"
+    other_folder.mkdir()
+    (tmp_path / "record.csv").write_text("1")
+    (other_folder / "record.csv").write_text("2")
     monkeypatch.chdir(tmp_path)
-    one = make_job(tmp_path, 0, "number", path="record.csv", records={"folder": "there"})
-    one = replace(one, files=tuple(file_digests(json.loads(one.configuration)).items()))
-    assert execute(one).done
+    job = make_job(tmp_path, 0, "returning", path="record.csv", records={"folder": "there"})
+    files = file_digests(json.loads(job.configuration))
+    job = replace(job, files=tuple(files.items()))
+    assert execute(job).done
+
     (tmp_path / "0" / "outcome.json").unlink()
-    outcome = execute(replace(one, cwd=str(tmp_path / "there")))
+    outcome = execute(replace(job, cwd=str(other_folder)))
     assert "record.csv is not what it was when the sweep was started" in outcome.error
+
     forget(tmp_path / "0")
-    (tmp_path / "there" / "new").touch()
-    assert "there is not what it was" in execute(one).error
+    (other_folder / "new").touch()
+    assert "there is not what it was" in execute(job).error
 
-    one = replace(make_job(tmp_path, 1, "number"), code=identity.code_digest(), text="other words")
-    assert execute(one).done
-    assert (
-        "runs other code or packages"
-        in execute(replace(one, folder=str(tmp_path / "2"), code="other")).error
+
+def test_code_is_checked_where_the_job_runs_and_other_words_in_it_do_not_count(tmp_path):
+    job = replace(
+        make_job(tmp_path, 1, "returning"), code=identity.code_digest(), text="other words"
     )
+    assert execute(job).done
+
+    other_code = replace(job, folder=str(tmp_path / "2"), code="other")
+    assert "runs other code or packages" in execute(other_code).error
     assert not (tmp_path / "2" / "attempts").exists()
-    assert execute(
-        replace(one, folder=str(tmp_path / "3"), code="other", text=identity.text_digest())
-    ).done
+
+    same_text = replace(job, folder=str(tmp_path / "3"), code="other", text=identity.text_digest())
+    assert execute(same_text).done
 
 
-def test_a_folder_that_cannot_be_made_fails_the_job_and_the_node_of_hydra_has_its_types_again(
-    tmp_path,
-):
-    (tmp_path / "0").write_text("a file")
-    outcome = execute(make_job(tmp_path, 0, "number"))
-    assert (outcome.done, outcome.stored) == (False, False)
-    assert "FileExistsError" in outcome.error
-    one = make_job(tmp_path, 3, "number")
-    content = json.loads(one.configuration)
+def test_the_node_of_hydra_has_its_types_again(tmp_path):
+    job = make_job(tmp_path, 3, "returning")
+    content = json.loads(job.configuration)
     content["hydra"]["mode"] = "MULTIRUN"
-    found = hydra_config(replace(one, configuration=json.dumps(content)))
-    assert (OmegaConf.get_type(found, "hydra"), found.hydra.mode) == (
-        HydraConf,
-        RunMode.MULTIRUN,
-    )
+    config = hydra_config(replace(job, configuration=json.dumps(content)))
+    assert OmegaConf.get_type(config, "hydra") is HydraConf
+    assert config.hydra.mode == RunMode.MULTIRUN
 
 
 # --- limits
@@ -180,49 +247,53 @@ def test_a_folder_that_cannot_be_made_fails_the_job_and_the_node_of_hydra_has_it
 
 def test_limits_are_read_as_people_write_them():
     assert limits_of("10min", "2GB") == Limits(600.0, 2_000_000_000)
-    assert [bytes_of(text) for text in ("1.5 KiB", "3e3", 7, "2.MB")] == [
-        1536,
-        3000,
-        7,
-        2_000_000,
-    ]
-    for wrong in ("much", "-1GB", 0, "nan", "1.2.3MB", "inf"):
-        with pytest.raises(ValueError, match=r"hydra\.launcher\.memory_limit must be"):
-            limits_of(None, wrong)
 
 
-def test_a_job_over_a_limit_says_so_and_ends_its_process(tmp_path):
-    """One that sleeps, one in a compiled loop that holds the interpreter, one that eats; side by
-    side.
-    """
-    limits = {
-        "sleeping": (0.3, None),
-        "spinning": (1.0, None),
-        "greedy": (None, 600_000_000),
-    }
-    for name in limits:
-        (tmp_path / name).mkdir()
-    with contextlib.ExitStack() as stack:
-        started = {
-            name: stack.enter_context(script_process(EXECUTE, tmp_path / name, name, *both))
-            for name, both in limits.items()
-        }
-        codes = {name: process.wait(timeout=120) for name, process in started.items()}
-    found = {name: read_outcome(tmp_path / name / "0") for name in limits}
-    assert codes == {
-        "sleeping": -signal.SIGKILL,
-        "spinning": 1,
-        "greedy": -signal.SIGKILL,
-    }
-    assert (found["sleeping"]["status"], found["sleeping"]["error"]) == (
-        "failed",
-        "time limit of 0.3 s exceeded",
-    )
-    assert found["sleeping"]["seconds"] >= 0.3
-    assert found["greedy"]["error"].startswith("memory limit of 600 MB exceeded (6")
-    assert found["spinning"] is None
-    outcome = execute(
-        make_job(tmp_path / "spinning", 0, "spinning", time_limit=1.0)
-    )  # the next attempt tells
+@pytest.mark.parametrize(
+    ("text", "n_bytes"), [("1.5 KiB", 1536), ("3e3", 3000), (7, 7), ("2.MB", 2_000_000)]
+)
+def test_a_size_of_memory_is_read_as_people_write_it(text, n_bytes):
+    assert bytes_of(text) == n_bytes
+
+
+@pytest.mark.parametrize("text", ["much", "-1GB", 0, "nan", "1.2.3MB", "inf"])
+def test_a_memory_limit_that_is_no_size_is_refused(text):
+    with pytest.raises(ValueError, match=r"hydra\.launcher\.memory_limit must be"):
+        limits_of(None, text)
+
+
+@pytest.fixture(scope="module")
+def jobs_over_limits(tmp_path_factory):
+    """Folders and exit codes of jobs that ran over their limits, side by side."""
+    root = tmp_path_factory.mktemp("limits")
+    with script_process(LIMITS_SCRIPT, root, stdout=subprocess.PIPE) as process:
+        out, _ = process.communicate(timeout=120)
+    return {name: root / name for name in LIMITS}, json.loads(out)
+
+
+def test_a_job_over_its_time_limit_says_so_and_ends_its_process(jobs_over_limits):
+    folders, codes = jobs_over_limits
+    content = read_outcome(folders["sleeping"] / "0")
+    assert codes["sleeping"] == -signal.SIGKILL
+    assert content["status"] == "failed"
+    assert content["error"] == "time limit of 0.3 s exceeded"
+    assert content["seconds"] >= 0.3
+
+
+def test_a_job_over_its_memory_limit_says_so_and_ends_its_process(jobs_over_limits):
+    folders, codes = jobs_over_limits
+    content = read_outcome(folders["greedy"] / "0")
+    assert codes["greedy"] == -signal.SIGKILL
+    assert content["error"].startswith("memory limit of 600 MB exceeded (6")
+
+
+def test_a_job_over_its_time_limit_in_compiled_code_ends_and_its_next_attempt_says_so(
+    jobs_over_limits,
+):
+    """A compiled loop holds Python's global lock, so that nothing can be written then."""
+    folders, codes = jobs_over_limits
+    assert codes["spinning"] == 1
+    assert read_outcome(folders["spinning"] / "0") is None
+    outcome = execute(make_job(folders["spinning"], 0, "spinning", time_limit=1.0))
     assert outcome.error == "time limit of 1 s exceeded"
     assert "in spinning" in outcome.traceback

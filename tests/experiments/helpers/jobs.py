@@ -1,8 +1,7 @@
-"""Jobs without Hydra's command line, and the functions that they run: they return, raise, hang, eat
-and die.
+"""Jobs without Hydra's command line, and the functions that they run.
 
-The functions are named in jobs as "helpers.jobs:NAME"; workers find them through the search path of
-the job.
+Some of these functions return; others raise, hang, take memory or kill their process. Jobs name
+them as "helpers.jobs:NAME", and workers find them through the search path of the job.
 """
 
 import contextlib
@@ -25,17 +24,18 @@ from tqdm import tqdm
 
 from experiments.sweeps.store import Job, Limits, count_attempts
 
-#: folder in which workers find `helpers`
-HERE = Path(__file__).parents[1]
-ROOT = HERE.parents[1]
+#: folder from which workers import `helpers`
+HELPERS_ROOT = Path(__file__).parents[1]
+ROOT = HELPERS_ROOT.parents[1]
 
 
 def make_job(folder, number, function, *, task="helpers.jobs:", **settings):
-    """Job of one of the functions below in the sweep folder; limits and keys of its configuration
-    as settings.
+    """Make a job of one of the functions below, in a sweep folder.
+
+    `settings` are keys of its configuration, and its limits `time_limit` and `memory_limit`.
     """
     limits = Limits(settings.pop("time_limit", None), settings.pop("memory_limit", None))
-    config = json.loads(template())
+    config = json.loads(empty_configuration())
     config["hydra"]["sweep"] = {"dir": str(folder), "subdir": str(number)}
     config["hydra"]["job"] |= {"name": "job", "num": number, "id": str(number)}
     return Job(
@@ -46,21 +46,21 @@ def make_job(folder, number, function, *, task="helpers.jobs:", **settings):
         task=task + function,
         configuration=json.dumps(config | {"number": number} | settings),
         cwd=str(folder),
-        search_path=(str(ROOT), str(HERE)),
+        search_path=(str(ROOT), str(HELPERS_ROOT)),
         limits=limits,
     )
 
 
 def make_jobs(folder, functions, **settings):
-    """One job for each function named, numbered from 0."""
+    """Make one job for each function named, numbered from 0."""
     return [
         make_job(folder, number, function, **settings) for number, function in enumerate(functions)
     ]
 
 
 @cache
-def template():
-    """Configuration of nothing with Hydra's node, as JSON, what a sweep hands to its jobs."""
+def empty_configuration():
+    """Return a configuration that holds only Hydra's node, as the JSON that a sweep gives a job."""
     with TemporaryDirectory() as folder:
         Path(folder, "empty.yaml").write_text("hydra: {job: {name: job}}\n")
         with initialize_config_dir(version_base="1.3", config_dir=folder):
@@ -71,26 +71,25 @@ def template():
 # --- functions of jobs
 
 
-def number(config):
+def returning(config):
     """Return at once."""
     return float(config.number)
 
 
-def undefined(config):
+def returning_nan(config):
+    """Return not-a-number."""
     return float("nan")
 
 
-def written(config):
-    """Write a file and a page into the folder of the job; its folder is the only thing that Hydra
-    tells.
-    """
+def writing(config):
+    """Write a result and a page into the folder of the job."""
     (folder_of_job() / "report.html").write_text("may be written anew")
     (folder_of_job() / "result.txt").write_text(f"number {config.number}\n")
     return float(config.number)
 
 
-def surroundings(config):
-    """Tell where the job runs and with how many threads, in a file."""
+def describing(config):
+    """Write into a file where the job runs, and with how many threads."""
     from threadpoolctl import threadpool_info
 
     facts = {
@@ -107,7 +106,7 @@ def surroundings(config):
 
 
 def interrupted(config):
-    """Ctrl-C, in code whose cleaning up fails because of it."""
+    """Raise what Ctrl-C raises, in code whose cleaning up then fails."""
     try:
         raise KeyboardInterrupt
     finally:
@@ -124,52 +123,53 @@ def leaving(config):
     sys.exit(3)
 
 
-def slow(config):
-    """Sleep for `config.seconds`."""
+def pausing(config):
+    """Sleep for `config.seconds`, and return."""
     time.sleep(config.seconds)
     return float(config.number)
 
 
 def sleeping(config):
-    """Never end, without computing."""
+    """Sleep for ever."""
     while True:
         time.sleep(0.05)
 
 
 def spinning(config):
-    """Never end, in compiled code that holds the interpreter."""
-    spin(np.zeros(2))  # compiled now: the compiler lets others speak
+    """Run for ever, in compiled code that holds Python's global lock."""
+    spin(np.zeros(2))  # compiles the function; compilation itself lets other threads run
     (folder_of_job() / ".spinning").touch()
     spin(np.ones(2))
 
 
-def showing(config):
-    """Never end, with a progress bar, which makes semaphores unless it is told not to."""
-    for _ in tqdm(iter(int, 1), disable=True):
-        (folder_of_job() / "shown").touch()
-
-
 @numba.njit
 def spin(values):
+    """Loop for ever if the first value is positive."""
     while values[0] > 0.0:
         values[1] = 1.0 - values[1]
 
 
+def showing(config):
+    """Run for ever with a progress bar, which makes semaphores unless it is disabled."""
+    for _ in tqdm(iter(int, 1), disable=True):
+        (folder_of_job() / "shown").touch()
+
+
 def greedy(config):
-    """Take more and more memory."""
+    """Take more and more memory, 8 MB at a time."""
     held = []
     while True:
-        held.append(np.ones(1_000_000))  # 8 MB
+        held.append(np.ones(1_000_000))
         time.sleep(0.005)
 
 
 def killing(config):
-    """Kill the own process, every time."""
+    """Kill the process of the job, every time."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def killing_once(config):
-    """Kill the own process the first time, return the second time."""
+    """Kill the process of the job the first time, and return the second time."""
     marker = folder_of_job() / ".was_here"
     if not marker.exists():
         marker.touch()
@@ -178,15 +178,16 @@ def killing_once(config):
 
 
 def folder_of_job():
+    """Return the folder of the job that runs, which Hydra knows."""
     from hydra.core.hydra_config import HydraConfig
 
     return Path(HydraConfig.get().runtime.output_dir)
 
 
-# --- what tests see of processes
+# --- processes
 
-#: runs the functions that its arguments name with an engine
-DRIVER = """
+#: a script that runs jobs with an engine: its arguments are a sweep folder and functions
+DRIVER_SCRIPT = """
 import sys
 from pathlib import Path
 from helpers.jobs import make_job
@@ -194,60 +195,63 @@ from {engine.__module__} import {engine.__name__}
 
 if __name__ == "__main__":
     folder, functions = Path(sys.argv[1]), sys.argv[2:]
-    todo = [make_job(folder, n, one, task="", seconds=1) for n, one in enumerate(functions)]
+    jobs = [make_job(folder, n, name, task="", seconds=1) for n, name in enumerate(functions)]
     try:
-        list({engine.__name__}(folder, **{settings}).run(todo))
+        list({engine.__name__}(folder, **{settings}).run(jobs))
     except KeyboardInterrupt:
         sys.exit(130)
 """
 
 
-def count_starts(one):
-    """Number of times that a job was started."""
-    return count_attempts(one.folder)
+def count_starts(job):
+    """Return the number of times that a job was started."""
+    return count_attempts(job.folder)
 
 
 def wait_until(condition, seconds=60.0, pause=0.01):
-    """Wait for a condition; whether it came true."""
+    """Wait until a condition is true, for at most so many seconds; return its last value."""
     end = time.monotonic() + seconds
-    while not (met := condition()) and time.monotonic() < end:
+    value = condition()
+    while not value and time.monotonic() < end:
         time.sleep(pause)
-    return met
+        value = condition()
+    return value
 
 
 def child_processes(pid=None):
-    """Living processes below this one, or below another, without what Python and loky keep for
-    themselves.
+    """Return the living processes below this process, or below another.
+
+    The processes that Python and loky keep to track resources do not count.
     """
-    found = []
-    for one in psutil.Process(pid).children(recursive=True):
+    children = []
+    for process in psutil.Process(pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            found += [one] * (
-                is_alive(one) and "resource_tracker import main" not in " ".join(one.cmdline())
-            )
-    return found
+            tracks_resources = "resource_tracker import main" in " ".join(process.cmdline())
+            if is_alive(process) and not tracks_resources:
+                children.append(process)
+    return children
 
 
 def is_alive(process):
+    """Return whether a process runs and is no zombie."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
 
 
 def receives_ctrl_c(process):
-    """Whether Ctrl-C is not blocked in a process."""
+    """Return whether a process does not block Ctrl-C."""
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-    blocked = next(line.split()[1] for line in lines if line.startswith("SigBlk"))
-    return not int(blocked, 16) >> (signal.SIGINT - 1) & 1
+    blocked_signals = next(line.split()[1] for line in lines if line.startswith("SigBlk"))
+    blocks_interrupt = int(blocked_signals, 16) >> (signal.SIGINT - 1) & 1
+    return not blocks_interrupt
 
 
 @contextlib.contextmanager
 def script_process(script, *arguments, **options):
-    """Run a Python script that finds this module in a process of its own, which ends with the
-    block.
-    """
+    """Run a Python script that can import `helpers`, in a process that ends with the block."""
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join((str(ROOT), str(HERE))),
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(HELPERS_ROOT))),
         "NUMBA_NUM_THREADS": "1",
     }
     command = [sys.executable, "-c", script, *map(str, arguments)]

@@ -1,6 +1,4 @@
-"""How the tests run a sweep: as the command does, in this process or in another; and what is found
-in its folder.
-"""
+"""How the tests run a sweep, in this process or in another, and read what lies in its folder."""
 
 import contextlib
 import json
@@ -11,7 +9,6 @@ import sys
 import time
 import uuid
 from functools import partial
-from glob import glob
 from pathlib import Path
 
 import psutil
@@ -33,29 +30,26 @@ from helpers.commands import (
 from helpers.jobs import is_alive, wait_until
 from sysid import store
 
-#: what runs the jobs of a sweep in other processes, by its name in `hydra/launcher`
+#: engines that run jobs in other processes, by their names in `hydra/launcher`
 ENGINE_CLASSES = {"joblib": JoblibPool, "dask": DaskCluster, "slurm": SlurmQueue}
-MARK = "SYSID_TEST_SWEEP"  # an environment variable that all processes of a sweep have
-#: jobs of a tenth of a second
+#: an environment variable that marks all processes of one sweep
+SWEEP_MARK = "SYSID_TEST_SWEEP"
+#: overrides of a job that takes a tenth of a second
 QUICK_JOB = (
-    *(
-        "system=van_der_pol",
-        "duration=120samples",
-        "budget=8",
-        "training=fixed",
-        "training.n_initial=10",
-    ),
-    *(
-        "training.variance=1",
-        "training.length_scales=1",
-        "training.noise_variance=0.01",
-    ),
+    "system=van_der_pol",
+    "duration=120samples",
+    "budget=8",
+    "training=fixed",
+    "training.n_initial=10",
+    "training.variance=1",
+    "training.length_scales=1",
+    "training.noise_variance=0.01",
 )
-#: a sweep of them
+#: number of jobs in the sweep of QUICK_JOBS
 N_JOBS = 9
 QUICK_JOBS = (*QUICK_JOB, f"seed=range(0,{N_JOBS})", "cache=null")
-#: what a run measures of itself, or says about when and where it was made
-OF_THE_RUN = {
+#: attributes that differ from one run to the next, because they hold times, places or digests
+ATTRIBUTES_OF_THE_RUN = {
     "creation_time",
     "configuration",
     "timings",
@@ -66,15 +60,18 @@ OF_THE_RUN = {
 
 
 def run_sweep(folder, *overrides, command="identify", cwd=None):
-    """Run a sweep in this process, from the folder above its own; without a folder in that of its
-    name.
+    """Run a sweep in this process, from the folder above its own.
+
+    If `folder` is None, the sweep names its folder itself.
     """
-    named = [f"hydra.sweep.dir={folder}"] * (folder is not None)
-    return run_command(command, "-m", *overrides, *named, cwd=cwd or Path(folder).parent)
+    if folder is None:
+        return run_command(command, "-m", *overrides, cwd=cwd)
+    named = f"hydra.sweep.dir={folder}"
+    return run_command(command, "-m", *overrides, named, cwd=cwd or Path(folder).parent)
 
 
 def sweep_command_line(folder, *overrides, command="identify"):
-    """The same as a command line, with the script that an installation makes."""
+    """Return the command line of a sweep, with the script that an installation makes."""
     script = Path(sys.executable).parent / f"sysid-{command}"
     return [
         sys.executable,
@@ -86,7 +83,7 @@ def sweep_command_line(folder, *overrides, command="identify"):
 
 
 def process_environment():
-    """Of a process that finds this toolbox, not an installed one."""
+    """Return the environment of a process that imports this checkout, not an installed package."""
     return os.environ | {
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
@@ -96,65 +93,71 @@ def process_environment():
 
 def start_sweep(folder, *overrides, **options):
     """Start a sweep in a process of its own, and in a session of its own."""
-    own = {
+    defaults = {
         "cwd": Path(folder).parent,
         "env": process_environment(),
         "stdout": subprocess.PIPE,
         "stderr": subprocess.PIPE,
+        "text": True,
+        "start_new_session": True,
+        "preexec_fn": partial(signal.signal, signal.SIGINT, signal.default_int_handler),
     }
-    own |= {"text": True, "start_new_session": True}
-    own["preexec_fn"] = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
-    return subprocess.Popen(sweep_command_line(folder, *overrides), **(own | options))
+    return subprocess.Popen(sweep_command_line(folder, *overrides), **(defaults | options))
 
 
 def wait_for_end(process, seconds=120):
-    """What a process said, once it has ended."""
+    """Wait until a process has ended, and return its exit code and its output."""
     out, err = process.communicate(timeout=seconds)
     return CommandResult(process.returncode, out, err)
 
 
-def interrupt_sweep(process, own, pause):
-    """What a sweep with this environment says that Ctrl-C ends after so many seconds: a line; no
-    process is left.
+def interrupt_sweep(process, environment, pause):
+    """Send Ctrl-C to a sweep after a pause [s], check that it ends cleanly, return its output.
+
+    It ends with exit code 130 and at most one line of error, and leaves no process behind.
+    `environment` is the marked environment of the sweep.
     """
     time.sleep(pause)
     os.killpg(process.pid, signal.SIGINT)
-    said = wait_for_end(process)
-    assert said.code == 130, (pause, said)
-    assert "Traceback" not in said.out + said.err, (pause, said)
-    assert len(said.err.splitlines()) <= 1, (pause, said)
-    assert wait_until(lambda: not living_processes(own)), (pause, living_processes(own))
-    return said
+    result = wait_for_end(process)
+    assert result.code == 130, (pause, result)
+    assert "Traceback" not in result.out + result.err, (pause, result)
+    assert len(result.err.splitlines()) <= 1, (pause, result)
+    assert_no_process_is_left(environment)
+    return result
 
 
 def read_job_outcome(folder, number):
-    """How a job ended; None if it has not."""
+    """Return the outcome of a job, as a dict; None if the job has not ended."""
     path = Path(folder) / str(number) / "outcome.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 
 def finished_jobs(folder):
-    """Numbers of the finished jobs."""
-    found = (json.loads(Path(path).read_text()) for path in glob(f"{folder}/*/outcome.json"))
-    return {one["number"] for one in found if one["status"] == "done"}
+    """Return the numbers of the finished jobs."""
+    outcomes = [json.loads(path.read_text()) for path in Path(folder).glob("[!.]*/outcome.json")]
+    return {outcome["number"] for outcome in outcomes if outcome["status"] == "done"}
+
+
+def finished_outcomes(folder):
+    """Return the outcomes of the finished jobs, by number."""
+    return {number: read_job_outcome(folder, number) for number in finished_jobs(folder)}
 
 
 def read_manifest(folder):
+    """Return the content of sweep.json."""
     return json.loads((Path(folder) / "sweep.json").read_text())
 
 
 def unfinished_files(folder):
-    """Files that somebody has begun and left."""
+    """Return the temporary files that a process began to write and left behind."""
     return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*.tmp"))
 
 
 def job_content(path):
-    """File of a job as dicts of bits and attributes, its summary without times, and the times."""
+    """Return a job's file as dicts of bits and attributes, its summary without times, the times."""
     content = {
-        name: (
-            bytes_of_variables(group),
-            {key: str(value) for key, value in group.attrs.items() if key not in OF_THE_RUN},
-        )
+        name: (bytes_of_variables(group), comparable_attributes(group))
         for name, group in store.read_groups(path, kind="job").items()
     }
     summary = read_summary(path)
@@ -162,64 +165,71 @@ def job_content(path):
     return content, json.dumps(summary), times
 
 
-def sweep_results(folder):
-    """What the jobs of a sweep have found: the bits of all that does not depend on when and where
-    they ran.
-    """
+def comparable_attributes(dataset):
+    """Return the attributes that do not depend on when and where a run was made."""
     return {
-        path.parent.name: job_content(path)[:2] for path in sorted(Path(folder).glob("*/job.nc"))
+        name: str(value)
+        for name, value in dataset.attrs.items()
+        if name not in ATTRIBUTES_OF_THE_RUN
     }
 
 
+def sweep_results(folder):
+    """Return the bits of all results that do not depend on when and where the jobs ran."""
+    files = sorted(Path(folder).glob("*/job.nc"))
+    return {path.parent.name: job_content(path)[:2] for path in files}
+
+
 def collect_sweep(folder, output):
-    """The same of what `sysid-collect` makes of the sweep."""
-    run(
-        compose_configuration(
-            f"folder={folder}", f"output={output}", "figures=false", command="collect"
-        ),
-        output,
+    """Run `sysid-collect`, and return the bits of its results without measured times."""
+    config = compose_configuration(
+        f"folder={folder}", f"output={output}", "figures=false", command="collect"
     )
+    run(config, output)
     dataset = store.read(output / "sweep.nc", kind="sweep")
     compared = dataset[[name for name in dataset if not dataset[name].attrs.get("measured")]]
-    about = {name: str(variable.attrs) for name, variable in compared.variables.items()}
-    return (
-        bytes_of_variables(compared),
-        about,
-        {key: str(value) for key, value in dataset.attrs.items() if key not in OF_THE_RUN},
-    )
+    attributes = {name: str(variable.attrs) for name, variable in compared.variables.items()}
+    return bytes_of_variables(compared), attributes, comparable_attributes(dataset)
 
 
 def marked_environment():
-    """Environment of a sweep whose processes can be found again."""
-    return process_environment() | {MARK: uuid.uuid4().hex}
+    """Return an environment that marks all processes of a sweep, so that they are found again."""
+    return process_environment() | {SWEEP_MARK: uuid.uuid4().hex}
 
 
-def living_processes(own):
-    """Processes of the sweep with this environment."""
-    found = []
+def living_processes(environment):
+    """Return the processes of the sweep that was started with this marked environment."""
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get(MARK) == own[MARK] and is_alive(process):
-                found.append(process)
-    return found
+            mark = process.environ().get(SWEEP_MARK)
+            if mark == environment[SWEEP_MARK] and is_alive(process):
+                processes.append(process)
+    return processes
+
+
+def assert_no_process_is_left(environment):
+    """Wait until all processes of a sweep have ended."""
+    assert wait_until(lambda: not living_processes(environment)), living_processes(environment)
 
 
 def running_jobs(folder):
-    """Processes that run a job now, by its number."""
-    found = {}
-    for path in map(
-        Path, glob(f"{folder}/*/attempts")
-    ):  # a sweep that starts tries whether it can make its folder
-        if not (path.parent / "outcome.json").exists() and (lines := path.read_text().split()):
-            found[int(path.parent.name)] = int(lines[-1])
-    return found
+    """Return the process identifiers of the jobs that run now, by job number."""
+    processes = {}
+    for path in Path(folder).glob("[!.]*/attempts"):
+        if (path.parent / "outcome.json").exists():
+            continue
+        attempts = path.read_text().split()
+        if attempts:
+            processes[int(path.parent.name)] = int(attempts[-1])
+    return processes
 
 
 def check_sweep_is_whole(folder, n, jobs, *launcher, expected=None):
-    """The sweep can be resumed, and then it is as if nothing had happened."""
-    said = run_sweep(folder, *jobs, *launcher)
-    assert said.code == 0, said
-    assert "Traceback" not in said.out + said.err
+    """Resume a sweep of n jobs, and check that it is then as if it had never been disturbed."""
+    result = run_sweep(folder, *jobs, *launcher)
+    assert result.code == 0, result
+    assert "Traceback" not in result.out + result.err
     assert finished_jobs(folder) == set(range(n))
     assert unfinished_files(folder) == []
     assert not list(folder.rglob(".job*"))
@@ -227,7 +237,7 @@ def check_sweep_is_whole(folder, n, jobs, *launcher, expected=None):
 
 
 def load_sweep_configuration(loader, *overrides):
-    """Configuration of a sweep as Hydra's main function has it."""
+    """Return the configuration of a sweep as Hydra's main function has it."""
     overrides = [*overrides, "hydra.mode=MULTIRUN"]
     master = loader.load_configuration(
         config_name="identify", overrides=overrides, run_mode=RunMode.MULTIRUN

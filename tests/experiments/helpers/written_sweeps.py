@@ -1,4 +1,4 @@
-"""Folders of sweeps that no sweep has made: jobs whose numbers follow from simple formulas."""
+"""Folders of sweeps that were written without running a job, with numbers from simple formulas."""
 
 import itertools
 import json
@@ -22,87 +22,89 @@ SWEPT_VALUES = {
 
 
 def read_planned_jobs(folder):
+    """Return the jobs of sweep.json."""
     return json.loads((folder / "sweep.json").read_text())["jobs"]
 
 
 def write_sweep(folder, values, metric, skip=(), fail=(), several=False):
-    """Write a sweep over all combinations of values.
+    """Write the folder of a sweep, and return it.
 
     Parameters
     ----------
     folder
         That of the sweep; made if it is missing.
     values
-        Swept key to the list of its values, or a list of the values of each job (dicts).
+        Swept key to the list of its values, of which all combinations are jobs; or the list of the
+        values of each job (dicts).
     metric
-        From the values of a job to its summary (dict); with `several` to a dict of summaries, by
-        output.
+        Function from the values of a job to its summary (dict); with `several` to a dict of
+        summaries, by output.
     skip, fail
         Numbers of jobs that were not run, and that have failed.
+    several
+        Whether `metric` returns the summaries of several outputs.
     """
-    (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     if isinstance(values, dict):
-        values = [
-            dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())
-        ]
-    overrides = [("budget=20", *(f"{key}={value}" for key, value in one.items())) for one in values]
-    entries = {
-        f"x{n}": Entry(n, f"x{n}", *both)
-        for n, both in enumerate(zip(overrides, values, strict=True))
-    }
-    Manifest(
-        folder,
-        "identify",
-        [key for one in values for key in one],
-        entries,
-        "0.1.0",
-        "c0de",
-    ).write()
+        combinations = itertools.product(*values.values())
+        values = [dict(zip(values, combination, strict=True)) for combination in combinations]
+    write_manifest(folder, values)
     for number, job in enumerate(read_planned_jobs(folder)):
         if number in fail:
-            end_job(
-                folder,
-                job,
-                done=False,
-                error="ValueError: it did not work\n| twice",
-                traceback="Traceback",
-            )
+            error = "ValueError: it did not work\n| twice"
+            end_job(folder, job, done=False, error=error, traceback="Traceback")
         elif number not in skip:
             write_job(folder, job, metric(job["values"]), several=several)
     return folder
 
 
+def write_manifest(folder, values_of_jobs):
+    """Write sweep.json for jobs with these values."""
+    entries = {}
+    for number, values in enumerate(values_of_jobs):
+        identity = f"x{number}"
+        overrides = ("budget=20", *(f"{key}={value}" for key, value in values.items()))
+        entries[identity] = Entry(number, identity, overrides, values)
+    swept = [key for values in values_of_jobs for key in values]
+    Manifest(folder, "identify", swept, entries, "0.1.0", "c0de").write()
+
+
 def write_job(folder, job, summary, several=False):
-    """A finished job."""
-    (own := folder / str(job["number"])).mkdir(exist_ok=True)
+    """Write the results of a finished job: its summary, or with `several` one for each output."""
+    job_folder = folder / str(job["number"])
+    job_folder.mkdir(exist_ok=True)
     mean = ("sample", np.arange(4.0) + job["number"], {"units": "K"})
     record = xr.Dataset({"mean": mean, "variance": ("sample", np.ones(4))})
-    found = summary if several else {"": summary}
-    contents = {output: Content(EMPTY_SUMMARY | one, record, None) for output, one in found.items()}
-    write(contents, own / "job.nc", {"seed": 0, "partial": 0, "configuration": ""})
+    summaries = summary if several else {"": summary}
+    contents = {
+        output: Content(EMPTY_SUMMARY | output_summary, record, None)
+        for output, output_summary in summaries.items()
+    }
+    write(contents, job_folder / "job.nc", {"seed": 0, "partial": 0, "configuration": ""})
     end_job(folder, job, done=True, value=0.5)
 
 
-def end_job(folder, job, **how):
+def end_job(folder, job, **outcome):
+    """Write the outcome of a job; `outcome` holds fields of `Outcome`."""
     number = job["number"]
-    overrides = tuple(job["overrides"])
-    one = Job(
+    ended = Job(
         number,
         str(folder / str(number)),
         job["identity"],
-        overrides,
+        tuple(job["overrides"]),
         task="",
         configuration="{}",
     )
-    write_outcome(Outcome(number, **how, seconds=1.5), one)
+    write_outcome(Outcome(number, **outcome, seconds=1.5), ended)
 
 
 def make_summary(values):
-    """A summary of an identification whose numbers follow from the values of its job."""
+    """Return the summary of an identification, whose numbers follow from the values of its job."""
     seed = int(values.get("seed", 0))
     threshold = float(values.get("insertion.error_threshold", 0.1))
-    worse = len(str(values.get("reduction", "")))
-    smse = 0.1 + threshold + 0.01 * worse + 0.003 * math.sin(seed)
+    name_length = len(str(values.get("reduction", "")))
+    smse = 0.1 + threshold + 0.01 * name_length + 0.003 * math.sin(seed)
     return {
         "smse": smse,
         "rmse": math.sqrt(smse) / 10,
