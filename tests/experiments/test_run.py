@@ -324,7 +324,7 @@ def test_hyperparameters_that_follow_the_stream_are_told(found, tmp_path, caplog
     assert summary["times"]["adaptation"] == pytest.approx(
         sum(json.loads(result.attrs["estimate_seconds"]))
     )
-    (line,) = [record.message for record in caplog.records if "estimated anew" in record.message]
+    (line,) = [record.message for record in caplog.records if "estimated again" in record.message]
     assert f"anew {summary['n_estimates']} times" in line
     # errors so far, by the noise of the training
     first = int(at[0])

@@ -405,7 +405,7 @@ def test_a_model_file_and_the_training_that_follows_go_on_bit_for_bit(tmp_path):
 
 
 def followed(n, **settings):
-    """Identification of a stream that is estimated anew at nearly every look, and the samples of
+    """Identification of a stream that is estimated again at nearly every test, and the samples of
     the estimates.
     """
     training = sysid.Adaptive(
