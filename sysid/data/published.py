@@ -621,8 +621,8 @@ class StaticTable(DataSource):
 class BostonData(StaticTable):
     """Boston housing: 506 rows with 13 inputs and the output ``MEDV`` [1000 USD].
 
-    This is the classical, uncorrected version. The rows are independent (attribute ``static``). The default split is by file order, 451 rows
-    for estimation and 55 for the test.
+    This is the classical, uncorrected version. The rows are independent (attribute ``static``). The
+    default split is by file order, 451 rows for estimation and 55 for the test.
 
     No licence is stated. Cite Harrison and Rubinfeld, *Hedonic prices and the demand for clean
     air*, 1978. The column ``B`` is a transform based on race, for which several libraries have
@@ -637,9 +637,10 @@ class BostonData(StaticTable):
 class ConcreteData(StaticTable):
     """Concrete strength: 1030 rows with eight inputs and the output ``strength`` [MPa].
 
-    The inputs are seven components [kg/m^3] and the age [d]. The rows are independent (attribute ``static``); 25 of them are repeated in the original. The
-    default split is by file order, 927 rows for estimation and 103 for the test. The downloaded
-    original is an Excel 97 file and needs the package xlrd (``pip install -e ".[records]"``).
+    The inputs are seven components [kg/m^3] and the age [d]. The rows are independent (attribute
+    ``static``); 25 of them are repeated in the original. The default split is by file order, 927
+    rows for estimation and 103 for the test. The downloaded original is an Excel 97 file and needs
+    the package xlrd (``pip install -e ".[records]"``).
 
     Licence not stated with the file; UCI shows CC BY 4.0 as far as known. Cite Yeh, *Modeling of
     strength of high-performance concrete using artificial neural networks*, 1998.

@@ -1192,9 +1192,9 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
     """Predict and learn the samples from `start` on: algorithm 1 of Wietzke and Graichen.
 
     The GP learns the targets (n,) less the prior mean (n,) at the points; the means in the record
-    are predictions of the targets. With `every_sample`, samples that are not stored are learned, too. The
-    criteria then use the posterior mean of the hidden values z instead of the targets, and the
-    diagonal instead of the noise.
+    are predictions of the targets. With `every_sample`, samples that are not stored are learned,
+    too. The criteria then use the posterior mean of the hidden values z instead of the targets, and
+    the diagonal instead of the noise.
 
     An outlier (`_test_for_outlier`) is predicted, but not learned.
 

@@ -235,10 +235,10 @@ class MarginalLogLikelihood(LogPredictiveDensity):
 
         f_red = log p(y without i) = log p(y) - log p(y_i | y without i)
 
-    by the chain rule. The point of lowest score leaves: the one that the others predict best.
-    ``log p(y)`` is the same for all points and is left out. The rest is the formula of
-    `LogPredictiveDensity`, as the paper's section 3.2.3 proves. Acceptance: the negative log predictive density (section
-    3.3.3).
+    by the chain rule. The point of lowest score leaves: the one that the others predict best. ``log
+    p(y)`` is the same for all points and is left out. The rest is the formula of
+    `LogPredictiveDensity`, as the paper's section 3.2.3 proves. Acceptance: the negative log
+    predictive density (section 3.3.3).
     """
 
 
