@@ -173,7 +173,7 @@ class MendedRows:
         }
 
     def _mend(self, begin: int) -> None:
-        """Compute the rows from `begin` on again that have earlier measurements among their lags."""
+        """Recompute the rows from `begin` on that have earlier measurements among their lags."""
         x, y = self._measured
         if self.x is x:
             self.x = x.copy()

@@ -662,11 +662,8 @@ def _find_level(
     elif where == "below":
         at = known[known < limit]
     else:
-        if where == "from":
-            at = known[known >= limit][:1]
-        else:
-            at = known[known <= limit][-1:]
-        at = at[at > known[:1]]
+        nearest = known[known >= limit][:1] if where == "from" else known[known <= limit][-1:]
+        at = nearest[nearest > known[:1]]
     if not len(at):
         return np.full(curve.sizes["seed"], np.nan), np.nan
     return scale(curve.sel(threshold=at).values).mean(axis=0), float(at[0])
