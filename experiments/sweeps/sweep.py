@@ -46,8 +46,8 @@ from experiments.sweeps.task import keep
 from sysid.errors import UserError
 from sysid.store import write_bytes
 
-JOB_SUBDIR = "${hydra.job.num}"  # the only setting of hydra.sweep.subdir
-RESULTS = "results"  # folder of the store of results in the cache
+JOB_SUBDIR = "${hydra.job.num}"  # the only value that hydra.sweep.subdir may have
+RESULTS = "results"  # name of the folder in the cache that holds the store of results
 MAX_SHOWN_FAILURES = 20  # failed jobs that are listed on the terminal
 MIN_JOBS_FOR_PROGRESS = 100  # fewer jobs are composed within a second or two
 MAX_ERROR_WIDTH = 160  # characters of an error on the terminal

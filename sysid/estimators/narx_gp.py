@@ -653,7 +653,7 @@ class NarxGPRegressor(GPRegressor):
         return runs
 
     def _propagation(self, with_std: bool) -> Propagation:
-        """Return the propagation of uncertainty: `MeanOnly` unless standard deviations are wanted."""
+        """Return the propagation of uncertainty, `MeanOnly` without standard deviations."""
         if not with_std:
             return MeanOnly()
         return AboutPath(self.propagation or Pathwise())

@@ -325,7 +325,7 @@ def test_hyperparameters_that_follow_the_stream_are_told(found, tmp_path, caplog
         sum(json.loads(result.attrs["estimate_seconds"]))
     )
     (line,) = [record.message for record in caplog.records if "estimated again" in record.message]
-    assert f"anew {summary['n_estimates']} times" in line
+    assert f"again {summary['n_estimates']} times" in line
     # errors so far, by the noise of the training
     first = int(at[0])
     n = int(result["estimate_n_errors"][0])

@@ -276,8 +276,7 @@ def test_store_is_written_read_and_told(true_world, tmp_path):
         STUDY.combine(plan)
 
 
-# --- what paired results say
-# -----------------------------------------------------------------------
+# --- what paired results say -----------------------------------------------------------------------
 
 STEADY = np.linspace(-0.01, 0.01, 10) + 1e-4 * np.arange(10)  # noise around 0, without ties
 

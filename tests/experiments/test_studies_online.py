@@ -54,8 +54,8 @@ def test_a_row_is_what_the_online_gp_itself_gives(parts, plan):
     training, test = draw_rows(unit.task, unit.seed)
     n = plan.n_initial
     settings = sysid.Settings(
-        training=sysid.MaximumAPosteriori(n_initial=n), insertion=sysid.Novelty(),
-        acceptance=sysid.AcceptAll(), reduction=sysid.MarginalLogLikelihood(), budget=plan.budget,
+        training=sysid.MaximumAPosteriori(n_initial=n), insertion=sysid.Novelty(), acceptance=sysid.AcceptAll(),
+        reduction=sysid.MarginalLogLikelihood(), budget=plan.budget,
     )  # fmt: skip
     found = sysid.Identification(online.STUDY_TASKS["van_der_pol"].narx, settings)
     last = n + plan.most_rows

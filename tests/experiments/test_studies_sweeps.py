@@ -251,8 +251,7 @@ def test_the_baseline_is_read_where_it_was_computed(tmp_path):
     )  # of others
 
 
-# --- which points stay
-# ------------------------------------------------------------------------------
+# --- which points stay ------------------------------------------------------------------------------
 
 NOISE = 1e-2
 N = 9
