@@ -313,7 +313,7 @@ def fit_output_error(
     GreyBoxFit
         Estimates, their covariance ``s^2 (J' J)^-1`` with the sensitivities J, and counts. The
         covariance holds for white errors of equal variance after scaling. A model that is too
-        simple leaves correlated errors; its parameters are less certain than the covariance says.
+        simple leaves correlated errors; its parameters are less certain than the covariance states.
         The variance of a parameter that the records do not determine, alone or together with
         others, is infinite.
 

@@ -36,7 +36,7 @@ N_FEATURES = 9
 NEVER = sysid.ErrorThreshold(error_threshold=1e12)  # no sample becomes a candidate
 MATVEC = "matvec"  # name of the product, and the unit of times relative to it
 PRODUCTS_PER_SAMPLE = 3  # products that are timed per sample of a run
-N_SEARCHED_RUNS = 100  # samples are tried for so many runs to find accepted ones for one run
+N_SEARCHED_RUNS = 100  # samples of this many runs are tried to find accepted samples for one run
 NOISE_VARIANCES = (1e-2, 1e-4, 1e-6, 1e-8)  # over the signal variance: accuracy
 N_TEST_POINTS = 500  # accuracy
 LOG_2PI = math.log(2.0 * math.pi)

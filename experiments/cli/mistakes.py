@@ -163,14 +163,14 @@ def explain(
     Parameters
     ----------
     error : Exception
-        Raised by Hydra. Its text is returned if no name is wrong.
+        Error that Hydra has raised. Its text is returned if no name is wrong.
     overrides : sequence of Override
-        Of the job.
+        Overrides of the job.
     config : DictConfig
         A configuration that can be composed: without the values, and if necessary without the
         options.
     loader : ConfigLoader
-        Of the configuration.
+        Loader of the configuration.
     """
     for override in overrides:
         message = _explain_option(override, loader)

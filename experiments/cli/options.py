@@ -123,7 +123,7 @@ def samples_of(duration: float | str, dt: float) -> int:
     Raises
     ------
     ValueError
-        If `seconds` refuses the duration, or a run cannot hold so many samples.
+        If `seconds` refuses the duration, or a run cannot hold this number of samples.
 
     >>> samples_of("1h", 900.0), samples_of("5000samples", 0.1)
     (5, 5000)

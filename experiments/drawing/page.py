@@ -109,11 +109,11 @@ def read_origin(
     Parameters
     ----------
     folder
-        Of a run.
+        Folder of a run.
     attributes
-        Of one of its NetCDF files.
+        Attributes of one of the NetCDF files of the run.
     pattern
-        Of the names of its files.
+        Pattern of the names of its files.
     """
     files = sorted(
         path
@@ -226,9 +226,9 @@ def draw_series(
     curves
         Predictions by name. Their bands are drawn if there is one curve.
     labels
-        Of the axes: time, value, error.
+        Labels of the axes: time, value, error.
     most
-        Samples that are drawn, see `thin`.
+        Largest number of samples that are drawn, see `thin`.
     since
         Position of a line between the data that the model learned and those that validate it.
     points

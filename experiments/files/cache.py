@@ -68,8 +68,8 @@ class Kind(NamedTuple):
 class Cache:
     """Shared results in a folder, from the view of one job.
 
-    Problems with the folder never stop a job or change its result: a damaged file is computed
-    anew, and without write access every job computes its results. Both are logged.
+    Problems with the folder never stop a job or change its result: the content of a damaged file is
+    computed again, and without write access every job computes its results. Both are logged.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class Cache:
             return None
         except CONTENT_ERRORS as reason:
             log.warning(
-                "Note: cache file %s is damaged (%s), its content is computed anew",
+                "Note: cache file %s is damaged (%s), its content is computed again",
                 path,
                 reason,
             )
@@ -243,10 +243,10 @@ class CachedSimulation(Simulation):
     Parameters
     ----------
     plant, n_samples, seed
-        Of the simulation.
+        Plant, number of samples and seed of the simulation.
     cache : Cache
     key : str
-        Of its trajectory.
+        Key of the trajectory in the cache.
     """
 
     def __init__(self, plant: Plant, n_samples: int, seed: int, *, cache: Cache, key: str) -> None:
@@ -321,10 +321,10 @@ def simulate_once(
     Parameters
     ----------
     configuration
-        Of `sysid-identify`, resolved, as plain data. The key of a trajectory covers the settings
-        that have an effect on it.
+        Resolved configuration of `sysid-identify`, as plain data. The key of a trajectory covers
+        the settings that have an effect on it.
     cache
-        Of the trajectories.
+        Cache of the trajectories.
     """
 
     def simulation(plant: Plant, n_samples: int, seed: int) -> CachedSimulation:

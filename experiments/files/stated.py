@@ -29,9 +29,9 @@ def read_configuration(text: object) -> dict[str, Any] | None:
     Returns
     -------
     dict or None
-        None if the text is no configuration: it is too long or too deeply nested, is no map, asks
-        for objects other than numbers, texts, lists and maps, or repeats a part by its name, which
-        can grow without end.
+        None if the text is no configuration: it is too long or too deeply nested, is no map,
+        contains objects other than numbers, texts, lists and maps, or repeats a part by its name,
+        which can grow without end.
     """
     if not isinstance(text, str) or len(text) > MAX_CONFIGURATION_CHARACTERS:
         return None

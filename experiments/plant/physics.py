@@ -222,7 +222,7 @@ def physics_of(config: DictConfig) -> Physics | None:
     Raises
     ------
     ValueError
-        If the physics refuses its settings, or a covariance is asked for but no parameters are
+        If the physics refuses its settings, or a covariance is requested but no parameters are
         estimated, or the model does not predict the residual.
     """
     if "_target_" not in config.physics:
@@ -276,15 +276,15 @@ class FittedPhysics:
         Parameters
         ----------
         record
-            With the signals of the system.
+            Record with the signals of the system.
         system
-            With its initial state. Without one the initial state is estimated from the first
+            System with its initial state. None: the initial state is estimated from the first
             samples, which become the initialisation window of the record: they are not scored.
         known
-            Covariance of its free parameters and its initial state. Without it there are no
-            variances.
+            Covariance of the free parameters and the initial state of the system. Without it there
+            are no variances.
         window
-            Number of samples that give the initial state; 0: as the record says.
+            Number of samples that give the initial state; 0: the window that the record states.
 
         Raises
         ------
@@ -338,7 +338,7 @@ class FittedPhysics:
         Parameters
         ----------
         records
-            With the signals of the physics.
+            Records with the signals of the physics.
         parts
             Number of folds.
         """
@@ -385,7 +385,7 @@ class FittedPhysics:
     def n_first(self, record: xr.Dataset, window: int = 0) -> int:
         """Return how many samples give the initial state of a record and are not scored.
 
-        It is `window` if given, or what the record says, or 50.
+        It is `window` if given, or else the window that the record states, or else 50.
         """
         return window or int(record.attrs["initialisation_window"]) or N_INITIAL_STATE_SAMPLES
 

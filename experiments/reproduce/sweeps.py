@@ -204,7 +204,7 @@ MAPS = {
     "absolute_error": ("Absolute error [1]", "magma"),
     "standard_deviation": ("Standard deviation [1]", "viridis"),
 }
-N_COLOR_STEPS = 12  # few enough to be told apart in print
+N_COLOR_STEPS = 12  # with more steps, colours cannot be distinguished in print
 BRIGHTEST_QUANTILE = 0.99  # of all maps of a row; larger values have the last colour
 
 

@@ -96,7 +96,7 @@ class Table(Study):
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
         """Compute the outcomes of a task and seed.
 
-        Of a record, only the adaptive setting has seeds above 0.
+        For a measured record, only the adaptive setting has seeds above 0.
         """
         settings = list(Setting)
         if unit.seed > 0 and not STUDY_TASKS[unit.task].is_random:

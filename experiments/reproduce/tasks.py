@@ -1,5 +1,6 @@
 """The ten tasks of the paper and further streams: training rows in their order, and test rows."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -393,12 +394,12 @@ def load_task(
 ) -> TaskData:
     """Return the standardised rows of a task.
 
-    Of a stream with more than `most_rows` rows the first ones are kept, of so many test rows every
-    k-th.
+    At most `most_rows` rows of the stream and of the test are kept: the first rows of the stream,
+    and every k-th test row.
     """
     training, test = draw_rows(task, seed, building_samples)
     first = slice(n_initial + most_rows)
-    step = -(-len(test.targets) // most_rows)
+    step = math.ceil(len(test.targets) / most_rows)
     training = Rows(training.inputs[first], training.targets[first])
     test = Rows(test.inputs[::step], test.targets[::step])
     return TaskData.of(training, test, n_initial)

@@ -82,8 +82,9 @@ def find_saturation(segments: Sequence[Segment]) -> tuple[Limits, tuple[int, int
     high = float(values.max())
     n_low = _count_saturated(segments, low)
     n_high = _count_saturated(segments, high)
-    limits = (low if n_low else -np.inf, high if n_high else np.inf)
-    return limits, (n_low, n_high)
+    lower_limit = low if n_low else -np.inf
+    upper_limit = high if n_high else np.inf
+    return (lower_limit, upper_limit), (n_low, n_high)
 
 
 def _count_saturated(segments: Sequence[Segment], extreme: float) -> int:
