@@ -23,13 +23,14 @@ Measured = tuple[Array, Array]  # input (n, n_u) and output (n, n_y)
 
 # Scaled residual of a simulation that failed [-].
 FAILED_RESIDUAL = 1e3
-# A parameter counts as on a bound if it is closer to it than this share of its range [-].
+# A parameter counts as on a bound if it is closer to it than this fraction of its range [-].
 BOUND_TOLERANCE = 1e-6
 # Step of the forward differences during the estimation, relative to the share of the range [-].
 FORWARD_DIFFERENCE_STEP = 1e-5
 # Step of the central differences for the covariance, relative to the share of the range [-].
 CENTRAL_DIFFERENCE_STEP = 1e-4
-# The records do not determine a direction whose singular value is below this share of the largest.
+# The records do not determine a direction whose singular value is below this fraction of the
+# largest.
 MIN_RELATIVE_SINGULAR_VALUE = 1e-6
 
 

@@ -34,22 +34,23 @@ from sysid.gp.rules import COMPARED_CRITERIA, CRITERIA
 
 N_FEATURES = 9
 NEVER = sysid.ErrorThreshold(error_threshold=1e12)  # no sample becomes a candidate
-MATVEC = "matvec"  # name of the product, and the unit of times relative to it
+MATVEC_NAME = "matvec"  # name of the product, and the unit of times relative to it
 PRODUCTS_PER_SAMPLE = 3  # products that are timed per sample of a run
 N_SEARCHED_RUNS = 100  # samples of this many runs are tried to find accepted samples for one run
-NOISE_VARIANCES = (1e-2, 1e-4, 1e-6, 1e-8)  # over the signal variance: accuracy
-N_TEST_POINTS = 500  # accuracy
+# Noise variances over the signal variance, for which the accuracy is measured.
+NOISE_VARIANCES = (1e-2, 1e-4, 1e-6, 1e-8)
+N_TEST_POINTS = 500  # points at which the accuracy is measured
 LOG_2PI = math.log(2.0 * math.pi)
 #: The two ways to score: one point by factorising the set without it; all N points as `OnlineGP`.
 PUBLISHED_WAY = "published_one"
 COMPILED_WAY = "compiled_all"
 WAYS = (PUBLISHED_WAY, COMPILED_WAY)
-SCORED_NOISE_VARIANCE = 1e-2  # over the signal variance
-SCORINGS_PER_RUN = 20  # by the compiled way, up to 100 points; fewer with more points
-N_TEXTBOOK_REPLACEMENTS = 2  # of one run of the textbook way
-N_COMPILED_REPLACEMENTS = 500  # of one run of our way
+SCORED_NOISE_VARIANCE = 1e-2  # noise variance over the signal variance
+SCORINGS_PER_RUN = 20  # scorings by the compiled way, up to 100 points; fewer with more points
+N_TEXTBOOK_REPLACEMENTS = 2  # replacements in one run of the textbook way
+N_COMPILED_REPLACEMENTS = 500  # replacements in one run of the compiled way
 N_SOAK_PARTS = 5  # parts of the long stream that are reported
-SOAK_BLOCK_SIZE = 1000  # samples of a block of it, over which the plant is constant
+SOAK_BLOCK_SIZE = 1000  # samples of the long stream over which the plant is constant
 SOAK_MEMORY = 1000  # samples that a model of the drifting plant remembers
 
 
@@ -159,8 +160,8 @@ def replacement(plan: Plan) -> Iterator[Row]:
             yield ratio(
                 f"N={size} {name}",
                 seconds,
-                ("ours", MATVEC),
-                MATVEC,
+                ("ours", MATVEC_NAME),
+                MATVEC_NAME,
                 target="<= 6" if size < 500 else "<= 4.5",
                 samples=n_chosen,
                 accepted=fraction,
@@ -186,14 +187,14 @@ def not_inserted(plan: Plan) -> Iterator[Row]:
             gp = online_gp(size, insertion=NEVER, learning=learning, scale=False).fit(*first)
             ours = Job(partial(gp.update_many, *new), len(new.targets))
             seconds = _against_product(ours, size, plan)
-            yield ratio(name, seconds, ("ours", MATVEC), MATVEC, target=target)
+            yield ratio(name, seconds, ("ours", MATVEC_NAME), MATVEC_NAME, target=target)
         ours = Job(partial(gp.predict, block.inputs), online.MIN_ABSORPTION_BLOCK_ROWS)
         seconds = _against_product(ours, size, plan)
         yield ratio(
             f"N={size} predicted together, every sample learned",
             seconds,
-            ("ours", MATVEC),
-            MATVEC,
+            ("ours", MATVEC_NAME),
+            MATVEC_NAME,
             target="<= 2",
         )
 
@@ -213,7 +214,7 @@ def _against_product(ours: Job, size: int, plan: Plan) -> dict[str, np.ndarray]:
         for _ in range(products):
             np.dot(matrix, vector, out=out)
 
-    return interleave({MATVEC: Job(multiply, products), "ours": ours}, plan.rounds(size))
+    return interleave({MATVEC_NAME: Job(multiply, products), "ours": ours}, plan.rounds(size))
 
 
 def _samples_per_run(size: int) -> int:

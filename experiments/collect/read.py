@@ -26,8 +26,8 @@ from experiments.files.job_file import (
     read_summary,
 )
 from experiments.sweeps.store import (
-    MANIFEST,
-    OUTCOME,
+    MANIFEST_FILE,
+    OUTCOME_FILE,
     SEARCH_FILE,
     Entry,
     Manifest,
@@ -129,9 +129,9 @@ def read_sweep(folder: Path) -> Manifest:
         raise StoreError(
             f"no folder {folder}: expected that of a sweep, multirun/identify/... for example"
         )
-    if not (folder / MANIFEST).is_file():
+    if not (folder / MANIFEST_FILE).is_file():
         raise StoreError(
-            f"{folder} is no sweep folder, it has no {MANIFEST}: name the folder that has"
+            f"{folder} is no sweep folder, it has no {MANIFEST_FILE}: name the folder that has"
         )
     manifest = Manifest.read(folder)
     jobs = manifest.entries.values()
@@ -211,8 +211,8 @@ def read_job(
     """
     outcome = read_outcome(folder)
     if outcome is None:
-        if (folder / OUTCOME).exists():
-            return "damaged", f"{OUTCOME} is damaged", {}, {}
+        if (folder / OUTCOME_FILE).exists():
+            return "damaged", f"{OUTCOME_FILE} is damaged", {}, {}
         return "missing", "not finished, or not started", {}, {}
     if outcome["identity"] != job.identity:
         reason = "not finished: its folder holds another configuration or version"

@@ -17,14 +17,14 @@ from experiments.drawing.tables import significant
 from sysid import store
 
 PAGE_FILE = "report.html"  # file name
-MAX_SAMPLES_DRAWN = 40_000  # of all series of a page: with more it would be slow
-MAX_PICTURE_BYTES = 1_400_000  # of all pictures of a page, which stays below 5 MB with them
+MAX_SAMPLES_DRAWN = 40_000  # samples of all series of a page; with more the page would be slow
+MAX_PICTURE_BYTES = 1_400_000  # size of all pictures of a page, which keeps it below 5 MB
 #: endings of the names of files that are still written to after the page
 CHANGING_FILES = (".log", PAGE_FILE)
-TOOLS = "pan,box_zoom,wheel_zoom,reset,save"  # of Bokeh's figures
+FIGURE_TOOLS = "pan,box_zoom,wheel_zoom,reset,save"  # tools of Bokeh's figures
 #: layout of figures that are as wide as the page
 WIDE: dict[str, Any] = {"sizing_mode": "stretch_width", "min_width": 200}
-LEGEND_COLOR = "#808890"  # readable on white and on black
+LEGEND_COLOR = "#808890"  # colour of legends, readable on white and on black
 Array = np.ndarray
 
 
@@ -243,7 +243,7 @@ def draw_series(
     ends = float(x[0]), end
     shown_range = Range1d(*ends)
     layout: Any = {**WIDE, "min_border_left": 75}
-    tools: Any = {"x_range": shown_range, "tools": TOOLS, "active_drag": "box_zoom"}
+    tools: Any = {"x_range": shown_range, "tools": FIGURE_TOOLS, "active_drag": "box_zoom"}
     values = figure(height=360, y_axis_label=labels[1], toolbar_location="above", **tools, **layout)
     errors = figure(
         height=180,
@@ -394,7 +394,7 @@ def draw_marks(
         height=height,
         x_axis_label=labels[0],
         y_axis_label=labels[1],
-        tools=TOOLS,
+        tools=FIGURE_TOOLS,
         toolbar_location="above",
         **WIDE,
     )

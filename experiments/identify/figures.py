@@ -31,7 +31,7 @@ MAX_SIGNALS_DRAWN = 6
 PREDICTION_DETAIL_DAYS = 2.0  # days at the end that the figure of predictions shows
 SIGNAL_DETAIL_DAYS = 3.0  # days at the end that the figure of signals shows in detail
 MAX_DRAWN_STANDARDISED_ERROR = 5  # larger ones are drawn in the outermost bin of the histogram
-MAX_RECORDS_NAMED = 2  # in a title
+MAX_RECORDS_NAMED = 2  # records whose names stand in a title
 
 
 def drawings(

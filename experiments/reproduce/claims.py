@@ -28,7 +28,7 @@ from experiments.reproduce.sweeps import average_sizes
 from experiments.reproduce.tasks import PAPER_TASKS
 from sysid.gp.rules import COMPARED_CRITERIA
 
-SIGNIFICANCE_LEVEL = 0.05  # of tests; intervals hold 95 %
+SIGNIFICANCE_LEVEL = 0.05  # level of the tests; intervals contain 95 %
 MAX_TIE_LOG_RATIO = float(np.log(1.01))  # a ratio this close to 1 is a tie
 # Outcomes of a comparison or a place.
 OUTCOME_WON = "won"
@@ -66,7 +66,7 @@ PLACE_COLUMNS = {
     "p_value": "place_p",
     "n": "n_seeds",
 }
-BAND_COVERAGE = 0.95  # of the 95 % band
+BAND_COVERAGE = 0.95  # nominal coverage of the 95 % band
 PERCENTAGE_POINT = 0.01
 
 

@@ -67,11 +67,11 @@ INSERTION_RULES = {"table_2": "always", "table_3": "variance", "table_4": "error
 MIN_INSERTED_FRACTION = 0.1
 # or more than this fraction of the stream.
 MAX_INSERTED_FRACTION = 0.99
-THRESHOLD_FACTOR = 1.25  # raises an own threshold that revises too many points
+THRESHOLD_FACTOR = 1.25  # factor by which a threshold that revises too many points is raised
 # Variants that are shown, with their titles.
 SHOWN_VARIANTS = {name: VARIANT_TITLES[name] for name in ("none", "leave_one_out")}
-CRITERION_DISTANCE = 0.24  # between two criteria of a dataset, in rows of the figure
-DATASET_HEIGHT = 0.4  # inch
+CRITERION_DISTANCE = 0.24  # distance of two criteria of a dataset, in rows of the figure
+DATASET_HEIGHT = 0.4  # height of the row of a dataset [inch]
 HOLLOW_MARK: dict[str, Any] = {
     "markerfacecolor": "none",
     "markeredgecolor": PUBLISHED_COLOR,
@@ -383,7 +383,7 @@ def _make_handles(criteria: Sequence[str]) -> list[Line2D]:
 
 # --- table 1: cost of the criteria ----------------------------------------------------------------
 
-PRINTED_SIZES = (20, 100)  # points, of the published table
+PRINTED_SIZES = (20, 100)  # numbers of points in the published table
 
 
 class ComplexityStudy(Study):

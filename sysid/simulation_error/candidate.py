@@ -45,7 +45,7 @@ COVARIANCE_BLOCK_ROWS = 4096
 # side [-].
 RANGE_LEEWAY = 0.5
 # `find_runaway` changes inputs and first outputs by this fraction of their deviations [-].
-DISTURBANCE_SHARE = 0.1
+DISTURBANCE_FRACTION = 0.1
 # `find_runaway` simulates at most this many samples with changed signals.
 MAX_DISTURBED_SAMPLES = 5000
 # Terms cancel, except for rounding, if their sum is at most this fraction of their magnitudes [-].
@@ -427,11 +427,11 @@ def _changed_conditions(segments: Sequence[Segment]) -> dict[str, Segment]:
     exogenous = beginning.regressors
     mean = exogenous.mean(axis=0)
     elsewhere = np.roll(exogenous, len(beginning.values) // 2, axis=0)
-    larger = exogenous + DISTURBANCE_SHARE * (exogenous - mean)
-    disturbed = exogenous + DISTURBANCE_SHARE * (elsewhere - mean)
+    larger = exogenous + DISTURBANCE_FRACTION * (exogenous - mean)
+    disturbed = exogenous + DISTURBANCE_FRACTION * (elsewhere - mean)
 
     values = np.concatenate([segment.values for segment in segments])
-    spread = DISTURBANCE_SHARE * float(np.std(values))
+    spread = DISTURBANCE_FRACTION * float(np.std(values))
     noise = np.random.default_rng(0).standard_normal(len(past))
     after_lowest = int(np.argmin(longest.values)) + 1
     after_highest = int(np.argmax(longest.values)) + 1

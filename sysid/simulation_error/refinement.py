@@ -58,10 +58,10 @@ MAX_TRANSIENT_SAMPLES = 400
 
 # Directions of a metric that is fitted together with the weights, at most.
 MAX_METRIC_DIRECTIONS = 4
-# A direction is fitted only if its slope is more than this share of the largest [-].
+# A direction is fitted only if its slope is more than this fraction of the largest [-].
 MIN_FITTED_SLOPE = 0.02
 # The list of metrics starts again from the first after a stage that lowers the held-out mean square
-# by more than this share [-].
+# by more than this fraction [-].
 MIN_RELATIVE_GAIN = 0.02
 # Factors of the penalty, tried in turn until the first weights beat the linear model [-].
 PENALTY_FACTORS = (1.0, 10.0, 100.0, 1000.0)
@@ -73,14 +73,14 @@ PRODUCTS_PER_WINDOW = 225
 SAMPLES_PER_POINT = 8
 # Windows of the last fit, at most; of a longer record this many are spread evenly.
 MAX_FINAL_WINDOWS = 24
-# While lags are compared, the settings are at most these.
+# Upper limits of the settings of a quick version, which is used to compare lags.
 QUICK_REFINEMENT_POINTS = 100
 QUICK_STAGES = 2
 QUICK_ITERATIONS = 6
 # The points become fewer gradually if reducing them at once raises the held-out mean square by more
 # than this factor.
 MAX_LOSS = 4.0
-# Share of the points that is kept in one step of a gradual reduction [-].
+# Fraction of the points that is kept in one step of a gradual reduction [-].
 SHRINK_FACTOR = 0.7
 # The search from the second start ends once its held-out mean square is more than this factor above
 # the result of the first.

@@ -51,11 +51,11 @@ MAX_CROSS_VALIDATION_SAMPLES = 15000
 CALIBRATION_STREAM = 1
 # Long simulations of each fold that measure the bands; this many reach most of the fold.
 N_LONG_RUNS = 5
-# Where lags are compared, a feature must lower the mean square by this share of it [-].
+# Where lags are compared, a feature must lower the mean square by this fraction of it [-].
 MIN_GAIN_PER_FEATURE = 1e-3
 # Pairs of lags and estimator that are compared in full, not only by quick versions.
 N_FINALISTS = 4
-# Always among the candidates; the last one minimises the error of the free run.
+# Linear models that are always among the candidates; the last one minimises the free-run error.
 LINEAR_MODELS = (LinearModel(minimises_free_run=False), LinearModel())
 
 log = logging.getLogger(__name__)
