@@ -26,17 +26,17 @@ from experiments.files.identity import code_digest
 from sysid import __version__, store
 from sysid.errors import UserError, UserTypeError
 
-OUTCOME_FILE = "outcome.json"
-MANIFEST_FILE = "sweep.json"
-SEARCH_FILE = "search.json"  # the best trials of a search
-TRIALS_FILE = "search.csv"  # the table of all trials of a search
-ATTEMPTS = "attempts"  # has a line for each start of a job
-TRACE = ".trace"  # traceback of a job that was ended by its timer
+OUTCOME_FILE = "outcome.json"  # file that states how a job ended
+MANIFEST_FILE = "sweep.json"  # file that lists the jobs of a sweep
+SEARCH_FILE = "search.json"  # file of the best trials of a search
+TRIALS_FILE = "search.csv"  # table of all trials of a search
+ATTEMPTS = "attempts"  # file with a line for each start of a job
+TRACE = ".trace"  # file with the traceback of a job that was ended by its timer
 #: files in the folder of a job that do not belong to its result; the page can be written again
 FILES_BESIDE_RESULT = (OUTCOME_FILE, ATTEMPTS, TRACE, "report.html")
 SWEEP_SCHEMA_VERSION = 1  # version of the schemas of the manifest and of outcomes
 PROJECT_NAME = "sysid"
-LOCK_FILE = ".lock"
+LOCK_FILE = ".lock"  # file that is locked while a sweep runs in its folder
 
 
 class Limits(NamedTuple):
@@ -215,6 +215,7 @@ def _size_and_digest(path: Path) -> dict[str, Any]:
 
 
 def _write_json(content: Mapping[str, Any], path: Path, indent: int = 2) -> None:
+    """Write content as JSON, completely or not at all."""
     store.write_bytes(json.dumps(content, indent=indent).encode(), path)
 
 

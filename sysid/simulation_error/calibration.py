@@ -147,8 +147,9 @@ def calibrate(
         bands.append(_Band(fit_without_fold, fold, noise, max_samples, generator))
     sizes = [band.n for band in bands]
 
-    def mean_coverage(share: float) -> float:
-        coverages = [band.coverage(share) for band in bands]
+    def mean_coverage(fraction: float) -> float:
+        """Return the coverage of the 95 % band with this fraction of the variance."""
+        coverages = [band.coverage(fraction) for band in bands]
         return float(np.average(coverages, weights=sizes))
 
     lowest, highest = TRIED_VARIANCE_FACTORS
