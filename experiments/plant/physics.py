@@ -101,7 +101,7 @@ class Physics:
 
     @cached_property
     def initial_parameters(self) -> list[FreeParameter]:
-        """Estimated parameters of which every record has its own."""
+        """Estimated parameters that have their own value in every record."""
         return [FreeParameter(name, own=True, **bounds) for name, bounds in self.initial.items()]
 
     @cached_property

@@ -371,7 +371,7 @@ class Manifest:
         try:
             entries = [_read_entry(job) for job in content["jobs"]]
             if sorted(entry.number for entry in entries) != list(range(len(entries))):
-                raise UserTypeError("the number of a job is there twice, or is missing")
+                raise UserTypeError("it has a number of a job twice, or a job without a number")
             return cls(
                 folder,
                 content["command"],

@@ -409,10 +409,8 @@ def _log_loop(report: Report) -> None:
     if not loop:
         return
     for name, score in (loop["outputs"] | loop["inputs"]).items():
-        error, fit = (
-            "diverges" if score[key] is None else f"{score[key]:.4g}"
-            for key in ("rmse", "fit_percent")
-        )
+        error = "diverges" if score["rmse"] is None else f"{score['rmse']:.4g}"
+        fit = "diverges" if score["fit_percent"] is None else f"{score['fit_percent']:.4g}"
         log.info(
             "Loop around the model against the loop around the plant, %s: RMSE %s %s, fit %s %%",
             name,

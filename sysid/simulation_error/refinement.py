@@ -177,11 +177,12 @@ class OutputErrorRefinement(Estimator):
        ``sum (y - yhat)^2 + penalty w'Kw``, yhat the free run (`FreeRunProblem`). This is done in
        several metrics: with the regressors whitened, which separates a level from a difference;
        with every regressor by itself, which suits short records; and with the state of the linear
-       model (`state_metric`), which has few coordinates however many the lags. Two starts go on,
-       one after the other: the best metric of all lags, by the windows held back, and the best of
-       the state. If neither beats the linear model, up to a thousand times the penalty is tried.
-       If that does not help, the model stays linear. Here and below, a stage whose free run leaves
-       the range of the samples (`find_runaway`) has an infinite error.
+       model (`state_metric`), which has few coordinates whatever the number of lags. The search
+       continues from two starts, one after the other: the best metric of all lags, by the error on
+       the windows held back, and the best metric of the state. If neither beats the linear model,
+       up to a thousand times the penalty is tried. If that does not help, the model stays linear.
+       Here and below, a stage whose free run leaves the range of the samples (`find_runaway`) has
+       an infinite error.
     3. The next metric is that of the average gradient outer product of the current function
        (`gradient_metric`). New points are chosen in it by pivoted Cholesky, the function is
        expressed by them by ridge regression, and Levenberg-Marquardt runs again. It also fits the
@@ -195,8 +196,8 @@ class OutputErrorRefinement(Estimator):
        Levenberg-Marquardt runs on all windows. The model becomes linear if no stage of this budget
        beats the linear model.
 
-    The defaults were fixed on a Bouc-Wen system and serve other systems unchanged; where they do
-    not, the cross-validation of the training shows it.
+    The defaults were chosen on a Bouc-Wen system and suit other systems, too. Where they do not,
+    the cross-validation of the training shows it.
     """
 
     penalty: float = 1.0  # factor of w'Kw, in variances of the output
