@@ -59,7 +59,7 @@ class LinearModel(Estimator):
         )
         max_iterations = MAX_LINEAR_MODEL_ITERATIONS if self.minimises_free_run else 0
         linear, contraction, n_iterations = fit_linear(
-            material.empty, material.whole, max_iterations
+            material.empty, material.segments_with_transients, max_iterations
         )
         regressors = stack_regressors(material.windows)
         metric = np.eye(narx.n_features) / LINEAR_MODEL_LENGTH_SCALE

@@ -97,8 +97,8 @@ class Material(NamedTuple):
     empty: Candidate  # without points, and with a mean of zero
 
     @property
-    def whole(self) -> list[Segment]:
-        """Segments with transients."""
+    def segments_with_transients(self) -> list[Segment]:
+        """Segments whose first samples, the transients, are not scored."""
         segments = []
         for segment in self.segments:
             transient = min(MAX_TRANSIENT_SAMPLES, len(segment.values) // 5)
@@ -338,6 +338,7 @@ class _MetricTrial(NamedTuple):
 
 
 def _error_of(stage: _Stage) -> float:
+    """Return the error by which stages are compared."""
     return stage.held_out_error
 
 
@@ -349,15 +350,17 @@ class _Stages:
     material: Material
     fitted: Sequence[Segment]  # windows that the stages are fitted to
     held_out: Sequence[Segment]  # windows that are held back to score the stages
-    n_points: int  # while the metric is searched
+    n_points: int  # number of points while the metric is searched
     generator: np.random.Generator
-    contraction: float = 1.0  # of the poles of the linear model
-    linear_error: float = np.inf  # mean squared error of the linear model, windows held back
+    contraction: float = 1.0  # contraction of the poles of the linear model
+    linear_error: float = np.inf  # mean squared error of the linear model on the windows held back
     notes: list[dict[str, Any]] = field(default_factory=list)
 
     def run(self, empty: Candidate) -> _Stage:
         """Return the best stage with `n_points` points, by the windows held back."""
-        linear, self.contraction, n_iterations = fit_linear(empty, self.material.whole)
+        linear, self.contraction, n_iterations = fit_linear(
+            empty, self.material.segments_with_transients
+        )
         self.linear_error = self.note("linear", linear, n_iterations=n_iterations)
         first, *others = sorted(self.begin(linear), key=_error_of)
         best = self.search(first)
@@ -509,7 +512,7 @@ class _Stages:
         return result._replace(is_linear=True)
 
     def resize(self, stage: _Stage, n: int) -> Candidate:
-        """Return the function of a stage, expressed by n points as well as they can."""
+        """Return a candidate of n points that approximates the function of a stage."""
         candidate = stage.candidate
         x = free_run_regressors(candidate, self.fitted)
         new = self.add_points(candidate, candidate.scaling.linear_part(), x, n)
@@ -532,8 +535,8 @@ class _Stages:
     def fit_all(self, best: _Stage) -> Candidate:
         """Fit the candidate of a stage to all windows.
 
-        If that runs away, the candidate stays as it is. If it runs away too, or the stage is
-        linear, the result is the linear model.
+        If the fitted candidate runs away, the candidate of the stage is returned. If that one runs
+        away too, or the stage is linear, the linear model is returned.
         """
         windows = spread_evenly(self.material.windows, MAX_FINAL_WINDOWS)
         if not best.is_linear:
@@ -550,7 +553,9 @@ class _Stages:
                 return final
             if np.isfinite(best.held_out_error):
                 return best.candidate
-        linear, _, n_iterations = fit_linear(self.material.empty, self.material.whole)
+        linear, _, n_iterations = fit_linear(
+            self.material.empty, self.material.segments_with_transients
+        )
         final = replace(best.candidate, mean=linear.mean, weights=0.0 * best.candidate.weights)
         self.note("all windows", final, penalty=best.penalty, n_iterations=n_iterations)
         return final
