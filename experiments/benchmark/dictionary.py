@@ -75,10 +75,13 @@ def narx_samples(n: int, *, noise_variance: float = 1e-2, seed: int) -> Samples:
     """
     rng = np.random.default_rng(seed)
     length = n + 200
-    u1, u2 = (
-        np.convolve(rng.normal(size=length), np.ones(width) / np.sqrt(width), "same")
-        for width in (5, 20)
-    )
+
+    def moving_average(width: int) -> np.ndarray:
+        """Return a moving average of white noise over a number of samples."""
+        return np.convolve(rng.normal(size=length), np.ones(width) / np.sqrt(width), "same")
+
+    u1 = moving_average(5)
+    u2 = moving_average(20)
     y = [0.0, 0.0]
     for u1_k, u2_k in zip(u1[1:-1].tolist(), u2[1:-1].tolist(), strict=True):
         slow = 0.2 * u2_k * math.tanh(y[-2])
@@ -131,11 +134,10 @@ class OldestLeaves(sysid.Criterion):
 def replacement(plan: Plan) -> Iterator[Row]:
     """Time one accepted replacement in a full dictionary against one product ``A @ b``.
 
-    The same samples are learned again and again from the same dictionary by `update_many`. Every
-    one of them replaces a point (``accepted`` in the details is the fraction that did). Their
-    number is a multiple of the interval of the drift probe, whose time is thereby included. With an
-    acceptance rule, the refused samples of the stream are left out: they leave no trace in the
-    dictionary.
+    The same samples are learned repeatedly from the same dictionary by `update_many`. Each of them
+    replaces a point (``accepted`` in the details is the fraction that did). Their number is a
+    multiple of the interval of the drift probe, whose time is thereby included. With an acceptance
+    rule, the refused samples of the stream are left out, because they do not change the dictionary.
     """
     rules: dict[str, tuple[sysid.Criterion, sysid.Acceptance]] = {}
     for name in COMPARED_CRITERIA:
