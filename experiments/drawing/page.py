@@ -23,7 +23,7 @@ MAX_PICTURE_BYTES = 1_400_000  # size of all pictures of a page, which keeps it 
 CHANGING_FILES = (".log", PAGE_FILE)
 FIGURE_TOOLS = "pan,box_zoom,wheel_zoom,reset,save"  # tools of Bokeh's figures
 #: layout of figures that are as wide as the page
-WIDE: dict[str, Any] = {"sizing_mode": "stretch_width", "min_width": 200}
+WIDE_LAYOUT: dict[str, Any] = {"sizing_mode": "stretch_width", "min_width": 200}
 LEGEND_COLOR = "#808890"  # colour of legends, readable on white and on black
 Array = np.ndarray
 
@@ -169,15 +169,15 @@ def read_pictures(folder: Path) -> tuple[dict[str, str], list[str]]:
 
     Figures are left out if there is no room for them on a page.
     """
-    room = MAX_PICTURE_BYTES
+    n_bytes_left = MAX_PICTURE_BYTES
     pictures = dict[str, str]()
     left_out = []
     for path in sorted(folder.glob("*.png")):
         size = path.stat().st_size
-        if size > room:
+        if size > n_bytes_left:
             left_out.append(path.name)
             continue
-        room -= size
+        n_bytes_left -= size
         encoded = base64.b64encode(path.read_bytes()).decode()
         pictures[path.stem] = f"data:image/png;base64,{encoded}"
     return pictures, left_out
@@ -189,9 +189,9 @@ def read_pictures(folder: Path) -> tuple[dict[str, str], list[str]]:
 def thin(measured: Array, error: Array, most: int) -> Array:
     """Return the indices of at most `most` of n samples, which look like all of them when drawn.
 
-    If there are not more, all are chosen. Otherwise the samples are cut into pieces. The first and
-    the last sample are chosen, and of each piece those with the smallest and the largest
-    measurement, and that with the largest error.
+    If n is at most `most`, all samples are chosen. Otherwise the samples are cut into pieces. The
+    first and the last sample are chosen, and in each piece the samples with the smallest and the
+    largest measurement, and the one with the largest error.
     """
     n = len(measured)
     if n <= most:
@@ -242,7 +242,7 @@ def draw_series(
     end = float(x[-1]) if x[-1] > x[0] else float(x[0]) + 1.0
     ends = float(x[0]), end
     shown_range = Range1d(*ends)
-    layout: Any = {**WIDE, "min_border_left": 75}
+    layout: Any = {**WIDE_LAYOUT, "min_border_left": 75}
     tools: Any = {"x_range": shown_range, "tools": FIGURE_TOOLS, "active_drag": "box_zoom"}
     values = figure(height=360, y_axis_label=labels[1], toolbar_location="above", **tools, **layout)
     errors = figure(
@@ -261,13 +261,13 @@ def draw_series(
     colors: Sequence[str] = (BLUE,)
     if len(curves) > 1:
         measured_color = GREY
-        colors = PALETTE[:6]  # those that are visible on black, too
-    look: Any = {"source": source, "line_width": 1.3}
-    line = values.line("x", "measured", color=measured_color, legend_label="measured", **look)
+        colors = PALETTE[:6]  # the colours that are visible on black, too
+    line_style: Any = {"source": source, "line_width": 1.3}
+    line = values.line("x", "measured", color=measured_color, legend_label="measured", **line_style)
     tooltips = [(labels[0], "@x"), ("measured", "@measured")]
     for number, name in enumerate(curves):
         color = colors[number % len(colors)]
-        values.line("x", f"mean{number}", color=color, legend_label=name, **look)
+        values.line("x", f"mean{number}", color=color, legend_label=name, **line_style)
         errors.line("x", f"error{number}", source=source, color=color)
         tooltips.append((name, f"@mean{number}"))
     values.add_tools(HoverTool(renderers=[line], mode="vline", tooltips=tooltips))
@@ -275,8 +275,8 @@ def draw_series(
         _mark_points(values, points)
     if since is not None:
         for panel in (values, errors):
-            look_of_border: Any = {"line_dash": "dashed", "line_color": "gray"}
-            panel.add_layout(Span(location=since, dimension="height", **look_of_border))
+            border_style: Any = {"line_dash": "dashed", "line_color": "gray"}
+            panel.add_layout(Span(location=since, dimension="height", **border_style))
     _move_legend_above(values)
     slider = figure(
         height=70,
@@ -396,9 +396,9 @@ def draw_marks(
         y_axis_label=labels[1],
         tools=FIGURE_TOOLS,
         toolbar_location="above",
-        **WIDE,
+        **WIDE_LAYOUT,
     )
-    shown.scatter(x, y, source=ColumnDataSource(dict(columns)), **look)
+    shown.scatter(x, y, source=ColumnDataSource(dict(columns)), **line_style)
     shown.add_tools(
         HoverTool(tooltips=[(label, f"@{name}") for label, name in tooltip_columns.items()])
     )

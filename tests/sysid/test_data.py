@@ -888,7 +888,7 @@ def test_a_file_is_downloaded_once_and_again_if_it_is_damaged(server, cache, cap
 
 @pytest.mark.parametrize(
     ("page", "message"),
-    [("other", f"sha256 {SHA256}"), ("nothing", "could not fetch.*404")],
+    [("other", f"expected {SHA256}"), ("nothing", "could not fetch.*404")],
 )
 def test_a_failed_download_leaves_nothing_and_says_nothing(
     page, message, server, cache, caplog, monkeypatch
