@@ -398,7 +398,7 @@ def draw_marks(
         toolbar_location="above",
         **WIDE_LAYOUT,
     )
-    shown.scatter(x, y, source=ColumnDataSource(dict(columns)), **line_style)
+    shown.scatter(x, y, source=ColumnDataSource(dict(columns)), **mark_style)
     shown.add_tools(
         HoverTool(tooltips=[(label, f"@{name}") for label, name in tooltip_columns.items()])
     )
