@@ -381,7 +381,7 @@ def draw_marks(
     tooltip_columns: Mapping[str, str],
     labels: tuple[str, str],
     height: int,
-    **look: Any,
+    **mark_style: Any,
 ) -> Any:
     """Return a figure of one column over another, as marks with tooltips.
 

@@ -55,13 +55,13 @@ MAX_JITTER = 0.1
 #: A longer step is a gap, in sampling times [-].
 MIN_GAP_STEPS = 1.5
 
-#: what a user may choose for missing values
+#: treatments of missing values that a user may choose
 ON_MISSING = ("error", "skip")
 
 #: choice for data that are predicted only: missing values stay as nan
 KEEP_MISSING = "keep"
 
-#: least number of samples between two gaps that become a record
+#: smallest number of samples between two gaps that become a record
 MIN_SEGMENT_SAMPLES = 50
 
 
@@ -101,9 +101,9 @@ class CsvFiles(DataSource):
     delimiter: str | None = None  # character between two cells; None: recognised from the header
     decimal: str | None = None  # decimal sign, "." or ","; None: recognised from the numbers
     encoding: str = "utf-8"  # encoding of the text; older Windows programs use cp1252
-    #: at a missing value or time: error, or skip (the record is split there)
+    #: treatment of a missing value or time: error, or skip (the record is split there)
     on_missing: str = "error"
-    #: least number of samples between two gaps; shorter segments are left out, with a note
+    #: smallest number of samples between two gaps; shorter segments are left out, with a note
     shortest: int = MIN_SEGMENT_SAMPLES
     initialisation_window: int = 0  # samples at the start of every record that are not scored
 
@@ -302,8 +302,8 @@ def split_table(
     Raises
     ------
     ValueError
-        A column is missing or there twice, a cell is no number, a value is missing, or the times do
-        not increase in equal steps. The message names the place.
+        A column is missing or occurs twice, a cell is no number, a value is missing, or the times
+        do not increase in equal steps. The message names the file and the line.
     """
     if dt is not None and not 0 < dt < math.inf:
         raise UserError(f"dt={dt!r} must be a finite number of seconds > 0")
