@@ -139,7 +139,7 @@ def samples_of(duration: float | str, dt: float) -> int:
 
 
 def _number_of_samples(duration: float | str, dt: float) -> float:
-    """Return the number of samples, whatever it is."""
+    """Return the number of samples, without a check of its range."""
     match = re.fullmatch(r"\s*([0-9]+)\s*samples\s*", str(duration))
     if match:
         return float(match[1])
