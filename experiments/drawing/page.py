@@ -186,17 +186,17 @@ def read_pictures(folder: Path) -> tuple[dict[str, str], list[str]]:
 # --- series ---------------------------------------------------------------------------------------
 
 
-def thin(measured: Array, error: Array, most: int) -> Array:
-    """Return the indices of at most `most` of n samples, which look like all of them when drawn.
+def thin(measured: Array, error: Array, max_samples: int) -> Array:
+    """Return the indices of at most `max_samples` samples that look like all n samples when drawn.
 
-    If n is at most `most`, all samples are chosen. Otherwise the samples are cut into pieces. The
-    first and the last sample are chosen, and in each piece the samples with the smallest and the
-    largest measurement, and the one with the largest error.
+    If n is at most `max_samples`, all samples are chosen. Otherwise the samples are cut into
+    pieces. The first and the last sample are chosen, and in each piece the samples with the
+    smallest and the largest measurement, and the one with the largest error.
     """
     n = len(measured)
-    if n <= most:
+    if n <= max_samples:
         return np.arange(n)
-    n_pieces = max(most // 3, 1)
+    n_pieces = max(max_samples // 3, 1)
     kept = {0, n - 1}
     for rows in np.array_split(np.arange(n), n_pieces):
         values = np.nan_to_num(measured[rows])
@@ -213,7 +213,7 @@ def draw_series(
     curves: Mapping[str, Curve],
     *,
     labels: tuple[str, str, str],
-    most: int = MAX_SAMPLES_DRAWN,
+    max_samples: int = MAX_SAMPLES_DRAWN,
     since: float | None = None,
     points: Mapping[str, Sequence[Any]] | None = None,
 ) -> Any:
@@ -227,7 +227,7 @@ def draw_series(
         Predictions by name. Their bands are drawn if there is one curve.
     labels
         Labels of the axes: time, value, error.
-    most
+    max_samples
         Largest number of samples that are drawn, see `thin`.
     since
         Position of a line between the data that the model learned and those that validate it.
@@ -238,7 +238,7 @@ def draw_series(
     from bokeh.models import HoverTool, Range1d, RangeTool, Span
     from bokeh.plotting import figure
 
-    source = _series_source(x, measured, curves, most)
+    source = _series_source(x, measured, curves, max_samples)
     end = float(x[-1]) if x[-1] > x[0] else float(x[0]) + 1.0
     ends = float(x[0]), end
     shown_range = Range1d(*ends)
@@ -291,8 +291,8 @@ def draw_series(
     return column(values, errors, slider, sizing_mode="stretch_width")
 
 
-def _series_source(x: Array, measured: Array, curves: Mapping[str, Curve], most: int) -> Any:
-    """Return the columns of a series as single precision numbers, thinned to at most `most` rows.
+def _series_source(x: Array, measured: Array, curves: Mapping[str, Curve], max_samples: int) -> Any:
+    """Return the columns of a series as single precision numbers, at most `max_samples` rows.
 
     Curve number i has the columns ``mean{i}`` and ``error{i}``. The band of a single curve has the
     columns ``low`` and ``high``, and around its errors ``minus`` and ``half``.
@@ -300,7 +300,7 @@ def _series_source(x: Array, measured: Array, curves: Mapping[str, Curve], most:
     from bokeh.models import ColumnDataSource
 
     largest_error = np.max([np.abs(measured - curve.mean) for curve in curves.values()], axis=0)
-    rows = thin(measured, largest_error, most)
+    rows = thin(measured, largest_error, max_samples)
     columns = {"x": x[rows], "measured": measured[rows]}
     for number, curve in enumerate(curves.values()):
         mean = curve.mean[rows]
@@ -350,14 +350,16 @@ def _move_legend_above(panel: Any) -> None:
     panel.add_layout(legend, "above")
 
 
-def draw_pairs(measured: Array, curve: Curve, label: str, *, most: int = MAX_SAMPLES_DRAWN) -> Any:
+def draw_pairs(
+    measured: Array, curve: Curve, label: str, *, max_samples: int = MAX_SAMPLES_DRAWN
+) -> Any:
     """Return a figure of predictions of independent rows over their measurements.
 
     Exact predictions lie on the line.
     """
     from bokeh.models import Slope
 
-    rows = thin(measured, measured - curve.mean, most)
+    rows = thin(measured, measured - curve.mean, max_samples)
     columns = {"row": rows, "measured": measured[rows], "predicted": curve.mean[rows]}
     shown = draw_marks(
         columns,

@@ -655,7 +655,8 @@ def _find_step(
     if not len(steps[is_between_neighbours]):
         if dt is None:
             raise UserError(
-                f"{_location(table, 0)}: expected at least two times that follow each other; or set dt"
+                f"{_location(table, 0)}: expected at least two times that follow each other; "
+                "or set dt"
             )
         return dt, np.zeros(len(steps), dtype=bool), []
     if (steps <= 0).any():
