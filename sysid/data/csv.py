@@ -623,8 +623,8 @@ def _read_stamps(
     if is_wrong.any():
         row = int(np.argmax(is_wrong))
         raise UserError(
-            f"{_location(table, row)}: {cells.iloc[row]!r} is neither a number nor a time stamp like "
-            f"{first!r}: correct it, or set the form of the stamps, such as "
+            f"{_location(table, row)}: {cells.iloc[row]!r} is neither a number nor a time stamp "
+            f"like {first!r}: correct it, or set the form of the stamps, such as "
             "'data.time_format=\"%d/%m/%Y %H:%M:%S\"'"
         )
     return stamps
