@@ -53,9 +53,10 @@ MAX_CALIBRATION_SAMPLES = 2000
 MAX_DRAWN_POINTS = 200
 # These points are chosen among about this many regressors of the fit (at least half as many).
 N_FITTED_REGRESSORS = 1000
-# A point with less than this fraction of the kernel's variance left adds nothing [-].
+# No more points are chosen once the largest variance that is left is below this fraction of the
+# kernel's variance [-].
 MIN_DRAWN_POINT_VARIANCE = 1e-4
-# Smallest and largest fraction of the variance of the estimator that is tried [-].
+# Smallest and largest factor of the estimator's variance that is tried [-].
 TRIED_VARIANCE_FACTORS = (1e-9, 1e3)
 # Highest order of the differences that estimate the noise.
 MAX_DIFFERENCE_ORDER = 3
@@ -120,8 +121,8 @@ def calibrate(
     error of the function is slower. In a free run an error of the function is fed back, so that the
     spread of the simulated output is many times that of one step. Therefore functions are drawn for
     every fold from the posterior of the model without it, and simulated on the fold. The variance
-    of the function is multiplied by one number such that the band covers the fold. Where the
-    function is known better, and where worse, does not change.
+    of the function is multiplied by one number such that the band covers the fold. The ratio of the
+    variances at different inputs does not change.
 
     Parameters
     ----------
@@ -147,14 +148,14 @@ def calibrate(
         bands.append(_Band(fit_without_fold, fold, noise, max_samples, generator))
     sizes = [band.n for band in bands]
 
-    def mean_coverage(fraction: float) -> float:
-        """Return the coverage of the 95 % band with this fraction of the variance."""
-        coverages = [band.coverage(fraction) for band in bands]
+    def mean_coverage(factor: float) -> float:
+        """Return the coverage of the 95 % band with this factor of the variance."""
+        coverages = [band.coverage(factor) for band in bands]
         return float(np.average(coverages, weights=sizes))
 
     lowest, highest = TRIED_VARIANCE_FACTORS
-    fraction = solve_increasing(mean_coverage, FREE_RUN_COVERAGE, lowest, highest, tolerance=0.05)
-    return noise, fraction * fit.latent_variance
+    factor = solve_increasing(mean_coverage, FREE_RUN_COVERAGE, lowest, highest, tolerance=0.05)
+    return noise, factor * fit.latent_variance
 
 
 def estimate_noise(candidate: Candidate, segments: Sequence[Segment]) -> float:
@@ -202,14 +203,15 @@ class _Band:
         self.regressors = np.vstack([self.rest, stack_regressors(self.parts)])
         self.seed = int(generator.integers(2**32))
 
-    def coverage(self, share: float) -> float:
-        """Return the share of the held-out samples within the 95 % band about the simulated mean.
+    def coverage(self, factor_of_fit: float) -> float:
+        """Return the fraction of held-out samples within the 95 % band about the simulated mean.
 
-        The function has `share` times the variance of the fit. Where more than a few of the drawn
-        functions run away, the band is infinite.
+        The function has `factor_of_fit` times the variance of the fit. Where more than a few of the
+        drawn functions run away, the band is infinite.
         """
         candidate = self.candidate
-        factor = candidate.factor_for(self.noise, share * self.fit.latent_variance, self.rest)
+        latent_variance = factor_of_fit * self.fit.latent_variance
+        factor = candidate.factor_for(self.noise, latent_variance, self.rest)
         generator = np.random.default_rng(self.seed)
         drawn_points, drawn_weights = _draw_deviations(
             candidate, factor, self.noise, self.regressors, generator
