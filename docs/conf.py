@@ -1,4 +1,4 @@
-"""Settings of the documentation site."""
+"""Settings of the documentation site, for Sphinx."""
 
 import sys
 from pathlib import Path
@@ -14,13 +14,11 @@ project = "sysid"
 copyright = "the sysid developers"
 release = version = __version__
 extensions = [
-    *(
-        "myst_parser",
-        "sphinx.ext.autodoc",
-        "sphinx.ext.autosummary",
-        "numpydoc",
-        "sphinx.ext.mathjax",
-    ),
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "sphinx.ext.mathjax",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = [
@@ -59,27 +57,37 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "copyfile_regex": r"",
 }
-suppress_warnings = ["config.cache"]  # functions among the settings of the gallery
+# Sphinx cannot cache the settings of the gallery, because functions are among them.
+suppress_warnings = ["config.cache"]
 
+# how Sphinx writes the type `numpy.typing.ArrayLike` in a signature
 ARRAY_LIKE = (
-    "_Buffer | _SupportsArray[dtype[Any]] | _NestedSequence[_SupportsArray[dtype[Any]]] | complex | bytes | str | "
-    "_NestedSequence[complex | bytes | str]"
+    "_Buffer | _SupportsArray[dtype[Any]] | _NestedSequence[_SupportsArray[dtype[Any]]] | complex "
+    "| bytes | str | _NestedSequence[complex | bytes | str]"
 )
 
 generate.write(HERE / "generated")
 
 
-def skip(app, what, name, found, is_skipped, options):
-    """Methods that scikit-learn adds to its estimators, whose text refers to pages of its own."""
-    return True if name.startswith("set_") and name.endswith("_request") else None
+def skip_request_methods(app, what, name, documented, is_skipped, options):
+    """Skip the methods that scikit-learn adds to its estimators.
+
+    Their docstrings refer to pages of its own site. None leaves the decision to Sphinx.
+    """
+    if name.startswith("set_") and name.endswith("_request"):
+        return True
+    return None
 
 
-def shorten(app, what, name, found, options, signature, returned):
-    """Write `ArrayLike`, since what it stands for is longer than all the rest of a signature."""
-    return tuple(text and text.replace(ARRAY_LIKE, "ArrayLike") for text in (signature, returned))
+def shorten_signature(app, what, name, documented, options, signature, returned):
+    """Write `ArrayLike` for its long type, in a signature and in the type that is returned."""
+    shortened = []
+    for text in (signature, returned):
+        shortened.append(text.replace(ARRAY_LIKE, "ArrayLike") if text else text)
+    return tuple(shortened)
 
 
 def setup(app):
-    """Connect to the events of Sphinx, which calls this function."""
-    app.connect("autodoc-process-signature", shorten)
-    app.connect("autodoc-skip-member", skip)
+    """Connect these functions to the events of Sphinx, which calls this function."""
+    app.connect("autodoc-process-signature", shorten_signature)
+    app.connect("autodoc-skip-member", skip_request_methods)

@@ -1,16 +1,20 @@
-"""Pages that the code writes: options and commands from conf/, public names from `__init__.pyi`,
-files from a run.
+"""Generate the pages that repeat what is in the code.
+
+The options and commands come from conf/, the public names from `__init__.pyi`, and the variables of
+the files from a run.
 """
 
 import ast
 import importlib
 import inspect
+import io
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import tokenize
+from collections.abc import Iterator, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 
@@ -31,7 +35,8 @@ COMMANDS = (
     "reproduce",
     "benchmark",
 )
-#: areas of the public names: title, and the modules that it takes them from
+
+#: for each package, the titles of its pages, and the modules whose public names a page documents
 AREAS = {
     "sysid": {
         "Identify": (
@@ -86,291 +91,28 @@ AREAS = {
         "Errors": ("simulators.errors",),
     },
 }
-KEY = re.compile(
+
+#: a line of a yaml file that sets a key
+YAML_LINE = re.compile(
     r"^(?P<indent> *)(?P<item>- )?(?P<key>[\w./@]+):(?: +(?P<value>.*?))??(?: +# (?P<note>.*))?$"
 )
 
+#: a command or a setting in a comment, which is shown as code
+CODE_IN_COMMENT = re.compile(r"(?<![`\w])(sysid-[\w]+ [\w/=.]+|[\w.]+=[<\[\w][^ :;,)]*)")
 
-def write(folder: Path) -> None:
-    """Write all pages into a folder."""
-    pages = {"commands.md": _commands(), **_options(), **_api(), "files.md": _files()}
-    for path in folder.rglob("*.*"):
-        if path.relative_to(folder).as_posix() not in pages:
-            path.unlink()
-    for name, text in pages.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if (
-            not path.is_file() or path.read_text() != text
-        ):  # what has not changed is not built again
-            path.write_text(text)
-
-
-def _commands() -> str:
-    parts = [
-        "# Commands\n",
-        "Every command takes overrides, `key=value`, and options of groups, `group=option`. `--help` lists them, `-m` "
-        "runs a command once for each combination of values that are separated by commas "
-        "([sweeps](../how_to/sweep.md)). `python -m experiments.identify` is the same as `sysid-identify`.\n",
-    ]
-    for command in COMMANDS:
-        path = CONF / f"{command}.yaml"
-        parts += [
-            f"## sysid-{command}\n",
-            _header(path).partition(": ")[2].capitalize() + "\n",
-            _groups(path),
-            _table(path),
-        ]
-    parts += [
-        "## The simulated plant\n",
-        _header(CONF / "plant.yaml").capitalize() + "\n",
-    ]
-    return "\n".join([*parts, _groups(CONF / "plant.yaml"), _table(CONF / "plant.yaml")])
-
-
-def _groups(path: Path) -> str:
-    """Tabulate the groups of a command and the options that it starts from."""
-    text = path.read_text().partition("defaults:\n")[2]
-    found = re.findall(r"^  - (?:override )?([\w/]+): (.*?)(?:  # .*)?$", text, flags=re.MULTILINE)
-    rows = [
-        f"| [`{name}`](options/{_page(name)}) | `{value}` |"
-        for name, value in found
-        if _folder(name)
-    ]
-    return "\n".join(["| group | option it starts from |", "|---|---|", *rows, ""]) if rows else ""
-
-
-def _folder(group: str) -> bool:
-    return (CONF / group).is_dir() and group != "hydra/job_logging"
-
-
-def _page(group: str) -> str:
-    return group.replace("/", "_") + ".md"
-
-
-def _options() -> dict[str, str]:
-    """Write a page for each group of conf/, and one that lists them."""
-    groups = sorted(
-        {path.parent.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml")} - {"."}
-    )
-    index = [
-        "# Groups of options\n",
-        "One folder of `conf/` is a group, one file an option.\n",
-    ]
-    index += ["| group | options |", "|---|---|"]
-    pages = {}
-    for group in groups:
-        paths = sorted((CONF / group).glob("*.yaml"))
-        index.append(
-            f"| [`{group}`]({_page(group)}) | {', '.join(f'`{path.stem}`' for path in paths)} |"
-        )
-        lines = [f"# {group}\n", "| option | what it is |", "|---|---|"]
-        lines += [f"| `{group}={path.stem}` | {_cell(_header(path))} |" for path in paths]
-        for path in paths:
-            if rows := _table(path):
-                lines += [f"\n## {group}={path.stem}\n", _target(path), rows]
-        pages[f"options/{_page(group)}"] = "\n".join(lines) + "\n"
-    toc = "\n".join(["\n```{toctree}", ":hidden:", "", *map(_page, groups), "```\n"])
-    return pages | {"options/index.md": "\n".join(index) + "\n" + toc}
-
-
-def _header(path: Path) -> str:
-    """Comment at the top of a file; without one the first line about the class that it names."""
-    lines = []
-    for line in path.read_text().splitlines():
-        if not line.startswith("#"):
-            break
-        if "@package" not in line:
-            lines.append(line[1:].strip())
-    if not lines and (name := _name(path)):
-        package, _, public = name.partition(".")
-        lines.append(
-            inspect.getdoc(getattr(importlib.import_module(package), public)).splitlines()[0]
-        )
-    return re.sub(
-        r"(?<![`\w])(sysid-[\w]+ [\w/=.]+|[\w.]+=[<\[\w][^ :;,)]*)",
-        r"`\1`",
-        " ".join(lines).replace("``", "`"),
-    )
-
-
-def _name(path: Path) -> str:
-    found = re.search(r"^_target_: (\S+)", path.read_text(), flags=re.MULTILINE)
-    return found[1] if found else ""
-
-
-def _target(path: Path) -> str:
-    name = _name(path)
-    return (
-        f"{{py:obj}}`{name}`\n"
-        if name.startswith(("sysid.", "simulators."))
-        else f"`{name}`\n"
-        if name
-        else ""
-    )
-
-
-def _table(path: Path) -> str:
-    """Keys of a file with their values and comments."""
-    rows = [
-        f"| `{key}` | {f'`{value}`' if value else ''} | {_cell(note)} |"
-        for key, value, note in _keys(path)
-    ]
-    return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows, ""]) if rows else ""
-
-
-def _cell(text: str) -> str:
-    text = text.replace("|", "\\|").replace("*", "\\*").replace("$", "\\$").replace("<", "&lt;")
-    return re.sub(r"(?<!\w)_", r"\\_", text)
-
-
-def _keys(path: Path) -> Iterator[tuple[str, str, str]]:
-    """Dotted key, value and comment of every line; what Hydra needs for itself is left out."""
-    above: list[tuple[int, str]] = []
-    items: dict[str, int] = {}
-    hidden = -1
-    for line in path.read_text().splitlines():
-        if not (found := KEY.match(line)):
-            continue
-        indent = len(found["indent"])
-        key = found["key"]
-        value = found["value"] or ""
-        if 0 <= hidden < indent or (hidden == 0 and found["item"]):
-            continue
-        hidden = -1
-        above = [(depth, name) for depth, name in above if depth < indent]
-        if found["item"]:
-            place = ".".join(name for _, name in above)
-            items[place] = items.get(place, -1) + 1
-            above.append((indent, str(items[place])))
-            indent += 2
-        if indent == 0 and key in ("defaults", "hydra"):
-            hidden = 0
-            continue
-        above.append((indent, key))
-        if key[0] != "_" and (value or found["note"]):
-            yield ".".join(name for _, name in above), value, found["note"] or ""
-
-
-def _api() -> dict[str, str]:
-    """Write a page for each area of public names."""
-    pages = {}
-    for package, areas in AREAS.items():
-        module = importlib.import_module(package)
-        public = {
-            name: value for name in module.__all__ if callable(value := getattr(module, name))
-        }
-        for title, modules in areas.items():
-            names = [name for name, value in public.items() if value.__module__.startswith(modules)]
-            for name in names:
-                public.pop(name)
-            file = f"api/{package.replace('.', '_')}_{re.sub(r'[^a-z]+', '_', title.lower())}.rst"
-            pages[file] = _area(package, title, names)
-        if public:
-            raise ValueError(
-                f"docs/generate.py: no area of {package} takes {sorted(public)}; add their modules to AREAS"
-            )
-    return pages
-
-
-def _area(package: str, title: str, names: list[str]) -> str:
-    module = importlib.import_module(package)
-    lines = [title, "=" * len(title), "", f".. currentmodule:: {package}", ""]
-    lines += [
-        ".. autosummary::",
-        "   :nosignatures:",
-        "",
-        *(f"   {name}" for name in names),
-        "",
-    ]
-    for name in names:
-        found = getattr(module, name)
-        if not inspect.isclass(found):
-            lines += [f".. autofunction:: {name}", ""]
-            continue
-        lines.append(f".. autoclass:: {name}")
-        fields = [field for field in _fields(found) if field[0][0] != "_"]
-        if any(note for *_, note in fields):
-            rows = [
-                ("field", "default", "meaning"),
-                *((f"``{key}``", *rest) for key, *rest in fields),
-            ]
-            lines += [
-                f"   :exclude-members: {', '.join(key for key, *_ in fields)}",
-                "",
-            ]
-            lines += ["   .. list-table::", "      :header-rows: 1", ""]
-            lines += [
-                f"      {' ' if i else '*'} - {cell}" for row in rows for i, cell in enumerate(row)
-            ]
-        lines.append("")
-    return "\n".join(lines) + "\n"
-
-
-def _fields(kind: type) -> Iterator[tuple[str, str, str]]:
-    """Name, default and comment of the fields of a dataclass or a named tuple, as they stand in its
-    source.
-
-    What a field of a system says in its metadata counts as its comment.
-    """
-    if not (is_dataclass(kind) or hasattr(kind, "_fields")):
-        return
-    source = re.sub(r"field\(\n\s+(.*?)\n\s+\)", r"field(\1)", inspect.getsource(kind))
-    source = re.sub(
-        r"parameter\(\n.*?\n    \)",
-        lambda m: " ".join(m[0].split()),
-        source,
-        flags=re.DOTALL,
-    )
-    source = re.sub(r"(?<!\w)\(\n\s+(.*?)(  # .*)?\n\s+\)", r"\1\2", source)
-    factory = r"field\(default_factory=(?:lambda: (.*?)|(\w+))(?:, repr=False)?\)(?=$|  #)"
-    source = re.sub(factory, lambda m: m[1] or f"{m[2]}()", source, flags=re.MULTILINE)
-    texts = describe_fields(kind)
-    above = ""
-    for line in source.splitlines():
-        if re.match(r"    (@|def )", line):
-            return
-        above = (
-            f"{above} {line.strip()[2:].strip()}".strip() if line.startswith("    #:") else above
-        )
-        found = re.match(r"    (\w+): (?!ClassVar)[^=#]*?(?: = (.*?))?(?:  # (.*))?$", line)
-        if found and found[1] in kind.__annotations__:
-            default = _default(found[2] or "")
-            note = re.sub(
-                r"([\\*|])", r"\\\1", found[3] or above or texts.get(found[1], "")
-            ).replace("`", "``")
-            yield (
-                found[1],
-                f"``{default}``" if default else "",
-                re.sub(r"_(?!\w)", r"\\_", note),
-            )
-            above = ""
-
-
-def _default(source: str) -> str:
-    """Source of a field's default: of ``parameter`` its first argument, of ``field(metadata=...)``
-    nothing.
-    """
-    if source.startswith("field(metadata="):
-        return ""
-    if source.startswith("parameter("):
-        call = ast.parse(source, mode="eval").body
-        return ast.get_source_segment(source, call.args[0])
-    return source
-
-
-#: runs whose files are described: command and overrides
-RUNS = {
+#: runs whose files are described: the command and its overrides
+DESCRIBED_RUNS = {
     "identify": ["duration=10d", "figures=false", "cache=null"],
     "generate": [
-        *(
-            "system=van_der_pol",
-            "estimation=60",
-            "validation=20",
-            "test=40",
-            "initialisation_window=5",
-        ),
-        *("baseline=[mean]", "figures=false", "output=made", "noise_paths=4"),
+        "system=van_der_pol",
+        "estimation=60",
+        "validation=20",
+        "test=40",
+        "initialisation_window=5",
+        "baseline=[mean]",
+        "figures=false",
+        "output=made",
+        "noise_paths=4",
     ],
     "validate": [
         "model=identify/model.nc",
@@ -382,52 +124,385 @@ RUNS = {
 }
 
 
+def write(folder: Path) -> None:
+    """Write all pages into a folder, and remove all other files from it."""
+    pages = {"commands.md": _commands(), **_options(), **_api(), "files.md": _files()}
+    for path in folder.rglob("*.*"):
+        if path.relative_to(folder).as_posix() not in pages:
+            path.unlink()
+    for name, text in pages.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Sphinx builds a page again if its file was written.
+        if not path.is_file() or path.read_text() != text:
+            path.write_text(text)
+
+
+# --- commands and options -------------------------------------------------------------------------
+
+
+def _commands() -> str:
+    """Return the page of all commands."""
+    plant = CONF / "plant.yaml"
+    parts = [
+        "# Commands\n",
+        "Every command takes overrides, `key=value`, and options of groups, `group=option`. "
+        "`--help` lists them. `-m` runs a command once for each combination of values that are "
+        "separated by commas ([sweeps](../how_to/sweep.md)). `python -m experiments.identify` is "
+        "the same as `sysid-identify`. (Words: [glossary](../explanation/glossary.md).)\n",
+    ]
+    for command in COMMANDS:
+        path = CONF / f"{command}.yaml"
+        description = _header(path).partition(": ")[2].capitalize()
+        parts += [f"## sysid-{command}\n", description + "\n", _groups(path), _table(path)]
+    parts += ["## The simulated plant\n", _header(plant).capitalize() + "\n"]
+    parts += [_groups(plant), _table(plant)]
+    return "\n".join(parts)
+
+
+def _groups(path: Path) -> str:
+    """Return a table of the groups of a command, with the options that it starts from."""
+    defaults = path.read_text().partition("defaults:\n")[2]
+    pattern = r"^  - (?:override )?([\w/]+): (.*?)(?:  # .*)?$"
+    rows = []
+    for group, option in re.findall(pattern, defaults, flags=re.MULTILINE):
+        if _has_page(group):
+            rows.append(f"| [`{group}`](options/{_page(group)}) | `{option}` |")
+    if not rows:
+        return ""
+    return "\n".join(["| group | option it starts from |", "|---|---|", *rows, ""])
+
+
+def _has_page(group: str) -> bool:
+    """Return whether a group has a folder in conf/ and so a page."""
+    return (CONF / group).is_dir() and group != "hydra/job_logging"
+
+
+def _page(group: str) -> str:
+    """Return the name of the page of a group."""
+    return group.replace("/", "_") + ".md"
+
+
+def _options() -> dict[str, str]:
+    """Return a page for each group of conf/, and one that lists them."""
+    folders = {path.parent.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml")}
+    groups = sorted(folders - {"."})
+    index = [
+        "# Groups of options\n",
+        "A group is a folder of `conf/`, and an option is a file in it. "
+        "(Words: [glossary](../../explanation/glossary.md).)\n",
+        "| group | options |",
+        "|---|---|",
+    ]
+    pages = {}
+    for group in groups:
+        paths = sorted((CONF / group).glob("*.yaml"))
+        names = ", ".join(f"`{path.stem}`" for path in paths)
+        index.append(f"| [`{group}`]({_page(group)}) | {names} |")
+        pages[f"options/{_page(group)}"] = _group(group, paths)
+    contents = "\n".join(["\n```{toctree}", ":hidden:", "", *map(_page, groups), "```\n"])
+    pages["options/index.md"] = "\n".join(index) + "\n" + contents
+    return pages
+
+
+def _group(group: str, paths: Sequence[Path]) -> str:
+    """Return the page of one group: its options, and the keys of each."""
+    lines = [f"# {group}\n", "| option | meaning |", "|---|---|"]
+    for path in paths:
+        lines.append(f"| `{group}={path.stem}` | {_cell(_header(path))} |")
+    for path in paths:
+        table = _table(path)
+        if table:
+            lines += [f"\n## {group}={path.stem}\n", _target(path), table]
+    return "\n".join(lines) + "\n"
+
+
+def _header(path: Path) -> str:
+    """Return the comment at the top of a yaml file.
+
+    A file without such a comment has the first line of the docstring of the class that it names.
+    """
+    lines = []
+    for line in path.read_text().splitlines():
+        if not line.startswith("#"):
+            break
+        if "@package" not in line:
+            lines.append(line[1:].strip())
+    name = _class_name(path)
+    if not lines and name:
+        package, _, public = name.partition(".")
+        documented = getattr(importlib.import_module(package), public)
+        lines.append(inspect.getdoc(documented).splitlines()[0])
+    text = " ".join(lines).replace("``", "`")
+    return CODE_IN_COMMENT.sub(r"`\1`", text)
+
+
+def _class_name(path: Path) -> str:
+    """Return the name of the class that a yaml file names, or an empty text."""
+    found = re.search(r"^_target_: (\S+)", path.read_text(), flags=re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _target(path: Path) -> str:
+    """Return the class that a yaml file names as Markdown, with a link if it is public."""
+    name = _class_name(path)
+    if not name:
+        return ""
+    if name.startswith(("sysid.", "simulators.")):
+        return f"{{py:obj}}`{name}`\n"
+    return f"`{name}`\n"
+
+
+def _table(path: Path) -> str:
+    """Return a table of the keys of a yaml file with their values and comments."""
+    rows = []
+    for key, value, note in _keys(path):
+        default = f"`{value}`" if value else ""
+        rows.append(f"| `{key}` | {default} | {_cell(note)} |")
+    if not rows:
+        return ""
+    return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows, ""])
+
+
+def _cell(text: str) -> str:
+    """Return a text for a cell of a Markdown table, with its special characters escaped."""
+    text = text.replace("|", "\\|").replace("*", "\\*").replace("$", "\\$").replace("<", "&lt;")
+    return re.sub(r"(?<!\w)_", r"\\_", text)
+
+
+def _keys(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield the dotted key, the value and the comment of every line of a yaml file.
+
+    The sections `defaults` and `hydra`, which only Hydra uses, are left out.
+    """
+    parents: list[tuple[int, str]] = []  # indentation and key of the sections around a line
+    n_items: dict[str, int] = {}  # number of the last item of each list
+    hidden_indent = -1  # indentation of the section that is left out; -1: none
+    for line in path.read_text().splitlines():
+        found = YAML_LINE.match(line)
+        if not found:
+            continue
+        indent = len(found["indent"])
+        key = found["key"]
+        value = found["value"] or ""
+        note = found["note"] or ""
+        is_below_hidden = 0 <= hidden_indent < indent
+        is_hidden_item = hidden_indent == 0 and found["item"]
+        if is_below_hidden or is_hidden_item:
+            continue
+        hidden_indent = -1
+        parents = [(depth, name) for depth, name in parents if depth < indent]
+        if found["item"]:
+            list_name = ".".join(name for _, name in parents)
+            n_items[list_name] = n_items.get(list_name, -1) + 1
+            parents.append((indent, str(n_items[list_name])))
+            indent += 2
+        if indent == 0 and key in ("defaults", "hydra"):
+            hidden_indent = 0
+            continue
+        parents.append((indent, key))
+        if not key.startswith("_") and (value or note):
+            yield ".".join(name for _, name in parents), value, note
+
+
+# --- public names ---------------------------------------------------------------------------------
+
+
+def _api() -> dict[str, str]:
+    """Return a page for each area of public names."""
+    pages = {}
+    for package, areas in AREAS.items():
+        module = importlib.import_module(package)
+        public = {}
+        for name in module.__all__:
+            documented = getattr(module, name)
+            if callable(documented):
+                public[name] = documented
+        for title, modules in areas.items():
+            names = [
+                name
+                for name, documented in public.items()
+                if documented.__module__.startswith(modules)
+            ]
+            for name in names:
+                public.pop(name)
+            words = re.sub(r"[^a-z]+", "_", title.lower())
+            file = f"api/{package.replace('.', '_')}_{words}.rst"
+            pages[file] = _area(package, title, names)
+        if public:
+            raise ValueError(
+                f"docs/generate.py: no area of {package} has the public names {sorted(public)}; "
+                "add their modules to AREAS"
+            )
+    return pages
+
+
+def _area(package: str, title: str, names: list[str]) -> str:
+    """Return the page of one area: a list of its names, and the documentation of each."""
+    module = importlib.import_module(package)
+    lines = [title, "=" * len(title), "", f".. currentmodule:: {package}", ""]
+    lines += [".. autosummary::", "   :nosignatures:", ""]
+    lines += [f"   {name}" for name in names]
+    lines.append("")
+    for name in names:
+        documented = getattr(module, name)
+        if inspect.isclass(documented):
+            lines += [f".. autoclass:: {name}", *_fields_table(documented)]
+        else:
+            lines.append(f".. autofunction:: {name}")
+        lines.append("")
+    return "\n".join(lines) + "\n"
+
+
+def _fields_table(kind: type) -> list[str]:
+    """Return the lines of a table of the public fields of a class, if any of them has a note."""
+    fields = [field for field in _fields(kind) if not field[0].startswith("_")]
+    if not any(note for _, _, note in fields):
+        return []
+    rows = [("field", "default", "meaning")]
+    rows += [(f"``{name}``", default, note) for name, default, note in fields]
+    names = ", ".join(name for name, _, _ in fields)
+    lines = [f"   :exclude-members: {names}", ""]
+    lines += ["   .. list-table::", "      :header-rows: 1", ""]
+    for first, *others in rows:
+        lines.append(f"      * - {first}")
+        lines += [f"        - {cell}" for cell in others]
+    return lines
+
+
+def _fields(kind: type) -> Iterator[tuple[str, str, str]]:
+    """Yield the name, default and note of each field of a dataclass or a named tuple.
+
+    The note is the comment behind the field, or else the lines above it that begin with ``#:``, or
+    else what the metadata of the field say (`simulators.parameter`).
+    """
+    if not (is_dataclass(kind) or hasattr(kind, "_fields")):
+        return
+    source = inspect.getsource(kind)
+    lines = source.splitlines()
+    comments = _comments(source)
+    texts = describe_fields(kind)
+    for node in ast.parse(source).body[0].body:
+        if not isinstance(node, ast.AnnAssign):
+            continue
+        if ast.unparse(node.annotation).startswith("ClassVar"):
+            continue
+        name = ast.unparse(node.target)
+        behind = [
+            comments[number]
+            for number in range(node.lineno, node.end_lineno + 1)
+            if number in comments
+        ]
+        note = " ".join(behind) or _comment_above(lines, node.lineno) or texts.get(name, "")
+        default = _default(source, node.value)
+        yield name, f"``{default}``" if default else "", _escape(note)
+
+
+def _comments(source: str) -> dict[int, str]:
+    """Return the comments of a source by the number of their line, from 1 on."""
+    comments = {}
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            comments[token.start[0]] = token.string[1:].strip()
+    return comments
+
+
+def _comment_above(lines: Sequence[str], number: int) -> str:
+    """Return the text of the lines directly above a line, from 1 on, that begin with ``#:``."""
+    texts: list[str] = []
+    for line in reversed(lines[: number - 1]):
+        if not line.strip().startswith("#:"):
+            break
+        texts.insert(0, line.strip()[2:].strip())
+    return " ".join(texts)
+
+
+def _escape(note: str) -> str:
+    """Return a note for a cell of a reStructuredText table."""
+    escaped = re.sub(r"([\\*|])", r"\\\1", note).replace("`", "``")
+    return re.sub(r"_(?!\w)", r"\\_", escaped)
+
+
+def _default(source: str, value: ast.expr | None) -> str:
+    """Return the source of the default of a field, or an empty text.
+
+    The default of ``parameter`` is its first argument. The default of ``field`` is what its factory
+    returns.
+    """
+    if value is None:
+        return ""
+    called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
+    if called == "parameter":
+        return _source_of(source, value.args[0])
+    if called != "field":
+        return _source_of(source, value)
+    for argument in value.keywords:
+        if argument.arg == "default":
+            return _source_of(source, argument.value)
+        if argument.arg == "default_factory" and isinstance(argument.value, ast.Lambda):
+            return _source_of(source, argument.value.body)
+        if argument.arg == "default_factory":
+            return _source_of(source, argument.value) + "()"
+    return ""
+
+
+def _source_of(source: str, node: ast.expr) -> str:
+    """Return the source of an expression on one line."""
+    text = ast.get_source_segment(source, node) or ""
+    text = re.sub(r"\(\s*\n\s*", "(", text)
+    text = re.sub(r",?\s*\n\s*\)", ")", text)
+    return re.sub(r"\s*\n\s*", " ", text)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
 def _files() -> str:
-    """Variables of every NetCDF file that the commands write, read from such files."""
+    """Return a page of the variables of every NetCDF file that the commands write.
+
+    The page is made from such files.
+    """
     parts = [
         "# Files\n",
-        "This page is made from files that `sysid-identify`, `sysid-generate` and `sysid-validate` have just written. "
-        "All are NetCDF 4: `xarray.open_dataset(path, group=...)` reads them, `ncdump -h` explains them. Every file "
-        "carries `schema` and `schema_version` (files of another version are refused), the configuration, the seed, "
-        "package versions, the source commit where there is one, and the time of its creation. A file appears complete "
-        "or not at all.\n",
+        "This page is made from files that `sysid-identify`, `sysid-generate` and `sysid-validate` "
+        "have just written. All are NetCDF 4: `xarray.open_dataset(path, group=...)` reads them, "
+        "and `ncdump -h` shows the meaning of their variables. Every file has `schema` and "
+        "`schema_version` (files of another version are refused), the configuration, the seed, the "
+        "versions of the packages, the source commit if there is one, and the time at which it was "
+        "made. A file is complete or absent. (Words: [glossary](../explanation/glossary.md).)\n",
     ]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for command, overrides in RUNS.items():
-            call = [
-                sys.executable,
-                "-m",
-                f"experiments.{command}",
-                *overrides,
-                f"hydra.run.dir={command}",
-            ]
-            done = subprocess.run(
-                call,
-                cwd=folder,
-                env=os.environ | {"PYTHONPATH": str(ROOT)},
-                capture_output=True,
-            )
-            if done.returncode:
-                raise RuntimeError(
-                    f"docs/generate.py: {' '.join(call)}\n{done.stdout.decode()}{done.stderr.decode()}"
-                )
+        for command, overrides in DESCRIBED_RUNS.items():
+            _run(command, overrides, folder)
         for path in sorted(folder.rglob("*.nc")):
             tree = xr.open_datatree(path)
             parts.append(f"## {path.name}\n\n{tree.attrs.get('title', '')}\n")
             for group in tree.subtree:
                 if group.dataset.variables:
-                    parts += [_variables(group.path, group.dataset)]
+                    parts.append(_variables(group.path, group.dataset))
             tree.close()
     return "\n".join(parts)
 
 
+def _run(command: str, overrides: Sequence[str], folder: Path) -> None:
+    """Run a command in a folder; raise RuntimeError with its output if it fails."""
+    call = [sys.executable, "-m", f"experiments.{command}", *overrides]
+    call.append(f"hydra.run.dir={command}")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(call, cwd=folder, env=environment, capture_output=True)
+    if done.returncode:
+        output = done.stdout.decode() + done.stderr.decode()
+        raise RuntimeError(f"docs/generate.py: this command failed: {' '.join(call)}\n{output}")
+
+
 def _variables(group: str, dataset: xr.Dataset) -> str:
+    """Return a table of the variables of one group of a file."""
     lines = [f"Group `{group}`\n"] if group != "/" else []
     lines += ["| variable | dimensions | unit | meaning |", "|---|---|---|---|"]
     for name, variable in dataset.variables.items():
-        unit = variable.attrs.get("units", "") or str(variable.encoding.get("units", ""))
+        unit = str(variable.attrs.get("units", "") or variable.encoding.get("units", ""))
         meaning = variable.attrs.get("long_name", variable.attrs.get("description", ""))
-        dims = ", ".join(map(str, variable.dims))
-        lines.append(f"| `{name}` | {dims} | {_cell(str(unit))} | {_cell(str(meaning))} |")
+        dimensions = ", ".join(map(str, variable.dims))
+        lines.append(f"| `{name}` | {dimensions} | {_cell(unit)} | {_cell(str(meaning))} |")
     return "\n".join([*lines, ""])

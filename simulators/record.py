@@ -171,7 +171,7 @@ class OutlierNoise(MeasurementNoise):
     """
 
     share: float = 0.02  # share of the samples with a gross error
-    # size of a gross error, unit of the outputs; one for all, or one for each
+    #: size of a gross error, unit of the outputs; one for all, or one for each
     size: float | Sequence[float] = 1.0
     dropouts: float = 0.0  # share of the samples that drop out
     dropout_value: float = 0.0  # reading of a sensor that drops out, unit of the output

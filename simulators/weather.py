@@ -312,7 +312,7 @@ class MeasuredWeather(HourlyWeather):
         On use: if there is no such file.
     """
 
-    # column with the temperature in degC; None: the one with a known name
+    #: column with the temperature in degC; None: the one with a known name
     column: str | None = None
 
     def read_rows(self, path: Path) -> tuple[list[Row], Sequence[float], int]:

@@ -1,5 +1,7 @@
-"""Set before NumPy and numba are imported: one BLAS thread, one core, one cache of all workers;
-published records.
+"""Settings of all tests, made before NumPy and numba are imported, and the published records.
+
+Every process has one BLAS thread and one core, and all workers share one cache of compiled
+functions.
 """
 
 import os
@@ -8,68 +10,82 @@ from pathlib import Path
 
 import pytest
 
-for name in (
+SINGLE_CORE_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "PYTHON_CPU_COUNT",
-):
-    os.environ.setdefault(name, "1")
-if "PYTEST_XDIST_WORKER" in os.environ:  # what one worker has compiled the others load
-    folder = Path(__file__).parents[1] / ".pytest_cache" / "numba"
+)
+for variable in SINGLE_CORE_VARIABLES:
+    os.environ.setdefault(variable, "1")
+
+
+def share_compiled_functions(folder):
+    """Let the workers share numba's cache: a function that one compiles, the others load."""
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["NUMBA_CACHE_DIR"] = str(folder)
     from filelock import FileLock
     from numba.core.caching import IndexDataCacheFile
     from numba.core.dispatcher import Dispatcher
 
-    lock = FileLock(folder / ".lock")
-    locks = {}
+    index_lock = FileLock(folder / ".lock")
+    function_locks = {}
 
-    def locked(original):
-        """Numba numbers the versions of a function without a lock: two processes that compile may
+    def lock_index(original):
+        """Let one process at a time use the index of a function.
+
+        Numba numbers the versions of a function without a lock: two processes that compile may
         mix them up.
         """
 
         def call(self, *arguments):
-            with lock:
+            with index_lock:
                 return original(self, *arguments)
 
         return call
 
-    def once(original):
-        """A worker that needs what another one compiles waits for it, and loads it; threads do not
-        wait here.
+    def lock_function(original):
+        """Let one process at a time compile a function: the others wait, then load it.
+
+        Threads do not wait here.
         """
 
         def call(self, signature):
-            name = f"{self.py_func.__module__}.{self.py_func.__qualname__}".replace(
-                "<", ""
-            ).replace(">", "")
-            own = locks.setdefault(name, FileLock(folder / f"{name}.lock", thread_local=False))
-            with own:
+            function = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
+            name = function.replace("<", "").replace(">", "")
+            if name not in function_locks:
+                function_locks[name] = FileLock(folder / f"{name}.lock", thread_local=False)
+            with function_locks[name]:
                 return original(self, signature)
 
         return call
 
-    Dispatcher.compile = once(Dispatcher.compile)
-    IndexDataCacheFile.save = locked(IndexDataCacheFile.save)
-    IndexDataCacheFile.load = locked(IndexDataCacheFile.load)
+    Dispatcher.compile = lock_function(Dispatcher.compile)
+    IndexDataCacheFile.save = lock_index(IndexDataCacheFile.save)
+    IndexDataCacheFile.load = lock_index(IndexDataCacheFile.load)
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # started in the background: tests send Ctrl-C all the same
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    share_compiled_functions(Path(__file__).parents[1] / ".pytest_cache" / "numba")
+
+# a process that was started in the background ignores Ctrl-C, but the tests send it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_xdist_auto_num_workers(config):
-    """One more than there are processors: tests wait for processes that they start.
+    """Return the number of workers: as many as there are processors.
 
-    No workers for tests that are named file by file: most files end before the workers have
+    Slow tests often wait for processes that they start: with them there is one worker more. Where
+    all tests are named file by file there are no workers: most files end before the workers have
     started.
     """
-    is_named = all(Path(argument.partition("::")[0]).is_file() for argument in config.args)
-    return 0 if is_named else (os.cpu_count() or 1) + 1
+    names_files = all(Path(argument.partition("::")[0]).is_file() for argument in config.args)
+    if names_files:
+        return 0
+    n_processors = os.cpu_count() or 1
+    has_slow_tests = config.getoption("markexpr") != "not slow"
+    return n_processors + 1 if has_slow_tests else n_processors
 
 
 @pytest.fixture(scope="session")
@@ -78,5 +94,7 @@ def shared_data():
     folder = Path(os.environ.get("SYSID_DATA") or Path(__file__).parents[2] / "shared" / "data")
     if not (folder / "cascaded_tanks").is_dir():
         reason = f"no local copies of the published records in {folder}: set SYSID_DATA"
-        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
     return folder.resolve()

@@ -1,6 +1,7 @@
-"""The shape of the tree: who imports whom, what is imported when, what is tracked."""
+"""The shape of the tree: which file imports which, what is imported when, what is tracked."""
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -19,66 +20,71 @@ if config.DISABLE_JIT:
     )
 
 ROOT = Path(__file__).parents[1]
-#: folders of each package, lowest first: a file imports from its own folder and from those before it. A file beside the
-#: folders stands as itself
+#: folders of each package, lowest first: a file imports from its own folder and from those before
+#: it. A file beside the folders stands as itself
 LAYERS = {
     "simulators": (
-        *(
-            "errors",
-            "settings",
-            "units",
-            "interpolation",
-            "system",
-            "runge_kutta",
-            "noise",
-            "sampling",
-            "functions",
-        ),
-        *(
-            "excitation",
-            "weather",
-            "controllers",
-            "record",
-            "simulation",
-            "many",
-            "reference_solution",
-        ),
-        *("systems", "grey_box"),
+        "errors",
+        "settings",
+        "units",
+        "interpolation",
+        "system",
+        "runge_kutta",
+        "noise",
+        "sampling",
+        "functions",
+        "excitation",
+        "weather",
+        "controllers",
+        "record",
+        "simulation",
+        "many",
+        "reference_solution",
+        "systems",
+        "grey_box",
     ),
     "sysid": (
-        *(
-            "errors",
-            "beside",
-            "arrays",
-            "store",
-            "narx",
-            "gp",
-            "model",
-            "data",
-            "simulation",
-            "simulation_error",
-        ),
-        *("outliers", "initial_training", "identification", "stream"),
-        *("lag_choice", "identified", "estimators", "export"),
+        "errors",
+        "beside",
+        "arrays",
+        "store",
+        "narx",
+        "gp",
+        "model",
+        "data",
+        "simulation",
+        "simulation_error",
+        "outliers",
+        "initial_training",
+        "identification",
+        "stream",
+        "lag_choice",
+        "identified",
+        "estimators",
+        "export",
     ),
     "experiments": (
-        *(
-            "cli",
-            "drawing",
-            "plant",
-            "files",
-            "sweeps",
-            "collect",
-            "report",
-            "export",
-            "generate",
-        ),
-        *("validate", "compare", "identify", "benchmark", "reproduce"),
+        "cli",
+        "drawing",
+        "plant",
+        "files",
+        "sweeps",
+        "collect",
+        "report",
+        "export",
+        "generate",
+        "validate",
+        "compare",
+        "identify",
+        "benchmark",
+        "reproduce",
     ),
 }
-#: folders of experiments that may know Hydra; in the others only `run.py`, which reads the configuration
-KNOW_HYDRA = {"cli", "plant", "sweeps"}
-#: extras, and the only places that may import them; all but scikit-learn only inside of functions
+#: folders of experiments whose files may import Hydra; in the others only `run.py` may, which reads
+#: the configuration
+FOLDERS_WITH_HYDRA = {"cli", "plant", "sweeps"}
+#: optional packages, and the only folders that may import them; all but scikit-learn only inside
+#: of functions
 EXTRAS = {
     "sklearn": "sysid/estimators/",
     "nonlinear_benchmarks": "sysid/data/",
@@ -90,7 +96,7 @@ EXTRAS = {
     "submitit": "experiments/sweeps/",
     "optuna": "experiments/sweeps/",
     "bokeh": ("experiments/drawing/", "experiments/collect/", "experiments/report/"),
-    "jinja2": "experiments/drawing/",  # with Bokeh, and so markupsafe
+    "jinja2": "experiments/drawing/",  # comes with Bokeh, and brings markupsafe
     "markupsafe": "experiments/drawing/",
 }
 LIBRARIES = {"numpy", "scipy", "xarray", "pandas", "numba", "netCDF4", "lazy_loader"}
@@ -104,6 +110,7 @@ APPLICATION = {
     "threadpoolctl",
     "tabulate",
 }
+#: what the files of each package may import, beside the standard library
 ALLOWED = {
     "sysid": LIBRARIES | {"sysid", "pooch", "filelock", "threadpoolctl"},
     "simulators": LIBRARIES | {"simulators"},
@@ -111,23 +118,25 @@ ALLOWED = {
     "conf": set(),
     "hydra_plugins": {"hydra", "hydra_plugins", "omegaconf", "experiments", "sysid"},
 }
-#: kinds of error that libraries and the interpreter raise at a fault of ours
-KINDS_OF_MISTAKES = {"ValueError", "TypeError", "ArithmeticError"}
-#: files whose text, or part of it, goes where there is no toolbox
+#: errors that libraries and the interpreter raise at a bug of the toolbox
+ERRORS_OF_BUGS = {"ValueError", "TypeError", "ArithmeticError"}
+#: files whose text, or part of it, runs where the toolbox is not installed
 EXPORTED_TEXT = {
     "sysid/export/standalone.py",
     "experiments/export/standalone_physics.py",
     "experiments/generate/score.py",
 }
-#: kinds that a constant lists for several ``except`` clauses
-CAUGHT_BY_NAME = {("experiments/files/cache.py", kind) for kind in KINDS_OF_MISTAKES}  # UNUSABLE
-PICKLE = {"pickle", "cPickle", "cloudpickle", "dill", "shelve", "marshal"}
+#: errors that a constant of a file lists for several ``except`` clauses: `UNUSABLE`
+CAUGHT_BY_CONSTANT = {("experiments/files/cache.py", error) for error in ERRORS_OF_BUGS}
+PICKLING_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "shelve", "marshal"}
+#: paths of the code, by their names in the tree
 CODE = {
     path.relative_to(ROOT).as_posix(): path
     for package in ALLOWED
     for path in sorted((ROOT / package).rglob("*.py"))
 }
-TEXT = {
+#: endings of the names of text files
+TEXT_SUFFIXES = {
     ".py",
     ".pyi",
     ".yaml",
@@ -144,92 +153,108 @@ TEXT = {
 
 @cache
 def tree_of(path):
+    """Return the syntax tree of a file."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imported(node, *, early=False):
-    """Dotted names of all imports below a node; early: of those that run when the module is
-    imported.
+def find_imports(node, *, early):
+    """Yield the dotted names of all imports below a node of a syntax tree.
+
+    With `early` only of those that run when the module is imported.
     """
     for child in ast.iter_child_nodes(node):
-        if early and isinstance(child, ast.If) and getattr(child.test, "id", "") == "TYPE_CHECKING":
+        is_for_types = (
+            isinstance(child, ast.If) and getattr(child.test, "id", "") == "TYPE_CHECKING"
+        )
+        is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(child, ast.expr):  # no expression imports
+            continue
+        if early and (is_for_types or is_function):
             continue
         if isinstance(child, ast.Import):
             yield from (alias.name for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
             yield from (f"{child.module}.{alias.name}" for alias in child.names)
-        elif not (early and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)):
-            yield from imported(child, early=early)
+        else:
+            yield from find_imports(child, early=early)
 
 
-def packages(node, **options):
-    return {name.partition(".")[0] for name in imported(node, **options)}
+@cache
+def imports_of(path, *, early=False):
+    """Return the dotted names of all imports of a file, or of the early ones."""
+    return tuple(find_imports(tree_of(path), early=early))
+
+
+def imported_packages(path, *, early=False):
+    """Return the packages that a file imports, or imports early."""
+    return {name.partition(".")[0] for name in imports_of(path, early=early)}
 
 
 def module_of(name):
+    """Return the dotted name of the module in a file."""
     return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def tracked():
-    """Files of the project, as git would add them; without git all of the packages and the
-    tests.
+@cache
+def tracked_files():
+    """Return the files of the project, as git would add them.
+
+    Without git these are all files of the packages and of the tests.
     """
-    command = [
-        "git",
-        "-C",
-        str(ROOT),
-        "ls-files",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-    ]
+    options = ("--cached", "--others", "--exclude-standard")
+    command = ["git", "-C", str(ROOT), "ls-files", *options]
     try:
-        names = subprocess.run(
-            command, capture_output=True, text=True, check=True
-        ).stdout.splitlines()
+        git = subprocess.run(command, capture_output=True, text=True, check=True)
+        names = git.stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
-        names = [
-            str(path.relative_to(ROOT))
-            for folder in (*ALLOWED, "tests")
-            for path in (ROOT / folder).rglob("*")
-        ]
+        paths = [path for folder in (*ALLOWED, "tests") for path in (ROOT / folder).rglob("*")]
+        names = [str(path.relative_to(ROOT)) for path in paths]
     return [name for name in names if (ROOT / name).is_file()]
 
 
+def tracked_texts():
+    """Return the text files among the files of the project."""
+    return [name for name in tracked_files() if Path(name).suffix in TEXT_SUFFIXES]
+
+
 def test_imports_point_one_way():
-    found = {}
+    violations = {}
     for name, path in CODE.items():
-        extras = {extra for extra, place in EXTRAS.items() if name.startswith(place)}
-        if (
-            others := packages(tree_of(path))
-            - ALLOWED[name.partition("/")[0]]
-            - extras
-            - sys.stdlib_module_names
-        ):
-            found[name] = others
+        extras = {extra for extra, folders in EXTRAS.items() if name.startswith(folders)}
+        allowed = ALLOWED[name.partition("/")[0]] | extras | sys.stdlib_module_names
+        others = imported_packages(path) - allowed
+        if others:
+            violations[name] = others
     assert len(CODE) > 40
-    assert not found
+    assert not violations
 
 
 def test_extras_and_figures_are_imported_where_they_are_used():
-    heavy = {*EXTRAS, "hypothesis", "pytest", "torch", "jax"}
-    found = {}
+    extras = {*EXTRAS, "hypothesis", "pytest", "torch", "jax"}
+    violations = {}
     for name, path in CODE.items():
         allowed = {"sklearn"} if name.startswith(EXTRAS["sklearn"]) else set()
-        if early := packages(tree_of(path), early=True) & heavy - allowed:
-            found[name] = early
-    assert not found
+        early_extras = imported_packages(path, early=True) & extras - allowed
+        if early_extras:
+            violations[name] = early_extras
+    assert not violations
 
 
 def import_graph(package):
-    """Modules of a package, by the modules of it that they import, inside of functions too."""
-    own = {module_of(name): path for name, path in CODE.items() if name.startswith(f"{package}/")}
+    """Return the modules of a package, each with those of the package that it imports.
+
+    Imports inside of functions count too.
+    """
+    modules = {
+        module_of(name): path for name, path in CODE.items() if name.startswith(f"{package}/")
+    }
     graph = {}
-    for module, path in own.items():
-        names = {
-            name if name in own else name.rpartition(".")[0] for name in imported(tree_of(path))
-        }
-        graph[module] = {name for name in names if name in own and name != module}
+    for module, path in modules.items():
+        graph[module] = set()
+        for name in imports_of(path):
+            imported = name if name in modules else name.rpartition(".")[0]
+            if imported in modules and imported != module:
+                graph[module].add(imported)
     return graph
 
 
@@ -238,71 +263,72 @@ def test_no_file_imports_itself_through_others(package):
     try:
         TopologicalSorter(import_graph(package)).prepare()
     except CycleError as error:
-        raise AssertionError(" imports ".join(reversed(error.args[1]))) from None
+        cycle = reversed(error.args[1])
+        raise AssertionError(" imports ".join(cycle)) from None
 
 
 @pytest.mark.parametrize("package", sorted(LAYERS))
 def test_no_folder_imports_one_above_it(package):
     heights = {folder: height for height, folder in enumerate(LAYERS[package])}
     upwards = {}
-    for module, names in import_graph(package).items():
-        if (
-            module == package
-        ):  # the package itself imports its public names when they are first used
+    for module, imported_modules in import_graph(package).items():
+        if module == package:  # it imports its public names when they are first used
             continue
-        own = module.split(".")[1]
-        assert own in heights, f"{package}/{own} has no place in LAYERS"
-        others = {name.split(".")[1] for name in names if name != package}
-        if above := {other for other in others if heights[other] > heights[own]}:
+        folder = module.split(".")[1]
+        assert folder in heights, f"{package}/{folder} has no place in LAYERS"
+        imported_folders = {name.split(".")[1] for name in imported_modules if name != package}
+        above = {other for other in imported_folders if heights[other] > heights[folder]}
+        if above:
             upwards[module] = above
     assert not upwards
 
 
-def test_the_loop_does_not_know_how_a_model_is_trained_for_the_free_run():
-    for name in ("outliers", "initial_training", "identification", "stream"):
-        names = imported(tree_of(CODE[f"sysid/{name}.py"]))
-        assert not [one for one in names if one.startswith("sysid.simulation_error")]
+@pytest.mark.parametrize("module", ["outliers", "initial_training", "identification", "stream"])
+def test_the_loop_does_not_know_how_a_model_is_trained_for_the_free_run(module):
+    for name in imports_of(CODE[f"sysid/{module}.py"]):
+        assert not name.startswith("sysid.simulation_error")
 
 
 def test_a_configuration_is_read_once():
-    found = set()
+    violations = set()
     for name, path in CODE.items():
-        parts = name.split("/")
-        may_know = parts[0] == "hydra_plugins" or parts[-1] == "run.py" or parts[1] in KNOW_HYDRA
-        if not may_know and packages(tree_of(path)) & {"hydra", "omegaconf"}:
-            found.add(name)
-    assert not found
+        package, folder, *_ = name.split("/")
+        is_plugin = package == "hydra_plugins"
+        may_know = is_plugin or path.name == "run.py" or folder in FOLDERS_WITH_HYDRA
+        if not may_know and imported_packages(path) & {"hydra", "omegaconf"}:
+            violations.add(name)
+    assert not violations
 
 
-def own_names(node):
-    """Nodes below one that name a built-in kind of error, but where errors are caught, told apart
-    or derived.
-    """
-    if isinstance(node, ast.Name) and node.id in KINDS_OF_MISTAKES:
+def errors_of_bugs(node):
+    """Yield the names of built-in errors below a node, but where errors are caught or derived."""
+    if isinstance(node, ast.Name) and node.id in ERRORS_OF_BUGS:
         yield node
+    function = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
     for field, value in ast.iter_fields(node):
         is_caught = isinstance(node, ast.ExceptHandler) and field == "type"
         is_derived = isinstance(node, ast.ClassDef) and field == "bases"
-        is_told_apart = isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
-            "isinstance",
-            "suppress",
-        )
-        if is_caught or is_derived or is_told_apart:
+        is_distinguished = function in ("isinstance", "suppress")
+        if is_caught or is_derived or is_distinguished:
             continue
-        for child in value if isinstance(value, list) else [value]:
+        children = value if isinstance(value, list) else [value]
+        for child in children:
             if isinstance(child, ast.AST):
-                yield from own_names(child)
+                yield from errors_of_bugs(child)
 
 
-def test_what_is_refused_is_no_error_that_a_fault_could_raise():
-    places = set()
+def test_a_refusal_is_no_error_that_a_bug_could_raise():
+    violations = set()
     for name, path in CODE.items():
-        for node in own_names(tree_of(path)):
-            if name not in EXPORTED_TEXT and (name, node.id) not in CAUGHT_BY_NAME:
-                places.add(
-                    f"{name}:{node.lineno}: {node.id}, but the toolbox refuses with UserError or UserTypeError"
+        if name in EXPORTED_TEXT:
+            continue
+        for node in errors_of_bugs(tree_of(path)):
+            if (name, node.id) not in CAUGHT_BY_CONSTANT:
+                place = f"{name}:{node.lineno}"
+                violations.add(
+                    f"{place}: {node.id}, but the toolbox refuses with UserError or UserTypeError"
                 )
-    assert not places
+    assert not violations
 
 
 @pytest.mark.parametrize(
@@ -315,39 +341,90 @@ def test_what_is_refused_is_no_error_that_a_fault_could_raise():
     ],
 )
 def test_a_plain_error_is_found_however_it_is_raised(text):
-    assert [*own_names(ast.parse(text))]
+    assert list(errors_of_bugs(ast.parse(text)))
 
 
 def test_nothing_is_pickled():
-    assert not {name for name, path in CODE.items() if packages(tree_of(path)) & PICKLE}
+    users = {name for name, path in CODE.items() if imported_packages(path) & PICKLING_MODULES}
+    assert not users
 
 
 def test_only_declared_dependencies_are_imported():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = {re.split(r"[<>=!~\[ ]", entry)[0].lower() for entry in project["dependencies"]}
-    distribution = {"hydra": "hydra-core", "yaml": "omegaconf"}
-    used = {
-        name for path in CODE.values() for name in packages(tree_of(path))
-    } - sys.stdlib_module_names
-    used -= {*ALLOWED, *EXTRAS}
-    assert {distribution.get(name, name).lower() for name in used} == declared
+    imported = {name for path in CODE.values() for name in imported_packages(path)}
+    others = imported - sys.stdlib_module_names - {*ALLOWED, *EXTRAS}
+    distributions = {"hydra": "hydra-core", "yaml": "omegaconf"}
+    assert {distributions.get(name, name).lower() for name in others} == declared
 
 
-def test_a_library_loads_without_its_neighbours_and_its_name_alone_loads_nothing_heavy():
-    for package in ("sysid", "simulators"):
-        script = (
-            f"import sys, pkgutil, importlib, {package}\n"
-            "light = {'numba', 'xarray', 'scipy', 'pandas'} & set(sys.modules)\n"
-            "assert not light, light\n"
-            f"assert all(hasattr({package}, name) for name in {package}.__all__)\n"
-            f"for module in pkgutil.walk_packages({package}.__path__, '{package}.'):\n"
-            "    importlib.import_module(module.name)\n"
-            "loaded = {name.split('.')[0] for name in sys.modules}\n"
-            "ours = {'sysid', 'simulators', 'experiments'}\n"
-            f"bad = loaded & (ours | {{'hydra', 'omegaconf', 'matplotlib', 'tqdm'}}) - {{'{package}'}}\n"
-            "assert not bad, bad\n"
-        )
-        subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT, timeout=120)
+def run_script(script):
+    """Run Python in a process of its own; return what it prints."""
+    process = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+#: prints what loading each library brings along: first its name, then its public names and modules
+LOAD_LIBRARIES = """
+import importlib, json, pkgutil, sys
+
+libraries = ("sysid", "simulators")
+unwanted = {"sysid", "simulators", "experiments", "hydra", "omegaconf", "matplotlib", "tqdm"}
+heavy = {}
+neighbours = {}
+missing = {}
+
+
+def loaded_packages():
+    return {name.split(".")[0] for name in sys.modules}
+
+
+def forget(library):
+    for name in list(sys.modules):
+        if name.split(".")[0] == library:
+            del sys.modules[name]
+
+
+for library in libraries:
+    importlib.import_module(library)
+    heavy[library] = sorted({"numba", "xarray", "scipy", "pandas"} & set(sys.modules))
+    forget(library)
+for library in libraries:
+    package = importlib.import_module(library)
+    missing[library] = [name for name in package.__all__ if not hasattr(package, name)]
+    for module in pkgutil.walk_packages(package.__path__, library + "."):
+        importlib.import_module(module.name)
+    neighbours[library] = sorted(loaded_packages() & unwanted - {library})
+    forget(library)
+print(json.dumps({"heavy": heavy, "missing": missing, "neighbours": neighbours}))
+"""
+
+
+@pytest.fixture(scope="module")
+def loading():
+    """What loading each library in a new process brings along."""
+    return json.loads(run_script(LOAD_LIBRARIES))
+
+
+@pytest.mark.parametrize("library", ["sysid", "simulators"])
+class TestLibrary:
+    """A library stands alone, and its name alone costs little."""
+
+    def test_its_name_alone_loads_nothing_heavy(self, library, loading):
+        assert loading["heavy"][library] == []
+
+    def test_it_has_all_of_its_public_names(self, library, loading):
+        assert loading["missing"][library] == []
+
+    def test_it_loads_without_its_neighbours(self, library, loading):
+        assert loading["neighbours"][library] == []
 
 
 def test_no_machine_paths_and_no_package_hosts():
@@ -356,21 +433,18 @@ def test_no_machine_paths_and_no_package_hosts():
         r"(?:pypi\.org|pythonhosted\.org|anaconda\.org|index[-_]url\s*[=:]|[\w.]+/simple/)",
         r"(?:ghp_|github_pat_|hf_)[A-Za-z0-9]{20,}",
     )
-    texts = {
-        name: (ROOT / name).read_text(encoding="utf-8")
-        for name in tracked()
-        if Path(name).suffix in TEXT
-    }
-    del texts[Path(__file__).relative_to(ROOT).as_posix()]
-    assert not [
-        (name, match[0])
-        for name, text in texts.items()
-        for p in patterns
-        for match in re.finditer(p, text)
-    ]
+    this_file = Path(__file__).relative_to(ROOT).as_posix()
+    violations = []
+    for name in tracked_texts():
+        if name == this_file:
+            continue
+        text = (ROOT / name).read_text(encoding="utf-8")
+        for pattern in patterns:
+            violations += [(name, match[0]) for match in re.finditer(pattern, text)]
+    assert not violations
 
 
-def test_what_is_tracked_is_small_and_where_it_was_agreed():
+def test_tracked_files_are_small_and_in_known_folders():
     folders = {
         "sysid",
         "simulators",
@@ -381,53 +455,67 @@ def test_what_is_tracked_is_small_and_where_it_was_agreed():
         "hydra_plugins",
         ".ci",
     }
-    assert {name.split("/")[0] for name in tracked() if "/" in name} <= folders
-    texts = [ROOT / name for name in tracked() if Path(name).suffix in TEXT]
+    assert {name.split("/")[0] for name in tracked_files() if "/" in name} <= folders
+    texts = tracked_texts()
     assert texts
-    assert not [path for path in texts if path.stat().st_size > 200_000]
+    assert not [name for name in texts if (ROOT / name).stat().st_size > 200_000]
     assert (ROOT / "LICENSE").read_text().startswith("MIT License")
 
 
-def test_readme_states_both_commands():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for command in (
+@pytest.mark.parametrize(
+    "command",
+    [
         "python3 -m venv .venv && .venv/bin/pip install -e . && .venv/bin/sysid-identify",
         'python3 -m venv .venv && .venv/bin/pip install -e ".[test]" && .venv/bin/pytest',
-    ):
-        assert command in readme
+    ],
+    ids=["run", "test"],
+)
+def test_readme_states_both_commands(command):
+    assert command in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-#: prints what importing every module of a package has changed in the process; packages of others are imported before
+#: prints what importing every module of each package changes in the process; packages of others are
+#: imported before
 WATCH_IMPORTS = """
-import gc, importlib, logging, os, pkgutil, signal, sys, threading
+import gc, importlib, json, logging, os, pkgutil, signal, sys, threading
 import hydra, matplotlib, numba, numpy, omegaconf, pandas, scipy, tqdm, xarray, yaml
 
+
 def state():
-    signals = {one: signal.getsignal(one) for one in signal.valid_signals()}
-    hooks = sys.excepthook, sys.displayhook, sys.unraisablehook, threading.excepthook
-    log = logging.root.level, list(logging.root.handlers), logging.raiseExceptions
     return {
-        "signals": signals, "garbage collection": gc.get_threshold(), "hooks": hooks, "logging": log,
-        "threads": threading.active_count(), "streams": (sys.stdout, sys.stderr), "path": list(sys.path),
-        "folder": os.getcwd(), "bars": getattr(tqdm.tqdm, "_lock", None), "arguments": list(sys.argv),
+        "signals": {number: signal.getsignal(number) for number in signal.valid_signals()},
+        "garbage collection": gc.get_threshold(),
+        "hooks": (sys.excepthook, sys.displayhook, sys.unraisablehook, threading.excepthook),
+        "logging": (logging.root.level, list(logging.root.handlers), logging.raiseExceptions),
+        "threads": threading.active_count(),
+        "streams": (sys.stdout, sys.stderr),
+        "path": list(sys.path),
+        "folder": os.getcwd(),
+        "bars": getattr(tqdm.tqdm, "_lock", None),
+        "arguments": list(sys.argv),
     }
 
+
 sys.argv[:] = ["sysid-identify"]  # as if a command had started it
-before = state()
-package = importlib.import_module(PACKAGE)
-for module in pkgutil.walk_packages(package.__path__, PACKAGE + "."):
-    if not module.name.endswith("__main__"):
-        importlib.import_module(module.name)
-after = state()
-print(*(name for name in before if before[name] != after[name]))
+changes = {}
+for name in ("simulators", "sysid", "experiments"):
+    before = state()
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, name + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    after = state()
+    changes[name] = [key for key in before if before[key] != after[key]]
+print(json.dumps(changes))
 """
 
 
+@pytest.fixture(scope="module")
+def changes_by_imports():
+    """What importing each package changes in a new process."""
+    return json.loads(run_script(WATCH_IMPORTS))
+
+
 @pytest.mark.parametrize("package", ["sysid", "simulators", "experiments"])
-def test_importing_a_package_changes_nothing_in_the_process(package):
-    script = f"PACKAGE = {package!r}\n{WATCH_IMPORTS}"
-    command = [sys.executable, "-c", script]
-    found = subprocess.run(
-        command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=120
-    )
-    assert found.stdout.strip() == ""
+def test_importing_a_package_changes_nothing_in_the_process(package, changes_by_imports):
+    assert changes_by_imports[package] == []

@@ -1,18 +1,21 @@
-"""What README and documentation say is what happens: commands, Python, examples of extension.
+"""What README and documentation state is what happens: commands, Python, examples of extension.
 
-Every command is composed; the first of each of most programs runs, and all run as `slow`: the first
-by the script of an installation, the others in this process. The tutorials run when the site is
-built.
+Every command is composed; the first of each of most programs runs, and all run as `slow`. One runs
+by the script of an installation, as `slow` one of each other program too; the rest in this process.
+The tutorials run when the site is built.
 """
 
-import importlib
+import contextlib
+import io
 import json
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,151 +23,203 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-sys.path.append(str(Path(__file__).with_name("experiments")))
-from helpers.commands import ROOT, run_command
+from experiments.cli.config import check_keys
+from helpers.commands import ROOT, compose_configuration, run_command
 
-MADE = {
-    "build",
-    "generated",
-    "tutorials_run",
-}  # folders of docs/ that are written when the site is built
-FILES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
-PAGES = {path: path.read_text() for path in FILES if not MADE & set(path.relative_to(ROOT).parts)}
-CODE = {
+#: folders of docs/ that are written when the site is built
+BUILT_FOLDERS = {"build", "generated", "tutorials_run"}
+
+
+def is_built(path):
+    """Return whether a file is written when the site is built."""
+    return bool(BUILT_FOLDERS & set(path.relative_to(ROOT).parts))
+
+
+def read_pages():
+    """Return the text of every document, by its path."""
+    paths = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]
+    return {path: path.read_text() for path in paths if not is_built(path)}
+
+
+PAGES = read_pages()
+#: blocks of code of every page: the language and the text of each
+BLOCKS = {
     path: re.findall(r"```(\w+)\n(.*?)```", text, flags=re.DOTALL) for path, text in PAGES.items()
 }
-BLOCKS = [block for blocks in CODE.values() for block in blocks]
-LINES = [line for kind, text in BLOCKS if kind == "bash" for line in text.strip().splitlines()]
-COMMANDS = list(dict.fromkeys(line for line in LINES if line.startswith(".venv/bin/sysid-")))
-PUBLISHED = ("cascaded_tanks", "bouc_wen", "silverbox", "boston", "concrete")
+ALL_BLOCKS = [block for blocks in BLOCKS.values() for block in blocks]
+SHELL_LINES = [
+    line
+    for language, text in ALL_BLOCKS
+    if language == "bash"
+    for line in text.strip().splitlines()
+]
+#: command lines of the toolbox, each once
+COMMANDS = list(dict.fromkeys(line for line in SHELL_LINES if line.startswith(".venv/bin/sysid-")))
+PUBLISHED_RECORDS = ("cascaded_tanks", "bouc_wen", "silverbox", "boston", "concrete")
+
+# overrides that make a command short
 SHORT = ["duration=289samples", "training.n_initial=60", "budget=20", "figures=false"]
-GENERATED = [
+SHORT_BENCHMARK = [
     "estimation=300",
     "validation=80",
     "test=150",
     "initialisation_window=10",
     "training.n_initial=20",
 ]
-SIMULATED = [
-    *(
-        "training.n_initial=300",
-        "training.folds=2",
-        "training.routes.0.evaluations=4",
-        "budget=20",
-        "figures=false",
-    ),
-    *(
-        "training.routes.1.search_points=20",
-        "training.routes.1.stages=1",
-        "propagation=mean_only",
-    ),
+SHORT_FREE_RUN = [
+    "training.n_initial=300",
+    "training.folds=2",
+    "training.routes.0.evaluations=4",
+    "budget=20",
+    "figures=false",
+    "training.routes.1.search_points=20",
+    "training.routes.1.stages=1",
+    "propagation=mean_only",
 ]
 
 
-def parts(line):
-    """Program, folder of the user's own configuration, and overrides of a command."""
-    words = shlex.split(line)
-    own = words[words.index("--config-dir") + 1] if "--config-dir" in words else None
-    return (
-        words[0].rpartition("-")[2],
-        own,
-        [word for word in words[1:] if word not in ("--config-dir", own)],
-    )
+def split_command(line):
+    """Return program, folder of the user's own configuration, and overrides of a command."""
+    script, *arguments = shlex.split(line)
+    program = script.rpartition("-")[2]
+    own_folder = None
+    if "--config-dir" in arguments:
+        place = arguments.index("--config-dir")
+        own_folder = arguments[place + 1]
+        del arguments[place : place + 2]
+    return program, own_folder, arguments
 
 
-PROGRAMS = [parts(line)[0] for line in COMMANDS]
-FIRST = [line for k, line in enumerate(COMMANDS) if PROGRAMS.index(PROGRAMS[k]) == k]
-SLOW = ("benchmark", "collect", "compare", "report", "reproduce")
+PROGRAMS = [split_command(line)[0] for line in COMMANDS]
+#: the first command of every program
+FIRST_COMMANDS = {program: COMMANDS[PROGRAMS.index(program)] for program in dict.fromkeys(PROGRAMS)}
+#: programs whose first command runs by default; only that of the first runs by its script
+QUICK_PROGRAMS = ("identify", "generate", "validate", "export")
 
 
 def test_the_two_commands_are_there_and_ci_runs_the_second_literally():
-    run = "python3 -m venv .venv && .venv/bin/pip install -e . && .venv/bin/sysid-identify"
-    test = 'python3 -m venv .venv && .venv/bin/pip install -e ".[test]" && .venv/bin/pytest'
-    assert {run, test} <= set(LINES)
-    assert test in (ROOT / ".ci" / "run").read_text().splitlines()
+    run_line = "python3 -m venv .venv && .venv/bin/pip install -e . && .venv/bin/sysid-identify"
+    test_line = 'python3 -m venv .venv && .venv/bin/pip install -e ".[test]" && .venv/bin/pytest'
+    assert {run_line, test_line} <= set(SHELL_LINES)
+    assert test_line in (ROOT / ".ci" / "run").read_text().splitlines()
+
+
+def test_every_program_is_documented():
     assert set(PROGRAMS) == {path.stem for path in ROOT.glob("conf/*.yaml")} - {"plant"}
 
 
+@pytest.mark.parametrize("program", FIRST_COMMANDS)
+def test_every_program_has_a_script(program):
+    (script,) = entry_points(group="console_scripts", name=f"sysid-{program}")
+    assert callable(script.load())
+    assert (Path(sys.executable).parent / f"sysid-{program}").is_file()
+
+
 def write_own_files(folder):
-    """Every block that starts with a comment naming its path."""
-    for _, text in BLOCKS:
-        if match := re.match(r"# (mine/\S+)\n", text):
-            path = folder / match[1]
+    """Write every block of code that starts with a comment naming its path."""
+    for _, text in ALL_BLOCKS:
+        comment = re.match(r"# (mine/\S+)\n", text)
+        if comment:
+            path = folder / comment[1]
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
 
 
-@pytest.mark.parametrize("line", COMMANDS)
-def test_command_composes(line, tmp_path):
-    """With the first value of each key that is swept."""
-    program, own, overrides = parts(line)
-    given = [f"hydra.searchpath=[file://{tmp_path}/{own}]"] if own else []
-    for override in OverridesParser.create().parse_overrides([o for o in overrides if "=" in o]):
-        value = override.value()
-        for kind in ("list", "start"):  # of a choice, of a range or an interval
-            value = getattr(value, kind, value) if override.is_sweep_override() else value
-        value = value[0] if isinstance(value, list) and override.is_sweep_override() else value
-        text = getattr(value, "text", value)
-        given.append(
-            f"{override.key_or_group}={text}"
-            if override.is_sweep_override()
-            else override.input_line
-        )
-    write_own_files(tmp_path)
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        composed = compose(program, overrides=given, return_hydra_config=True)
-    OmegaConf.set_struct(composed, False)
-    composed.pop("hydra")
-    assert OmegaConf.to_container(composed, resolve=True)
-    importlib.import_module("experiments.cli.config").check_keys(composed, program)
+@pytest.fixture(scope="module")
+def own_files(tmp_path_factory):
+    """Folder with the user's own files of all pages."""
+    folder = tmp_path_factory.mktemp("own")
+    write_own_files(folder)
+    return folder
 
 
-def start(arguments, cwd):
-    """Run Python without the current folder on its path: a command finds modules there by
-    itself.
+def without_sweep(override):
+    """Return the text of an override, with the first value of a key that is swept."""
+    if not override.is_sweep_override():
+        return override.input_line
+    value = override.value()
+    for attribute in ("list", "start"):  # of a choice, of a range or an interval
+        value = getattr(value, attribute, value)
+    if isinstance(value, list):
+        value = value[0]
+    return f"{override.key_or_group}={getattr(value, 'text', value)}"
+
+
+@pytest.mark.parametrize("line", COMMANDS, ids=COMMANDS)
+def test_command_composes(line, own_files):
+    program, own_folder, arguments = split_command(line)
+    texts = [argument for argument in arguments if "=" in argument]
+    overrides = [without_sweep(one) for one in OverridesParser.create().parse_overrides(texts)]
+    if own_folder:
+        overrides.insert(0, f"hydra.searchpath=[file://{own_files}/{own_folder}]")
+        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+            configuration = compose(program, overrides=overrides, return_hydra_config=True)
+        OmegaConf.set_struct(configuration, False)
+        configuration.pop("hydra")
+    else:
+        configuration = compose_configuration(*overrides, command=program)
+    assert OmegaConf.to_container(configuration, resolve=True)
+    check_keys(configuration, program)
+
+
+def run_python(arguments, folder):
+    """Run Python in a process of its own, without the current folder on its path.
+
+    A command finds modules in the current folder by itself.
     """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-P", *arguments],
-        cwd=cwd,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
-def run(program, overrides, cwd):
-    said = run_command(program, *overrides, cwd=cwd)
-    assert said.code == 0, said
+def run(program, arguments, folder):
+    """Run a command in this process."""
+    result = run_command(program, *arguments, cwd=folder)
+    assert result.code == 0, result
 
 
-def added(overrides, more):
-    """Overrides, and those more that they do not give themselves; the duration is as short in any
-    case.
+def key_of(override):
+    """Return the part of an override before the equals sign."""
+    return override.partition("=")[0]
+
+
+def shortened(overrides, defaults):
+    """Return overrides, with those defaults whose keys they do not set.
+
+    Duration and number of initial samples are those of the defaults in any case.
     """
-    kept = [o for o in overrides if not o.startswith(("duration=", "training.n_initial="))]
-    return [
-        *kept,
-        *(item for item in more if item.split("=")[0] not in {o.split("=")[0] for o in kept}),
-    ]
+    kept = [text for text in overrides if key_of(text) not in ("duration", "training.n_initial")]
+    keys = {key_of(text) for text in kept}
+    return [*kept, *(text for text in defaults if key_of(text) not in keys)]
 
 
-def fewer(overrides):
-    """A sweep with two values of its first two keys, one of the others, and few trials, on this
-    machine.
+def shortened_sweep(overrides):
+    """Return the overrides of a sweep with few jobs, on this machine.
+
+    Its first two keys have two values, the others one; a search has three trials.
     """
     few = []
     n_swept = 0
     for override in overrides:
         key, equals, value = override.partition("=")
-        plain = equals and not key.startswith("hydra") and not set("[({") & set(value)
-        n_swept += bool(plain and "," in value)
-        first = ",".join(value.split(",")[: 2 if n_swept < 3 else 1])
-        few.append(f"{key}={first}" if plain else override.replace("range(0,10)", "range(0,2)"))
+        is_list = equals and not key.startswith("hydra") and not set("[({") & set(value)
+        if not is_list:
+            few.append(override.replace("range(0,10)", "range(0,2)"))
+            continue
+        if "," in value:
+            n_swept += 1
+        n_values = 2 if n_swept < 3 else 1
+        values = value.split(",")[:n_values]
+        few.append(f"{key}={','.join(values)}")
     if "experiment=building_thresholds" in overrides:
         few += [
             "insertion.error_threshold=0.1,0.2",
@@ -174,11 +229,13 @@ def fewer(overrides):
         ]
     if "hydra/launcher=slurm" in overrides:
         few += ["hydra.launcher.cluster=local", "hydra.launcher.workers=2"]
-    return few + ["hydra.sweeper.n_trials=3"] * ("hydra/sweeper=optuna" in overrides)
+    if "hydra/sweeper=optuna" in overrides:
+        few.append("hydra.sweeper.n_trials=3")
+    return few
 
 
 def write_records(folder):
-    """The user's own files that commands name: a year, records of u, y and v."""
+    """Write the user's own files that commands name: a year, records of u, y and v."""
     hours = np.arange(24 * 6)
     rows = [f"{hour + 1},{5 + 4 * np.sin(2 * np.pi * hour / 24):.3f}" for hour in hours]
     (folder / "year.csv").write_text("\n".join(["hour,temp_air_C", *rows]) + "\n")
@@ -195,58 +252,58 @@ def write_records(folder):
         np.savez(folder / "record.npz", u=u, y=y)
 
 
+def shorten_identification(overrides):
+    """Return overrides with which an identification, or a sweep of them, takes seconds."""
+    is_free_run = any(text.endswith(("=free_run", "_simulation")) for text in overrides)
+    kept = shortened_sweep(overrides) if "-m" in overrides else overrides
+    kept = shortened(kept, SHORT_FREE_RUN if is_free_run else SHORT)
+    if "data=silverbox" in overrides:  # draws along 80 000 samples take a minute
+        kept.append("propagation=mean_only")
+    return kept
+
+
 def shorten(line):
-    """Program, folder of the user's own configuration, and the overrides with which a command takes
-    seconds.
-    """
-    program, own, overrides = parts(line)
-    if program == "benchmark":
-        overrides = ["quick=true", "benchmarks=[memory]"]
-    elif program == "generate":
-        overrides = [*added(overrides, GENERATED), "figures=false"]
-    elif program == "reproduce":
-        kept = [o for o in overrides if o.startswith(("study=", "tasks="))]
-        overrides = [
-            *(kept if len(kept) == 2 else ["study=table_1"]),
-            "quick=true",
-            "figures=false",
-            "workers=1",
-        ]
-    elif program == "collect":
-        overrides = [*overrides, "figures=false"]
-    elif program == "compare":
-        overrides = [*overrides, "propagation=mean_only"]
-    elif program in ("validate", "export"):
-        rule = "taylor" if any(o.startswith("propagation.") for o in overrides) else "mean_only"
-        quick = (
-            [f"propagation={rule}", "figures=false", "duration=2d"] if program == "validate" else []
-        )
-        overrides = added(overrides, quick)
-    elif program == "identify":
-        simulated = any(o.endswith(("=free_run", "_simulation")) for o in overrides)
-        long = ["propagation=mean_only"] * (
-            "data=silverbox" in overrides
-        )  # draws along 80 000 samples take a minute
-        overrides = added(
-            fewer(overrides) if "-m" in overrides else overrides,
-            SIMULATED if simulated else SHORT,
-        )
-        overrides += long
-    return program, own, overrides
+    """Return program, folder of the user's own configuration, and overrides of a short command."""
+    program, own_folder, overrides = split_command(line)
+    match program:
+        case "identify":
+            overrides = shorten_identification(overrides)
+        case "benchmark":
+            overrides = ["quick=true", "benchmarks=[memory]"]
+        case "generate":
+            overrides = [*shortened(overrides, SHORT_BENCHMARK), "figures=false"]
+        case "reproduce":
+            chosen = [text for text in overrides if key_of(text) in ("study", "tasks")]
+            if len(chosen) < 2:
+                chosen = ["study=table_1"]
+            overrides = [*chosen, "quick=true", "figures=false", "workers=1"]
+        case "collect":
+            overrides = [*overrides, "figures=false"]
+        case "compare":
+            overrides = [*overrides, "propagation=mean_only"]
+        case "validate":
+            is_chosen = any(text.startswith("propagation.") for text in overrides)
+            propagation = "propagation=taylor" if is_chosen else "propagation=mean_only"
+            overrides = shortened(overrides, [propagation, "figures=false", "duration=2d"])
+        case "export":
+            overrides = shortened(overrides, [])
+    return program, own_folder, overrides
 
 
-#: those that are the same once they are short run once
-SHORTENED = {str(shorten(line)): line for line in reversed(COMMANDS)}
-RUNS = [
-    pytest.param(
-        line,
-        marks=() if line in FIRST and parts(line)[0] not in SLOW else pytest.mark.slow,
-    )
-    for line in COMMANDS
-    if SHORTENED[str(shorten(line))] == line
-]
-#: by what a command names: the identification that it reads
-IDENTIFIED = {
+def choose_runs():
+    """Return the commands that run, each with its mark; equal short commands run once."""
+    shortest = {str(shorten(line)): line for line in reversed(COMMANDS)}
+    quick = {FIRST_COMMANDS[program] for program in QUICK_PROGRAMS}
+    runs = []
+    for line in COMMANDS:
+        if shortest[str(shorten(line))] == line:
+            marks = () if line in quick else pytest.mark.slow
+            runs.append(pytest.param(line, marks=marks, id=line))
+    return runs
+
+
+#: identifications of the models that commands read, by what the command names
+IDENTIFICATIONS = {
     "data=csv": [
         "data=csv",
         "data.estimation=train.csv",
@@ -261,153 +318,204 @@ IDENTIFIED = {
 
 @pytest.fixture(scope="module")
 def identified(tmp_path_factory):
-    """Folder of a run that fits the overrides of a command."""
-    made = {}
+    """Function that returns the folder of a run that fits the overrides of a command."""
+    folders = {}
 
     def folder_for(overrides):
-        kind = next(kind for kind in IDENTIFIED if kind in overrides or not kind)
-        if kind not in made:
+        kind = next(kind for kind in IDENTIFICATIONS if kind in overrides or kind == "")
+        if kind not in folders:
             folder = tmp_path_factory.mktemp("identified")
             write_records(folder)
-            run(
-                "identify",
-                [*added(IDENTIFIED[kind], SHORT), f"hydra.run.dir={folder}/run"],
-                folder,
-            )
-            made[kind] = folder / "run"
-        return made[kind]
+            short = shortened(IDENTIFICATIONS[kind], SHORT)
+            run("identify", [*short, f"hydra.run.dir={folder}/run"], folder)
+            folders[kind] = folder / "run"
+        return folders[kind]
 
     return folder_for
 
 
-@pytest.mark.parametrize("line", RUNS)
+def provide_input(program, overrides, folder, identified):
+    """Write what a command reads: its sweep, its runs or its model."""
+    match program:
+        case "collect":
+            sweep = f"hydra.sweep.dir={folder / overrides[0]}"
+            run("identify", ["-m", "budget=15,20", *SHORT[:2], "figures=false", sweep], folder)
+        case "compare" | "report":
+            pytest.importorskip("bokeh")
+            for name in (override for override in overrides if "=" not in override):
+                shutil.copytree(identified(overrides), folder / name)
+        case "validate" | "export":
+            shutil.copy(identified(overrides) / "model.nc", folder)
+
+
+def output_of(program, overrides, folder):
+    """Return the folder of a command's results, and the overrides that set it."""
+    run_folder = folder / "run"
+    mode = "sweep" if "-m" in overrides else "run"
+    hydra_folder = f"hydra.{mode}.dir={run_folder}"
+    match program:
+        case "collect" | "report":
+            return folder / overrides[0], []
+        case "reproduce":
+            return run_folder, [f"output={run_folder}"]
+        case "generate":
+            return run_folder, [f"output={run_folder}/made", hydra_folder]
+        case _:
+            return run_folder, [hydra_folder]
+
+
+def needs_published_records(program, overrides):
+    """Return whether a command reads, or its input is made from, published records."""
+    if program in ("reproduce", "validate", "export", "compare", "report"):
+        return True
+    return any(name in text for name in PUBLISHED_RECORDS for text in overrides)
+
+
+@pytest.mark.parametrize("line", choose_runs())
 def test_command_runs(line, tmp_path, identified, request, monkeypatch):
-    """The first of each program by the script that an installation makes, the others in this
-    process.
-    """
-    program, own, overrides = shorten(line)
-    folder = tmp_path / "run"
-    is_sweep = "-m" in overrides
-    if program in ("reproduce", "validate", "export", "compare", "report") or any(
-        name in o for name in PUBLISHED for o in overrides
-    ):
-        monkeypatch.setenv(
-            "SYSID_DATA", str(request.getfixturevalue("shared_data"))
-        )  # no test downloads
+    program, own_folder, overrides = shorten(line)
+    if needs_published_records(program, overrides):  # no test downloads
+        monkeypatch.setenv("SYSID_DATA", str(request.getfixturevalue("shared_data")))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # workers find this toolbox, not an installed one
     write_records(tmp_path)
     write_own_files(tmp_path)
-    if program == "collect":
-        folder = tmp_path / overrides[0]
-        run(
-            "identify",
-            [
-                "-m",
-                "budget=15,20",
-                *SHORT[:2],
-                "figures=false",
-                f"hydra.sweep.dir={folder}",
-            ],
-            tmp_path,
-        )
-    elif program in ("compare", "report"):
-        pytest.importorskip("bokeh")
-        for name in (override for override in overrides if "=" not in override):
-            shutil.copytree(identified(overrides), tmp_path / name)
-        folder = folder if program == "compare" else tmp_path / overrides[0]
-    elif program in ("validate", "export"):
-        shutil.copy(identified(overrides) / "model.nc", tmp_path)
-    output = {
-        "generate": [f"output={folder}/made"],
-        "reproduce": [f"output={folder}"],
-    }.get(program, [])
-    if program not in ("collect", "report", "reproduce"):
-        output += [f"hydra.{'sweep' if is_sweep else 'run'}.dir={folder}"]
-    given = [*(["--config-dir", own] if own else []), *overrides, *output]
-    if line in FIRST:
-        start([str(Path(sys.executable).parent / f"sysid-{program}"), *given], tmp_path)
+    provide_input(program, overrides, tmp_path, identified)
+    folder, output = output_of(program, overrides, tmp_path)
+    arguments = [*overrides, *output]
+    if own_folder:
+        arguments = ["--config-dir", own_folder, *arguments]
+    is_first = line == FIRST_COMMANDS[program]
+    if is_first and program not in QUICK_PROGRAMS[1:]:
+        script = Path(sys.executable).parent / f"sysid-{program}"
+        run_python([str(script), *arguments], tmp_path)
     else:
-        run(program, given, tmp_path)
+        run(program, arguments, tmp_path)
     if program == "export":
-        start([str(tmp_path / "model.py")], tmp_path)
+        run_python([str(tmp_path / "model.py")], tmp_path)
         return
-    assert any(
-        folder.rglob("*.csv" if program in ("reproduce", "collect", "compare") else "*.json")
-    )
-    assert program not in ("compare", "report") or (folder / "report.html").is_file()
-    if is_sweep:
-        ends = [json.loads(path.read_text())["status"] for path in folder.rglob("outcome.json")]
-        assert len(ends) > 1
-        assert set(ends) == {"done"}
-    if own:
+    has_tables = program in ("reproduce", "collect", "compare")
+    assert any(folder.rglob("*.csv" if has_tables else "*.json"))
+    if program in ("compare", "report"):
+        assert (folder / "report.html").is_file()
+    if "-m" in overrides:
+        outcomes = [json.loads(path.read_text()) for path in folder.rglob("outcome.json")]
+        assert len(outcomes) > 1
+        assert {outcome["status"] for outcome in outcomes} == {"done"}
+    if own_folder:
         assert "mine." in (folder / ".hydra" / "config.yaml").read_text()
-    if own and program == "generate":
+    if own_folder and program == "generate":
         assert "y'' + c y' + k y + h y^3 = u" in (folder / "made" / "CARD.md").read_text()
 
 
-def test_python_examples_run(tmp_path, capsys, monkeypatch):
-    """All Python blocks that are not files, those of a page in one namespace, in an empty
-    folder.
+def run_examples(blocks, name):
+    """Run the Python blocks of a page that are not files, in one namespace.
+
+    Return the namespace and what they print, or None if there is no such block.
     """
-    monkeypatch.chdir(tmp_path)
-    spaces = []
-    for path, blocks in CODE.items():
-        code = [
-            text for kind, text in blocks if kind == "python" and not text.startswith("# mine/")
-        ]
-        if code:
-            spaces.append({})
-            capsys.readouterr()
-        for text in code:
-            exec(compile(text, path.name, "exec"), spaces[-1])
-    first_look, namespace = spaces  # README.md, docs/how_to/python.md
-    assert first_look["found"].model.gp.n_points == 100
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "van_der_pol.nc",
-        "van_der_pol.py",
-        "own",
-    }
-    first, live, simulated = capsys.readouterr().out.splitlines()
-    points, inserted, first_variance = first.split()
-    assert float(re.fullmatch(r"fit ([\d.]+) %, R2 0\.\d+", simulated)[1]) > 90
-    assert int(points) == 60
-    assert 0 < float(inserted) < 0.6
-    assert float(first_variance) == pytest.approx(1.0)
-    assert re.fullmatch(r"\d+ samples entered; -?[\d.]+ was predicted of the last one", live)
-    error = namespace["predicted"] - namespace["y_own"][1002:]
-    assert np.sqrt(np.mean(error**2)) < 0.03
-    assert np.mean(np.abs(error) < namespace["half_width"]) > 0.8
-    assert namespace["identification"].model.gp.n_points == 50
-    assert abs(namespace["report"].mean) < 5
-    assert {"displacement", "displacement_noise_free", "force"} <= set(namespace["dataset"])
-    assert namespace["ensemble"].output.shape == (20, 52, 1)
-    files = {"model.nc", "ensemble.nc", "narx_model.nc", "narx_model.py"}
-    assert {path.name for path in (tmp_path / "own").iterdir()} - {"__pycache__"} == files
+    texts = [
+        text for language, text in blocks if language == "python" and not text.startswith("# mine/")
+    ]
+    if not texts:
+        return None
+    namespace = {}
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        for text in texts:
+            exec(compile(text, name, "exec"), namespace)
+    return SimpleNamespace(names=namespace, lines=printed.getvalue().splitlines())
+
+
+@pytest.fixture(scope="module")
+def example_folder(tmp_path_factory):
+    """Folder in which the examples run; it is empty before."""
+    return tmp_path_factory.mktemp("examples")
+
+
+@pytest.fixture(scope="module")
+def examples(example_folder):
+    """Outcomes of the examples of every page that has some, by its name."""
+    outcomes = {}
+    with contextlib.chdir(example_folder):
+        for path, blocks in BLOCKS.items():
+            outcome = run_examples(blocks, path.name)
+            if outcome is not None:
+                outcomes[path.relative_to(ROOT).as_posix()] = outcome
+    return outcomes
+
+
+@pytest.fixture
+def python_page(examples):
+    """Outcome of the examples of the page on Python."""
+    return examples["docs/how_to/python.md"]
+
+
+class TestPythonExamples:
+    """The blocks of Python that are not files do what their pages state."""
+
+    def test_two_pages_have_examples(self, examples):
+        assert list(examples) == ["README.md", "docs/how_to/python.md"]
+
+    def test_the_first_look_identifies_a_model(self, examples):
+        assert examples["README.md"].names["found"].model.gp.n_points == 100
+
+    def test_the_examples_write_the_files_that_they_name(self, examples, example_folder):
+        names = {path.name for path in example_folder.iterdir()}
+        assert names == {"van_der_pol.nc", "van_der_pol.py", "own"}
+        own_names = {path.name for path in (example_folder / "own").iterdir()} - {"__pycache__"}
+        assert own_names == {"model.nc", "ensemble.nc", "narx_model.nc", "narx_model.py"}
+
+    def test_the_printed_lines_are_those_of_the_page(self, python_page):
+        first, live, simulated = python_page.lines
+        n_points, inserted, first_variance = first.split()
+        assert int(n_points) == 60
+        assert 0 < float(inserted) < 0.6
+        assert float(first_variance) == pytest.approx(1.0)
+        assert re.fullmatch(r"\d+ samples stored; the prediction of the last one is -?[\d.]+", live)
+        fit = re.fullmatch(r"fit ([\d.]+) %, R2 0\.\d+", simulated)
+        assert float(fit[1]) > 90
+
+    def test_the_predictions_are_good(self, python_page):
+        names = python_page.names
+        error = names["predicted"] - names["y_own"][1002:]
+        assert np.sqrt(np.mean(error**2)) < 0.03
+        assert np.mean(np.abs(error) < names["half_width"]) > 0.8
+
+    def test_models_reports_and_records_are_there(self, python_page):
+        names = python_page.names
+        assert names["identification"].model.gp.n_points == 50
+        assert abs(names["report"].mean) < 5
+        assert {"displacement", "displacement_noise_free", "force"} <= set(names["dataset"])
+        assert names["ensemble"].output.shape == (20, 52, 1)
+
+
+def anchor_of(heading):
+    """Return the anchor by which a link names a heading."""
+    return re.sub(r"[^a-z0-9_ -]", "", heading.lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_nothing_is_left_to_fill_in_and_links_and_pictures_exist(path):
-    text = re.sub(r"```.*?```|`[^`\n]*`", "", PAGES[path], flags=re.DOTALL)
     assert not re.search(r"@\w+@|TODO|FIXME", PAGES[path])
-    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
-        to = (path.parent / target).resolve() if target else path
-        if not MADE & set(to.relative_to(ROOT).parts):
-            assert to.is_file(), target
-            headings = re.findall(r"^#+ (.*)", to.read_text(), flags=re.MULTILINE) if anchor else []
-            assert not anchor or anchor in [
-                re.sub(r"[^a-z0-9_ -]", "", h.lower()).replace(" ", "-") for h in headings
-            ]
+    without_code = re.sub(r"```.*?```|`[^`\n]*`", "", PAGES[path], flags=re.DOTALL)
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", without_code):
+        linked = (path.parent / target).resolve() if target else path
+        if is_built(linked):
+            continue
+        assert linked.is_file(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)", linked.read_text(), flags=re.MULTILINE)
+            assert anchor in [anchor_of(heading) for heading in headings]
 
 
-def test_every_page_is_reached_and_the_readme_is_short():
-    """From the table of contents of its folder; a reader of README finds the guides and the
-    explanations.
-    """
-    for folder in ("how_to", "explanation"):
-        pages = {path.stem for path in PAGES if path.parent.name == folder} - {"index"}
-        index = PAGES[ROOT / "docs" / folder / "index.md"]
-        assert pages == set(
-            re.search(r"```\{toctree\}\n:maxdepth: 1\n(.*?)```", index, re.DOTALL)[1].split()
-        )
-        assert all(f"docs/{folder}/{page}.md" in PAGES[ROOT / "README.md"] for page in pages)
+@pytest.mark.parametrize("folder", ["how_to", "explanation"])
+def test_every_page_is_reached_from_its_index_and_from_the_readme(folder):
+    pages = {path.stem for path in PAGES if path.parent.name == folder} - {"index"}
+    index = PAGES[ROOT / "docs" / folder / "index.md"]
+    contents = re.search(r"```\{toctree\}\n:maxdepth: 1\n(.*?)```", index, re.DOTALL)
+    assert pages == set(contents[1].split())
+    for page in pages:
+        assert f"docs/{folder}/{page}.md" in PAGES[ROOT / "README.md"]
+
+
+def test_the_readme_is_short():
     assert len(PAGES[ROOT / "README.md"].splitlines()) <= 200

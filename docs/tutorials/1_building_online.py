@@ -2,20 +2,20 @@
 A building, identified while it is heated
 =========================================
 
-A zone with a wall and a radiator runs under its PI controller for a year, one sample every 15
-minutes. Each sample is handed to the model the moment it is measured. You will see how a model of
-100 points learns a year, which samples it keeps, and how it predicts afterwards.
+A zone with a wall and a radiator is controlled by a PI controller for a year, with one sample every
+15 minutes. The model gets each sample as soon as it is measured. You will see how a model of 100
+points learns a year, which samples it keeps, and how it predicts afterwards.
 
-The command ``sysid-identify`` does all this and writes files and figures. Here it is done by hand,
-to show the parts.
+The command ``sysid-identify`` does all this and writes files and figures. Here it is done step by
+step, to show the parts.
 """
 
 # %%
 # The plant and its loop
 # ----------------------
 #
-# ``closed_loop`` is lazy: it simulates the next sample when it is asked for one, as a real plant
-# would deliver it.
+# ``closed_loop`` is lazy: it simulates a sample only when the sample is requested, just as a real
+# plant would deliver it.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -23,8 +23,8 @@ import numpy as np
 from simulators import PI, Building, SyntheticWeather, closed_loop
 
 system = Building()
-n = 35041  # samples of 15 minutes: a year
-time = system.dt * np.arange(n)
+n_samples = 35041  # samples of 15 minutes: a year
+time = system.dt * np.arange(n_samples)
 weather = SyntheticWeather().temperature(time, seed=0)
 samples = closed_loop(system, PI(), {"ambient_temperature": weather}, seed=0)
 
@@ -32,10 +32,10 @@ samples = closed_loop(system, PI(), {"ambient_temperature": weather}, seed=0)
 # The model
 # ---------
 #
-# It predicts the change of the zone temperature over the next sample from three lags of each
-# signal: its last three values. The first 100 samples give the hyper-parameters. From then on every
-# sample is learned, and one whose prediction is wrong by 0.1 K or more asks for a place among the
-# 100 stored points.
+# The model predicts the change of the zone temperature over the next sample from three lags of each
+# signal, which are its last three values. The hyper-parameters are estimated from the first 100
+# samples. From then on every sample is learned. A sample whose prediction is wrong by 0.1 K or more
+# is a candidate for one of the 100 stored points.
 
 from sysid import ErrorThreshold, Identification, LagWindow, Narx, Settings
 
@@ -44,72 +44,78 @@ narx = Narx(
     inputs={"ambient_temperature": 3, "mass_flow": 3},
     predict="change",
 )
-identification = Identification(narx, Settings(budget=100, insertion=ErrorThreshold(0.1), seed=0))
+settings = Settings(budget=100, insertion=ErrorThreshold(0.1), seed=0)
+identification = Identification(narx, settings)
 window = LagWindow(narx)
 
 # %%
 # Live in the loop
 # ----------------
 #
-# One half of the year is identified. ``window`` keeps the lags and hands out a pair: the lags, and
-# the target that belongs to them. ``observe`` predicts the target, and only then learns it. The
-# second half goes on under the same controller and is kept to judge the model.
+# The first half of the year is identified. ``window`` keeps the lags. For each sample it returns a
+# row: the regressor, which consists of the lags, and the target that belongs to them. ``observe``
+# predicts the target, and only then learns it. In the second half of the year the same controller
+# goes on, and these samples are kept to score the model.
 
 reports = []
-judged = []
+test_rows = []
 for k, sample in enumerate(samples):
-    pair = window.observe(sample.output, sample.input)
-    if pair is None:  # the lags are not there yet
+    row = window.observe(sample.output, sample.input)
+    if row is None:
+        continue  # there are not enough past samples for all lags
+    if k > n_samples // 2:
+        test_rows.append(row)
         continue
-    if k > n // 2:
-        judged.append(pair)
-    else:
-        report = identification.observe(*pair)
-        if report is not None:  # the first 100 samples only train
-            reports.append(report)
+    report = identification.observe(row.regressor, row.target)
+    if report is not None:
+        reports.append(report)  # the first 100 samples have no report
 
 model = identification.model
-print(
-    f"{len(reports)} samples learned, {sum(r.accepted for r in reports)} entered, {model.gp.n_points} points kept"
-)
+was_stored = [report.accepted for report in reports]
+print(f"{len(reports)} samples learned, {sum(was_stored)} of them stored")
+print(f"{model.gp.n_points} points kept")
 
 # %%
 # What it predicts
 # ----------------
 #
-# The model as it stands at the end of the first half predicts the second half one step ahead.
-# ``variance`` says how unsure the model is of the function; the noise of a measurement comes on top
-# of it. SMSE is the mean squared error over the variance of the target: 1 is as good as "no
-# change".
+# The model at the end of the first half of the year predicts the second half one step ahead.
+# ``variance`` is the uncertainty of the function; a measurement has the variance of the noise in
+# addition. SMSE is the mean squared error divided by the variance of the target: a model that
+# always predicts no change has an SMSE of 1.
 
 from sysid import validate
 
-x = np.array([row.regressor for row in judged])
-y = np.array([row.target for row in judged])
+x = np.array([row.regressor for row in test_rows])
+y = np.array([row.target for row in test_rows])
 mean, variance = model.predict(x)
-scores = validate(y, mean, model.calibrated(variance), model.gp.noise_variance)
-print(
-    f"SMSE {scores.smse:.3f}, RMSE {scores.rmse:.4f} K, the 95 % band covers {100 * scores.coverage_95:.1f} %"
-)
+function_variance = model.calibrated(variance)
+noise_variance = model.gp.noise_variance
+scores = validate(y, mean, function_variance, noise_variance)
+print(f"SMSE {scores.smse:.3f}, RMSE {scores.rmse:.4f} K")
+print(f"the 95 % band covers {100 * scores.coverage_95:.1f} % of the measurements")
 
 # %%
-# The last two days of December, with the band in which 95 % of the measurements should lie. The
-# jumps are the set-point, in the morning of a working day and at night:
+# The figure shows the last two days of December, with the band in which 95 % of the measurements
+# should lie. The set-point changes in the morning of a working day and at night, which causes the
+# jumps:
 
-days = slice(len(y) - 2 * 96, len(y))
-half_width = 1.96 * np.sqrt(model.calibrated(variance) + model.gp.noise_variance)
+two_days = slice(len(y) - 2 * 96, len(y))
 hours = np.arange(2 * 96) / 4
+half_width = 1.96 * np.sqrt(function_variance + noise_variance)
+lower = mean - half_width
+upper = mean + half_width
 fig, axis = plt.subplots(figsize=(8, 3.2), layout="constrained")
 axis.fill_between(
     hours,
-    (mean - half_width)[days],
-    (mean + half_width)[days],
+    lower[two_days],
+    upper[two_days],
     alpha=0.25,
-    label="95 % band",
     linewidth=0,
+    label="95 % band",
 )
-axis.plot(hours, mean[days], label="predicted")
-axis.plot(hours, y[days], "k.", markersize=3, label="measured")
+axis.plot(hours, mean[two_days], label="predicted")
+axis.plot(hours, y[two_days], "k.", markersize=3, label="measured")
 axis.set(xlabel="time [h]", ylabel="change over 15 min [K]")
 axis.legend(ncols=3, frameon=False)
 plt.show()
@@ -118,28 +124,30 @@ plt.show()
 # Which samples it keeps
 # ----------------------
 #
-# Now and then a sample is worth a place, and another one leaves for it: the points cover what the
-# loop has seen. All other samples move the values at these points. Points outside the grey ones are
-# of the first day, when the zone was still cold.
+# Now and then a sample becomes a stored point, and another point leaves for it. In this way the
+# points cover the region that the loop has visited. All other samples change the values at these
+# points. The stored points outside the grey region are samples of the first day, when the zone was
+# still cold.
 
-entered = np.cumsum([report.accepted for report in reports])
-weeks = np.arange(len(entered)) / (7 * 96)
+n_stored = np.cumsum(was_stored)
+weeks = np.arange(len(n_stored)) / (7 * 96)
 fig, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
-axes[0].plot(weeks, entered)
-axes[0].set(xlabel="week", ylabel="samples that entered")
-# columns: the first lag of the zone temperature, the first one of the ambient temperature
-now = 0
-outside = 3
+axes[0].plot(weeks, n_stored)
+axes[0].set(xlabel="week", ylabel="samples stored so far")
+
+# columns of the regressor with the latest value of each temperature
+ZONE = 0
+AMBIENT = 3
 axes[1].plot(
-    x[:, outside],
-    x[:, now],
+    x[:, AMBIENT],
+    x[:, ZONE],
     ".",
     color="0.8",
     markersize=1,
     label="second half of the year",
 )
 points = model.scaling.inverse(model.gp.inputs)  # the model keeps them standardised
-axes[1].plot(points[:, outside], points[:, now], "o", markersize=3, label="stored points")
+axes[1].plot(points[:, AMBIENT], points[:, ZONE], "o", markersize=3, label="stored points")
 axes[1].set(xlabel="ambient temperature [degC]", ylabel="zone temperature [degC]")
 axes[1].legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, markerscale=1.5)
 plt.show()
@@ -148,8 +156,10 @@ plt.show()
 # Where to go on
 # --------------
 #
-# ``sysid-identify`` is this script with files, figures and a summary. It counts some more samples
-# that entered: the gate holds a sample back that is wrong by more than four standard deviations,
-# and some of these enter one sample later. Take another criterion with
-# ``reduction=marginal_log_likelihood``, or learn from the stored points alone, as the paper does,
-# with ``learning=stored gate=none``.
+# ``sysid-identify`` is this script with files, figures and a summary. It counts some more stored
+# samples: the gate holds a sample back if its prediction is wrong by more than four standard
+# deviations, and some of these samples are stored one sample later.
+# ``reduction=marginal_log_likelihood`` chooses another criterion. With ``learning=stored
+# gate=none`` the model learns from the stored points alone, as in the paper.
+#
+# The :doc:`glossary </explanation/glossary>` explains our words.

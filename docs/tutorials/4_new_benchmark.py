@@ -2,17 +2,18 @@
 A new benchmark of your own equation
 ====================================
 
-A benchmark is more than a file with two signals: it needs records to learn from and to judge by,
-the best that any model could do, and a way to score that nobody can misread. You will write down an
-equation, make a benchmark folder of it with one command, and take part in it with a model.
+A benchmark is more than a file with two signals. It needs records to learn from and a test record,
+the smallest error that any model could reach, and a way to score that nobody can misread. You will
+write down an equation, make a benchmark folder of it with one command, and take part in the
+benchmark with a model.
 """
 
 # %%
 # The equation
 # ------------
 #
-# A pendulum with friction, driven by a torque. A system states its signals, its parameters and its
-# drift; one yaml file names the class.
+# The plant is a pendulum with friction that is driven by a torque. A system states its signals, its
+# parameters and its drift. One yaml file names its class.
 
 import json
 import os
@@ -25,7 +26,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 folder = Path(tempfile.mkdtemp())
-(folder / "mine" / "conf" / "system").mkdir(parents=True)
 PENDULUM = '''
 from dataclasses import dataclass
 from typing import ClassVar
@@ -60,14 +60,17 @@ class Pendulum(System):
     def output(self, state):
         return state[..., :1]
 '''
-for name, text in (
-    ("pendulum.py", PENDULUM),
-    ("conf/system/pendulum.yaml", "_target_: mine.pendulum.Pendulum\nfriction: 0.5\n"),
-):
-    (folder / "mine" / name).write_text(text)
+PENDULUM_YAML = """
+_target_: mine.pendulum.Pendulum
+friction: 0.5
+"""
+(folder / "mine" / "conf" / "system").mkdir(parents=True)
+(folder / "mine" / "pendulum.py").write_text(PENDULUM)
+(folder / "mine" / "conf" / "system" / "pendulum.yaml").write_text(PENDULUM_YAML)
 
 # %%
-# Simulate it once, before anything is published: does the excitation reach the nonlinear region?
+# Simulate the system once before you publish anything. Does the excitation reach the nonlinear
+# region?
 
 sys.path.insert(0, str(folder))
 from mine.pendulum import Pendulum
@@ -85,27 +88,33 @@ plt.show()
 # The folder
 # ----------
 #
-# One record of each kind, measured with noise at a signal-to-noise ratio of 40 dB, and a few
-# baselines. ``narx=orders`` gives the baselines two lags of each signal.
+# The folder contains one record of each kind, measured with noise at a signal-to-noise ratio of
+# 40 dB, and a few baselines. ``narx=orders`` gives the baselines two lags of each signal.
 
 command = (
-    "--config-dir mine/conf system=pendulum excitation.rms=2 excitation.band=[0.05,1] noise.snr_db=40 "
-    "estimation=2000 validation=500 test=1000 narx=orders output=pendulum_benchmark seed=7"
+    "--config-dir mine/conf system=pendulum excitation.rms=2 excitation.band=[0.05,1] "
+    "noise.snr_db=40 estimation=2000 validation=500 test=1000 narx=orders "
+    "output=pendulum_benchmark seed=7"
 )
 call = [sys.executable, "-m", "experiments.generate", *command.split()]
 done = subprocess.run(call, cwd=folder, env=os.environ, capture_output=True, text=True)
-print(f"$ sysid-generate {command}\n" + (done.stdout + done.stderr).strip())
+print(f"$ sysid-generate {command}")
+print((done.stdout + done.stderr).strip())
 done.check_returncode()
-benchmark = folder / "pendulum_benchmark"
-print(
-    *sorted(str(path.relative_to(benchmark)) for path in benchmark.rglob("*") if path.is_file()),
-    sep="\n",
-)
 
 # %%
-# ``CARD.md`` tells a stranger what there is to know, in words; ``scores.json`` has its numbers: the
-# noise floor, which is the best that any model can do, and the baselines. These were identified one
-# step ahead, which is why they simulate badly (``free_run``).
+# These files are in the folder:
+
+benchmark = folder / "pendulum_benchmark"
+for path in sorted(benchmark.rglob("*")):
+    if path.is_file():
+        print(path.relative_to(benchmark))
+
+# %%
+# ``CARD.md`` describes the benchmark in words, for readers who do not know it. ``scores.json`` has
+# the numbers: the noise floor, which is the smallest error that a model can reach, and the errors
+# of the baselines. The baselines were identified one step ahead; this is why they simulate badly
+# (``free_run``).
 
 scores = json.loads((benchmark / "scores.json").read_text())
 for task in ("one_step", "free_run"):
@@ -116,11 +125,11 @@ for task in ("one_step", "free_run"):
 # Take part
 # ---------
 #
-# Another group has ``benchmark.nc`` or the CSV files, and ``score.py``, which needs NumPy only.
-# Learn from the estimation record, simulate the test, write the prediction, score it. The model is
-# trained for the simulation, by one quick way of several (see the tutorial on your own record). In
-# the score NRMSE is the RMSE over the standard deviation of the output, and the fit what is left of
-# 100 %.
+# Another group gets ``benchmark.nc`` or the CSV files, and ``score.py``, which needs NumPy only.
+# You now do what this group does: learn from the estimation record, simulate the test record, write
+# the prediction to a file, and score it. The model is trained for the free run by one quick route
+# (the tutorial on your own record explains the routes). In the scores, NRMSE is the RMSE divided by
+# the standard deviation of the output, and the fit is 100 % minus the NRMSE in percent.
 
 from sysid import (
     FreeRun,
@@ -133,25 +142,34 @@ from sysid import (
 )
 
 recordings = StoredRecordings(path=str(benchmark / "benchmark.nc")).load()
-(estimation,), (test,) = recordings.estimation, recordings.test
+estimation = recordings.estimation[0]
+test = recordings.test[0]
 narx = Narx({"measured_angle": 2}, {"torque": 2}, predict="change")
 training = FreeRun(routes=(OutputErrorRefinement(stages=2),), folds=2)
 model = identify(estimation, narx, Settings(training=training), identified=1).model
 
-given = int(test.attrs["initialisation_window"])
+# the measured samples that initialise the model
+n_window = int(test.attrs["initialisation_window"])
 y = test["measured_angle"].values[:, None]
 u = test["torque"].values[:, None]
-simulated = free_run(model, u, y[:given]).mean
-np.save(folder / "prediction.npy", np.concatenate([y[:given], simulated])[:, 0])
-score = [sys.executable, str(benchmark / "score.py"), "prediction.npy"]
-print(subprocess.run(score, cwd=folder, capture_output=True, text=True, check=True).stdout)
+simulated = free_run(model, u, y[:n_window]).mean
+prediction = np.concatenate([y[:n_window], simulated])
+np.save(folder / "prediction.npy", prediction[:, 0])
+call = [sys.executable, str(benchmark / "score.py"), "prediction.npy"]
+done = subprocess.run(call, cwd=folder, capture_output=True, text=True, check=True)
+print(done.stdout)
 
 # %%
+# The figure shows the free run on the test record, and its error:
+
 fig, axis = plt.subplots(figsize=(8, 2.8), layout="constrained")
-time = test["time"].values[given:]
-axis.plot(time, y[given:], "k", linewidth=0.8, label="measured")
+time = test["time"].values[n_window:]
+axis.plot(time, y[n_window:], "k", linewidth=0.8, label="measured")
 axis.plot(time, simulated, label="free run")
-axis.plot(time, y[given:] - simulated, linewidth=0.8, label="error")
+axis.plot(time, y[n_window:] - simulated, linewidth=0.8, label="error")
 axis.set(xlabel="time [s]", ylabel="angle [rad]")
 axis.legend(frameon=False, ncols=3)
 plt.show()
+
+# %%
+# The :doc:`glossary </explanation/glossary>` explains our words.

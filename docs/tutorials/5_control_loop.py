@@ -2,17 +2,17 @@
 A model inside your own control loop
 ====================================
 
-A model is identified with the toolbox and used without it: exported as one Python file that needs
-NumPy only, it runs inside a predictive controller of your own. You will also see the gradient of
-its mean, from which every linearisation for control follows.
+A model is identified with the toolbox and used without it: it is exported as one Python file that
+needs NumPy only, and runs inside a predictive controller of your own. You will also compute the
+gradient of its mean, from which every linearisation for control follows.
 """
 
 # %%
 # Identify the plant
 # ------------------
 #
-# A mass on a spring that hardens: a force moves it, its position is measured every 50 ms. The
-# equation serves as the plant only; the model sees signals.
+# The plant is a mass on a spring that hardens. A force moves the mass, and its position is measured
+# every 50 ms. The equation only simulates the plant; the model is given the signals alone.
 
 import importlib.util
 import tempfile
@@ -29,7 +29,7 @@ from sysid import Narx, export_python, identify
 
 @dataclass(frozen=True)
 class Spring(System):
-    """y'' + 0.8 y' + 4 y + 20 y^3 = u."""
+    """A mass on a spring that hardens: y'' + 0.8 y' + 4 y + 20 y^3 = u."""
 
     states: ClassVar = (
         Signal("position", "m", "position"),
@@ -64,39 +64,46 @@ print(narx.feature_names)
 # The gradient of the mean
 # ------------------------
 #
-# ``Dynamics.gradient`` returns the derivative of the predicted target with respect to all features,
-# in their own units. The sum of the first two is minus the stiffness that the model sees: it is the
-# harder, the farther out the mass is.
+# ``Dynamics.gradient`` returns the derivatives of the predicted target with respect to all
+# features, in their own units. The first two features are the lags of the displacement, the last
+# two those of the force. At rest, the stiffness of the spring is minus the sum of the first two
+# derivatives divided by the sum of the last two. It grows with the distance of the mass from the
+# origin.
 
 from sysid.simulation.dynamics import Dynamics
 
 dynamics = Dynamics(model)
 positions = np.linspace(-0.7, 0.7, 57)
-spring = 4.0 * positions + 20.0 * positions**3  # force that holds the mass there
-regressors = np.stack([positions, positions, spring, spring], axis=1)
-slopes = dynamics.gradient(regressors)[:, 0, :]
-stiffness = -slopes[:, :2].sum(axis=1) / slopes[:, 2:].sum(axis=1)  # N/kg per m, at rest
+holding_forces = 4.0 * positions + 20.0 * positions**3  # hold the mass at these positions
+regressors = np.stack([positions, positions, holding_forces, holding_forces], axis=1)
+gradients = dynamics.gradient(regressors)[:, 0, :]
+displacement_slopes = gradients[:, :2].sum(axis=1)
+force_slopes = gradients[:, 2:].sum(axis=1)
+stiffness = -displacement_slopes / force_slopes  # N/kg per m, at rest
 
 fig, axis = plt.subplots(figsize=(8, 3), layout="constrained")
-axis.plot(positions, stiffness, label="of the gradient of the model")
-axis.plot(positions, 4.0 + 60.0 * positions**2, "k:", label="of the equation")
+axis.plot(positions, stiffness, label="from the gradient of the model")
+axis.plot(positions, 4.0 + 60.0 * positions**2, "k:", label="from the equation")
 axis.set(xlabel="position [m]", ylabel="stiffness [N/(kg m)]")
 axis.legend(frameon=False)
 plt.show()
 
 # %%
-# A step of the feature shows that the gradient is right:
+# A small step of the first feature in both directions shows that its derivative is right:
 
+first = regressors[:1]
 step = np.array([1e-3, 0.0, 0.0, 0.0])
-ahead, behind = (model.predict(regressors[:1] + sign * step).mean[0] for sign in (1, -1))
-print(f"difference quotient {(ahead - behind) / 2e-3:.6f}, gradient {slopes[0, 0]:.6f}")
+above = model.predict(first + step).mean[0]
+below = model.predict(first - step).mean[0]
+difference_quotient = (above - below) / 2e-3
+print(f"difference quotient {difference_quotient:.6f}, gradient {gradients[0, 0]:.6f}")
 
 # %%
 # Export
 # ------
 #
-# One readable file. It states lags and units, and checks itself when it is run. On the machine of
-# the controller only NumPy is needed.
+# The export writes one readable file. It states lags and units, and it checks itself when it is
+# run. The machine of the controller needs only NumPy.
 
 folder = Path(tempfile.mkdtemp())
 path = export_python(model, folder / "spring_model.py")
@@ -109,49 +116,59 @@ print(len(path.read_text().splitlines()), "lines;", spring_model.__doc__.splitli
 # The loop
 # --------
 #
-# The force that holds the mass at a target is where the predicted change is zero: a few steps of
-# Newton, with the gradient. The controller tries some forces for three samples, then that holding
-# force; the model simulates the next 30 samples from the last measured ones, and the best force is
-# applied for one sample. The plant is simulated; put your own in its place.
+# A force holds the mass at a target if it makes the predicted change zero. A few steps of Newton's
+# method, with the gradient, find this force.
+#
+# The controller tries several forces. It assumes that each of them acts for three samples, and the
+# holding force after that, and the model simulates the next 30 samples from the last measured ones.
+# The best force is applied for one sample. Here the plant is simulated; replace it with your own.
 
-HORIZON = 30
-FORCES = np.linspace(-15.0, 15.0, 31)
+HORIZON = 30  # samples
+N_TRIED = 3  # samples for which a force is tried
+FORCES = np.linspace(-15.0, 15.0, 31)  # N/kg
 
 
-def hold(target):
-    """Force at which the model stays at the target."""
+def find_holding_force(target):
+    """Return the force at which the model stays at the target."""
     x = np.array([[target, target, 0.0, 0.0]])
     for _ in range(5):
-        x[0, 2:] -= model.predict(x).mean[0] / dynamics.gradient(x)[0, 0, 2:].sum()
+        force_slope = dynamics.gradient(x)[0, 0, 2:].sum()
+        x[0, 2:] -= model.predict(x).mean[0] / force_slope
     return x[0, 2]
 
 
-def best_force(past_y, past_u, target, holding):
-    """Force of the next three samples, the holding one after them, whose simulation comes nearest
-    to the target.
-    """
+def find_best_force(past_y, past_u, target, holding_force):
+    """Return the force whose simulation is nearest to the target."""
+    held = np.full(HORIZON - N_TRIED, holding_force)
     costs = []
-    for candidate in FORCES:
-        u = np.concatenate([past_u, np.full(3, candidate), np.full(HORIZON - 3, holding)])
+    for force in FORCES:
+        u = np.concatenate([past_u, np.full(N_TRIED, force), held])
         predicted = spring_model.simulate(u[:, None], past_y[:, None])[len(past_y) :]
-        costs.append(np.sum((predicted - target) ** 2) + 1e-4 * (candidate - holding) ** 2)
+        squared_error = np.sum((predicted - target) ** 2)
+        costs.append(squared_error + 1e-4 * (force - holding_force) ** 2)
     return FORCES[int(np.argmin(costs))]
 
 
 n = 200
+time = plant.dt * np.arange(n)
+target = np.where(time % 5.0 < 2.5, 0.5, -0.2)
+holding_force = {0.5: find_holding_force(0.5), -0.2: find_holding_force(-0.2)}
 state = np.zeros(2)
-target = np.where(np.arange(n) * plant.dt % 5.0 < 2.5, 0.5, -0.2)
-holding = {value: hold(value) for value in (0.5, -0.2)}
 y = np.zeros(n)
 u = np.zeros(n)
 for k in range(n):
-    y[k] = state[0]  # your sensor
+    # your sensor
+    y[k] = state[0]
     if k >= 2:
-        u[k] = best_force(y[k - 2 : k + 1], u[k - 2 : k], target[k], holding[target[k]])
-    state = simulate(plant, np.full(2, u[k]), initial_state=state).state[-1]  # your actuator
+        past_y = y[k - 2 : k + 1]
+        past_u = u[k - 2 : k]
+        u[k] = find_best_force(past_y, past_u, target[k], holding_force[target[k]])
+    # your actuator
+    state = simulate(plant, np.full(2, u[k]), initial_state=state).state[-1]
 
 # %%
-time = plant.dt * np.arange(n)
+# The figure shows the position of the mass with its target, and the force:
+
 fig, axes = plt.subplots(2, 1, figsize=(8, 4), sharex=True, layout="constrained")
 axes[0].step(time, target, "k:", where="post", label="target")
 axes[0].plot(time, y, label="position")
@@ -162,11 +179,14 @@ axes[1].set(xlabel="time [s]", ylabel="force [N/kg]")
 plt.show()
 
 # %%
-# The model knows that the spring hardens: it holds the mass at 0.5 m with more than twice the force
-# of a spring of constant stiffness, 2 N/kg.
+# The model has learned that the spring hardens: it holds the mass at 0.5 m with more than twice the
+# force of a spring of constant stiffness, which is 2 N/kg.
 
-print({target: round(float(force), 2) for target, force in holding.items()})
+for position, force in holding_force.items():
+    print(f"{position} m is held with {force:.2f} N/kg")
 
 # %%
-# For gradients in a solver of your own the exported file has all points and weights as plain
-# arrays; ``Dynamics.gradient`` shows their formula.
+# To compute gradients in a solver of your own, use the exported file: it has all points and weights
+# as plain arrays. ``Dynamics.gradient`` shows the formula.
+#
+# The :doc:`glossary </explanation/glossary>` explains our words.

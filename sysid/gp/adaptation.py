@@ -491,17 +491,17 @@ class Adaptive(MaximumAPosteriori):
     """
 
     interval: int = 50  # samples between two tests of the errors
-    # probability that a test causes an estimate although the hyper-parameters are right
+    #: probability that a test causes an estimate although the hyper-parameters are right
     significance: float = 1e-3
     window: int = 100  # largest number of errors in a test; they are the last ones
-    # samples of the stream that are kept to estimate from; None: 100, or 1000 if every sample is
-    # learned
+    #: samples of the stream that are kept to estimate from; None: 100, or 1000 if every sample is
+    #: learned
     sample_size: int | None = None
-    # another estimate is made once this many points have entered since the last one; 0: never
+    #: another estimate is made once this many points have entered since the last one; 0: never
     after_revised: int = 0
     max_updates: int = 20  # iterations of one estimate
     tolerance: float = 1e-4  # an estimate ends if an iteration gains less than this (relative)
-    # whether to re-estimate also while learning the record that gave the hyper-parameters
+    #: whether to re-estimate also while learning the record that gave the hyper-parameters
     on_records: bool = False
 
     def __post_init__(self) -> None:

@@ -189,8 +189,8 @@ class Dictionary(NamedTuple):
     targets: np.ndarray  # (N,)
     covariance: np.ndarray  # (N, N) Ky = K + noise_variance I, exact
     order: np.ndarray  # (N,) slot of each point by age; free slots at the end
-    # (N + 1, N + 2) both factors: row i has i + 1 entries of F, then those of U from the diagonal
-    # on
+    #: (N + 1, N + 2) both factors: row i has i + 1 entries of F, then those of U from the diagonal
+    #: on
     triangles: np.ndarray
     pivots: np.ndarray  # (N + 1,) 1 / diag(U)
     whitened: np.ndarray  # (N + 1,) b = F y
@@ -200,12 +200,13 @@ class Dictionary(NamedTuple):
     counts: np.ndarray  # (N_COUNTS,) see the positions above
     minimum: np.ndarray  # (1,) smallest acceptance score of the stored points
     number: np.ndarray  # (N,) number of the sample that each point was; -1 if unknown
-    # (N + 1, N + 1) M, upper triangular, M'M = covariance of w; (0, 0) if only stored samples are
-    # learned
+    #: (N + 1, N + 1) M, upper triangular, M'M = covariance of w; (0, 0) if only stored samples are
+    #: learned
     root: np.ndarray
-    # (N_ERRORS,) SUM_OF_SQUARES and N_SQUARES: sum and number of the squared standardised errors
-    # since the last update of the scale; SCALE_MEMORY: number of samples that the scale remembers;
-    # ERROR_SCALE: the scale, where the variances do not follow it; OUTLIER_LEVEL: level of outliers
+    #: (N_ERRORS,) SUM_OF_SQUARES and N_SQUARES: sum and number of the squared standardised errors
+    #: since the last update of the scale; SCALE_MEMORY: number of samples that the scale remembers;
+    #: ERROR_SCALE: the scale, where the variances do not follow it; OUTLIER_LEVEL: level of
+    #: outliers
     errors: np.ndarray
 
     @property
@@ -225,8 +226,8 @@ class Rules(NamedTuple):
     kernel: Any
     kernel_parameters: np.ndarray
     noise_variance: float  # of a measurement
-    # variance added to the covariance of the points; the noise variance if only stored samples are
-    # learned
+    #: variance added to the covariance of the points; the noise variance if only stored samples are
+    #: learned
     diagonal: float
     every_sample: bool  # whether samples are learned even if they are not stored
     scale: bool  # whether squared errors are summed for the scale of the variances

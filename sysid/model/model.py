@@ -208,8 +208,11 @@ RULE_ROLES: dict[str, type] = {
 #: output limits of a model whose output does not saturate
 NO_OUTPUT_LIMITS = (-inf, inf)
 
-#: memory of a model for each pair of points of its budget, in numbers of 8 bytes
-NUMBERS_PER_POINT_PAIR = 27
+#: memory that a model takes for each pair of points of its budget [byte]
+BYTES_PER_POINT_PAIR = 27
+
+#: A model may take the memory of the largest content of a file divided by this.
+MAX_MODEL_DIVISOR = 8
 
 
 class Prediction(NamedTuple):
@@ -532,9 +535,10 @@ def _check_budget(budget: int) -> int:
 
     The size of the file does not limit the budget that it names.
     """
-    largest = int((store.MAX_CONTENT_BYTES / 8 / NUMBERS_PER_POINT_PAIR) ** 0.5)
+    max_model_bytes = store.MAX_CONTENT_BYTES / MAX_MODEL_DIVISOR
+    largest = int((max_model_bytes / BYTES_PER_POINT_PAIR) ** 0.5)
     if budget > largest:
-        needed_bytes = 8 * NUMBERS_PER_POINT_PAIR * (budget + 1) ** 2
+        needed_bytes = MAX_MODEL_DIVISOR * BYTES_PER_POINT_PAIR * (budget + 1) ** 2
         raise UserError(
             f"its budget of {budget} points is beyond the {largest} that a file may ask for; "
             f"if you trust it, set the environment variable SYSID_MOST_BYTES={needed_bytes}"

@@ -194,7 +194,7 @@ class LinearArx(Baseline):
     coefficients: Array  # theta (n_features,), unit of the target per unit of the feature
     intercept: float  # c, unit of the target
     rank: int  # rank of the standardised regressors (n, n_features)
-    # largest over smallest singular value of the standardised regressors; infinite below full rank
+    #: largest over smallest singular value of the standardised regressors; infinite below full rank
     condition: float
 
     @classmethod

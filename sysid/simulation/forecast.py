@@ -47,7 +47,7 @@ class SimulatedOutput(NamedTuple):
     variance: Array  # (n - w, m) latent, output units squared
     left: int | None  # first row outside the bounds; None if there is none
     value: Array  # (m,) outputs in that row; nan if there is none
-    # samples held at a limit that the data of the model never reached: they are no predictions
+    #: samples held at a limit that the data of the model never reached: they are no predictions
     n_held: int
 
 
@@ -165,9 +165,9 @@ class RecordForecast:
     measured: Array  # (n, m) output units
     mean: Array  # (n, m) output units
     variance: Array  # (n, m) latent, output units squared
-    # (n, p) regressors of the predictions, with predicted means for outputs not yet measured
+    #: (n, p) regressors of the predictions, with predicted means for outputs not yet measured
     regressors: Array
-    # predictions whose regressor reaches before the record; the first values are used there
+    #: predictions whose regressor reaches before the record; the first values are used there
     n_filled: int
     n_lost: int  # predictions that are nan because they diverged
     n_held: int  # predictions held at a limit that the data of the model never reached
@@ -182,7 +182,7 @@ class Forecast:
     horizon: int | None  # samples; None: free run
     window: int  # samples at the start of every record that are not predicted
     output_names: tuple[str, ...]
-    # (m,) output units squared; add it to `variance` for the variance of a measurement
+    #: (m,) output units squared; add it to `variance` for the variance of a measurement
     noise_variance: Array
     records: tuple[RecordForecast, ...]
 

@@ -95,11 +95,11 @@ class Correlations(NamedTuple):
 
     lags: Indices  # (n_lags,)
     values: Array  # (n_lags, m)
-    # (n_lags, m) half width of the band that contains 95 % of the values under independence
+    #: (n_lags, m) half width of the band that contains 95 % of the values under independence
     band: Array
     statistic: Array  # (m,) of all lags
     p_value: Array  # (m,) of the statistic
-    # degrees of freedom: one for a chi-squared distribution, numerator and denominator for F
+    #: degrees of freedom: one for a chi-squared distribution, numerator and denominator for F
     freedom: tuple[float, ...]
 
 

@@ -29,9 +29,9 @@ class Segment(NamedTuple):
 
     regressors: Array  # (n, p) measured regressors
     values: Array  # (n,) target output y[k]
-    # (L,) target output before the first sample, newest last; nan where no feature needs it
+    #: (L,) target output before the first sample, newest last; nan where no feature needs it
     past: Array
-    # number of first samples that are not scored, because they depend on the noise in `past`
+    #: number of first samples that are not scored, because they depend on the noise in `past`
     transient: int = 0
 
     @property

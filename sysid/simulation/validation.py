@@ -42,7 +42,7 @@ class Validation(NamedTuple):
     fit_percent: float  # 100 (1 - nrmse)
     r2: float  # 1 - smse
     smse: float  # mean squared error / variance of the target
-    # nlpd minus the nlpd of the trivial prediction, nats; a negative value beats the trivial one
+    #: nlpd minus the nlpd of the trivial prediction, nats; a negative value beats the trivial one
     msll: float
     nlpd: float  # mean negative log predictive density of a measurement, nats
     coverage_50: float  # fraction of targets within the central 50 % band of a measurement

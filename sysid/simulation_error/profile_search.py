@@ -581,7 +581,7 @@ class ProfileSearch(Estimator):
     # whether differences of successive outputs replace the outputs
     differences: ClassVar[bool] = False
 
-    # prototypes; the search is done for each of them
+    #: prototypes; the search is done for each of them
     kernels: Sequence[Stationary] = field(
         default_factory=lambda: (SquaredExponential(), Matern52())
     )

@@ -203,23 +203,23 @@ class OutputErrorRefinement(Estimator):
     penalty: float = 1.0  # factor of w'Kw, in variances of the output
     search_points: int = 100  # points while the metric is searched; fewer for short records
     stages: int = 14  # metrics that are tried from each of two starts, at most
-    # exponents of the spectrum of the metric, tried in turn [-]
+    #: exponents of the spectrum of the metric, tried in turn [-]
     powers: Sequence[float] = (1.0, 0.5, 0.25)
     spread: float = 2.0  # length scale of the strongest direction, in its standard deviations
-    # first length scale of the whitened regressors, in their standard deviations
+    #: first length scale of the whitened regressors, in their standard deviations
     first_spread: float = 3.0
-    # first length scales of the regressors themselves, in their standard deviations
+    #: first length scales of the regressors themselves, in their standard deviations
     plain_spreads: Sequence[float] = (6.0, 12.0)
-    # first length scales of the state of the linear model; the best of all starts is taken
+    #: first length scales of the state of the linear model; the best of all starts is taken
     state_spreads: Sequence[float] = (3.0,)
     iterations: int = 12  # iterations of Levenberg-Marquardt in a stage
     window: int = 2048  # samples simulated in one go, at most
-    # first samples of a window that are not scored, as they depend on the outputs measured before
+    #: first samples of a window that are not scored, as they depend on the outputs measured before
     transient: int = 400
-    # windows for the metric, spread over the record; more for many features and points
+    #: windows for the metric, spread over the record; more for many features and points
     search_windows: int = 8
     hold_every: int = 4  # every n-th of these windows is held back to score the stages
-    # prototype; in the metric it is isotropic, of unit length scale
+    #: prototype; in the metric it is isotropic, of unit length scale
     kernel: Stationary = field(default_factory=Matern52)
 
     def __post_init__(self) -> None:

@@ -75,7 +75,7 @@ class Trial:
     label: str = ""  # name in log lines; if empty, the name of the estimator
     is_quick: bool = False  # whether the estimator is a quick version
     fits: list[FitResult] = field(default_factory=list)  # without each fold, as far as done
-    # mean squared error of each of these folds, output unit^2
+    #: mean squared error of each of these folds, output unit^2
     errors: list[float] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)  # samples of each of these folds
     refusal: str = ""  # why the estimator cannot fit the samples; empty if it can
@@ -303,9 +303,9 @@ class FreeRun(Training):
             DifferenceSearch(),
         )
     )
-    # folds that are simulated by a model that was not fitted to them; fewer for long records
+    #: folds that are simulated by a model that was not fitted to them; fewer for long records
     folds: int = 5
-    # whether an output that repeats its extreme value is taken to saturate there
+    #: whether an output that repeats its extreme value is taken to saturate there
     find_limits: bool = True
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ import json
 import math
 from enum import Enum
 from fractions import Fraction
+from functools import cache
 from itertools import zip_longest
 
 import numpy as np
@@ -37,13 +38,14 @@ from plants import concrete_classes
 from sysid import Matern52, Model
 from sysid.model.description import name_of
 
+#: the base class of the options of each group
 ROLES = {
     "system": simulators.System,
     "controller": simulators.Controller,
     "weather": simulators.Weather,
     "excitation": simulators.Excitation,
     "noise": simulators.MeasurementNoise,
-    # this and the next: parts of data=function, no group of their own
+    # function and sampling are parts of data=function, and no groups of their own
     "function": simulators.StaticFunction,
     "sampling": simulators.Sampling,
     "data": sysid.DataSource,
@@ -58,325 +60,401 @@ ROLES = {
     "acceptance": sysid.Acceptance,
     "propagation": sysid.Propagation,
 }
-LATER = (
-    AutomaticNarx,
-    ResidualNarx,
-    sysid.Orders,
-)  # become a `Narx` once the signals are known
-WITHOUT_YAML = {
-    simulators.OpenLoop,
-    sysid.AboutPath,
-}  # controller=none; what a validation makes of the propagation
-CHOICES = {
+#: classes that become a `Narx` once the signals are known
+LATE_LAGS = (AutomaticNarx, ResidualNarx, sysid.Orders)
+#: classes without a yaml: controller=none, and what a validation makes of the propagation
+WITHOUT_YAML = {simulators.OpenLoop, sysid.AboutPath}
+#: files that state values for one system instead of the defaults of the class
+VALUES_FOR_ONE_SYSTEM = {
     "controller/level_pi.yaml",
     "controller/position_loop.yaml",
     "physics/cascaded_tanks.yaml",
     "physics/servo.yaml",
     "physics/silverbox.yaml",
-}  # values for one system instead of the defaults of the class
-#: launchers and sweepers are compared with their engines
+}
+#: files of options. Other tests compare launchers and sweepers with their engines
 FILES = sorted(
     path for path in CONF.rglob("*.yaml") if path.parent != CONF and "hydra" not in path.parts
 )
 
 
-def named(path):
+def name_in_conf(path):
+    """Return the name of a file in ``conf/``."""
     return path.relative_to(CONF).as_posix()
 
 
-def nodes(value):
-    """Every mapping with a `_target_` inside a loaded yaml."""
-    if isinstance(value, dict) and "_target_" in value:
-        yield value
-    for item in (
-        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    ):
-        yield from nodes(item)
+def find_nodes(value):
+    """Yield every mapping with a `_target_` inside a loaded yaml."""
+    if isinstance(value, dict):
+        if "_target_" in value:
+            yield value
+        children = list(value.values())
+    elif isinstance(value, list):
+        children = value
+    else:
+        children = []
+    for child in children:
+        yield from find_nodes(child)
+
+
+@cache
+def nodes_of(path):
+    """Return every mapping with a `_target_` in a file."""
+    return list(find_nodes(yaml.safe_load(path.read_text())))
 
 
 def options(group):
+    """Return the names of the options of a group."""
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-#: groups that no other depends on take their options side by side; a system or data set brings options of others
-FREE = [group for group in ROLES if group not in ("system", "data", "function", "sampling")]
-CHOSEN = [[f"data={name}"] for name in options("data")] + [
-    [f"system={name}"] for name in options("system")
-]
-CHOSEN += [[f"operating_point={name}"] for name in options("operating_point")]
-CHOSEN += [
-    [
-        f"{group}={name}"
-        for group, name in zip(FREE, names, strict=True)
-        if name not in (None, "lags")
+def choices_that_compose():
+    """Return overrides that choose every option of every group at least once.
+
+    A system or a data set brings options of other groups, so each is chosen alone. The others take
+    their options side by side.
+    """
+    alone = [
+        [f"{group}={name}"]
+        for group in ("data", "system", "operating_point")
+        for name in options(group)
     ]
-    for names in zip_longest(*map(options, FREE))
-]
+    others = [group for group in ROLES if group not in ("system", "data", "function", "sampling")]
+    together = []
+    for names in zip_longest(*map(options, others)):
+        chosen = dict(zip(others, names, strict=True))
+        together.append(
+            [
+                f"{group}={name}"
+                for group, name in chosen.items()
+                if name is not None and name != "lags"
+            ]
+        )
+    return alone + together
 
 
-@pytest.mark.parametrize("overrides", CHOSEN, ids=lambda overrides: overrides[0])
+@pytest.mark.parametrize("overrides", choices_that_compose(), ids=lambda overrides: overrides[0])
 def test_every_option_composes_and_instantiates(overrides):
-    config = compose_configuration(*overrides)
-    OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    for group in set(ROLES) & set(config):
-        found = instantiate(config[group], _convert_="all")
-        empty = f"{group}=none" in overrides or found == {}
-        assert empty or isinstance(
-            found, (*LATER, ROLES[group]) if group == "narx" else ROLES[group]
-        ), group
-        if f"{group}=none" not in overrides and any(
-            text.startswith(f"{group}=") for text in overrides
-        ):
-            assert found or overrides == ["data=simulated"]
+    configuration = compose_configuration(*overrides)
+    OmegaConf.to_container(configuration, resolve=True, throw_on_missing=True)
+    for group in set(ROLES) & set(configuration):
+        built = instantiate(configuration[group], _convert_="all")
+        is_none = f"{group}=none" in overrides
+        is_chosen = any(text.startswith(f"{group}=") for text in overrides)
+        if not is_none and built != {}:
+            roles = (*LATE_LAGS, ROLES[group]) if group == "narx" else ROLES[group]
+            assert isinstance(built, roles), group
+        if is_chosen and not is_none:
+            assert built or overrides == ["data=simulated"]
 
 
-def stated(target):
-    """Fields that a yaml states: all, but of a kernel only its parts, since a training fills the
-    rest.
+def fields_in_yaml(target):
+    """Return the fields of a class that a yaml states.
+
+    These are all, but of a kernel only its parts: a training fills the others.
     """
     names = {field.name for field in dataclasses.fields(target) if field.init}
     return names & {"parts"} if issubclass(target, sysid.Kernel) else names
 
 
 def plain(value):
-    """Value as a yaml could hold it."""
+    """Return a value as a yaml could hold it."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     if dataclasses.is_dataclass(value):
-        return {"_target_": name_of(type(value))} | {
-            name: plain(getattr(value, name)) for name in stated(type(value))
-        }
+        fields = fields_in_yaml(type(value))
+        node = {"_target_": name_of(type(value))}
+        return node | {name: plain(getattr(value, name)) for name in fields}
     return value
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_yaml_names_a_public_class_and_states_its_defaults(path):
-    for node in nodes(yaml.safe_load(path.read_text())):
+def default_of(field):
+    """Return the default of a field of a dataclass, or MISSING."""
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_in_conf)
+def test_yaml_names_a_public_class_and_states_all_of_its_fields(path):
+    for node in nodes_of(path):
         target = get_class(node["_target_"])
         package = target.__module__.partition(".")[0]
-        name = target.__qualname__
-        assert node["_target_"] in (f"{package}.{name}", f"{target.__module__}.{name}")
-        assert node["_target_"] == f"{package}.{name}" or package == "experiments"
-        groups = [
-            next(iter(entry)) for entry in node.get("defaults", []) if isinstance(entry, dict)
-        ]
-        elsewhere = {
+        public_name = f"{package}.{target.__qualname__}"
+        if package == "experiments":
+            full_name = f"{target.__module__}.{target.__qualname__}"
+            assert node["_target_"] in (public_name, full_name)
+        else:
+            assert node["_target_"] == public_name
+        defaults = [entry for entry in node.get("defaults", []) if isinstance(entry, dict)]
+        groups = [next(iter(entry)) for entry in defaults]
+        in_other_files = {
             group.rpartition("@")[2] for group in groups if not group.startswith("override")
         }
-        assert (set(node) | elsewhere) - {"_target_", "defaults"} == stated(target)
+        stated = (set(node) | in_other_files) - {"_target_", "defaults"}
+        assert stated == fields_in_yaml(target)
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_in_conf)
+def test_yaml_states_the_defaults_of_its_class(path):
+    for node in nodes_of(path):
+        target = get_class(node["_target_"])
+        if target is sysid.Narx or name_in_conf(path) in VALUES_FOR_ONE_SYSTEM:
+            continue  # these are choices, not defaults
         for field in dataclasses.fields(target):
-            default = field.default
-            if field.default_factory is not dataclasses.MISSING:
-                default = field.default_factory()
-            written = node.get(field.name)
-            if field.name not in node or default is dataclasses.MISSING or target is sysid.Narx:
-                continue  # lags are a choice, not a default
-            if (
-                dataclasses.is_dataclass(default)
-                or str(written).startswith("${")
-                or named(path) in CHOICES
-            ):
-                continue  # its own node is compared
+            default = default_of(field)
+            if field.name not in node or default is dataclasses.MISSING:
+                continue
+            written = node[field.name]
+            if dataclasses.is_dataclass(default) or str(written).startswith("${"):
+                continue  # a node of its own is compared
             assert plain(written) == plain(default), field.name
-            assert isinstance(written, float) or not isinstance(default, float), (
-                f"{field.name}: {written!r}"
-            )
+            if isinstance(default, float):
+                assert isinstance(written, float), f"{field.name}: {written!r}"
 
 
 @pytest.mark.parametrize("group", sorted(set(ROLES) - {"physics"}))
 def test_every_class_has_a_yaml(group):
-    files = [yaml.safe_load(path.read_text()) for path in FILES]
-    targets = {get_class(node["_target_"]) for file in files for node in nodes(file)}
-    found = {
-        one for package in (sysid, simulators) for one in concrete_classes(package, ROLES[group])
+    targets = {get_class(node["_target_"]) for path in FILES for node in nodes_of(path)}
+    classes = {
+        target
+        for package in (sysid, simulators)
+        for target in concrete_classes(package, ROLES[group])
     }
-    assert found - WITHOUT_YAML
-    assert found - WITHOUT_YAML <= targets
+    assert classes - WITHOUT_YAML
+    assert classes - WITHOUT_YAML <= targets
 
 
-@pytest.mark.parametrize(
-    "path", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda path: path.stem
-)
-def test_every_recipe_composes_wins_over_the_defaults_and_is_listed(path):
-    """The first and the last of the values that are swept exist; the help of its command names the
-    recipe.
-    """
-    written = yaml.safe_load(path.read_text())
-    command = path.read_text().splitlines()[1].split()[1].removeprefix("sysid-")
-    assert f"  {path.stem} " in (CONF / f"{command}.yaml").read_text()
-    params = written.pop("hydra", {"sweeper": {"params": {}}})["sweeper"]["params"]
-    values = {
+RECIPES = sorted((CONF / "experiment").glob("*.yaml"))
+
+
+def command_of(recipe):
+    """Return the command that the second line of a recipe names."""
+    line = recipe.read_text().splitlines()[1]
+    return line.split()[1].removeprefix("sysid-")
+
+
+def swept_values(recipe):
+    """Return the values of every key that a recipe sweeps, but those of a range."""
+    hydra = yaml.safe_load(recipe.read_text()).get("hydra")
+    if hydra is None:
+        return {}
+    params = hydra["sweeper"]["params"]
+    return {
         key: str(value).split(",") for key, value in params.items() if "range" not in str(value)
     }
-    for end in (0, -1):
-        swept = (f"{key}={each[end]}" for key, each in values.items())
-        config = compose_configuration(f"experiment={path.stem}", *swept, command=command)
-        assert OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        written.pop("defaults", None)
-        assert OmegaConf.merge(config, OmegaConf.create(written)) == config
-    assert path.stem != "building_thresholds" or math.prod(map(len, values.values())) * 10 == 540
 
 
-# --- what options do, durations as people write them
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_is_listed_in_the_help_of_its_command(recipe):
+    assert f"  {recipe.stem} " in (CONF / f"{command_of(recipe)}.yaml").read_text()
+
+
+@pytest.mark.parametrize("position", [0, -1], ids=["first", "last"])
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_composes_and_wins_over_the_defaults(recipe, position):
+    """The first and the last of the values that are swept exist."""
+    swept = [f"{key}={values[position]}" for key, values in swept_values(recipe).items()]
+    overrides = [f"experiment={recipe.stem}", *swept]
+    configuration = compose_configuration(*overrides, command=command_of(recipe))
+    assert OmegaConf.to_container(configuration, resolve=True, throw_on_missing=True)
+    written = yaml.safe_load(recipe.read_text())
+    written.pop("hydra", None)
+    written.pop("defaults", None)
+    assert OmegaConf.merge(configuration, OmegaConf.create(written)) == configuration
+
+
+def test_the_recipe_of_the_building_has_540_jobs():
+    values = swept_values(CONF / "experiment" / "building_thresholds.yaml")
+    n_seeds = 10  # a range
+    assert math.prod(map(len, values.values())) * n_seeds == 540
+
+
+# --- what options do
 
 THRESHOLDS = {"variance_threshold": 0.0005, "error_threshold": 0.02}
+#: short runs that leave the choice of the insertion, or of the training, to a test
 ANY_INSERTION = [override for override in SHORT_RUN if not override.startswith("insertion")]
-UNTRAINED = [override for override in SHORT_RUN if not override.startswith("training")]
+ANY_TRAINING = [override for override in SHORT_RUN if not override.startswith("training")]
 
 
-INSERTIONS, REDUCTIONS, ACCEPTANCES = (
-    options(group) for group in ("insertion", "reduction", "acceptance")
-)
-#: every option of the three groups occurs
-COMBINATIONS = [
-    (INSERTIONS[i % 5], REDUCTIONS[i % 5], acceptance) for i, acceptance in enumerate(ACCEPTANCES)
-]
-
-
-@pytest.mark.parametrize(("insertion", "reduction", "acceptance"), COMBINATIONS)
-def test_every_option_runs(insertion, reduction, acceptance, tmp_path):
-    stated = (CONF / "insertion" / f"{insertion}.yaml").read_text()
-    thresholds = [
-        f"insertion.{name}={value}" for name, value in THRESHOLDS.items() if f"{name}:" in stated
+def combine_rules():
+    """Return combinations of insertion, reduction and acceptance in which every option occurs."""
+    insertions = options("insertion")
+    reductions = options("reduction")
+    acceptances = options("acceptance")
+    return [
+        (insertions[i % 5], reductions[i % 5], acceptance)
+        for i, acceptance in enumerate(acceptances)
     ]
-    groups = (
+
+
+def class_name_of(option):
+    """Return the name of the class of an option: PriorEntropy of prior_entropy."""
+    return option.title().replace("_", "")
+
+
+@pytest.mark.parametrize(("insertion", "reduction", "acceptance"), combine_rules())
+def test_every_rule_does_what_its_name_states(insertion, reduction, acceptance, tmp_path):
+    insertion_file = (CONF / "insertion" / f"{insertion}.yaml").read_text()
+    thresholds = [
+        f"insertion.{name}={value}"
+        for name, value in THRESHOLDS.items()
+        if f"{name}:" in insertion_file
+    ]
+    rules = (
         f"insertion={insertion}",
         f"reduction={reduction}",
         f"acceptance={acceptance}",
     )
-    folder = run_identify(tmp_path, *ANY_INSERTION, *groups, *thresholds)
+    folder = run_identify(tmp_path, *ANY_INSERTION, *rules, *thresholds)
     summary = load_summary(folder)
     model = Model.load(folder / "model.nc")
-    result = load_dataset(folder, "result")
-    assert (
-        summary["n_seen"]
-        >= summary["n_inserted"]
-        >= summary["n_accepted"]
-        >= summary["n_revised"]
-        > 0
-    )
+    counts = [summary[f"n_{name}"] for name in ("seen", "inserted", "accepted", "revised")]
+    assert counts == sorted(counts, reverse=True)
+    assert counts[-1] > 0
     assert summary["n_points"] == model.gp.n_points <= BUDGET
     assert np.isfinite([summary["smse"], summary["nlpd"]]).all()
+    assert type(model.gp.reduction).__name__ == class_name_of(reduction)
     if acceptance == "none":
         assert summary["n_accepted"] == summary["n_inserted"]
     else:
-        wanted = reduction if acceptance == "matched" else acceptance
-        assert type(model.gp.acceptance.criterion).__name__ == wanted.title().replace("_", "")
-    assert type(model.gp.reduction).__name__ == reduction.title().replace("_", "")
-    online = phase_masks(result)[1]
-    large = np.abs(result["target"] - result["mean"]).values >= THRESHOLDS["error_threshold"]
-    unsure = result["variance"].values > THRESHOLDS["variance_threshold"]
+        criterion = reduction if acceptance == "matched" else acceptance
+        assert type(model.gp.acceptance.criterion).__name__ == class_name_of(criterion)
+    assert_inserted(insertion, load_dataset(folder, "result"))
+
+
+def assert_inserted(insertion, result):
+    """Compare the inserted samples of a record with the definition of the insertion."""
+    _, online, _ = phase_masks(result)
+    error = np.abs(result["target"] - result["mean"]).values
+    has_large_error = error >= THRESHOLDS["error_threshold"]
+    is_uncertain = result["variance"].values > THRESHOLDS["variance_threshold"]
     expected = {
         "always": online,
-        "error": large,
-        "variance": unsure,
-        "either": large | unsure,
+        "error": has_large_error,
+        "variance": is_uncertain,
+        "either": has_large_error | is_uncertain,
     }
-    if insertion in expected:  # novelty is not in the record
-        np.testing.assert_array_equal(
-            result["inserted"].values[online], expected[insertion][online]
-        )
+    if insertion in expected:  # the record does not hold the novelty
+        inserted = result["inserted"].values
+        np.testing.assert_array_equal(inserted[online], expected[insertion][online])
 
 
-def test_every_training_takes_the_kernel_that_is_chosen(tmp_path):
-    for training in ("maximum_a_posteriori", "maximum_likelihood", "adaptive", "fixed"):
-        config = compose_configuration("kernel=matern_52", f"training={training}")
-        assert instantiate(config.training, _convert_="all").kernel == Matern52()
+@pytest.mark.parametrize(
+    "training", ["maximum_a_posteriori", "maximum_likelihood", "adaptive", "fixed"]
+)
+def test_every_training_takes_the_kernel_that_is_chosen(training):
+    configuration = compose_configuration("kernel=matern_52", f"training={training}")
+    assert instantiate(configuration.training, _convert_="all").kernel == Matern52()
+
+
+def test_the_summary_has_the_hyperparameters_of_every_part_of_a_kernel(tmp_path):
     few = (
         "training.restarts=1",
         "training.max_iterations=15",
+        "training.n_initial=20",
         "identified=0.4",
         "duration=2d",
         "budget=24",
     )
-    folder = run_identify(
-        tmp_path, *SHORT_RUN, *few, "training.n_initial=20", "kernel=linear_plus_matern_52"
-    )
-    told = load_summary(folder)["hyperparameters"]["kernel"]
+    folder = run_identify(tmp_path, *SHORT_RUN, *few, "kernel=linear_plus_matern_52")
+    kernel = load_summary(folder)["hyperparameters"]["kernel"]
     model = Model.load(folder / "model.nc")
-    assert told == model.hyperparameters["kernel"]
-    assert all(name in str(told) for name in model.narx.feature_names)
+    assert kernel == model.hyperparameters["kernel"]
+    for name in model.narx.feature_names:
+        assert name in str(kernel)
 
 
-def test_fixed_training_starts_empty_or_from_some_samples(tmp_path):
-    folder = run_identify(tmp_path / "empty", "training=fixed", *UNTRAINED, "scale=false")
+def test_a_fixed_training_starts_from_nothing(tmp_path):
+    folder = run_identify(tmp_path, "training=fixed", *ANY_TRAINING, "scale=false")
     summary = load_summary(folder)
     result = load_dataset(folder, "result")
-    model = Model.load(folder / "model.nc")
     initial, online, _ = phase_masks(result)
-    assert (initial.any(), summary["n_initial"]) == (False, 0)
+    assert not initial.any()
+    assert summary["n_initial"] == 0
     first = [result[name].values[online][0] for name in ("n_points", "mean", "variance")]
     assert first == [1, 0.0, pytest.approx(10.0)]
     assert summary["smse_initial"] == pytest.approx(summary["smse_no_change"], rel=1e-12)
-    told = summary["hyperparameters"]
-    assert (set(told["kernel"]["length_scales"].values()), told["noise_variance"]) == (
-        {100.0},
-        0.002,
-    )
-    assert (set(model.scaling.scale), model.mean.value) == ({1.0}, 0.0)
-    scales = list(range(10, 100, 10))
-    given = (
+    hyperparameters = summary["hyperparameters"]
+    assert set(hyperparameters["kernel"]["length_scales"].values()) == {100.0}
+    assert hyperparameters["noise_variance"] == 0.002
+    model = Model.load(folder / "model.nc")
+    assert set(model.scaling.scale) == {1.0}
+    assert model.mean.value == 0.0
+
+
+def test_a_fixed_training_starts_from_some_samples(tmp_path):
+    length_scales = list(range(10, 100, 10))
+    training = (
         "training=fixed",
         "training.n_initial=15",
-        f"training.length_scales={scales}",
+        f"training.length_scales={length_scales}",
     )
-    some = load_summary(run_identify(tmp_path / "some", *UNTRAINED, *given))
-    assert some["n_initial"] == 15
-    assert list(some["hyperparameters"]["kernel"]["length_scales"].values()) == scales
+    summary = load_summary(run_identify(tmp_path, *ANY_TRAINING, *training))
+    assert summary["n_initial"] == 15
+    kernel = summary["hyperparameters"]["kernel"]
+    assert list(kernel["length_scales"].values()) == length_scales
 
 
-def test_doubtful_settings_are_told(finished, caplog, tmp_path):
-    """Each by one warning in the summary, which the good run has not; and on the screen."""
-    steady = [
-        f"weather.{name}=0" for name in ("annual_amplitude", "daily_amplitude", "weather_std")
-    ]
-    cases = {
-        "turned away": (
-            "insertion.error_threshold=0.0001",
-            "budget=5",
-            "learning=stored",
-        ),
-        "no sample became a candidate": (
-            "insertion.error_threshold=1e3",
-            "learning=stored",
-        ),
-        "raise system.substeps": ("system.substeps=1",),
-        "constant in the initial samples": tuple(steady),
-    }
-    for k, (words, overrides) in enumerate(cases.items()):
-        caplog.clear()
-        caplog.set_level("INFO")
-        folder = run_identify(tmp_path / str(k), *SHORT_RUN, *overrides)
-        (warning,) = [warning for warning in load_summary(folder)["warnings"] if words in warning]
-        assert warning in caplog.text
-        assert words == "turned away" or words not in str(load_summary(finished)["warnings"])
-    assert load_summary(folder)["constant_features"] == [
-        f"ambient_temperature[k-{lag}]" for lag in (1, 2, 3)
-    ]
-    assert load_summary(folder)["repairs"]["constant_features"] == 3
-    result = load_dataset(tmp_path / "0", "result")
-    assert (result["n_points"].values[phase_masks(result)[1]] == 5).all(), (
-        "a budget below the initial samples"
-    )
+def run_and_find_warning(folder, overrides, words, caplog):
+    """Run with doubtful settings; check that one warning with these words is logged and stored."""
+    caplog.set_level("INFO")
+    run_identify(folder, *SHORT_RUN, *overrides)
+    (warning,) = [text for text in load_summary(folder)["warnings"] if words in text]
+    assert warning in caplog.text
 
 
+def test_a_warning_of_a_budget_below_the_initial_samples(finished, caplog, tmp_path):
+    overrides = ("insertion.error_threshold=0.0001", "budget=5", "learning=stored")
+    run_and_find_warning(tmp_path, overrides, "turned away", caplog)
+    assert "turned away" not in str(load_summary(finished)["warnings"])
+    result = load_dataset(tmp_path, "result")
+    _, online, _ = phase_masks(result)
+    assert (result["n_points"].values[online] == 5).all()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (("insertion.error_threshold=1e3", "learning=stored"), "no sample became a candidate"),
+        (("system.substeps=1",), "raise system.substeps"),
+    ],
+    ids=["a threshold above all errors", "a coarse integration"],
+)
+def test_a_warning_of_doubtful_settings(overrides, words, caplog, tmp_path):
+    run_and_find_warning(tmp_path, overrides, words, caplog)
+
+
+def test_a_warning_of_constant_features(caplog, tmp_path):
+    steady = ("weather.annual_amplitude=0", "weather.daily_amplitude=0", "weather.weather_std=0")
+    run_and_find_warning(tmp_path, steady, "constant in the initial samples", caplog)
+    summary = load_summary(tmp_path)
+    features = [f"ambient_temperature[k-{lag}]" for lag in (1, 2, 3)]
+    assert summary["constant_features"] == features
+    assert summary["repairs"]["constant_features"] == 3
+
+
+#: classes of the groups of the building, and of a system without groups of its own
 BUILDING = {
     "system": "Building",
     "controller": "PI",
     "weather": "SyntheticWeather",
     "excitation": "NoExcitation",
+    "insertion": "ErrorThreshold",
+    "narx": "Narx",
+    "data": None,
 }
-BUILDING |= {"insertion": "ErrorThreshold", "narx": "Narx", "data": None}
 NEUTRAL = {
     "controller": None,
     "weather": None,
     "excitation": "Multisine",
     "insertion": "Always",
+    "narx": "AutomaticNarx",
     "data": None,
 }
-NEUTRAL |= {"narx": "AutomaticNarx"}
 
 
 @pytest.mark.parametrize(
@@ -397,10 +475,15 @@ NEUTRAL |= {"narx": "AutomaticNarx"}
     ],
 )
 def test_a_system_brings_its_own_groups_and_the_command_line_wins(overrides, expected):
-    config = compose_configuration(*overrides.split())
-    assert {
-        name: config[name].get("_target_", "").rpartition(".")[2] or None for name in expected
-    } == expected
+    configuration = compose_configuration(*overrides.split())
+    classes = {}
+    for group in expected:
+        target = configuration[group].get("_target_", "")
+        classes[group] = target.rpartition(".")[2] or None
+    assert classes == expected
+
+
+# --- durations as people write them
 
 
 @given(
@@ -412,17 +495,29 @@ def test_samples_fit_into_the_duration(duration, dt, decimal):
     """Products of decimals and steps are not exact; a rounding error must not lose a sample."""
     assert samples_of(duration, dt) == Fraction(duration, dt).__floor__() + 1
     assert samples_of(duration * decimal, decimal) == duration + 1
-    assert (
-        samples_of(f" {duration} samples ", dt) == samples_of(f"{duration}samples", dt) == duration
-    )
+    assert samples_of(f" {duration} samples ", dt) == duration
+    assert samples_of(f"{duration}samples", dt) == duration
 
 
-def test_durations_are_read_and_told():
-    read = {"1.5h": 5400, "2e3": 2000, "1e-3s": 0.001, 900: 900, 0.5: 0.5}
-    assert {text: seconds(text) for text in read} == read
-    told = {90.0: "90s", 120.0: "2min", 7200.0: "2h", 604800.0: "7d"}
-    assert {value: seconds_text(value) for value in told} == told
-    for wrong in (
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1.5h", 5400), ("2e3", 2000), ("1e-3s", 0.001), (900, 900), (0.5, 0.5)],
+)
+def test_a_duration_is_read_in_seconds(text, expected):
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("duration", "expected"),
+    [(90.0, "90s"), (120.0, "2min"), (7200.0, "2h"), (604800.0, "7d")],
+)
+def test_a_duration_is_written_in_the_largest_unit(duration, expected):
+    assert seconds_text(duration) == expected
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
         "soon",
         "",
         "5 y",
@@ -435,30 +530,32 @@ def test_durations_are_read_and_told():
         "e",
         "3.5samples",
         None,
-    ):
-        with pytest.raises(ValueError, match=r"365d.*5000samples"):
-            seconds(wrong)
-    for huge in (f"{MAX_RUN_SAMPLES + 1}samples", "1e300", "0samples", "100000w"):
-        with pytest.raises(
-            ValueError,
-            match=rf"expected 1 to {MAX_RUN_SAMPLES}.*such as 40h \(35040 samples\)",
-        ):
-            samples_of(huge, 4.109589041095890)
+    ],
+)
+def test_a_wrong_duration_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"365d.*5000samples"):
+        seconds(wrong)
+
+
+@pytest.mark.parametrize(
+    "duration", [f"{MAX_RUN_SAMPLES + 1}samples", "1e300", "0samples", "100000w"]
+)
+def test_a_number_of_samples_out_of_range_is_refused(duration):
+    message = rf"expected 1 to {MAX_RUN_SAMPLES}.*such as 40h \(35040 samples\)"
+    with pytest.raises(ValueError, match=message):
+        samples_of(duration, 4.109589041095890)
 
 
 # --- what a run is handed
 
 
 def test_a_run_is_handed_plain_values_and_objects():
-    settings = read_settings(
-        compose_configuration("narx=orders", "narx.target=[y,z]", "budget=7", "seed=3")
-    )
+    overrides = ("narx=orders", "narx.target=[y,z]", "budget=7", "seed=3")
+    settings = read_settings(compose_configuration(*overrides))
     json.dumps([settings.resolved, settings.lags.description, settings.overrides])
-    assert (settings.learner.budget, settings.learner.seed, settings.files.seed) == (
-        7,
-        3,
-        3,
-    )
+    assert settings.learner.budget == 7
+    assert settings.learner.seed == 3
+    assert settings.files.seed == 3
     assert yaml.safe_load(settings.files.configuration) == settings.resolved
     with pytest.raises(dataclasses.FrozenInstanceError):
         settings.in_sweep = True
@@ -475,26 +572,20 @@ def test_several_outputs_are_those_of_a_list_or_all(target, expected):
 
 
 @pytest.mark.parametrize(
-    ("outputs", "in_sweep", "lean", "job"),
+    ("outputs", "in_sweep", "is_lean", "has_job_file"),
     [
-        *(
-            ("null", False, False, False),
-            ("full", False, False, False),
-            ("lean", False, True, True),
-        ),
-        *(
-            ("null", True, True, True),
-            ("full", True, False, True),
-            ("lean", True, True, True),
-        ),
+        ("null", False, False, False),
+        ("full", False, False, False),
+        ("lean", False, True, True),
+        ("null", True, True, True),
+        ("full", True, False, True),
+        ("lean", True, True, True),
     ],
 )
-def test_which_files_a_run_writes(outputs, in_sweep, lean, job, monkeypatch):
+def test_which_files_a_run_writes(outputs, in_sweep, is_lean, has_job_file, monkeypatch):
     monkeypatch.setattr("experiments.identify.run.is_multirun", lambda: in_sweep)
     settings = read_settings(compose_configuration(f"outputs={outputs}", "report=true"))
-    assert (settings.files.lean, settings.files.job, settings.files.page) == (
-        lean,
-        job,
-        not lean,
-    )
+    assert settings.files.lean == is_lean
+    assert settings.files.job == has_job_file
+    assert settings.files.page == (not is_lean)
     assert settings.in_sweep == in_sweep

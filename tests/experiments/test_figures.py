@@ -20,45 +20,53 @@ from sysid.gp import rules
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 
 DAY = 86400.0  # s
-UNIT = {"day": DAY, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}
+SECONDS_IN = {"day": DAY, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}
 
 
-def shown(time, units="s"):
+def clock_of(time, units="s"):
+    """Return the times that figures show for a time."""
     coords = {"time": ("time", np.asarray(time, dtype=float), {"units": units})}
     return with_clock(xr.Dataset(coords=coords), "time")["shown"]
 
 
-def test_time_is_shown_in_the_largest_unit_that_it_spans_three_times():
-    ends = {
-        3 * DAY: "day",
-        3 * DAY - 1: "h",
-        3 * 3600: "h",
-        3 * 3600 - 1: "min",
-        179: "s",
-        3: "s",
-        2.9: "ms",
-    }
-    for span, unit in ends.items():
-        time = np.linspace(50.0, 50.0 + span, 11)
-        clock = shown(time)
-        assert clock.attrs == {
-            "unit": unit,
-            "label": "day" if unit == "day" else f"time [{unit}]",
-        }
-        np.testing.assert_allclose(clock.values * UNIT[unit], time)
-    for time, units in (
+@pytest.mark.parametrize(
+    ("span", "unit"),
+    [
+        (3 * DAY, "day"),
+        (3 * DAY - 1, "h"),
+        (3 * 3600, "h"),
+        (3 * 3600 - 1, "min"),
+        (179, "s"),
+        (3, "s"),
+        (2.9, "ms"),
+    ],
+)
+def test_time_is_shown_in_the_largest_unit_that_it_spans_three_times(span, unit):
+    time = np.linspace(50.0, 50.0 + span, 11)
+    clock = clock_of(time)
+    assert clock.attrs == {"unit": unit, "label": "day" if unit == "day" else f"time [{unit}]"}
+    np.testing.assert_allclose(clock.values * SECONDS_IN[unit], time)
+
+
+@pytest.mark.parametrize(
+    ("time", "units"),
+    [
         ([0, 1, 2, 0, 1], "s"),
         ([0, 1, 1, 2], "s"),
         ([0, 1, 2], "1"),
         ([7.0], "s"),
         ([], "s"),
-    ):
-        clock = shown(time, units)  # no common time: the number of the sample
-        assert clock.attrs == {"unit": "sample", "label": "sample"}
-        np.testing.assert_array_equal(clock.values, np.arange(len(time)))
+    ],
+    ids=["starts again", "stands still", "no unit", "one sample", "no sample"],
+)
+def test_samples_are_numbered_if_there_is_no_common_time(time, units):
+    clock = clock_of(time, units)
+    assert clock.attrs == {"unit": "sample", "label": "sample"}
+    np.testing.assert_array_equal(clock.values, np.arange(len(time)))
 
 
-def result_of(phase, target, mean, variance):
+def make_result(phase, target, mean, variance):
+    """Return the record of a run with these predictions; every sample is accepted."""
     n = len(phase)
     columns = {
         "target": target,
@@ -66,13 +74,12 @@ def result_of(phase, target, mean, variance):
         "variance": variance,
         "unchanged": np.zeros(n),
         "phase": phase,
-    }
-    columns |= {
         "outlier": np.arange(n) % 9 == 8,
         "slot": np.arange(n) % 4,
         "n_points": np.full(n, 4),
+        "inserted": np.ones(n, bool),
+        "accepted": np.ones(n, bool),
     }
-    columns |= dict.fromkeys(("inserted", "accepted"), np.ones(n, bool))
     return xr.Dataset(
         {name: ("sample", np.asarray(column)) for name, column in columns.items()},
         coords={
@@ -82,18 +89,19 @@ def result_of(phase, target, mean, variance):
     )
 
 
-def trajectory_of(n, **attributes):
+def make_trajectory(n, **attributes):
+    """Return a trajectory of one output and one input, of two halves."""
     number = np.arange(n, dtype=float)
-    place = {
-        "time": ("time", number, {"units": "s"}),
-        "record": ("time", np.zeros(n, int)),
-    }
     return xr.Dataset(
         {
             "y": ("time", np.sin(number), {"units": "V", "long_name": "output"}),
             "u": ("time", np.cos(number)),
         },
-        coords=place | {"part": ("time", (number >= n // 2).astype(int))},
+        coords={
+            "time": ("time", number, {"units": "s"}),
+            "record": ("time", np.zeros(n, int)),
+            "part": ("time", (number >= n // 2).astype(int)),
+        },
         attrs={"inputs": '["u"]', "outputs": '["y"]', **attributes},
     )
 
@@ -104,97 +112,133 @@ def test_the_band_holds_95_percent_of_a_true_model():
     n = 4000
     variance = rng.uniform(0.1, 0.5, n)
     target = rng.normal(size=n) * np.sqrt(variance + 0.2)
-    result = result_of(np.full(n, VALIDATION), target, np.zeros(n), variance)
-    series, below = figures.drawings(trajectory_of(n), result, 0.2)["prediction"]().axes
-    inside = float(below.get_title().partition(": ")[2].partition(" %")[0])
-    assert inside == pytest.approx(95, abs=1.5)
+    result = make_result(np.full(n, VALIDATION), target, np.zeros(n), variance)
+    draw = figures.drawings(make_trajectory(n), result, 0.2)["prediction"]
+    series, histogram = draw().axes
+    percentage = histogram.get_title().partition(": ")[2].partition(" %")[0]
+    assert float(percentage) == pytest.approx(95, abs=1.5)
     corners = series.collections[0].get_paths()[0].vertices
-    np.testing.assert_allclose(
-        corners[:, 1].max(), 1.96 * np.sqrt(variance[-200:].max() + 0.2), rtol=1e-4
-    )
+    half_width = 1.96 * np.sqrt(variance[-200:].max() + 0.2)
+    np.testing.assert_allclose(corners[:, 1].max(), half_width, rtol=1e-4)
 
 
-@pytest.mark.parametrize("stop", [1, 21, 60])
-def test_runs_that_ended_early_are_drawn_and_new_data_are_preferred(stop):
+def drawings_of_run(n_samples):
+    """Return the figures of a run of 60 samples that ended after some of them."""
     phase = np.repeat([INITIAL, ONLINE, VALIDATION], 20)
-    result = result_of(phase, np.arange(60.0), np.zeros(60), np.ones(60)).isel(
-        sample=slice(0, stop)
-    )
-    drawn = figures.drawings(trajectory_of(stop), result, 0.1)
-    assert set(drawn) == {"signals", "prediction", "error"} | (
-        {"dictionary"} if stop > 20 else set()
-    )  # if any learned
-    for draw in drawn.values():
+    whole = make_result(phase, np.arange(60.0), np.zeros(60), np.ones(60))
+    result = whole.isel(sample=slice(0, n_samples))
+    return figures.drawings(make_trajectory(n_samples), result, 0.1)
+
+
+@pytest.mark.parametrize("n_samples", [1, 21, 60])
+def test_runs_that_ended_early_are_drawn(n_samples):
+    drawings = drawings_of_run(n_samples)
+    names = {"signals", "prediction", "error"}
+    if n_samples > 20:  # some samples were learned
+        names.add("dictionary")
+    assert set(drawings) == names
+    for draw in drawings.values():
         draw().draw_without_rendering()
-    if stop > 30:  # the second half of the trajectory is shaded
-        (shade,) = drawn["signals"]().axes[0].patches
-        assert (shade.get_x(), shade.get_x() + shade.get_width()) == (
-            stop // 2,
-            stop - 1,
-        )
-    title, first = ("new data", 40) if stop == 60 else ("while learning", 20)
-    if stop >= 40:
-        series = drawn["prediction"]().axes[0]
-        assert title in series.get_title(loc="left")
-        assert series.lines[0].get_xdata()[0] == first
 
 
-@pytest.mark.parametrize("free_run", [None, {"rmse": 0.4}, {"rmse": None}])
-@pytest.mark.parametrize("errors", [(None, 0.5), (None, None)])
-@pytest.mark.parametrize("lags", [False, True])
-def test_a_comparison_shows_what_there_is(free_run, errors, lags):
-    linear = {
-        name: {
-            "na": 2,
-            "nb": 3,
-            "nk": 0,
-            "rmse": 0.2,
-            "free_run_rmse": error,
-            "free_run_diverges": False,
-        }
-        for name, error in zip(("same_lags", "best"), errors, strict=True)
-    }
-    of_lags = {
-        "na": 1,
-        "nk": 1,
-        "linear": 0.3,
-        "linear_parts": 1,
-        "model_parts": 2,
-        "model_quick": False,
-    }
-    tried = [of_lags | {"nb": nb, "model": 0.1 / nb} for nb in (1, 2, 3)]
-    tried[0] |= {"chosen": True, "linear_parts": 2}
-    tried[1]["model_parts"], tried[2]["model_quick"] = 1, True
+def test_the_validation_part_of_the_trajectory_is_shaded():
+    (shade,) = drawings_of_run(60)["signals"]().axes[0].patches
+    assert shade.get_x() == 30
+    assert shade.get_x() + shade.get_width() == 59
+
+
+def test_predictions_of_new_data_are_preferred():
+    series = drawings_of_run(60)["prediction"]().axes[0]
+    assert "new data" in series.get_title(loc="left")
+    assert series.lines[0].get_xdata()[0] == 40
+
+
+LINEAR_MODEL = {
+    "na": 2,
+    "nb": 3,
+    "nk": 0,
+    "rmse": 0.2,
+    "free_run_diverges": False,
+}
+TRIED_LAGS = {
+    "na": 1,
+    "nk": 1,
+    "linear": 0.3,
+    "linear_parts": 1,
+    "model_parts": 2,
+    "model_quick": False,
+}
+
+
+def draw_comparison(free_run, errors, lags=None):
+    """Draw the comparison of a model with linear ones; return the figure.
+
+    `free_run` is the model's part of the summary, `errors` are those of the linear models.
+    """
+    same_lags, best = errors
     summary = {
         "rmse": 0.1,
         "free_run": free_run,
-        "linear": linear,
+        "linear": {
+            "same_lags": LINEAR_MODEL | {"free_run_rmse": same_lags},
+            "best": LINEAR_MODEL | {"free_run_rmse": best},
+        },
         "target_unit": "",
-        "lags": {"tried": tried},
+        "lags": lags,
     }
-    figure = figures.comparison(summary if lags else summary | {"lags": None})
+    figure = figures.comparison(summary)
     with warnings.catch_warnings(action="error"):
         figure.draw_without_rendering()
-    titles = [
-        "One step ahead",
-        *["Free run"] * (free_run is not None or errors[1] is not None),
-    ]
-    assert [ax.get_title() for ax in figure.axes] == titles + ["Lags tried, held-out folds"] * lags
-    told = [text.get_text() for ax in figure.axes[1:2] for text in ax.texts]
-    assert ("diverges" in told) == (free_run == {"rmse": None})
-    if lags:
-        drawn = {line.get_label(): line for line in figure.axes[-1].lines}
-        is_open = {label: line.get_markerfacecolor() == "none" for label, line in drawn.items()}
-        part = "quick or fewer folds"
-        assert is_open == {
-            "linear": False,
-            "model": False,
-            "chosen": True,
-            f"linear, {part}": True,
-            f"model, {part}": True,
-        }
-        assert [*drawn[f"model, {part}"].get_xdata()] == [3, 4]
-        assert [*drawn["chosen"].get_ydata()] == [0.3, 0.1]
+    return figure
+
+
+@pytest.mark.parametrize(
+    "free_run", [None, {"rmse": 0.4}, {"rmse": None}], ids=["none", "finite", "diverges"]
+)
+@pytest.mark.parametrize("errors", [(None, 0.5), (None, None)], ids=["best", "no linear model"])
+def test_a_comparison_shows_the_free_run_of_any_model(free_run, errors):
+    figure = draw_comparison(free_run, errors)
+    titles = ["One step ahead"]
+    if free_run is not None or errors[1] is not None:
+        titles.append("Free run")
+    assert [ax.get_title() for ax in figure.axes] == titles
+    texts = [text.get_text() for ax in figure.axes[1:] for text in ax.texts]
+    assert ("diverges" in texts) == (free_run == {"rmse": None})
+
+
+def slow_case(*values, id):
+    """Return a case that only the slow suite runs."""
+    return pytest.param(*values, marks=pytest.mark.slow, id=id)
+
+
+@pytest.mark.parametrize(
+    ("free_run", "errors", "titles"),
+    [
+        pytest.param(None, (None, None), ["One step ahead"], id="one step ahead"),
+        pytest.param({"rmse": 0.4}, (None, 0.5), ["One step ahead", "Free run"], id="free run"),
+        slow_case(None, (None, 0.5), ["One step ahead", "Free run"], id="linear model"),
+        slow_case({"rmse": 0.4}, (None, None), ["One step ahead", "Free run"], id="model"),
+        slow_case({"rmse": None}, (None, 0.5), ["One step ahead", "Free run"], id="diverges"),
+        slow_case({"rmse": None}, (None, None), ["One step ahead", "Free run"], id="alone"),
+    ],
+)
+def test_a_comparison_shows_the_lags_that_were_tried(free_run, errors, titles):
+    tried = [TRIED_LAGS | {"nb": nb, "model": 0.1 / nb} for nb in (1, 2, 3)]
+    tried[0] |= {"chosen": True, "linear_parts": 2}
+    tried[1]["model_parts"] = 1
+    tried[2]["model_quick"] = True
+    figure = draw_comparison(free_run, errors, {"tried": tried})
+    assert [ax.get_title() for ax in figure.axes] == [*titles, "Lags tried, held-out folds"]
+    lines = {line.get_label(): line for line in figure.axes[-1].lines}
+    assert {label: line.get_markerfacecolor() == "none" for label, line in lines.items()} == {
+        "linear": False,
+        "model": False,
+        "chosen": True,
+        "linear, quick or fewer folds": True,
+        "model, quick or fewer folds": True,
+    }
+    assert list(lines["model, quick or fewer folds"].get_xdata()) == [3, 4]
+    assert list(lines["chosen"].get_ydata()) == [0.3, 0.1]
 
 
 # --- figures of collected sweeps, against naive medians, fronts and counts
@@ -203,31 +247,38 @@ def test_a_comparison_shows_what_there_is(free_run, errors, lags):
 def test_every_criterion_has_a_colour_and_a_marker_however_many_there_are(monkeypatch):
     for number in range(10):
         monkeypatch.setitem(rules.CRITERIA, f"another_{number}", rules.MeanRelevance)
-    found = runpy.run_path(style.__file__)
-    assert {*found["CRITERION_COLORS"]} == {*found["CRITERION_MARKERS"]} == {*rules.CRITERIA}
+    names = runpy.run_path(style.__file__)
+    assert {*names["CRITERION_COLORS"]} == {*rules.CRITERIA}
+    assert {*names["CRITERION_MARKERS"]} == {*rules.CRITERIA}
 
 
-THRESHOLDS = (0.3, 0.01, 0.1, 0.05)  # not in their order
-CRITERIA = (
+UNORDERED_THRESHOLDS = (0.3, 0.01, 0.1, 0.05)
+#: not in the order of the palette
+SOME_CRITERIA = (
     "mean_relevance",
     "prior_entropy",
     "marginal_log_likelihood",
-)  # not in the order of the palette
-METRICS = {name: (name,) for name in ("smse", "n_revised", "coverage_95")} | {
-    "times_loop": ("times", "loop")
+)
+#: where the summary of a job holds the metrics, by their names
+METRICS = {
+    "smse": ("smse",),
+    "n_revised": ("n_revised",),
+    "coverage_95": ("coverage_95",),
+    "times_loop": ("times", "loop"),
 }
 
 
-def jobs_of(rows, is_search=False, **metrics):
-    """Results of jobs whose parameters are the columns of a table, with metrics drawn at random
-    unless given.
+def make_results(parameters, is_search=False, **metrics):
+    """Return the results of jobs whose parameters are the columns of a table.
+
+    Metrics that are not given are drawn at random.
     """
-    drawn = np.random.default_rng(0).uniform(0.1, 0.6, (len(METRICS), len(rows)))
+    drawn = np.random.default_rng(0).uniform(0.1, 0.6, (len(METRICS), len(parameters)))
     numbers = pd.DataFrame(dict(zip(METRICS, drawn, strict=True)) | metrics)
     jobs = pd.DataFrame({"status": "done", "error": "", "timed": True}, numbers.index)
-    for name in rows:
-        jobs[name] = column_of(rows[name].tolist())
-    keys = {name: f"insertion.{name}" for name in rows}
+    for name in parameters:
+        jobs[name] = column_of(parameters[name].tolist())
+    keys = {name: f"insertion.{name}" for name in parameters}
     return Results(
         Manifest(Path(), "identify", code=""),
         keys,
@@ -240,89 +291,118 @@ def jobs_of(rows, is_search=False, **metrics):
     )
 
 
-def grid_of(**values):
-    return jobs_of(pd.DataFrame(list(product(*values.values())), columns=list(values)))
+def make_grid(**values):
+    """Return the results of a job for every combination of values."""
+    combinations = list(product(*values.values()))
+    return make_results(pd.DataFrame(combinations, columns=list(values)))
 
 
-def search_of(n=24, **metrics):
-    table = pd.DataFrame(
+def make_search(n_trials=24, **metrics):
+    """Return the results of a search for budget and reduction."""
+    parameters = pd.DataFrame(
         {
-            "budget": np.random.default_rng(1).integers(10, 300, n),
-            "reduction": (CRITERIA * n)[:n],
+            "budget": np.random.default_rng(1).integers(10, 300, n_trials),
+            "reduction": (SOME_CRITERIA * n_trials)[:n_trials],
         }
     )
-    return jobs_of(table, is_search=True, **metrics)
+    return make_results(parameters, is_search=True, **metrics)
 
 
-def plan(found):
-    return plan_figures(found, build_dataset(found))
+def plan(results):
+    """Return the functions that draw the figures of results, by the figures' names."""
+    return plan_figures(results, build_dataset(results))
 
 
-def rows_of(found):
-    return found.jobs.join(found.numbers[""])
+def table_of(results):
+    """Return parameters and metrics of all jobs."""
+    return results.jobs.join(results.numbers[""])
 
 
-def test_lines_are_medians_over_seeds_with_their_quartiles():
-    found = grid_of(
-        error_threshold=THRESHOLDS,
-        reduction=CRITERIA,
+@pytest.fixture(scope="module")
+def threshold_grid():
+    """Results over thresholds, criteria, acceptances and seeds, with gaps."""
+    results = make_grid(
+        error_threshold=UNORDERED_THRESHOLDS,
+        reduction=SOME_CRITERIA,
         acceptance=("none", "matched"),
         seed=range(10),
     )
-    is_gap = (found.jobs["error_threshold"] == 0.1) & (found.jobs["reduction"] == CRITERIA[0])
-    found.numbers[""].loc[is_gap, "n_revised"] = np.nan
-    found.numbers[""].loc[0, "smse"] = np.nan
-    figure = plan(found)["against_error_threshold"]()
-    panels = np.array(figure.axes).reshape(3, 2)
-    assert [ax.get_title() for ax in panels[0]] == [
-        "Acceptance: none",
-        "Acceptance: matched",
-    ]
-    groups = rows_of(found).groupby(["acceptance", "reduction", "error_threshold"], observed=True)
-    names = {
-        "smse": "SMSE [1]",
-        "n_revised": "Revised points [1]",
-        "coverage_95": "95 % coverage [1]",
-    }
-    for ax, (name, acceptance) in zip(
-        panels.flat, product(names, ("none", "matched")), strict=True
-    ):
-        assert ax.get_ylabel() == (names[name] if acceptance == "none" else "")
-        low, median, high = (
-            groups[name].quantile(level)[acceptance] for level in (0.25, 0.5, 0.75)
-        )
-        for criterion, line, band in zip(CRITERIA, ax.lines, ax.collections, strict=False):
-            assert (line.get_color(), line.get_marker()) == (
-                CRITERION_COLORS[criterion],
-                CRITERION_MARKERS[criterion],
-            )
-            np.testing.assert_array_equal(line.get_xdata(), sorted(THRESHOLDS))
-            np.testing.assert_allclose(
-                line.get_ydata(), median[criterion], err_msg="a gap is no point"
-            )
-            ends = np.concatenate([path.vertices[:, 1] for path in band.get_paths()])
-            assert (min(ends), max(ends)) == pytest.approx(
-                (low[criterion].min(), high[criterion].max())
-            )
-    assert "1 of 240 jobs have no finite SMSE" in figure.get_suptitle()
+    jobs = results.jobs
+    is_gap = (jobs["error_threshold"] == 0.1) & (jobs["reduction"] == SOME_CRITERIA[0])
+    results.numbers[""].loc[is_gap, "n_revised"] = np.nan
+    results.numbers[""].loc[0, "smse"] = np.nan
+    return results
+
+
+@pytest.fixture(scope="module")
+def threshold_figure(threshold_grid):
+    """Figure of the metrics against the threshold."""
+    return plan(threshold_grid)["against_error_threshold"]()
+
+
+def test_a_figure_reports_jobs_without_a_finite_number(threshold_figure):
+    assert "1 of 240 jobs have no finite SMSE" in threshold_figure.get_suptitle()
+
+
+def test_every_acceptance_has_its_column(threshold_figure):
+    panels = np.array(threshold_figure.axes).reshape(3, 2)
+    assert [ax.get_title() for ax in panels[0]] == ["Acceptance: none", "Acceptance: matched"]
+
+
+@pytest.mark.parametrize(("column", "acceptance"), [(0, "none"), (1, "matched")])
+@pytest.mark.parametrize(
+    ("row", "name", "label"),
+    [
+        (0, "smse", "SMSE [1]"),
+        (1, "n_revised", "Revised points [1]"),
+        (2, "coverage_95", "95 % coverage [1]"),
+    ],
+)
+def test_lines_are_medians_over_seeds_with_their_quartiles(
+    row, column, name, label, acceptance, threshold_grid, threshold_figure
+):
+    ax = np.array(threshold_figure.axes).reshape(3, 2)[row, column]
+    assert ax.get_ylabel() == (label if column == 0 else "")
+    parameters = ["acceptance", "reduction", "error_threshold"]
+    groups = table_of(threshold_grid).groupby(parameters, observed=True)[name]
+    low, median, high = (groups.quantile(level)[acceptance] for level in (0.25, 0.5, 0.75))
+    for number, criterion in enumerate(SOME_CRITERIA):
+        line = ax.lines[number]
+        assert line.get_color() == CRITERION_COLORS[criterion]
+        assert line.get_marker() == CRITERION_MARKERS[criterion]
+        np.testing.assert_array_equal(line.get_xdata(), sorted(UNORDERED_THRESHOLDS))
+        heights = line.get_ydata()
+        np.testing.assert_allclose(heights, median[criterion], err_msg="a gap is no point")
+        paths = ax.collections[number].get_paths()
+        band = np.concatenate([path.vertices[:, 1] for path in paths])
+        expected = (low[criterion].min(), high[criterion].max())
+        assert (min(band), max(band)) == pytest.approx(expected)
 
 
 def test_a_heat_map_has_the_medians_in_true_order():
-    found = grid_of(budget=(200, 50), error_threshold=(0.3, 0.01, 0.1), seed=range(5))
-    is_gap = (found.jobs["budget"] == 50) & (found.jobs["error_threshold"] == 0.3)
-    found.numbers[""].loc[is_gap, "smse"] = np.nan
-    ax = plan(found)["heat_map"]().axes[0]
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Budget", "Error threshold [K]")
-    assert [label.get_text() for label in ax.get_yticklabels()] == [
-        "0.01",
-        "0.1",
-        "0.3",
-    ]
-    expected = rows_of(found).groupby(["error_threshold", "budget"])["smse"].median().unstack()
+    results = make_grid(budget=(200, 50), error_threshold=(0.3, 0.01, 0.1), seed=range(5))
+    is_gap = (results.jobs["budget"] == 50) & (results.jobs["error_threshold"] == 0.3)
+    results.numbers[""].loc[is_gap, "smse"] = np.nan
+    ax = plan(results)["heat_map"]().axes[0]
+    assert ax.get_xlabel() == "Budget"
+    assert ax.get_ylabel() == "Error threshold [K]"
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert labels == ["0.01", "0.1", "0.3"]
+    medians = table_of(results).groupby(["error_threshold", "budget"])["smse"].median()
     image = np.ma.filled(ax.images[0].get_array(), np.nan)
-    np.testing.assert_allclose(image, expected)
+    np.testing.assert_allclose(image, medians.unstack())
     assert np.isnan(image).sum() == 1
     assert ax.images[0].origin == "lower"
+
+
+def naive_front(points):
+    """Return the numbers of the finite points that no other point dominates."""
+    finite = [i for i in range(len(points)) if np.isfinite(points[i]).all()]
+
+    def dominates(a, b):
+        return np.all(points[a] <= points[b]) and not np.all(points[b] <= points[a])
+
+    return [b for b in finite if not any(dominates(a, b) for a in finite)]
 
 
 def test_the_front_is_the_definition():
@@ -331,23 +411,30 @@ def test_the_front_is_the_definition():
     for n in 4 * [*range(25)]:
         points = rng.choice([0.0, 1.0, 2.0, 3.0, -1.0, np.inf, np.nan], (n, 2))
         front = find_front(pd.DataFrame(points, columns=["x", "y"]), "y", "x")
-        known = [i for i in range(n) if np.isfinite(points[i]).all()]
-        less = [[np.all(points[a] <= points[b]) for b in known] for a in known]
-        beaten = {
-            known[b]
-            for a, b in product(range(len(known)), repeat=2)
-            if less[a][b] and not less[b][a]
-        }
-        assert sorted(front.index) == sorted({*known} - beaten)
+        assert sorted(front.index) == naive_front(points)
         assert np.all(np.diff(front["x"]) >= 0)
 
 
-def test_only_what_there_is_is_drawn():
-    """Trials without a finite number among them; nothing of one job."""
-    drawn = plan(search_of(smse=[np.nan, np.inf, *np.linspace(0.1, 0.9, 22)]))
-    assert set(drawn) == {"trials", "slices_smse", "pareto_front"}
+def test_the_figures_of_a_search_skip_trials_without_a_finite_number():
+    smse = [np.nan, np.inf, *np.linspace(0.1, 0.9, 22)]
+    drawings = plan(make_search(smse=smse))
+    assert set(drawings) == {"trials", "slices_smse", "pareto_front"}
     lowest = [np.nan, np.nan, *[0.1] * 22]
-    np.testing.assert_allclose(drawn["trials"]().axes[0].lines[1].get_ydata(), lowest)
-    drawn["slices_smse"]().draw_without_rendering()
-    assert set(plan(grid_of(error_threshold=(0.05,), seed=(3, 1, 2, 5)))) == {"over_seeds"}
-    assert not plan(grid_of(error_threshold=(0.1,), seed=(0,))) | plan(search_of(n=1))
+    np.testing.assert_allclose(drawings["trials"]().axes[0].lines[1].get_ydata(), lowest)
+    drawings["slices_smse"]().draw_without_rendering()
+
+
+def test_only_seeds_are_drawn_if_nothing_else_varies():
+    results = make_grid(error_threshold=(0.05,), seed=(3, 1, 2, 5))
+    assert set(plan(results)) == {"over_seeds"}
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        pytest.param(make_grid(error_threshold=(0.1,), seed=(0,)), id="grid"),
+        pytest.param(make_search(n_trials=1), id="search"),
+    ],
+)
+def test_nothing_is_drawn_of_one_job(results):
+    assert not plan(results)

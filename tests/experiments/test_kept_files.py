@@ -1,4 +1,4 @@
-"""Results of commands that were written before (tests/data/README.md): what they hold is found."""
+"""Files that earlier versions of the commands wrote (tests/data/README.md) are read."""
 
 from pathlib import Path
 
@@ -13,27 +13,41 @@ from sysid import JointModel, StoredRecordings, store
 DATA = Path(__file__).parents[1] / "data"
 
 
-def test_a_job_has_its_summary_record_and_model(tmp_path):
+@pytest.fixture
+def job_output(tmp_path):
+    """What a report reads of the job with one output."""
     (tmp_path / "job.nc").write_bytes((DATA / "job.nc").read_bytes())
-    summary, (output,) = read_summary(DATA / "job.nc"), read_outputs(tmp_path)
-    assert summary == output["summary"]
-    assert (summary["target"], summary["n_points"]) == (
-        "change of displacement over one sample",
-        6,
-    )
-    validation = output["record"].isel(sample=output["record"]["phase"] == 2)
+    (output,) = read_outputs(tmp_path)
+    return output
+
+
+def test_a_job_has_its_summary(job_output):
+    summary = read_summary(DATA / "job.nc")
+    assert summary == job_output["summary"]
+    assert summary["target"] == "change of displacement over one sample"
+    assert summary["n_points"] == 6
+
+
+def test_a_job_has_its_record(job_output):
+    record = job_output["record"]
+    validation = record.isel(sample=record["phase"] == 2)
     error = validation["target"].values - validation["mean"].values
-    assert np.sqrt(np.mean(error**2)) == pytest.approx(summary["rmse"])
+    rmse = np.sqrt(np.mean(error**2))
+    assert rmse == pytest.approx(job_output["summary"]["rmse"])
+
+
+def test_a_job_has_its_model(job_output):
     (model,) = JointModel.load(DATA / "job.nc").models
-    np.testing.assert_array_equal(output["model"]["targets"].values, model.gp.targets)
+    np.testing.assert_array_equal(job_output["model"]["targets"].values, model.gp.targets)
 
 
-def test_the_physics_beside_a_model_simulates_what_it_did():
+@pytest.mark.parametrize("signal", ["physics.level", "physics.upper_level"])
+def test_the_physics_beside_a_model_simulates_what_it_did(signal):
     recordings = StoredRecordings(path=str(DATA / "trajectory.nc")).load()
-    physics = store.header(DATA / "model_physics.nc")
     (record,) = recordings.test
-    fitted = read_physics(str(physics["physics"]), [])
+    header = store.header(DATA / "model_physics.nc")
+    fitted = read_physics(str(header["physics"]), [])
     assert fitted.physics.interpolation == "held"
-    again = fitted.add(record.drop_vars(["physics.level", "physics.upper_level"]))
-    for name in ("physics.level", "physics.upper_level"):
-        np.testing.assert_allclose(again[name].values, record[name].values, rtol=1e-9)
+    without_physics = record.drop_vars(["physics.level", "physics.upper_level"])
+    simulated = fitted.add(without_physics)
+    np.testing.assert_allclose(simulated[signal].values, record[signal].values, rtol=1e-9)

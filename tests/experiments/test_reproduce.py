@@ -1,6 +1,4 @@
-"""`sysid-reproduce`: files, gaps, interruption, resuming, other versions; the ten tasks and their
-hyper-parameters.
-"""
+"""`sysid-reproduce`: files, gaps, interruptions, other versions; tasks and hyper-parameters."""
 
 import csv
 import signal
@@ -8,6 +6,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ import xarray as xr
 
 from experiments.cli.ends import Stopped
 from experiments.reproduce import paper, study
-from experiments.reproduce import run as reproduction
+from experiments.reproduce import run as reproduce_run
 from experiments.reproduce.report import write_study
 from experiments.reproduce.run import compute_unit
 from experiments.reproduce.stream import Setting, data_of, hyperparameters_of
@@ -32,7 +31,7 @@ from sysid import (
     store,
 )
 
-QUICK = (
+QUICK_RUN = (
     "study=table_4",
     "tasks=[rastrigin]",
     "quick=true",
@@ -42,67 +41,71 @@ QUICK = (
 
 
 def read_rows(path):
+    """Return the rows of a CSV file as dicts of texts."""
     return list(csv.DictReader(path.read_text().splitlines()))
 
 
 def list_parts(folder):
-    """Kept parts: when they were written."""
-    found = (folder / "parts").glob("*/*/*.nc")
-    return {"/".join(path.parts[-2:]): path.stat().st_mtime_ns for path in found}
+    """Return the kept parts of a study, and when they were written."""
+    paths = (folder / "parts").glob("*/*/*.nc")
+    return {"/".join(path.parts[-2:]): path.stat().st_mtime_ns for path in paths}
 
 
-def run_here(folder, *overrides, stop=None):
-    """Run the command in this process, without a pool; `stop` is raised after so many units."""
+def run_here(folder, *overrides, n_units=None, error=None):
+    """Run the command in this process, without a pool. After `n_units` units, raise `error`."""
 
     def execute(waves, plan, workers):
-        for i, unit in enumerate(unit for wave in waves for unit in wave):
-            if stop and i == stop[0]:
-                raise stop[1]
+        for number, unit in enumerate(chain.from_iterable(waves)):
+            if number == n_units:
+                raise error
             compute_unit(unit, plan)
             yield unit
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reproduction, "execute", execute)
-        reproduction.run(compose_study(*QUICK, f"output={folder}", *overrides), folder)
+        patch.setattr(reproduce_run, "execute", execute)
+        reproduce_run.run(compose_study(*QUICK_RUN, f"output={folder}", *overrides), folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
+    """Folder of a run that nothing has interrupted."""
     return run_here(tmp_path_factory.mktemp("undisturbed"))
 
 
 def test_a_table_has_its_files_with_ours_and_the_published_numbers(undisturbed):
     assert store.read(undisturbed / "table_4.nc", kind="study").sizes["seed"] == 2
     assert "\n## Table 4" in (undisturbed / "report.md").read_text()
-    key = {
+    labels = {
         "dataset": "Rastrigin",
         "setting": "trained",
         "criterion": "mean_relevance",
         "threshold": "2.5",
     }
-    rows = [row for row in read_rows(undisturbed / "table_4.csv") if key.items() <= row.items()]
-    references = [
+    all_rows = read_rows(undisturbed / "table_4.csv")
+    rows = [row for row in all_rows if labels.items() <= row.items()]
+    assert [(row["acceptance"], row["reference"]) for row in rows] == [
         ("none", ""),
-        *(("matched", name) for name in ("leave_one_out", "in_sample", "published")),
+        ("matched", "leave_one_out"),
+        ("matched", "in_sample"),
+        ("matched", "published"),
     ]
-    assert [(row["acceptance"], row["reference"]) for row in rows] == references
-    assert {(row["smse_published"], row["n_revised_published"]) for row in rows} == {
-        ("0.0232", "68")
-    }
-    assert all(float(row["smse"]) > 0 and row["n_seeds"] == "2" for row in rows)
+    for row in rows:
+        assert (row["smse_published"], row["n_revised_published"]) == ("0.0232", "68")
+        assert float(row["smse"]) > 0
+        assert row["n_seeds"] == "2"
 
 
 def check_resumed(folder, undisturbed, kept):
-    """The same command goes on: nothing is computed twice, and what comes out is the same but for
-    measured times.
+    """Run the same command again, and check that it computes nothing twice.
+
+    Its result must be that of the undisturbed run, except for measured times.
     """
-    assert kept.items() <= list_parts(run_here(folder)).items()
-    one, other = (
-        store.read(f / "table_4.nc", kind="study").drop_vars("seconds")
-        for f in (undisturbed, folder)
-    )
-    assert one.equals(other)
+    run_here(folder)
+    assert kept.items() <= list_parts(folder).items()
+    expected = store.read(undisturbed / "table_4.nc", kind="study")
+    resumed = store.read(folder / "table_4.nc", kind="study")
+    assert resumed.drop_vars("seconds").equals(expected.drop_vars("seconds"))
 
 
 @pytest.mark.parametrize(
@@ -111,36 +114,36 @@ def check_resumed(folder, undisturbed, kept):
     ids=["worker_died", "interrupted"],
 )
 def test_a_run_that_ends_early_says_what_is_kept_and_goes_on(undisturbed, tmp_path, error, code):
-    with pytest.raises(
-        Stopped, match=r"4 of 5 units are kept in .*; the same command goes on"
-    ) as stopped:
-        run_here(tmp_path, stop=(4, error))
+    message = r"4 of 5 units are kept in .*; the same command goes on"
+    with pytest.raises(Stopped, match=message) as stopped:
+        run_here(tmp_path, n_units=4, error=error)
     assert stopped.value.exit_code == code
     check_resumed(tmp_path, undisturbed, list_parts(tmp_path))
 
 
 def test_units_of_a_task_and_seed_are_computed_together_the_longest_first(monkeypatch, tmp_path):
     computed = []
-    monkeypatch.setattr(reproduction, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
     monkeypatch.setattr(
-        reproduction,
-        "compute_unit",
-        lambda unit, plan: computed.append("-".join(map(str, unit))),
+        reproduce_run, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1)
     )
-    texts = (
-        "a-rastrigin-0 a-rastrigin-1",
-        "a-rastrigin-1 b--0 a-building-0 b-rastrigin-0 b-rastrigin-1",
-    )
-    waves = [[Unit(*text.split("-")[:2], int(text[-1])) for text in wave.split()] for wave in texts]
-    found = list(reproduction.execute(waves, make_plan(tmp_path), 1))
-    assert sorted(found) == sorted(unit for wave in waves for unit in wave)
-    assert computed[:2] == ["a-rastrigin-1", "a-rastrigin-0"]
+    monkeypatch.setattr(reproduce_run, "compute_unit", lambda unit, plan: computed.append(unit))
+    first_wave = [Unit("a", "rastrigin", 0), Unit("a", "rastrigin", 1)]
+    second_wave = [
+        Unit("a", "rastrigin", 1),
+        Unit("b", "", 0),
+        Unit("a", "building", 0),
+        Unit("b", "rastrigin", 0),
+        Unit("b", "rastrigin", 1),
+    ]
+    finished = list(reproduce_run.execute([first_wave, second_wave], make_plan(tmp_path), 1))
+    assert sorted(finished) == sorted(first_wave + second_wave)
+    assert computed[:2] == [Unit("a", "rastrigin", 1), Unit("a", "rastrigin", 0)]
     assert computed[2:] == [
-        "b--0",
-        "a-building-0",
-        "a-rastrigin-1",
-        "b-rastrigin-1",
-        "b-rastrigin-0",
+        Unit("b", "", 0),
+        Unit("a", "building", 0),
+        Unit("a", "rastrigin", 1),
+        Unit("b", "rastrigin", 1),
+        Unit("b", "rastrigin", 0),
     ]
 
 
@@ -153,7 +156,7 @@ def test_ctrl_c_ends_the_command_and_its_processes(undisturbed, tmp_path):
         "cwd": tmp_path,
     }
     script = "from experiments.reproduce import main; main()"
-    with script_process(script, *QUICK, "output=results", **streams) as process:
+    with script_process(script, *QUICK_RUN, "output=results", **streams) as process:
         assert wait_until(lambda: list(tmp_path.glob("results/parts/*/*/*.nc")), 200)
         process.send_signal(signal.SIGINT)
         text, _ = process.communicate(timeout=60)
@@ -166,17 +169,13 @@ def test_ctrl_c_ends_the_command_and_its_processes(undisturbed, tmp_path):
 
 
 def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path, monkeypatch):
+    """Proxies that nobody serves stand for a machine without a network."""
     (tmp_path / "empty").mkdir()
-    unreachable = dict.fromkeys(
-        ("https_proxy", "http_proxy", "HTTPS_PROXY", "HTTP_PROXY"), "http://127.0.0.1:9"
-    )
-    for name, value in {
-        **unreachable,
-        "SYSID_DATA": tmp_path / "empty",
-        "SYSID_CACHE": tmp_path / "cache",
-    }.items():
-        monkeypatch.setenv(name, str(value))
-    plan, gaps = reproduction.read_records(make_plan(tmp_path, "rastrigin", "concrete", seeds=1))
+    for name in ("https_proxy", "http_proxy", "HTTPS_PROXY", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("SYSID_DATA", str(tmp_path / "empty"))
+    monkeypatch.setenv("SYSID_CACHE", str(tmp_path / "cache"))
+    plan, gaps = reproduce_run.read_records(make_plan(tmp_path, "rastrigin", "concrete", seeds=1))
     assert list(gaps) == ["concrete"]
     assert "SYSID_DATA" in gaps["concrete"]
     prepare_units(replace(plan, tasks=("rastrigin",)), "table_4")
@@ -192,65 +191,70 @@ def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path, monkeypatch):
 # --- what identifies a result ---------------------------------------------------------------------
 
 
-def test_code_printed_numbers_and_settings_are_part_of_the_fingerprint_and_tasks_are_not(
-    tmp_path, monkeypatch
-):
-    assert [
-        reproduction.make_plan(compose_study("quick=true", f"seeds={n}")).seeds for n in (1, 10)
-    ] == [1, 2]
+@pytest.mark.parametrize(("given", "used"), [(1, 1), (10, 2)])
+def test_a_quick_run_has_at_most_two_seeds(given, used):
+    configuration = compose_study("quick=true", f"seeds={given}")
+    assert reproduce_run.make_plan(configuration).seeds == used
+
+
+def test_tasks_and_folder_are_no_part_of_the_fingerprint(tmp_path):
     plan = make_plan(tmp_path, "rastrigin")
     assert plan.fingerprint == make_plan(tmp_path / "other", "tanks").fingerprint
-    changes = ({"seeds": 7}, {"budget": 13}, {"code": "other"}, {"quick": False})
-    assert (
-        len(
-            {
-                plan.fingerprint,
-                *(replace(plan, **change).fingerprint for change in changes),
-            }
-        )
-        == 5
-    )
-    digests = {digest_code()}
+
+
+@pytest.mark.parametrize(
+    "change", [{"seeds": 7}, {"budget": 13}, {"code": "other"}, {"quick": False}], ids=str
+)
+def test_code_and_settings_are_part_of_the_fingerprint(tmp_path, change):
+    plan = make_plan(tmp_path, "rastrigin")
+    assert replace(plan, **change).fingerprint != plan.fingerprint
+
+
+def test_edited_code_has_another_digest(monkeypatch):
+    before = digest_code()
     monkeypatch.setattr(study, "code_digest", lambda: "edited")
-    digests.add(digest_code())
-    printed = study.paper.read_table
-    monkeypatch.setattr(
-        study.paper,
-        "read_table",
-        lambda name: printed(name) * (2.0 if name == "table_3" else 1.0),
-    )
-    assert len({*digests, digest_code()}) == 3
+    assert digest_code() != before
+
+
+def test_other_printed_numbers_have_another_digest(monkeypatch):
+    before = digest_code()
+    read_table = study.paper.read_table
+
+    def read_doubled(name):
+        return read_table(name) * (2.0 if name == "table_3" else 1.0)
+
+    monkeypatch.setattr(study.paper, "read_table", read_doubled)
+    assert digest_code() != before
 
 
 def test_an_edit_never_mixes_old_results_into_new_tables(undisturbed, monkeypatch):
-    plan = reproduction.make_plan(compose_study(*QUICK, f"output={undisturbed}"))
+    """An edit of the code, and of a task, happens after the run."""
+    plan = reproduce_run.make_plan(compose_study(*QUICK_RUN, f"output={undisturbed}"))
     assert set(plan.read_stores(["table_4", "table_2"])) == {"table_4"}
     old = store.read(undisturbed / "table_4.nc", kind="study")
     monkeypatch.setattr(study, "code_digest", lambda: "edited")
-    monkeypatch.setitem(
-        STUDY_TASKS,
-        "rastrigin",
-        replace(STUDY_TASKS["rastrigin"], draw=STUDY_TASKS["himmelblau"].draw),
-    )
+    other_task = replace(STUDY_TASKS["rastrigin"], draw=STUDY_TASKS["himmelblau"].draw)
+    monkeypatch.setitem(STUDY_TASKS, "rastrigin", other_task)
     run_here(undisturbed)
     new = store.read(undisturbed / "table_4.nc", kind="study")["smse"]
     assert not new.equals(old["smse"])
     assert new.notnull().any()
-    assert (
-        len(list((undisturbed / "parts").iterdir())) == 2
-    )  # the results of the earlier version are still there
+    versions = list((undisturbed / "parts").iterdir())
+    assert len(versions) == 2  # the results of the earlier version are kept
     assert plan.is_kept(Unit("table_4", "rastrigin"))
     assert not plan.read_stores(["table_4"])
 
 
 def test_other_records_are_other_results(tmp_path, shared_data, monkeypatch):
     monkeypatch.setenv("SYSID_DATA", str(shared_data))
-    plan, gaps = reproduction.read_records(make_plan(tmp_path, "tanks", "rastrigin"))
+    plan, gaps = reproduce_run.read_records(make_plan(tmp_path, "tanks", "rastrigin"))
     assert not gaps
     assert [task for task, _ in plan.records] == ["tanks"]
     other = replace(plan, records=(("tanks", "another"),))
-    assert plan.path_of(Unit("table_2", "tanks")) != other.path_of(Unit("table_2", "tanks"))
-    assert plan.path_of(Unit("table_2", "rastrigin")) == other.path_of(Unit("table_2", "rastrigin"))
+    of_record = Unit("table_2", "tanks")
+    of_function = Unit("table_2", "rastrigin")
+    assert plan.path_of(of_record) != other.path_of(of_record)
+    assert plan.path_of(of_function) == other.path_of(of_function)
     attributes = {"fingerprint": plan.fingerprint, "records": '{"tanks": "another"}'}
     store.write(
         xr.Dataset({"x": 1.0}),
@@ -258,10 +262,8 @@ def test_other_records_are_other_results(tmp_path, shared_data, monkeypatch):
         kind="study",
         attributes=attributes,
     )
-    assert [set(each.read_stores(["grid"])) for each in (plan, other)] == [
-        set(),
-        {"grid"},
-    ]
+    assert not plan.read_stores(["grid"])
+    assert set(other.read_stores(["grid"])) == {"grid"}
 
 
 def test_a_damaged_part_says_what_to_do(tmp_path):
@@ -270,9 +272,8 @@ def test_a_damaged_part_says_what_to_do(tmp_path):
     write_part(xr.Dataset({"x": 1.0}), unit, plan)
     path = plan.path_of(unit)
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(
-        store.StoreError, match="or delete it, and the same command computes it again"
-    ):
+    advice = "or delete it, and the same command computes it again"
+    with pytest.raises(store.StoreError, match=advice):
         read_part(unit, plan)
     compute_unit(unit, plan)  # a kept part is not computed again
     assert path.stat().st_size == 200
@@ -280,7 +281,8 @@ def test_a_damaged_part_says_what_to_do(tmp_path):
 
 # --- the ten tasks: sizes of the paper, scaling by the training part, hyper-parameters
 
-SIZES = {  # features, new rows, test rows
+#: numbers of features, of new rows and of test rows, by task
+SIZES = {
     "rastrigin": (2, 500, 1681),
     "rosenbrock": (2, 500, 1681),
     "himmelblau": (2, 500, 1681),
@@ -292,14 +294,19 @@ SIZES = {  # features, new rows, test rows
     "bouc_wen": (6, 897, 8189),
     "building": (9, 17418, 17520),
 }
-SLOW = {"building": pytest.mark.slow}
+#: tasks that take seconds
+SLOW_TASKS = ("building",)
+EACH_TASK = [
+    pytest.param(name, marks=pytest.mark.slow if name in SLOW_TASKS else ()) for name in SIZES
+]
 
 
 def load(name, seed=0):
+    """Return all rows of a task, with a hundred initial ones."""
     return load_task(name, seed, n_initial=100, most_rows=10**6)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in SIZES])
+@pytest.mark.parametrize("name", EACH_TASK)
 def test_rows_are_those_of_the_paper(name, shared_data, monkeypatch):
     monkeypatch.setenv("SYSID_DATA", str(shared_data))
     data = load(name)
@@ -310,9 +317,8 @@ def test_rows_are_those_of_the_paper(name, shared_data, monkeypatch):
     assert n_new == paper.read_table("table_2")["n_new"][STUDY_TASKS[name].title]
     np.testing.assert_allclose(data.training_inputs.mean(axis=0), 0.0, atol=1e-9)
     np.testing.assert_allclose(data.training_inputs.std(axis=0), 1.0, atol=1e-9)
-    assert data.training_targets.mean() == pytest.approx(
-        0.0, abs=1e-9 * data.training_targets.std()
-    )
+    tolerance = 1e-9 * data.training_targets.std()
+    assert data.training_targets.mean() == pytest.approx(0.0, abs=tolerance)
 
 
 def test_a_record_keeps_its_order_and_has_a_digest(shared_data, monkeypatch):
@@ -328,10 +334,13 @@ def test_a_record_keeps_its_order_and_has_a_digest(shared_data, monkeypatch):
 def test_training_and_test_rows_are_of_different_trajectories():
     data = load("van_der_pol")
     assert not np.isin(data.test_targets.round(12), data.training_targets.round(12)).any()
+
+
+def test_the_test_of_the_building_follows_its_training_part():
+    """The lags of the first test rows reach into the training part, so no row is lost there."""
     training, test = draw_rows("building", 0, 1201)
-    assert (
-        len(training.targets) + len(test.targets) == 1201 - 3
-    )  # the lags of the test reach into the training part
+    n_lags = 3
+    assert len(training.targets) + len(test.targets) == 1201 - n_lags
     assert not np.isin(test.targets.round(12), training.targets.round(12)).any()
 
 
@@ -342,15 +351,15 @@ def test_only_the_training_part_decides_the_scaling():
     test = Rows(np.array([[3.0, 3.0, 8.0]] * 4), np.full(4, 5.0))
     data = TaskData.of(training, test, 10)
     expected = (3.0 - inputs[:, :2].mean(axis=0)) / inputs[:, :2].std(axis=0)
-    np.testing.assert_allclose(
-        data.test_inputs, np.tile([*expected, 1.0], (4, 1))
-    )  # a constant column survives
+    constant = 1.0  # the constant column is shifted and not scaled
+    np.testing.assert_allclose(data.test_inputs, np.tile([*expected, constant], (4, 1)))
     np.testing.assert_allclose(data.test_targets, 5.0 - training.targets.mean())
     np.testing.assert_array_equal(data.training_targets[:10], data.initial_targets)
 
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
+    """Plan of a quick study of Himmelblau's function, with its preparation kept."""
     plan = make_plan(
         tmp_path_factory.mktemp("tasks"),
         "himmelblau",
@@ -363,17 +372,16 @@ def plan(tmp_path_factory):
 
 def test_preparation_keeps_rows_and_trained_hyperparameters(plan):
     data = data_of("himmelblau", 1, plan)
-    found = hyperparameters_of("himmelblau", 1, Setting.adaptive, plan)
+    adaptive = hyperparameters_of("himmelblau", 1, Setting.adaptive, plan)
     x = data.initial_inputs
     y = data.initial_targets
-    noise = found.noise_variance
+    noise_variance = adaptive.noise_variance
     assert len(y) == 60
-    here, worse = (
-        log_marginal_likelihood(found.kernel, factor * noise, x, y).value for factor in (1, 100)
-    )
-    assert here > worse
+    likelihood = log_marginal_likelihood(adaptive.kernel, noise_variance, x, y).value
+    with_more_noise = log_marginal_likelihood(adaptive.kernel, 100 * noise_variance, x, y).value
+    assert likelihood > with_more_noise
     trained = hyperparameters_of("himmelblau", 1, Setting.trained, plan)
-    np.testing.assert_array_equal(trained.kernel.parameters(), found.kernel.parameters())
+    np.testing.assert_array_equal(trained.kernel.parameters(), adaptive.kernel.parameters())
 
 
 def test_calibration_meets_the_published_initial_error(plan):
@@ -384,18 +392,18 @@ def test_calibration_meets_the_published_initial_error(plan):
     errors = []
     for seed in range(2):
         data = data_of("himmelblau", seed, plan)
-        found = hyperparameters_of("himmelblau", seed, "published", plan)
+        published = hyperparameters_of("himmelblau", seed, "published", plan)
         variance = np.mean(data.initial_targets**2)
-        assert found.kernel.parameters()[0] == pytest.approx(variance)
-        trained = hyperparameters_of("himmelblau", seed, "trained", plan).noise_variance
-        assert found.noise_variance == pytest.approx(np.clip(trained, 1e-4 * variance, variance))
+        assert published.kernel.parameters()[0] == pytest.approx(variance)
+        trained = hyperparameters_of("himmelblau", seed, "trained", plan)
+        expected_noise = np.clip(trained.noise_variance, 1e-4 * variance, variance)
+        assert published.noise_variance == pytest.approx(expected_noise)
         gp = NaiveGP(
-            found.kernel,
-            found.noise_variance,
+            published.kernel,
+            published.noise_variance,
             data.initial_inputs,
             data.initial_targets,
         )
-        errors.append(
-            standardised_mean_squared_error(data.test_targets, gp.predict(data.test_inputs)[0])
-        )
+        mean, _ = gp.predict(data.test_inputs)
+        errors.append(standardised_mean_squared_error(data.test_targets, mean))
     assert np.median(errors) == pytest.approx(0.2396, rel=0.02)

@@ -1,4 +1,4 @@
-"""Configurations that files state: compared as plain data, whoever has written them."""
+"""Configurations in files are compared as plain data, whoever has written the files."""
 
 import time
 from itertools import pairwise
@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from omegaconf import OmegaConf
 
-from experiments.compare import run as comparison
+from experiments.compare import run as compare
 from experiments.files.stated import (
     MAX_CONFIGURATION_CHARACTERS,
     MAX_NESTING_LEVELS,
@@ -24,16 +24,29 @@ SETTINGS = {
     "seed": 0,
 }
 TEXT = OmegaConf.to_yaml(SETTINGS)
-BOMB = "a: &a [x, x]\n" + "".join(
-    f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise("abcdefghij")
-)
-STRANGE = {
+
+
+def expanding_text():
+    """Return a short YAML text whose last list would hold 2 * 9**9 entries."""
+    lines = ["a: &a [x, x]"]
+    for previous, name in pairwise("abcdefghij"):
+        entries = ", ".join([f"*{previous}"] * 9)
+        lines.append(f"{name}: &{name} [{entries}]")
+    return "\n".join(lines) + "\n"
+
+
+def nested_text(n_levels):
+    """Return a YAML text with nested lists."""
+    return "system: " + n_levels * "[" + n_levels * "]"
+
+
+UNREADABLE = {
     "object": "system: !!python/object/apply:os.system ['touch made']\n",
-    "bomb": BOMB + "system: *j\n",
+    "expanding": expanding_text() + "system: *j\n",
     "circle": "system: &a {b: *a}\n",
     "long": TEXT + "# " + MAX_CONFIGURATION_CHARACTERS * "x",
-    "deep": "system: " + (MAX_NESTING_LEVELS + 1) * "[" + (MAX_NESTING_LEVELS + 1) * "]",
-    "deeper": "system: " + 30_000 * "[" + 30_000 * "]",
+    "deep": nested_text(MAX_NESTING_LEVELS + 1),
+    "deeper": nested_text(30_000),
     "number": "system: 0x" + 60_000 * "f",
     "date": "system: 2020-99-99",
     "broken": "system: [1, 2",
@@ -44,52 +57,61 @@ STRANGE = {
 }
 
 
-def test_what_a_run_writes_is_read_and_interpolations_stay_texts():
+def test_a_configuration_is_read_and_interpolations_stay_texts():
     assert read_configuration(TEXT) == SETTINGS
+
+
+def test_settings_are_written_in_the_order_of_their_keys():
     assert text_of({"b": True, "a": [1, 1.0, None]}) == "a:\n- 1\n- 1.0\n- null\nb: true"
 
 
-@pytest.mark.parametrize("strange", STRANGE)
-def test_what_a_stranger_writes_runs_nothing_and_counts_as_different(
-    strange, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_text_of_a_stranger_runs_nothing_and_counts_as_different(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     start = time.perf_counter()
-    text = STRANGE[strange]
     assert read_configuration(text) is None
     assert not state_alike(text, text, "system")
     assert time.perf_counter() - start < 5
     assert not list(tmp_path.iterdir())
 
 
-def test_settings_are_alike_whatever_their_order_and_not_if_one_differs():
-    turned = OmegaConf.to_yaml({"seed": 1, "system": dict(reversed(SETTINGS["system"].items()))})
-    assert state_alike(TEXT, turned, "system")
-    assert not state_alike(TEXT, turned, "seed")
-    assert not state_alike(TEXT, TEXT, "noise")  # neither states it
-    assert not state_alike("seed: 1", "seed: 1.0", "seed")
-    assert not state_alike("seed: 1", "seed: true", "seed")
-    assert state_alike("seed: .nan", "seed: .nan", "seed")
+def test_settings_are_alike_in_any_order():
+    reversed_system = dict(reversed(SETTINGS["system"].items()))
+    reordered = OmegaConf.to_yaml({"seed": 1, "system": reversed_system})
+    assert state_alike(TEXT, reordered, "system")
+    assert not state_alike(TEXT, reordered, "seed")
+
+
+def test_settings_that_neither_text_has_are_not_alike():
+    assert not state_alike(TEXT, TEXT, "noise")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "alike"),
+    [("1", "1.0", False), ("1", "true", False), (".nan", ".nan", True)],
+)
+def test_values_are_alike_if_type_and_value_are(first, second, alike):
+    assert state_alike(f"seed: {first}", f"seed: {second}", "seed") == alike
 
 
 def test_a_class_that_moved_is_the_same_class():
-    one, other = (
-        f"data:\n  _target_: {name}.Functions\n"
-        for name in ("experiments.function_data", "experiments.plant.functions")
+    before, now = (
+        f"data:\n  _target_: {module}.Functions\n"
+        for module in ("experiments.function_data", "experiments.plant.functions")
     )
-    assert state_alike(one, other, "data")
+    assert state_alike(before, now, "data")
 
 
-def test_a_comparison_says_whose_configuration_cannot_be_read(monkeypatch):
+def test_a_comparison_names_the_file_whose_configuration_cannot_be_read(monkeypatch):
     texts = {
         "one": "seed: 0\n",
         "two": "seed: 0\nsystem: {}\n",
         "three": "seed: 3\n",
-        "strange": BOMB,
+        "strange": expanding_text(),
     }
-    monkeypatch.setattr(comparison, "header", lambda name: {"configuration": texts[name]})
-    (differ, lost) = comparison.note_differences({name: name for name in texts})
-    assert differ.endswith(
+    monkeypatch.setattr(compare, "header", lambda name: {"configuration": texts[name]})
+    differences, unreadable = compare.note_differences({name: name for name in texts})
+    assert differences.endswith(
         "learned from: seed (one 0, two 0, three 3), system (one , two {}, three )"
     )
-    assert lost.endswith("in the file of strange")
+    assert unreadable.endswith("in the file of strange")

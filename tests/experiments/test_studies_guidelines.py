@@ -35,200 +35,237 @@ from sysid.gp.rules import COMPARED_CRITERIA
 STUDY = STUDIES["guidelines"]
 
 
-@pytest.fixture(scope="module")
-def true_world():
-    return world()
+#: one case for each claim, with its name as id
+EACH_CLAIM = pytest.mark.parametrize(
+    "claim", guidelines.CLAIMS, ids=[claim["name"] for claim in guidelines.CLAIMS]
+)
 
 
 @pytest.fixture(scope="module")
-def true_store(true_world):
-    return guidelines.assess_claims(true_world)
+def true_stores():
+    """Stores of all studies in which every claim is true."""
+    return make_stores()
 
 
-def by_name(name):
+@pytest.fixture(scope="module")
+def reversed_stores():
+    """Stores of all studies in which the reverse of every claim is true."""
+    return make_stores(-1.0)
+
+
+@pytest.fixture(scope="module")
+def empty_stores(true_stores):
+    """Stores of all studies without a number."""
+    return {name: xr.full_like(store, np.nan, dtype=float) for name, store in true_stores.items()}
+
+
+@pytest.fixture(scope="module")
+def assessed(true_stores):
+    """Assessment of all claims where they are true."""
+    return guidelines.assess_claims(true_stores)
+
+
+def find_claim(name):
+    """Return the claim of a name."""
     return next(claim for claim in guidelines.CLAIMS if claim["name"] == name)
 
 
-def of_task(name, stores, setting="trained"):
-    return guidelines.examine(by_name(name), setting, stores)
+def examine_claim(name, stores, setting="trained"):
+    """Return the assessment of the claim of a name."""
+    return guidelines.examine(find_claim(name), setting, stores)
 
 
-def test_every_claim_holds_where_it_is_true(true_store):
-    found = true_store["verdict"].sel(setting="trained").to_series().to_dict()
-    assert len(found) == len(guidelines.CLAIMS)
-    assert {name: verdict for name, verdict in found.items() if verdict != "holds"} == {}
-    assert (true_store["guideline_verdict"].sel(setting="trained") == "holds").all()
+@EACH_CLAIM
+def test_every_claim_holds_where_it_is_true(assessed, claim):
+    verdict = assessed["verdict"].sel(setting="trained", claim=claim["name"])
+    assert verdict.item() == "holds"
 
 
-def test_no_claim_holds_where_it_is_reversed_and_gaps_leave_it_undecided(true_world):
-    stores = world(-1.0)
-    empty = {name: xr.full_like(store, np.nan, dtype=float) for name, store in true_world.items()}
-    for claim in guidelines.CLAIMS:
-        name = claim["name"]
-        study = claim["study"]
-        assert of_task(name, stores).verdict == "does not hold", name
-        rest = {other: store for other, store in true_world.items() if other != study}
-        found = of_task(name, rest)
-        assert (found.verdict, found.needs, found.places) == (
-            "undecided",
-            f"{study}.nc",
-            {},
-        )
-        found = of_task(name, empty)
-        assert found.verdict == "undecided", name
-        assert study in found.needs
+def test_every_guideline_holds_where_its_claims_are_true(assessed):
+    assert (assessed["guideline_verdict"].sel(setting="trained") == "holds").all()
 
 
-def test_pairs_are_formed_within_a_seed(true_world):
+@EACH_CLAIM
+def test_no_claim_holds_where_it_is_reversed(reversed_stores, claim):
+    assert examine_claim(claim["name"], reversed_stores).verdict == "does not hold"
+
+
+@EACH_CLAIM
+def test_a_claim_is_undecided_without_its_study(true_stores, claim):
+    study = claim["study"]
+    other_stores = {name: store for name, store in true_stores.items() if name != study}
+    assessment = examine_claim(claim["name"], other_stores)
+    assert assessment.verdict == "undecided"
+    assert assessment.needs == f"{study}.nc"
+    assert assessment.places == {}
+
+
+@EACH_CLAIM
+def test_a_claim_is_undecided_where_its_study_has_no_numbers(empty_stores, claim):
+    assessment = examine_claim(claim["name"], empty_stores)
+    assert assessment.verdict == "undecided"
+    assert claim["study"] in assessment.needs
+
+
+def test_pairs_are_formed_within_a_seed(true_stores):
     """Between seeds the SMSE varies far more than between criteria: only pairs show the
     difference.
     """
-    smse = true_world["table_2"]["smse"].sel(
+    smse = true_stores["table_2"]["smse"].sel(
         dataset="Rastrigin", setting="trained", threshold_choice="published"
     )
-    best, next_best = (
-        smse.sel(criterion=name, variant="none").values for name in (LIKELIHOOD, RELEVANCE)
-    )
+    best = smse.sel(criterion=LIKELIHOOD, variant="none").values
+    next_best = smse.sel(criterion=RELEVANCE, variant="none").values
     assert best.max() > next_best.min()
-    place = of_task("lowest_smse_table_2", true_world).places["Rastrigin"]
+    assessment = examine_claim("lowest_smse_table_2", true_stores)
+    place = assessment.places["Rastrigin"]
     assert place.median == pytest.approx(np.median(np.log(best / next_best)))
-    assert place.n == SEEDS
-    assert of_task("lowest_smse_table_2", true_world).n_tested == sum(
-        t.is_random for t in PAPER_TASKS.values()
+    assert place.n == N_SEEDS
+    assert assessment.n_tested == sum(task.is_random for task in PAPER_TASKS.values())
+
+
+def test_the_effect_of_acceptance_is_the_mean_over_criteria(true_stores):
+    smse = true_stores["table_2"]["smse"].sel(
+        dataset="Rastrigin", setting="trained", threshold_choice="published"
     )
     logs = np.log(smse)
-    level = (logs.sel(variant="in_sample") - logs.sel(variant="none")).mean(
-        "criterion"
-    )  # of three criteria
-    found = of_task("harmless_table_2_in_sample", true_world)
-    assert found.places["Rastrigin"].median == pytest.approx(float(level.median()))
+    effect = (logs.sel(variant="in_sample") - logs.sel(variant="none")).mean("criterion")
+    assessment = examine_claim("harmless_table_2_in_sample", true_stores)
+    assert assessment.places["Rastrigin"].median == pytest.approx(float(effect.median()))
 
 
-def test_own_thresholds_count_where_all_compared_cells_have_one(true_world):
-    claim = by_name("lowest_smse_table_4")
-    store = true_world["table_4"].copy(deep=True)
+def test_own_thresholds_count_where_all_compared_cells_have_one(true_stores):
+    claim = find_claim("lowest_smse_table_4")
+    store = true_stores["table_4"].copy(deep=True)
 
-    def values(**changes):
-        found = guidelines.find_places(claim | changes, "trained", store)
-        return [comparison.values.copy() for comparison in found["Rosenbrock"]]
+    def compare_rosenbrock(**changes):
+        """Return the values of the comparisons of Rosenbrock."""
+        places = guidelines.find_places(claim | changes, "trained", store)
+        return [comparison.values.copy() for comparison in places["Rosenbrock"]]
 
     place = {"dataset": "Rosenbrock", "variant": "none", "threshold_choice": "own"}
-    published = values()
+    published = compare_rosenbrock()
     for criterion, seeds, smse in ((RELEVANCE, [2, 5], 2.0), (ENTROPY, [5], 0.5)):
         store["smse"].loc[place | {"criterion": criterion, "seed": seeds}] = smse
-        np.testing.assert_array_equal(values(), published)  # the third criterion has none
+        np.testing.assert_array_equal(
+            compare_rosenbrock(), published
+        )  # the third criterion has none
     store["smse"].loc[place | {"criterion": LIKELIHOOD, "seed": [5]}] = 1.0
-    assert [each[5] for each in values()] == pytest.approx([np.log(4.0), np.log(2.0)])
-    np.testing.assert_array_equal(np.delete(values(), 5, axis=1), np.delete(published, 5, axis=1))
-    np.testing.assert_array_equal(values(own=False), published)
+    assert [each[5] for each in compare_rosenbrock()] == pytest.approx([np.log(4.0), np.log(2.0)])
+    np.testing.assert_array_equal(
+        np.delete(compare_rosenbrock(), 5, axis=1), np.delete(published, 5, axis=1)
+    )
+    np.testing.assert_array_equal(compare_rosenbrock(own=False), published)
 
 
-def test_a_threshold_that_a_setting_leaves_out_is_replaced_by_the_next_and_told(
-    true_world,
-):
-    every_other = true_world["figure_building"].isel(
-        threshold=slice(None, None, 2)
-    )  # 0.05, 0.1, ... K
-    store = every_other.reindex(threshold=true_world["figure_building"]["threshold"])
-    growth = of_task("building_acceptance_flattens", {"figure_building": store}).places[
-        "Prior entropy"
-    ]
+@pytest.fixture
+def sparse_building(true_stores):
+    """Sweep of the building with results at every other threshold only: 0.05, 0.1, ... K."""
+    full = true_stores["figure_building"]
+    return full.isel(threshold=slice(None, None, 2)).reindex(threshold=full["threshold"])
+
+
+def test_a_threshold_without_results_is_replaced_by_the_next(sparse_building):
+    assessment = examine_claim("building_acceptance_flattens", {"figure_building": sparse_building})
+    growth = assessment.places["Prior entropy"]
     assert growth.comparison == "growth from 0.1 K with / without acceptance"
-    points = np.log1p(
-        store["n_revised"].sel(setting="trained", criterion=ENTROPY, threshold=[0.05, 0.1]).values
+    curve = sparse_building["n_revised"].sel(
+        setting="trained", criterion=ENTROPY, threshold=[0.05, 0.1]
     )
-    grown = (points[:, 0] - points[:, 1])[[0, 1]]  # without, with acceptance
-    assert growth.median == pytest.approx(np.median(grown[1] - grown[0]))
+    points = np.log1p(curve.values)
+    without_acceptance, with_acceptance, *_ = points[:, 0] - points[:, 1]
+    assert growth.median == pytest.approx(np.median(with_acceptance - without_acceptance))
     assert growth.outcome == "won"
-    lowest = of_task(
-        "building_acceptance_flattens",
-        {"figure_building": store.where(store["threshold"] >= 0.1)},
-    )
-    assert (lowest.verdict, lowest.places) == ("undecided", {}), (
-        "nothing has grown at the lowest threshold"
-    )
-    low = of_task("building_no_gain", {"figure_building": store.where(store["threshold"] != 0.15)})
-    gain = low.places["Prior entropy"]
-    curve = store["smse"].sel(setting="trained", variant="none", criterion=ENTROPY)
+
+
+def test_nothing_has_grown_at_the_lowest_threshold(sparse_building):
+    store = sparse_building.where(sparse_building["threshold"] >= 0.1)
+    assessment = examine_claim("building_acceptance_flattens", {"figure_building": store})
+    assert assessment.verdict == "undecided"
+    assert assessment.places == {}
+
+
+def test_the_gain_at_a_threshold_without_results_is_that_of_the_next(sparse_building):
+    store = sparse_building.where(sparse_building["threshold"] != 0.15)
+    gain = examine_claim("building_no_gain", {"figure_building": store}).places["Prior entropy"]
     assert gain.comparison == "SMSE at 0.2 K / mean below"
+    curve = sparse_building["smse"].sel(setting="trained", variant="none", criterion=ENTROPY)
     below = np.log(curve.sel(threshold=[0.05, 0.1])).mean("threshold")
-    assert gain.median == pytest.approx(float((np.log(curve.sel(threshold=0.2)) - below).median()))
+    expected = float((np.log(curve.sel(threshold=0.2)) - below).median())
+    assert gain.median == pytest.approx(expected)
 
 
-def test_tasks_that_miss_the_conditions_of_a_claim_are_no_places_of_it(true_world):
-    """Where nothing passes the threshold acceptance saves nothing; where nearly all points pass no
-    more can.
-    """
-    store = true_world["table_4"].copy(deep=True)
+def test_acceptance_saves_nothing_where_nothing_passes_the_threshold(true_stores):
+    """Such tasks are no places of the claim, and such seeds do not count."""
+    store = true_stores["table_4"].copy(deep=True)
     store["n_inserted"].loc[{"dataset": ["Himmelblau", "Tanks"]}] = 0.0
     store["n_inserted"].loc[{"dataset": "Rosenbrock", "seed": [0, 2]}] = 0.0
-    found = of_task("saves_table_4_in_sample", {"table_4": store})
-    assert set(found.places) == set(TITLES) - {"Himmelblau", "Tanks"}
-    assert (found.places["Rosenbrock"].n, found.places["Rastrigin"].n) == (
-        SEEDS - 2,
-        SEEDS,
-    )
-    assert found.verdict == "holds"
-    store = true_world["table_4"].copy(deep=True)
-    at = {"criterion": LIKELIHOOD, "variant": "none"}
+    assessment = examine_claim("saves_table_4_in_sample", {"table_4": store})
+    assert set(assessment.places) == set(TITLES) - {"Himmelblau", "Tanks"}
+    assert assessment.places["Rosenbrock"].n == N_SEEDS - 2
+    assert assessment.places["Rastrigin"].n == N_SEEDS
+    assert assessment.verdict == "holds"
+
+
+def test_a_threshold_that_nearly_all_points_pass_is_no_place_of_the_claim(true_stores):
+    store = true_stores["table_4"].copy(deep=True)
+    without_acceptance = {"criterion": LIKELIHOOD, "variant": "none"}
     for title in TITLES:
-        here = at | {"dataset": title}
-        store["n_offered"].loc[here] = store["n_inserted"].sel(here) / (
-            0.89 if title == "Rastrigin" else 0.91
-        )
-    found = of_task("threshold_not_met_table_4", {"table_4": store})
-    assert (set(found.places), found.verdict) == ({"Rastrigin"}, "holds")
+        passing_share = 0.89 if title == "Rastrigin" else 0.91
+        cell = without_acceptance | {"dataset": title}
+        store["n_offered"].loc[cell] = store["n_inserted"].sel(cell) / passing_share
+    assessment = examine_claim("threshold_not_met_table_4", {"table_4": store})
+    assert set(assessment.places) == {"Rastrigin"}
+    assert assessment.verdict == "holds"
 
 
-def test_printed_numbers_are_those_of_the_paper(true_store):
-    cells = guidelines.read_printed()["table_2"].sel(setting="printed")
-    table_2 = paper.read_table("table_2")
-    at = {
-        "dataset": "Concrete",
-        "criterion": LIKELIHOOD,
-        "threshold_choice": "published",
-        "seed": 0,
-    }
-    row = table_2.loc["Concrete"]
-    assert (
-        float(cells["smse"].sel(at | {"variant": "in_sample"}))
-        == row["marginal_log_likelihood_smse_accept"]
+def test_printed_numbers_are_those_of_the_paper(assessed):
+    cells = guidelines.read_printed()["table_2"].sel(
+        setting="printed",
+        dataset="Concrete",
+        criterion=LIKELIHOOD,
+        threshold_choice="published",
+        seed=0,
     )
-    assert float(cells["smse"].sel(at | {"variant": "none"})) == row["marginal_log_likelihood_smse"]
-    printed = true_store.sel(claim="lowest_smse_table_2", setting="printed")
+    row = paper.read_table("table_2").loc["Concrete"]
+    with_acceptance = float(cells["smse"].sel(variant="in_sample"))
+    without_acceptance = float(cells["smse"].sel(variant="none"))
+    assert with_acceptance == row["marginal_log_likelihood_smse_accept"]
+    assert without_acceptance == row["marginal_log_likelihood_smse"]
+
+
+def test_outcomes_of_printed_numbers_are_those_of_their_ratios(assessed):
+    table_2 = paper.read_table("table_2")
+    printed = assessed.sel(claim="lowest_smse_table_2", setting="printed")
     names = [f"{criterion}_smse" for criterion in (ENTROPY, RELEVANCE, LIKELIHOOD)]
-    ratios = {
-        title: [row[names[2]] / row[name] for name in names[:2]]
-        for title, row in table_2.iterrows()
-    }
-    assert int(printed["n_won"]) == sum(max(each) < 1 / 1.01 for each in ratios.values()) == 7
-    assert int(printed["n_lost"]) == sum(max(each) > 1.01 for each in ratios.values()) == 3
+    largest_ratios = []
+    for _, row in table_2.iterrows():
+        largest_ratios.append(max(row[names[2]] / row[name] for name in names[:2]))
+    assert int(printed["n_won"]) == sum(ratio < 1 / 1.01 for ratio in largest_ratios) == 7
+    assert int(printed["n_lost"]) == sum(ratio > 1.01 for ratio in largest_ratios) == 3
     assert int(printed["n_tested"]) == 0
-    assert true_store["verdict"].sel(claim="lowest_nlpd_table_3", setting="printed") == ""
+    assert assessed["verdict"].sel(claim="lowest_nlpd_table_3", setting="printed") == ""
 
 
-def test_guideline_from_its_parts():
-    holds = "holds"
-    open_ = "undecided"
-    fails = "does not hold"
-    cases = {
-        (holds, open_): holds,
-        (holds, open_, open_): open_,
-        (holds, fails): "holds in part",
-        (fails, ""): fails,
-    }
-    assert {parts: guidelines.sum_up(parts) for parts in cases} | {
-        (): guidelines.sum_up([])
-    } == cases | {(): ""}
+@pytest.mark.parametrize(
+    ("verdicts", "of_guideline"),
+    [
+        (("holds", "undecided"), "holds"),
+        (("holds", "undecided", "undecided"), "undecided"),
+        (("holds", "does not hold"), "holds in part"),
+        (("does not hold", ""), "does not hold"),
+        ((), ""),
+    ],
+)
+def test_the_verdict_of_a_guideline_follows_from_those_of_its_claims(verdicts, of_guideline):
+    assert guidelines.sum_up(verdicts) == of_guideline
 
 
-def test_store_is_written_read_and_told(true_world, tmp_path):
-    """From the folder of a run to the rows and the text; one store is not there, one is of another
-    version.
-    """
+def test_claims_are_assessed_from_the_stores_of_a_run(true_stores, tmp_path):
+    """One store is missing, and one is of another version of the code."""
     plan = make_plan(tmp_path, *PAPER_TASKS)
     assert STUDY.units(plan) == []
-    for name, store in true_world.items():
+    for name, store in true_stores.items():
         if name != "figure_building":
             fingerprint = "another" if name == "grid" else plan.fingerprint
             files.write(
@@ -239,22 +276,18 @@ def test_store_is_written_read_and_told(true_world, tmp_path):
             )
     combined = STUDY.combine(plan)
     rows = list(csv.DictReader(io.StringIO(to_short_csv(STUDY.rows(combined)))))
-    own = [
-        row for row in rows if row["claim"] == "lowest_smse_table_2" and row["setting"] == "trained"
-    ]
-    assert [row["place"] for row in own] == TITLES
-    ratio = of_task("lowest_smse_table_2", true_world).places["Tanks"].median
-    assert float(own[TITLES.index("Tanks")]["place_ratio"]) == pytest.approx(
-        np.exp(ratio), rel=1e-5
-    )
+    trained = [row for row in rows if row["setting"] == "trained"]
+    places = [row for row in trained if row["claim"] == "lowest_smse_table_2"]
+    assert [row["place"] for row in places] == TITLES
+    median = examine_claim("lowest_smse_table_2", true_stores).places["Tanks"].median
+    ratio = float(places[TITLES.index("Tanks")]["place_ratio"])
+    assert ratio == pytest.approx(np.exp(median), rel=1e-5)
     for claim, study in (
         ("building_no_gain", "figure_building"),
         ("entropies_agree", "grid"),
     ):
-        needy = [row for row in rows if row["claim"] == claim and row["setting"] == "trained"]
-        assert [(row["verdict"], row["needs"], row["place"]) for row in needy] == [
-            ("undecided", f"{study}.nc", "")
-        ]
+        (row,) = (row for row in trained if row["claim"] == claim)
+        assert (row["verdict"], row["needs"], row["place"]) == ("undecided", f"{study}.nc", "")
     tables = STUDY.tables(combined)
     row = [
         "lowest_smse_table_2",
@@ -276,7 +309,7 @@ def test_store_is_written_read_and_told(true_world, tmp_path):
         STUDY.combine(plan)
 
 
-# --- what paired results say -----------------------------------------------------------------------
+# --- what paired results say ----------------------------------------------------------------------
 
 STEADY = np.linspace(-0.01, 0.01, 10) + 1e-4 * np.arange(10)  # noise around 0, without ties
 
@@ -287,17 +320,19 @@ WITHIN = (-np.log(1.5), np.log(1.5))
 
 
 def shifted(shift, region=LOWER):
+    """Return a comparison with little noise about a shift."""
     return Comparison("", shift + STEADY, *region)
 
 
 @pytest.mark.parametrize("n", [0, 5, 6, 9, 15])
 def test_interval_is_the_narrowest_with_at_least_95_percent(n):
     values = np.random.default_rng([n]).permutation(np.arange(n) * 1.0)
-    below = [
-        sum(comb(n, j) for j in range(k)) / 2**n for k in range(n // 2 + 1)
-    ]  # P(fewer than k heads)
+    # probability of fewer than k heads
+    below = [sum(comb(n, j) for j in range(k)) / 2**n for k in range(n // 2 + 1)]
     allowed = [k for k in range(1, n // 2 + 1) if 2 * below[k] <= 0.05]
-    expected = (max(allowed) - 1.0, n - 1.0 * max(allowed)) if allowed else (-np.inf, np.inf)
+    expected = (-np.inf, np.inf)
+    if allowed:
+        expected = (max(allowed) - 1.0, n - 1.0 * max(allowed))
     assert guidelines.median_interval(values) == expected
 
 
@@ -306,34 +341,34 @@ def test_signed_rank_is_the_share_of_signs_that_are_as_extreme(seed):
     values = np.random.default_rng([1, seed]).normal(0.4, 1.0, size=4 + seed)
     ranks = np.argsort(np.argsort(np.abs(values))) + 1
     total = ranks.sum()
-    found = abs(2 * ranks[values > 0].sum() - total)
-    extreme = [
-        abs(2 * ranks[np.array(s, bool)].sum() - total) >= found
-        for s in product((0, 1), repeat=len(values))
-    ]
-    assert guidelines.signed_rank(values) == pytest.approx(np.mean(extreme))
+    statistic = abs(2 * ranks[values > 0].sum() - total)
+    is_as_extreme = []
+    for signs in product((False, True), repeat=len(values)):
+        is_as_extreme.append(abs(2 * ranks[np.array(signs)].sum() - total) >= statistic)
+    assert guidelines.signed_rank(values) == pytest.approx(np.mean(is_as_extreme))
     assert guidelines.signed_rank(np.append(values, 0.0)) == guidelines.signed_rank(values)
-    assert (guidelines.sign_test(6, 0), guidelines.sign_test(0, 0)) == (
-        pytest.approx(2 / 64),
-        1.0,
-    )
-    assert guidelines.sign_test(7, 0, 1 / 3) == pytest.approx(3.0**-7)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "p_value"),
+    [((6, 0), 2 / 64), ((0, 0), 1.0), ((7, 0, 1 / 3), 3.0**-7)],
+)
+def test_sign_test_is_binomial(arguments, p_value):
+    assert guidelines.sign_test(*arguments) == pytest.approx(p_value)
 
 
 def test_holm_goes_down_step_by_step():
-    p = [0.01, 0.04, 0.03, 0.005]
-    expected = [
-        0.02,
-        0.03,
-        0.06,
-        0.06,
-    ]  # 4 p, 3 p, 2 p, max(1 p, before), in ascending order
-    np.testing.assert_allclose(guidelines.holm(p), expected)
-    one = Comparison("", np.array([-1.0, -0.9, -0.8, -0.7, -0.6, -0.5, -0.4, -0.3, -0.25, 0.22]))
-    found = guidelines.assess_claim(
-        {"one": [one]} | {str(i): [Comparison("", 20 * STEADY)] for i in range(9)}
-    )
-    assert found.p_least == pytest.approx(10 * guidelines.signed_rank(one.values))  # of ten places
+    p_values = [0.01, 0.04, 0.03, 0.005]
+    # 4 p, 3 p, 2 p and the larger one of p and the one before, in ascending order
+    np.testing.assert_allclose(guidelines.holm(p_values), [0.02, 0.03, 0.06, 0.06])
+
+
+def test_the_least_p_value_of_a_claim_counts_its_places():
+    values = np.array([-1.0, -0.9, -0.8, -0.7, -0.6, -0.5, -0.4, -0.3, -0.25, 0.22])
+    places = {"clear": [Comparison("", values)]}
+    places |= {str(i): [Comparison("", 20 * STEADY)] for i in range(9)}
+    assessment = guidelines.assess_claim(places)
+    assert assessment.p_least == pytest.approx(10 * guidelines.signed_rank(values))
 
 
 @pytest.mark.parametrize(
@@ -374,12 +409,13 @@ def test_place_needs_all_comparisons_and_is_lost_by_one():
     assert guidelines.assess_place([large, Comparison("", np.empty(0))]).outcome == OUTCOME_MISSING
 
 
-def places(*shifts):
+def places_with_seeds(*shifts):
+    """Return places of ten seeds each, with little noise about these shifts."""
     return {f"seeds {i}": [shifted(shift)] for i, shift in enumerate(shifts)}
 
 
-def singles(*values):
-    """Places of one seed, which have no test of their own."""
+def places_of_one_seed(*values):
+    """Return places of one seed each, which have no test of their own."""
     return {
         str(i): [Comparison("", np.array([value]), *LOWER, False)] for i, value in enumerate(values)
     }
@@ -389,56 +425,66 @@ GAP = {"gap": [Comparison("", np.empty(0))]}
 
 
 @pytest.mark.parametrize(
-    ("verdict", "found", "chance"),
+    ("verdict", "places", "chance"),
     [
-        (HOLDS, places(*[-0.1] * 7), 0.5),
-        (FAILS, places(*[0.1] * 7), 0.5),
-        (HOLDS, places(*[-0.1] * 4, *[0.0] * 3), 0.5),
-        (IN_PART, places(*[-0.1] * 2, *[0.0] * 5), 0.5),
-        (IN_PART, places(*[-0.1] * 3, *[0.1] * 3), 0.5),
-        (HOLDS, places(*[-0.1] * 9, 0.1), 0.5),  # the sign test is for it
-        (IN_PART, places(*[-0.1] * 5, 0.1), 0.5),
-        (FAILS, places(0.1, *[0.0] * 6), 0.5),
-        (IN_PART, places(-0.1, -0.1, 0.0, 0.0), 0.5),  # more than half is needed
-        (HOLDS, places(-0.1, -0.1, -0.1, 0.0), 0.5),
-        (UNDECIDED, singles(-1, -1, -1), 0.5),
-        (HOLDS, singles(*[-1] * 6), 0.5),
-        (FAILS, singles(*[1] * 6), 0.5),
-        (UNDECIDED, singles(*[-1] * 7, 1, 1, 1), 0.5),
-        (HOLDS, singles(*[-1] * 7, 1, 1, 1), 1 / 3),
-        (UNDECIDED, singles(*[1] * 6), 0.2),  # (4/5)^6 is likely
-        (IN_PART, singles(0) | places(-0.1), 0.5),  # half of the places are not most
-        (HOLDS, places(*[-0.1] * 9) | GAP, 0.5),
-        (UNDECIDED, places(*[-0.1] * 4) | GAP, 0.5),
+        (HOLDS, places_with_seeds(*[-0.1] * 7), 0.5),
+        (FAILS, places_with_seeds(*[0.1] * 7), 0.5),
+        (HOLDS, places_with_seeds(*[-0.1] * 4, *[0.0] * 3), 0.5),
+        (IN_PART, places_with_seeds(*[-0.1] * 2, *[0.0] * 5), 0.5),
+        (IN_PART, places_with_seeds(*[-0.1] * 3, *[0.1] * 3), 0.5),
+        (HOLDS, places_with_seeds(*[-0.1] * 9, 0.1), 0.5),  # the sign test is for it
+        (IN_PART, places_with_seeds(*[-0.1] * 5, 0.1), 0.5),
+        (FAILS, places_with_seeds(0.1, *[0.0] * 6), 0.5),
+        (IN_PART, places_with_seeds(-0.1, -0.1, 0.0, 0.0), 0.5),  # more than half is needed
+        (HOLDS, places_with_seeds(-0.1, -0.1, -0.1, 0.0), 0.5),
+        (UNDECIDED, places_of_one_seed(-1, -1, -1), 0.5),
+        (HOLDS, places_of_one_seed(*[-1] * 6), 0.5),
+        (FAILS, places_of_one_seed(*[1] * 6), 0.5),
+        (UNDECIDED, places_of_one_seed(*[-1] * 7, 1, 1, 1), 0.5),
+        (HOLDS, places_of_one_seed(*[-1] * 7, 1, 1, 1), 1 / 3),
+        (UNDECIDED, places_of_one_seed(*[1] * 6), 0.2),  # (4/5)^6 is likely
+        (
+            IN_PART,
+            places_of_one_seed(0) | places_with_seeds(-0.1),
+            0.5,
+        ),  # half of the places are not most
+        (HOLDS, places_with_seeds(*[-0.1] * 9) | GAP, 0.5),
+        (UNDECIDED, places_with_seeds(*[-0.1] * 4) | GAP, 0.5),
         (UNDECIDED, GAP, 0.5),
     ],
 )
-def test_verdict_by_counts_signs_and_gaps(verdict, found, chance):
-    judged = guidelines.assess_claim(found, chance)
-    assert (judged.verdict, judged.n_missing) == (verdict, "gap" in found)
+def test_verdict_by_counts_signs_and_gaps(verdict, places, chance):
+    assessment = guidelines.assess_claim(places, chance)
+    assert assessment.verdict == verdict
+    assert assessment.n_missing == ("gap" in places)
 
 
 @pytest.mark.parametrize("region", [LOWER, AT_MOST, WITHIN], ids=["lower", "at_most", "within"])
 def test_noise_is_undecided(region):
-    """Ratios scattered around the bound: 7 tasks with seeds and 3 records, at least 95 % of 100
-    repetitions.
+    """Ratios scatter around the bound, for seven tasks with seeds and three records.
+
+    At least 95 of 100 repetitions are undecided.
     """
     rng = np.random.default_rng([2, 2])
-    undecided = 0
+    n_undecided = 0
     for _ in range(100):
         values = region[1] + 0.3 * rng.normal(size=(10, 2, 10))
-        drawn = {
-            str(i): [Comparison("", x if i < 7 else x[:1], *region, i < 7) for x in each]
-            for i, each in enumerate(values)
-        }
-        undecided += guidelines.assess_claim(drawn, 1 / 3).verdict == UNDECIDED
-    assert undecided >= 95
+        places = {}
+        for i, pair in enumerate(values):
+            has_seeds = i < 7
+            places[str(i)] = [
+                Comparison("", ratios if has_seeds else ratios[:1], *region, has_seeds)
+                for ratios in pair
+            ]
+        if guidelines.assess_claim(places, 1 / 3).verdict == UNDECIDED:
+            n_undecided += 1
+    assert n_undecided >= 95
 
 
 # --- stores by construction in which every claim of the paper is true, or false
 
 TITLES = [task.title for task in PAPER_TASKS.values()]
-SEEDS = 10
+N_SEEDS = 10
 NOISE = 0.01
 SETTING = ["trained"]
 ENTROPY, RELEVANCE, LIKELIHOOD = COMPARED_CRITERIA
@@ -451,36 +497,36 @@ RANKS = {
 UNCERTAINTY = {LIKELIHOOD: 0, RELEVANCE: 1, ENTROPY: 2}
 
 
-def world(sign=1.0):
-    """All stores that the claims read; sign 1: all claims are true, -1: all are false."""
+def make_stores(sign=1.0):
+    """Return all stores that the claims read; sign 1: all claims are true, -1: all are false."""
     rng = np.random.default_rng(0)
-    stores = {name: table(name, sign, rng) for name in RANKS}
+    stores = {name: make_table(name, sign, rng) for name in RANKS}
     stores |= {
-        "figure_reduction": reduction(sign, rng),
-        "figure_rastrigin": points(sign, rng),
+        "figure_reduction": make_reduction(sign, rng),
+        "figure_rastrigin": make_points(sign, rng),
     }
     stores |= {
-        "figure_van_der_pol": sweep(sign, rng, np.arange(1, 31) * 5e-4, 0.005),
-        "figure_building": sweep(sign, rng, np.arange(2, 11) * 0.025, 0.15),
+        "figure_van_der_pol": make_sweep(sign, rng, np.arange(1, 31) * 5e-4, 0.005),
+        "figure_building": make_sweep(sign, rng, np.arange(2, 11) * 0.025, 0.15),
     }
-    return stores | {"grid": grid(sign, rng)}
+    return stores | {"grid": make_grid(sign, rng)}
 
 
-def along(dim, values):
-    """Array of numbers by the labels of a dimension."""
+def array_of(dim, values):
+    """Return an array of numbers by the labels of a dimension."""
     return xr.DataArray([*values.values()], {dim: [*values]}, dim)
 
 
 def by_criterion(entropy, relevance, likelihood):
-    return along(
+    return array_of(
         "criterion",
         dict(zip(COMPARED_CRITERIA, (entropy, relevance, likelihood), strict=True)),
     )
 
 
-def noisy(rng, **coords):
-    """Small random numbers over these labels and the seeds."""
-    coords = {name: [*values] for name, values in coords.items()} | {"seed": range(SEEDS)}
+def small_noise(rng, **coords):
+    """Return small random numbers over these labels and the seeds."""
+    coords = {name: [*values] for name, values in coords.items()} | {"seed": range(N_SEEDS)}
     return xr.DataArray(
         NOISE * rng.normal(size=[len(values) for values in coords.values()]),
         coords,
@@ -488,33 +534,36 @@ def noisy(rng, **coords):
     )
 
 
-def stored(**variables):
-    """Store of the only setting; records have their first seed only."""
+def make_store(**variables):
+    """Return the store of the only setting; records have their first seed only."""
     store = xr.Dataset(variables).expand_dims(setting=SETTING)
     records = [task.title for task in PAPER_TASKS.values() if not task.is_random]
-    is_first = (
-        ~store["dataset"].isin(records) | (store["seed"] == 0) if "dataset" in store.dims else True
-    )
-    return store.where(is_first).copy(deep=True)
+    if "dataset" in store.dims:
+        store = store.where(~store["dataset"].isin(records) | (store["seed"] == 0))
+    return store.copy(deep=True)
 
 
-def table(name, sign, rng):
+def make_table(name, sign, rng):
     """Cells of a table at the published thresholds."""
-    variants = along("variant", {variant: variant != "none" for variant in VARIANTS})
-    common = 30 * noisy(rng, dataset=TITLES)  # the same data for all criteria
-    own = noisy(rng, dataset=TITLES, criterion=COMPARED_CRITERIA, variant=VARIANTS)
-    rank = along("criterion", RANKS[name])
-    doubt = along("criterion", UNCERTAINTY)
-    kept = by_criterion(0.8, 0.8, 0.6) if sign > 0 else by_criterion(0.85, 0.85, 0.95)
-    kept = kept if name == "table_2" else by_criterion(*kept.values[:2], 0.3)
+    variants = array_of("variant", {variant: variant != "none" for variant in VARIANTS})
+    common = 30 * small_noise(rng, dataset=TITLES)  # the same data for all criteria
+    own = small_noise(rng, dataset=TITLES, criterion=COMPARED_CRITERIA, variant=VARIANTS)
+    rank = array_of("criterion", RANKS[name])
+    doubt = array_of("criterion", UNCERTAINTY)
+    likelihood_share = 0.3
+    if name == "table_2":
+        likelihood_share = 0.6 if sign > 0 else 0.95
+    other_share = 0.8 if sign > 0 else 0.85
+    kept = by_criterion(other_share, other_share, likelihood_share)
     inserted = 400.0 * np.exp(0.3 * sign * variants + own)
-    revised = (
-        inserted * xr.where(variants, kept, 1.0)
-        if sign > 0
-        else (400.0 + 20.0 * variants) * np.exp(own)
-    )
-    found = stored(
-        smse=0.1 * np.exp(common + own + 0.3 * sign * rank + (0.0 if sign > 0 else 0.4 * variants)),
+    if sign > 0:
+        revised = inserted * xr.where(variants, kept, 1.0)
+        harm = 0.0
+    else:
+        revised = (400.0 + 20.0 * variants) * np.exp(own)
+        harm = 0.4 * variants
+    store = make_store(
+        smse=0.1 * np.exp(common + own + 0.3 * sign * rank + harm),
         nlpd=common + own + 0.3 * sign * doubt,
         coverage_95=0.95 - 0.1 - 0.05 * sign * doubt + 0.1 * own,
         accepted_percent=100.0 * xr.where(variants, kept, 1.0) * np.exp(own),
@@ -522,23 +571,23 @@ def table(name, sign, rng):
         n_inserted=inserted,
         n_revised=revised,
     )
-    return found.expand_dims(threshold_choice=["published"]).reindex(threshold_choice=list(CHOICES))
+    return store.expand_dims(threshold_choice=["published"]).reindex(threshold_choice=list(CHOICES))
 
 
-def reduction(sign, rng):
+def make_reduction(sign, rng):
     """The gap of the six-hump camel is the smallest, or the largest."""
     usual, last = (0.6, 0.2) if sign > 0 else (0.2, 0.6)
-    gaps = along("dataset", dict.fromkeys(TITLES[:3], usual) | {TITLES[3]: last})
-    drawn = noisy(
+    gaps = array_of("dataset", dict.fromkeys(TITLES[:3], usual) | {TITLES[3]: last})
+    drawn = small_noise(
         rng,
         dataset=TITLES[:4],
         criterion=COMPARED_CRITERIA,
         n_points=np.arange(100, 0, -1),
     )
-    return stored(smse=0.1 * np.exp(sign * by_criterion(1.0, 0.2, 0.0) * gaps + drawn))
+    return make_store(smse=0.1 * np.exp(sign * by_criterion(1.0, 0.2, 0.0) * gaps + drawn))
 
 
-def points(sign, rng):
+def make_points(sign, rng):
     """Statistics of the points on Rastrigin: what is usual, and the effects of the criteria."""
     effects = {
         "nearest_distance_ratio": (1.0, by_criterion(0.3, -0.3, -0.3)),
@@ -546,15 +595,15 @@ def points(sign, rng):
         "mean_abs_error": (0.1, by_criterion(0.0, -0.3, -0.2)),
     }
     over = {"criterion": COMPARED_CRITERIA, "variant": ["none", "leave_one_out"]}
-    return stored(
+    return make_store(
         **{
-            key: usual * np.exp(sign * one + noisy(rng, **over))
+            key: usual * np.exp(sign * one + small_noise(rng, **over))
             for key, (usual, one) in effects.items()
         }
     )
 
 
-def sweep(sign, rng, thresholds, knee):
+def make_sweep(sign, rng, thresholds, knee):
     """Below the knee the SMSE of the entropies rises (or falls), and acceptance flattens the
     revised points.
     """
@@ -563,7 +612,7 @@ def sweep(sign, rng, thresholds, knee):
     depth = np.log(knee / np.minimum(thresholds, knee))  # 0 above the knee
     depth = xr.DataArray(depth, {"threshold": thresholds}, "threshold")
     slope = by_criterion(0.3, 0.1, 0.2) if sign > 0 else by_criterion(-0.3, -0.2, -0.3)
-    steep = along(
+    steep = array_of(
         "variant",
         dict(zip(variants, (2.0, 0.5, 0.5) if sign > 0 else (0.5, 2.0, 2.0), strict=True)),
     )
@@ -572,11 +621,11 @@ def sweep(sign, rng, thresholds, knee):
         "variant": variants,
         "threshold": thresholds,
     }
-    smse, revised = (np.exp(one * depth + noisy(rng, **over)) for one in (slope, steep))
-    return stored(smse=0.1 * smse, n_revised=50.0 * revised)
+    smse, revised = (np.exp(one * depth + small_noise(rng, **over)) for one in (slope, steep))
+    return make_store(smse=0.1 * smse, n_revised=50.0 * revised)
 
 
-def grid(sign, rng):
+def make_grid(sign, rng):
     """Criteria in pairs that agree to rounding, or not."""
     criteria = [
         ENTROPY,
@@ -585,14 +634,14 @@ def grid(sign, rng):
         LIKELIHOOD,
         "log_predictive_density",
     ]
-    drawn = noisy(
+    drawn = small_noise(
         rng,
         dataset=TITLES,
         acceptance=["none", *criteria],
         reduction=[ENTROPY, RELEVANCE, LIKELIHOOD],
     )
     drawn = drawn.isel(reduction=[0, 0, 1, 2, 2]).assign_coords(reduction=criteria)
-    apart = along("reduction", dict(zip(criteria, [0.0, 0.3, 0.0, 0.0, 0.3], strict=True)))
-    return stored(smse=0.1 * np.exp(drawn + (apart if sign < 0 else 0.0))).squeeze(
+    apart = array_of("reduction", dict(zip(criteria, [0.0, 0.3, 0.0, 0.0, 0.3], strict=True)))
+    return make_store(smse=0.1 * np.exp(drawn + (apart if sign < 0 else 0.0))).squeeze(
         "setting", drop=True
     )

@@ -1,4 +1,4 @@
-"""Small systems with known solutions, and random inputs, for the tests of the simulators."""
+"""Small systems with known solutions, random inputs and units for the tests of the simulators."""
 
 import importlib
 import inspect
@@ -10,40 +10,44 @@ import numpy as np
 
 from simulators import OpenLoop, Signal, System, closed_loop, simulate, simulate_many
 
+HOUR = 3600.0  # s
+DAY = 86400.0  # s
+
 
 def concrete_classes(package, role):
-    """Every concrete class of a role that a module of a package defines, by name."""
-    found = set()
+    """Return every concrete class of a role that a module of a package defines, by name."""
+    classes = set()
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         for member in vars(importlib.import_module(module.name)).values():
-            if (
-                inspect.isclass(member)
-                and issubclass(member, role)
-                and not inspect.isabstract(member)
-            ):
-                found.add(member)
-    return sorted(found, key=lambda member: member.__name__)
+            if not inspect.isclass(member) or not issubclass(member, role):
+                continue
+            if not inspect.isabstract(member):
+                classes.add(member)
+    return sorted(classes, key=lambda member: member.__name__)
 
 
 def random_input(ranges, n, seed=0):
-    """Smooth random signals (n, n_u), each between the limits of its range: a slow sine of random
-    phase.
-    """
+    """Return smooth signals (n, n_u), each a sine of random phase between the ends of its range."""
     generator = np.random.default_rng(seed)
     columns = []
     for low, high in ranges:
-        waves = np.sin(np.arange(n) * generator.uniform(0.2, 0.8) + generator.uniform(0, 2 * np.pi))
-        columns.append(low + (high - low) * (0.5 + 0.5 * waves))
-    return np.stack(columns, axis=1) if columns else np.zeros((n, 0))
+        frequency = generator.uniform(0.2, 0.8)  # radians per sample
+        phase = generator.uniform(0, 2 * np.pi)
+        wave = np.sin(np.arange(n) * frequency + phase)
+        columns.append(low + (high - low) * (0.5 + 0.5 * wave))
+    if not columns:
+        return np.zeros((n, 0))
+    return np.stack(columns, axis=1)
 
 
-def every_run(system, u, **options):
-    """The three ways to simulate a system of at most one input, to be called."""
+def ways_to_simulate(system, u, **options):
+    """Return functions that simulate a system of at most one input: alone, in a set, in a loop."""
     exogenous = {} if u is None else {system.inputs[0].name: u}
+    dt = getattr(system, "dt", 1.0)
     return [
         lambda: simulate(system, u, **options),
         lambda: simulate_many(system, u, n_trajectories=2, **options),
-        lambda: closed_loop(system, OpenLoop(dt=getattr(system, "dt", 1.0)), exogenous, **options),
+        lambda: closed_loop(system, OpenLoop(dt=dt), exogenous, **options),
     ]
 
 

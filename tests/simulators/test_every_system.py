@@ -1,5 +1,7 @@
-"""What holds for every system: found by itself, compared with an adaptive solver, checked against
-bad settings.
+"""Properties of every system.
+
+The systems are found by themselves, compared with an adaptive solver and checked against bad
+settings.
 """
 
 from dataclasses import asdict, fields, replace
@@ -23,17 +25,21 @@ from simulators.reference_solution import solve_reference
 from simulators.runge_kutta import integrate
 from simulators.system import limits_of
 
-SHIPPED = concrete_classes(simulators.systems, System)
-SYSTEMS = [*SHIPPED, Basin]
-# range of each input in its unit; (0.5, 1.5) for an input of a system that is not named here
-INPUTS = {
+SHIPPED_SYSTEMS = concrete_classes(simulators.systems, System)
+SYSTEMS = [*SHIPPED_SYSTEMS, Basin]
+
+# Range of each input in its unit; that of a system that is not named here is the default.
+INPUT_RANGES = {
     "Building": ((-10.0, 20.0), (0.0, 0.1)),
     "BoucWen": ((-100.0, 100.0),),
     "CascadedTanks": ((1.0, 4.0),),
     "Basin": ((-0.02, 0.02),),
     "Silverbox": ((-0.1, 0.1),),
 }
-SIGNED = {  # fields beside the initial values that may be negative
+DEFAULT_INPUT_RANGE = (0.5, 1.5)
+
+# Fields beside the initial values that may be negative.
+SIGNED_FIELDS = {
     "Building": {"supply_temperature"},
     "BoucWen": {"gamma", "delta"},
     "CascadedTanks": {"pump_threshold"},
@@ -44,11 +50,18 @@ SIGNED = {  # fields beside the initial values that may be negative
         "input_offset",
         "absolute_stiffness",
         "velocity_stiffness",
-    }
-    | {f"{name}_damping" for name in ("cubic", "quadratic", "velocity")}
-    | {f"{name}_gain" for name in ("displacement", "mixed", "velocity")},
+        "cubic_damping",
+        "quadratic_damping",
+        "velocity_damping",
+        "displacement_gain",
+        "mixed_gain",
+        "velocity_gain",
+    },
 }
-IMPOSSIBLE = {  # other values that a field may not have
+
+# Values that no field may have, and others that some fields may not have.
+IMPOSSIBLE_VALUES = [np.nan, np.inf, "much", None, True]
+FURTHER_IMPOSSIBLE_VALUES = {
     "Building": {
         "dt": [0.0],
         "substeps": [0, 2.5],
@@ -60,20 +73,20 @@ IMPOSSIBLE = {  # other values that a field may not have
         "lower_inflow": [0.0],
         "overflow_fraction": [1.1],
         "overflow_depth": [0.0, 11.0],
-    }
-    | {
         "upper_height": [0.0],
         "initial_upper": [-0.1, 10.5],
         "initial_lower": [-0.1, 10.5],
     },
 }
-# start, samples and inputs where the drift has the derivatives that the order of convergence needs
-SMOOTH = {
+
+# Start, samples and inputs where the drift has the derivatives that the order of convergence needs.
+SMOOTH_RUNS = {
     "BoucWen": ([1e-4, 0.1, 5.0], 5, ((40.0, 60.0),)),  # v and z stay positive
     "Silverbox": ([-0.1, 10.0], 4, ((0.0, 0.02),)),  # v stays positive
 }
-# states and inputs beside the visited ones: the upper tank overflows, or the pump rests
-JACOBIAN_POINTS = {
+
+# States and inputs beside those of a random run: the upper tank overflows, or the pump rests.
+FURTHER_JACOBIAN_POINTS = {
     "CascadedTanks": [
         ((9.9, 5.0), (8.0,)),
         ((9.81, 9.9), (3.0,)),
@@ -82,161 +95,235 @@ JACOBIAN_POINTS = {
     ],
 }
 
-every_shipped_system = pytest.mark.parametrize("cls", SHIPPED, ids=lambda cls: cls.__name__)
+every_shipped_system = pytest.mark.parametrize("cls", SHIPPED_SYSTEMS, ids=lambda cls: cls.__name__)
 every_system = pytest.mark.parametrize("cls", SYSTEMS, ids=lambda cls: cls.__name__)
 every_interpolation = pytest.mark.parametrize(
     "interpolation", Interpolation, ids=lambda kind: kind.value
 )
 
 
-def ranges_of(cls):
-    return INPUTS.get(cls.__name__, ((0.5, 1.5),) * len(cls.inputs))
+def input_ranges_of(cls):
+    """Return the range of every input of a system."""
+    default = (DEFAULT_INPUT_RANGE,) * len(cls.inputs)
+    return INPUT_RANGES.get(cls.__name__, default)
 
 
-def material(cls, n=12):
-    """A system, its initial state, a random input and a random noise path, of 0.01 where the system
-    has none.
-    """
-    system = cls()
+def random_noise(system, n):
+    """Return process noise (n, n_w), of standard deviation 0.01 where the system has none."""
     std = system.noise_std()
-    w = np.random.default_rng(1).normal(size=(n, len(std))) * np.where(std > 0, std, 0.01)
-    return system, system.initial_state(), random_input(ranges_of(cls), n), w
+    std = np.where(std > 0, std, 0.01)
+    return np.random.default_rng(1).normal(size=(n, len(std))) * std
 
 
-def visited(cls, n=6):
-    """States and inputs (n, ...) of a random run, away from its start."""
-    system, x0, u, w = material(cls, 40)
-    picked = np.linspace(5, 39, n).astype(int)
-    return integrate(system, x0, u, w).states[picked], u[picked]
+def visited_points(cls, n=6):
+    """Return states and inputs (n, ...) of a random run, away from its start."""
+    system = cls()
+    u = random_input(input_ranges_of(cls), 40)
+    noise = random_noise(system, 40)
+    path = integrate(system, system.initial_state(), u, noise)
+    samples = np.linspace(5, 39, n).astype(int)
+    return path.states[samples], u[samples]
 
 
-def scaled(states, exact):
-    """Largest deviation, relative to the range of each state."""
-    return (np.abs(states - exact).max(axis=0) / np.maximum(np.abs(exact).max(axis=0), 1e-12)).max()
+def relative_deviation(states, exact):
+    """Return the largest deviation, relative to the range of each state."""
+    largest = np.maximum(np.abs(exact).max(axis=0), 1e-12)
+    return (np.abs(states - exact).max(axis=0) / largest).max()
+
+
+# --- fields and signals ---------------------------------------------------------------------------
 
 
 @every_shipped_system
-def test_every_signal_is_described_and_every_field_and_input_acts(cls):
-    """On a run that meets the limits of the states."""
-    system = cls()
-    u = 2 * random_input(ranges_of(cls), 200)
-
-    def follow(system, u):
-        run = simulate(system, u)
-        return np.column_stack([run.time, run.state, run.output])
-
+def test_every_signal_is_described(cls):
     for signal in (*cls.states, *cls.inputs, *cls.outputs, *cls.noises):
         assert signal.unit
         assert signal.description
-    reference = follow(system, u)
-    for name, value in asdict(system).items():
-        if name == "changes":
-            continue  # their own test: test_changes.py
-        changed = replace(
-            system,
-            **{name: value + 1 if isinstance(value, int) else value * 1.01 + 0.0007},
-        )
-        assert not np.array_equal(follow(changed, u), reference), name
-    for column in np.eye(len(cls.inputs)):
-        assert not np.array_equal(follow(system, u * (1 + 0.01 * column)), reference)
+
+
+@pytest.fixture(scope="module")
+def reference_runs():
+    """Return the run of every shipped system that meets the limits of its states."""
+    return {cls: table_of_run(cls(), run_to_limits(cls)) for cls in SHIPPED_SYSTEMS}
+
+
+def run_to_limits(cls):
+    """Return an input (n, n_u) with which a system meets the limits of its states."""
+    return 2 * random_input(input_ranges_of(cls), 200)
+
+
+def table_of_run(system, u):
+    """Return times, states and outputs of a run, side by side."""
+    run = simulate(system, u)
+    return np.column_stack([run.time, run.state, run.output])
+
+
+# The field `changes` has its own tests in test_changes.py.
+EVERY_FIELD = [
+    pytest.param(cls, name, id=f"{cls.__name__}-{name}")
+    for cls in SHIPPED_SYSTEMS
+    for name in asdict(cls())
+    if name != "changes"
+]
+
+
+@pytest.mark.parametrize(("cls", "name"), EVERY_FIELD)
+def test_every_field_acts(cls, name, reference_runs):
+    system = cls()
+    value = getattr(system, name)
+    changed_value = value + 1 if isinstance(value, int) else value * 1.01 + 0.0007
+    changed = replace(system, **{name: changed_value})
+    run = table_of_run(changed, run_to_limits(cls))
+    assert not np.array_equal(run, reference_runs[cls])
 
 
 @every_shipped_system
-def test_fields_that_are_no_numbers_or_impossible_are_refused(cls):
-    signed = SIGNED.get(cls.__name__, set())
-    for field in fields(cls):
-        bad = [
-            np.nan,
-            np.inf,
-            "much",
-            None,
-            True,
-            *IMPOSSIBLE.get(cls.__name__, {}).get(field.name, ()),
-        ]
-        if field.name not in signed and not field.name.startswith("initial_"):
-            bad.append(-1 if field.name == "substeps" else -1.0)
-        for value in bad:
-            with pytest.raises(ValueError, match=rf"^{cls.__name__}\({field.name}="):
-                cls(**{field.name: value})
-    for name in signed:
-        assert getattr(cls(**{name: -1.0}), name) == -1.0
+def test_every_input_acts(cls, reference_runs):
+    for column in np.eye(len(cls.inputs)):
+        changed_input = run_to_limits(cls) * (1 + 0.01 * column)
+        assert not np.array_equal(table_of_run(cls(), changed_input), reference_runs[cls])
+
+
+@pytest.mark.parametrize(
+    ("cls", "name"),
+    [
+        pytest.param(cls, field.name, id=f"{cls.__name__}-{field.name}")
+        for cls in SHIPPED_SYSTEMS
+        for field in fields(cls)
+    ],
+)
+def test_fields_that_are_no_numbers_or_impossible_are_refused(cls, name):
+    further = FURTHER_IMPOSSIBLE_VALUES.get(cls.__name__, {})
+    values = [*IMPOSSIBLE_VALUES, *further.get(name, ())]
+    may_be_negative = name in SIGNED_FIELDS.get(cls.__name__, ()) or name.startswith("initial_")
+    if not may_be_negative:
+        values.append(-1 if name == "substeps" else -1.0)
+    for value in values:
+        with pytest.raises(ValueError, match=rf"^{cls.__name__}\({name}="):
+            cls(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("cls", "name"),
+    [
+        pytest.param(cls, name, id=f"{cls.__name__}-{name}")
+        for cls in SHIPPED_SYSTEMS
+        for name in sorted(SIGNED_FIELDS.get(cls.__name__, ()))
+    ],
+)
+def test_signed_fields_may_be_negative(cls, name):
+    system = cls(**{name: -1.0})
+    assert getattr(system, name) == -1.0
+
+
+# --- limits and derivatives -----------------------------------------------------------------------
 
 
 @every_system
 def test_runs_start_within_the_limits(cls):
-    u = random_input(ranges_of(cls), 3)
-    limits = limits_of(cls())
-    assert ((limits[0] <= cls().initial_state()) & (cls().initial_state() <= limits[1])).all()
-    for side, i in np.argwhere(np.isfinite(limits)):
-        x0 = cls().initial_state()
-        x0[i] = limits[side, i]
-        assert simulate(cls(), u, initial_state=x0).state[0, i] == limits[side, i]
-        x0[i] = np.nextafter(limits[side, i], (-np.inf, np.inf)[side])
-        with pytest.raises(
-            ValueError,
-            match=rf"{cls.__name__}: expected an initial '{cls.states[i].name}' from",
-        ):
-            simulate(cls(), u, initial_state=x0)
+    u = random_input(input_ranges_of(cls), 3)
+    start = cls().initial_state()
+    lower, upper = limits_of(cls())
+    assert ((lower <= start) & (start <= upper)).all()
+    for limits, beyond in ((lower, -np.inf), (upper, np.inf)):
+        for i in np.flatnonzero(np.isfinite(limits)):
+            x0 = cls().initial_state()
+            x0[i] = limits[i]
+            assert simulate(cls(), u, initial_state=x0).state[0, i] == limits[i]
+            x0[i] = np.nextafter(limits[i], beyond)
+            message = rf"{cls.__name__}: expected an initial '{cls.states[i].name}' from"
+            with pytest.raises(ValueError, match=message):
+                simulate(cls(), u, initial_state=x0)
+
+
+def jacobian_points(cls):
+    """Return states and inputs at which the Jacobian of a system is tested."""
+    states, inputs = visited_points(cls)
+    points = list(zip(states, inputs, strict=True))
+    for state, u in FURTHER_JACOBIAN_POINTS.get(cls.__name__, ()):
+        points.append((np.array(state), np.array(u)))
+    return points
+
+
+def check_derivative(matrix, drift, x, scale):
+    """Check a Jacobian by central differences of the drift along every component of x."""
+    assert matrix.shape[1] == len(x)
+    for j in range(len(x)):
+        up = x.copy()
+        down = x.copy()
+        up[j] += 1e-5 * scale[j]
+        down[j] -= 1e-5 * scale[j]
+        slope = (drift(up) - drift(down)) / (up[j] - down[j])
+        size = np.abs(drift(x)) / scale[j] + np.abs(slope)
+        error = np.abs(matrix[:, j] - slope)
+        np.testing.assert_array_less(error, 1e-6 * size + 1e-12 / scale[j])
 
 
 @every_shipped_system
 def test_jacobian_is_the_derivative_of_the_drift(cls):
-    """Central differences of the plain drift, along every state and every input."""
+    """The drift is that without compiler."""
     system = cls()
-    x, u = visited(cls)
-    points = [
-        *zip(x, u, strict=True),
-        *(map(np.array, point) for point in JACOBIAN_POINTS.get(cls.__name__, ())),
-    ]
-    silent = np.zeros(len(cls.noises))
-    if system.jacobian(x[0], u[0]) is None:
+    no_noise = np.zeros(len(cls.noises))
+    states, inputs = visited_points(cls)
+    if system.jacobian(states[0], inputs[0]) is None:
         pytest.skip("no analytic Jacobian")
-    scales = [np.abs(x).max(axis=0), np.abs(u).max(axis=0, initial=0.0)]
-    for state, input in points:
-        point = (state, input)
-        for which, matrix in enumerate(system.jacobian(*point)):
-            assert matrix.shape == (len(cls.states), len(point[which]))
-            for j in range(len(point[which])):
-                up, down = ([a.copy() for a in point] for _ in range(2))
-                up[which][j] += 1e-5 * scales[which][j]
-                down[which][j] -= 1e-5 * scales[which][j]
-                rates = (system.derivative(0.0, *arguments, silent) for arguments in (up, down))
-                slope = np.subtract(*rates) / (up[which][j] - down[which][j])
-                size = np.abs(system.derivative(0.0, *point, silent)) / scales[which][j] + np.abs(
-                    slope
-                )
-                np.testing.assert_array_less(
-                    np.abs(matrix[:, j] - slope), 1e-6 * size + 1e-12 / scales[which][j]
-                )
+    state_scale = np.abs(states).max(axis=0)
+    input_scale = np.abs(inputs).max(axis=0, initial=0.0)
+
+    def drift(x, u):
+        return system.derivative(0.0, x, u, no_noise)
+
+    for state, u in jacobian_points(cls):
+        A, B = system.jacobian(state, u)
+        assert len(A) == len(B) == len(cls.states)
+        check_derivative(A, lambda x, u=u: drift(x, u), state, state_scale)
+        check_derivative(B, lambda u, x=state: drift(x, u), u, input_scale)
+
+
+# --- simulation -----------------------------------------------------------------------------------
+
+
+def convergence_errors(system, x0, u, noise, interpolation):
+    """Return the errors of 1, 2, 4, ... substeps, until one is as small as rounding."""
+    exact = solve_reference(
+        system,
+        x0,
+        u,
+        noise,
+        interpolation=interpolation,
+        relative_tolerance=1e-13,
+        absolute_tolerance=1e-16,
+    )
+    assert relative_deviation(exact, exact[:1]) > 1e-3
+    errors = []
+    for doublings in range(9):
+        finer = replace(system, substeps=2**doublings)
+        path = integrate(finer, x0, u, noise, interpolation)
+        errors.append(relative_deviation(path.states, exact))
+        if errors[-1] < 1e-10:
+            break
+    return errors
 
 
 @every_system
 @every_interpolation
 def test_order_of_convergence_is_four(cls, interpolation):
-    """Errors against DOP853 of halved steps, from the first that is small to the last above
-    rounding.
-    """
-    start, n, inputs = SMOOTH.get(cls.__name__, (cls().initial_state(), 8, ranges_of(cls)))
-    system = cls()
-    x0 = np.array(start)
-    u = random_input(inputs, n)
-    w = material(cls, n)[-1]
-    options = {"relative_tolerance": 1e-13, "absolute_tolerance": 1e-16}
-    exact = solve_reference(system, x0, u, w, interpolation=interpolation, **options)
-    assert scaled(exact, exact[:1]) > 1e-3
-    errors = []
-    for substeps in (2**i for i in range(9)):
-        path = integrate(replace(system, substeps=substeps), x0, u, w, interpolation)
-        errors.append(scaled(path.states, exact))
-        if errors[-1] < 1e-10:
-            break
+    """The errors are those against DOP853; only errors well above rounding are compared."""
+    default_run = (cls().initial_state(), 8, input_ranges_of(cls))
+    start, n, ranges = SMOOTH_RUNS.get(cls.__name__, default_run)
+    noise = random_noise(cls(), n)
+    u = random_input(ranges, n)
+    errors = convergence_errors(cls(), np.array(start), u, noise, interpolation)
+
     assert errors[-1] < 1e-8
-    if cls is Basin and interpolation is not Interpolation.band_limited:
-        assert max(errors) < 1e-13  # a polynomial of second degree in time
+    is_polynomial = cls is Basin and interpolation is not Interpolation.band_limited
+    if is_polynomial:  # of second degree in time, which the method solves exactly
+        assert max(errors) < 1e-13
         return
-    counted = [error for error in errors if 1e-11 < error < 1e-3][-4:]
-    assert len(counted) >= 3
-    np.testing.assert_allclose(np.log2(np.divide(counted[:-1], counted[1:])), 4.0, atol=0.5)
+    compared = [error for error in errors if 1e-11 < error < 1e-3][-4:]
+    assert len(compared) >= 3
+    orders = np.log2(np.divide(compared[:-1], compared[1:]))
+    np.testing.assert_allclose(orders, 4.0, atol=0.5)
 
 
 @every_system
@@ -244,21 +331,22 @@ def test_order_of_convergence_is_four(cls, interpolation):
 def test_every_way_of_simulating_gives_the_same_bits(cls, interpolation):
     """Open loop, sample by sample, and as one of many."""
     system = cls()
-    u = random_input(ranges_of(cls), 20)
+    u = random_input(input_ranges_of(cls), 20)
     options = {
         "interpolation": interpolation.value,
         "measurement": MeasurementNoise(std=0.01),
     }
-    one = simulate(system, u, seed=5, **options)
+    open_loop = simulate(system, u, seed=5, **options)
+
     exogenous = {signal.name: column for signal, column in zip(cls.inputs, u.T, strict=True)}
     samples = closed_loop(
         system, OpenLoop(dt=system.dt), exogenous, n_samples=20, seed=5, **options
     )
-    many = simulate_many(system, u, seeds=[1, 5], **options)
-    for other in (
-        collect(samples, system, seed=5, interpolation=interpolation),
-        many[1],
-    ):
+    in_loop = collect(samples, system, seed=5, interpolation=interpolation)
+    of_many = simulate_many(system, u, seeds=[1, 5], **options)[1]
+
+    for run in (in_loop, of_many):
         for name in ("time", "input", "state", "output", "noise_free_output", "noise"):
-            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-        assert (other.n_clipped, other.interpolation) == (one.n_clipped, interpolation)
+            np.testing.assert_array_equal(getattr(run, name), getattr(open_loop, name))
+        assert run.n_clipped == open_loop.n_clipped
+        assert run.interpolation == interpolation

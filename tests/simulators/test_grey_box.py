@@ -19,79 +19,99 @@ from simulators import (
 )
 from simulators.grey_box import output_variance
 
-TANKS = CascadedTanks(substeps=1)
+COARSE_TANKS = CascadedTanks(substeps=1)
+WRONG_COARSE_TANKS = replace(COARSE_TANKS, lower_inflow=0.06, lower_outflow=0.06)
 VOLTAGE = 2.5 + 1.2 * np.sin(np.arange(120) / 6) + 0.5 * np.sin(np.arange(120) / 2.3)
-OUTLETS = [
-    FreeParameter(name, 0.005, 0.5, logarithmic=True) for name in ("lower_inflow", "lower_outflow")
-]
-GAIN = FreeParameter("pump_gain", 0.005, 0.5, logarithmic=True)
-START = FreeParameter("initial_lower", 0.0, 10.0)
-WRONG = replace(TANKS, lower_inflow=0.06, lower_outflow=0.06)
+LOWER_INFLOW = FreeParameter("lower_inflow", 0.005, 0.5, logarithmic=True)
+LOWER_OUTFLOW = FreeParameter("lower_outflow", 0.005, 0.5, logarithmic=True)
+LOWER_FLOWS = [LOWER_INFLOW, LOWER_OUTFLOW]
+PUMP_GAIN = FreeParameter("pump_gain", 0.005, 0.5, logarithmic=True)
+INITIAL_LOWER = FreeParameter("initial_lower", 0.0, 10.0)
 
 
-def tank_record(seed=0, std=0.05, system=TANKS):
-    """Pump voltage and noisy level [V]."""
-    return VOLTAGE, simulate(
-        system, VOLTAGE, seed=seed, measurement=MeasurementNoise(std=std)
-    ).output
+def tank_record(seed=0, std=0.05, system=COARSE_TANKS):
+    """Return pump voltage and noisy level [V]."""
+    noise = MeasurementNoise(std=std)
+    return VOLTAGE, simulate(system, VOLTAGE, seed=seed, measurement=noise).output
 
 
-def test_records_share_parameters_and_own_initial_states():
-    truths = [replace(TANKS, initial_lower=level) for level in (2.0, 8.0)]
-    inputs = (VOLTAGE, VOLTAGE[::-1])
-    records = [(u, simulate(system, u).output) for u, system in zip(inputs, truths, strict=True)]
-    fit = fit_output_error(WRONG, records, [*OUTLETS, replace(START, own=True)], starts=2)
+def fit_tanks(system, records, free, starts=1, **options):
+    """Return the fit of tanks to records, from one start if no number is given."""
+    return fit_output_error(system, records, free, starts=starts, **options)
+
+
+# --- several records, and the error ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two_records():
+    """Return two records without noise that start at different levels, 2 and 8 V."""
+    first = simulate(replace(COARSE_TANKS, initial_lower=2.0), VOLTAGE)
+    reversed_voltage = VOLTAGE[::-1]
+    second = simulate(replace(COARSE_TANKS, initial_lower=8.0), reversed_voltage)
+    return [(VOLTAGE, first.output), (reversed_voltage, second.output)]
+
+
+def test_records_share_parameters_and_have_initial_states_of_their_own(two_records):
+    free = [*LOWER_FLOWS, replace(INITIAL_LOWER, own=True)]
+    fit = fit_tanks(WRONG_COARSE_TANKS, two_records, free, starts=2)
     assert fit.names == (
         "lower_inflow",
         "lower_outflow",
         "initial_lower[0]",
         "initial_lower[1]",
     )
-    np.testing.assert_allclose(
-        fit.values, [TANKS.lower_inflow, TANKS.lower_outflow, 2.0, 8.0], rtol=1e-5
+    expected = [COARSE_TANKS.lower_inflow, COARSE_TANKS.lower_outflow, 2.0, 8.0]
+    np.testing.assert_allclose(fit.values, expected, rtol=1e-5)
+    inflow, outflow, first_level, second_level = fit.values
+    fitted = replace(WRONG_COARSE_TANKS, lower_inflow=inflow, lower_outflow=outflow)
+    assert fit.systems == (
+        replace(fitted, initial_lower=first_level),
+        replace(fitted, initial_lower=second_level),
     )
-    found = dict(zip(("lower_inflow", "lower_outflow"), fit.values, strict=False))
-    assert fit.systems == tuple(
-        replace(WRONG, initial_lower=level, **found) for level in fit.values[2:]
-    )
-    assert (fit.n_refused, fit.n_diverged, fit.at_bounds) == (0, 0, ())
+    assert fit.n_refused == 0
+    assert fit.n_diverged == 0
+    assert fit.at_bounds == ()
     assert fit.rmse < 1e-5
-    shared = fit_output_error(
-        replace(WRONG, initial_lower=5), records, [*OUTLETS, START], starts=2
-    )  # a whole number
-    assert shared.systems[0] == shared.systems[1] == shared.system
-    assert shared.rmse[0] > 0.1
+
+
+def test_one_initial_state_does_not_suit_two_records(two_records):
+    guess = replace(WRONG_COARSE_TANKS, initial_lower=5)  # a whole number
+    fit = fit_tanks(guess, two_records, [*LOWER_FLOWS, INITIAL_LOWER], starts=2)
+    assert fit.systems == (fit.system, fit.system)
+    assert fit.rmse[0] > 0.1
 
 
 def test_error_is_that_of_the_simulation_after_the_window():
     u, y = tank_record()
     spoiled = y.copy()
     spoiled[:7] = 50.0
-    fit, same = (
-        fit_output_error(WRONG, [(u, output)], OUTLETS, starts=1, window=7)
-        for output in (spoiled, y)
-    )
+    fit = fit_tanks(WRONG_COARSE_TANKS, [(u, spoiled)], LOWER_FLOWS, window=7)
     residual = (simulate(fit.system, u).output - y)[7:]
     assert fit.rmse[0] == pytest.approx(np.sqrt(np.mean(residual**2)))
     assert fit.rmse[0] == pytest.approx(0.05, rel=0.2)
-    np.testing.assert_array_equal(fit.values, same.values)
+    fit_of_clean_record = fit_tanks(WRONG_COARSE_TANKS, [(u, y)], LOWER_FLOWS, window=7)
+    np.testing.assert_array_equal(fit.values, fit_of_clean_record.values)
+
+
+# --- covariances ----------------------------------------------------------------------------------
 
 
 def test_covariance_is_that_of_naive_sensitivities():
     u, y = tank_record()
-    fit = fit_output_error(TANKS, [(u, y)], OUTLETS, starts=1)
+    fit = fit_tanks(COARSE_TANKS, [(u, y)], LOWER_FLOWS)
     columns = []
     for name in fit.names:
-        h = 1e-4 * getattr(fit.system, name)
-        ahead, behind = (
-            replace(fit.system, **{name: getattr(fit.system, name) + s}) for s in (h, -h)
-        )
-        columns.append((simulate(ahead, u).output - simulate(behind, u).output)[:, 0] / (2 * h))
+        value = getattr(fit.system, name)
+        h = 1e-4 * value
+        ahead = simulate(replace(fit.system, **{name: value + h}), u).output
+        behind = simulate(replace(fit.system, **{name: value - h}), u).output
+        columns.append((ahead - behind)[:, 0] / (2 * h))
     J = np.array(columns).T
-    e = simulate(fit.system, u).output - y
-    np.testing.assert_allclose(
-        fit.covariance, np.sum(e**2) / (len(u) - 2) * np.linalg.inv(J.T @ J), rtol=1e-3
-    )
+    residual = simulate(fit.system, u).output - y
+    noise_variance = np.sum(residual**2) / (len(u) - 2)
+    expected = noise_variance * np.linalg.inv(J.T @ J)
+    np.testing.assert_allclose(fit.covariance, expected, rtol=1e-3)
 
 
 @dataclass(frozen=True)
@@ -109,39 +129,122 @@ class Pool(Lag):
         return np.array([self.gain, self.offset])
 
 
-def test_variance_of_the_output_is_that_of_drawn_parameters():
-    generator = np.random.default_rng(0)
-    free = [FreeParameter("gain", 0, 9), FreeParameter("offset", -9, 9)]
-    every = [*free, FreeParameter("initial_level", -9, 9, own=True)]
-    y = simulate(Pool(), VOLTAGE).output + 0.1 * generator.standard_normal((120, 1))
-    fit = fit_output_error(Pool(), [(VOLTAGE, y)], every, starts=1)
-    basis = 0.1 * np.column_stack(
-        [np.cumsum(VOLTAGE) - VOLTAGE, np.arange(120), np.full(120, 10.0)]
-    )
-    known = fit.finite_covariance(every)
-    shared = fit.finite_covariance(free)
-    drawn = basis @ generator.multivariate_normal(fit.values, known, 100_000).T
+POOL_PARAMETERS = [FreeParameter("gain", 0, 9), FreeParameter("offset", -9, 9)]
+POOL_LEVEL = FreeParameter("initial_level", -9, 9, own=True)
+EVERY_PARAMETER = [*POOL_PARAMETERS, POOL_LEVEL]
+# Derivatives of the level by gain, offset and initial level.
+POOL_BASIS = np.column_stack(
+    [
+        0.1 * (np.cumsum(VOLTAGE) - VOLTAGE),
+        0.1 * np.arange(120),
+        np.full(120, 1.0),
+    ]
+)
+N_PARAMETER_DRAWS = 30_000
+
+
+@pytest.fixture(scope="module")
+def pool_output():
+    """Return the noisy output (120, 1) of the pool."""
+    noise = np.random.default_rng(0).standard_normal((120, 1))
+    return simulate(Pool(), VOLTAGE).output + 0.1 * noise
+
+
+@pytest.fixture(scope="module")
+def pool_fit(pool_output):
+    """Return the fit of all parameters of the pool."""
+    return fit_output_error(Pool(), [(VOLTAGE, pool_output)], EVERY_PARAMETER, starts=1)
+
+
+def test_variance_of_the_output_is_that_of_drawn_parameters(pool_fit):
+    covariance = pool_fit.finite_covariance(EVERY_PARAMETER)
+    generator = np.random.default_rng(1)
+    draws = generator.multivariate_normal(pool_fit.values, covariance, N_PARAMETER_DRAWS)
+    outputs = POOL_BASIS @ draws.T
+    variance = output_variance(pool_fit.system, VOLTAGE[:, None], EVERY_PARAMETER, covariance)
+    np.testing.assert_allclose(variance[:, 0], outputs.var(axis=1), rtol=0.03)
+
+
+def test_variance_of_the_output_after_a_fit_of_the_start(pool_fit, pool_output):
+    """The initial level is fitted to twelve samples, with the other parameters as they are."""
     u = VOLTAGE[:, None]
-    np.testing.assert_allclose(
-        output_variance(fit.system, u, every, known)[:, 0], drawn.var(axis=1), rtol=0.03
-    )
-    start = fit_output_error(fit.system, [(u[:12], y[:12])], every[2:], starts=1)
-    drawn = basis[:, :2] @ generator.multivariate_normal(fit.values[:2], shared, 100_000).T
-    drawn += (y[:12] - drawn[:12]).mean(axis=0) + start.std[0] * generator.standard_normal(100_000)
-    found = output_variance(start.system, u, every, shared, start=(start, y[:12]))
-    np.testing.assert_allclose(found[:, 0], drawn.var(axis=1), rtol=0.03)
-    with pytest.raises(
-        ValueError, match="no simulation beside this time_constant; change its bounds"
-    ):
-        output_variance(
-            replace(Lag(), time_constant=1e-4),
-            u,
-            [FreeParameter("time_constant", -1.0, 9.0)],
-            np.eye(1),
-        )
+    y = pool_output[:12]
+    covariance = pool_fit.finite_covariance(POOL_PARAMETERS)
+    start = fit_output_error(pool_fit.system, [(u[:12], y)], [POOL_LEVEL], starts=1)
+
+    generator = np.random.default_rng(2)
+    draws = generator.multivariate_normal(pool_fit.values[:2], covariance, N_PARAMETER_DRAWS)
+    outputs = POOL_BASIS[:, :2] @ draws.T
+    fitted_levels = (y - outputs[:12]).mean(axis=0)
+    outputs += fitted_levels + start.std[0] * generator.standard_normal(N_PARAMETER_DRAWS)
+
+    variance = output_variance(start.system, u, EVERY_PARAMETER, covariance, start=(start, y))
+    np.testing.assert_allclose(variance[:, 0], outputs.var(axis=1), rtol=0.03)
 
 
-def test_a_system_with_two_inputs_between_its_samples():
+def test_variance_beside_which_no_system_can_be_simulated_is_refused():
+    system = replace(Lag(), time_constant=1e-4)
+    free = [FreeParameter("time_constant", -1.0, 9.0)]
+    message = "no simulation beside this time_constant; change its bounds"
+    with pytest.raises(ValueError, match=message):
+        output_variance(system, VOLTAGE[:, None], free, np.eye(1))
+
+
+def test_parameter_on_its_bound_is_reported_without_variance():
+    bounded = FreeParameter("lower_inflow", 0.045, 0.1)
+    free = [bounded, LOWER_OUTFLOW]
+    fit = fit_tanks(WRONG_COARSE_TANKS, [tank_record(std=0.0)], free)
+    assert fit.at_bounds == ("lower_inflow",)
+    assert fit.values[0] == pytest.approx(0.045, rel=1e-5)
+    assert np.isnan(fit.std).tolist() == [True, False]
+
+
+def test_finite_covariance_replaces_nan_by_zero_and_infinity_by_the_bounds():
+    """A parameter on its bound is known; an undetermined one is uniform between its bounds."""
+    bounded = FreeParameter("lower_inflow", 0.045, 0.1)
+    free = [bounded, LOWER_OUTFLOW]
+    fit = fit_tanks(WRONG_COARSE_TANKS, [tank_record(std=0.0)], free)
+    undetermined = replace(fit, covariance=np.diag([np.nan, np.inf]))
+    expected = np.diag([0.0, 0.495**2 / 12])
+    np.testing.assert_allclose(undetermined.finite_covariance(free), expected)
+
+
+@pytest.fixture(scope="module")
+def low_tank_fits():
+    """Return a function that gives the standard errors of a fit to a record below the brim."""
+    tanks = replace(COARSE_TANKS, initial_upper=3.0)
+    u = 0.6 * VOLTAGE
+    output = simulate(tanks, u, measurement=MeasurementNoise(std=0.01)).output
+    return lambda free: fit_tanks(tanks, [(u, output)], free).std
+
+
+UPPER_OUTFLOW = FreeParameter("upper_outflow", 0.005, 0.5, logarithmic=True)
+UPPER_HEIGHT = FreeParameter("upper_height", 9.5, 30.0)
+INITIAL_UPPER = FreeParameter("initial_upper", 0.1, 10.0)
+
+
+def test_height_that_is_not_reached_has_infinite_variance(low_tank_fits):
+    std = low_tank_fits([LOWER_OUTFLOW, UPPER_HEIGHT])
+    assert np.isinf(std).tolist() == [False, True]
+
+
+def test_parameters_in_an_unknown_unit_have_infinite_variance(low_tank_fits):
+    """The unit of the upper level is free: only the lower outflow does not depend on it.
+
+    With the gain of the pump the unit is fixed.
+    """
+    free_unit = low_tank_fits([UPPER_OUTFLOW, *LOWER_FLOWS, PUMP_GAIN, INITIAL_UPPER])
+    assert np.isinf(free_unit).tolist() == [True, True, False, True, True]
+    fixed_unit = low_tank_fits([UPPER_OUTFLOW, *LOWER_FLOWS, INITIAL_UPPER])
+    assert np.isfinite(fixed_unit).all()
+    assert free_unit[2] == pytest.approx(fixed_unit[2], rel=0.05)
+
+
+# --- inputs, starts and failures ------------------------------------------------------------------
+
+
+def test_inputs_are_interpolated_between_their_samples():
+    """The building has two inputs, which are linear between the samples."""
     building = Building(dt=3600.0, substeps=60)
     n = np.arange(60)
     u = np.column_stack([5 + 5 * np.sin(n / 4), 0.02 + 0.02 * np.sin(n / 3)])
@@ -150,99 +253,66 @@ def test_a_system_with_two_inputs_between_its_samples():
         FreeParameter("zone_resistance", 2e-4, 2e-2, logarithmic=True),
         FreeParameter("initial_wall", -10.0, 40.0),
     ]
-    wrong = replace(building, zone_resistance=0.004, initial_wall=5.0)
-    fit, held = (
-        fit_output_error(wrong, [(u, y)], free, starts=1, interpolation=i)
-        for i in ("linear", "held")
-    )
-    np.testing.assert_allclose(
-        fit.values, [building.zone_resistance, building.initial_wall], rtol=1e-5
-    )
-    assert held.rmse[0] > 100 * fit.rmse[0]
+    guess = replace(building, zone_resistance=0.004, initial_wall=5.0)
+    linear = fit_output_error(guess, [(u, y)], free, starts=1, interpolation="linear")
+    held = fit_output_error(guess, [(u, y)], free, starts=1, interpolation="held")
+    expected = [building.zone_resistance, building.initial_wall]
+    np.testing.assert_allclose(linear.values, expected, rtol=1e-5)
+    assert held.rmse[0] > 100 * linear.rmse[0]
 
 
 def test_more_starts_leave_a_local_minimum_and_the_seed_decides_them():
-    """From a pump that is too weak to matter the gradient is zero."""
-    stuck = replace(TANKS, pump_threshold=6.0)
+    """Where the pump never starts, the gradient is zero."""
+    stuck = replace(COARSE_TANKS, pump_threshold=6.0)
     free = [FreeParameter("pump_threshold", -2.0, 7.0)]
-    one, several, again, other = (
-        fit_output_error(stuck, [tank_record(std=0.0)], free, starts=starts, seed=seed)
-        for starts, seed in ((1, 0), (4, 0), (4, 0), (4, 1))
-    )
-    assert one.rmse[0] > 1.0
-    assert several.values[0] == pytest.approx(TANKS.pump_threshold, abs=1e-4)
-    assert several.scaled_rmse_of_runs[0] == one.scaled_rmse_of_runs[0]
-    assert len(several.scaled_rmse_of_runs) == 4
-    assert several.n_evaluations == again.n_evaluations != other.n_evaluations
+    records = [tank_record(std=0.0)]
+    one_start = fit_output_error(stuck, records, free, starts=1, seed=0)
+    four_starts = fit_output_error(stuck, records, free, starts=4, seed=0)
+    again = fit_output_error(stuck, records, free, starts=4, seed=0)
+    other_seed = fit_output_error(stuck, records, free, starts=4, seed=1)
+    assert one_start.rmse[0] > 1.0
+    assert four_starts.values[0] == pytest.approx(COARSE_TANKS.pump_threshold, abs=1e-4)
+    assert four_starts.scaled_rmse_of_runs[0] == one_start.scaled_rmse_of_runs[0]
+    assert len(four_starts.scaled_rmse_of_runs) == 4
+    assert four_starts.n_evaluations == again.n_evaluations
+    assert again.n_evaluations != other_seed.n_evaluations
 
 
 def test_settings_that_the_system_refuses_are_counted():
-    truth = replace(TANKS, lower_height=5.3)
-    free = [FreeParameter("lower_height", 4.0, 10.0), GAIN]
-    fit = fit_output_error(
-        replace(TANKS, pump_gain=0.06),
-        [tank_record(system=truth, std=0.0)],
-        free,
-        starts=8,
-    )
-    np.testing.assert_allclose(fit.values, [5.3, TANKS.pump_gain], rtol=1e-4)
-    assert fit.n_refused > 0 == fit.n_diverged
+    truth = replace(COARSE_TANKS, lower_height=5.3)
+    free = [FreeParameter("lower_height", 4.0, 10.0), PUMP_GAIN]
+    guess = replace(COARSE_TANKS, pump_gain=0.06)
+    fit = fit_output_error(guess, [tank_record(system=truth, std=0.0)], free, starts=8)
+    np.testing.assert_allclose(fit.values, [5.3, COARSE_TANKS.pump_gain], rtol=1e-4)
+    assert fit.n_refused > 0
+    assert fit.n_diverged == 0
     assert len(fit.scaled_rmse_of_runs) < 8
 
 
+STIFF_BUILDING = Building(substeps=2, radiator_capacity=2e6, zone_capacity=5e6)
+
+
 def test_simulations_that_diverge_are_counted():
-    building = Building(substeps=2, radiator_capacity=2e6, zone_capacity=5e6)
-    u = np.column_stack([np.full(150, 5.0), np.tile(np.repeat([0.0, 0.02], 5), 15)])
-    records = [(u, simulate(building, u, noise=False).output)]
+    heating = np.tile(np.repeat([0.0, 0.02], 5), 15)
+    u = np.column_stack([np.full(150, 5.0), heating])
+    records = [(u, simulate(STIFF_BUILDING, u, noise=False).output)]
     free = [FreeParameter("zone_capacity", 1e3, 1e8, logarithmic=True)]
-    fit = fit_output_error(replace(building, zone_capacity=2e7), records, free, starts=8)
+    guess = replace(STIFF_BUILDING, zone_capacity=2e7)
+    fit = fit_output_error(guess, records, free, starts=8)
     assert fit.values[0] == pytest.approx(5e6, rel=1e-5)
-    assert fit.n_diverged > 0 == fit.n_refused
-    stiff = replace(building, substeps=1, zone_capacity=2e3, wall_capacity=1e4)
-    long = np.zeros((400, 2))
+    assert fit.n_diverged > 0
+    assert fit.n_refused == 0
+
+
+def test_fit_whose_starts_all_diverge_is_an_error():
+    building = replace(STIFF_BUILDING, substeps=1, zone_capacity=2e3, wall_capacity=1e4)
+    u = np.zeros((400, 2))
+    free = [FreeParameter("zone_capacity", 1e3, 3e3)]
     with pytest.raises(ArithmeticError, match="none of 2 starts of Building"):
-        fit_output_error(
-            stiff,
-            [(long, long[:, 0])],
-            [FreeParameter("zone_capacity", 1e3, 3e3)],
-            starts=2,
-        )
+        fit_output_error(building, [(u, u[:, 0])], free, starts=2)
 
 
-def test_a_parameter_on_its_bound_is_reported_without_variance():
-    bounded = FreeParameter("lower_inflow", 0.045, 0.1)
-    fit = fit_output_error(WRONG, [tank_record(std=0.0)], [bounded, OUTLETS[1]], starts=1)
-    assert fit.at_bounds == ("lower_inflow",)
-    assert fit.values[0] == pytest.approx(0.045, rel=1e-5)
-    assert np.isnan(fit.std).tolist() == [True, False]
-    loose = replace(fit, covariance=np.diag([np.nan, np.inf])).finite_covariance(
-        [bounded, OUTLETS[1]]
-    )
-    np.testing.assert_allclose(
-        loose, np.diag([0.0, 0.495**2 / 12])
-    )  # known; uniform between the bounds
-
-
-def test_what_the_record_does_not_determine_has_infinite_variance():
-    """Below the brim the height does not matter, and the volt of the upper level is free."""
-    level = FreeParameter("initial_upper", 0.1, 10.0)
-    outflow = FreeParameter("upper_outflow", 0.005, 0.5, logarithmic=True)
-    height = FreeParameter("upper_height", 9.5, 30.0)
-    tanks = replace(TANKS, initial_upper=3.0)
-    u = 0.6 * VOLTAGE
-    records = [(u, simulate(tanks, u, measurement=MeasurementNoise(std=0.01)).output)]
-    free = (
-        [OUTLETS[1], height],
-        [outflow, *OUTLETS, GAIN, level],
-        [outflow, *OUTLETS, level],
-    )
-    alone, scale_free, fixed = (
-        fit_output_error(tanks, records, parameters, starts=1).std for parameters in free
-    )
-    assert np.isinf(alone).tolist() == [False, True]
-    assert np.isinf(scale_free).tolist() == [True, True, False, True, True]
-    assert np.isfinite(fixed).all()
-    assert scale_free[2] == pytest.approx(fixed[2], rel=0.05)
+# --- free parameters and bad arguments ------------------------------------------------------------
 
 
 @given(
@@ -252,61 +322,78 @@ def test_what_the_record_does_not_determine_has_infinite_variance():
     logarithmic=st.booleans(),
 )
 def test_shares_and_values_are_inverse(lower, width, share, logarithmic):
-    p = FreeParameter("a", lower, lower + width, logarithmic)
+    upper = lower + width
+    parameter = FreeParameter("a", lower, upper, logarithmic)
+    assert parameter.share(parameter.value(share)) == pytest.approx(share, abs=1e-9)
+    assert (parameter.value(0.0), parameter.value(1.0)) == pytest.approx((lower, upper))
+    middle = np.sqrt(lower * upper) if logarithmic else lower + width / 2
+    assert parameter.value(0.5) == pytest.approx(middle)
     h = 1e-6
-    assert p.share(p.value(share)) == pytest.approx(share, abs=1e-9)
-    assert (p.value(0.0), p.value(1.0)) == pytest.approx((lower, lower + width))
-    middle = np.sqrt(lower * (lower + width)) if logarithmic else lower + width / 2
-    assert p.value(0.5) == pytest.approx(middle)
-    assert p.slope(share) == pytest.approx(
-        (p.value(share + h) - p.value(share - h)) / (2 * h), rel=1e-5
-    )
+    slope = (parameter.value(share + h) - parameter.value(share - h)) / (2 * h)
+    assert parameter.slope(share) == pytest.approx(slope, rel=1e-5)
 
 
-def test_impossible_bounds_are_refused():
-    for bounds in ((1.0, 1.0), (-np.inf, 1.0), (0.0, 1.0, True)):
-        with pytest.raises(ValueError, match=r"FreeParameter\(lower="):
-            FreeParameter("a", *bounds)
+@pytest.mark.parametrize(
+    "bounds",
+    [(1.0, 1.0), (-np.inf, 1.0), (0.0, 1.0, True)],
+    ids=["equal", "infinite", "logarithm of zero"],
+)
+def test_impossible_bounds_are_refused(bounds):
+    with pytest.raises(ValueError, match=r"FreeParameter\(lower="):
+        FreeParameter("a", *bounds)
 
 
-GOOD = (VOLTAGE, np.zeros(120))
+GOOD_RECORD = (VOLTAGE, np.zeros(120))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"free": []}, "change free"),
-        ({"free": [GAIN, GAIN]}, "each once"),
-        *(
-            ({"free": [replace(GAIN, name=name)]}, rf"got \['{name}'\]")
-            for name in ("gain", "dt", "substeps")
+        pytest.param({"free": []}, "change free", id="nothing free"),
+        pytest.param({"free": [PUMP_GAIN, PUMP_GAIN]}, "each once", id="parameter twice"),
+        pytest.param(
+            {"free": [replace(PUMP_GAIN, name="gain")]}, r"got \['gain'\]", id="unknown parameter"
         ),
-        (
-            {"free": [replace(GAIN, lower=0.4)]},
+        pytest.param({"free": [replace(PUMP_GAIN, name="dt")]}, r"got \['dt'\]", id="dt"),
+        pytest.param(
+            {"free": [replace(PUMP_GAIN, name="substeps")]}, r"got \['substeps'\]", id="substeps"
+        ),
+        pytest.param(
+            {"free": [replace(PUMP_GAIN, lower=0.4)]},
             "pump_gain of CascadedTanks to start from 0.4 to 0.5, got 0.04",
+            id="start outside the bounds",
         ),
-        (
-            {"records": [(VOLTAGE[:2], np.zeros(2))], "free": OUTLETS},
+        pytest.param(
+            {"records": [(VOLTAGE[:2], np.zeros(2))], "free": LOWER_FLOWS},
             "than the 2 free parameters",
+            id="too few samples",
         ),
-        (
-            {"records": [GOOD, (VOLTAGE[:9], np.zeros(9))], "window": 9},
+        pytest.param(
+            {"records": [GOOD_RECORD, (VOLTAGE[:9], np.zeros(9))], "window": 9},
             r"window=9.*\[120, 9\] samples",
+            id="window as long as a record",
         ),
-        ({"window": -1}, "window=-1"),
-        (
-            {"records": [GOOD, (VOLTAGE, np.zeros((120, 2)))]},
+        pytest.param({"window": -1}, "window=-1", id="negative window"),
+        pytest.param(
+            {"records": [GOOD_RECORD, (VOLTAGE, np.zeros((120, 2)))]},
             r"record 1, got shape \(120, 2\)",
+            id="two outputs",
         ),
-        (
+        pytest.param(
             {"records": [(VOLTAGE, np.full(120, np.nan))]},
             "record 0, .* 120 values that are not finite",
+            id="output of nan",
         ),
-        ({"records": [(np.full(120, np.inf), np.zeros(120))]}, "'pump_voltage' is inf"),
-        ({"starts": 0}, "starts=0"),
-        ({"interpolation": "cubic"}, "interpolation='cubic'"),
+        pytest.param(
+            {"records": [(np.full(120, np.inf), np.zeros(120))]},
+            "'pump_voltage' is inf",
+            id="infinite input",
+        ),
+        pytest.param({"starts": 0}, "starts=0", id="no starts"),
+        pytest.param({"interpolation": "cubic"}, "interpolation='cubic'", id="interpolation"),
     ],
 )
 def test_bad_arguments_are_refused(changes, message):
+    arguments = {"records": [GOOD_RECORD], "free": [PUMP_GAIN]} | changes
     with pytest.raises(ValueError, match=message):
-        fit_output_error(TANKS, **({"records": [GOOD], "free": [GAIN]} | changes))
+        fit_output_error(COARSE_TANKS, **arguments)

@@ -1,50 +1,66 @@
-"""Deliberately naive references: everything from scratch, one GP per left-out point, no shared
-formula.
+"""Naive reference implementations that the tests compare the toolbox with.
+
+They compute everything from scratch, build one GP for each point that is left out, and share no
+formula with the toolbox.
 """
 
 from dataclasses import dataclass, fields
 
 import numpy as np
-from sklearn.gaussian_process.kernels import DotProduct, Matern
 
-from sysid.gp import rules
-from sysid.gp.kernels import (
+from sysid import (
+    AcceptAll,
+    Acceptance,
+    Always,
+    Criterion,
+    Either,
+    ErrorThreshold,
+    ExceedsMinimum,
+    Insertion,
     Kernel,
     Linear,
     Matern32,
     Matern52,
+    OnlineGP,
     Product,
+    Reference,
     SquaredExponential,
     Sum,
+    VarianceThreshold,
 )
-from sysid.gp.online import OnlineGP
+from sysid.gp import rules
 
 LOG_2PI = np.log(2.0 * np.pi)
-CRITERIA = [kind() for kind in rules.CRITERIA.values()]
-INSERTIONS = [rules.Always, rules.Either, rules.ErrorThreshold, rules.VarianceThreshold]
+CRITERIA = [criterion_class() for criterion_class in rules.CRITERIA.values()]
+INSERTIONS = [Always, Either, ErrorThreshold, VarianceThreshold]
 
 
-def criterion_name(criterion: rules.Criterion) -> str:
+def criterion_name(criterion: Criterion) -> str:
+    """Return the class name of a criterion, which is also its id in the tests."""
     return type(criterion).__name__
 
 
-def insertion_rule(
-    rule: type, variance_threshold: float, error_threshold: float
-) -> rules.Insertion:
-    """Rule with one of two thresholds for each of its fields, by what the field's name says."""
-    values = {"variance": variance_threshold, "error": error_threshold}
-    return rule(**{field.name: values[field.name.split("_")[0]] for field in fields(rule)})
+def insertion_rule(rule: type, variance_threshold: float, error_threshold: float) -> Insertion:
+    """Return an insertion rule with those of the two thresholds that it has as fields."""
+    thresholds = {
+        "variance_threshold": variance_threshold,
+        "error_threshold": error_threshold,
+    }
+    return rule(**{field.name: thresholds[field.name] for field in fields(rule)})
 
 
-class Oldest(rules.Criterion):
-    """All points are worth the same, so the oldest leaves."""
+class Oldest(Criterion):
+    """All points have the same score, so the oldest one leaves."""
 
-    reduction = staticmethod(lambda residual, variance, noise_variance: 1.0)
+    @staticmethod
+    def reduction(residual, variance, noise_variance):
+        return 1.0
+
     acceptance = reduction
-    published_reference = rules.Reference.leave_one_out
+    published_reference = Reference.leave_one_out
 
 
-# --- kernels ----------------------------------------------------------------------------------------
+# --- kernels --------------------------------------------------------------------------------------
 
 NUS = {Matern32: 1.5, Matern52: 2.5}
 LENGTHS = (0.7, 1.9, 1.1)
@@ -54,7 +70,7 @@ M32 = Matern32(0.8, LENGTHS[::-1])
 M52 = Matern52(2.1, LENGTHS)
 LINEAR = Linear(0.4, (0.6, 0.05, 1.2))
 
-#: one kernel of every kind
+#: One kernel of every kind, each of three features.
 FAMILY = {
     "squared_exponential": SE,
     "matern_32": M32,
@@ -69,9 +85,13 @@ FAMILY = {
 
 
 def covariance(kernel, first, second):
-    """Covariance matrix by the formula of section 2, and of scikit-learn's kernels for the
-    others.
+    """Return the covariance matrix of two sets of points.
+
+    The squared exponential follows the formula of section 2, the other kernels are those of
+    scikit-learn, which is imported here because few tests need it and it takes long to load.
     """
+    from sklearn.gaussian_process.kernels import DotProduct, Matern
+
     if isinstance(kernel, Sum):
         return sum(covariance(part, first, second) for part in kernel.parts)
     if isinstance(kernel, Product):
@@ -86,15 +106,16 @@ def covariance(kernel, first, second):
 
 
 def finite_differences(value, at, h):
-    """Central differences of fourth order of a function at a vector, one entry per component."""
-    steps = [
-        8 * (value(at + d) - value(at - d)) - value(at + 2 * d) + value(at - 2 * d)
-        for d in h * np.eye(len(at))
-    ]
-    return np.array(steps) / (12 * h)
+    """Return the gradient of a function at a vector by central differences of fourth order."""
+    differences = []
+    for step in h * np.eye(len(at)):
+        near = value(at + step) - value(at - step)
+        far = value(at + 2 * step) - value(at - 2 * step)
+        differences.append(8 * near - far)
+    return np.array(differences) / (12 * h)
 
 
-# --- the model --------------------------------------------------------------------------------------
+# --- the model ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -112,7 +133,7 @@ class NaiveGP:
         return k + self.noise_variance * np.eye(len(self.targets))
 
     def predict(self, points):
-        """Mean and latent variance at points (m, p)."""
+        """Return the mean and the latent variance at points (m, p)."""
         prior = np.diag(covariance(self.kernel, points, points))
         if len(self.targets) == 0:
             return np.zeros(len(points)), prior
@@ -121,69 +142,76 @@ class NaiveGP:
         return ks @ inverse @ self.targets, prior - np.diag(ks @ inverse @ ks.T)
 
     def predict_one(self, x):
+        """Return the mean and the latent variance at one point (p,)."""
         mean, latent = self.predict(np.asarray(x, dtype=float)[None, :])
         return float(mean[0]), float(latent[0])
 
     def log_likelihood(self):
-        n, (_, log_determinant) = len(self.targets), np.linalg.slogdet(self.ky)
-        return (
-            -0.5 * self.targets @ np.linalg.solve(self.ky, self.targets)
-            - 0.5 * log_determinant
-            - 0.5 * n * LOG_2PI
-        )
+        """Return the log marginal likelihood of the targets."""
+        n = len(self.targets)
+        _, log_determinant = np.linalg.slogdet(self.ky)
+        weights = np.linalg.solve(self.ky, self.targets)
+        return -0.5 * self.targets @ weights - 0.5 * log_determinant - 0.5 * n * LOG_2PI
 
     def without(self, i):
+        """Return the GP without point i."""
         return self.with_data(np.delete(self.inputs, i, axis=0), np.delete(self.targets, i))
 
     def plus(self, x, y):
+        """Return the GP with one more point."""
         return self.with_data(np.vstack([self.inputs, x]), np.append(self.targets, y))
 
     def with_data(self, inputs, targets):
+        """Return a GP with the same hyper-parameters and other points."""
         return NaiveGP(self.kernel, self.noise_variance, inputs, targets)
 
     def left_out(self, i):
-        """Residual and latent variance of point i by the GP without it."""
+        """Return the residual and the latent variance of point i by the GP without it."""
         mean, latent = self.without(i).predict_one(self.inputs[i])
         return float(self.targets[i]) - mean, latent
 
 
 def scratch(gp):
-    """Naive GP of what an online GP stores, by slot."""
+    """Return the naive GP of the points that an online GP stores, in slot order."""
     return NaiveGP(gp.kernel, gp.noise_variance, gp.inputs, gp.targets)
 
 
-# --- criteria and rules -----------------------------------------------------------------------------
+# --- criteria and rules ---------------------------------------------------------------------------
 
 
 def negative_log_density(residual, variance):
+    """Return minus the log density of a normal distribution at a residual."""
     return 0.5 * (LOG_2PI + np.log(variance)) + 0.5 * residual**2 / variance
 
 
 def prior_entropy(model, i):
-    """Minus the joint entropy of the noisy observations without point i."""
-    n, (_, log_determinant) = (
-        len(model.targets) - 1,
-        np.linalg.slogdet(model.without(i).ky),
-    )
+    """Return minus the joint entropy of the noisy observations without point i."""
+    n = len(model.targets) - 1
+    _, log_determinant = np.linalg.slogdet(model.without(i).ky)
     return -0.5 * n * (1.0 + LOG_2PI) - 0.5 * log_determinant
 
 
 def predictive_entropy(model, i):
-    """Entropy of the latent function at x_i, given the others."""
-    return 0.5 * (1.0 + LOG_2PI) + 0.5 * np.log(model.left_out(i)[1])
+    """Return the entropy of the latent function at x_i, given the other points."""
+    _, latent = model.left_out(i)
+    return 0.5 * (1.0 + LOG_2PI) + 0.5 * np.log(latent)
 
 
 def mean_relevance(model, i):
-    """Squared change of the mean at x_i when point i is left out."""
+    """Return the squared change of the mean at x_i when point i is left out."""
     x = model.inputs[i]
-    return (model.predict_one(x)[0] - model.without(i).predict_one(x)[0]) ** 2
+    mean_with, _ = model.predict_one(x)
+    mean_without, _ = model.without(i).predict_one(x)
+    return (mean_with - mean_without) ** 2
 
 
 def marginal_log_likelihood(model, i):
+    """Return the log marginal likelihood of the points without point i."""
     return model.without(i).log_likelihood()
 
 
 def log_predictive_density(model, i):
+    """Return minus the log predictive density of point i, given the other points."""
     residual, latent = model.left_out(i)
     return negative_log_density(residual, latent + model.noise_variance)
 
@@ -196,126 +224,127 @@ PUBLISHED_REDUCTION = {
     "LogPredictiveDensity": log_predictive_density,
 }
 
-#: criteria that the paper judges in sample
+#: Criteria whose acceptance scores the paper evaluates in sample.
 IN_SAMPLE = ("PriorEntropy", "PredictiveEntropy", "MeanRelevance")
 
 
 def reduction_scores(criterion, model, n):
-    """f_red of the first n points of the model."""
-    return np.array([PUBLISHED_REDUCTION[criterion_name(criterion)](model, i) for i in range(n)])
+    """Return f_red of the first n points of the model."""
+    score = PUBLISHED_REDUCTION[criterion_name(criterion)]
+    return np.array([score(model, i) for i in range(n)])
 
 
 def acceptance_score(criterion, residual, latent, noise):
-    """f_acc of section 3.3."""
-    if criterion_name(criterion) in ("PriorEntropy", "PredictiveEntropy"):
+    """Return f_acc of section 3.3 for a residual and a latent variance."""
+    name = criterion_name(criterion)
+    if name in ("PriorEntropy", "PredictiveEntropy"):
         return latent
-    if criterion_name(criterion) == "MeanRelevance":
+    if name == "MeanRelevance":
         return residual**2
     return negative_log_density(residual, latent + noise)
 
 
 def stored_acceptance_scores(acceptance, model):
-    """f_acc of every stored point."""
-    reference = acceptance.reference.value
-    if reference == "published":
-        reference = (
-            "in_sample" if criterion_name(acceptance.criterion) in IN_SAMPLE else "leave_one_out"
-        )
+    """Return f_acc of every stored point."""
+    criterion = acceptance.criterion
+    is_left_out = acceptance.reference is Reference.leave_one_out
+    if acceptance.reference is Reference.published:
+        is_left_out = criterion_name(criterion) not in IN_SAMPLE
     scores = []
     for i in range(len(model.targets)):
-        if reference == "leave_one_out":
+        if is_left_out:
             residual, latent = model.left_out(i)
         else:
             mean, latent = model.predict_one(model.inputs[i])
             residual = model.targets[i] - mean
-        scores.append(
-            acceptance_score(acceptance.criterion, residual, latent, model.noise_variance)
-        )
+        scores.append(acceptance_score(criterion, residual, latent, model.noise_variance))
     return np.array(scores)
 
 
-def wants_place(rule, error, latent):
-    """Algorithm 2: a variance above its threshold or an error of at least its own."""
-    if isinstance(rule, rules.Always):
+def is_candidate(rule, error, latent):
+    """Return whether algorithm 2 makes a sample a candidate.
+
+    Its variance must exceed a threshold, or its error must reach one.
+    """
+    if isinstance(rule, Always):
         return True
-    limits = {"variance_threshold": np.inf, "error_threshold": np.inf} | vars(rule)
-    return latent > limits["variance_threshold"] or abs(error) >= limits["error_threshold"]
+    variance_threshold = getattr(rule, "variance_threshold", np.inf)
+    error_threshold = getattr(rule, "error_threshold", np.inf)
+    return latent > variance_threshold or abs(error) >= error_threshold
 
 
-def matched_and_crossed(criterion: rules.Criterion) -> list[rules.Acceptance]:
-    """No acceptance, the criterion's own with every reference, and that of another criterion."""
+def matched_and_crossed(criterion: Criterion) -> list[Acceptance]:
+    """Return five acceptance rules to combine with a reduction criterion.
+
+    They are none, one by the same criterion for each reference, and one by another criterion.
+    """
     other = CRITERIA[(CRITERIA.index(criterion) + 2) % len(CRITERIA)]
-    matched = [rules.ExceedsMinimum(criterion, reference) for reference in rules.Reference]
-    return [rules.AcceptAll(), *matched, rules.ExceedsMinimum(other)]
+    matched = [ExceedsMinimum(criterion, reference) for reference in Reference]
+    return [AcceptAll(), *matched, ExceedsMinimum(other)]
 
 
 class NaiveOnlineGP:
-    """Algorithm 1 with a Python list of (slot, x, y), oldest first, and new GPs for every
-    sample.
+    """Algorithm 1 with a Python list of stored points, and a new GP for every sample.
+
+    Each stored point is a tuple (slot, x, y); the oldest comes first.
     """
 
     def __init__(self, gp):
-        self.gp = gp  # its settings only
+        self.gp = gp  # only its settings are used
         self.points = []
 
     def model(self):
-        inputs = np.array([x for _, x, _ in self.points]).reshape(
-            len(self.points), self.gp.n_features
-        )
-        return NaiveGP(
-            self.gp.kernel,
-            self.gp.noise_variance,
-            inputs,
-            np.array([y for _, _, y in self.points]),
-        )
+        """Return the naive GP of the stored points."""
+        n_points = len(self.points)
+        inputs = np.array([x for _, x, _ in self.points]).reshape(n_points, self.gp.n_features)
+        targets = np.array([y for _, _, y in self.points])
+        return NaiveGP(self.gp.kernel, self.gp.noise_variance, inputs, targets)
 
     def update(self, x, y):
-        """Dictionary with the fields of an `UpdateReport` but the reduction score."""
+        """Learn one sample; return the fields of an `UpdateReport` but the reduction score."""
         model = self.model()
-        nan = float("nan")
+        n_points = len(self.points)
         mean, latent = model.predict_one(x)
         report = {
             "mean": mean,
             "variance": latent,
-            "inserted": wants_place(self.gp.insertion, y - mean, latent),
-        }
-        report |= {
+            "inserted": is_candidate(self.gp.insertion, y - mean, latent),
             "accepted": False,
             "slot": -1,
             "removed": -1,
-            "n_points": len(self.points),
+            "n_points": n_points,
+            "acceptance_score": np.nan,
+            "acceptance_minimum": np.nan,
         }
-        report |= {"acceptance_score": nan, "acceptance_minimum": nan}
         if not report["inserted"]:
             return report
-        if len(self.points) < self.gp.budget:
-            report |= {
-                "accepted": True,
-                "slot": len(self.points),
-                "n_points": len(self.points) + 1,
-            }
-            self.points.append((len(self.points), x, y))
-            return report
-        if isinstance(self.gp.acceptance, rules.ExceedsMinimum):
+        if n_points < self.gp.budget:
+            self.points.append((n_points, x, y))
+            return report | {"accepted": True, "slot": n_points, "n_points": n_points + 1}
+        acceptance = self.gp.acceptance
+        if isinstance(acceptance, ExceedsMinimum):
             noise = model.noise_variance
-            score = acceptance_score(self.gp.acceptance.criterion, y - mean, latent, noise)
-            least = stored_acceptance_scores(self.gp.acceptance, model).min()
-            report |= {"acceptance_score": score, "acceptance_minimum": least}
-            if not score > least:
+            score = acceptance_score(acceptance.criterion, y - mean, latent, noise)
+            minimum = stored_acceptance_scores(acceptance, model).min()
+            report["acceptance_score"] = score
+            report["acceptance_minimum"] = minimum
+            if not score > minimum:
                 return report
-        scores = reduction_scores(self.gp.reduction, model.plus(x, y), len(self.points))
+        scores = reduction_scores(self.gp.reduction, model.plus(x, y), n_points)
         slot, _, _ = self.points.pop(first_lowest(scores))
         self.points.append((slot, x, y))
         return report | {"accepted": True, "slot": slot, "removed": slot}
 
 
 def first_lowest(scores):
-    """Oldest of the points whose score is the lowest up to rounding."""
-    return int(np.flatnonzero(scores <= scores.min() + 1e-9 * max(1.0, abs(scores.min())))[0])
+    """Return the index of the oldest point whose score is the lowest up to rounding."""
+    lowest = scores.min()
+    rounding = 1e-9 * max(1.0, abs(lowest))
+    return int(np.flatnonzero(scores <= lowest + rounding)[0])
 
 
 def backward_elimination(criterion, model, n_points):
-    """Indices that stay when the point of lowest f_red goes, one by one."""
+    """Return the indices that stay when the points of lowest f_red are removed one by one."""
     kept = list(range(len(model.targets)))
     while len(kept) > n_points:
         current = model.with_data(model.inputs[kept], model.targets[kept])
@@ -324,8 +353,9 @@ def backward_elimination(criterion, model, n_points):
 
 
 def narx_stream(n, seed, noise_std=0.0):
-    """Lagged regressors (n, 4), standardised and almost collinear, and the next output of a smooth
-    plant.
+    """Return lagged regressors (n, 4) of a smooth plant and its next outputs (n,).
+
+    The regressors are standardised and almost collinear.
     """
     rng = np.random.default_rng(seed)
     u = np.convolve(rng.normal(size=n + 3), np.ones(5) / 5, "same")
@@ -337,12 +367,15 @@ def narx_stream(n, seed, noise_std=0.0):
 
 
 def random_stream(n, n_features, seed):
-    """Inputs from a growing box, so that there is news all the time, and a nonlinear target with
-    noise.
+    """Return inputs (n, n_features) and targets (n,) of a nonlinear function with noise.
+
+    The inputs lie in a box that grows, so that new regions are entered all the time.
     """
     rng = np.random.default_rng(seed)
-    x = rng.uniform(-2.0, 2.0, size=(n, n_features)) * np.linspace(0.2, 1.2, n)[:, None]
-    return x, np.sin(2.0 * x[:, 0]) + 0.5 * x.sum(axis=1) + 0.1 * rng.normal(size=n)
+    box_size = np.linspace(0.2, 1.2, n)[:, None]
+    x = rng.uniform(-2.0, 2.0, size=(n, n_features)) * box_size
+    noise = 0.1 * rng.normal(size=n)
+    return x, np.sin(2.0 * x[:, 0]) + 0.5 * x.sum(axis=1) + noise
 
 
 def online_gp(
@@ -354,9 +387,6 @@ def online_gp(
     budget=6,
     **roles,
 ):
-    return OnlineGP(
-        SquaredExponential(variance, [length_scale] * n_features),
-        noise_variance=noise_variance,
-        budget=budget,
-        **roles,
-    )
+    """Return an online GP with a squared exponential kernel of equal length scales."""
+    kernel = SquaredExponential(variance, [length_scale] * n_features)
+    return OnlineGP(kernel, noise_variance=noise_variance, budget=budget, **roles)

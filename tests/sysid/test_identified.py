@@ -9,26 +9,32 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-import sysid
 from sysid import (
+    Adaptive,
     ExceedsMinimum,
     FreeRun,
     Identification,
+    Matern52,
     Model,
     Narx,
     PriorEntropy,
+    ProfileSearch,
     Settings,
     identify,
 )
 from sysid.simulation.baselines import LinearArx
 
 mpl.use("Agg")
-N = 700
+
+N_SAMPLES = 200
+N_LEARNED = 140  # 70 % of the samples; the others are the test
+SAMPLING_TIME = 0.1  # s
 NARX = Narx({"y": 2}, {"u": 1})
-SMALL = Settings(budget=20)
+SETTINGS = Settings(budget=20, training=Adaptive(n_initial=40))
 
 
-def signals(n=N, seed=0):
+def small_system(n=N_SAMPLES, seed=0):
+    """Return input and output of a small nonlinear system."""
     rng = np.random.default_rng(seed)
     u = rng.normal(size=n)
     y = np.zeros(n)
@@ -37,243 +43,359 @@ def signals(n=N, seed=0):
     return u, y
 
 
-U, Y = signals()
-STAMPS = pd.date_range("2026-01-01", periods=N, freq="100ms")
+U, Y = small_system()
+N_SHORT = 130  # samples; 70 % of them are too few to calibrate bands, which takes most of the time
+TIME = SAMPLING_TIME * np.arange(N_SAMPLES)
+STAMPS = pd.date_range("2026-01-01", periods=N_SAMPLES, freq="100ms")
 TABLE = pd.DataFrame({"u": U, "y": Y})
-RECORD = xr.Dataset({"u": ("time", U), "y": ("time", Y)}, {"time": 0.1 * np.arange(N)})
+RECORD = xr.Dataset({"u": ("time", U), "y": ("time", Y)}, {"time": TIME})
+SHORT_U = U[:N_SHORT]
+SHORT_Y = Y[:N_SHORT]
+SHORT_TIME = TIME[:N_SHORT]
+SHORT_STAMPS = STAMPS[:N_SHORT]
+SHORT_TABLE = TABLE.head(N_SHORT)
+SHORT_RECORD = RECORD.isel(time=slice(N_SHORT))
 
 
 @pytest.fixture(scope="module")
-def found():
-    return identify((U, Y), NARX, SMALL, dt=0.1)
+def identified():
+    """Return the model of the pair of arrays, which several tests inspect."""
+    return identify((U, Y), NARX, SETTINGS, dt=SAMPLING_TIME)
+
+
+@pytest.fixture(scope="module")
+def ahead(identified):
+    """Return the predictions of its test, one step ahead."""
+    return identified.predict()
+
+
+@pytest.fixture(scope="module")
+def short_predictions():
+    """Return predictions of the model of the first samples, which several containers give too."""
+    return identify((SHORT_U, SHORT_Y), NARX, SETTINGS, dt=SAMPLING_TIME).predict()
 
 
 @pytest.mark.parametrize(
     ("data", "options"),
     [
-        ((U[:, None], Y[:, None]), {"dt": 0.1}),
-        ({"u": U, "y": Y}, {"dt": 0.1}),
-        (TABLE, {"dt": 0.1}),
-        (TABLE.set_index(STAMPS), {}),
-        (TABLE.assign(t=0.1 * np.arange(N)), {"time": "t"}),
-        (TABLE.assign(t=STAMPS.astype(str)), {"time": "t"}),
-        (RECORD, {}),
-        ([RECORD], {"test": None}),
+        pytest.param(
+            (SHORT_U[:, None], SHORT_Y[:, None]),
+            {"dt": SAMPLING_TIME},
+            id="pair of columns",
+        ),
+        pytest.param({"u": SHORT_U, "y": SHORT_Y}, {"dt": SAMPLING_TIME}, id="arrays by name"),
+        pytest.param(SHORT_TABLE, {"dt": SAMPLING_TIME}, id="table"),
+        pytest.param(SHORT_TABLE.set_index(SHORT_STAMPS), {}, id="table with an index of stamps"),
+        pytest.param(SHORT_TABLE.assign(t=SHORT_TIME), {"time": "t"}, id="table with times"),
+        pytest.param(
+            SHORT_TABLE.assign(t=SHORT_STAMPS.astype(str)),
+            {"time": "t"},
+            id="table with stamps",
+        ),
+        pytest.param(SHORT_RECORD, {}, id="data set"),
+        pytest.param([SHORT_RECORD], {"test": None}, id="list of data sets"),
     ],
 )
-def test_whatever_holds_the_signals_gives_the_same_model(found, data, options):
-    other = identify(data, NARX, SMALL, **options)
-    assert other.recordings.sampling_time == 0.1  # not 0.09999999999999999
-    np.testing.assert_array_equal(other.predict(), found.predict())
+def test_signals_in_any_container_give_the_same_model(short_predictions, data, options):
+    result = identify(data, NARX, SETTINGS, **options)
+    assert result.recordings.sampling_time == SAMPLING_TIME  # not 0.09999999999999999
+    np.testing.assert_array_equal(result.predict(), short_predictions)
 
 
-def test_a_file_is_read_and_the_loop_is_that_of_the_stream(found, tmp_path):
+def test_a_file_gives_the_model_of_the_loop_over_its_rows(identified, tmp_path):
     TABLE.to_csv(tmp_path / "record.csv", index=False)
-    other = identify(tmp_path / "record.csv", NARX, SMALL, dt=0.1)
-    same = Identification.of_records(RECORD.isel(time=slice(490)), NARX, SMALL).model
-    for model in (found.model, other.model):
-        np.testing.assert_array_equal(model.gp.inputs, same.gp.inputs)
-    assert found.model.origin.sampling_time == 0.1
-    named = TABLE.rename(columns={"u": "u [%]", "y": "y (K)"}).assign(date=STAMPS)
-    named.to_csv(tmp_path / "other.csv", index=False, sep=";", decimal=",")
-    again = identify(tmp_path / "other.csv", NARX, SMALL)
-    np.testing.assert_array_equal(again.predict(), other.predict())
-    assert again.recordings.units == {"u": "%", "y": "K"}
-    named.loc[300:302, "u [%]"] = np.nan
+    of_file = identify(tmp_path / "record.csv", NARX, SETTINGS, dt=SAMPLING_TIME)
+    learned = RECORD.isel(time=slice(N_LEARNED))
+    expected = Identification.of_records(learned, NARX, SETTINGS).model
+    for model in (identified.model, of_file.model):
+        np.testing.assert_array_equal(model.gp.inputs, expected.gp.inputs)
+    assert identified.model.origin.sampling_time == SAMPLING_TIME
+
+
+@pytest.fixture
+def table_with_units():
+    """Return the short table with units in the names of its columns, and a column of stamps."""
+    renamed = SHORT_TABLE.rename(columns={"u": "u [%]", "y": "y (K)"})
+    return renamed.assign(date=SHORT_STAMPS)
+
+
+def test_a_file_may_name_units_and_use_a_decimal_comma(
+    short_predictions, table_with_units, tmp_path
+):
+    table_with_units.to_csv(tmp_path / "record.csv", index=False, sep=";", decimal=",")
+    result = identify(tmp_path / "record.csv", NARX, SETTINGS)
+    np.testing.assert_array_equal(result.predict(), short_predictions)
+    assert result.recordings.units == {"u": "%", "y": "K"}
+
+
+def test_missing_values_split_a_table(table_with_units):
+    table_with_units.loc[60:62, "u [%]"] = np.nan
     with pytest.warns(UserWarning, match="3 rows without a value.*segments: 2"):
-        split = identify(named, NARX, SMALL, on_missing="skip")
-    assert [one.sizes["time"] for one in split.recordings.estimation] == [210, 278]
-    given = identify(RECORD, NARX, SMALL, test=RECORD.isel(time=slice(600, None)), identified=0.5)
-    assert given.recordings.test[0].sizes["time"] == 100
-    assert given.recordings.estimation[0].sizes["time"] == N
+        split = identify(table_with_units, NARX, SETTINGS, on_missing="skip")
+    n_before = round(0.7 * 60)
+    n_after = round(0.7 * (N_SHORT - 63))
+    lengths = [record.sizes["time"] for record in split.recordings.estimation]
+    assert lengths == [n_before, n_after]
 
 
-def test_measures_are_those_of_the_samples(found):
-    ahead = found.predict()
-    free = found.simulate()
-    model = found.model
-    rows = NARX.dataset(found.recordings.test[0])
+def test_given_test_records_leave_all_of_the_data_to_the_identification():
+    data = RECORD.isel(time=slice(90))
+    last = RECORD.isel(time=slice(150, None))
+    result = identify(data, NARX, SETTINGS, test=last, identified=0.5)
+    assert result.recordings.test[0].sizes["time"] == 50
+    assert result.recordings.estimation[0].sizes["time"] == 90
+
+
+def test_predictions_are_those_of_the_model(identified, ahead):
+    model = identified.model
+    rows = NARX.dataset(identified.recordings.test[0])
     mean, variance = model.predict(rows["regressor"].values)
     y = NARX.predict.to_value(mean, rows["previous"].values)
     np.testing.assert_allclose(ahead["y_mean"], y)
-    half = 1.959964 * np.sqrt(model.calibrated(variance) + model.gp.noise_variance)
-    np.testing.assert_allclose(ahead["y_high"] - ahead["y_low"], 2 * half, rtol=1e-6)
-    table = found.validate()
-    for words, frame in (("1 step", ahead), ("free run", free)):
+    half_width = 1.959964 * np.sqrt(model.calibrated(variance) + model.gp.noise_variance)
+    np.testing.assert_allclose(ahead["y_high"] - ahead["y_low"], 2 * half_width, rtol=1e-6)
+
+
+def test_measures_are_those_of_the_samples(identified, ahead):
+    measures = identified.validate()
+    for kind, frame in (("1 step", ahead), ("free run", identified.simulate())):
         error = frame["y"] - frame["y_mean"]
-        assert table.loc[("y", words), "rmse"] == pytest.approx(np.sqrt(np.mean(error**2)))
-    assert 0.85 < table.loc[("y", "1 step"), "coverage_95"] <= 1.0
-    compared = found.compare({"fewer": identify((U, Y), NARX, dt=0.1, budget=3)})
-    assert compared.loc[("y", "model", "1 step"), "rmse"] == table.loc[("y", "1 step"), "rmse"]
-    assert (
-        compared.loc[("y", "fewer", "free run"), "rmse"]
-        > compared.loc[("y", "model", "free run"), "rmse"]
-    )
-    arx = LinearArx.fit(NARX, found.recordings.estimation)
+        assert measures.loc[("y", kind), "rmse"] == pytest.approx(np.sqrt(np.mean(error**2)))
+    assert 0.85 < measures.loc[("y", "1 step"), "coverage_95"] <= 1.0
+
+
+def test_a_comparison_holds_the_model_others_and_linear_models(identified):
+    smaller = identify((U, Y), NARX, dt=SAMPLING_TIME, budget=3)
+    comparison = identified.compare({"fewer": smaller})
+    rmse = comparison["rmse"]
+    measures = identified.validate()
+    assert rmse[("y", "model", "1 step")] == measures.loc[("y", "1 step"), "rmse"]
+    assert rmse[("y", "fewer", "free run")] > rmse[("y", "model", "free run")]
+    rows = NARX.dataset(identified.recordings.test[0])
+    arx = LinearArx.fit(NARX, identified.recordings.estimation)
     error = rows["target"].values - arx.one_step(rows)
-    assert compared.loc[("y", "ARX, same lags", "1 step"), "rmse"] == pytest.approx(
-        np.sqrt(np.mean(error**2))
-    )
-    assert ("y", "ARX, best", "free run") in compared.index
+    expected = np.sqrt(np.mean(error**2))
+    assert rmse[("y", "ARX, same lags", "1 step")] == pytest.approx(expected)
+    assert ("y", "ARX, best", "free run") in comparison.index
 
 
-def test_a_simulation_needs_the_first_outputs_only(found):
-    blind = TABLE.assign(y=np.where(np.arange(N) < 5, Y, np.nan))
-    hidden = found.simulate(blind, window=5)
-    open_ = found.simulate(TABLE, window=5)
-    np.testing.assert_array_equal(hidden["y_mean"], open_["y_mean"])
-    assert hidden["y"].isna().all()
+def test_a_simulation_needs_the_first_outputs_only(identified):
+    is_measured = np.arange(N_SAMPLES) < 5
+    without_outputs = TABLE.assign(y=np.where(is_measured, Y, np.nan))
+    blind = identified.simulate(without_outputs, window=5)
+    sighted = identified.simulate(TABLE, window=5)
+    np.testing.assert_array_equal(blind["y_mean"], sighted["y_mean"])
+    assert blind["y"].isna().all()
     with pytest.raises(ValueError, match=r"not finite|nan"):
-        found.predict(blind)
+        identified.predict(without_outputs)
 
 
-def test_samples_held_at_a_limit_are_told(found):
-    held = replace(
-        found.model,
+def test_samples_held_at_a_limit_are_counted_in_a_warning(identified):
+    limited = replace(
+        identified.model,
         limits=(-0.5, 0.5),
-        origin=replace(found.model.origin, output_range=(-0.1, 0.1)),
+        origin=replace(identified.model.origin, output_range=(-0.1, 0.1)),
     )
-    with pytest.warns(UserWarning, match="samples are held at a limit") as caught:
-        frame = replace(found, identifications={"y": SimpleNamespace(model=held)}).simulate()
-    assert str(caught[0].message).startswith(f"{(frame['y_mean'].abs() == 0.5).sum()} samples")
+    result = replace(identified, identifications={"y": SimpleNamespace(model=limited)})
+    with pytest.warns(UserWarning, match="samples are held at a limit") as warnings:
+        frame = result.simulate()
+    n_held = (frame["y_mean"].abs() == 0.5).sum()
+    assert str(warnings[0].message).startswith(f"{n_held} samples")
 
 
-def test_several_outputs_have_models_of_their_own_and_words_choose():
-    z = 0.3 * np.roll(U, 1) + 0.2 * np.roll(U, 2) + 0.01 * np.random.default_rng(1).normal(size=N)
-    words = {
-        "training": "maximum_likelihood",
-        "kernel": "matern_52",
-        "insertion": "novelty",
-    }
-    found = identify(
+@pytest.fixture(scope="module")
+def two_outputs():
+    """Return the models of two outputs, with lags chosen and settings given by words."""
+    noise = 0.01 * np.random.default_rng(1).normal(size=N_SAMPLES)
+    z = 0.3 * np.roll(U, 1) + 0.2 * np.roll(U, 2) + noise
+    return identify(
         {"u": U, "y": Y, "z": z},
         inputs=["u"],
         outputs=["y", "z"],
-        dt=0.1,
+        dt=SAMPLING_TIME,
+        training="maximum_likelihood",
+        kernel="matern_52",
+        insertion="novelty",
         reduction="prior_entropy",
-        **words,
     )
-    assert list(found.models) == list(found.lag_choices) == ["y", "z"]
-    settings = found.identifications["z"].settings
+
+
+def test_words_choose_the_settings(two_outputs):
+    settings = two_outputs.identifications["z"].settings
     assert isinstance(settings.reduction, PriorEntropy)
     assert isinstance(settings.acceptance, ExceedsMinimum)
     assert settings.acceptance.criterion == settings.reduction
-    assert isinstance(found.models["y"].gp.kernel, sysid.Matern52)
-    table = found.validate()
-    assert list(table.index) == [
-        (name, words) for name in ("y", "z") for words in ("1 step", "free run")
+    assert isinstance(two_outputs.models["y"].gp.kernel, Matern52)
+
+
+def test_each_of_several_outputs_has_a_model(two_outputs):
+    assert list(two_outputs.models) == ["y", "z"]
+    assert list(two_outputs.lag_choices) == ["y", "z"]
+    measures = two_outputs.validate()
+    assert list(measures.index) == [
+        ("y", "1 step"),
+        ("y", "free run"),
+        ("z", "1 step"),
+        ("z", "free run"),
     ]
-    assert (table["fit_percent"] > 80).all()
+    assert (measures["fit_percent"] > 80).all()
     with pytest.raises(ValueError, match=r"models of \['y', 'z'\]: take models"):
-        _ = found.model
-    assert len(found.plot()) == 2
+        _ = two_outputs.model
+    assert len(two_outputs.plot()) == 2
 
 
-def test_a_model_for_simulation_is_trained_for_it(found, tmp_path):
-    route = sysid.ProfileSearch(evaluations=5, starts=1)
-    settings = replace(SMALL, training=FreeRun(routes=[route], folds=2))
-    other = identify((U, Y), NARX, settings, dt=0.1, purpose="simulation", seed=1)
-    assert other.identifications["y"].settings.training == settings.training
-    (axis,) = other.plot()
+def test_a_model_for_simulation_is_trained_for_it():
+    route = ProfileSearch(evaluations=5, starts=1)
+    settings = replace(SETTINGS, training=FreeRun(routes=[route], folds=2))
+    options = {"dt": SAMPLING_TIME, "purpose": "simulation", "seed": 1}
+    result = identify((SHORT_U, SHORT_Y), NARX, settings, **options)
+    assert result.identifications["y"].settings.training == settings.training
+    (axis,) = result.plot()
     assert {line.get_label() for line in axis.lines} == {"measured", "free run"}
-    (path,) = found.save(tmp_path / "model.nc")
+
+
+def test_a_saved_model_predicts_the_same(identified, tmp_path):
+    (path,) = identified.save(tmp_path / "model.nc")
     x = NARX.dataset(RECORD)["regressor"].values
-    np.testing.assert_array_equal(Model.load(path).predict(x), found.model.predict(x))
-    assert "490 samples learned, 210 samples for the test" in repr(found)
-    assert "\ny: y[k-1], y[k-2], u[k-1]; 20 points" in repr(found)
-    assert "coverage_95" in found._repr_html_()
+    np.testing.assert_array_equal(Model.load(path).predict(x), identified.model.predict(x))
 
 
-def test_a_loop_of_ones_own_calls_step():
-    live = identify(RECORD.isel(time=slice(400)), NARX, SMALL, identified=1)
-    errors = []
-    plain = Identification.of_records(RECORD.isel(time=slice(400)), NARX, SMALL)
-    rows = NARX.dataset(RECORD.isel(time=slice(400, None)))
-    for k in range(400, N):
+def test_a_result_describes_itself(identified):
+    text = repr(identified)
+    assert "140 samples learned, 60 samples for the test" in text
+    assert "\ny: y[k-1], y[k-2], u[k-1]; 20 points" in text
+    assert "coverage_95" in identified._repr_html_()
+
+
+def test_a_users_own_loop_calls_step():
+    n_before = 90
+    before = RECORD.isel(time=slice(n_before))
+    after = RECORD.isel(time=slice(n_before, None))
+    live = identify(before, NARX, SETTINGS, identified=1)
+    means = []
+    for k in range(n_before, N_SAMPLES):
         reports = live.step(Y[k], {"u": U[k]})
         if reports:
-            errors.append(reports["y"].mean)
-    expected = [
-        plain.observe(x, t).mean
-        for x, t in zip(rows["regressor"].values, rows["target"].values, strict=True)
-    ]
-    np.testing.assert_array_equal(errors, expected)
+            means.append(reports["y"].mean)
+
+    by_rows = Identification.of_records(before, NARX, SETTINGS)
+    rows = NARX.dataset(after)
+    expected = []
+    for x, target in zip(rows["regressor"].values, rows["target"].values, strict=True):
+        expected.append(by_rows.observe(x, target).mean)
+    np.testing.assert_array_equal(means, expected)
     with pytest.raises(ValueError, match="no test record"):
         live.validate()
+
+
+PAIR = (U, Y)
+DT = {"dt": SAMPLING_TIME}
 
 
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        (
-            (U, Y),
+        pytest.param(
+            PAIR,
             {"purpose": "control"},
             "purpose must be one of prediction, simulation, got 'control'",
+            id="unknown purpose",
         ),
-        ((U, Y), {}, "sampling time is not known"),
-        (
+        pytest.param(PAIR, {}, "sampling time is not known", id="no sampling time"),
+        pytest.param(
             TABLE.set_index(STAMPS),
             {"dt": 1.0},
             "the step of time is 0.1 s where dt is 1 s",
+            id="another sampling time",
         ),
-        (TABLE, {"dt": 0.1, "narx": "auto"}, r"name the signals, inputs=\['u'\]"),
-        (
+        pytest.param(
             TABLE,
-            {"dt": 0.1, "outputs": "y", "narx": "auto"},
+            DT | {"narx": "auto"},
+            r"name the signals, inputs=\['u'\]",
+            id="no names",
+        ),
+        pytest.param(
+            TABLE,
+            DT | {"outputs": "y", "narx": "auto"},
             r"outputs must be a list of names.*write \['y'\]",
+            id="a name instead of a list",
         ),
-        (
+        pytest.param(
             TABLE,
-            {"dt": 0.1, "inputs": ["v"]},
+            DT | {"inputs": ["v"]},
             r"no columns \['v'\].*\['u', 'y'\].*inputs=\['y'\]",
+            id="unknown input",
         ),
-        (TABLE, {"time": "t"}, r"no columns \['t'\]"),
-        (
-            TABLE.assign(t=[*range(N - 1), 2 * N]),
+        pytest.param(TABLE, {"time": "t"}, r"no columns \['t'\]", id="unknown column of times"),
+        pytest.param(
+            TABLE.assign(t=[*range(N_SAMPLES - 1), 2 * N_SAMPLES]),
             {"time": "t"},
-            "the step of time is 702 s where the median",
+            "the step of time is 202 s where the median",
+            id="gap of time",
         ),
-        ((np.ones((N, 2)), Y), {"dt": 0.1}, r"2 columns for the inputs \['u'\]"),
-        (3.0, {"dt": 0.1}, "expected an xarray.Dataset.*got float"),
-        (
-            (U, Y),
-            {"dt": 0.1, "on_missing": "fill"},
+        pytest.param(
+            (np.ones((N_SAMPLES, 2)), Y),
+            DT,
+            r"2 columns for the inputs \['u'\]",
+            id="too many columns",
+        ),
+        pytest.param(3.0, DT, "expected an xarray.Dataset.*got float", id="a number"),
+        pytest.param(
+            PAIR,
+            DT | {"on_missing": "fill"},
             "on_missing must be one of error, skip",
+            id="unknown on_missing",
         ),
-        (
-            TABLE.assign(u=np.where(U > 3, np.nan, U)),
-            {"dt": 0.1},
+        pytest.param(
+            TABLE.assign(u=np.where(U.max() == U, np.nan, U)),
+            DT,
             "row .*the value is missing.*on_missing=skip",
+            id="missing value",
         ),
-        ((U, Y), {"dt": 0.1, "identified": 0}, "identified must be above 0"),
-        ((U, Y), {"dt": 0.1, "narx": "many"}, 'narx must be "auto" or a Narx'),
-        (
-            (U, Y),
-            {"dt": 0.1, "reduction": "oldest"},
+        pytest.param(
+            PAIR,
+            DT | {"identified": 0},
+            "identified must be above 0",
+            id="nothing to learn",
+        ),
+        pytest.param(
+            PAIR,
+            DT | {"narx": "many"},
+            'narx must be "auto" or a Narx',
+            id="unknown narx",
+        ),
+        pytest.param(
+            PAIR,
+            DT | {"reduction": "oldest"},
             "reduction must be one of prior_entropy.*got 'oldest'",
+            id="unknown reduction",
         ),
-        (
-            (U, Y),
-            {"dt": 0.1, "insertion": "error"},
+        pytest.param(
+            PAIR,
+            DT | {"insertion": "error"},
             r"write insertion=ErrorThreshold\(error_threshold=\.\.\.\)",
+            id="insertion that needs a number",
         ),
-        (
-            (U, Y),
-            {"dt": 0.1, "kernel": "cosine"},
+        pytest.param(
+            PAIR,
+            DT | {"kernel": "cosine"},
             "kernel must be one of squared_exponential.*got 'cosine'",
+            id="unknown kernel",
         ),
-        (
-            (U, Y),
-            {"dt": 0.1, "training": "free_run", "kernel": "matern_52"},
+        pytest.param(
+            PAIR,
+            DT | {"training": "free_run", "kernel": "matern_52"},
             "FreeRun chooses its kernel",
+            id="kernel for a training that chooses it",
         ),
-        (
-            (U, Y),
-            {"dt": 0.1, "training": "adaptive", "purpose": "simulation"},
+        pytest.param(
+            PAIR,
+            DT | {"training": "adaptive", "purpose": "simulation"},
             "leave out the purpose or the training",
+            id="training for another purpose",
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(data, options, message):
+def test_unfit_data_and_settings_are_refused(data, options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         identify(data, **({"narx": NARX} | options))

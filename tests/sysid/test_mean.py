@@ -7,6 +7,7 @@ import pytest
 
 from small_models import Cooling, samples
 from sysid import (
+    AutomaticMean,
     ConstantMean,
     Identification,
     LinearMean,
@@ -197,3 +198,29 @@ def test_a_mean_is_fitted_to_the_first_samples_and_kept(mean):
 def test_wrong_means_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def samples_with_unexplained_fraction(fraction, n, n_features):
+    """Return features and targets of which a linear model leaves a fraction of the variance."""
+    random = np.random.default_rng(0).normal(size=(n, n_features + 1))
+    orthonormal, _ = np.linalg.qr(np.column_stack([np.ones(n), random]))
+    features = orthonormal[:, 1:-1]
+    explained = features[:, 0]
+    unexplained = orthonormal[:, -1]
+    return features, np.sqrt(1.0 - fraction) * explained + np.sqrt(fraction) * unexplained
+
+
+@pytest.mark.parametrize(
+    ("fraction", "expected"),
+    [(0.45, LinearMean), (0.55, ConstantMean), (0.9, ConstantMean)],
+)
+def test_a_record_gets_a_linear_mean_if_it_would_predict_new_samples_better(fraction, expected):
+    """Here the error on new samples is (12 + 4) / (12 - 4) = 2 times that on the record.
+
+    All three linear fits have smaller errors on the record than the constant.
+    """
+    x, t = samples_with_unexplained_fraction(fraction, n=12, n_features=4)
+    residual = t - LinearMean().fitted(x, t)(x)
+    assert np.mean(residual**2) == pytest.approx(fraction * np.var(t))
+    mean = AutomaticMean().fitted_to_record(x, t)
+    assert type(mean) is expected

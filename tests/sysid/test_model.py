@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from identified import unstable
+from coupled_models import unstable
 from small_models import (
     MEANS,
     MIXED_FEATURES,

@@ -1,4 +1,4 @@
-"""The search of hyper-parameters by the error of simulations, against naive versions."""
+"""The search for hyper-parameters by the error of simulations, against naive versions."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -8,14 +8,15 @@ import pytest
 from scipy.optimize import rosen
 
 from free_runs import (
-    FREE,
-    LAGS,
-    PROFILE,
-    SIMPLE,
-    candidate_of,
+    KINDS_OF_LAGS,
+    NO_LIMITS,
+    QUICK_SEARCH,
+    SIMPLE_LAGS,
+    constant_record,
+    first_order_record,
+    random_candidate,
     samples_of,
     segment_of,
-    system,
 )
 from sysid import DifferenceSearch, Matern52, Narx, ProfileSearch, SquaredExponential
 from sysid.simulation.segments import segments_of
@@ -27,65 +28,114 @@ from sysid.simulation_error.profile_search import (
     optimise,
 )
 
+# --- the regression -------------------------------------------------------------------------------
+
 
 def naive_weights(phi, t, noise_variance):
-    """Least squares with the prior as further rows."""
-    rows = np.vstack([phi / np.sqrt(noise_variance), np.eye(phi.shape[1])])
-    return np.linalg.lstsq(
-        rows, np.append(t / np.sqrt(noise_variance), np.zeros(phi.shape[1])), rcond=None
-    )[0]
+    """Return the weights by least squares, with the prior as further rows."""
+    n_weights = phi.shape[1]
+    rows = np.vstack([phi / np.sqrt(noise_variance), np.eye(n_weights)])
+    targets = np.append(t / np.sqrt(noise_variance), np.zeros(n_weights))
+    weights, *_ = np.linalg.lstsq(rows, targets, rcond=None)
+    return weights
 
 
-def test_weights_without_a_block_are_those_of_the_other_rows():
-    """Saturated targets are bounds: replaced by the prediction where that lies beyond, eight
-    times.
+def naive_saturated_weights(phi, t, is_above, is_below, noise_variance):
+    """Return the weights if some targets are bounds.
+
+    Where the prediction lies beyond a bound, it replaces the target; this is repeated eight times.
     """
+    targets = t
+    for _ in range(8):
+        weights = naive_weights(phi, targets, noise_variance)
+        prediction = phi @ weights
+        targets = t.copy()
+        targets[is_above] = np.maximum(t, prediction)[is_above]
+        targets[is_below] = np.minimum(t, prediction)[is_below]
+    return weights
+
+
+N_RIDGE_ROWS = 30
+RIDGE_NOISE_VARIANCE = 0.3
+
+
+def random_regression():
+    """Return features (30, 4) and targets (30,)."""
     generator = np.random.default_rng(0)
-    phi = generator.standard_normal((30, 4))
-    t = generator.standard_normal(30)
-    everything = np.arange(30)
-    above = np.isin(everything, [3, 10])
-    below = everything == 20
-    for bounds in ((above & False, below & False), (above, below)):
-        low = np.where(bounds[1], -np.inf, t)
-        high = np.where(bounds[0], np.inf, t)
-        ridge = Ridge(lambda rows: phi[rows], low, high, np.array([0, 7, 10, 22, 30]), 0.3)
-        for first, last in ((0, 0), (0, 7), (7, 22), (10, 30)):
-            rest = np.r_[0:first, last:30]
-            seen = t[rest]
-            for _ in range(8):
-                w = naive_weights(phi[rest], seen, 0.3)
-                high = np.maximum(t[rest], phi[rest] @ w)
-                low = np.minimum(t[rest], phi[rest] @ w)
-                seen = np.where(bounds[0][rest], high, np.where(bounds[1][rest], low, t[rest]))
-            np.testing.assert_allclose(ridge.weights(first, last), w, rtol=1e-8)
-        covariance = np.linalg.inv(phi.T @ phi / 0.3 + np.eye(4))
-        assert ridge.mean_variance() == pytest.approx(
-            np.mean([row @ covariance @ row for row in phi])
-        )
-    assert not np.allclose(ridge.weights(), naive_weights(phi, t, 0.3), rtol=1e-3)
+    phi = generator.standard_normal((N_RIDGE_ROWS, 4))
+    t = generator.standard_normal(N_RIDGE_ROWS)
+    return phi, t
 
 
-def test_the_search_finds_a_minimum_and_keeps_to_its_evaluations():
-    asked = []
+def ridge_of(phi, t, is_above, is_below):
+    """Return the regression with targets that are bounds in some rows."""
+    low = np.where(is_below, -np.inf, t)
+    high = np.where(is_above, np.inf, t)
+    cuts = np.array([0, 7, 10, 22, N_RIDGE_ROWS])
+    return Ridge(lambda rows: phi[rows], low, high, cuts, RIDGE_NOISE_VARIANCE)
+
+
+ROWS_ABOVE = np.isin(np.arange(N_RIDGE_ROWS), [3, 10])
+ROWS_BELOW = np.arange(N_RIDGE_ROWS) == 20
+NO_ROWS = np.zeros(N_RIDGE_ROWS, dtype=bool)
+
+with_and_without_saturation = pytest.mark.parametrize(
+    ("is_above", "is_below"),
+    [(NO_ROWS, NO_ROWS), (ROWS_ABOVE, ROWS_BELOW)],
+    ids=["exact targets", "saturated targets"],
+)
+
+
+@with_and_without_saturation
+@pytest.mark.parametrize(("first", "last"), [(0, 0), (0, 7), (7, 22), (10, 30)])
+def test_weights_without_a_block_are_those_of_the_other_rows(first, last, is_above, is_below):
+    phi, t = random_regression()
+    ridge = ridge_of(phi, t, is_above, is_below)
+    rest = np.r_[0:first, last:N_RIDGE_ROWS]
+    expected = naive_saturated_weights(
+        phi[rest], t[rest], is_above[rest], is_below[rest], RIDGE_NOISE_VARIANCE
+    )
+    np.testing.assert_allclose(ridge.weights(first, last), expected, rtol=1e-8)
+
+
+@with_and_without_saturation
+def test_mean_variance_is_that_of_the_posterior(is_above, is_below):
+    phi, t = random_regression()
+    ridge = ridge_of(phi, t, is_above, is_below)
+    covariance = np.linalg.inv(phi.T @ phi / RIDGE_NOISE_VARIANCE + np.eye(4))
+    variances = [row @ covariance @ row for row in phi]
+    assert ridge.mean_variance() == pytest.approx(np.mean(variances))
+
+
+def test_saturated_targets_change_the_weights():
+    phi, t = random_regression()
+    saturated = ridge_of(phi, t, ROWS_ABOVE, ROWS_BELOW).weights()
+    exact = naive_weights(phi, t, RIDGE_NOISE_VARIANCE)
+    assert not np.allclose(saturated, exact, rtol=1e-3)
+
+
+# --- the simplex and the profile ------------------------------------------------------------------
+
+
+def test_search_finds_a_minimum_and_keeps_to_its_evaluations():
+    trials = []
 
     def cost(x):
-        asked.append(x.copy())
+        trials.append(x.copy())
         return rosen(x)
 
-    found = optimise(
-        cost,
-        [np.array([-1.2, 1.0]), np.array([3.0, 3.0])],
-        size=0.5,
-        bound=4.0,
-        evaluations=300,
-    )
-    assert len(asked) == found.n_evaluations <= 300
-    assert found.value == rosen(found.x) == min(map(rosen, asked)) < 1e-2
-    assert np.max(np.abs(asked)) <= 4.0
+    starts = [np.array([-1.2, 1.0]), np.array([3.0, 3.0])]
+    minimum = optimise(cost, starts, size=0.5, bound=4.0, evaluations=300)
+    assert len(trials) == minimum.n_evaluations
+    assert minimum.n_evaluations <= 300
+    assert minimum.value == rosen(minimum.x)
+    assert minimum.value == min(rosen(trial) for trial in trials)
+    assert minimum.value < 1e-2
+    assert np.max(np.abs(trials)) <= 4.0
 
 
 def test_length_scales_follow_a_profile_over_the_lag():
+    """The variables are, for each signal, the scale at its first lag and the growth per lag."""
     narx = Narx({"y": [1, 3], "x": [2]}, {"u": [0, 1, 4], "v": [5]}, target="y")
     profile = Profile(narx)
     assert len(profile.priors) == 2 + 1 + 2 + 1 + 3
@@ -93,126 +143,202 @@ def test_length_scales_follow_a_profile_over_the_lag():
     theta = [
         prior.median + prior.std * value for prior, value in zip(profile.priors, z, strict=True)
     ]
-    a_y, b_y, a_x, a_u, b_u, a_v, *rest = theta
-    expected = [a_y, a_y + 2 * b_y, a_x, a_u, a_u + b_u, a_u + 4 * b_u, a_v]
-    found = profile.values(z)
-    np.testing.assert_allclose(np.log(found.lengths), expected, atol=1e-12)
-    np.testing.assert_allclose(np.log([found.size, found.noise, found.slope]), rest)
-    np.testing.assert_array_equal(
-        profile.values(100 * z).lengths, profile.values(4.0 * np.sign(z)).lengths
+    first_y, growth_y, first_x, first_u, growth_u, first_v, size, noise, slope = theta
+    expected_lengths = [
+        first_y,
+        first_y + 2 * growth_y,
+        first_x,
+        first_u,
+        first_u + growth_u,
+        first_u + 4 * growth_u,
+        first_v,
+    ]
+    values = profile.values(z)
+    np.testing.assert_allclose(np.log(values.lengths), expected_lengths, atol=1e-12)
+    np.testing.assert_allclose(
+        np.log([values.size, values.noise, values.slope]), [size, noise, slope]
     )
+    far_outside = profile.values(100 * z)
+    at_the_bound = profile.values(4.0 * np.sign(z))
+    np.testing.assert_array_equal(far_outside.lengths, at_the_bound.lengths)
 
 
-def profile_problem(narx, *records, limits=FREE, kernel=None, **settings):
-    settings = {
+# --- the objective --------------------------------------------------------------------------------
+
+
+def profile_problem(narx, signals, limits=NO_LIMITS, kernel=None, **settings):
+    """Return the problem of one record, with few points and no regularisation."""
+    defaults = {
         "blocks": (2,),
         "points": 6,
         "rows": 1000,
         "simulated": 1000,
         "regularisation": 0.0,
-    } | settings
-    kernel = SquaredExponential() if kernel is None else kernel
-    settings = ProfileSearch(**settings)
-    return ProfileProblem(
-        narx, segments_of(samples_of(narx, *records)), limits, kernel, settings, 100
-    )
+    }
+    search = ProfileSearch(**(defaults | settings))
+    if kernel is None:
+        kernel = SquaredExponential()
+    segments = segments_of(samples_of(narx, signals))
+    return ProfileProblem(narx, segments, limits, kernel, search, 100)
 
 
 @pytest.mark.parametrize(
-    ("predict", "prototype"), [("change", Matern52()), ("value", SquaredExponential())]
+    ("predict", "prototype"),
+    [("change", Matern52()), ("value", SquaredExponential())],
+    ids=["change", "value"],
 )
-def test_the_objective_is_the_error_of_blocks_that_were_left_out(predict, prototype):
+def test_objective_is_the_error_of_blocks_that_were_left_out(predict, prototype):
     """By least squares on the rows outside of each block and a loop over its samples."""
-    narx = replace(SIMPLE, predict=predict)
-    signals = system()
+    narx = replace(SIMPLE_LAGS, predict=predict)
+    signals = first_order_record()
     problem = profile_problem(narx, signals, kernel=prototype, blocks=(2, 3), regularisation=0.1)
     z = np.array([0.1, -0.2, 0.3, -0.4, 0.2])
     values = problem.profile.values(z)
+
     y = signals["y"]
-    x = np.column_stack([y[:-1], signals["u"][:-1]])
-    changes = np.diff(y) / np.std(np.diff(y))
+    u = signals["u"]
+    x = np.column_stack([y[:-1], u[:-1]])
+    unit = np.std(np.diff(y))
+    changes = np.diff(y) / unit
+    mean = x.mean(axis=0)
+    std = x.std(axis=0)
+    scaled = (x - mean) / std
     kernel = prototype.with_scales(1.0, values.lengths)
-    scaled = (x - x.mean(axis=0)) / x.std(axis=0)
     points = scaled[pivots(kernel, scaled, 6, 1e-6).chosen]
     root = np.linalg.cholesky(kernel(points, points) + 1e-12 * np.eye(6))
 
     def features(rows):
-        linear = np.column_stack([rows / values.lengths, np.ones(len(rows))])
-        return np.hstack(
-            [
-                values.size * np.linalg.solve(root, kernel(points, rows)).T,
-                values.slope * linear,
-            ]
-        )
+        of_kernel = np.linalg.solve(root, kernel(points, rows)).T
+        of_trend = np.column_stack([rows / values.lengths, np.ones(len(rows))])
+        return np.hstack([values.size * of_kernel, values.slope * of_trend])
 
     errors = []
-    for n in (2, 3):
-        for first, last in pairwise(np.linspace(0, len(x), n + 1).astype(int)):
+    for n_blocks in (2, 3):
+        cuts = np.linspace(0, len(x), n_blocks + 1).astype(int)
+        for first, last in pairwise(cuts):
             rest = np.r_[0:first, last : len(x)]
-            w = naive_weights(features(scaled[rest]), changes[rest], values.noise**2)
+            weights = naive_weights(features(scaled[rest]), changes[rest], values.noise**2)
             output = y[first]
             for k in range(first, last):
-                at = (np.array([[output, x[k, 1]]]) - x.mean(axis=0)) / x.std(axis=0)
-                output += np.std(np.diff(y)) * (features(at) @ w)[0]
+                regressor = (np.array([[output, u[k]]]) - mean) / std
+                output += unit * (features(regressor) @ weights)[0]
                 errors.append(output - y[k + 1])
     expected = np.sqrt(np.mean(np.square(errors))) / np.std(y[1:])
     assert problem.error(z) == pytest.approx(expected, rel=1e-5)
     assert problem.cost(z) == pytest.approx(np.log(expected) + 0.05 * z @ z, rel=1e-5)
-    fits = (problem.final(values, 6), problem.fit(values))
-    np.testing.assert_allclose(*(ridge.weights() for _, ridge in fits), rtol=1e-6)
+
+    _, ridge_of_final = problem.final(values, 6)
+    _, ridge_of_search = problem.fit(values)
+    np.testing.assert_allclose(ridge_of_final.weights(), ridge_of_search.weights(), rtol=1e-6)
 
 
 def test_lags_of_a_signal_share_a_scale_and_saturated_samples_are_bounds():
     narx = Narx({"y": 2}, {"u": [1, 2, 3]})
-    signals = system(40, limit=1.0)
+    signals = first_order_record(40, limit=1.0)
     problem = profile_problem(narx, signals, limits=(-9.0, 1.0))
-    # at lag 1, from sample 3 on
+    # signals at lag 1, from sample 3 on
     y = signals["y"][2:-1]
     u = signals["u"][2:-1]
     np.testing.assert_allclose(problem.scaling.offset, [y.mean()] * 2 + [u.mean()] * 3)
     np.testing.assert_allclose(problem.scaling.scale, [y.std()] * 2 + [u.std()] * 3)
-    np.testing.assert_array_equal(problem.high == np.inf, signals["y"][3:] == 1.0)
-    np.testing.assert_array_equal(
-        problem.low, np.diff(signals["y"])[2:] / np.std(np.diff(signals["y"])[2:])
-    )
+    is_saturated = signals["y"][3:] == 1.0
+    np.testing.assert_array_equal(problem.high == np.inf, is_saturated)
+    changes = np.diff(signals["y"])[2:]
+    np.testing.assert_array_equal(problem.low, changes / np.std(changes))
 
 
-def test_an_integrator_is_a_function_of_differences_of_its_outputs():
-    """``v' = v + tanh(u) - 0.5 v, y' = y + v``: the candidate does not know where it is, and
-    simulates other places.
-    """
+# --- integrators ----------------------------------------------------------------------------------
+
+
+def difference_search():
+    """Return a search that uses differences of the lagged outputs."""
+    return DifferenceSearch(QUICK_SEARCH.kernels, evaluations=60, starts=1, blocks=(2,), points=30)
+
+
+@pytest.fixture(scope="module")
+def integrator_record():
+    """Return a record of ``v' = v + tanh(u) - 0.5 v, y' = y + v``."""
     u = np.random.default_rng(0).standard_normal(400)
     y = np.zeros(400)
     v = 0.0
     for k in range(1, 400):
-        y[k], v = y[k - 1] + v, 0.5 * v + np.tanh(u[k - 1])
-    narx = Narx({"y": 3}, {"u": 2})
-    search = DifferenceSearch(PROFILE.kernels, 60, 1, (2,), 30)
-    signals = {"y": y, "u": u}
-    found = search.fit([segment_of(narx, signals)], narx, 30, 0, FREE)
-    x = narx.regressors(signals).regressor[50:60]
-    moved = x + np.where([name == "y" for name, _ in narx.features], 1e3, 0.0)
-    np.testing.assert_allclose(
-        found.candidate.predict(moved), found.candidate.predict(x), atol=1e-8
-    )
-    assert list(found.report["length_scales"]) == [
-        "y[k-1]",
-        "y[k-2]",
-        "u[k-1]",
-        "u[k-2]",
-    ]
-    low = y[3:].min()
-    high = y[3:].max()
-    assert found.candidate.integrates
-    assert not candidate_of(narx).integrates
-    assert limits_of(found.candidate, [segment_of(narx, signals)]) == pytest.approx(
-        (2.5 * low - 1.5 * high, 2.5 * high - 1.5 * low)
-    )
-    assert not find_runaway(found.candidate, [segment_of(narx, signals)])
-    far = segment_of(narx, {"y": y + 1e3, "u": u})
-    path = replace(found.candidate, bounds=(0.0, 2e3)).simulate(far)
-    assert np.sqrt(np.mean((path - far.values) ** 2)) < 0.05 * np.std(y)
+        y[k] = y[k - 1] + v
+        v = 0.5 * v + np.tanh(u[k - 1])
+    return {"y": y, "u": u}
+
+
+INTEGRATOR_LAGS = Narx({"y": 3}, {"u": 2})
+
+
+@pytest.fixture(scope="module")
+def integrator_fit(integrator_record):
+    """Fit the record of the integrator by differences of its lagged outputs."""
+    segment = segment_of(INTEGRATOR_LAGS, integrator_record)
+    return difference_search().fit([segment], INTEGRATOR_LAGS, 30, 0, NO_LIMITS)
+
+
+def test_model_of_an_integrator_does_not_depend_on_the_level_of_the_output(
+    integrator_record, integrator_fit
+):
+    candidate = integrator_fit.candidate
+    x = INTEGRATOR_LAGS.regressors(integrator_record).regressor[50:60]
+    is_output = [name == "y" for name, _ in INTEGRATOR_LAGS.features]
+    shifted = x + np.where(is_output, 1e3, 0.0)
+    np.testing.assert_allclose(candidate.predict(shifted), candidate.predict(x), atol=1e-8)
+    assert candidate.integrates
+    assert not random_candidate(INTEGRATOR_LAGS).integrates
+    length_scales = integrator_fit.report["length_scales"]
+    assert list(length_scales) == ["y[k-1]", "y[k-2]", "u[k-1]", "u[k-2]"]
+
+
+def test_range_of_an_integrator_is_wider_by_that_of_the_samples(integrator_record, integrator_fit):
+    segment = segment_of(INTEGRATOR_LAGS, integrator_record)
+    low = segment.values.min()
+    high = segment.values.max()
+    expected = (2.5 * low - 1.5 * high, 2.5 * high - 1.5 * low)
+    assert limits_of(integrator_fit.candidate, [segment]) == pytest.approx(expected)
+    assert not find_runaway(integrator_fit.candidate, [segment])
+
+
+def test_model_of_an_integrator_simulates_other_levels(integrator_record, integrator_fit):
+    y = integrator_record["y"]
+    far = segment_of(INTEGRATOR_LAGS, {"y": y + 1e3, "u": integrator_record["u"]})
+    candidate = replace(integrator_fit.candidate, bounds=(0.0, 2e3))
+    error = candidate.simulate(far) - far.values
+    assert np.sqrt(np.mean(error**2)) < 0.05 * np.std(y)
+
+
+def test_plant_that_does_not_integrate_is_refused():
+    narx = KINDS_OF_LAGS["change"]
+    segment = segment_of(narx, first_order_record(200))
     with pytest.raises(Refusal, match="no integrator"):
-        search.fit([segment_of(LAGS["change"], system(200))], LAGS["change"], 10, 0, FREE)
+        difference_search().fit([segment], narx, 10, 0, NO_LIMITS)
+
+
+def test_differences_of_a_single_lag_are_refused(integrator_record):
+    segment = segment_of(SIMPLE_LAGS, integrator_record)
     with pytest.raises(Refusal, match="at least two lags"):
-        search.fit([segment_of(SIMPLE, signals)], SIMPLE, 10, 0, FREE)
+        difference_search().fit([segment], SIMPLE_LAGS, 10, 0, NO_LIMITS)
+
+
+# --- other refusals -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kernels": []}, "stationary kernels"),
+        ({"blocks": [1, 2]}, "blocks"),
+        ({"regularisation": -1.0}, "regularisation"),
+    ],
+    ids=["kernels", "blocks", "regularisation"],
+)
+def test_impossible_settings_are_refused(settings, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        ProfileSearch(**settings)
+
+
+def test_output_that_does_not_vary_is_refused():
+    segment = segment_of(SIMPLE_LAGS, constant_record())
+    with pytest.raises(ValueError, match="'y' does not vary"):
+        QUICK_SEARCH.fit([segment], SIMPLE_LAGS, 10, 0, NO_LIMITS)

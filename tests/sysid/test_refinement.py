@@ -1,4 +1,4 @@
-"""The refinement: windows, stages, and what it simulates."""
+"""The refinement: windows, stages, and what its result simulates."""
 
 from dataclasses import replace
 
@@ -6,178 +6,294 @@ import numpy as np
 import pytest
 
 from free_runs import (
-    VALUE,
-    WIENER,
+    KINDS_OF_LAGS,
+    WIENER_LAGS,
+    constant_record,
     linear_candidate,
     random_signals,
     refine,
     segment_of,
-    wiener,
+    wiener_record,
     with_naive_run,
 )
-from sysid import Model, Narx, OnlineGP, OutputErrorRefinement, free_run
+from sysid import Linear, Model, Narx, OnlineGP, OutputErrorRefinement, free_run
 from sysid.simulation_error import refinement
 from sysid.simulation_error.candidate import squared_error
 from sysid.simulation_error.windows import hold_back, windows_of
 
 
+def stage_names(fit):
+    """Return the names of the stages in their order."""
+    return [stage["stage"] for stage in fit.report["stages"]]
+
+
+def held_out_rmses(stages):
+    """Return the root mean squared error of the windows held back, by stage."""
+    return {stage["stage"]: stage["held rmse"] for stage in stages}
+
+
+# --- windows --------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
-    ("lengths", "window", "transient"), [((1000,), 2048, 400), ((500, 40, 3), 100, 20)]
+    ("lengths", "window", "transient"),
+    [((1000,), 2048, 400), ((500, 40, 3), 100, 20)],
+    ids=["one segment", "three segments"],
 )
 def test_windows_score_every_sample_once_but_the_transients_of_the_segments(
     lengths, window, transient
 ):
-    segments = [segment_of(VALUE, random_signals(VALUE, n + 2, seed=n)) for n in lengths]
+    narx = KINDS_OF_LAGS["value"]
+    segments = [segment_of(narx, random_signals(narx, n + 2, seed=n)) for n in lengths]
     windows = windows_of(segments, window, transient)
+
     assert len(windows) >= 4
-    scored = np.concatenate([w.values[w.transient :] for w in windows])
+    scored = np.concatenate([part.values[part.transient :] for part in windows])
     everything = np.concatenate([segment.values for segment in segments])
-    assert len(np.unique(scored)) == len(scored) > 0.75 * len(everything)
+    assert len(np.unique(scored)) == len(scored)
+    assert len(scored) > 0.75 * len(everything)
     assert set(scored) <= set(everything)
-    assert max(len(w.values) for w in windows) <= 1.5 * window
-    for w in windows:
-        assert w.transient <= 0.25 * len(w.values)
-        np.testing.assert_array_equal(w.regressors[1:, 0], w.values[:-1])
-        assert w.past[-1] == w.regressors[0, 0]
+    assert max(len(part.values) for part in windows) <= 1.5 * window
+    for part in windows:
+        assert part.transient <= 0.25 * len(part.values)
+        newest_lag = part.regressors[:, 0]
+        np.testing.assert_array_equal(newest_lag[1:], part.values[:-1])
+        assert newest_lag[0] == part.past[-1]
 
 
-def test_the_refinement_simulates_a_record_that_it_has_not_seen():
-    """So does the model that is made of it."""
-    refined = refine(wiener(800), 20)
-    names = [stage["stage"] for stage in refined.report["stages"]]
-    assert (names[0], names[-4:]) == ("linear", ["metric"] * 3 + ["all windows"])
+# --- the result -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def refined():
+    """Fit 20 points to a record of 800 samples."""
+    return refine(wiener_record(800), 20)
+
+
+def test_stages_go_from_a_linear_model_to_all_windows(refined):
+    names = stage_names(refined)
+    assert names[0] == "linear"
     assert set(names[1:-4]) == {"whitened"}
-    _, held = hold_back(windows_of([segment_of(WIENER, wiener(800))], 120, 20), 8, 4)
-    last = refined.report["stages"][-1]["held rmse"]  # of all windows
-    assert np.sqrt(squared_error(refined.candidate, held)) == pytest.approx(last, rel=1e-4)
-    first = refined.candidate.scaling.matrix[0]
-    assert abs(first @ [1, 0, 1, 0]) > 0.9 * 2**0.5 * np.linalg.norm(first)
-    signals = wiener(300, seed=1)
-    new = segment_of(WIENER, signals)
-    path = refined.candidate.simulate(new)
-    assert (
-        np.sqrt(np.mean((path - new.values) ** 2)) < 0.1 * refined.report["stages"][0]["held rmse"]
-    )
+    assert names[-4:] == ["metric", "metric", "metric", "all windows"]
+    windows = windows_of([segment_of(WIENER_LAGS, wiener_record(800))], 120, 20)
+    _, held_back = hold_back(windows, 8, 4)
+    error = np.sqrt(squared_error(refined.candidate, held_back))
+    last_stage = refined.report["stages"][-1]
+    assert error == pytest.approx(last_stage["held rmse"], rel=1e-4)
+
+
+def test_metric_finds_the_direction_of_the_nonlinearity(refined):
+    direction = refined.candidate.scaling.matrix[0]
+    true_direction = np.array([1, 0, 1, 0])  # y[k-1] + u[k-1]
+    cosine = direction @ true_direction / (np.linalg.norm(direction) * 2**0.5)
+    assert abs(cosine) > 0.9
+
+
+def test_refinement_and_its_model_simulate_a_new_record(refined):
+    signals = wiener_record(300, seed=1)
+    new = segment_of(WIENER_LAGS, signals)
+    simulated = refined.candidate.simulate(new)
+    linear_stage = refined.report["stages"][0]
+    rmse = np.sqrt(np.mean((simulated - new.values) ** 2))
+    assert rmse < 0.1 * linear_stage["held rmse"]
     assert 0 < refined.latent_variance < 0.1 * np.var(new.values)
+
     start = refined.candidate.initial_model(1e-4, refined.latent_variance, new.regressors)
-    gp = OnlineGP(start.hyperparameters.kernel, noise_variance=1e-4, budget=20).fit(*start.points)
-    model = Model(WIENER, start.scaling, start.mean, gp)
+    gp = OnlineGP(start.hyperparameters.kernel, noise_variance=1e-4, budget=20)
+    gp.fit(*start.points)
+    model = Model(WIENER_LAGS, start.scaling, start.mean, gp)
     run = free_run(model, signals["u"][:, None], signals["y"][:2, None])
-    np.testing.assert_allclose(run.mean[:, 0], path, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(run.mean[:, 0], simulated, rtol=1e-7, atol=1e-8)
 
 
 @pytest.mark.parametrize("predict", ["value", "change"])
-def test_the_refinement_follows_its_seed_and_does_not_depend_on_the_units(predict):
-    narx = replace(WIENER, predict=predict)
-    signals = wiener(200)
-    quick = {"stages": 1, "iterations": 3}
-    other = {"u": 0.01 * signals["u"] - 3.0, "y": 1000.0 * signals["y"] + 5000.0}
-    first, again, second = (
-        refine(s, 10, narx, search_points=10, **quick) for s in (signals, signals, other)
-    )
+def test_refinement_follows_its_seed_and_does_not_depend_on_the_units(predict):
+    narx = replace(WIENER_LAGS, predict=predict)
+    signals = wiener_record(200)
+    rescaled = {"u": 0.01 * signals["u"] - 3.0, "y": 1000.0 * signals["y"] + 5000.0}
+    settings = {"stages": 1, "iterations": 3, "search_points": 10}
+    first = refine(signals, 10, narx, **settings)
+    again = refine(signals, 10, narx, **settings)
+    in_other_units = refine(rescaled, 10, narx, **settings)
+
     np.testing.assert_array_equal(again.candidate.weights, first.candidate.weights)
     assert again.report == first.report
-    run = second.candidate.simulate(segment_of(narx, other))
+
+    run = in_other_units.candidate.simulate(segment_of(narx, rescaled))
     expected = 1000.0 * first.candidate.simulate(segment_of(narx, signals)) + 5000.0
     np.testing.assert_allclose(run, expected, rtol=1e-4)
-    assert second.latent_variance == pytest.approx(1e6 * first.latent_variance, rel=1e-3)
-    held = [found.report["stages"][-1]["held rmse"] for found in (first, second)]
-    assert held[1] == pytest.approx(1e3 * held[0], rel=1e-3)
+    expected_variance = 1e6 * first.latent_variance
+    assert in_other_units.latent_variance == pytest.approx(expected_variance, rel=1e-3)
+    expected_rmse = 1e3 * first.report["stages"][-1]["held rmse"]
+    rmse = in_other_units.report["stages"][-1]["held rmse"]
+    assert rmse == pytest.approx(expected_rmse, rel=1e-3)
 
 
-def test_the_start_and_the_penalty_that_simulate_the_windows_held_back_best_go_on():
-    found = refine(wiener(840), 20, plain_spreads=(6.0, 12.0), penalty=0.1, stages=0)
-    held = {stage["stage"]: stage["held rmse"] for stage in found.report["stages"][1:4]}
-    assert min(held, key=held.get) == "plain 6"
-    assert (held["whitened"], found.report["stages"][1]["runs away from"]) == (
-        np.inf,
-        "larger inputs",
-    )
-    y, u = (np.std(wiener(840)[name][2:], ddof=0) for name in ("y", "u"))
-    np.testing.assert_allclose(
-        found.candidate.scaling.matrix,
-        np.diag(1 / (6 * np.array([y, y, u, u]))),
-        rtol=1e-2,
-    )
-    of_state = refine(wiener(840), 20, state_spreads=(3.0, 6.0), penalty=0.1, stages=0)
-    held = {stage["stage"]: stage["held rmse"] for stage in of_state.report["stages"][1:4]}
-    assert min(held, key=held.get) == "state 3"
-    assert of_state.candidate.scaling.matrix.shape[0] <= WIENER.n_features
-    fewer = refine(wiener(420), 8, plain_spreads=(12.0,), penalty=0.1, stages=0)
-    tried = [stage for stage in fewer.report["stages"] if stage["stage"] == "8 points"]
-    best = min(tried, key=lambda stage: stage["held rmse"])["penalty"]
-    assert best == fewer.report["penalty"] == fewer.report["stages"][-1]["penalty"]
-    assert (
-        np.diff([stage["held rmse"] for stage in tried])[-1] >= 0
-    )  # heavier ones are not tried beyond
-    assert (
-        len(tried),
-        len(fewer.candidate.weights),
-        fewer.candidate.weights.any(),
-    ) == (2, 8, True)
+def test_limits_are_those_of_the_free_run():
+    signals = wiener_record(300)
+    signals["y"] = np.clip(signals["y"], -0.5, 0.8)
+    candidate = refine(signals, 8, limits=(-0.5, 0.8), stages=0).candidate
+    simulated = candidate.simulate(segment_of(WIENER_LAGS, signals))
+    assert candidate.limits == (-0.5, 0.8)
+    assert (simulated.min(), simulated.max()) == (-0.5, 0.8)
 
 
-def test_a_metric_that_moves_finds_the_combination_of_many_lags_on_which_a_function_depends():
-    """``y[k] = 0.3 y[k-1] + tanh(2 h'u)``, h of twelve lags: the rows of the regression would fill
-    12 dimensions.
+# --- stages ---------------------------------------------------------------------------------------
+
+
+def test_best_of_the_plain_starts_goes_on():
+    """Here every regressor by itself suits better than the whitened regressors, which run away."""
+    signals = wiener_record(840)
+    fit = refine(signals, 20, plain_spreads=(6.0, 12.0), penalty=0.1, stages=0)
+
+    starts = fit.report["stages"][1:4]
+    rmses = held_out_rmses(starts)
+    assert min(rmses, key=rmses.get) == "plain 6"
+    assert rmses["whitened"] == np.inf
+    assert starts[0]["runs away from"] == "larger inputs"
+    std_y = np.std(signals["y"][2:])
+    std_u = np.std(signals["u"][2:])
+    length_scales = 6 * np.array([std_y, std_y, std_u, std_u])
+    np.testing.assert_allclose(fit.candidate.scaling.matrix, np.diag(1 / length_scales), rtol=1e-2)
+
+
+def test_best_start_of_the_state_goes_on():
+    fit = refine(wiener_record(840), 20, state_spreads=(3.0, 6.0), penalty=0.1, stages=0)
+    rmses = held_out_rmses(fit.report["stages"][1:4])
+    assert min(rmses, key=rmses.get) == "state 3"
+    n_coordinates = fit.candidate.scaling.matrix.shape[0]
+    assert n_coordinates <= WIENER_LAGS.n_features
+
+
+def test_best_penalty_of_fewer_points_goes_on():
+    """Heavier penalties are not tried once the error grows."""
+    fit = refine(wiener_record(420), 8, plain_spreads=(12.0,), penalty=0.1, stages=0)
+    stages = fit.report["stages"]
+    with_8_points = [stage for stage in stages if stage["stage"] == "8 points"]
+    best = min(with_8_points, key=lambda stage: stage["held rmse"])
+    assert best["penalty"] == fit.report["penalty"]
+    assert best["penalty"] == stages[-1]["penalty"]
+    assert len(with_8_points) == 2
+    assert with_8_points[-1]["held rmse"] >= with_8_points[-2]["held rmse"]
+    assert len(fit.candidate.weights) == 8
+    assert fit.candidate.weights.any()
+
+
+def test_moving_metric_finds_the_combination_of_many_lags_on_which_a_function_depends():
+    """``y[k] = 0.3 y[k-1] + tanh(2 h'u)``, h of twelve lags.
+
+    Without a metric the rows of the regression would fill 12 dimensions.
     """
     u = np.random.default_rng(0).standard_normal(1500)
     y = np.zeros(1500)
     response = np.sin(np.arange(12)) * 0.8 ** np.arange(12)
     for k in range(12, 1500):
-        y[k] = 0.3 * y[k - 1] + np.tanh(2.0 * response @ u[k - 11 : k + 1][::-1])
+        newest_first = u[k - 11 : k + 1][::-1]
+        y[k] = 0.3 * y[k - 1] + np.tanh(2.0 * response @ newest_first)
     narx = Narx({"y": 1}, {"u": range(12)}, predict="value")
-    found = refine({"u": u, "y": y}, 20, narx, search_points=40)
-    (direction, *rest), stages = found.candidate.scaling.matrix, found.report["stages"]
-    assert abs(direction[1:] @ response) > 0.999 * np.linalg.norm(direction) * np.linalg.norm(
-        response
-    )
-    assert not rest
-    assert stages[-1]["moves"]
-    assert stages[-1]["held rmse"] < 0.02 * np.std(y) < 0.2 * stages[0]["held rmse"]
+
+    fit = refine({"u": u, "y": y}, 20, narx, search_points=40)
+
+    (direction,) = fit.candidate.scaling.matrix
+    cosine = direction[1:] @ response / (np.linalg.norm(direction) * np.linalg.norm(response))
+    assert abs(cosine) > 0.999
+    linear_stage = fit.report["stages"][0]
+    last_stage = fit.report["stages"][-1]
+    assert last_stage["moves"]
+    assert last_stage["held rmse"] < 0.02 * np.std(y)
+    assert linear_stage["held rmse"] > 0.1 * np.std(y)
 
 
-def test_the_search_from_a_second_start_ends_where_the_first_is_far_ahead(monkeypatch):
-    stages = object.__new__(refinement._Stages)
-    asked = []
-    stages.settings = OutputErrorRefinement(stages=3)
+@pytest.fixture
+def stages_that_gain():
+    """Return stages in which every change of the metric lowers the error by a tenth.
 
-    def change_metric(before, *what):
-        asked.append(what)
+    The second result lists the metrics that were tried.
+    """
+    tried_metrics = []
+
+    def change_metric(before, *metric):
+        tried_metrics.append(metric)
         return before._replace(held_out_error=0.9 * before.held_out_error)
 
+    stages = object.__new__(refinement._Stages)
+    stages.settings = OutputErrorRefinement(stages=3)
     stages.change_metric = change_metric
-    start = refinement._Stage(None, 1.0, penalty=10.0)
-    assert stages.search(start).held_out_error == pytest.approx(0.9**3)
-    assert [what[1:] for what in asked] == [(1.0, True), (1.0, True), (1.0, True)]
-    assert stages.search(start, rival_error=0.2).held_out_error == pytest.approx(0.9)
-    assert len(asked) == 4
-    assert stages.metrics_to_try(start)[:3] == [
-        (1.0, 1.0, True),
-        (1.0, 10.0, True),
-        (1.0, 10.0, False),
-    ]
-    assert stages.metrics_to_try(start._replace(penalty=1.0))[:2] == [
-        (1.0, 1.0, True),
-        (1.0, 10.0, True),
-    ]
+    return stages, tried_metrics
+
+
+FIRST_STAGE = refinement._Stage(None, held_out_error=1.0, penalty=10.0)
+
+
+def test_search_changes_the_metric_as_often_as_the_settings_allow(stages_that_gain):
+    stages, tried_metrics = stages_that_gain
+    best = stages.search(FIRST_STAGE)
+    assert best.held_out_error == pytest.approx(0.9**3)
+    lightest_fitted = (1.0, True)  # penalty, moves
+    assert [metric[1:] for metric in tried_metrics] == [lightest_fitted] * 3
+
+
+def test_search_from_a_second_start_ends_when_the_first_is_far_ahead(stages_that_gain):
+    stages, tried_metrics = stages_that_gain
+    best = stages.search(FIRST_STAGE, rival_error=0.2)
+    assert best.held_out_error == pytest.approx(0.9)
+    assert len(tried_metrics) == 1
+
+
+@pytest.mark.parametrize(
+    ("penalty", "first_metrics"),
+    [
+        (10.0, [(1.0, 1.0, True), (1.0, 10.0, True), (1.0, 10.0, False)]),
+        (1.0, [(1.0, 1.0, True), (1.0, 10.0, True)]),
+    ],
+    ids=["raised penalty", "first penalty"],
+)
+def test_fitted_metrics_are_tried_first(stages_that_gain, penalty, first_metrics):
+    """A metric is a power, a penalty, and whether it moves; a raised penalty may be lowered."""
+    stages, _ = stages_that_gain
+    metrics = stages.metrics_to_try(FIRST_STAGE._replace(penalty=penalty))
+    assert metrics[: len(first_metrics)] == first_metrics
 
 
 def test_weights_that_never_beat_the_linear_model_are_left_out():
-    truth = linear_candidate(VALUE, [0.5, -0.2, 0.3, 0.1], 0.1)
-    signals = with_naive_run(truth, random_signals(VALUE, 200, seed=1))
+    narx = KINDS_OF_LAGS["value"]
+    truth = linear_candidate(narx, [0.5, -0.2, 0.3, 0.1], 0.1)
+    signals = with_naive_run(truth, random_signals(narx, 200, seed=1))
     signals["y"] += 0.3 * np.random.default_rng(8).standard_normal(200)
-    found = refine(signals, 10, VALUE)
-    stages = found.report["stages"]
-    assert [stage["stage"] for stage in stages] == ["linear"] + 4 * ["whitened"] + ["all windows"]
-    assert [stage["penalty"] for stage in stages[1:5]] == pytest.approx([1e-3, 1e-2, 1e-1, 1.0])
-    assert not found.candidate.weights.any()
-    assert len(found.candidate.weights) == 10
+
+    fit = refine(signals, 10, narx)
+
+    assert stage_names(fit) == ["linear"] + 4 * ["whitened"] + ["all windows"]
+    penalties = [stage["penalty"] for stage in fit.report["stages"][1:5]]
+    assert penalties == pytest.approx([1e-3, 1e-2, 1e-1, 1.0])
+    assert not fit.candidate.weights.any()
+    assert len(fit.candidate.weights) == 10
 
 
-def test_limits_are_those_of_the_free_run():
-    signals = wiener(300)
-    signals["y"] = np.clip(signals["y"], -0.5, 0.8)
-    found = refine(signals, 8, limits=(-0.5, 0.8), stages=0)
-    path = found.candidate.simulate(segment_of(WIENER, signals))
-    assert found.candidate.limits == (path.min(), path.max()) == (-0.5, 0.8)
+# --- refusals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"plain_spreads": (1.0, -2.0)}, "plain_spreads must be positive"),
+        ({"transient": 2048}, "transient must be below window"),
+        ({"hold_every": 1}, "hold_every must be a whole number"),
+        ({"powers": (2.0,)}, "powers must be numbers"),
+        ({"kernel": Linear()}, "stationary kernel"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_impossible_settings_are_refused(settings, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        OutputErrorRefinement(**settings)
+
+
+def test_too_few_samples_are_refused():
+    with pytest.raises(ValueError, match="at least 50 samples beside the transients"):
+        refine(wiener_record(30), 5)
+
+
+def test_output_that_does_not_vary_is_refused():
+    with pytest.raises(ValueError, match="'y' does not vary"):
+        refine(constant_record(), 5)

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from free_runs import EACH_KIND_OF_LAGS, FREE, SIMPLE, Given, random_signals, samples_of
+from free_runs import (
+    EACH_KIND_OF_LAGS,
+    NO_LIMITS,
+    SIMPLE_LAGS,
+    StubEstimator,
+    random_signals,
+    samples_of,
+)
 from sysid import Narx
 from sysid.narx.lags import consecutive
 from sysid.simulation.segments import (
@@ -19,85 +26,131 @@ from sysid.simulation_error.training import Trial, find_best
 
 @EACH_KIND_OF_LAGS
 def test_segments_hold_the_measured_output(narx):
-    records = [random_signals(narx, n, seed) for seed, n in enumerate((30, 25))]
+    records = [random_signals(narx, 30, 0), random_signals(narx, 25, 1)]
     segments = segments_of(samples_of(narx, *records))
     assert len(segments) == 2
     first = narx.max_lag
     longest = max(narx.lags["y"])
     for segment, signals in zip(segments, records, strict=True):
         y = signals["y"]
-        part = segment.part(7, 11)
         np.testing.assert_allclose(segment.values, y[first:], rtol=1e-12, atol=1e-14)
         np.testing.assert_array_equal(segment.past, y[first - longest : first])
         np.testing.assert_allclose(segment.previous, y[first - 1 : -1], rtol=1e-12, atol=1e-14)
-        np.testing.assert_allclose(part.values, y[first + 7 : first + 11])
-        np.testing.assert_allclose(part.past, y[first + 7 - longest : first + 7])
+
+        part = segment.part(7, 11)
+        start = first + 7
+        np.testing.assert_allclose(part.values, y[start : start + 4])
+        np.testing.assert_allclose(part.past, y[start - longest : start])
         np.testing.assert_array_equal(part.regressors, segment.regressors[7:11])
 
 
-def test_folds_leave_out_every_sample_once_and_cut_through_segments():
-    segments = segments_of(
-        samples_of(SIMPLE, random_signals(SIMPLE, 8), random_signals(SIMPLE, 15, 1))
-    )
-    everything = np.concatenate([segment.values for segment in segments])
-    folds = folds_of(segments, 3)
-    assert [sum(len(part.values) for part in fold.parts) for fold in folds] == [7, 7, 7]
-    left_out, rests = (
-        [np.concatenate([part.values for part in getattr(fold, name)]) for fold in folds]
-        for name in ("parts", "rest")
-    )
-    np.testing.assert_array_equal(np.concatenate(left_out), everything)
-    for rest, out in zip(rests, left_out, strict=True):
-        np.testing.assert_array_equal(np.sort(np.concatenate([rest, out])), np.sort(everything))
-    found = find_best([Trial(Given(), SIMPLE, folds)], 5, 0, FREE)
-    errors = [np.mean((out - rest.mean()) ** 2) for out, rest in zip(left_out, rests, strict=True)]
-    np.testing.assert_allclose(found.errors, errors)
-    assert found.rmse**2 == pytest.approx(np.mean(errors))
-    assert [len(part.values) for part in truncate(segments, 13)] == [7, 6]
-    for n in (1, 22):
-        with pytest.raises(ValueError, match=f"from 2 to 21 folds of 21 samples, got {n}"):
-            folds_of(segments, n)
+# --- folds ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_segments():
+    """Return segments of 7 and 14 samples."""
+    records = [random_signals(SIMPLE_LAGS, 8), random_signals(SIMPLE_LAGS, 15, 1)]
+    return segments_of(samples_of(SIMPLE_LAGS, *records))
+
+
+def values_of(segments):
+    """Return the values of all segments, one after the other."""
+    return np.concatenate([segment.values for segment in segments])
+
+
+def test_folds_leave_out_every_sample_once_and_cut_through_segments(two_segments):
+    all_values = values_of(two_segments)
+    folds = folds_of(two_segments, 3)
+    left_out = [values_of(fold.parts) for fold in folds]
+    assert [len(values) for values in left_out] == [7, 7, 7]
+    np.testing.assert_array_equal(np.concatenate(left_out), all_values)
+    for fold, values in zip(folds, left_out, strict=True):
+        in_fold = np.concatenate([values_of(fold.rest), values])
+        np.testing.assert_array_equal(np.sort(in_fold), np.sort(all_values))
+
+
+def test_errors_of_a_trial_are_those_of_the_samples_left_out(two_segments):
+    """The trial predicts the mean of the samples that it is given."""
+    folds = folds_of(two_segments, 3)
+    expected = []
+    for fold in folds:
+        error = values_of(fold.parts) - values_of(fold.rest).mean()
+        expected.append(np.mean(error**2))
+    best = find_best([Trial(StubEstimator(), SIMPLE_LAGS, folds)], 5, 0, NO_LIMITS)
+    np.testing.assert_allclose(best.errors, expected)
+    assert best.rmse**2 == pytest.approx(np.mean(expected))
+
+
+def test_segments_are_truncated_to_a_number_of_samples(two_segments):
+    assert [len(part.values) for part in truncate(two_segments, 13)] == [7, 6]
+
+
+@pytest.mark.parametrize("n_folds", [1, 22])
+def test_fewer_than_two_folds_and_more_than_samples_are_refused(n_folds, two_segments):
+    with pytest.raises(ValueError, match=f"from 2 to 21 folds of 21 samples, got {n_folds}"):
+        folds_of(two_segments, n_folds)
+
+
+# --- records that repeat themselves ---------------------------------------------------------------
+
+
+def count_copies(values, n_records=1):
+    """Return the number of five folds that repeat others, of values divided into records."""
+    segments = []
+    for part in np.split(values, n_records):
+        segments.append(Segment(np.zeros((len(part), 1)), part, np.zeros(1)))
+    return len(find_copies(folds_of(segments, 5)))
 
 
 @pytest.mark.parametrize(
-    ("noise", "n_records", "copied"),
-    [(0.0, 1, 5), (0.05, 1, 5), (1.0, 1, 0), (0.0, 4, 5)],
+    ("noise", "n_records", "n_copies"),
+    [
+        pytest.param(0.0, 1, 5, id="exact copies"),
+        pytest.param(0.05, 1, 5, id="little noise"),
+        pytest.param(1.0, 1, 0, id="much noise"),
+        pytest.param(0.0, 4, 5, id="copies in other records"),
+    ],
 )
-def test_a_record_that_repeats_itself_is_found(noise, n_records, copied):
+def test_a_record_that_repeats_itself_is_found(noise, n_records, n_copies):
     rng = np.random.default_rng(5)
-    period = rng.normal(size=300).cumsum() + 0.1 * np.arange(300)  # a trend alone is no copy
+    trend = 0.1 * np.arange(300)
+    period = rng.normal(size=300).cumsum() + trend
     values = np.tile(period, 4) + noise * rng.normal(size=1200)
-    records = [
-        Segment(np.zeros((len(part), 1)), part, np.zeros(1)) for part in np.split(values, n_records)
-    ]
-    assert len(find_copies(folds_of(records, 5))) == copied
-    once = rng.normal(size=1200).cumsum() + 0.1 * np.arange(1200)
-    once[240:480] = 0.0  # at rest, a copy of nothing
-    assert find_copies(folds_of([Segment(np.zeros((1200, 1)), once, np.zeros(1))], 5)) == []
+    assert count_copies(values, n_records) == n_copies
+
+
+def test_a_trend_and_a_rest_are_no_copies():
+    rng = np.random.default_rng(5)
+    values = rng.normal(size=1200).cumsum() + 0.1 * np.arange(1200)
+    values[240:480] = 0.0
+    assert count_copies(values) == 0
 
 
 @pytest.mark.parametrize("n", [60, 140, 300])
 def test_short_records_are_no_copies_of_themselves_by_chance(n):
+    """Of 20 smooth records none has copies; of 20 that repeat four periods at least 19 do."""
     rng = np.random.default_rng(0)
-    counts = []
+    n_found = {}
     for n_periods in (1, 4):
-        counts.append(0)
+        n_found[n_periods] = 0
         for _ in range(20):
-            smooth = np.convolve(rng.normal(size=n // n_periods + 8), np.hanning(9), "valid")
+            noise = rng.normal(size=n // n_periods + 8)
+            smooth = np.convolve(noise, np.hanning(9), "valid")
             values = np.tile(smooth, n_periods)
             values += 0.01 * values.std() * rng.normal(size=len(values))
-            counts[-1] += bool(
-                find_copies(folds_of([Segment(np.zeros((len(values), 1)), values, np.zeros(1))], 5))
-            )
-    assert counts[0] == 0
-    assert counts[1] >= 19
+            if count_copies(values) > 0:
+                n_found[n_periods] += 1
+    assert n_found[1] == 0
+    assert n_found[4] >= 19
 
 
-def test_rows_that_follow_each_other():
+def test_rows_that_follow_each_other_are_marked():
     y = np.where(np.arange(9) == 4, np.nan, 1.0)
-    one = xr.Dataset(
-        {"y": ("time", y), "u": ("time", y * 0 + 1)},
+    record = xr.Dataset(
+        {"y": ("time", y), "u": ("time", np.ones(9))},
         coords={"time": 0.5 * np.arange(9)},
-    ).fillna({"u": 1.0})
-    rows = Narx({"y": 1}, {"u": 1}, on_missing="skip").dataset([one, one])
-    np.testing.assert_array_equal(consecutive(rows), [False, True, True, False, True, True] * 2)
+    )
+    rows = Narx({"y": 1}, {"u": 1}, on_missing="skip").dataset([record, record])
+    follows_in_a_record = [False, True, True, False, True, True]
+    np.testing.assert_array_equal(consecutive(rows), follows_in_a_record * 2)

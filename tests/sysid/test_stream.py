@@ -6,142 +6,176 @@ import numpy as np
 import pytest
 
 from streams import (
-    FIXED,
-    LAGS,
-    NAMES,
+    FIXED_TRAINING,
+    LARGEST_LAG,
     NARX,
-    QUICK,
+    QUICK_TRAINING,
     RULES,
-    Sample,
+    SAMPLING_TIME,
+    SIGNAL_NAMES,
     assert_same,
     bits,
+    block_of,
     learn,
     record,
     rows_of,
     run,
     stream,
 )
-from sysid.gp.training import Fixed
-from sysid.identification import Identification, Settings
-from sysid.narx.lags import Narx, OnMissing
-from sysid.narx.window import LagWindow
-from sysid.stream import learn_from
+from sysid import (
+    Fixed,
+    Identification,
+    LagWindow,
+    Narx,
+    OnMissing,
+    Settings,
+    learn_from,
+)
 
-SKIP = Narx(outputs={"y": 2}, inputs={"u": 1}, on_missing=OnMissing.skip)
+NARX_WITH_GAPS = Narx(outputs={"y": 2}, inputs={"u": 1}, on_missing=OnMissing.skip)
 
 
 def test_the_loop_is_lazy():
     samples = iter(stream(*record(30)))
-    identification = Identification(NARX, Settings(training=FIXED))
-    loop = learn_from(samples, identification, LagWindow(NARX), **NAMES)
+    identification = Identification(NARX, Settings(training=FIXED_TRAINING))
+    loop = learn_from(samples, identification, LagWindow(NARX), **SIGNAL_NAMES)
     for n in range(1, 5):
-        assert next(loop).rows.sample[0] == LAGS + n - 1
+        block = next(loop)
+        assert block.rows.sample[0] == LARGEST_LAG + n - 1
         assert identification.model.gp.n_points == n
-    assert next(samples).time == 0.5 * (LAGS + 4)
+    assert next(samples).time == SAMPLING_TIME * (LARGEST_LAG + 4)
 
 
 @pytest.mark.parametrize("size", [1, 7, 250])
-def test_blocks_of_samples_take_the_way_of_single_ones(size):
-    """The live loop and a record in blocks: the same rows and the same record, bit for bit, gaps
-    included.
-    """
+def test_blocks_of_samples_give_the_bits_of_single_ones(size):
+    """The live loop and a record in blocks give the same rows and the same record, with a gap."""
     y, u = record(120)
     y[60] = np.nan
-    settings = Settings(training=QUICK, budget=15, **RULES)
-    found, rows, one, window = run(SKIP, settings, y, u)
-    cuts = range(0, 120, size)
-    blocks = [Sample(0.0, y[k : k + size, None], u[k : k + size, None]) for k in cuts]
-    other = Identification(SKIP, settings)
-    twin = LagWindow(SKIP)
-    theirs, record_of_blocks = learn(blocks, other, twin)
-    for ours, block in zip(rows, theirs, strict=True):
-        assert ours.tobytes() == block.tobytes()
-    assert_same(found, record_of_blocks)
-    assert (window.n_missing, window.n_skipped) == (twin.n_missing, twin.n_skipped) == (1, LAGS + 1)
-    np.testing.assert_equal(bits(one), bits(other))
+    settings = Settings(training=QUICK_TRAINING, budget=15, **RULES)
+    reports, rows, identification, window = run(NARX_WITH_GAPS, settings, y, u)
+
+    blocks = [block_of(y[k : k + size], u[k : k + size]) for k in range(0, 120, size)]
+    in_blocks = Identification(NARX_WITH_GAPS, settings)
+    window_in_blocks = LagWindow(NARX_WITH_GAPS)
+    rows_in_blocks, reports_in_blocks = learn(blocks, in_blocks, window_in_blocks)
+    for column, column_in_blocks in zip(rows, rows_in_blocks, strict=True):
+        assert column.tobytes() == column_in_blocks.tobytes()
+    assert_same(reports, reports_in_blocks)
+    assert window.n_missing == window_in_blocks.n_missing == 1
+    assert window.n_skipped == window_in_blocks.n_skipped == LARGEST_LAG + 1
+    np.testing.assert_equal(bits(identification), bits(in_blocks))
 
 
 def test_a_block_corrects_the_last_row_of_the_block_before():
-    """The plant jumps at the end of a block: the sample is learned with the next one, and its
-    record is a value.
+    """The plant jumps at the end of a block: the sample is learned with the next one, and its row
+    is corrected.
     """
     rng = np.random.default_rng(0)
     u = rng.uniform(-1, 1, 120)
     y = np.zeros(120)
     for k in range(1, 120):
-        y[k] = 0.7 * y[k - 1] + np.tanh(u[k - 1]) + 0.02 * rng.normal() + 3.0 * (k == 79)
-    settings = Settings(training=replace(QUICK, n_initial=40), budget=30)
-    one, _, _, _ = run(NARX, settings, y, u)
-    ends = (
-        Sample(0.0, y[:80, None], u[:80, None]),
-        Sample(0.0, y[80:, None], u[80:, None]),
-    )
-    first, second = learn_from(ends, Identification(NARX, settings), LagWindow(NARX), **NAMES)
+        y[k] = 0.7 * y[k - 1] + np.tanh(u[k - 1]) + 0.02 * rng.normal()
+        if k == 79:
+            y[k] += 3.0
+    settings = Settings(training=replace(QUICK_TRAINING, n_initial=40), budget=30)
+    expected, _, _, _ = run(NARX, settings, y, u)
+
+    blocks = (block_of(y[:80], u[:80]), block_of(y[80:], u[80:]))
+    identification = Identification(NARX, settings)
+    first, second = learn_from(blocks, identification, LagWindow(NARX), **SIGNAL_NAMES)
     assert first.correction is None
     assert first.record["outlier"][-1]
     assert not second.correction.outlier
     assert second.correction.mean == first.record["mean"][-1]
-    whole = np.concatenate([first.record, second.record])
-    whole[len(first.record) - 1] = second.correction
-    assert_same(whole, one)
+    corrected = first.record.copy()
+    corrected[-1] = second.correction
+    assert_same(np.concatenate([corrected, second.record]), expected)
 
 
-GAPS = [
-    ("y", slice(20, 21), 3),
-    ("u", slice(20, 21), 1),
-    ("u", slice(39, 40), 0),
-    ("y", slice(25, 35), 12),
-]
-
-
-@pytest.mark.parametrize(("signal", "gap", "lost"), GAPS)
-def test_gaps_are_skipped_and_counted(signal, gap, lost):
+@pytest.mark.parametrize(
+    ("signal", "gap", "n_lost"),
+    [
+        pytest.param("y", slice(20, 21), 3, id="output"),
+        pytest.param("u", slice(20, 21), 1, id="input"),
+        pytest.param("u", slice(39, 40), 0, id="last input"),
+        pytest.param("y", slice(25, 35), 12, id="ten outputs"),
+    ],
+)
+def test_gaps_are_skipped_and_counted(signal, gap, n_lost):
     """y[20] is missing in the rows 20 (target), 21 and 22 (lags), u[20] in row 21 only."""
-    signals = dict(zip("yu", record(40), strict=True))
+    y, u = record(40)
+    signals = {"y": y, "u": u}
     signals[signal][gap] = np.nan
     settings = Settings(training=Fixed(1.0, 1.0, 0.01, n_initial=4), budget=10)
-    _, rows, identification, window = run(SKIP, settings, **signals)
+    _, rows, identification, window = run(NARX_WITH_GAPS, settings, **signals)
     assert window.n_missing == gap.stop - gap.start
-    assert window.n_skipped == lost
-    assert len(rows.sample) == 40 - LAGS - lost
-    times, x, t = rows_of(**signals, narx=SKIP)
-    np.testing.assert_array_equal(rows.target, t)
-    np.testing.assert_array_equal(0.5 * rows.sample, times)
-    assert all((x == point).all(axis=1).any() for point in identification.model.gp.inputs)
+    assert window.n_skipped == n_lost
+    assert len(rows.sample) == 40 - LARGEST_LAG - n_lost
+
+    times, x, target = rows_of(**signals, narx=NARX_WITH_GAPS)
+    np.testing.assert_array_equal(rows.target, target)
+    np.testing.assert_array_equal(SAMPLING_TIME * rows.sample, times)
+    for point in identification.model.gp.inputs:
+        assert (x == point).all(axis=1).any()
 
 
-def test_columns_are_found_by_name_and_what_is_missing_is_named():
-    y, u = record(40)
-    wide = [
-        sample._replace(
-            output=np.append(9.0, sample.output),
-            input=np.append(sample.input, [7.0, 8.0]),
-        )
-        for sample in stream(y, u)
-    ]
-    settings = Settings(training=FIXED, budget=10)
-    names = {"outputs": ["other", "y"], "inputs": ["u", "v", "w"]}
-    _, found = learn(wide, Identification(NARX, settings), LagWindow(NARX), **names)
-    assert_same(found, run(NARX, settings, y, u)[0])
-    for change, words in (
+SETTINGS = Settings(training=FIXED_TRAINING, budget=10)
+
+
+@pytest.fixture
+def wide_stream():
+    """Return samples with an output before y, and two inputs after u."""
+    samples = []
+    for sample in stream(*record(40)):
+        output = np.append(9.0, sample.output)
+        input = np.append(sample.input, [7.0, 8.0])
+        samples.append(sample._replace(output=output, input=input))
+    return samples
+
+
+WIDE_NAMES = {"outputs": ["other", "y"], "inputs": ["u", "v", "w"]}
+
+
+def test_columns_are_found_by_name(wide_stream):
+    identification = Identification(NARX, SETTINGS)
+    _, reports = learn(wide_stream, identification, LagWindow(NARX), **WIDE_NAMES)
+    expected, _, _, _ = run(NARX, SETTINGS, *record(40))
+    assert_same(reports, expected)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
         ({"outputs": ["z"]}, r"outputs \['y'\].*\['z'\]"),
         ({"inputs": []}, r"inputs \['u'\]"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            learn(wide, Identification(NARX, settings), LagWindow(NARX), **change)
+    ],
+    ids=["output", "input"],
+)
+def test_a_missing_column_is_named(names, message, wide_stream):
+    identification = Identification(NARX, SETTINGS)
+    with pytest.raises(ValueError, match=message):
+        learn(wide_stream, identification, LagWindow(NARX), **names)
+
+
+def test_a_missing_value_is_named_and_samples_before_it_stay_learned():
+    y, u = record(40)
     y[20] = np.inf
-    identification = Identification(NARX, settings)
+    identification = Identification(NARX, SETTINGS)
     with pytest.raises(ValueError, match=r"'y'.*sample 20.*on_missing='skip'"):
         learn(stream(y, u), identification, LagWindow(NARX))
-    assert identification.model.gp.n_points == 10  # what was learned before stays
+    assert identification.model.gp.n_points == 10
+
+
+def test_a_budget_of_one_point_is_refused():
     with pytest.raises(ValueError, match="budget"):
-        Settings(training=FIXED, budget=1)
+        Settings(training=FIXED_TRAINING, budget=1)
 
 
-def test_masked_entries_are_no_data():
-    y, u = record(60)
-    found = run(NARX, Settings(training=QUICK, budget=15, **RULES), y, u)[2]
+def test_masked_entries_are_refused():
+    settings = Settings(training=QUICK_TRAINING, budget=15, **RULES)
+    _, _, identification, _ = run(NARX, settings, *record(60))
     masked = np.ma.masked_invalid([0.1, np.nan, 0.2])
-    for learn_one in (found.observe, found.model.update):
-        with pytest.raises(ValueError, match="masked"):
-            learn_one(masked, 0.3)
+    with pytest.raises(ValueError, match="masked"):
+        identification.observe(masked, 0.3)
+    with pytest.raises(ValueError, match="masked"):
+        identification.model.update(masked, 0.3)

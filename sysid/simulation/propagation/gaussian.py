@@ -61,7 +61,7 @@ class UncertainTargets(NamedTuple):
 
     mean: Array  # (b, m) target units
     covariance: Array  # (b, m, m) latent, target units squared
-    # (b, q, m) w: S w is the covariance of the lagged outputs with the targets
+    #: (b, q, m) w: S w is the covariance of the lagged outputs with the targets
     slope: Array
 
 

@@ -234,7 +234,7 @@ class Trajectories(Propagation):
     n_samples: int = 200  # trajectories per start
     _: KW_ONLY
     process_noise: bool = False  # whether the noise of the model is fed back
-    # probability of the band that sets the variance; None: the variance of all draws
+    #: probability of the band that sets the variance; None: the variance of all draws
     coverage: float | None = 0.95
 
     @property

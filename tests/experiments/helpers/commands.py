@@ -1,4 +1,4 @@
-"""How the tests run a command: composed as on the command line, in this process or in another."""
+"""How the tests run commands in this process, and how they read the files of a run."""
 
 import contextlib
 import io
@@ -7,6 +7,7 @@ import json
 import logging
 import signal
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -15,15 +16,20 @@ from unittest import mock
 import pandas as pd
 import xarray as xr
 import yaml
-from hydra import compose, initialize_config_dir
+from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import open_dict
+
+from experiments.sweeps.composer import Composer
 
 ROOT = Path(__file__).parents[3]
 CONF = ROOT / "conf"
+#: names, without their ending, of the NetCDF files of an identification
 DATA_FILES = ("trajectory", "narx", "result", "model")
 
-#: a short run that still fills its dictionary and replaces points in it
+# overrides of a short run that still fills its dictionary and replaces points in it
 DAYS = 10
 N_INITIAL = 40
 BUDGET = 60
@@ -34,15 +40,15 @@ SHORT_RUN = (
     "insertion.error_threshold=0.02",
     "figures=false",
 )
-#: the least that learns something
+#: overrides of the smallest run that learns something
 SMALLEST_RUN = ("training.n_initial=12", "training.restarts=1", "budget=10", "figures=false")
-#: what is refused, by what refuses it: overrides, and words
+#: for each command or part of a sweep: the overrides that it refuses, and words of the message
 REFUSALS = yaml.safe_load(Path(__file__).parents[1].joinpath("refusals.yaml").read_text())
 IDENTIFY_COMMAND = (sys.executable, "-m", "experiments.identify")
 
 
 class CommandResult(NamedTuple):
-    """Exit code of a command, and what a person sees."""
+    """Exit code of a command, and what it printed."""
 
     code: int
     out: str
@@ -50,8 +56,10 @@ class CommandResult(NamedTuple):
 
 
 def run_command(command, *arguments, cwd=".", main=None):
-    """Run a command, or another main function, as its script does, but in this process; undo what
-    it changes there.
+    """Run a command in this process, from its command line, and return a `CommandResult`.
+
+    With `main` this function runs instead of the command's own. What Hydra and the command change
+    in the process is undone.
     """
     out = io.StringIO()
     err = io.StringIO()
@@ -68,8 +76,10 @@ def run_command(command, *arguments, cwd=".", main=None):
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
+        if main is None:
+            main = import_module(f"experiments.{command}").main
         try:
-            (main or import_module(f"experiments.{command}").main)()
+            main()
         except SystemExit as end:
             code = end.code
         finally:
@@ -83,20 +93,35 @@ def run_command(command, *arguments, cwd=".", main=None):
                 logger.disabled = False
             logging.captureWarnings(False)
             logging.raiseExceptions = True
-    assert signals == {number: signal.getsignal(number) for number in signals}, (
-        "a command leaves signals as they were"
-    )
+    signals_afterwards = {number: signal.getsignal(number) for number in signals}
+    assert signals_afterwards == signals, "a command leaves signals as they were"
     return CommandResult(code, out.getvalue(), err.getvalue())
 
 
-def compose_configuration(*overrides, command="identify", directory=CONF):
-    """Configuration as the command composes it."""
-    with initialize_config_dir(str(directory), version_base="1.3"):
-        return compose(command, overrides=list(overrides))
+@cache
+def _composer(command):
+    """Return the composer of a command.
+
+    It reads the files of each combination of options once, which takes Hydra a tenth of a second.
+    """
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        master = loader.load_configuration(command, [], RunMode.RUN)
+    return Composer(loader, master)
+
+
+def compose_configuration(*overrides, command="identify"):
+    """Return the configuration that the command composes of these overrides."""
+    composer = _composer(command)
+    parsed = composer.parser.parse_overrides(list(overrides))
+    configuration = composer.compose(parsed)
+    with open_dict(configuration):
+        del configuration["hydra"]
+    return configuration
 
 
 def run_identify(folder, *overrides):
-    """Run in this process into a new folder; returns the folder."""
+    """Run an identification in this process; return its folder, which is made."""
     from experiments.identify.run import run
 
     folder = Path(folder)
@@ -106,16 +131,17 @@ def run_identify(folder, *overrides):
 
 
 def printed_by(process):
-    """Everything a person sees."""
+    """Return the output and the error output of a finished process."""
     return process.stdout + process.stderr
 
 
 def load_summary(folder):
+    """Return the content of ``summary.json``."""
     return json.loads((Path(folder) / "summary.json").read_text())
 
 
 def load_dataset(folder, kind, group=None):
-    """Data set of a file, or of a group in it, without the checks of the store."""
+    """Return the data set of a file, or of a group in it, without the checks of the store."""
     with xr.open_dataset(
         Path(folder) / f"{kind}.nc",
         group=group,
@@ -126,40 +152,39 @@ def load_dataset(folder, kind, group=None):
 
 
 def fail_after(samples, n, error):
-    """The first n samples, then an error."""
+    """Yield the first `n` samples, then raise `error`."""
     yield from itertools.islice(samples, n)
     raise error
 
 
 def phase_masks(result):
-    """Masks of the initial, the online and the validation samples."""
-    meanings = result["phase"].attrs["flag_meanings"].split()
-    values = dict(zip(meanings, result["phase"].attrs["flag_values"], strict=True))
-    return tuple(
-        result["phase"].values == values[name] for name in ("initial", "online", "validation")
-    )
+    """Return the masks of the initial, the online and the validation samples."""
+    phase = result["phase"]
+    names = phase.attrs["flag_meanings"].split()
+    flags = dict(zip(names, phase.attrs["flag_values"], strict=True))
+    return tuple(phase.values == flags[name] for name in ("initial", "online", "validation"))
 
 
 def bytes_of_variables(dataset):
-    """Bytes, type and shape of every variable and coordinate."""
-
-    def plain(values):
-        return values.astype(str) if values.dtype.kind in "OU" else values
-
-    return {
-        name: (one.dtype.str, one.shape, plain(one.values).tobytes())
-        for name, one in dataset.variables.items()
-    }
+    """Return type, shape and bytes of every variable and coordinate, by its name."""
+    content = {}
+    for name, variable in dataset.variables.items():
+        values = variable.values
+        if values.dtype.kind in "OU":  # texts
+            values = values.astype(str)
+        content[name] = (variable.dtype.str, variable.shape, values.tobytes())
+    return content
 
 
 def list_files(folder):
-    """Names of all files below a folder."""
+    """Return the names of all files below a folder, relative to it."""
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
 def read_exact_csv(file):
-    """A table with every number to its last digit, which not every version of pandas reads by
-    itself.
+    """Return the table of a CSV file with every number to its last digit.
+
+    Not every version of pandas reads all digits by itself.
     """
     table = pd.read_csv(file, dtype=str)
     for name in table:

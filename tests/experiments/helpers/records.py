@@ -22,7 +22,7 @@ from sysid import (
 DT = 0.5  # s
 UNITS = {"y": "V", "z": "degC", "u": "A"}
 LAGS = {"outputs": {"y": 2}, "inputs": {"u": [1]}}
-#: an identification from records of u, y and z; of one output, of both
+#: overrides that identify a model from records of u, y and z
 RECORD_OVERRIDES = (
     "data=csv",
     "data.inputs=[u]",
@@ -45,29 +45,38 @@ ONE_STEP_ONLY = ("propagation=mean_only", "figures=false", "horizons=[1]")
 
 
 def coupled_signals(n, seed, size=1.0):
-    """Two coupled outputs and their input, rounded as a file holds them."""
+    """Return two coupled outputs and their input (n,), rounded as a file holds them."""
     rng = np.random.default_rng(seed)
     u = size * np.repeat(rng.uniform(-1, 1, n // 2 + 1), 2)[:n]
     y, z = 0.01 * rng.normal(size=(2, n))
     for k in range(2, n):
         y[k] += 0.6 * y[k - 1] - 0.1 * y[k - 2] + np.tanh(u[k - 1])
         z[k] += 0.5 * z[k - 1] + 0.4 * y[k - 1]
-    return {name: np.round(values, 6) for name, values in (("y", y), ("z", z), ("u", u))}
+    signals = {"y": y, "z": z, "u": u}
+    return {name: np.round(values, 6) for name, values in signals.items()}
+
+
+def make_coupled_record(n, seed):
+    """Return the coupled signals as a record."""
+    return make_record(coupled_signals(n, seed), name="t", sampling_time=DT)
 
 
 def write_record(path, n=50, seed=1, **changed):
-    """Record as a CSV file; `changed` replaces or adds signals, None leaves one out."""
-    columns = {k: v for k, v in (coupled_signals(n, seed) | changed).items() if v is not None}
-    rows = np.column_stack(list(columns.values())).tolist()
-    lines = [",".join(columns), *(",".join(map(repr, row)) for row in rows)]
+    """Write a record as a CSV file; `changed` replaces or adds signals, None leaves one out."""
+    signals = coupled_signals(n, seed) | changed
+    columns = {name: values for name, values in signals.items() if values is not None}
+    lines = [",".join(columns)]
+    for row in np.column_stack(list(columns.values())).tolist():
+        lines.append(",".join(map(repr, row)))
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
 def make_model(target="y", lags=LAGS, predict="change", n_points=14, **origin):
-    """Model of one output, from a record of its own."""
+    """Return a model of one output, learned from 60 samples of the coupled signals."""
     record = make_record(coupled_signals(60, 7), name="estimation", sampling_time=DT, units=UNITS)
-    rows = Narx(**lags, target=target, predict=predict).dataset(record)
+    narx = Narx(**lags, target=target, predict=predict)
+    rows = narx.dataset(record)
     x = rows["regressor"].values
     y = rows["target"].values
     scaling = Scaling.fit(x)
@@ -76,18 +85,18 @@ def make_model(target="y", lags=LAGS, predict="change", n_points=14, **origin):
     gp = OnlineGP(kernel, noise_variance=2e-4, budget=n_points)
     gp.fit(scaling.transform(x[:n_points]), (y - mean(x))[:n_points])
     known = Origin(**origin) if origin else Origin.of(rows)
-    return Model(Narx(**lags, target=target, predict=predict), scaling, mean, gp, known)
+    return Model(narx, scaling, mean, gp, known)
 
 
 def save_models(path, *models):
-    """File of models."""
+    """Write a file of models; without any, of the model of `make_model`."""
     JointModel(models or (make_model(),)).save(path)
     return path
 
 
 def csv_overrides(outputs="y", inputs="u", dt=DT, **files):
-    """Overrides of records in CSV files, which are named by their role."""
-    roles = (f"data.{role}={path}" for role, path in files.items())
+    """Return the overrides of records in CSV files; a keyword is the role of its file."""
+    roles = [f"data.{role}={path}" for role, path in files.items()]
     return (
         "data=csv",
         *roles,
@@ -98,14 +107,15 @@ def csv_overrides(outputs="y", inputs="u", dt=DT, **files):
 
 
 def validation_overrides(path, *tests, outputs=("y",)):
-    """Overrides for a model and test files of one output, with the units of the model."""
+    """Return the overrides for a model file and test files, with the units of the model."""
     units = ",".join(f"{name}:{UNITS[name]}" for name in (*outputs, "u"))
-    data = csv_overrides(",".join(outputs), test=f"[{','.join(map(str, tests))}]")
+    test_files = ",".join(map(str, tests))
+    data = csv_overrides(",".join(outputs), test=f"[{test_files}]")
     return (f"model={path}", *data, f"data.units={{{units}}}")
 
 
 def run_validate(folder, *overrides):
-    """Run in this process into a new folder; returns the content of validation.json."""
+    """Validate in this process into a new folder; return the content of validation.json."""
     from experiments.validate.run import run
 
     folder = Path(folder)
@@ -114,6 +124,17 @@ def run_validate(folder, *overrides):
     return json.loads((folder / "validation.json").read_text())
 
 
+def find_warning(content, words):
+    """Return the only warning of a validation that contains the words."""
+    (warning,) = [warning for warning in content["warnings"] if words in warning]
+    return warning
+
+
+def has_warning(content, words):
+    """Return whether a warning of a validation or of a run contains the words."""
+    return any(words in warning for warning in content["warnings"])
+
+
 def read_validation(folder):
-    """Groups of validation.nc."""
+    """Return the groups of validation.nc by their name."""
     return store.read_groups(Path(folder) / "validation.nc", kind="validation")

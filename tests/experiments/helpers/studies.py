@@ -14,23 +14,24 @@ compose_study = partial(compose_configuration, command="reproduce")
 
 
 def make_plan(folder, *tasks, **changes):
-    """Plan of a quick run, of any version of the code."""
+    """Return the plan of a quick run, as of some version of the code."""
     return replace(Plan(Path(folder), tasks, code="some").shorten(), **changes)
 
 
 def stream_outcome(**values):
-    """Quantities of a stream, 0 where nothing is said."""
-    found = dict.fromkeys(STREAM_QUANTITIES, 0.0) | values
-    return found | {"accepted_percent": 100.0 * found["n_revised"] / max(found["n_inserted"], 1)}
+    """Return the quantities of a stream; those that are not given are 0."""
+    quantities = dict.fromkeys(STREAM_QUANTITIES, 0.0) | values
+    n_inserted = max(quantities["n_inserted"], 1)
+    return quantities | {"accepted_percent": 100.0 * quantities["n_revised"] / n_inserted}
 
 
 def table_cells(text):
-    """Cells of the lines of a Markdown table."""
+    """Return the cells of each line of a Markdown table."""
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
 
 
 def prepare_units(plan, *studies):
-    """Keep the rows and the hyper-parameters of all tasks and seeds, and the units of studies."""
+    """Compute and keep rows and hyper-parameters of all tasks and seeds, and units of studies."""
     for task in plan.tasks:
         seeds = STUDY_TASKS[task].seeds(plan.seeds)
         for name in ("preparation", "calibration", *studies):

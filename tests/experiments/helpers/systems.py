@@ -1,4 +1,4 @@
-"""Systems that are not among those of the package."""
+"""A system that is not one of the package, as a user would write it."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,10 +10,9 @@ from simulators import Signal, System, parameter
 
 @dataclass(frozen=True)
 class TwoRooms(System):
-    r"""Two rooms, one heated, a wall between them; its text is one line and has no block of
-    equations.
-    """
+    """Two rooms with a wall between them; one is heated."""
 
+    # The docstring has no block of equations: a card then shows the source of the drift.
     states: ClassVar = (
         Signal("warm", "degC", "heated room"),
         Signal("cold", "degC", "other room"),

@@ -1,0 +1,193 @@
+"""Comparison of lags by the held-out error of simulations, and the choice of lags by it."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from free_runs import (
+    NO_LIMITS,
+    QUICK_SEARCH,
+    SIMPLE_LAGS,
+    constant_record,
+    first_order_record,
+    linear_candidate,
+    mean_output,
+    random_signals,
+    samples_of,
+)
+from sysid import FreeRun, Narx, ProfileSearch, Settings, choose_lags, lag_choice, make_record
+from sysid.simulation_error import training as training_module
+from sysid.simulation_error.candidate import Estimator, FitResult, squared_error
+
+
+@pytest.fixture
+def no_linear_models(monkeypatch):
+    """Let only the estimators of the test compete."""
+    monkeypatch.setattr(training_module, "LINEAR_MODELS", ())
+
+
+# --- all samples have all lags --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def delayed_comparison():
+    """Compare 1, 3, 5 and 8 input lags of a plant whose input acts five samples later.
+
+    Returns the trials, the best first.
+    """
+    u = np.random.default_rng(0).standard_normal(150)
+    y = np.zeros(150)
+    for k in range(5, 150):
+        y[k] = 0.7 * y[k - 1] + np.tanh(u[k - 5])
+    whole = {"y": y, "u": u}
+    beginning = {"y": y[:90], "u": u[:90]}
+    samples = []
+    for n_input_lags in (1, 3, 5, 8):
+        samples.append(samples_of(Narx({"y": 1}, {"u": n_input_lags}), whole, beginning))
+    training = FreeRun(routes=[replace(QUICK_SEARCH, evaluations=16)], folds=2)
+    labels = ["one", "three", "five", "eight"]
+    return training.compare_lags(samples, labels, budget=10, seed=0)
+
+
+def test_lags_that_reach_the_delay_are_the_best(delayed_comparison):
+    best = delayed_comparison[0]
+    assert best.label == "five"
+    assert len(best.fits) == 2
+    n_folds_of_fewer_lags = {
+        len(trial.fits) for trial in delayed_comparison if trial.label in ("one", "three")
+    }
+    assert n_folds_of_fewer_lags == {1}
+
+
+def test_lags_are_compared_on_the_samples_that_all_of_them_have(delayed_comparison):
+    n_samples = set()
+    for trial in delayed_comparison:
+        for fold in trial.folds:
+            n_samples.add(sum(len(part.values) for part in fold.parts))
+    assert n_samples == {112}
+    first, second = (
+        np.concatenate([part.values for part in trial.folds[0].parts])
+        for trial in delayed_comparison[:2]
+    )
+    np.testing.assert_array_equal(first, second)
+
+
+def test_error_of_lags_is_that_of_the_held_out_folds(delayed_comparison):
+    best = delayed_comparison[0]
+    assert isinstance(best.estimator, ProfileSearch)
+    errors = []
+    for fold in best.folds:
+        fit = best.estimator.fit(fold.rest, best.narx, 10, 0, NO_LIMITS)
+        errors.append(squared_error(fit.candidate, fold.parts))
+    assert best.rmse == pytest.approx(np.sqrt(np.mean(errors)))
+
+
+def test_samples_that_no_estimator_serves_are_refused():
+    training = FreeRun(routes=[replace(QUICK_SEARCH, evaluations=16)], folds=2)
+    samples = samples_of(SIMPLE_LAGS, constant_record())
+    message = "no estimator of routes serves these samples with any lags"
+    with pytest.raises(ValueError, match=message):
+        training.compare_lags([samples], [""], budget=10, seed=0)
+
+
+# --- quick and full comparison --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ErrorByLags(Estimator):
+    """Return a constant that misses the mean output by an error given for each number of features.
+
+    The errors are those with 2, 3, ... features. The quick version has other errors.
+    """
+
+    errors: tuple[float, ...]
+    quick_errors: tuple[float, ...]
+
+    def quick(self):
+        return replace(self, errors=self.quick_errors)
+
+    def fit(self, segments, narx, budget, seed, limits):
+        n_others = narx.n_features - 1
+        coefficients = [-1.0] + n_others * [0.0]
+        intercept = mean_output(segments) + self.errors[n_others - 1]
+        candidate = linear_candidate(narx, coefficients, intercept, bounds=(-50.0, 50.0))
+        return FitResult(candidate, 0.01, {})
+
+
+def test_lags_that_the_quick_search_ranks_best_are_compared_in_full(no_linear_models, monkeypatch):
+    """Three input lags would be best in full, but the quick search ranks them last of three."""
+    monkeypatch.setattr(training_module, "N_FINALISTS", 2)
+    signals = random_signals(SIMPLE_LAGS, 90)
+    samples = [samples_of(Narx({"y": 1}, {"u": n}), signals) for n in (1, 2, 3)]
+    estimator = ErrorByLags(errors=(2.0, 1.0, 0.0), quick_errors=(3.0, 4.0, 5.0))
+    training = FreeRun(routes=[estimator], folds=2)
+
+    trials = training.compare_lags(samples, ["one", "two", "three"], budget=10, seed=0)
+
+    in_full = [trial for trial in trials if trial.estimator == estimator]
+    assert [trial.label for trial in in_full] == ["two", "one"]
+    assert in_full[0] is trials[0]
+    assert len(trials[0].fits) == 2
+
+
+@pytest.fixture
+def choice_of_one_finalist(no_linear_models, monkeypatch):
+    """Choose lags with one finalist: fewer lags tie with it in the quick search, not in full."""
+    monkeypatch.setattr(training_module, "N_FINALISTS", 1)
+    estimator = ErrorByLags(errors=(9.0, 9.0, 1.0), quick_errors=(1.01, 9.0, 1.0))
+    settings = Settings(training=FreeRun(routes=[estimator], folds=2), budget=10)
+    record = make_record(random_signals(SIMPLE_LAGS, 90), name="r", sampling_time=1.0)
+    return choose_lags([record], "y", ["u"], settings=settings, max_order=2)
+
+
+def test_lags_that_only_a_quick_search_finds_good_are_not_chosen(choice_of_one_finalist):
+    choice = choice_of_one_finalist
+    best = choice.tried[0]
+    assert choice.narx.n_features == 4
+    assert best["model_quick"] is False
+    near_best_in_quick_search = [
+        (row["na"], row["model_parts"])
+        for row in choice.tried
+        if row["model_quick"] and row["model"] <= 1.01 * best["model"]
+    ]
+    assert near_best_in_quick_search == [(2, 2), (1, 2), (1, 2)]
+    chosen_rows = [i for i, row in enumerate(choice.tried) if "chosen" in row]
+    assert chosen_rows == [0]
+
+
+def test_table_of_lags_marks_quick_and_chosen_rows(choice_of_one_finalist):
+    _, *lines = str(choice_of_one_finalist).splitlines()
+    are_chosen = ["chosen" in line for line in lines]
+    are_full = ["quick" not in line for line in lines]
+    assert are_chosen == are_full
+
+
+# --- long records ---------------------------------------------------------------------------------
+
+
+def test_lags_of_long_records_are_compared_on_pieces_of_them(monkeypatch):
+    calls = []
+    compare_lags = FreeRun.compare_lags
+
+    def observed_compare_lags(self, samples, labels, **settings):
+        calls.append((samples, labels))
+        return compare_lags(self, samples, labels, **settings)
+
+    monkeypatch.setattr(FreeRun, "compare_lags", observed_compare_lags)
+    monkeypatch.setattr(lag_choice, "PIECE_SAMPLES", 50)
+    monkeypatch.setattr(lag_choice, "MAX_SIMULATED_SAMPLES", 200)
+    long = make_record(first_order_record(400, 0), name="r", sampling_time=1.0)
+    short = make_record(first_order_record(90, 1), name="r", sampling_time=1.0)
+    settings = Settings(training=FreeRun(routes=[QUICK_SEARCH], folds=2), budget=10)
+
+    choice = choose_lags([long, short], "y", ["u"], settings=settings, max_order=2)
+
+    ((samples, labels),) = calls
+    assert labels[-1] == "y 1 to 2, u 1 to 2 (4 of 4)"
+    # two pieces of the long record and the short one, each without the first samples
+    expected_sizes = [50 + 50 + 90 - 3 * max_lag for max_lag in (1, 1, 2, 2)]
+    assert [len(with_lags.targets) for with_lags in samples] == expected_sizes
+    assert choice.criterion == "free_run"
+    assert choice.narx.feature_names[-1] == "u[k-1]"
+    assert "y 1 to 1" in str(choice)
