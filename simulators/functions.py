@@ -61,7 +61,7 @@ class StaticFunction(ABC):
         Raises
         ------
         TypeError, ValueError
-            As a call, and if x has another shape or no rows.
+            As for a call of the function; also if x has another shape or no rows.
         """
         x = _read_points(self, x)
         if x.ndim != 2 or not len(x):

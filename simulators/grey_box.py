@@ -23,13 +23,14 @@ Measured = tuple[Array, Array]  # input (n, n_u) and output (n, n_y)
 
 # Scaled residual of a simulation that failed [-].
 FAILED_RESIDUAL = 1e3
-# A parameter counts as on a bound if it is closer to it than this share of its range [-].
+# A parameter counts as on a bound if it is closer to it than this fraction of its range [-].
 BOUND_TOLERANCE = 1e-6
-# Step of the forward differences during the estimation, relative to the share of the range [-].
+# Step of the forward differences during the estimation, as a fraction of the range [-].
 FORWARD_DIFFERENCE_STEP = 1e-5
-# Step of the central differences for the covariance, relative to the share of the range [-].
+# Step of the central differences for the covariance, as a fraction of the range [-].
 CENTRAL_DIFFERENCE_STEP = 1e-4
-# The records do not determine a direction whose singular value is below this share of the largest.
+# The records do not determine a direction whose singular value is below this fraction of the
+# largest.
 MIN_RELATIVE_SINGULAR_VALUE = 1e-6
 
 
@@ -55,19 +56,19 @@ class FreeParameter:
             raise refuse(self, "lower", "a number > 0 for a logarithmic parameter")
 
     def value(self, share: float) -> float:
-        """Return the value at a share of the range, 0 at the lower and 1 at the upper bound."""
+        """Return the value at a fraction of the range, 0 at the lower and 1 at the upper bound."""
         if self.logarithmic:
             return float(self.lower * (self.upper / self.lower) ** share)
         return float(self.lower + (self.upper - self.lower) * share)
 
     def share(self, value: float) -> float:
-        """Return the share of the range at which a value lies; the inverse of `value`."""
+        """Return the fraction of the range at which a value lies; the inverse of `value`."""
         if self.logarithmic:
             return float(np.log(value / self.lower) / np.log(self.upper / self.lower))
         return float((value - self.lower) / (self.upper - self.lower))
 
     def slope(self, share: float) -> float:
-        """Return the derivative of `value` with respect to the share."""
+        """Return the derivative of `value` with respect to the fraction of the range."""
         if self.logarithmic:
             return float(self.value(share) * np.log(self.upper / self.lower))
         return float(self.upper - self.lower)
@@ -77,7 +78,7 @@ class FreeParameter:
 class OutputError:
     """Errors of the simulation as a function of the free parameters.
 
-    Each parameter is given as a share of its range.
+    Each parameter is given as a fraction of its range.
     """
 
     system: System
@@ -231,8 +232,8 @@ def _read_record(system: System, input: ArrayLike, output: ArrayLike, title: str
 class GreyBoxFit:
     """Estimated parameters and their uncertainty.
 
-    The columns are the free parameters. A parameter with an own value per record has one column for
-    each record, named `initial_lower[0]`, `initial_lower[1]`, ...
+    The columns are the free parameters. A parameter that has its own value in every record has one
+    column for each record, named `initial_lower[0]`, `initial_lower[1]`, ...
     """
 
     systems: tuple[System, ...]  # one per record; they differ only in the own parameters
@@ -261,7 +262,7 @@ class GreyBoxFit:
         """Return the covariance (n_p, n_p) of parameters without NaN and inf.
 
         A parameter on a bound counts as known, an undetermined one as uniform between its bounds.
-        For a parameter with an own value per record, the value of `record` is meant.
+        If a parameter has its own value in every record, the value of `record` is used.
         """
         names = [f"{p.name}[{record}]" if p.own else p.name for p in free]
         columns = [self.names.index(name) for name in names]
@@ -313,7 +314,7 @@ def fit_output_error(
     GreyBoxFit
         Estimates, their covariance ``s^2 (J' J)^-1`` with the sensitivities J, and counts. The
         covariance holds for white errors of equal variance after scaling. A model that is too
-        simple leaves correlated errors; its parameters are less certain than the covariance says.
+        simple leaves correlated errors; its parameters are less certain than the covariance states.
         The variance of a parameter that the records do not determine, alone or together with
         others, is infinite.
 
@@ -363,9 +364,9 @@ def output_sensitivities(
     free: Sequence[FreeParameter],
     interpolation: Interpolation = Interpolation.held,
 ) -> Array:
-    """Return the derivatives (n, n_y, n_p) of the simulated outputs by parameters.
+    """Return the derivatives (n, n_y, n_p) of the simulated outputs with respect to parameters.
 
-    They are central differences.
+    They are computed by central differences.
 
     Parameters
     ----------

@@ -388,8 +388,8 @@ def spread_seeds(seed: int, n: int) -> NDArray[np.int64]:
 def _n_cores() -> int:
     """Return the number of cores that this process may use.
 
-    These are the cores it is bound to, or as many as the variable ``PYTHON_CPU_COUNT`` says. The
-    rule is that of `sysid.beside.n_cores`; neither package imports the other.
+    These are the cores that it is bound to, unless the environment variable ``PYTHON_CPU_COUNT``
+    gives a number. `sysid.beside.n_cores` has the same rule; neither package imports the other.
     """
     given = os.environ.get("PYTHON_CPU_COUNT", "")
     if given.isdigit():

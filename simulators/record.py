@@ -389,11 +389,25 @@ def collect(
         raise UserError(
             "collect: expected at least one sample, got none; iterate the closed loop first"
         )
-    time, y, u, x, w, y0, clipped = (np.array(column) for column in zip(*rows, strict=True))
+    columns = {
+        name: np.array([getattr(sample, name) for sample in rows]) for name in Sample._fields
+    }
+    time = columns["time"]
     if not np.array_equal(time, sample_times(system, len(time))):
         raise UserError(
             f"collect: expected samples at k dt = 0, {system.dt:g}, ... s, "
             f"got {time[:3].tolist()} ...; pass all samples from the first on, "
             "and the system that was simulated"
         )
-    return Trajectory(system, seed, time, u, x, y, y0, w, interpolation, int(clipped.sum()))
+    return Trajectory(
+        system,
+        seed,
+        time,
+        columns["input"],
+        columns["state"],
+        columns["output"],
+        columns["noise_free_output"],
+        columns["noise"],
+        interpolation,
+        int(columns["n_clipped"].sum()),
+    )

@@ -53,11 +53,11 @@ def solve_reference(
         "rtol": relative_tolerance,
         "atol": absolute_tolerance,
     }
-    at = interpolate_input(input, system.dt, interpolation)
+    input_at = interpolate_input(input, system.dt, interpolation)
     for k in range(len(input) - 1):
 
         def drift(t: float, x: Array, k: int = k) -> Array:
-            return system.derivative(t, x, at(k, t), noise[k])
+            return system.derivative(t, x, input_at(k, t), noise[k])
 
         solution = solve_ivp(drift, (k * system.dt, (k + 1) * system.dt), states[-1], **options)
         if not solution.success:
@@ -83,15 +83,15 @@ def interpolate_input(input: Array, dt: float, interpolation: Interpolation) -> 
     Returns
     -------
     callable
-        ``at(k, t)``: input (n_u,) at time t [s] from k dt to (k + 1) dt.
+        ``input_at(k, t)``: input (n_u,) at time t [s] from k dt to (k + 1) dt.
     """
     if interpolation is Interpolation.held:
         return lambda k, t: input[k]
     if interpolation is Interpolation.linear:
 
         def draw_line(k: int, t: float) -> Array:
-            share = t / dt - k
-            return (1.0 - share) * input[k] + share * input[k + 1]
+            fraction = t / dt - k
+            return (1.0 - fraction) * input[k] + fraction * input[k + 1]
 
         return draw_line
     n = len(input)

@@ -242,22 +242,22 @@ def follow(address, first, dt, substeps, states, inputs, rows, noises, parameter
         values.
     """
     n_clipped = 0
-    last = 0 if rows == 1 else 1
+    n_end_rows = 0 if rows == 1 else 1  # an input that varies is given at both ends of a sample
     for k in range(states.shape[0] - 1):
         state = states[k + 1]
         for i in range(state.size):
             state[i] = states[k, i]
-        between = inputs[k * rows : (k + 1) * rows + last]
-        held = parameters[min(first + k, parameters.shape[0] - 1)]
+        inputs_of_sample = inputs[k * rows : (k + 1) * rows + n_end_rows]
+        held_parameters = parameters[min(first + k, parameters.shape[0] - 1)]
         done, clipped = step(
             address,
             (first + k) * dt,
             dt,
             substeps,
             state,
-            between,
+            inputs_of_sample,
             noises[k],
-            held,
+            held_parameters,
             limits,
             work,
         )
@@ -268,7 +268,7 @@ def follow(address, first, dt, substeps, states, inputs, rows, noises, parameter
 
 
 class DivergenceError(SimulationError):
-    """A state left the finite numbers.
+    """A state became nan, or larger than `MAX_STATE_MAGNITUDE`.
 
     The message names the system, the time, the state and the last finite values.
     """
@@ -351,14 +351,19 @@ def stepper(system: System) -> Stepper:
         array like the others, in place from `time` [s] to `time + dt`; `inputs` is (1, n_u), held,
         or (2 substeps + 1, n_u), its values at every half substep. Raises DivergenceError.
     """
-    _, address, parameters, limits, dt, substeps = problem_of(system)
+    problem = problem_of(system)
+    address = problem.address
+    parameters = problem.parameters
+    limits = problem.limits
+    dt = problem.dt
+    substeps = problem.substeps
     work = np.empty((WORK_ROWS, len(system.states)))
-    last = len(parameters) - 1
+    last_row = len(parameters) - 1
 
     def advance(time: float, state: Array, inputs: Array, noise: Array) -> int:
-        held = parameters[min(round(time / dt), last)]
+        held_parameters = parameters[min(round(time / dt), last_row)]
         done, n_clipped = step(
-            address, time, dt, substeps, state, inputs, noise, held, limits, work
+            address, time, dt, substeps, state, inputs, noise, held_parameters, limits, work
         )
         if done < substeps:
             raise _describe_divergence(
@@ -429,7 +434,7 @@ def integrate(
     Raises
     ------
     DivergenceError
-        If a state leaves the finite numbers.
+        If a state diverges.
     """
     pieces = Interpolation(interpolation).pieces(input, system.substeps)
     return follow_pieces(problem_of(system), initial_state, pieces, noise)
@@ -439,7 +444,8 @@ def follow_pieces(
     problem: Problem, initial_state: Array, pieces: Iterable[Piece], noise: Array
 ) -> Path:
     """Integrate a prepared system with a prepared input; see `integrate`."""
-    system, address, parameters, limits, dt, substeps = problem
+    dt = problem.dt
+    substeps = problem.substeps
     states = np.empty((len(noise), len(initial_state)))
     states[0] = initial_state
     work = np.empty((WORK_ROWS, states.shape[1]))
@@ -447,7 +453,7 @@ def follow_pieces(
     for first, last, values, rows in pieces:
         part = states[first : last + 1]
         k, done, clipped = follow(
-            address,
+            problem.address,
             first,
             dt,
             substeps,
@@ -455,12 +461,13 @@ def follow_pieces(
             values,
             rows,
             noise[first : last + 1],
-            parameters,
-            limits,
+            problem.parameters,
+            problem.limits,
             work,
         )
         n_clipped += clipped
         if k < last - first:
             time = (first + k) * dt + done * dt / substeps
-            raise _describe_divergence(system, time, states[first + k + 1], work[CANDIDATE_ROW])
+            last_state = states[first + k + 1]
+            raise _describe_divergence(problem.system, time, last_state, work[CANDIDATE_ROW])
     return Path(states, n_clipped)

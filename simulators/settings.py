@@ -171,7 +171,7 @@ def find_file(owner: Any) -> Path:
 
 
 def read_lines(
-    path: Path, encoding: str = "utf-8-sig", n_raw: int = 0, most: int | None = None
+    path: Path, encoding: str = "utf-8-sig", n_raw: int = 0, max_lines: int | None = None
 ) -> tuple[list[str], list[list[str]]]:
     """Return the first `n_raw` lines of a CSV file as they are, and the cells of the other lines.
 
@@ -180,9 +180,10 @@ def read_lines(
     Raises
     ------
     ValueError
-        If it is no CSV file in this encoding, or has more than `most` lines after the first ones.
+        If it is no CSV file in this encoding, or has more than `max_lines` lines after the first
+        ones.
     """
-    n_read = None if most is None else most + 1
+    n_read = None if max_lines is None else max_lines + 1
     try:
         with path.open(encoding=encoding, newline="") as file:
             raw = list(islice(file, n_raw))
@@ -192,14 +193,14 @@ def read_lines(
         raise UserError(
             f"{path}: expected lines of CSV in {name}, got {error}; export it as CSV"
         ) from error
-    if most is not None and len(lines) > most:
-        raise UserError(f"{path}: expected at most {most} lines, got more; cut the record")
+    if max_lines is not None and len(lines) > max_lines:
+        raise UserError(f"{path}: expected at most {max_lines} lines, got more; cut the record")
     while lines and not lines[-1]:
         lines.pop()
     return raw, lines
 
 
-def read_csv(path: Path, most: int | None = None) -> tuple[list[str], list[list[str]]]:
+def read_csv(path: Path, max_lines: int | None = None) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of cells of a CSV file in UTF-8, see `read_lines`.
 
     Raises
@@ -207,7 +208,7 @@ def read_csv(path: Path, most: int | None = None) -> tuple[list[str], list[list[
     ValueError
         As `read_lines`, or if it has no row below its header.
     """
-    _, lines = read_lines(path, most=most)
+    _, lines = read_lines(path, max_lines=max_lines)
     if len(lines) < 2:
         raise UserError(
             f"{path}: expected a header line and rows, got {len(lines)} lines; check path"

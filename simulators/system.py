@@ -49,7 +49,7 @@ def parameter(default: Default, unit: str = "", *, symbol: str = "", meaning: st
     symbol : str, optional
         Symbol in the equations.
     meaning : str, optional
-        Meaning of the field, as far as its name does not tell it.
+        Meaning of the field, if its name does not make it clear.
 
     Returns
     -------
@@ -106,12 +106,12 @@ class Change:
             raise refuse(self, "end", f"a time of at least start={self.start:g} s, or None")
 
     def share(self, time: Array) -> Array:
-        """Return the share of the change that is made at times (n,) [s], 0 to 1."""
+        """Return the fraction of the change that is made at times (n,) [s], 0 to 1."""
         length = 0.0 if self.end is None else self.end - self.start
         if length != 0.0:
             return np.clip((time - self.start) / length, 0.0, 1.0)
-        first = self.start * (1 - 1e-12)  # k dt may be below the start because of rounding
-        return (time >= first).astype(np.float64)
+        earliest = self.start * (1 - 1e-12)  # k dt may be below the start because of rounding
+        return (time >= earliest).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -268,9 +268,9 @@ class System(ABC):
             If the changes have no effect on the drift, or affect anything but the drift, or the
             system refuses one of the values.
         """
-        own = read_vector(self, "parameters")
+        unchanged = read_vector(self, "parameters")
         if not self.changes:
-            return own[np.newaxis]
+            return unchanged[np.newaxis]
         ends = []
         for change in _read_changes(self):
             ends.append(change.start if change.end is None else change.end)
@@ -278,22 +278,23 @@ class System(ABC):
         values = self.values_over(self.dt * np.arange(n_samples, dtype=np.float64))
         names = list(values)
         table = np.stack(list(values.values()), axis=1)
-        rows = np.empty((n_samples, len(own)))
+        rows = np.empty((n_samples, len(unchanged)))
         for k, row in enumerate(table):
             if k > 0 and np.array_equal(row, table[k - 1]):
                 rows[k] = rows[k - 1]
                 continue
-            last = replace(self, changes=(), **dict(zip(names, row.tolist(), strict=True)))
-            rows[k] = read_vector(last, "parameters")
-        if (rows == own).all():
+            values_at_k = dict(zip(names, row.tolist(), strict=True))
+            changed = replace(self, changes=(), **values_at_k)
+            rows[k] = read_vector(changed, "parameters")
+        if (rows == unchanged).all():
             raise UserError(
                 f"{type(self).__name__}: changes: {names} change nothing in the drift; "
                 "name other ones"
             )
         state = self.initial_state()
-        has_same_output = np.array_equal(last.output(state), self.output(state))
-        own_std = read_vector(self, "noise_std")
-        has_same_noise = np.array_equal(read_vector(last, "noise_std"), own_std)
+        has_same_output = np.array_equal(changed.output(state), self.output(state))
+        unchanged_std = read_vector(self, "noise_std")
+        has_same_noise = np.array_equal(read_vector(changed, "noise_std"), unchanged_std)
         if not has_same_output or not has_same_noise:
             raise UserError(
                 f"{type(self).__name__}: changes: {names} change the output or the process noise, "
@@ -374,7 +375,7 @@ class System(ABC):
 
 @functools.cache
 def _check_fields(system: type[System]) -> None:
-    """Raise an error for attributes that look like fields and are none.
+    """Raise an error for attributes that look like fields but are not declared as such.
 
     Fields without ``@dataclass``, and defaults of inherited fields without a type, would be
     ignored.
@@ -397,7 +398,7 @@ def _check_fields(system: type[System]) -> None:
             ignored += [name for name, kind in own.items() if "ClassVar" not in str(kind)]
         if ignored:
             raise UserTypeError(
-                f"{part.__name__} declares {ignored}, which are no fields: "
+                f"{part.__name__} declares {ignored}, which are not fields: "
                 "write @dataclass(frozen=True) above the class, and every field with its type, "
                 f"for example {ignored[0]}: float = 1.0"
             )

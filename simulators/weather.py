@@ -123,7 +123,8 @@ class SyntheticWeather(Weather):
         return np.array(list(accumulate(shocks, lambda z, shock: a * z + shock)))
 
 
-# A leap year that is followed by an ordinary one.
+# Year in which the dates of a record with a leap day are counted. Those of other records are
+# counted in the year after it, which is an ordinary one.
 LEAP_YEAR = 2000
 
 # Range of temperatures that is wider than any weather on earth, degC.

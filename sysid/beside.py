@@ -53,7 +53,7 @@ def n_cores() -> int:
 def n_processes() -> int:
     """Return the number of processes that share the work, including this one.
 
-    It is 1 in a process that was started to do a share, and on systems other than Linux.
+    It is 1 in a process that was started to do part of the work, and on systems other than Linux.
     """
     is_child = multiprocessing.parent_process() is not None
     if is_child or not _is_linux():
@@ -124,27 +124,27 @@ class Beside(Generic[Result]):
 
 
 def wait_for_any(running: Iterable[Beside[Result]]) -> None:
-    """Wait until one of several works is over; all must be running in other processes."""
-    wait([work._receiver for work in running if work._receiver is not None])
+    """Wait until one of several tasks is over; all must be running in other processes."""
+    wait([task._receiver for task in running if task._receiver is not None])
 
 
 def together(works: Sequence[Callable[[], Result]]) -> list[Result]:
-    """Do several works, each in a process of its own, and return their results in order.
+    """Do several pieces of work, each in a process of its own, and return their results in order.
 
     At most `n_processes` of them run at the same time.
     """
     begun: list[Beside[Result]] = []
     try:
         for work in works:
-            running = [one for one in begun if not one.is_over]
+            running = [task for task in begun if not task.is_over]
             while len(running) >= n_processes():
                 wait_for_any(running)
-                running = [one for one in begun if not one.is_over]
+                running = [task for task in begun if not task.is_over]
             begun.append(Beside(work))
-        return [one.result() for one in begun]
+        return [task.result() for task in begun]
     finally:
-        for one in begun:
-            one.drop()
+        for task in begun:
+            task.drop()
 
 
 def _send(work: Callable[[], Result], sender: Connection) -> NoReturn:

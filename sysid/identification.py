@@ -236,7 +236,7 @@ class Learner:
         outliers = self.outliers
         mended = outliers.mended
         adaptation = self.adaptation
-        max_rows = MAX_PIECE_ROWS if adaptation is None else adaptation.n_until_look
+        max_rows = MAX_PIECE_ROWS if adaptation is None else adaptation.n_until_test
         planned, is_held_back = outliers.next_piece(
             begin, max_rows, gate_is_open=self.model.gp.gate_is_open
         )
@@ -249,7 +249,7 @@ class Learner:
         piece = slice(begin, begin + len(record))
         if adaptation is not None:
             adaptation.observe(mended.x[piece], mended.y[piece], record)
-            gp = adaptation.adapted(self.model.gp, is_settled=not is_held_back)
+            gp = adaptation.adapted(self.model.gp, is_decided=not is_held_back)
             if gp is not self.model.gp:
                 self.model = replace(self.model, gp=gp)
         gate_is_open = self.model.gp.gate_is_open
@@ -257,9 +257,9 @@ class Learner:
         return record
 
     def finish(self) -> UpdateReport | None:
-        """Decide about a sample that is held back, as no other follows.
+        """Decide about a sample that is held back, because no other sample follows it.
 
-        Return its new report if it is learned now.
+        Return the new report of the sample if it is learned now.
         """
         if self.outliers.suspect is None:
             return None
@@ -268,12 +268,15 @@ class Learner:
         return report
 
     def _reconsider(self, row: int | None) -> UpdateReport | None:
-        """Decide about the suspect by the row after it; return its new report if it is learned."""
+        """Decide about the suspect by the row after it; None: no row follows.
+
+        Return the new report of the suspect if it is learned now.
+        """
         accepted = self.outliers.reconsider(self.model, row)
         if accepted is None:
             return None
         if accepted.plant_jumped and self.adaptation is not None:
-            self.adaptation.believe()
+            self.adaptation.accept_outlier()
         return accepted.report
 
     def _save_pending(self) -> None:
@@ -382,7 +385,8 @@ class Identification:
             n = self._phase.n_collected
             needed = self.settings.training.n_initial
             raise UserError(
-                f"Identification: there is no model yet, {n} of {needed} initial samples are there"
+                f"Identification: there is no model yet, {n} of {needed} initial samples are "
+                "collected"
             )
         return self._phase.model
 
@@ -561,9 +565,10 @@ class Identification:
         --------
         >>> narx = Narx({"y": 1}, {"u": 1})
         >>> signals = {"y": np.sin(0.3 * np.arange(120)), "u": np.cos(0.3 * np.arange(120))}
-        >>> rows, found = narx.regressors(signals), Identification(narx, Settings(budget=20))
-        >>> _ = found.observe_many(rows.regressor[:110], rows.target[:110])
-        >>> resumed = Identification.resume(found.model)
+        >>> rows = narx.regressors(signals)
+        >>> identification = Identification(narx, Settings(budget=20))
+        >>> _ = identification.observe_many(rows.regressor[:110], rows.target[:110])
+        >>> resumed = Identification.resume(identification.model)
         >>> resumed.observe(rows.regressor[110], rows.target[110]).n_points
         20
         """
@@ -609,11 +614,12 @@ class Identification:
         rows
             Lag data set of the records.
         judged
-            The same data set where some regressors are estimates that were fitted to the rows:
-            here each fifth has the estimates fitted to the other rows. The bands then lie between
-            the widths measured with either (`sysid.simulation.bands.between`).
+            Needed where some regressors are estimates that were fitted to the rows: the same data
+            set, in which each fifth has the estimates fitted to the other rows. The bands then lie
+            between the widths measured with `rows` and those measured with `judged`
+            (`sysid.simulation.bands.between`).
         added : (n,), optional
-            One-step variance of each row's prediction beside that of the model.
+            Variance of each row's one-step prediction that is added to the variance of the model.
         """
         model = self.model
         s = self.settings
@@ -625,12 +631,12 @@ class Identification:
         start = Start(model.scaling, model.mean, known, limits=model.limits)
 
         def learn(fold: InitialSamples) -> Model:
-            """Return a model of some of the rows with the same hyper-parameters."""
+            """Return a model with the same hyper-parameters that has learned only these rows."""
             n_initial = min(s.budget, len(fold.targets))
             training = MaximumAPosteriori(n_initial=n_initial)
-            again = Identification(self.narx, replace(s, training=training), start=start)
-            again.observe_many(fold.regressors, fold.targets, follows=fold.follows)
-            return again.require_model()
+            identification = Identification(self.narx, replace(s, training=training), start=start)
+            identification.observe_many(fold.regressors, fold.targets, follows=fold.follows)
+            return identification.require_model()
 
         samples = InitialSamples(self.narx, x, y, consecutive(rows))
         estimates = None if judged is None else judged["regressor"].values
@@ -669,7 +675,11 @@ class Identification:
     def _initial_model(self, trained: Trained) -> Model:
         """Build the trained model, from the points of the training or from selected samples."""
         s = self.settings
-        scaling, mean, hyperparameters, points, limits, _, bands, _ = trained.start
+        start = trained.start
+        scaling = start.scaling
+        mean = start.mean
+        hyperparameters = start.hyperparameters
+        points = start.points
         if scaling is None or mean is None or hyperparameters is None:
             raise UserTypeError(
                 f"{s.training}: expected `prepare` to return a scaling, a mean and hyper-parameters"
@@ -692,5 +702,10 @@ class Identification:
         else:
             gp.fit(*points)
         return Model(
-            self.narx, scaling, mean, gp, limits=limits or NO_OUTPUT_LIMITS, bands=bands or ()
+            self.narx,
+            scaling,
+            mean,
+            gp,
+            limits=start.limits or NO_OUTPUT_LIMITS,
+            bands=start.bands or (),
         )

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
 from inspect import signature
 from pathlib import Path
@@ -27,6 +27,7 @@ from sysid.gp.rules import (
     CRITERIA,
     AcceptAll,
     Always,
+    Criterion,
     ErrorThreshold,
     ExceedsMinimum,
     Novelty,
@@ -52,6 +53,12 @@ Signals: TypeAlias = (
     "xr.Dataset | pd.DataFrame | Mapping[str, Any] | str | os.PathLike[str] | tuple[Any, Any]"
 )
 
+
+def _make_acceptance(criterion: type[Criterion]) -> ExceedsMinimum:
+    """Return the acceptance with the default object of a criterion."""
+    return ExceedsMinimum(criterion())
+
+
 #: classes by the word that `identify` accepts for their default object, as the command line does
 CLASSES_BY_WORD: dict[str, dict[str, Any]] = {
     "training": {
@@ -68,10 +75,7 @@ CLASSES_BY_WORD: dict[str, dict[str, Any]] = {
     },
     "reduction": CRITERIA,
     "acceptance": {"none": AcceptAll}
-    | {
-        name: lambda criterion=criterion: ExceedsMinimum(criterion())
-        for name, criterion in CRITERIA.items()
-    },
+    | {name: partial(_make_acceptance, criterion) for name, criterion in CRITERIA.items()},
 }
 #: kernels by the word that `identify` accepts for them
 KERNEL_CLASSES: dict[str, Any] = {
@@ -110,7 +114,7 @@ def identify(
     narx : Narx or "auto"
         Regressors. "auto": the lags with the smallest held-out error, chosen for each output.
     settings : Settings, optional
-        How to learn; see `changes`.
+        Settings of the identification; see `changes`.
     inputs, outputs
         Names of the signals; by default those of `narx`.
     dt : float, optional
@@ -120,7 +124,7 @@ def identify(
         for an index of time stamps, nor for a column called time, t, stamp, timestamp, datetime or
         date.
     on_missing : "error" or "skip"
-        What to do at a missing value of a table, or a gap in its times. "skip" leaves it out; the
+        Treatment of a missing value of a table, or a gap in its times. "skip" leaves it out; the
         samples after it become a record of their own if there are at least 50. A warning states how
         many samples were left out.
     test
@@ -147,7 +151,8 @@ def identify(
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> u, y = rng.normal(size=600), np.zeros(600)
+    >>> u = rng.normal(size=600)
+    >>> y = np.zeros(600)
     >>> for k in range(1, 600):
     ...     y[k] = 0.8 * y[k - 1] + np.tanh(u[k - 1]) + 0.01 * rng.normal()
     >>> found = identify((u, y), dt=0.1, budget=40)
@@ -204,7 +209,7 @@ def identify(
 
 
 def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str, Any]) -> Settings:
-    """Return the settings with these changes, of which some may be words."""
+    """Return the settings with these changes, some of which may be words."""
     kernel = changes.pop("kernel", None)
     if purpose == "simulation":
         _check_free_run(settings, changes)
@@ -373,10 +378,12 @@ def _name_columns(
 class IdentifiedModel:
     """Models of the outputs of a plant, one for each, and the records they were identified from."""
 
-    identifications: Mapping[str, Identification]  # by output; each continues with `observe`
-    recordings: Recordings  # the learned records (estimation) and the test records (test)
-    purpose: str
-    lag_choices: Mapping[str, LagChoice]  # how the lags were chosen, unless they were given
+    #: identification of each output, which `observe` continues
+    identifications: Mapping[str, Identification]
+    recordings: Recordings  # learned records (estimation) and test records (test)
+    purpose: str  # "prediction" or "simulation"
+    #: choice of the lags of each output; empty if the lags were given
+    lag_choices: Mapping[str, LagChoice]
 
     @property
     def models(self) -> dict[str, Model]:
@@ -629,7 +636,7 @@ class IdentifiedModel:
         -------
         dict
             Predictions and decisions by output; empty until there are enough samples for the lags.
-            A sample that may be an outlier is decided about by the next call, see
+            The next call decides about a sample that may be an outlier, see
             `Identification.correction`.
         """
         measured = _by_name("outputs", self.recordings.outputs, y)

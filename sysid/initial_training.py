@@ -16,7 +16,7 @@ from sysid.outliers import OUTLIER_JUMP_STDS, MendedRows
 #: largest number of trainings that are repeated without the outliers of the one before
 MAX_SCREENINGS = 3
 
-#: With more initial samples than this, no outliers are searched for.
+#: largest number of initial samples among which outliers are searched for
 MAX_SCREENED_SAMPLES = 2000
 
 #: If more than one in this many samples is an outlier, the model is wrong and none is left out.

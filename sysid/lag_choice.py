@@ -33,13 +33,13 @@ LONG_INPUTS_FROM_MAX_ORDER = 10
 #: number of samples of one piece of a long record in free run
 PIECE_SAMPLES = 2000
 
-#: largest number of samples that are simulated; of longer records only some pieces are
+#: largest number of samples that are simulated; of longer records only some pieces are simulated
 MAX_SIMULATED_SAMPLES = 10_000
 
 #: number of folds that are held out in turn from a linear model
 N_LAG_FOLDS = 5
 
-#: numbers of the folds that are held out from the model; not the last one
+#: numbers of the folds, from 0, that are held out from the model; the last fold cannot be one
 MODEL_FOLDS = (1, 3)
 
 #: The model also scores the best linear model with at most these numbers of lags, and the best of
@@ -75,8 +75,8 @@ class LagChoice(NamedTuple):
     criterion: str  # one_step or free_run
     #: The candidates, one of them `chosen`. One step ahead they are rows of `rank_lags`; some have
     #: the held-out RMSE of the `model`, too. In free run each has, for `linear` or `model`, the
-    #: RMSE, the number of held-out `parts` that were simulated (fewer if it could not win any
-    #: more), and whether a `quick` version of the training was used.
+    #: RMSE, the number of held-out `parts` that were simulated (fewer for a candidate that could no
+    #: longer become the best), and whether a `quick` version of the training was used.
     tried: list[dict[str, Any]]
     notes: list[str]
 
@@ -209,7 +209,8 @@ def choose_lags(
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> u, y = rng.normal(size=1000), np.zeros(1000)
+    >>> u = rng.normal(size=1000)
+    >>> y = np.zeros(1000)
     >>> for k in range(2, 1000):
     ...     y[k] = 1.5 * y[k - 1] - 0.7 * y[k - 2] + u[k - 1] + 0.01 * rng.normal()
     >>> record = xr.Dataset({"y": ("time", y), "u": ("time", u)}, {"time": np.arange(1000.0)})
@@ -406,9 +407,9 @@ class _LinearModels:
         total = sum(self._moments)
         squares = 0.0
         for moments in self._moments:
-            rest = total - moments
-            normal_matrix = rest[np.ix_(columns, columns)]
-            theta = np.linalg.lstsq(normal_matrix, rest[columns, -1], rcond=1e-13)[0]
+            other_moments = total - moments
+            normal_matrix = other_moments[np.ix_(columns, columns)]
+            theta = np.linalg.lstsq(normal_matrix, other_moments[columns, -1], rcond=1e-13)[0]
             # the held-out squared error is c'Mc, M the moments and c = (-theta, 1)
             coefficients = np.append(-theta, 1.0)
             chosen = np.append(columns, len(moments) - 1)

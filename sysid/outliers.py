@@ -173,7 +173,7 @@ class MendedRows:
         }
 
     def _mend(self, begin: int) -> None:
-        """Write the rows from `begin` on again, as far as earlier measurements are lags of them."""
+        """Recompute the rows from `begin` on that have earlier measurements among their lags."""
         x, y = self._measured
         if self.x is x:
             self.x = x.copy()
@@ -196,7 +196,7 @@ class OutlierHandling:
     narx : Narx
     scaling : AffineMap
         Scaling of the model. A sample is held back where another signal jumps by more than
-        `OUTLIER_JUMP_STDS` of the standard deviations in it.
+        `OUTLIER_JUMP_STDS` times its standard deviation in this scaling.
     has_gate : bool
         Whether samples are held back at all.
     n_mended : dict
@@ -236,7 +236,8 @@ class OutlierHandling:
     def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
         """Take the next rows, as `MendedRows.begin`."""
         self.mended.begin(x, y, follows)
-        self._jumps = [*self.mended.find_jumps(self._jump_limits), len(y)]
+        self._jumps = self.mended.find_jumps(self._jump_limits)
+        self._jumps.append(len(y))  # the end of the block ends the last piece
 
     def next_piece(self, begin: int, max_rows: int, *, gate_is_open: bool) -> tuple[slice, bool]:
         """Return the rows from `begin` on to predict together, and whether they are held back.
@@ -269,7 +270,9 @@ class OutlierHandling:
         is_outlier = bool(record[-1]["outlier"])
         is_suspect = is_held_back or is_outlier
         if is_suspect:
-            before = mended.row(row - 1, mended.errors)[0] if mended.follows[row] else None
+            before = None
+            if mended.follows[row]:
+                before, _ = mended.row(row - 1, mended.errors)
             regressor = mended.x[row : row + 1].copy()
             target = mended.y[row : row + 1].copy()
         if is_outlier and gate_is_open:
@@ -353,6 +356,7 @@ class OutlierHandling:
         explanations = [other_errors | {cell: cause.error} for cell, cause in causes.items()]
         explanations += [mended.errors, other_errors]
         costs = self._costs_of_row(model, row, explanations)
+        # A cause counts only if it explains both samples clearly better than "nothing was wrong".
         for i, cause in enumerate(causes.values()):
             if costs[-1] - costs[i] + cause.gain > MIN_BLAME_GAIN:
                 costs[i] -= cause.gain

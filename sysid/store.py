@@ -43,7 +43,7 @@ import xarray as xr
 from sysid import __version__
 from sysid.errors import UserError, UserTypeError
 
-SCHEMA_VERSION = 3  # of files that are written, and the only one that is read
+SCHEMA_VERSION = 3  # version of the files that are written; no other version is read
 CONVENTIONS = "CF-1.11"
 
 #: kinds of files, with their titles
@@ -87,7 +87,7 @@ SOURCE_PATTERNS = (
     "hydra_plugins/*.py",
 )
 
-GIT_TIMEOUT = 2.0  # [s]
+GIT_TIMEOUT = 2.0  # longest time that a call of git may take [s]
 
 #: largest number of values in one chunk (1 MiB of float64)
 MAX_CHUNK_VALUES = 2**17

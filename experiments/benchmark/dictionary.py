@@ -34,22 +34,23 @@ from sysid.gp.rules import COMPARED_CRITERIA, CRITERIA
 
 N_FEATURES = 9
 NEVER = sysid.ErrorThreshold(error_threshold=1e12)  # no sample becomes a candidate
-MATVEC = "matvec"  # name of the product, and the unit of times relative to it
+MATVEC_NAME = "matvec"  # name of the product, and the unit of times relative to it
 PRODUCTS_PER_SAMPLE = 3  # products that are timed per sample of a run
-N_SEARCHED_RUNS = 100  # samples are tried for so many runs to find accepted ones for one run
-NOISE_VARIANCES = (1e-2, 1e-4, 1e-6, 1e-8)  # over the signal variance: accuracy
-N_TEST_POINTS = 500  # accuracy
+N_SEARCHED_RUNS = 100  # samples of this many runs are tried to find accepted samples for one run
+# Noise variances over the signal variance, for which the accuracy is measured.
+NOISE_VARIANCES = (1e-2, 1e-4, 1e-6, 1e-8)
+N_TEST_POINTS = 500  # points at which the accuracy is measured
 LOG_2PI = math.log(2.0 * math.pi)
 #: The two ways to score: one point by factorising the set without it; all N points as `OnlineGP`.
 PUBLISHED_WAY = "published_one"
 COMPILED_WAY = "compiled_all"
 WAYS = (PUBLISHED_WAY, COMPILED_WAY)
-SCORED_NOISE_VARIANCE = 1e-2  # over the signal variance
-SCORINGS_PER_RUN = 20  # by the compiled way, up to 100 points; fewer with more points
-N_TEXTBOOK_REPLACEMENTS = 2  # of one run of the textbook way
-N_COMPILED_REPLACEMENTS = 500  # of one run of our way
+SCORED_NOISE_VARIANCE = 1e-2  # noise variance over the signal variance
+SCORINGS_PER_RUN = 20  # scorings by the compiled way, up to 100 points; fewer with more points
+N_TEXTBOOK_REPLACEMENTS = 2  # replacements in one run of the textbook way
+N_COMPILED_REPLACEMENTS = 500  # replacements in one run of the compiled way
 N_SOAK_PARTS = 5  # parts of the long stream that are reported
-SOAK_BLOCK_SIZE = 1000  # samples of a block of it, over which the plant is constant
+SOAK_BLOCK_SIZE = 1000  # samples of the long stream over which the plant is constant
 SOAK_MEMORY = 1000  # samples that a model of the drifting plant remembers
 
 
@@ -74,10 +75,13 @@ def narx_samples(n: int, *, noise_variance: float = 1e-2, seed: int) -> Samples:
     """
     rng = np.random.default_rng(seed)
     length = n + 200
-    u1, u2 = (
-        np.convolve(rng.normal(size=length), np.ones(width) / np.sqrt(width), "same")
-        for width in (5, 20)
-    )
+
+    def moving_average(width: int) -> np.ndarray:
+        """Return a moving average of white noise over a number of samples."""
+        return np.convolve(rng.normal(size=length), np.ones(width) / np.sqrt(width), "same")
+
+    u1 = moving_average(5)
+    u2 = moving_average(20)
     y = [0.0, 0.0]
     for u1_k, u2_k in zip(u1[1:-1].tolist(), u2[1:-1].tolist(), strict=True):
         slow = 0.2 * u2_k * math.tanh(y[-2])
@@ -130,11 +134,10 @@ class OldestLeaves(sysid.Criterion):
 def replacement(plan: Plan) -> Iterator[Row]:
     """Time one accepted replacement in a full dictionary against one product ``A @ b``.
 
-    The same samples are learned again and again from the same dictionary by `update_many`. Every
-    one of them replaces a point (``accepted`` in the details is the fraction that did). Their
-    number is a multiple of the interval of the drift probe, whose time is thereby included. With an
-    acceptance rule, the refused samples of the stream are left out: they leave no trace in the
-    dictionary.
+    The same samples are learned repeatedly from the same dictionary by `update_many`. Each of them
+    replaces a point (``accepted`` in the details is the fraction that did). Their number is a
+    multiple of the interval of the drift probe, whose time is thereby included. With an acceptance
+    rule, the refused samples of the stream are left out, because they do not change the dictionary.
     """
     rules: dict[str, tuple[sysid.Criterion, sysid.Acceptance]] = {}
     for name in COMPARED_CRITERIA:
@@ -159,8 +162,8 @@ def replacement(plan: Plan) -> Iterator[Row]:
             yield ratio(
                 f"N={size} {name}",
                 seconds,
-                ("ours", MATVEC),
-                MATVEC,
+                ("ours", MATVEC_NAME),
+                MATVEC_NAME,
                 target="<= 6" if size < 500 else "<= 4.5",
                 samples=n_chosen,
                 accepted=fraction,
@@ -186,14 +189,14 @@ def not_inserted(plan: Plan) -> Iterator[Row]:
             gp = online_gp(size, insertion=NEVER, learning=learning, scale=False).fit(*first)
             ours = Job(partial(gp.update_many, *new), len(new.targets))
             seconds = _against_product(ours, size, plan)
-            yield ratio(name, seconds, ("ours", MATVEC), MATVEC, target=target)
+            yield ratio(name, seconds, ("ours", MATVEC_NAME), MATVEC_NAME, target=target)
         ours = Job(partial(gp.predict, block.inputs), online.MIN_ABSORPTION_BLOCK_ROWS)
         seconds = _against_product(ours, size, plan)
         yield ratio(
             f"N={size} predicted together, every sample learned",
             seconds,
-            ("ours", MATVEC),
-            MATVEC,
+            ("ours", MATVEC_NAME),
+            MATVEC_NAME,
             target="<= 2",
         )
 
@@ -213,7 +216,7 @@ def _against_product(ours: Job, size: int, plan: Plan) -> dict[str, np.ndarray]:
         for _ in range(products):
             np.dot(matrix, vector, out=out)
 
-    return interleave({MATVEC: Job(multiply, products), "ours": ours}, plan.rounds(size))
+    return interleave({MATVEC_NAME: Job(multiply, products), "ours": ours}, plan.rounds(size))
 
 
 def _samples_per_run(size: int) -> int:

@@ -29,14 +29,14 @@ from sysid.store import read, write
 SOLVE_IVP_METHODS = ("RK45", "DOP853", "LSODA")
 N_PIECES = 4  # pieces of the record that `solve_ivp` integrates
 TOLERANCES = tuple(10.0 ** (-k / 2) for k in range(2, 25))  # 1e-1 to 1e-12, from loose to tight
-REFERENCE_TOLERANCE = 1e-12  # of DOP853, for the reference
+REFERENCE_TOLERANCE = 1e-12  # tolerance of DOP853 for the reference
 FORCE_PERIOD = 8192  # samples of the force on the Bouc-Wen oscillator
 FORCE_SUBSTEPS = 20  # integration steps per sample of the force: 750 Hz to 15 kHz
 BOUC_WEN_FORCE = simulators.Multisine(rms=50.0, band=(5.0, 150.0))  # N, Hz
-SHORT_TRAJECTORY = 50  # samples; too few for threads to pay
-LONG_TRAJECTORY = 500  # samples; enough for threads to pay
+SHORT_TRAJECTORY_SAMPLES = 50  # samples; too few for threads to pay
+LONG_TRAJECTORY_SAMPLES = 500  # samples; enough for threads to pay
 MAX_INITIAL_STATE = 2.0  # largest initial position [m] and velocity [m/s]
-MONTE_CARLO_ROUNDS = 2  # for each repetition of the plan, as a round takes little time
+MONTE_CARLO_ROUNDS = 2  # rounds in each repetition of the plan; a round takes little time
 TRAJECTORY_KIND = "trajectory"
 N_POSITION_LAGS = 2  # lags of the model of the Van der Pol oscillator
 N_FREE_RUN_STEPS = 100
@@ -292,18 +292,20 @@ def monte_carlo(plan: Plan) -> Iterator[Row]:
     by one thread and by one for each processor.
     """
     simulate = _ensemble(plan)
-    default = f"{SHORT_TRAJECTORY}, by default"
-    one_thread = f"{LONG_TRAJECTORY}, one thread"
-    all_processors = f"{LONG_TRAJECTORY}, all processors"
+    default = f"{SHORT_TRAJECTORY_SAMPLES}, by default"
+    one_thread = f"{LONG_TRAJECTORY_SAMPLES}, one thread"
+    all_processors = f"{LONG_TRAJECTORY_SAMPLES}, all processors"
     jobs = {
-        default: Job(partial(simulate, n_samples=SHORT_TRAJECTORY)),
-        one_thread: Job(partial(simulate, n_samples=LONG_TRAJECTORY, workers=1)),
-        all_processors: Job(partial(simulate, n_samples=LONG_TRAJECTORY, workers=n_cores())),
+        default: Job(partial(simulate, n_samples=SHORT_TRAJECTORY_SAMPLES)),
+        one_thread: Job(partial(simulate, n_samples=LONG_TRAJECTORY_SAMPLES, workers=1)),
+        all_processors: Job(
+            partial(simulate, n_samples=LONG_TRAJECTORY_SAMPLES, workers=n_cores())
+        ),
     }
     lengths = {
-        default: SHORT_TRAJECTORY,
-        one_thread: LONG_TRAJECTORY,
-        all_processors: LONG_TRAJECTORY,
+        default: SHORT_TRAJECTORY_SAMPLES,
+        one_thread: LONG_TRAJECTORY_SAMPLES,
+        all_processors: LONG_TRAJECTORY_SAMPLES,
     }
     seconds = interleave(jobs, MONTE_CARLO_ROUNDS * plan.repetitions)
     for name, taken in seconds.items():
@@ -316,7 +318,7 @@ def monte_carlo(plan: Plan) -> Iterator[Row]:
             **{"samples/s": n_samples / taken.min()},
         )
     yield ratio(
-        f"{plan.trajectories} x {LONG_TRAJECTORY}, threads",
+        f"{plan.trajectories} x {LONG_TRAJECTORY_SAMPLES}, threads",
         seconds,
         (one_thread, all_processors),
         "times faster",
@@ -347,7 +349,7 @@ def store(plan: Plan) -> Iterator[Row]:
     is read was written just before and comes from the memory of the operating system.
     """
     building = building_problem(plan.duration, plan.seed).made
-    ensemble = _ensemble(plan)(n_samples=SHORT_TRAJECTORY)
+    ensemble = _ensemble(plan)(n_samples=SHORT_TRAJECTORY_SAMPLES)
     datasets = {
         f"building, {plan.duration}": building.to_dataset(),
         f"Van der Pol, {plan.trajectories} trajectories": ensemble.to_dataset(),

@@ -29,11 +29,11 @@ def entry(
     Parameters
     ----------
     name
-        Of the command.
+        Name of the command.
     module
         Dotted name of the module with the function ``run``.
     read
-        Turns arguments that are neither overrides nor flags into overrides.
+        Function that turns arguments that are neither overrides nor flags into overrides.
     """
 
     def job(config: Any) -> Any:

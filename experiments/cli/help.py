@@ -22,7 +22,7 @@ def print_help(name: str, wanted: str | None = None) -> None:
     Parameters
     ----------
     name : str
-        Of the command, such as ``identify``.
+        Name of the command, such as ``identify``.
     wanted : str, optional
         A group, ``group=option``, or ``values``; None: an overview of the command.
     """
@@ -88,7 +88,8 @@ def _groups(name: str) -> list[tuple[str, str]]:
 def _values(name: str) -> list[str]:
     """Return the lines of a command's configuration between its defaults and Hydra's settings."""
     lines = (CONF / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
-    first = last = len(lines)
+    first = len(lines)
+    last = len(lines)
     for number, line in enumerate(lines):
         if re.match(r"(?!defaults:)\w", line):
             first = number
@@ -107,5 +108,6 @@ def _first_comment(path: Path) -> str:
 
 
 def _table(rows: list[tuple[str, str]]) -> str:
+    """Return rows of a name and its description, with aligned descriptions."""
     width = max(len(name) for name, _ in rows) + 2
     return "\n".join(f"  {name:<{width}}{words}".rstrip() for name, words in rows)

@@ -27,8 +27,9 @@ from experiments.cli.mistakes import check_added, check_arguments, explain_overr
 from experiments.cli.process import EXIT_CODE_INTERRUPTED, stop_ending_at_once
 
 log = logging.getLogger(__name__)
-# environment variables: the first lets Hydra raise its errors, the second marks that we set it
+# environment variable with which Hydra raises its errors instead of printing them
 FULL_ERROR = "HYDRA_FULL_ERROR"
+# environment variable that marks that this module has set `FULL_ERROR`
 COMPOSING = "SYSID_COMPOSING"
 #: packages whose many messages are shown from the level of a warning on
 NOISY_PACKAGES = ("numba", "matplotlib", "fontTools")
@@ -40,7 +41,7 @@ def compose_and_run(name: str, job: Callable[[DictConfig], Any]) -> Any:
     Raises
     ------
     Refused
-        If the arguments or the folder of the run are refused, after a line that says why.
+        If the arguments or the folder of the run are refused, after a line with the reason.
     """
     if sys.version_info >= (3, 14):
         # argparse checks help texts when they are added, and one of Hydra 1.3 is no text yet

@@ -1,4 +1,4 @@
-"""Messages for arguments, options and keys that do not exist: each says what to type instead."""
+"""Messages for arguments, options and keys that do not exist; each states what to type instead."""
 
 import importlib
 import inspect
@@ -21,7 +21,7 @@ from experiments.cli.ends import Refused
 from experiments.cli.options import meant
 from sysid.errors import UserError
 
-TABLE_SUFFIXES = (".csv", ".txt", ".dat")  # of files that data=csv reads
+TABLE_SUFFIXES = (".csv", ".txt", ".dat")  # suffixes of files that data=csv reads
 
 
 def check_arguments(name: str, arguments: Sequence[str]) -> None:
@@ -163,14 +163,14 @@ def explain(
     Parameters
     ----------
     error : Exception
-        Raised by Hydra. Its text is returned if no name is wrong.
+        Error that Hydra has raised. Its text is returned if no name is wrong.
     overrides : sequence of Override
-        Of the job.
+        Overrides of the job.
     config : DictConfig
         A configuration that can be composed: without the values, and if necessary without the
         options.
     loader : ConfigLoader
-        Of the configuration.
+        Loader of the configuration.
     """
     for override in overrides:
         message = _explain_option(override, loader)
@@ -198,7 +198,9 @@ def _explain_option(override: Override, loader: ConfigLoader) -> str:
 
 
 def _find_elsewhere(key: str) -> str:
-    """Return the end of a message that names other options or commands with a key; empty if none.
+    """Return the end of a message that names other options or commands with a key.
+
+    It is empty if there are none.
 
     The options are those of the group of the key.
     """

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 #: units of durations, and their lengths [s]
 DURATION_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-MAX_RUN_SAMPLES = 20_000_000  # more do not fit into memory with their states
-MAX_NAMES_LISTED = 50  # in an error message
+MAX_RUN_SAMPLES = 20_000_000  # with their states, more samples do not fit into memory
+MAX_NAMES_LISTED = 50  # names that an error message lists
 EXAMPLE_DURATION = "365d, or a number of samples such as 5000samples"
-MIN_SIMILARITY = 0.5  # of a name, from 0 to 1, to be suggested for another
+MIN_SIMILARITY = 0.5  # smallest similarity, from 0 to 1, at which a name is suggested for another
 
 
 def choice(option: str, choices: type[Choice], value: Any) -> Choice:
@@ -123,7 +123,7 @@ def samples_of(duration: float | str, dt: float) -> int:
     Raises
     ------
     ValueError
-        If `seconds` refuses the duration, or a run cannot hold so many samples.
+        If `seconds` refuses the duration, or a run cannot hold this number of samples.
 
     >>> samples_of("1h", 900.0), samples_of("5000samples", 0.1)
     (5, 5000)
@@ -139,7 +139,7 @@ def samples_of(duration: float | str, dt: float) -> int:
 
 
 def _number_of_samples(duration: float | str, dt: float) -> float:
-    """Return the number of samples, whatever it is."""
+    """Return the number of samples, without a check of its range."""
     match = re.fullmatch(r"\s*([0-9]+)\s*samples\s*", str(duration))
     if match:
         return float(match[1])

@@ -141,7 +141,7 @@ def draw_lines(
     others = [name for name in others if name != series]
     parts = _split(rows, others, labels)
     levels = _levels(rows[x])
-    looks = _choose_looks(rows, series)
+    marks_by_value = _choose_marks(rows, series)
     height = 1.2 + 1.45 * len(metrics)
     figure, axes = style.page(len(metrics), len(parts), height, sharex=True, sharey="row")
     for (title, part), panels in zip(parts.items(), axes.T, strict=True):
@@ -150,7 +150,7 @@ def draw_lines(
         for ax, metric in zip(panels, metrics, strict=True):
             ax.set_ylabel(labels[metric])
             ax.label_outer()
-            _draw_medians(ax, part, x, levels, metric, series, looks)
+            _draw_medians(ax, part, x, levels, metric, series, marks_by_value)
             values = rows[metric].to_numpy()
             if metric == COVERAGE_METRIC:
                 ax.axhline(
@@ -163,8 +163,8 @@ def draw_lines(
                 values = np.append(values, NOMINAL_COVERAGE)
             style.scale_axis(ax.yaxis, values)
     n_settings = len(rows[[*others, series]].drop_duplicates()) if series else 1
-    n_shown = len(parts) * len(looks)
-    hidden = f"{n_shown} of {n_settings} lines have room" if n_shown < n_settings else ""
+    n_shown = len(parts) * len(marks_by_value)
+    hidden = f"{n_shown} of {n_settings} lines are shown" if n_shown < n_settings else ""
     return _finish(
         figure,
         labels.get(series, ""),
@@ -181,22 +181,22 @@ def _draw_medians(
     levels: pd.Series,
     metric: str,
     series: str,
-    looks: dict[Any, dict[str, Any]],
+    marks_by_value: dict[Any, dict[str, Any]],
 ) -> None:
     """Draw the medians and quartiles of a metric into a panel, a line per value of ``series``."""
     is_text = _is_text(levels)
-    at = _place(ax.xaxis, levels)
-    for j, (value, look) in enumerate(looks.items()):
+    at = _positions_on(ax.xaxis, levels)
+    for j, (value, mark) in enumerate(marks_by_value.items()):
         chosen = part[part[series] == value] if series else part
         line = pool(chosen, [x], [metric]).reindex(levels)
         low, median, high = (line[level][metric].to_numpy() for level in (0.25, 0.5, 0.75))
         if is_text:
             if j > 0:
                 at = at + 0.1  # beside the marks of the value before
-            ax.vlines(at, low, high, color=look["color"], alpha=0.4)
+            ax.vlines(at, low, high, color=mark["color"], alpha=0.4)
         else:
-            ax.fill_between(at, low, high, color=look["color"], alpha=0.15, linewidth=0)
-        marks = MARK_STYLE | look
+            ax.fill_between(at, low, high, color=mark["color"], alpha=0.15, linewidth=0)
+        marks = MARK_STYLE | mark
         if not is_text:
             marks["linestyle"] = "-"
         ax.plot(at, median, **marks)
@@ -215,7 +215,7 @@ def draw_points(rows: DataFrame, xs: Names, metrics: Names, labels: Labels, note
         ax.remove()
     for ax, (metric, x) in zip(axes.flat[:n_panels], product(metrics, xs), strict=True):
         ax.plot(
-            _place(ax.xaxis, rows[x]),
+            _positions_on(ax.xaxis, rows[x]),
             rows[metric],
             color=style.BLUE,
             marker="o",
@@ -231,7 +231,8 @@ def draw_points(rows: DataFrame, xs: Names, metrics: Names, labels: Labels, note
                 drawstyle="steps-post",
             )
         ax.set(xlabel=labels[x], ylabel=labels[metric])
-    return _finish(figure, "", note, "Line: the least so far" if TRIAL in xs else "")
+    meaning_of_line = "Line: the smallest value so far" if TRIAL in xs else ""
+    return _finish(figure, "", note, meaning_of_line)
 
 
 def draw_heat_map(
@@ -303,15 +304,15 @@ def draw_front(
     """
     medians = pool(rows, by, [error, *costs])[0.5].reset_index()
     series = _choose_series(rows, by)
-    looks = _choose_looks(rows, series)
+    marks_by_value = _choose_marks(rows, series)
     others = [name for name in by if name != series]
     beside = f", beside each: {', '.join(labels[name] for name in others)}" if others else ""
     figure, axes = style.page(1, len(costs), 3.6)
     for ax, cost in zip(axes[0], costs, strict=True):
         # All settings are grey marks; those that have a colour are drawn over them.
         ax.plot(medians[cost], medians[error], "o", color=style.GREY, markersize=3)
-        for value, look in looks.items():
-            ax.plot(cost, error, data=medians[medians[series] == value], **MARK_STYLE | look)
+        for value, mark in marks_by_value.items():
+            ax.plot(cost, error, data=medians[medians[series] == value], **MARK_STYLE | mark)
         front = find_front(medians, error, cost)
         ax.plot(
             front[cost],
@@ -361,12 +362,13 @@ def _levels(column: pd.Series) -> pd.Series:
     return column.dropna().drop_duplicates().sort_values()
 
 
-def _spread_out(n: int, most: int) -> np.ndarray:
-    """Return at most ``most`` of the indices below n, evenly spaced, with both ends."""
-    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(int))
+def _spread_out(n: int, max_indices: int) -> np.ndarray:
+    """Return at most ``max_indices`` of the indices below n, evenly spaced, with both ends."""
+    return np.unique(np.linspace(0, n - 1, min(n, max_indices)).round().astype(int))
 
 
 def _text(value: Any) -> str:
+    """Return a number, or the label of a text, as it is shown in figures."""
     return style.LABELS.get(value, value) if isinstance(value, str) else f"{value:.6g}"
 
 
@@ -398,25 +400,25 @@ def _choose_series(rows: DataFrame, names: Names) -> str:
     return next((name for name in names if _is_text(rows[name])), names[0])
 
 
-def _choose_looks(rows: DataFrame, series: str) -> dict[Any, dict[str, Any]]:
+def _choose_marks(rows: DataFrame, series: str) -> dict[Any, dict[str, Any]]:
     """Choose colour, marker and label of each value of a parameter; criteria have fixed ones."""
     if not series:
         return {"": {"color": style.BLUE, "marker": "o"}}
     levels = _levels(rows[series])
     values = levels.iloc[_spread_out(len(levels), MAX_PANEL_LINES)]
-    looks = {}
+    marks_by_value = {}
     colors = style.PALETTE[: len(values)]
     shapes = style.SHAPES[: len(values)]
     for value, color, shape in zip(values, colors, shapes, strict=True):
-        looks[value] = {
+        marks_by_value[value] = {
             "color": style.CRITERION_COLORS.get(value, color),
             "marker": style.CRITERION_MARKERS.get(value, shape),
             "label": _text(value),
         }
-    return looks
+    return marks_by_value
 
 
-def _place(axis: Axis, column: pd.Series) -> np.ndarray:
+def _positions_on(axis: Axis, column: pd.Series) -> np.ndarray:
     """Return the positions of values along an axis, and choose its scale.
 
     Numbers are their own position; texts are placed side by side.

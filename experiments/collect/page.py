@@ -211,7 +211,7 @@ def _draw_plane(
         height=400,
         x_axis_label=x,
         y_axis_label=y,
-        tools=f"box_select,lasso_select,tap,{page.TOOLS}",
+        tools=f"box_select,lasso_select,tap,{page.FIGURE_TOOLS}",
         active_drag="box_select",
         sizing_mode="stretch_width",
         min_width=200,

@@ -26,8 +26,8 @@ from experiments.files.job_file import (
     read_summary,
 )
 from experiments.sweeps.store import (
-    MANIFEST,
-    OUTCOME,
+    MANIFEST_FILE,
+    OUTCOME_FILE,
     SEARCH_FILE,
     Entry,
     Manifest,
@@ -58,7 +58,7 @@ CACHE_MISSES = (
 RESERVED = frozenset(
     {"status", "number", "output", "job", "sample", "error", "folder", "timed", "trial"}
 )
-HOW_TO_RESUME = "start the sweep again with the same command, jobs that are done are not run anew"
+HOW_TO_RESUME = "start the sweep again with the same command; finished jobs are not run again"
 ABSENT = object()  # value of a parameter that a job does not have
 # A grid has at most this number of cells per job; the values of a random search make far more.
 MAX_CELLS_PER_JOB = 4
@@ -88,8 +88,8 @@ class Results(NamedTuple):
     jobs: pd.DataFrame  # a row per job, by its number: status, error (one line), timed, parameters
     # Numbers of each output ("" for the only one): a row per job, a column per metric.
     numbers: dict[str, pd.DataFrame]
-    timing: str  # which times cannot be compared; empty if all can
-    target_unit: str  # empty if jobs differ
+    timing: str  # sentence about the times that cannot be compared; empty if all can
+    target_unit: str  # empty if the jobs have different ones
     is_search: bool = False
     chosen_metrics: tuple[str, ...] = ()  # of tables and figures; empty: the headline
 
@@ -129,9 +129,9 @@ def read_sweep(folder: Path) -> Manifest:
         raise StoreError(
             f"no folder {folder}: expected that of a sweep, multirun/identify/... for example"
         )
-    if not (folder / MANIFEST).is_file():
+    if not (folder / MANIFEST_FILE).is_file():
         raise StoreError(
-            f"{folder} is no sweep folder, it has no {MANIFEST}: name the folder that has"
+            f"{folder} is no sweep folder, it has no {MANIFEST_FILE}: name the folder that has"
         )
     manifest = Manifest.read(folder)
     jobs = manifest.entries.values()
@@ -159,9 +159,14 @@ def read_results(folder: Path) -> Results:
     values = []
     units = set()
     has_simulated = np.zeros(len(planned), dtype=bool)
-    columns: dict[str, dict[Keys, np.ndarray]] = defaultdict(
-        lambda: defaultdict(lambda: np.full(len(planned), np.nan))
-    )
+
+    def new_column() -> np.ndarray:
+        return np.full(len(planned), np.nan)
+
+    def new_table() -> dict[Keys, np.ndarray]:
+        return defaultdict(new_column)
+
+    columns: dict[str, dict[Keys, np.ndarray]] = defaultdict(new_table)
     progress = tqdm(planned, unit=" jobs", disable=None, desc="collecting", mininterval=0.2)
     for row, job in enumerate(progress):
         status, error, outcome, summaries = read_job(job, folder / str(job.number))
@@ -198,15 +203,16 @@ def read_results(folder: Path) -> Results:
 def read_job(
     job: Entry, folder: Path
 ) -> tuple[str, str, dict[str, Any], Mapping[str, Mapping[str, Any]]]:
-    """Return the status of a job, why it is not done, its outcome, and its summaries by output.
+    """Return the status of a job, a reason, its outcome, and its summaries by output.
 
+    The reason states why the job is not done; it is empty if the job is done.
     A job is done if three conditions hold: its outcome states it, the outcome has the identity that
     the manifest plans, and all files have the size and digest that the outcome states.
     """
     outcome = read_outcome(folder)
     if outcome is None:
-        if (folder / OUTCOME).exists():
-            return "damaged", f"{OUTCOME} is damaged", {}, {}
+        if (folder / OUTCOME_FILE).exists():
+            return "damaged", f"{OUTCOME_FILE} is damaged", {}, {}
         return "missing", "not finished, or not started", {}, {}
     if outcome["identity"] != job.identity:
         reason = "not finished: its folder holds another configuration or version"
@@ -217,9 +223,8 @@ def read_job(
         problem = damage(outcome, folder)
         if problem:
             return "damaged", problem, outcome, {}
-        if (
-            JOB_FILE not in outcome["files"]
-        ):  # the command returned a number and writes its own files
+        # a command without this file has returned a number and written its own files
+        if JOB_FILE not in outcome["files"]:
             return "done", "", outcome, {"": {"value": outcome.get("value")}}
         found = read_summary(folder / JOB_FILE)
     except (OSError, TypeError, AttributeError) as error:
@@ -360,8 +365,8 @@ def build_dataset(found: Results) -> xr.Dataset:
 
     Parameters that do not form a grid (those of a search, or some that only some jobs have) are
     coordinates along one dimension ``job``. Several outputs are one more dimension, ``output``.
-    Several jobs with the same parameters share a cell: it holds the last one that is done, or the
-    last one if none is.
+    Several jobs with the same parameters share a cell. The cell holds the last one that is done; if
+    none is done, it holds the last one.
 
     Returns
     -------

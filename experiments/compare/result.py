@@ -159,8 +159,10 @@ def write_page(
             f"error [{first.error_unit(output)}]",
         )
         curves = {name: page.Curve(mean) for name, mean in means.items()}
-        most = page.MAX_SAMPLES_DRAWN // (len(curves) * len(first.outputs))
-        figures[output] = page.draw_series(clock.values, measured, curves, labels=labels, most=most)
+        max_samples = page.MAX_SAMPLES_DRAWN // (len(curves) * len(first.outputs))
+        figures[output] = page.draw_series(
+            clock.values, measured, curves, labels=labels, max_samples=max_samples
+        )
     attributes = {
         "package_versions": store.package_versions(),
         "configuration": configuration,

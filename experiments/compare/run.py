@@ -1,4 +1,4 @@
-"""Compares the models of several runs on one test record, in a table, a figure and a page."""
+"""Compare the models of several runs on one test record, in a table, a figure and a page."""
 
 import logging
 from collections.abc import Mapping, Sequence

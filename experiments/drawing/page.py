@@ -17,14 +17,14 @@ from experiments.drawing.tables import significant
 from sysid import store
 
 PAGE_FILE = "report.html"  # file name
-MAX_SAMPLES_DRAWN = 40_000  # of all series of a page: with more it would be slow
-MAX_PICTURE_BYTES = 1_400_000  # of all pictures of a page, which stays below 5 MB with them
+MAX_SAMPLES_DRAWN = 40_000  # samples of all series of a page; with more the page would be slow
+MAX_PICTURE_BYTES = 1_400_000  # size of all pictures of a page, which keeps it below 5 MB
 #: endings of the names of files that are still written to after the page
 CHANGING_FILES = (".log", PAGE_FILE)
-TOOLS = "pan,box_zoom,wheel_zoom,reset,save"  # of Bokeh's figures
+FIGURE_TOOLS = "pan,box_zoom,wheel_zoom,reset,save"  # tools of Bokeh's figures
 #: layout of figures that are as wide as the page
-WIDE: dict[str, Any] = {"sizing_mode": "stretch_width", "min_width": 200}
-LEGEND_COLOR = "#808890"  # readable on white and on black
+WIDE_LAYOUT: dict[str, Any] = {"sizing_mode": "stretch_width", "min_width": 200}
+LEGEND_COLOR = "#808890"  # colour of legends, readable on white and on black
 Array = np.ndarray
 
 
@@ -109,11 +109,11 @@ def read_origin(
     Parameters
     ----------
     folder
-        Of a run.
+        Folder of a run.
     attributes
-        Of one of its NetCDF files.
+        Attributes of one of the NetCDF files of the run.
     pattern
-        Of the names of its files.
+        Pattern of the names of its files.
     """
     files = sorted(
         path
@@ -169,15 +169,15 @@ def read_pictures(folder: Path) -> tuple[dict[str, str], list[str]]:
 
     Figures are left out if there is no room for them on a page.
     """
-    room = MAX_PICTURE_BYTES
+    n_bytes_left = MAX_PICTURE_BYTES
     pictures = dict[str, str]()
     left_out = []
     for path in sorted(folder.glob("*.png")):
         size = path.stat().st_size
-        if size > room:
+        if size > n_bytes_left:
             left_out.append(path.name)
             continue
-        room -= size
+        n_bytes_left -= size
         encoded = base64.b64encode(path.read_bytes()).decode()
         pictures[path.stem] = f"data:image/png;base64,{encoded}"
     return pictures, left_out
@@ -186,17 +186,17 @@ def read_pictures(folder: Path) -> tuple[dict[str, str], list[str]]:
 # --- series ---------------------------------------------------------------------------------------
 
 
-def thin(measured: Array, error: Array, most: int) -> Array:
-    """Return the indices of at most `most` of n samples, which look like all of them when drawn.
+def thin(measured: Array, error: Array, max_samples: int) -> Array:
+    """Return the indices of at most `max_samples` samples that look like all n samples when drawn.
 
-    If there are not more, all are chosen. Otherwise the samples are cut into pieces. The first and
-    the last sample are chosen, and of each piece those with the smallest and the largest
-    measurement, and that with the largest error.
+    If n is at most `max_samples`, all samples are chosen. Otherwise the samples are cut into
+    pieces. The first and the last sample are chosen, and in each piece the samples with the
+    smallest and the largest measurement, and the one with the largest error.
     """
     n = len(measured)
-    if n <= most:
+    if n <= max_samples:
         return np.arange(n)
-    n_pieces = max(most // 3, 1)
+    n_pieces = max(max_samples // 3, 1)
     kept = {0, n - 1}
     for rows in np.array_split(np.arange(n), n_pieces):
         values = np.nan_to_num(measured[rows])
@@ -213,7 +213,7 @@ def draw_series(
     curves: Mapping[str, Curve],
     *,
     labels: tuple[str, str, str],
-    most: int = MAX_SAMPLES_DRAWN,
+    max_samples: int = MAX_SAMPLES_DRAWN,
     since: float | None = None,
     points: Mapping[str, Sequence[Any]] | None = None,
 ) -> Any:
@@ -226,9 +226,9 @@ def draw_series(
     curves
         Predictions by name. Their bands are drawn if there is one curve.
     labels
-        Of the axes: time, value, error.
-    most
-        Samples that are drawn, see `thin`.
+        Labels of the axes: time, value, error.
+    max_samples
+        Largest number of samples that are drawn, see `thin`.
     since
         Position of a line between the data that the model learned and those that validate it.
     points
@@ -238,12 +238,12 @@ def draw_series(
     from bokeh.models import HoverTool, Range1d, RangeTool, Span
     from bokeh.plotting import figure
 
-    source = _series_source(x, measured, curves, most)
+    source = _series_source(x, measured, curves, max_samples)
     end = float(x[-1]) if x[-1] > x[0] else float(x[0]) + 1.0
     ends = float(x[0]), end
     shown_range = Range1d(*ends)
-    layout: Any = {**WIDE, "min_border_left": 75}
-    tools: Any = {"x_range": shown_range, "tools": TOOLS, "active_drag": "box_zoom"}
+    layout: Any = {**WIDE_LAYOUT, "min_border_left": 75}
+    tools: Any = {"x_range": shown_range, "tools": FIGURE_TOOLS, "active_drag": "box_zoom"}
     values = figure(height=360, y_axis_label=labels[1], toolbar_location="above", **tools, **layout)
     errors = figure(
         height=180,
@@ -261,13 +261,13 @@ def draw_series(
     colors: Sequence[str] = (BLUE,)
     if len(curves) > 1:
         measured_color = GREY
-        colors = PALETTE[:6]  # those that are visible on black, too
-    look: Any = {"source": source, "line_width": 1.3}
-    line = values.line("x", "measured", color=measured_color, legend_label="measured", **look)
+        colors = PALETTE[:6]  # the colours that are visible on black, too
+    line_style: Any = {"source": source, "line_width": 1.3}
+    line = values.line("x", "measured", color=measured_color, legend_label="measured", **line_style)
     tooltips = [(labels[0], "@x"), ("measured", "@measured")]
     for number, name in enumerate(curves):
         color = colors[number % len(colors)]
-        values.line("x", f"mean{number}", color=color, legend_label=name, **look)
+        values.line("x", f"mean{number}", color=color, legend_label=name, **line_style)
         errors.line("x", f"error{number}", source=source, color=color)
         tooltips.append((name, f"@mean{number}"))
     values.add_tools(HoverTool(renderers=[line], mode="vline", tooltips=tooltips))
@@ -275,8 +275,8 @@ def draw_series(
         _mark_points(values, points)
     if since is not None:
         for panel in (values, errors):
-            look_of_border: Any = {"line_dash": "dashed", "line_color": "gray"}
-            panel.add_layout(Span(location=since, dimension="height", **look_of_border))
+            border_style: Any = {"line_dash": "dashed", "line_color": "gray"}
+            panel.add_layout(Span(location=since, dimension="height", **border_style))
     _move_legend_above(values)
     slider = figure(
         height=70,
@@ -291,8 +291,8 @@ def draw_series(
     return column(values, errors, slider, sizing_mode="stretch_width")
 
 
-def _series_source(x: Array, measured: Array, curves: Mapping[str, Curve], most: int) -> Any:
-    """Return the columns of a series as single precision numbers, thinned to at most `most` rows.
+def _series_source(x: Array, measured: Array, curves: Mapping[str, Curve], max_samples: int) -> Any:
+    """Return the columns of a series as single precision numbers, at most `max_samples` rows.
 
     Curve number i has the columns ``mean{i}`` and ``error{i}``. The band of a single curve has the
     columns ``low`` and ``high``, and around its errors ``minus`` and ``half``.
@@ -300,7 +300,7 @@ def _series_source(x: Array, measured: Array, curves: Mapping[str, Curve], most:
     from bokeh.models import ColumnDataSource
 
     largest_error = np.max([np.abs(measured - curve.mean) for curve in curves.values()], axis=0)
-    rows = thin(measured, largest_error, most)
+    rows = thin(measured, largest_error, max_samples)
     columns = {"x": x[rows], "measured": measured[rows]}
     for number, curve in enumerate(curves.values()):
         mean = curve.mean[rows]
@@ -350,14 +350,16 @@ def _move_legend_above(panel: Any) -> None:
     panel.add_layout(legend, "above")
 
 
-def draw_pairs(measured: Array, curve: Curve, label: str, *, most: int = MAX_SAMPLES_DRAWN) -> Any:
+def draw_pairs(
+    measured: Array, curve: Curve, label: str, *, max_samples: int = MAX_SAMPLES_DRAWN
+) -> Any:
     """Return a figure of predictions of independent rows over their measurements.
 
     Exact predictions lie on the line.
     """
     from bokeh.models import Slope
 
-    rows = thin(measured, measured - curve.mean, most)
+    rows = thin(measured, measured - curve.mean, max_samples)
     columns = {"row": rows, "measured": measured[rows], "predicted": curve.mean[rows]}
     shown = draw_marks(
         columns,
@@ -381,7 +383,7 @@ def draw_marks(
     tooltip_columns: Mapping[str, str],
     labels: tuple[str, str],
     height: int,
-    **look: Any,
+    **mark_style: Any,
 ) -> Any:
     """Return a figure of one column over another, as marks with tooltips.
 
@@ -394,11 +396,11 @@ def draw_marks(
         height=height,
         x_axis_label=labels[0],
         y_axis_label=labels[1],
-        tools=TOOLS,
+        tools=FIGURE_TOOLS,
         toolbar_location="above",
-        **WIDE,
+        **WIDE_LAYOUT,
     )
-    shown.scatter(x, y, source=ColumnDataSource(dict(columns)), **look)
+    shown.scatter(x, y, source=ColumnDataSource(dict(columns)), **mark_style)
     shown.add_tools(
         HoverTool(tooltips=[(label, f"@{name}") for label, name in tooltip_columns.items()])
     )

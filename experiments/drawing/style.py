@@ -38,7 +38,7 @@ COLOR_CYCLE = (
     "#000000",
     "#7a7a7a",
 )
-MARKER_CYCLE = ("o", "v", "s", "^", "D", "P", "X", "h")  # markers of the criteria, likewise
+MARKER_CYCLE = ("o", "v", "s", "^", "D", "P", "X", "h")  # markers of the criteria
 CRITERION_COLORS = dict(zip(LABELS, cycle(COLOR_CYCLE), strict=False))
 CRITERION_MARKERS = dict(zip(LABELS, cycle(MARKER_CYCLE), strict=False))
 #: colours and markers of anything else that is compared
@@ -53,9 +53,9 @@ PALETTE = (
     "#7a7a7a",
 )
 SHAPES = ("o", "s", "^", "D", "v", "P", "X", "h")
-PUBLISHED_COLOR = "#000000"  # of published results
-BASELINE_COLOR = "#7a7a7a"  # of baselines
-PAGE_WIDTH = 6.69  # inch, the 17 cm of both columns of a page
+PUBLISHED_COLOR = "#000000"  # colour of published results
+BASELINE_COLOR = "#7a7a7a"  # colour of baselines
+PAGE_WIDTH = 6.69  # width of both columns of a page [inch], 17 cm
 #: parameters of matplotlib for a printed page
 PAGE_STYLE: dict[Any, Any] = {
     "font.size": 8,
@@ -71,7 +71,7 @@ SUBDIVISIONS = (
     (1.0, (1.0, 2.0, 5.0)),
     (2.0, (1.0, 3.0)),
 )
-N_MARKERS_ON_CURVE = 8  # approximately
+N_MARKERS_ON_CURVE = 8  # approximate number of markers on a curve
 # an axis is logarithmic if the ratio of the largest to the smallest value is at least this
 MIN_LOGARITHMIC_RATIO = 3.0
 
@@ -224,9 +224,9 @@ def _labelled_multiples(decades: float) -> tuple[float, ...]:
 # --- time in a figure: in the unit that fits, or as the number of the sample ----------------------
 
 CLOCK_UNITS = {"day": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}  # lengths [s]
-MIN_UNITS_SPANNED = 3.0  # by a record whose time is shown in this unit
+MIN_UNITS_SPANNED = 3.0  # a record is shown in a unit if it spans at least this number of them
 DETAIL_SAMPLES_PER_DAY = 100  # samples shown for a day of detail if the unit is not the day
-MIN_DETAIL_SAMPLES = 10  # that a detail in days must have
+MIN_DETAIL_SAMPLES = 10  # samples that a detail in days must have
 
 
 def with_clock(dataset: xr.Dataset, dim: str) -> xr.Dataset:

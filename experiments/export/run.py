@@ -62,5 +62,5 @@ def read_settings(config: DictConfig, folder: Path) -> ExportSettings:
     source = model_of(config)
     path = folder / f"{source.stem}.py" if config.output is None else Path(str(config.output))
     if path.exists() and not flag("overwrite", config.overwrite):
-        raise UserError(f"output: {path} exists; name another file, or say overwrite=true")
+        raise UserError(f"output: {path} exists; name another file, or set overwrite=true")
     return ExportSettings(source, path, tuple(trusted_names(config)))

@@ -37,9 +37,9 @@ from sysid.errors import UserError
 from sysid.gp.training import Follower
 from sysid.model.model_file import start_from_dataset, start_to_dataset
 
-# s to wait for another process that computes the same result; after that both compute it
+# longest time to wait for another process that computes the same result [s]; then both compute it
 MAX_WAIT_FOR_RESULT = 900.0
-N_KEY_DIGITS_LOGGED = 12
+N_KEY_DIGITS_LOGGED = 12  # digits of a key that log lines show
 #: errors of a file that cannot be read, or of content that cannot be converted
 CONTENT_ERRORS = (
     OSError,
@@ -59,8 +59,8 @@ Content = TypeVar("Content")
 class Kind(NamedTuple):
     """A kind of results: its name, and its conversion to a data set and back."""
 
-    name: str  # of the folder within the cache
-    title: str  # of its files
+    name: str  # name of the folder within the cache
+    title: str  # title of the files in it
     to_dataset: Callable[[Any], xr.Dataset]
     from_dataset: Callable[[xr.Dataset], Any]
 
@@ -68,13 +68,13 @@ class Kind(NamedTuple):
 class Cache:
     """Shared results in a folder, from the view of one job.
 
-    Problems with the folder never stop a job or change its result: a damaged file is computed
-    anew, and without write access every job computes its results. Both are logged.
+    Problems with the folder never stop a job or change its result: the content of a damaged file is
+    computed again, and without write access every job computes its results. Both are logged.
 
     Parameters
     ----------
     folder : Path
-        It is made when the first result is stored.
+        Folder of the cache. It is made when the first result is stored.
     patience : float, optional
         Longest time to wait for another process [s].
 
@@ -87,7 +87,7 @@ class Cache:
     def __init__(self, folder: Path, *, patience: float = MAX_WAIT_FOR_RESULT) -> None:
         self.folder = folder
         self.patience = patience
-        self._has_warned = False  # that the folder cannot be written to
+        self._has_warned = False  # whether a warning states that the folder cannot be written to
         self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def obtain(self, kind: Kind, key: str, compute: Callable[[], Content]) -> Content:
@@ -120,7 +120,7 @@ class Cache:
             return None
         except CONTENT_ERRORS as reason:
             log.warning(
-                "Note: cache file %s is damaged (%s), its content is computed anew",
+                "Note: cache file %s is damaged (%s), its content is computed again",
                 path,
                 reason,
             )
@@ -243,10 +243,10 @@ class CachedSimulation(Simulation):
     Parameters
     ----------
     plant, n_samples, seed
-        Of the simulation.
+        Plant, number of samples and seed of the simulation.
     cache : Cache
     key : str
-        Of its trajectory.
+        Key of the trajectory in the cache.
     """
 
     def __init__(self, plant: Plant, n_samples: int, seed: int, *, cache: Cache, key: str) -> None:
@@ -296,18 +296,18 @@ class CachedSimulation(Simulation):
     def record(self) -> Trajectory:
         """Return all samples delivered so far."""
         plant = self._plant
-        time, y, u, x, w, y0, clipped = (values[: self.n_seen] for values in self._samples.values())
+        delivered = {name: values[: self.n_seen] for name, values in self._samples.items()}
         return Trajectory(
             plant.system,
             self._seed,
-            time,
-            u,
-            x,
-            y,
-            y0,
-            w,
+            delivered["time"],
+            delivered["input"],
+            delivered["state"],
+            delivered["output"],
+            delivered["noise_free_output"],
+            delivered["noise"],
             plant.interpolation,
-            int(clipped.sum()),
+            int(delivered["n_clipped"].sum()),
         )
 
 
@@ -321,10 +321,10 @@ def simulate_once(
     Parameters
     ----------
     configuration
-        Of `sysid-identify`, resolved, as plain data. The key of a trajectory covers the settings
-        that have an effect on it.
+        Resolved configuration of `sysid-identify`, as plain data. The key of a trajectory covers
+        the settings that have an effect on it.
     cache
-        Of the trajectories.
+        Cache of the trajectories.
     """
 
     def simulation(plant: Plant, n_samples: int, seed: int) -> CachedSimulation:

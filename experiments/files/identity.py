@@ -95,9 +95,9 @@ def trajectory_key(configuration: Mapping[str, Any], n_samples: int) -> str:
     Parameters
     ----------
     configuration
-        Of `sysid-identify`, resolved, as plain data.
+        Resolved configuration of `sysid-identify`, as plain data.
     n_samples
-        Of the simulation.
+        Number of samples of the simulation.
     """
     settings = {
         name: value for name, value in configuration.items() if name not in AFTER_THE_TRAJECTORY

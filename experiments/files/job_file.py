@@ -50,11 +50,11 @@ SUMMARY_NUMBERS = {
     "n_validation": (DIMENSIONLESS, "samples of the validation part"),
     "n_initial": (DIMENSIONLESS, "samples that gave the hyper-parameters"),
     "n_seen": (DIMENSIONLESS, "samples of the stream"),
-    "n_inserted": (DIMENSIONLESS, "samples that asked for a place"),
-    "n_accepted": (DIMENSIONLESS, "samples that the acceptance let pass"),
-    "n_turned_away": (DIMENSIONLESS, "samples that the acceptance turned away"),
+    "n_inserted": (DIMENSIONLESS, "candidates: samples that the insertion rule selected"),
+    "n_accepted": (DIMENSIONLESS, "candidates that the acceptance accepted"),
+    "n_turned_away": (DIMENSIONLESS, "candidates that the acceptance rejected"),
     "n_revised": (DIMENSIONLESS, "samples that entered the dictionary"),
-    "n_outliers": (DIMENSIONLESS, "samples that the gate passed over"),
+    "n_outliers": (DIMENSIONLESS, "outliers, which were not learned"),
     "n_estimates": (DIMENSIONLESS, "estimates of the hyper-parameters during the stream"),
     "n_points": (DIMENSIONLESS, "points in the dictionary at the end"),
 }
@@ -101,11 +101,11 @@ def write(contents: Mapping[str, Content], path: Path, attributes: Mapping[str, 
     Parameters
     ----------
     contents
-        By output; a single one has the name "".
+        Content of each output, by its name; a single output has the name "".
     path
-        Of the file.
+        Path of the file.
     attributes
-        Of the file, as of `experiments.files.outputs.RunFiles.attributes`.
+        Attributes of the file, as from `experiments.files.outputs.RunFiles.attributes`.
 
     Raises
     ------

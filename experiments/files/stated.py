@@ -11,9 +11,9 @@ import yaml
 from experiments.cli.build import with_present_names
 
 MAX_CONFIGURATION_CHARACTERS = 2**16  # ordinary configurations have some thousands
-MAX_NESTING_LEVELS = 50  # of settings within settings
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the loader in C is ten times as fast
-DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+MAX_NESTING_LEVELS = 50  # levels of settings within settings
+YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the loader in C is ten times as fast
+YAML_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def read_configuration(text: object) -> dict[str, Any] | None:
@@ -29,16 +29,16 @@ def read_configuration(text: object) -> dict[str, Any] | None:
     Returns
     -------
     dict or None
-        None if the text is no configuration: it is too long or too deeply nested, is no map, asks
-        for objects other than numbers, texts, lists and maps, or repeats a part by its name, which
-        can grow without end.
+        None if the text is no configuration: it is too long or too deeply nested, is no map,
+        contains objects other than numbers, texts, lists and maps, or repeats a part by its name,
+        which can grow without end.
     """
     if not isinstance(text, str) or len(text) > MAX_CONFIGURATION_CHARACTERS:
         return None
     try:
         if not _is_plain(text):
             return None
-        settings = yaml.load(text, Loader=LOADER)
+        settings = yaml.load(text, Loader=YAML_LOADER)
         text_of(settings)  # raises ValueError for integers with too many digits
     except (yaml.YAMLError, ValueError, ArithmeticError, RecursionError):
         return None
@@ -51,7 +51,7 @@ def text_of(value: Any) -> str:
     >>> text_of({"b": 1, "a": None})
     'a: null\\nb: 1'
     """
-    return str(yaml.dump(value, Dumper=DUMPER)).removesuffix("...\n").strip()
+    return str(yaml.dump(value, Dumper=YAML_DUMPER)).removesuffix("...\n").strip()
 
 
 def state_alike(one: object, other: object, key: str) -> bool:
@@ -69,7 +69,7 @@ def state_alike(one: object, other: object, key: str) -> bool:
 def _is_plain(text: str) -> bool:
     """Return whether a YAML text has no aliases and is not nested too deeply."""
     depth = 0
-    for event in yaml.parse(text, Loader=LOADER):
+    for event in yaml.parse(text, Loader=YAML_LOADER):
         if isinstance(event, yaml.AliasEvent):
             return False
         if isinstance(event, yaml.CollectionStartEvent):

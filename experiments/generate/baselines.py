@@ -221,12 +221,12 @@ def score_models(
     estimation = [record.measured for record in records if record.role == "estimation"]
     units = {name: unit for name, unit, _ in plant.system.outputs}
     window = test[0].window
-    models = {
-        (key, output): baseline.fit(lags[output], estimation, seed)
-        for output in units
-        if output in lags
-        for key, baseline in settings.items()
-    }
+    models: dict[tuple[str, str], Baseline] = {}
+    for output in units:
+        if output not in lags:
+            continue
+        for key, baseline in settings.items():
+            models[key, output] = baseline.fit(lags[output], estimation, seed)
     # errors of every record, by task, model and output
     errors: dict[tuple[str, ...], list[Array]] = defaultdict(list)
     for record in test:

@@ -3,6 +3,7 @@
 The true system knows its state and its inputs, but not the future noise.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -87,7 +88,7 @@ def _free_run(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths
     """Return the mean of every output (n, n_y) over the noise paths."""
     system = trajectory.system
     pieces = _pieces(trajectory, driven, start)
-    _, address, parameters, limits, dt, substeps = problem_of(system)
+    problem = problem_of(system)
 
     def follow_path(noise: Array) -> Array:
         """Return the outputs (n, n_y) under a noise path (n, n_w), nan once they diverge.
@@ -100,16 +101,16 @@ def _free_run(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths
             piece_states = states[first : last + 1]
             piece_noise = noise[first : last + 1]
             done, _, _ = follow(
-                address,
+                problem.address,
                 first,
-                dt,
-                substeps,
+                problem.dt,
+                problem.substeps,
                 piece_states,
                 values,
                 rows,
                 piece_noise,
-                parameters,
-                limits,
+                problem.parameters,
+                problem.limits,
                 work,
             )
             if done < last - first:
@@ -127,7 +128,7 @@ def _free_run(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths
         return (follow_path(noise) + follow_path(-noise)) / 2
 
     mean = follow_pair(0)
-    n_pairs = -(-n_paths // 2) if system.noise_std().any() else 1
+    n_pairs = math.ceil(n_paths / 2) if system.noise_std().any() else 1
     with ThreadPoolExecutor(n_cores()) as pool:
         for first in range(1, n_pairs, PAIRS_PER_BATCH):
             numbers = range(first, min(first + PAIRS_PER_BATCH, n_pairs))

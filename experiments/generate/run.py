@@ -48,7 +48,7 @@ MIN_SECRET_SEED = 2**32  # smaller seeds can be found by trying all of them
 KEYS_NOT_STORED = ("output", "figures", "trusted")  # keys that do not change the data
 #: starts of overrides that the card does not show: they reveal the answer, or folders of a machine
 HIDDEN_OVERRIDES = ("seed=", "output=", "trusted=", "hydra.")
-#: packages whose classes everybody has who can make the benchmark again
+#: packages that are installed wherever the benchmark can be made again
 PACKAGES_WITH_SYSTEMS = {"simulators", "sysid", "experiments"}
 
 log = logging.getLogger(__name__)

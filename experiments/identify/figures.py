@@ -31,7 +31,7 @@ MAX_SIGNALS_DRAWN = 6
 PREDICTION_DETAIL_DAYS = 2.0  # days at the end that the figure of predictions shows
 SIGNAL_DETAIL_DAYS = 3.0  # days at the end that the figure of signals shows in detail
 MAX_DRAWN_STANDARDISED_ERROR = 5  # larger ones are drawn in the outermost bin of the histogram
-MAX_RECORDS_NAMED = 2  # in a title
+MAX_RECORDS_NAMED = 2  # records whose names stand in a title
 
 
 def drawings(
@@ -175,7 +175,7 @@ def _draw_standardised_errors(ax: Axes, chosen: xr.Dataset, noise_variance: floa
 def dictionary(result: xr.Dataset) -> Figure:
     """Draw the life of each stored point, and the numbers of candidates and accepted samples.
 
-    A candidate is a sample that the insertion rule wants among the stored points.
+    A candidate is a sample that the insertion rule selects to be stored.
     """
     figure, (lives, counts) = screen(2, 7.2, sharex=True, height_ratios=[3, 1])
     steps = result.isel(sample=np.flatnonzero(result["phase"] != VALIDATION))
@@ -211,7 +211,8 @@ def _lives(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return slot, birth and death of every point.
 
-    The initial points are born at the start. A point dies when the next one takes its slot.
+    The initial points enter at the start. The life of a point ends when the next one enters its
+    slot.
     """
     entered = slot >= 0
     slots = np.append(np.arange(n_initial), slot[entered])
@@ -328,7 +329,7 @@ def _was_simulated(model: dict[str, Any]) -> bool:
 
 
 def _draw_error_bars(ax: Axes, models: dict[str, dict[str, Any]], key: str) -> None:
-    """Draw a bar for the error of each model, the first in another colour, with its number."""
+    """Draw a bar with its value for the error of each model; the first has another colour."""
     heights = [model[key] or 0.0 for model in models.values()]
     colors = [BLUE] + [ORANGE] * (len(models) - 1)
     ax.bar(list(models), heights, color=colors, width=0.6)
@@ -342,26 +343,26 @@ def _draw_error_bars(ax: Axes, models: dict[str, dict[str, Any]], key: str) -> N
 def _draw_lags(ax: Axes, tried: list[dict[str, Any]], unit: str) -> None:
     """Draw the held-out errors over the number of lags.
 
-    Markers are open if an error is that of fewer folds, or of a quick version of the training.
+    A marker is open if its error is that of fewer folds, or of a quick version of the training.
     """
     colors = {"linear": ORANGE, "model": BLUE}
     max_folds = max(row.get(f"{kind}_parts", 0) for row in tried for kind in colors)
     points = dict[str, list[tuple[int, float]]]()  # by label
-    looks = dict[str, tuple[str, bool]]()  # colour, and whether open, by label
+    styles = dict[str, tuple[str, bool]]()  # colour, and whether the marker is open, by label
     for row in tried:
         for kind, color in colors.items():
             if row.get(kind) is None:
                 continue
             point = row["na"] + row["nb"], row[kind]
             has_fewer_folds = row.get(f"{kind}_parts", max_folds) < max_folds
-            is_rough = has_fewer_folds | row.get(f"{kind}_quick", False)
+            is_rough = has_fewer_folds or row.get(f"{kind}_quick", False)
             label = f"{kind}, quick or fewer folds" if is_rough else kind
-            looks.setdefault(label, (color, is_rough))
+            styles.setdefault(label, (color, is_rough))
             points.setdefault(label, []).append(point)
             if row.get("chosen"):
-                looks.setdefault("chosen", ("black", True))
+                styles.setdefault("chosen", ("black", True))
                 points.setdefault("chosen", []).append(point)
-    for label, (color, is_open) in looks.items():
+    for label, (color, is_open) in styles.items():
         n_lags, errors = zip(*points[label], strict=True)
         ax.plot(
             n_lags,

@@ -25,9 +25,9 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
     (`sysid.rank_lags`), of all measured inputs: without the signals of physics beside the model.
 
     Each entry has ``na``, ``nb``, ``nk``, its ``rmse`` one step ahead, ``free_run_rmse`` and
-    ``free_run_fit_percent``. These two are None if the simulation diverges
-    (``free_run_diverges``), or if the model is not simulated: `simulates` is false, the records
-    are too short, or the model needs another output.
+    ``free_run_fit_percent``. The last two are None if the simulation diverges
+    (``free_run_diverges``), or if the model is not simulated. It is not simulated if `simulates` is
+    false, if the records are too short, or if the model needs another output.
     """
     narx = result.identification.narx
     source = result.source
@@ -54,10 +54,11 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
     if simulates and not recordings.is_static:
         window = material.default_window(narx)
     known_outputs = np.concatenate([record[narx.target].values for record in estimation])
-    return {
-        name: {**_orders(model), **_errors(model, material.records, window, known_outputs)}
-        for name, model in models.items()
-    }
+    entries: dict[str, Any] = {}
+    for name, model in models.items():
+        errors = _errors(model, material.records, window, known_outputs)
+        entries[name] = _orders(model) | errors
+    return entries
 
 
 def _orders(model: LinearArx) -> dict[str, Any]:
@@ -109,10 +110,9 @@ def _errors(
     if measured:
         y = np.concatenate(measured)
         y_hat = np.concatenate(simulated)
-        is_near = np.abs(y_hat - known_outputs.mean()) <= MAX_EXCURSION_IN_RANGES * np.ptp(
-            known_outputs
-        )
-        if is_near.all():
+        distance = np.abs(y_hat - known_outputs.mean())
+        max_distance = MAX_EXCURSION_IN_RANGES * np.ptp(known_outputs)
+        if (distance <= max_distance).all():
             scores["free_run_rmse"] = _rms(y - y_hat)
             scores["free_run_fit_percent"] = float(fit_percent(y, y_hat))
         else:
@@ -149,18 +149,18 @@ def note_linear(summary: dict[str, Any], result: Result) -> list[str]:
 def _compare_with_best(
     summary: dict[str, Any], key: str, where: str, error: float | None, advice: str
 ) -> str:
-    """Return a note if the best linear model has a clearly smaller error; empty if it has not.
+    """Return a note if the best linear model has a clearly smaller error, else an empty text.
 
     Parameters
     ----------
     summary
-        Of the identification, with the linear models.
+        Summary of the identification, with the linear models.
     key
         Name of the error in the entries of the linear models.
     where
         Words for the note that name the kind of prediction.
     error
-        Of the model; None if it diverges, nan if it is not known.
+        Error of the model; None if the model diverges, nan if its error is not known.
     advice
         End of the note.
     """

@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -66,7 +65,7 @@ LEARNER_GROUPS = ("training", "mean", "insertion", "acceptance", "reduction", "s
 #: values of the configuration that are fields of `sysid.Settings`
 LEARNER_VALUES = ("learning", "scale", "forgetting", "gate", "budget", "seed")
 
-#: what the progress line says during a phase, by the phase's name in the timings
+#: text of the progress line during a phase, by the name of the phase in the timings
 PHASE_DESCRIPTIONS = {
     "setup": "preparing",
     "record": "training",
@@ -261,9 +260,9 @@ def identify(
 ) -> Result:
     """Identify one output from a source at its start, and validate the model.
 
-    Wall times are added to `seconds`. A model that is not alone is validated in free run later,
-    together with the others. The result holds the exception that ended the run early, if partial
-    results exist.
+    Wall times are added to `seconds`. If the model is one of several (`is_alone` is false), all of
+    them are validated in free run together later. The result holds the exception that ended the run
+    early, if partial results exist.
     """
     with timed(seconds, "setup"):
         identification = prepare(settings, source, cache, seconds)
@@ -274,7 +273,7 @@ def identify(
         stopped = stream(source, identification, window, records, shows_progress=is_watched)
     result: Result | None = None
     try:
-        # An interrupt that arrives in here is handled afterwards, when there is a result to keep.
+        # An interrupt in this block is handled after it, when there is a result to keep.
         with deferred_interrupt():
             with timed(seconds, "bands"):
                 if stopped is None:
@@ -305,8 +304,8 @@ def prepare(
 ) -> Identification:
     """Return the identification before its first sample.
 
-    It is trained on the records of the source, if it has any; a training in the cache is not
-    repeated.
+    It is trained on the records of the source, if the source has any. A training in the cache is
+    not repeated.
     """
     learner = settings.learner
     if not settings.in_sweep:
@@ -355,8 +354,8 @@ def stream(
 ) -> BaseException | None:
     """Identify all segments, then read the samples of the source that are not learned.
 
-    The record of each block is appended to `records`. A correction, which mends the last row of the
-    record before, replaces that row.
+    The record of each block is appended to `records`. A correction replaces the last row of the
+    record before it.
 
     Returns
     -------
@@ -366,7 +365,7 @@ def stream(
     progress_bar = tqdm(
         total=source.n_samples,
         unit=" samples",
-        disable=None if shows_progress else True,  # None shows it on a terminal alone
+        disable=None if shows_progress else True,  # None: shown on a terminal only
         desc="identifying",
         mininterval=0.2,
     )
@@ -400,7 +399,8 @@ def stream(
             identification.finish()
             if identification.correction is not None:
                 records[-1][-1] = identification.correction
-            deque(counted(source.finish()), maxlen=0)
+            for _ in counted(source.finish()):
+                pass  # the source keeps these samples; nothing is learned from them
     except (KeyboardInterrupt, Exception) as reason:
         if not source.n_seen:
             raise
@@ -417,8 +417,8 @@ def validate_one_step(
 ) -> Result:
     """Predict the validation samples one step ahead, and return the result of the identification.
 
-    Two models predict them: the final one, and the one before the stream. The final model gets its
-    origin, the data that it was identified from.
+    Two models predict them: the final model, and the initial one before it learned from the stream.
+    The final model also gets its origin, which describes the data that it was identified from.
     """
     narx = identification.narx
     rows: xr.Dataset | None = None
@@ -429,11 +429,12 @@ def validate_one_step(
         rows = narx.dataset(source.records())
         validated = np.zeros(0, dtype=int)
         if identification.model is not None:
-            record_and_time = rows["record"].values, rows["time"].values
-            is_learned = ~source.is_validation(*record_and_time)
+            record_numbers = rows["record"].values
+            times = rows["time"].values
+            is_learned = ~source.is_validation(record_numbers, times)
             origin = Origin.of(rows.isel(sample=np.flatnonzero(is_learned)))
             identification.model = replace(identification.model, origin=origin)
-            validated = np.flatnonzero(source.is_scored(*record_and_time))
+            validated = np.flatnonzero(source.is_scored(record_numbers, times))
         validation = rows.isel(sample=validated)
         model = identification.model
         initial_model = identification.initial
@@ -607,7 +608,8 @@ def _add_free_run(result: Result, measures: dict[str, Any] | None, notes: list[s
     summary["free_run"] = measures
     warnings = summary["warnings"]
     linear_notes = [note for note in note_linear(summary, result) if note not in warnings]
-    warnings += [*notes, *linear_notes]
+    warnings += notes
+    warnings += linear_notes
     return linear_notes
 
 

@@ -14,8 +14,8 @@ ALL_OUTPUTS = "all"  # value of narx.target that names every output of the sourc
 class LagOptions:
     """The description of the lags, before the source is known.
 
-    Lags may need the names of signals (`sysid.Orders`) or the samples themselves
-    (`experiments.plant.lags.AutomaticNarx`): they are built once the source is there.
+    Building the lags may need the names of signals (`sysid.Orders`) or the samples themselves
+    (`experiments.plant.lags.AutomaticNarx`). Therefore they are built once the source is known.
     """
 
     description: Mapping[str, Any]  # group narx as plain data, with a `_target_`
@@ -44,6 +44,6 @@ class RunSettings:
     validates: bool  # whether the model and linear models are simulated on the test records
     propagation: Callable[[], Propagation]  # makes the propagation of uncertainty in a free run
     files: RunFiles
-    in_sweep: bool  # whether the run is a job of a sweep, which shows no progress
-    overrides: tuple[str, ...]  # from the command line; those without effect are reported
+    in_sweep: bool  # whether the run is a job of a sweep; it shows no progress then
+    overrides: tuple[str, ...]  # from the command line; overrides without effect are reported
     resolved: Mapping[str, Any]  # the whole configuration as plain data; cache keys contain it

@@ -46,18 +46,19 @@ RECORD_KEYS = RECORD_PRIOR_KEYS | {"training.record_samples", "training.on_recor
 #: keys of online learning, without effect if a training for the free run has used all samples
 ONLINE_LEARNING_KEYS = {"insertion", "acceptance", "reduction", "gate", "scale", "forgetting"}
 
-# no warning if acceptance turns away at most this fraction of the candidates, and if at most this
-# fraction of the samples are outliers
+# a warning follows if acceptance turns away more than this fraction of the candidates
 MAX_TURNED_AWAY_FRACTION = 0.5
+# a warning follows if more than this fraction of the samples are outliers
 MAX_OUTLIER_FRACTION = 0.05
 MIN_SAMPLES_FOR_DRIFT = 1000  # with fewer samples drift cannot be distinguished from chance
-# drift is reported if the SMSE at the end of a stream exceeds that at its start by this factor,
-# and this value
+# drift is reported if the SMSE at the end of a stream is larger than that at its start by this
+# factor, and is larger than the following value
 DRIFT_SMSE_RATIO = 3.0
 MIN_DRIFT_SMSE = 0.02
 # a warning follows unless the SMSE is below this fraction of that of a trivial prediction
 MAX_SMSE_OVER_TRIVIAL = 0.95
-# fractions of the validation samples within the 95 % band between which there is no warning
+# a warning follows if the fraction of the validation samples within the 95 % band is outside these
+# limits
 MIN_COVERAGE = 0.85
 MAX_COVERAGE = 0.99
 MAX_PARAMETERS_LOGGED = 6  # estimated parameters of the physics that the log lists
@@ -80,7 +81,7 @@ REPAIR_WARNINGS = {
 def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> dict[str, Any]:
     """Return the summary as plain numbers, texts, lists and dicts; None where there is no number.
 
-    All that differs between runs of the same code and settings is under `times`.
+    Two runs of the same code and settings differ only in the values under `times`.
     """
     identification = result.identification
     rows = result.rows
@@ -219,7 +220,7 @@ def _warn_of_refused_samples(summary: dict[str, Any], result: Result) -> list[st
     n_outliers = summary["n_outliers"]
     n_seen = summary["n_seen"]
     warnings = []
-    # an insertion of every sample leaves the choice to the acceptance on purpose
+    # an insertion rule that accepts every sample leaves the choice to the acceptance on purpose
     chooses = _learns_stored_points_only(result) and not isinstance(settings.insertion, Always)
     if chooses and n_inserted and n_turned_away > MAX_TURNED_AWAY_FRACTION * n_inserted:
         warnings.append(
@@ -395,10 +396,10 @@ def _log_next_steps(model_file: Path, *, has_figures: bool) -> None:
     """Log the commands that use a model."""
     if model_file.is_relative_to(Path.cwd()):
         model_file = model_file.relative_to(Path.cwd())
-    look = "look at its figures; " if has_figures else ""
+    figures_hint = "look at its figures; " if has_figures else ""
     log.info(
         "Next: %ssysid-export model=%s writes the model as one Python file",
-        look,
+        figures_hint,
         model_file,
     )
     log.info(
@@ -408,7 +409,7 @@ def _log_next_steps(model_file: Path, *, has_figures: bool) -> None:
 
 
 def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
-    """Describe in a few lines what became of the samples, and the scores of the predictions."""
+    """Describe in a few lines how many samples were learned, and the scores of the predictions."""
     target = summary["target"]
     kept = f"{summary['n_points']} of {result.identification.settings.budget} points kept"
     if summary["training"] is not None and not summary["n_seen"]:
@@ -447,7 +448,7 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
 
 
 def _describe_linear(name: str, model: dict[str, Any], unit: str) -> str:
-    """Describe in a line the errors of a linear model."""
+    """Describe the errors of a linear model in one line."""
     orders = f"{name.replace('_', ' ')}, na={model['na']} nb={model['nb']} nk={model['nk']}"
     line = f"Linear ARX ({orders}): RMSE {with_unit(model['rmse'], unit)}"
     simulated = model["free_run_rmse"]
@@ -462,7 +463,7 @@ def _describe_linear(name: str, model: dict[str, Any], unit: str) -> str:
 
 
 def _describe_physics(physics: dict[str, Any], outputs: Sequence[Signal]) -> str:
-    """Describe in a line the error of the equations without the model, and their parameters.
+    """Describe in one line the error of the equations without the model, and their parameters.
 
     Estimated initial states are left out.
     """
@@ -501,7 +502,7 @@ def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
         n_estimates = summary["n_estimates"]
         times_estimated = "once" if n_estimates == 1 else f"{n_estimates} times"
         lines.append(
-            f"Hyper-parameters estimated anew {times_estimated} in "
+            f"Hyper-parameters estimated again {times_estimated} in "
             f"{times['adaptation']:.2f} s, one in {longest:.2f} s at most; noise std "
             f"{noise_before:.3g} before and {with_unit(noise_after, unit, 3)} after"
         )
@@ -518,7 +519,7 @@ def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
 
 
 def _describe_route(tried: dict[str, Any], unit: str) -> str:
-    """Describe in a line one route of a training for the free run, and its held-out error."""
+    """Describe in one line a route of a training for the free run, and its held-out error."""
     route = tried["route"]
     error = tried["held_out_rmse"]
     n_folds = len(tried.get("folds", ()))  # fewer than planned if the route could not win any more

@@ -21,8 +21,8 @@ from sysid import (
 )
 from sysid.errors import UserError
 
-MAX_REHEARSAL_SAMPLES = 2000  # that are simulated to find operating points
-N_OPERATING_POINTS = 40  # at which the dynamics are linearised
+MAX_REHEARSAL_SAMPLES = 2000  # samples that are simulated to find operating points
+N_OPERATING_POINTS = 40  # operating points at which the dynamics are linearised
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class Physics:
 
     @cached_property
     def initial_parameters(self) -> list[FreeParameter]:
-        """Estimated parameters of which every record has its own."""
+        """Estimated parameters that have their own value in every record."""
         return [FreeParameter(name, own=True, **bounds) for name, bounds in self.initial.items()]
 
     @cached_property
@@ -222,7 +222,7 @@ def physics_of(config: DictConfig) -> Physics | None:
     Raises
     ------
     ValueError
-        If the physics refuses its settings, or a covariance is asked for but no parameters are
+        If the physics refuses its settings, or a covariance is requested but no parameters are
         estimated, or the model does not predict the residual.
     """
     if "_target_" not in config.physics:
@@ -243,7 +243,7 @@ class ResidualNarx:
     """Regressors of the residual of an output: inputs and signals of the physics, without lags."""
 
     target: str = ""  # output to predict; empty: the first
-    predict: str = RESIDUAL  # the only value
+    predict: str = RESIDUAL  # the only allowed value
 
     def narx(self, outputs: Sequence[str], inputs: Sequence[str]) -> Narx:
         """Return the lags for these outputs and inputs."""
@@ -260,8 +260,9 @@ class FittedPhysics:
 
     physics: Physics
     fit: GreyBoxFit | None = None
-    seed: int = 0  # of the random starts of the fit
-    covariance: Array | None = None  # (n_p, n_p) of the free parameters, if the bands contain it
+    seed: int = 0  # seed of the random starts of the fit
+    # (n_p, n_p) covariance of the free parameters, if the bands contain it
+    covariance: Array | None = None
 
     def add(
         self,
@@ -276,15 +277,15 @@ class FittedPhysics:
         Parameters
         ----------
         record
-            With the signals of the system.
+            Record with the signals of the system.
         system
-            With its initial state. Without one the initial state is estimated from the first
+            System with its initial state. None: the initial state is estimated from the first
             samples, which become the initialisation window of the record: they are not scored.
         known
-            Covariance of its free parameters and its initial state. Without it there are no
-            variances.
+            Covariance of the free parameters and the initial state of the system. Without it there
+            are no variances.
         window
-            Number of samples that give the initial state; 0: as the record says.
+            Number of samples that give the initial state; 0: the window that the record states.
 
         Raises
         ------
@@ -331,14 +332,14 @@ class FittedPhysics:
         """Return estimation records with cross-fitted physics.
 
         The records, one behind the other, are cut into folds of equal lengths. For each fold the
-        parameters are estimated from the other folds. All records are simulated with them, from
-        the known initial states, and the signals in the fold are taken. Physics without estimated
-        parameters gives the records back.
+        parameters are estimated from the other folds. All records are simulated with these
+        parameters, from the known initial states, and the simulated signals replace those in the
+        fold. If no parameters are estimated, the records are returned as they are.
 
         Parameters
         ----------
         records
-            With the signals of the physics.
+            Records with the signals of the physics.
         parts
             Number of folds.
         """
@@ -367,8 +368,8 @@ class FittedPhysics:
     def _estimate_without(self, records: Sequence[xr.Dataset], cuts: Array) -> dict[str, Any]:
         """Return estimates of the free parameters from records without rows low:high.
 
-        `cuts` holds low and high of each record. A rest that is not longer than the initial state
-        is left out.
+        `cuts` holds low and high of each record. A remaining piece of a record is left out if it is
+        not longer than the number of initial parameters.
         """
         free = self.physics.free_parameters
         initial = self.physics.initial_parameters
@@ -385,7 +386,7 @@ class FittedPhysics:
     def n_first(self, record: xr.Dataset, window: int = 0) -> int:
         """Return how many samples give the initial state of a record and are not scored.
 
-        It is `window` if given, or what the record says, or 50.
+        It is `window` if given, or else the window that the record states, or else 50.
         """
         return window or int(record.attrs["initialisation_window"]) or N_INITIAL_STATE_SAMPLES
 
@@ -474,9 +475,9 @@ def read_physics(text: str, trusted: Sequence[str]) -> FittedPhysics:
     Parameters
     ----------
     text
-        As of `FittedPhysics.describe`.
+        Text that `FittedPhysics.describe` returned.
     trusted
-        Modules and classes of the user's own that it may name.
+        Modules and classes of the user that the text may name.
 
     Raises
     ------
@@ -545,8 +546,8 @@ def thin(training: Training, recordings: Recordings, target: str) -> Training:
 
     The residual of the physics at one sample is nearly that at the next. The distance of the
     samples is the first at which the autocorrelation of ``y - physics.y`` is at most
-    `MAX_AUTOCORRELATION`. The prior of the length scales is that of a stream: that of records is
-    made for many lags of the same signals.
+    `MAX_AUTOCORRELATION`. The prior of the length scales is that of a stream, because the prior for
+    records suits many lags of the same signals.
     """
     if not isinstance(training, MaximumLikelihood):
         return training

@@ -15,7 +15,7 @@ from simulators import Interpolation, NoExcitation, OpenLoop, Sample, System, Tr
 from sysid.errors import UserError
 from sysid.narx.record import check_name
 
-# largest error of an output by the Runge-Kutta steps of one sample that is accepted, in standard
+# largest accepted error of an output that the Runge-Kutta steps of one sample cause, in standard
 # deviations of the change of the output
 MAX_INTEGRATION_ERROR = 1e-3
 
@@ -53,8 +53,8 @@ class Plant:
         for source, names in inputs_by_source.items():
             for name in names:
                 if name not in self.inputs:
-                    has = f"{title} has {sorted(self.inputs) or 'no inputs'}"
-                    raise UserError(f"{source} drives the input {name!r}, {has}; {advice}")
+                    existing = f"{title} has {sorted(self.inputs) or 'no inputs'}"
+                    raise UserError(f"{source} drives the input {name!r}, {existing}; {advice}")
                 if name in driven_by:
                     raise UserError(
                         f"input {name!r} of {title} is driven by {driven_by[name]} and by {source} "
@@ -209,9 +209,9 @@ class Plant:
         transient: int = 0,
         initial_state: NDArray[np.float64] | None = None,
     ) -> Trajectory:
-        """Simulate as a whole, with the transient before the samples.
+        """Simulate all samples at once, with the transient before them.
 
-        Without a transient the numbers are those of `samples`. In open loop this is faster.
+        Without a transient the numbers are those of `samples`. In open loop this method is faster.
         """
         signals = self.exogenous(n_samples, seed, transient=transient)
         settings: dict[str, Any] = {

@@ -33,14 +33,14 @@ IDENTIFIED_SHARE_OF_RECORD = 0.7
 class RecordedSource:
     """Estimation records to learn from, then the records that validate the model.
 
-    These are the test records, or without them the validation records.
+    The test records validate the model, or the validation records if there are no test records.
 
     Parameters
     ----------
     recordings
         The records, with the signals of the physics.
     physics
-        Simulated beside them.
+        Physics whose simulated signals the records contain; None: there is none.
     split
         Fraction of every record that is identified, if the records were split; None if not.
     simulates
@@ -130,7 +130,7 @@ class RecordedSource:
         return notes
 
     def know(self, narx: Narx, settings: Settings) -> Start:
-        """Return what the training finds in all estimation records."""
+        """Return the start that the training derives from all estimation records."""
         rows = narx.dataset(self._recordings.estimation)
         x = rows["regressor"].values
         t = rows["target"].values
@@ -138,7 +138,7 @@ class RecordedSource:
 
     @cached_property
     def _cross_fitted(self) -> tuple[xr.Dataset, ...]:
-        """Estimation records, the physics of each fold estimated from the other folds."""
+        """Estimation records in which the physics of each fold is estimated from the others."""
         records = self._recordings.estimation
         if self.physics is None:
             return tuple(records)
@@ -166,12 +166,12 @@ class RecordedSource:
     def check(self, narx: Narx, n_needed: int) -> None:
         """Raise ValueError for lags that do not fit the records, and for too few samples."""
         narx.check(self.records())
-        least = n_needed - narx.max_lag
+        n_rows_needed = n_needed - narx.max_lag
         n = sum(record.sizes["time"] - narx.max_lag for record in self._recordings.estimation)
-        if n < least:
+        if n < n_rows_needed:
             raise UserError(
                 f"{self.title} has {n} samples with all their lags to identify from, expected at "
-                f"least {least} (training.n_initial + 1); take smaller lags or a smaller "
+                f"least {n_rows_needed} (training.n_initial + 1); take smaller lags or a smaller "
                 "training.n_initial"
             )
 
@@ -231,8 +231,8 @@ def refuse_simulation(config: DictConfig) -> None:
     check_map(config, "excitations")
     given += [f"excitations.{name}" for name in config.excitations]
     if given:
-        them = "it" if len(given) == 1 else "them"
+        pronoun = "it" if len(given) == 1 else "them"
         raise UserError(
             f"data is a record, {', '.join(given)} would only act on a simulation: take "
-            f"data=simulated, or leave {them} out"
+            f"data=simulated, or leave {pronoun} out"
         )

@@ -78,14 +78,14 @@ def _draw_figures(
 ) -> dict[str, Any]:
     """Draw records and free runs; all series together have at most MAX_SAMPLES_DRAWN samples."""
     n_series = len(outputs) + sum(free_run.sizes["output"] for free_run in free_runs.values())
-    most = MAX_SAMPLES_DRAWN // max(n_series, 1)
+    max_samples = MAX_SAMPLES_DRAWN // max(n_series, 1)
     figures = dict[str, Any]()
     for number, output in enumerate(outputs):
         if output["record"] is not None:
-            drawn = draw_record(output["record"], output["model"], most)
+            drawn = draw_record(output["record"], output["model"], max_samples)
             figures |= {f"{name}{number}": figure for name, figure in drawn.items()}
     for free_run in free_runs.values():
-        figures |= draw_free_run(free_run, most)
+        figures |= draw_free_run(free_run, max_samples)
     return figures
 
 
@@ -128,7 +128,7 @@ def _read_full(folder: Path) -> dict[str, Any]:
     return parts
 
 
-def draw_record(record: xr.Dataset, model: xr.Dataset | None, most: int) -> dict[str, Any]:
+def draw_record(record: xr.Dataset, model: xr.Dataset | None, max_samples: int) -> dict[str, Any]:
     """Draw the predictions of samples before they were learned, and of the validation part.
 
     The samples that became points of the model are marked.
@@ -142,7 +142,7 @@ def draw_record(record: xr.Dataset, model: xr.Dataset | None, most: int) -> dict
     measured = chosen["target"].values
     unit = unit_of(chosen["target"])
     if record["time"].attrs.get("units") == "1":
-        return {"record": draw_pairs(measured, curve, f"value [{unit}]", most=most)}
+        return {"record": draw_pairs(measured, curve, f"value [{unit}]", max_samples=max_samples)}
     x = chosen["shown"].values
     validated = np.flatnonzero(chosen["phase"].values == VALIDATION)
     since = None
@@ -165,7 +165,7 @@ def draw_record(record: xr.Dataset, model: xr.Dataset | None, most: int) -> dict
         measured,
         {"predicted": curve},
         labels=labels,
-        most=most,
+        max_samples=max_samples,
         since=since,
         points=marked,
     )
@@ -243,7 +243,7 @@ def _choose_plane(features: list[str]) -> tuple[int, int]:
     return (first, others[0]) if others else (0, 1)
 
 
-def draw_free_run(found: xr.Dataset, most: int) -> dict[str, Any]:
+def draw_free_run(found: xr.Dataset, max_samples: int) -> dict[str, Any]:
     """Draw the free run of every output."""
     time = with_clock(found, "sample")["shown"]
     figures = {}
@@ -257,6 +257,6 @@ def draw_free_run(found: xr.Dataset, most: int) -> dict[str, Any]:
             output["measured"].values,
             {"free run": curve},
             labels=(time.attrs["label"], f"{name} [{unit}]", f"error [{unit}]"),
-            most=most,
+            max_samples=max_samples,
         )
     return figures

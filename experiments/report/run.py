@@ -11,7 +11,7 @@ from experiments.collect.read import build_dataset, read_results
 from experiments.collect.tables import count_jobs
 from experiments.files.outputs import has_page
 from experiments.report.page import write_run
-from experiments.sweeps.store import MANIFEST
+from experiments.sweeps.store import MANIFEST_FILE
 from sysid.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def run(config: DictConfig, folder: Path) -> None:
         The folder has neither a run nor a sweep, or a damaged file, or the page cannot be written.
     """
     source = read_settings(config).folder
-    is_sweep = (source / MANIFEST).is_file()
+    is_sweep = (source / MANIFEST_FILE).is_file()
     path = write_sweep_page(source) if is_sweep else write_run(source)
     log.info("Report: %s", path)
 

@@ -33,20 +33,20 @@ BASELINE_QUANTITIES = (
     "predict_us",  # per point, of a batch of all test rows
     "size_bytes",  # of the arrays that the model keeps
 )
-SHUFFLED_TASKS = ("boston", "concrete")  # their rows have no time, and can be shuffled
+SHUFFLED_TASKS = ("boston", "concrete")  # tasks whose rows have no time, and can be shuffled
 SHUFFLED_METHODS = ("full_gp", "online_gp")
-SEEDED_METHODS = ("online_gp_adaptive",)  # their results depend on the seed beyond the rows
+SEEDED_METHODS = ("online_gp_adaptive",)  # methods whose results depend on the seed itself, too
 PUBLISHED_BASELINES = {
     ("van_der_pol", "full_gp"): paper.FULL_GP_VAN_DER_POL,
     ("building", "vfe"): paper.VFE_BUILDING,
 }
-N_TIMED_PREDICTIONS = 3  # the fastest counts
-# A short training before the timed one compiles and fills caches:
-N_WARM_UP_ROWS = 20  # rows of its stream
-N_WARM_UP_ITERATIONS = 3  # iterations of a sparse GP
+N_TIMED_PREDICTIONS = 3  # predictions that are timed; the fastest one counts
+# A short training before the timed one compiles and fills caches.
+N_WARM_UP_ROWS = 20  # rows of the stream in the short training
+N_WARM_UP_ITERATIONS = 3  # iterations of a sparse GP in the short training
 
 MAX_FULL_GP_ROWS = 1500  # a full GP is not computed for more training rows
-N_FULL_GP_TRAINING_ROWS = 300  # random rows that train its hyper-parameters
+N_FULL_GP_TRAINING_ROWS = 300  # random rows that train the hyper-parameters of the full GP
 FULL_GP_RESTARTS = 3
 #: Start of the sparse GPs on small tasks: the exact GP of some rows.
 SPARSE_START = sysid.MaximumLikelihood(n_initial=150, restarts=2)

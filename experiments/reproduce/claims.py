@@ -28,7 +28,7 @@ from experiments.reproduce.sweeps import average_sizes
 from experiments.reproduce.tasks import PAPER_TASKS
 from sysid.gp.rules import COMPARED_CRITERIA
 
-SIGNIFICANCE_LEVEL = 0.05  # of tests; intervals hold 95 %
+SIGNIFICANCE_LEVEL = 0.05  # level of the tests; intervals contain 95 %
 MAX_TIE_LOG_RATIO = float(np.log(1.01))  # a ratio this close to 1 is a tie
 # Outcomes of a comparison or a place.
 OUTCOME_WON = "won"
@@ -66,18 +66,18 @@ PLACE_COLUMNS = {
     "p_value": "place_p",
     "n": "n_seeds",
 }
-BAND_COVERAGE = 0.95  # of the 95 % band
+BAND_COVERAGE = 0.95  # nominal coverage of the 95 % band
 PERCENTAGE_POINT = 0.01
 
 
-def _scale_coverage(share: np.ndarray) -> np.ndarray:
-    """Return the logarithm of the distance from 95 %, plus one percentage point."""
-    return np.log(np.abs(share - BAND_COVERAGE) + PERCENTAGE_POINT)
+def _scale_coverage(fraction: np.ndarray) -> np.ndarray:
+    """Return the logarithm of the distance of a fraction from 95 %, plus one percentage point."""
+    return np.log(np.abs(fraction - BAND_COVERAGE) + PERCENTAGE_POINT)
 
 
-def _scale_share(share: np.ndarray) -> np.ndarray:
-    """Return the logarithm of a share, plus one percentage point."""
-    return np.log(share + PERCENTAGE_POINT)
+def _scale_fraction(fraction: np.ndarray) -> np.ndarray:
+    """Return the logarithm of a fraction plus one percentage point."""
+    return np.log(fraction + PERCENTAGE_POINT)
 
 
 #: Scales on which a difference is a log ratio; the logarithm for quantities that are not listed.
@@ -86,7 +86,7 @@ LOG_RATIO_SCALES: dict[str, Any] = {
     "n_inserted": np.log1p,
     "nlpd": np.array,  # nats: the ratio is that of the predictive densities
     "coverage_95": _scale_coverage,
-    "boundary_share": _scale_share,
+    "boundary_share": _scale_fraction,
     "gap": np.array,  # a log ratio already
 }
 
@@ -117,7 +117,7 @@ GUIDELINES, CLAIMS = read_claims()
 
 
 class Comparison(NamedTuple):
-    """Log ratios over seeds, nan where there is none, and the region where the claim wants them."""
+    """Log ratios over seeds, nan where there is none, and the region that the claim states."""
 
     label: str
     values: np.ndarray  # (seed,)
@@ -185,11 +185,13 @@ def signed_rank(values: np.ndarray) -> float:
 
 
 def sign_test(n_won: int, n_lost: int, chance: float = 0.5) -> float:
-    """Return the two-sided p-value of this number of wins, if each came with the chance.
+    """Return the two-sided p-value of the number of wins.
 
-    Ties are left out.
+    Under the null hypothesis each comparison is won with the probability `chance`. Ties are left
+    out.
     """
-    return float(binomtest(n_won, n_won + n_lost, chance).pvalue) if n_won + n_lost else 1.0
+    n_decided = n_won + n_lost
+    return float(binomtest(n_won, n_decided, chance).pvalue) if n_decided else 1.0
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
@@ -204,8 +206,10 @@ def assess(comparison: Comparison) -> Assessment:
 
     If the region ends at 0, a median within 1 % of 0 is a tie.
     """
-    label, values, *region, is_random = comparison
-    values = values[np.isfinite(values)]
+    label = comparison.label
+    region = (comparison.low, comparison.high)
+    is_random = comparison.is_random
+    values = comparison.values[np.isfinite(comparison.values)]
     if not len(values):
         return Assessment(label, OUTCOME_MISSING, NAN, NAN, NAN, 0, NAN, *region)
     median = float(np.median(values))
@@ -332,10 +336,10 @@ def _decide(places: Collection[Assessment], of_missing: str, chance: float, is_s
     won = outcomes.count(OUTCOME_WON)
     lost = outcomes.count(OUTCOME_LOST)
     against = lost + outcomes.count(OUTCOME_EQUAL)
-    is_for = sign_test(won, lost, chance) <= SIGNIFICANCE_LEVEL and won > chance * (won + lost)
-    is_against = sign_test(won, against, chance) <= SIGNIFICANCE_LEVEL and won < chance * (
-        won + against
-    )
+    has_more_wins = won > chance * (won + lost)
+    has_fewer_wins = won < chance * (won + against)
+    is_for = has_more_wins and sign_test(won, lost, chance) <= SIGNIFICANCE_LEVEL
+    is_against = has_fewer_wins and sign_test(won, against, chance) <= SIGNIFICANCE_LEVEL
     if not (is_shown or is_for or is_against):
         return UNDECIDED
     wins_half_of_tested = not tested or 2 * tested.count(OUTCOME_WON) > len(tested)
@@ -543,12 +547,12 @@ def find_places(
     for name, place, ratios in _list_places(claim):
         task = tasks.get(place.get("dataset", ""))
         is_tested = setting != PRINTED_SETTING and (task is None or task.is_random)
-        here: xr.Dataset | None = store
+        rows: xr.Dataset | None = store
         if claim["study"].startswith("table"):
-            here = _select_seeds(claim, store.sel(place), ratios)
+            rows = _select_seeds(claim, store.sel(place), ratios)
             place = {}
-        if here is not None:
-            found[name] = [_compare(here, place, ratio, is_random=is_tested) for ratio in ratios]
+        if rows is not None:
+            found[name] = [_compare(rows, place, ratio, is_random=is_tested) for ratio in ratios]
     return found
 
 
@@ -580,8 +584,9 @@ def _select_seeds(
 ) -> xr.Dataset | None:
     """Return the seeds of a task that meet the conditions of a claim about a table.
 
-    None is returned if no seed with data meets them. The conditions are tested at the published
-    thresholds. Seeds in which all compared cells have an own threshold are returned at those.
+    Return None if no seed with data meets them. The conditions are tested at the published
+    thresholds. A seed in which all compared cells have a threshold of their own is returned at
+    these thresholds.
     """
     published = rows.sel(threshold_choice="published", drop=True)
     own = rows.sel(threshold_choice="own", drop=True)
@@ -657,8 +662,8 @@ def _find_level(
     elif where == "below":
         at = known[known < limit]
     else:
-        at = known[known >= limit][:1] if where == "from" else known[known <= limit][-1:]
-        at = at[at > known[:1]]
+        nearest = known[known >= limit][:1] if where == "from" else known[known <= limit][-1:]
+        at = nearest[nearest > known[:1]]
     if not len(at):
         return np.full(curve.sizes["seed"], np.nan), np.nan
     return scale(curve.sel(threshold=at).values).mean(axis=0), float(at[0])
@@ -667,9 +672,9 @@ def _find_level(
 def read_printed() -> dict[str, xr.Dataset]:
     """Return tables 2 to 4 as printed, with one number per task, so that they can be tested too.
 
-    The paper does not state the reference of its acceptance: its numbers stand under each. Without
-    acceptance every point that is inserted is revised; with it only table 2 states how many were
-    inserted.
+    The paper does not state the reference of its acceptance, so its numbers are entered for each
+    reference. Without acceptance every point that is inserted is revised; with it only table 2
+    states how many were inserted.
     """
     over: dict[str, Sequence[Any]] = {
         "setting": [PRINTED_SETTING],

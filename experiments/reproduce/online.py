@@ -1,5 +1,6 @@
 """Online methods side by side: the same stream, hyper-parameters and number of points."""
 
+import math
 import time
 import timeit
 from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +26,9 @@ N_STREAM_PARTS = 12  # parts of a stream whose errors are reported one by one
 PART_ERRORS = tuple(f"error_{k + 1}" for k in range(N_STREAM_PARTS))
 ONLINE_COUNTS = ("n_numbers", "n_revised", "n_outliers")
 ONLINE_QUANTITIES = ("smse", "smse_stream", "nlpd", "coverage_95", "per_sample", *ONLINE_COUNTS)
-MAX_BATCH_ROWS = 2000  # of the full GP, in equal steps over the stream
+MAX_BATCH_ROWS = 2000  # rows that the full GP learns, in equal steps over the stream
 N_PANEL_COLUMNS = 4  # panels side by side in a figure
-N_WARM_UP_SAMPLES = 50  # of a run that compiles
+N_WARM_UP_SAMPLES = 50  # samples of a first run, which compiles and is not timed
 #: Methods whose error over the stream is drawn, with their colours.
 DRAWN_METHODS = {
     "RLS": PALETTE[0],
@@ -96,7 +97,9 @@ def run_ours(case: Case, *, adaptive: bool = False, **settings: Any) -> Outcome:
     }
     n = len(case.initial.targets)
     budget = min(case.budget, len(case.stream.targets))
-    training: Any = (sysid.Adaptive if adaptive else sysid.MaximumAPosteriori)(n_initial=n)
+    training: sysid.Training = sysid.MaximumAPosteriori(n_initial=n)
+    if adaptive:
+        training = sysid.Adaptive(n_initial=n)
     options = sysid.Settings(training=training, budget=budget, seed=case.seed, **chosen | settings)
     start = sysid.Start(case.scaling, case.mean, case.found)
     identification = sysid.Identification(case.narx, options, start=start)
@@ -148,11 +151,11 @@ def run_other(case: Case, make: Callable[[Case, Rows], online_methods.Method]) -
     )
 
 
-def run_subset(case: Case, place: Callable[[int, int, np.random.Generator], int]) -> Outcome:
+def run_subset(case: Case, choose_slot: Callable[[int, int, np.random.Generator], int]) -> Outcome:
     """Run an exact GP on `budget` of the rows seen so far.
 
-    Row k replaces the stored row ``place(k, budget, generator)``. If there is no such stored row,
-    nothing is replaced.
+    Row k replaces the stored row ``choose_slot(k, budget, generator)``. If there is no such stored
+    row, nothing is replaced.
     """
     x, y = case.learned()
     budget = case.budget
@@ -171,7 +174,7 @@ def run_subset(case: Case, place: Callable[[int, int, np.random.Generator], int]
             kept = np.append(kept, k)
             fitted = None
             continue
-        i = place(k, budget, generator)
+        i = choose_slot(k, budget, generator)
         if i < budget:
             kept[i] = k
             fitted = None
@@ -204,7 +207,7 @@ def _predict(case: Case, fitted: Fitted) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _make_basis(name: str, case: Case, rows: Rows) -> online_methods.Method:
-    """Return a method whose points form a basis; of an oracle the best of all rows."""
+    """Return a method whose points form a basis; "RGP, best points" chooses them from all rows."""
     kernel, noise_variance, budget = case.basis
     budget = min(budget, len(case.stream.targets))
     points = None
@@ -244,7 +247,7 @@ def _insert_novel(noise_std: float) -> sysid.Insertion:
 
 
 def _insert_either(noise_std: float) -> sysid.Insertion:
-    """Return a rule for a variance of a tenth of the noise, or an error of the noise."""
+    """Return a rule with two thresholds: a tenth of the noise variance, and the noise std."""
     return sysid.Either(0.1 * noise_std**2, noise_std)
 
 
@@ -290,9 +293,9 @@ ONLINE_METHODS: dict[str, Callable[[Case], Outcome]] = {
     "EGP": partial(run_published, LIKELIHOOD_CRITERION, insert=sysid.ErrorThreshold),
     "Maiworm": partial(run_published, LIKELIHOOD_CRITERION, insert=_insert_either),
     "frozen": partial(_run_stored, insertion=sysid.ErrorThreshold(1e300)),
-    "sliding_window": partial(run_subset, place=_replace_oldest),
-    "random": partial(run_subset, place=_replace_random),
-    "reservoir": partial(run_subset, place=_sample_reservoir),
+    "sliding_window": partial(run_subset, choose_slot=_replace_oldest),
+    "random": partial(run_subset, choose_slot=_replace_random),
+    "reservoir": partial(run_subset, choose_slot=_sample_reservoir),
     **{name: partial(run_other, make=partial(_make_basis, name)) for name in BASIS_PRESETS},
     "VFE, streaming": partial(run_other, make=_make_vfe),
     "random_features": partial(run_other, make=_make_random_features),
@@ -326,9 +329,9 @@ def case_of(unit: Unit, plan: Plan) -> Case:
     narx = STRUCTURES[unit.task]
     training, test = draw_rows(unit.task, unit.seed, plan.building_samples)
     n = plan.n_initial
-    most = plan.most_rows
+    max_rows = plan.most_rows
     initial = Rows(training.inputs[:n], training.targets[:n])
-    stream = Rows(training.inputs[n : n + most], training.targets[n : n + most])
+    stream = Rows(training.inputs[n : n + max_rows], training.targets[n : n + max_rows])
     settings = sysid.Settings(
         training=sysid.MaximumAPosteriori(n_initial=n),
         budget=plan.budget,
@@ -342,7 +345,7 @@ def case_of(unit: Unit, plan: Plan) -> Case:
         narx=narx,
         initial=initial,
         stream=stream,
-        test=Rows(test.inputs[:most], test.targets[:most]),
+        test=Rows(test.inputs[:max_rows], test.targets[:max_rows]),
         scaling=model.scaling,
         mean=model.mean,
         found=identification.hyperparameters,
@@ -485,7 +488,7 @@ def draw_errors(found: xr.Dataset) -> Figure:
 
 def make_panels(found: xr.Dataset, height: float, x: str, y: str) -> tuple[Figure, dict[str, Axes]]:
     """Return a figure, and a panel for each task."""
-    n_rows = -(-found.sizes["dataset"] // N_PANEL_COLUMNS)
+    n_rows = math.ceil(found.sizes["dataset"] / N_PANEL_COLUMNS)
     figure, axes = page(n_rows, N_PANEL_COLUMNS, 0.9 + height * n_rows)
     tasks = found["dataset"].values
     panels = dict(zip(tasks, axes.flat[: len(tasks)], strict=True))

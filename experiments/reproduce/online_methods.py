@@ -11,6 +11,7 @@ to the prior variance would be too large for the small noise and the long length
 NARX models.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass
@@ -88,26 +89,27 @@ def pivoted_cholesky(
     explained : (M, N), optional
         ``L^-1 k(Z, X)`` of points that are given, ``L L' = k(Z, Z)``.
     least : float
-        The pick ends when the largest variance is at most this, target unit squared.
+        No more rows are picked once the largest variance is at most this, target unit squared.
 
     Returns
     -------
     (n,) of int
-        Indices of the rows in the order of the pick; fewer if the others depend on them.
+        Indices of the rows in the order in which they were picked; fewer than n if all others
+        depend on them.
     """
     x = np.asarray(inputs, dtype=float)
     prior = kernel.diagonal(x)
     given = np.zeros((0, len(x))) if explained is None else explained
-    left = prior - (given**2).sum(axis=0)
+    residual = prior - (given**2).sum(axis=0)
     rows = np.vstack([given, np.zeros((min(n, len(x)), len(x)))])
     least = max(least, MIN_PIVOT_RATIO * float(prior.max(initial=0.0)))
     picked: list[int] = []
     for t in range(len(given), len(rows)):
-        i = int(np.argmax(left))
-        if left[i] <= least:
+        i = int(np.argmax(residual))
+        if residual[i] <= least:
             break
-        rows[t] = (kernel(x[[i]], x)[0] - rows[:t, i] @ rows[:t]) / np.sqrt(left[i])
-        left -= rows[t] ** 2
+        rows[t] = (kernel(x[[i]], x)[0] - rows[:t, i] @ rows[:t]) / np.sqrt(residual[i])
+        residual -= rows[t] ** 2
         picked.append(i)
     return np.array(picked, dtype=np.int64)
 
@@ -211,7 +213,7 @@ class BasisPosterior(BasisMethod):
         Score by which a point leaves when there are M + 1; None: no point leaves, the sample is
         projected.
     alpha : float
-        Share of gamma, from 0 to 1, that counts as noise of a projected sample.
+        Fraction of gamma, from 0 to 1, that counts as noise of a projected sample.
     initial : (m, p), optional
         First basis, m <= M.
 
@@ -238,7 +240,8 @@ class BasisPosterior(BasisMethod):
         """Return ``k``, ``L^-1 k`` with ``L L' = K``, ``q = K^-1 k`` (all M, m), and gamma (m,).
 
         The condition number of K may be 1e12. Substitution with its factor is backward stable; the
-        product with an inverse that is updated point by point is not. Refining q gains nothing.
+        product with an inverse that is updated point by point is not. Iterative refinement of q
+        does not make it more accurate.
         """
         k = self.kernel(self.points, inputs)
         whitened = solve_triangular(self.factor, k, lower=True, check_finite=False)
@@ -308,9 +311,9 @@ class StreamingVFE(BasisMethod):
     These are the sites of Bui, Nguyen and Turner, Streaming sparse Gaussian process approximations,
     NeurIPS 2017, with constant hyper-parameters. Whitening avoids the difference of two inverses.
     If no point moves, the result is that of batch VFE. Every move loses information. A row enters
-    if its variance given the points exceeds `growth` noise variances; the point leaves whose
-    absence changes the mean least (`change_of_mean`). Cost O(M^3) per batch. Samples that do not
-    fill a batch wait; until then they are not learned.
+    if its variance given the points exceeds `growth` noise variances; the point whose absence
+    changes the mean least leaves (`change_of_mean`). Cost O(M^3) per batch. Samples wait until they
+    fill a batch, and are learned only then.
 
     Parameters
     ----------
@@ -368,10 +371,11 @@ class StreamingVFE(BasisMethod):
         return float(mean[0]), float(variance[0])
 
     def _learn_batch(self, x: np.ndarray, y: np.ndarray) -> None:
-        most = max(self.budget - len(self.points), self.moves)
-        least = self.growth * self.noise_variance
+        """Move inducing points to novel rows of a batch (m, p), (m,), then learn the batch."""
+        max_novel = max(self.budget - len(self.points), self.moves)
+        min_variance = self.growth * self.noise_variance
         explained = self._whiten(x)
-        novel = pivoted_cholesky(self.kernel, x, most, explained=explained, least=least)
+        novel = pivoted_cholesky(self.kernel, x, max_novel, explained=explained, least=min_variance)
         if len(novel):
             self._move(x[novel])
         v = self._whiten(x)
@@ -421,7 +425,7 @@ class LinearModel(Method):
     kept = 1.0  # l, forgetting factor per sample
     # s2 is the running mean of (y - phi'w)^2 / (1 + phi'h), with this rate; 0: s2 is given.
     rate = 0.0
-    least_rate = 0.0  # at which the rate stops to fall
+    least_rate = 0.0  # smallest value to which the rate falls
     noise_variance: float
     weights: np.ndarray  # (D,)
     spread: np.ndarray  # (D, D) P
@@ -483,7 +487,7 @@ class RandomFeatures(LinearModel):
         generator = np.random.default_rng(seed)
         n = n_weights // 2
         p = kernel.n_features
-        n_blocks = -(-n // p)
+        n_blocks = math.ceil(n / p)
         blocks, _ = np.linalg.qr(generator.standard_normal((n_blocks, p, p)))
         directions = blocks.reshape(-1, p)[:n]
         lengths = np.sqrt(generator.chisquare(p, (n, 1)))

@@ -1,6 +1,7 @@
-"""A stream of rows that is offered to an online GP.
+"""Runs of an online GP over a stream of rows.
 
-The module has the hyper-parameters before the stream, the rules during it, and the errors after it.
+The module provides the hyper-parameters before the stream, the rules during the stream, and the
+errors after it.
 """
 
 import time
@@ -74,8 +75,8 @@ def calibrate(unit: Unit, plan: Plan) -> xr.Dataset:
     They have one isotropic length scale, with which the median initial SMSE over seeds is the
     published one. The signal variance is the mean square of the initial targets. The noise variance
     is that of the trained hyper-parameters, at least 1e-4 and at most all of the signal variance.
-    Of several lengths that fit, the shortest is taken: the published values come out where it is
-    too short. If none fits, the one with the closest SMSE is taken.
+    Of several lengths that fit, the shortest is taken, because the published values are those of
+    length scales that are too short. If none fits, the one with the closest SMSE is taken.
 
     Returns
     -------
@@ -107,7 +108,9 @@ def calibrate(unit: Unit, plan: Plan) -> xr.Dataset:
     crossings = np.flatnonzero(np.signbit(excess[:-1]) != np.signbit(excess[1:]))
     if len(crossings):
         ends = log_lengths[crossings[0] : crossings[0] + 2]
-        length = float(np.exp(brentq(lambda x: median_smse(x) - published, *ends, xtol=1e-3)))
+        low, high = ends
+        log_length = brentq(lambda x: median_smse(x) - published, low, high, xtol=1e-3)
+        length = float(np.exp(log_length))
     else:
         length = float(CALIBRATED_LENGTHS[np.argmin(np.abs(excess))])
     found = {
@@ -195,7 +198,7 @@ STREAM_QUANTITIES = (
     "n_revised",  # rows that entered the dictionary
     "n_estimates",  # of the hyper-parameters during the stream
     "seconds",
-    "accepted_percent",  # share of the inserted rows that entered
+    "accepted_percent",  # percentage of the inserted rows that entered
 )
 
 
@@ -266,6 +269,7 @@ def offer(run: Run, unit: Unit, plan: Plan) -> dict[str, Any]:
 
 @lru_cache(maxsize=1000)
 def _offer(run: Run, unit: Unit, plan: Plan) -> dict[str, Any]:
+    """Do what `offer` describes, for a unit without the name of a study."""
     data = data_of(unit.task, unit.seed, plan)
     identification = start(run, unit, plan)
     begin = time.perf_counter()

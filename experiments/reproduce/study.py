@@ -1,4 +1,4 @@
-"""What a study is, the settings of all studies, and where the results of single units are kept."""
+"""The base class of the studies, the settings of all studies, and the results of single units."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -52,22 +52,22 @@ class Plan:
 
     folder: Path
     tasks: tuple[str, ...]  # names of the tasks
-    seeds: int = 10  # of the tasks that are random
+    seeds: int = 10  # number of seeds of each random task
     budget: int = 100  # points of the online GP
     n_initial: int = 100  # samples before the stream
     building_samples: int = YEAR_SAMPLES
     inducing_points: int = 100
-    sparse_iterations: int = 150  # of the sparse GPs, at most
-    table_sizes: tuple[int, ...] = (20, 50, 100, 200, 500, 1000, 2000)  # points, of table 1
-    repetitions: int = 1000  # evaluations of a criterion, of table 1
-    most_rows: int = 1_000_000  # of a stream, and of the test rows
+    sparse_iterations: int = 150  # largest number of iterations of a sparse GP
+    table_sizes: tuple[int, ...] = (20, 50, 100, 200, 500, 1000, 2000)  # numbers of points, table 1
+    repetitions: int = 1000  # evaluations of a criterion for table 1
+    most_rows: int = 1_000_000  # largest number of rows of a stream, and of test rows
     quick: bool = False  # a run that only shows that everything works
     records: tuple[tuple[str, str], ...] = ()  # tasks with measured records, and their digests
     code: str = field(default_factory=digest_code)
 
     @property
     def fingerprint(self) -> str:
-        """Digest of settings, code and packages: plans with the same one give the same numbers.
+        """Digest of settings, code and packages; plans with the same digest give the same numbers.
 
         The digests of the measured records are part of `path_of` instead.
         """
@@ -164,9 +164,9 @@ class Study:
     ``text/``; override the methods whose results shall differ.
     """
 
-    name: str  # in the configuration, and of its files
+    name: str  # name in the configuration, and of the study's files
     title: str
-    tasks: ClassVar[tuple[str, ...]] = tuple(PAPER_TASKS)  # for which it is computed
+    tasks: ClassVar[tuple[str, ...]] = tuple(PAPER_TASKS)  # tasks for which it is computed
     is_prepared: ClassVar[bool] = True  # whether it needs the hyper-parameters of preparations
     needs: ClassVar[tuple[str, ...]] = ()  # studies whose stores it reads
     template: ClassVar[str] = ""  # name of its text; empty: that of the study
@@ -218,7 +218,7 @@ class Study:
         return found[found["n_seeds"] > 0]
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
-        """Return the Markdown text of each place of the template, by the name of the place."""
+        """Return the Markdown text of each placeholder of the template, by its name."""
         rows = self.rows(store)
         text = to_markdown(round_numbers(rows))
         if "dataset" in store.dims:
@@ -268,7 +268,7 @@ def spread_out(
 ) -> xr.Dataset:
     """Return columns of a long frame over coordinates.
 
-    Places without a row are nan, or an empty text.
+    Cells without a row are nan, or an empty text.
     """
     dims = [*coordinates]
     index = pd.MultiIndex.from_product(coordinates.values(), names=dims)
@@ -322,10 +322,10 @@ def pivot_by(rows: pd.DataFrame, by: Sequence[str], index: Sequence[str], column
 
 
 def summarise(store: xr.Dataset, names: Sequence[str]) -> pd.DataFrame:
-    """Return one row per place of a store: medians and quartiles over the seeds.
+    """Return one row per cell of a store: medians and quartiles over the seeds.
 
     The columns are the variables (medians), ``<name>_lower_quartile``, ``<name>_upper_quartile``,
-    and ``n_seeds``, the number of seeds with a value of the first variable. A place without any
+    and ``n_seeds``, the number of seeds with a value of the first variable. A cell without any
     value is nan.
     """
     dims = [str(dim) for dim in store[names[0]].dims if dim != "seed"]

@@ -186,7 +186,7 @@ def average_sizes(store: xr.Dataset) -> xr.DataArray:
 
 # --- where the points of Rastrigin lie ------------------------------------------------------------
 
-BOUNDARY_WIDTH = 0.05  # of the region that counts as boundary, in half-widths of the box
+BOUNDARY_WIDTH = 0.05  # width of the region that counts as boundary, in half-widths of the box
 # Mean share of uniform points in a rectangle that lie at its boundary.
 UNIFORM_SHARE = 1.0 - (1.0 - BOUNDARY_WIDTH) ** 2
 # Statistics of the points, and of the errors on the grid.
@@ -204,8 +204,8 @@ MAPS = {
     "absolute_error": ("Absolute error [1]", "magma"),
     "standard_deviation": ("Standard deviation [1]", "viridis"),
 }
-N_COLOR_STEPS = 12  # few enough to be told apart in print
-BRIGHTEST_QUANTILE = 0.99  # of all maps of a row; larger values have the last colour
+N_COLOR_STEPS = 12  # with more steps, colours cannot be distinguished in print
+BRIGHTEST_QUANTILE = 0.99  # values above this quantile of the maps of a row have the last colour
 
 
 class RastriginMaps(Study):

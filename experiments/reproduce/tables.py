@@ -63,15 +63,15 @@ CELL_COLUMNS = [
 # The published threshold, and one of our rule, which is tried if the published one has no meaning.
 CHOICES = ("published", "own")
 INSERTION_RULES = {"table_2": "always", "table_3": "variance", "table_4": "error"}
-# A threshold has no meaning if fewer points pass it than this fraction of the published revisions,
+# A threshold has no meaning if fewer points pass it than this fraction of the published revisions.
 MIN_INSERTED_FRACTION = 0.1
-# or more than this fraction of the stream.
+# A threshold has no meaning if more than this fraction of the stream passes it.
 MAX_INSERTED_FRACTION = 0.99
-THRESHOLD_FACTOR = 1.25  # raises an own threshold that revises too many points
+THRESHOLD_FACTOR = 1.25  # factor by which a threshold that revises too many points is raised
 # Variants that are shown, with their titles.
 SHOWN_VARIANTS = {name: VARIANT_TITLES[name] for name in ("none", "leave_one_out")}
-CRITERION_DISTANCE = 0.24  # between two criteria of a dataset, in rows of the figure
-DATASET_HEIGHT = 0.4  # inch
+CRITERION_DISTANCE = 0.24  # distance of two criteria of a dataset, in rows of the figure
+DATASET_HEIGHT = 0.4  # height of the row of a dataset [inch]
 HOLLOW_MARK: dict[str, Any] = {
     "markerfacecolor": "none",
     "markeredgecolor": PUBLISHED_COLOR,
@@ -82,7 +82,8 @@ HOLLOW_MARK: dict[str, Any] = {
 class Table(Study):
     """Table 2, 3 or 4 of the paper.
 
-    Records have all seeds, since the adaptive setting keeps a random sample of the stream.
+    Measured records are computed for all seeds, too, because the adaptive setting keeps a random
+    sample of the stream.
     """
 
     template = "tables"
@@ -96,7 +97,7 @@ class Table(Study):
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
         """Compute the outcomes of a task and seed.
 
-        Of a record, only the adaptive setting has seeds above 0.
+        For a measured record, only the adaptive setting has seeds above 0.
         """
         settings = list(Setting)
         if unit.seed > 0 and not STUDY_TASKS[unit.task].is_random:
@@ -126,7 +127,7 @@ class Table(Study):
         return found.assign(threshold=found["threshold"].where(self.name != "table_2"))
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
-        """Return medians beside the published numbers; without data they are nan, of no seed."""
+        """Return medians beside the published numbers; cells without data are nan, of 0 seeds."""
         return summarise_cells(store, self.name)[CELL_COLUMNS]
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
@@ -168,7 +169,8 @@ class Table(Study):
 def is_meaningless(row: Mapping[str, Any], n_published: float) -> bool:
     """Return whether none or all points pass a threshold, so that it has no meaning.
 
-    These are fewer than a tenth of the published revisions, or more than 99 % of the stream.
+    None pass it if they are fewer than a tenth of the published revisions, and all pass it if they
+    are more than 99 % of the stream.
     """
     n_inserted = row["n_inserted"]
     passes_none = n_inserted < MIN_INSERTED_FRACTION * n_published
@@ -202,8 +204,8 @@ def offer_at_own_threshold(
 def find_exceeded(values: np.ndarray, n: int) -> float:
     """Return a threshold that n values exceed, or fewer if there are ties.
 
-    It is in the middle between the n-th and the next largest value: half of the smallest value if
-    all shall exceed it, twice the largest if none shall.
+    It is in the middle between the n-th and the next largest value. It is half of the smallest
+    value if all values shall exceed it, and twice the largest value if none shall.
     """
     ordered = np.sort(values)[::-1]
     padded = np.concatenate([[3.0 * ordered[0]], ordered, [0.0]])
@@ -238,7 +240,7 @@ def summarise_cells(store: xr.Dataset, table: str) -> pd.DataFrame:
 
 
 def describe_cell(cell: pd.Series) -> str:
-    """Return the text of a cell: SMSE, what was revised, and the own threshold.
+    """Return the text of a cell: SMSE, number of revised points, and our own threshold, if any.
 
     The SMSE is written ``**ours** [quartiles] / published``. The lower one is bold, or both if they
     are equal.
@@ -383,7 +385,7 @@ def _make_handles(criteria: Sequence[str]) -> list[Line2D]:
 
 # --- table 1: cost of the criteria ----------------------------------------------------------------
 
-PRINTED_SIZES = (20, 100)  # points, of the published table
+PRINTED_SIZES = (20, 100)  # numbers of points in the published table
 
 
 class ComplexityStudy(Study):

@@ -1,5 +1,6 @@
 """The ten tasks of the paper and further streams: training rows in their order, and test rows."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,35 +15,35 @@ from experiments.plant.plant import Plant
 from sysid.store import digest
 
 N_FUNCTION_ROWS = 600  # rows of a static function: 100 initial and 500 new ones
-N_AXIS = 41  # grid points of its validation grid along each input
+N_AXIS = 41  # points of the validation grid of a static function along each input
 
 VAN_DER_POL_NARX = sysid.Narx({"position": 2}, predict=sysid.Target.change)
 N_TRAJECTORIES = 20  # short trajectories from random initial states
-N_TRAJECTORY_SAMPLES = 52  # of each trajectory, which make 50 rows
+N_TRAJECTORY_SAMPLES = 52  # samples of each trajectory, which make 50 rows
 
 BOUC_WEN_NARX = sysid.Narx({"displacement": 3}, {"force": 3}, predict=sysid.Target.change)
 OFFICIAL_FORCE = simulators.Multisine(rms=50.0, band=(5.0, 150.0))  # N, Hz: the official recipe
-MULTISINE_PERIOD = 8192  # samples
+MULTISINE_PERIOD = 8192  # samples in a period of the force
 N_BOUC_WEN_SAMPLES = 1000  # samples of the record, after one period of transient
-BOUC_WEN_NOISE = 8e-6  # m, standard deviation of the measurement noise
+BOUC_WEN_NOISE_STD = 8e-6  # m, standard deviation of the measurement noise
 
 BUILDING_NARX = sysid.Narx(
     {"zone_temperature": 3},
     {"ambient_temperature": 3, "mass_flow": 3},
     predict=sysid.Target.change,
 )
-YEAR_SAMPLES = 35041  # samples of 15 min
+YEAR_SAMPLES = 35041  # samples of 15 min in a year
 NOMINAL_BUILDING = simulators.Building()
 EXACT_MEASUREMENT = simulators.MeasurementNoise()  # no noise
 
 TANKS_NARX = sysid.Narx({"level": 2}, {"pump_voltage": 2}, predict=sysid.Target.change)
 SILVERBOX_NARX = sysid.Narx({"output_voltage": 3}, {"input_voltage": [0, 1, 2, 3]})
 N_TANK_SAMPLES = 4000  # samples of a simulated stream of the tanks
-PUMP_HOLD = 25  # samples for which the pump stays at a level
-SETPOINT_HOLD = 100  # samples for which the controller follows a level
-LEVEL_NOISE = 0.004  # V/s, of both levels: 16 mV over a sample
-CLOGGING_START = 1500  # sample at which the outlet begins to clog
-CLOGGING_DURATION = 1500  # samples until a slow clogging ends
+PUMP_HOLD_SAMPLES = 25  # samples for which the pump stays at a level
+SETPOINT_HOLD_SAMPLES = 100  # samples for which the controller follows a level
+LEVEL_NOISE_STD = 0.004  # noise on the rate of both levels [V/s]: 16 mV over a sample
+CLOGGING_START_SAMPLE = 1500  # sample at which the outlet begins to clog
+CLOGGING_SAMPLES = 1500  # samples until a slow clogging ends
 CLOGGED_FRACTION = 0.6  # fraction of the outflow that is left
 FAULTY_SENSOR = simulators.OutlierNoise(share=0.02, size=0.4)  # V: 25 times a sample's noise
 BUILDING_CHANGE_START = 8760  # sample, in the middle of the training part
@@ -170,7 +171,7 @@ def simulate_bouc_wen(seed: int) -> tuple[Rows, Rows]:
         system,
         [*force, *force],
         interpolation=simulators.Interpolation.band_limited,
-        measurement=simulators.MeasurementNoise(std=BOUC_WEN_NOISE),
+        measurement=simulators.MeasurementNoise(std=BOUC_WEN_NOISE_STD),
         seed=seed,
     )
     after_transient = slice(MULTISINE_PERIOD, MULTISINE_PERIOD + N_BOUC_WEN_SAMPLES)
@@ -235,8 +236,8 @@ def simulate_tanks(
     The test rows are those of the plant as it is at the end.
     """
     process_noise: dict[str, Any] = {
-        "upper_noise_std": LEVEL_NOISE,
-        "lower_noise_std": LEVEL_NOISE,
+        "upper_noise_std": LEVEL_NOISE_STD,
+        "lower_noise_std": LEVEL_NOISE_STD,
     }
     final: dict[str, Any] = {change.parameter: change.to for change in changes}
     plants = (
@@ -245,11 +246,11 @@ def simulate_tanks(
     )
 
     def rows(purpose: int, noise: simulators.MeasurementNoise) -> Rows:
-        n_levels = N_TANK_SAMPLES // PUMP_HOLD
+        n_levels = N_TANK_SAMPLES // PUMP_HOLD_SAMPLES
         levels = np.random.default_rng([seed, purpose]).uniform(1.2, 2.4, n_levels)
         record = simulators.simulate(
             plants[purpose],
-            levels.repeat(PUMP_HOLD),
+            levels.repeat(PUMP_HOLD_SAMPLES),
             seed=2 * seed + purpose,
             initial_state=[2.0, 2.0],
             measurement=noise,
@@ -264,16 +265,20 @@ def simulate_tanks_loop(seed: int) -> tuple[Rows, Rows]:
 
     One run gives the training rows, another one the test rows.
     """
-    system = simulators.CascadedTanks(upper_noise_std=LEVEL_NOISE, lower_noise_std=LEVEL_NOISE)
+    system = simulators.CascadedTanks(
+        upper_noise_std=LEVEL_NOISE_STD, lower_noise_std=LEVEL_NOISE_STD
+    )
 
     def rows(purpose: int) -> Rows:
-        n_levels = N_TANK_SAMPLES // SETPOINT_HOLD
+        n_levels = N_TANK_SAMPLES // SETPOINT_HOLD_SAMPLES
         levels = np.random.default_rng([seed, purpose]).uniform(2.0, 8.0, n_levels)
         controller = simulators.PI(
             dt=system.dt,
             output="level",
             input="pump_voltage",
-            schedule=simulators.Levels(levels=levels.tolist(), hold=SETPOINT_HOLD * system.dt),
+            schedule=simulators.Levels(
+                levels=levels.tolist(), hold=SETPOINT_HOLD_SAMPLES * system.dt
+            ),
             proportional_gain=0.3,
             integral_gain=0.001,
             minimum=0.0,
@@ -337,10 +342,10 @@ NOMINAL_TANKS = simulators.CascadedTanks()
 SUDDEN_CLOGGING = simulators.Change(
     "lower_outflow",
     CLOGGED_FRACTION * NOMINAL_TANKS.lower_outflow,
-    CLOGGING_START * NOMINAL_TANKS.dt,
+    CLOGGING_START_SAMPLE * NOMINAL_TANKS.dt,
 )
 SLOW_CLOGGING = replace(
-    SUDDEN_CLOGGING, end=SUDDEN_CLOGGING.start + CLOGGING_DURATION * NOMINAL_TANKS.dt
+    SUDDEN_CLOGGING, end=SUDDEN_CLOGGING.start + CLOGGING_SAMPLES * NOMINAL_TANKS.dt
 )
 #: Streams that the paper does not have, for the comparison of online methods.
 STREAMS: dict[str, Task] = {
@@ -393,12 +398,12 @@ def load_task(
 ) -> TaskData:
     """Return the standardised rows of a task.
 
-    Of a stream with more than `most_rows` rows the first ones are kept, of so many test rows every
-    k-th.
+    At most `most_rows` rows of the stream and of the test are kept: the first rows of the stream,
+    and every k-th test row.
     """
     training, test = draw_rows(task, seed, building_samples)
     first = slice(n_initial + most_rows)
-    step = -(-len(test.targets) // most_rows)
+    step = math.ceil(len(test.targets) / most_rows)
     training = Rows(training.inputs[first], training.targets[first])
     test = Rows(test.inputs[::step], test.targets[::step])
     return TaskData.of(training, test, n_initial)

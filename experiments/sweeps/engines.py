@@ -15,8 +15,8 @@ from experiments.sweeps.store import Job, Limits, Outcome
 from experiments.sweeps.task import ONE_THREAD, end_with, execute
 from sysid.beside import n_cores
 
-#: file in the folder of a sweep with the tasks that go on if the sweep is killed; only the engine
-#: that has submitted the tasks can take them over
+#: file in the folder of a sweep that lists the tasks that go on if the sweep is killed; only the
+#: engine that has submitted the tasks can take them over
 TASKS_FILE = ".slurm/tasks.json"
 JOBS_PER_WORKER = 2  # jobs queued or running for each joblib worker, so that none has to wait
 

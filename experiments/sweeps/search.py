@@ -39,7 +39,7 @@ from sysid.errors import UserError
 TIMES_GROUP = "times"  # group of a summary that holds measured times
 DIRECTIONS = ("minimize", "maximize")
 SAMPLER_OPTION = "hydra.sweeper.sampler"
-MAX_REPEATED_PROPOSALS = 100  # known trials that are proposed in a row before the search ends
+MAX_REPEATED_PROPOSALS = 100  # the search ends after this many known trials proposed in a row
 MAX_SHOWN_TRIALS = 10  # trials of a Pareto set on the terminal
 LOG_TAG = "log"  # tag of an interval that is searched on a logarithmic scale
 #: significant digits of a number from an interval, relative to the width of the interval or, on a
@@ -80,7 +80,7 @@ class Settings:
         self._check_objectives()
         n_objectives = len(self.objectives)
         if len(self.direction) == 1:
-            self.direction *= n_objectives
+            self.direction = self.direction * n_objectives
         has_unknown = any(direction not in DIRECTIONS for direction in self.direction)
         if len(self.direction) != n_objectives or has_unknown:
             raise UserError(
@@ -142,7 +142,8 @@ class Parameter:
         width = self.distribution.step or high - low
         scale = abs(chosen) if self.distribution.log else width
         n_decimals = N_DIGITS - 1 - math.floor(math.log10(scale))
-        return min(max(round(chosen, n_decimals), low), high) + 0.0
+        within_bounds = min(max(round(chosen, n_decimals), low), high)
+        return within_bounds + 0.0  # replaces -0.0 by 0.0
 
     @property
     def extremes(self) -> Sequence[Any]:
@@ -383,16 +384,23 @@ def objective(summary: Mapping[str, Any], name: str) -> float | None:
     """
     value: Any = summary
     for key in name.split("."):
-        value = value.get(key, ...) if isinstance(value, Mapping) else ...
+        if not isinstance(value, Mapping) or key not in value:
+            raise _unknown_objective(summary, name)
+        value = value[key]
         if value is None:
             return None
-    if isinstance(value, int | float):
-        return float(value) if math.isfinite(value) else None
+    if not isinstance(value, int | float):
+        raise _unknown_objective(summary, name)
+    return float(value) if math.isfinite(value) else None
+
+
+def _unknown_objective(summary: Mapping[str, Any], name: str) -> UserError:
+    """Return the error that a summary has no number of this name; it proposes the nearest name."""
     row = pd.json_normalize(dict(summary)).iloc[0].to_dict()
     numbers = [
         key for key, value in row.items() if isinstance(value, int | float) and not pd.isna(value)
     ]
-    raise UserError(
+    return UserError(
         f"hydra.sweeper.objectives: no number {name!r} in the summary of a job"
         f"{meant(name, numbers)}"
     )
@@ -454,13 +462,15 @@ class Search:
             proposals = self._propose(n_trials)
         jobs_of_trials = {values: self.space.jobs(dict(values)) for _, values in proposals}
         all_jobs = list(itertools.chain.from_iterable(jobs_of_trials.values()))
-        outcomes = iter(sweep.run(all_jobs) if all_jobs else ())
+        outcomes: Iterator[Outcome] = iter(())
+        if all_jobs:
+            outcomes = iter(sweep.run(all_jobs))
         for values, jobs in jobs_of_trials.items():
-            own_outcomes = list(itertools.islice(outcomes, len(jobs)))
-            job_numbers = tuple(outcome.number for outcome in own_outcomes)
+            outcomes_of_trial = list(itertools.islice(outcomes, len(jobs)))
+            job_numbers = tuple(outcome.number for outcome in outcomes_of_trial)
             trial = Trial(len(self.trials), dict(values), job_numbers)
             names = self.settings.objectives
-            self.trials[values] = score_trial(trial, own_outcomes, sweep.folder, names)
+            self.trials[values] = score_trial(trial, outcomes_of_trial, sweep.folder, names)
         with self._sampler_errors():
             for number, values in proposals:
                 self._report(number, self.trials[values])
@@ -577,9 +587,13 @@ class Search:
 
     def command_of(self, trial: Trial) -> str:
         """Return the command line that runs a trial again, on its own."""
-        averaged = [f"{key}={','.join(values)}" for key, values in self.space.averaged.items()]
-        multirun = ["-m"] if self.space.n_jobs > 1 else []
-        return shlex.join([self.command, *multirun, *self.space.overrides(trial.values), *averaged])
+        words = [self.command]
+        if self.space.n_jobs > 1:
+            words.append("-m")
+        words += self.space.overrides(trial.values)
+        for key, values in self.space.averaged.items():
+            words.append(f"{key}={','.join(values)}")
+        return shlex.join(words)
 
     def text(self) -> str:
         """Describe the best trials in words, each with the command that repeats it."""

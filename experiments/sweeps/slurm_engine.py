@@ -47,12 +47,12 @@ from sysid.beside import n_cores
 from sysid.errors import UserError
 
 CLUSTERS = ("slurm", "local")
-MAX_START_TIME = 60.0  # s that a task may take to start Python from a slow file system
-MAX_EARLY_SIGNAL = 60.0  # s by which Slurm may send its signal earlier than requested
-WARNING_TIME = 30  # s between SIGUSR2 and the end of a task
-UNLIMITED_MINUTES = 10 * 365 * 24 * 60  # min; time limit of a local task without a limit
-CANCEL_TIMEOUT = 30.0  # s; cancelled tasks that run longer are left to Slurm
-MAX_SILENCE = 900.0  # s without an answer of squeue, after which the sweep stops
+MAX_START_TIME = 60.0  # longest time to start Python from a slow file system [s]
+MAX_EARLY_SIGNAL = 60.0  # time by which Slurm may send its signal earlier than requested [s]
+WARNING_TIME = 30  # time between SIGUSR2 and the end of a task [s]
+UNLIMITED_MINUTES = 10 * 365 * 24 * 60  # time limit of a local task that has no limit [min]
+CANCEL_TIMEOUT = 30.0  # cancelled tasks that run longer than this are left to Slurm [s]
+MAX_SILENCE = 900.0  # the sweep stops after this time without an answer of squeue [s]
 LOCAL_PROCESS = b"submitit.local._local"  # module that submitit runs in a local task
 #: states of tasks that have not started
 WAITING_STATES = {
@@ -184,7 +184,7 @@ class Submission:
             )
         memory = None
         if settings.limits.memory is not None:
-            # More than the limit of the job, so that the job itself reports when it exceeds it.
+            # More than the limit of the job, so that the job itself can report that it exceeds it.
             memory = f"{math.ceil(1.1 * settings.limits.memory / 2**20) + 200}M"
         cpus = settings.cpus_per_task
         # Only the fits of a free run use several cores.
@@ -296,7 +296,7 @@ class Submission:
 
 
 class LocalSubmission(Submission):
-    """Runs tasks as processes of this machine instead."""
+    """Runs tasks as processes of this machine instead of Slurm tasks."""
 
     poll = 0.1
     file_delay = 0.0

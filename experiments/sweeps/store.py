@@ -26,17 +26,17 @@ from experiments.files.identity import code_digest
 from sysid import __version__, store
 from sysid.errors import UserError, UserTypeError
 
-OUTCOME = "outcome.json"
-MANIFEST = "sweep.json"
-SEARCH_FILE = "search.json"  # the best trials of a search
-TRIALS_FILE = "search.csv"  # the table of all trials of a search
-ATTEMPTS = "attempts"  # has a line for each start of a job
-TRACE = ".trace"  # traceback of a job that was ended by its timer
+OUTCOME_FILE = "outcome.json"  # file that states how a job ended
+MANIFEST_FILE = "sweep.json"  # file that lists the jobs of a sweep
+SEARCH_FILE = "search.json"  # file of the best trials of a search
+TRIALS_FILE = "search.csv"  # table of all trials of a search
+ATTEMPTS = "attempts"  # file with a line for each start of a job
+TRACE = ".trace"  # file with the traceback of a job that was ended by its timer
 #: files in the folder of a job that do not belong to its result; the page can be written again
-FILES_BESIDE_RESULT = (OUTCOME, ATTEMPTS, TRACE, "report.html")
+FILES_BESIDE_RESULT = (OUTCOME_FILE, ATTEMPTS, TRACE, "report.html")
 SWEEP_SCHEMA_VERSION = 1  # version of the schemas of the manifest and of outcomes
 PROJECT_NAME = "sysid"
-LOCK_FILE = ".lock"
+LOCK_FILE = ".lock"  # file that is locked while a sweep runs in its folder
 
 
 class Limits(NamedTuple):
@@ -116,13 +116,13 @@ def write_outcome(outcome: Outcome, job: Job) -> None:
         content["traceback"] = outcome.traceback
         content["configuration"] = yaml.safe_dump(settings, sort_keys=False)
     folder.mkdir(parents=True, exist_ok=True)
-    _write_json(content, folder / OUTCOME)
+    _write_json(content, folder / OUTCOME_FILE)
 
 
 def read_outcome(folder: Path) -> dict[str, Any] | None:
     """Return the content of `outcome.json` in the folder of a job; None if it cannot be read."""
     try:
-        content = json.loads((folder / OUTCOME).read_bytes())
+        content = json.loads((folder / OUTCOME_FILE).read_bytes())
         return content if _is_outcome(content) else None
     except (OSError, ValueError, LookupError, TypeError):
         return None
@@ -215,6 +215,7 @@ def _size_and_digest(path: Path) -> dict[str, Any]:
 
 
 def _write_json(content: Mapping[str, Any], path: Path, indent: int = 2) -> None:
+    """Write content as JSON, completely or not at all."""
     store.write_bytes(json.dumps(content, indent=indent).encode(), path)
 
 
@@ -235,7 +236,7 @@ def share(job: Job, results: Path) -> None:
         return
     temporary = results / f".{job.identity}.{socket.gethostname()}.{os.getpid()}.tmp"
     try:
-        for name in [*content["files"], OUTCOME]:
+        for name in [*content["files"], OUTCOME_FILE]:
             _link(folder / name, temporary / name)
         os.replace(temporary, stored_folder)
     except OSError:  # the disk is full or read-only, or another sweep was faster
@@ -265,7 +266,7 @@ def fetch(job: Job, results: Path) -> Outcome | None:
             _link(stored_folder / name, folder / name)
         folder.mkdir(parents=True, exist_ok=True)
         own_content = {**content, "number": job.number, "overrides": list(job.overrides)}
-        _write_json(own_content, folder / OUTCOME)
+        _write_json(own_content, folder / OUTCOME_FILE)
     except OSError:  # the job is run instead, and reports what is wrong with its folder
         return None
     return outcome_in(folder)
@@ -319,7 +320,7 @@ class Manifest:
             If the folder belongs to another project, version or command, or has other content.
         """
         advice = "choose another folder (hydra.sweep.dir=...)"
-        if not (folder / MANIFEST).exists():
+        if not (folder / MANIFEST_FILE).exists():
             other_files = sorted(path.name for path in folder.glob("[!.]*"))
             if other_files:
                 raise UserError(
@@ -351,7 +352,7 @@ class Manifest:
             If there is no manifest, or it is damaged, belongs to another project, or has a newer
             version.
         """
-        path = folder / MANIFEST
+        path = folder / MANIFEST_FILE
         damaged = f"{path} is damaged: restore it, or move the folder away"
         try:
             content = dict(json.loads(path.read_bytes()))
@@ -370,7 +371,7 @@ class Manifest:
         try:
             entries = [_read_entry(job) for job in content["jobs"]]
             if sorted(entry.number for entry in entries) != list(range(len(entries))):
-                raise UserTypeError("the number of a job is there twice, or is missing")
+                raise UserTypeError("it has a number of a job twice, or a job without a number")
             return cls(
                 folder,
                 content["command"],
@@ -430,7 +431,7 @@ class Manifest:
             "swept": self.swept,
             "jobs": [entry._asdict() for entry in entries],
         }
-        _write_json(content, self.folder / MANIFEST, indent=1)
+        _write_json(content, self.folder / MANIFEST_FILE, indent=1)
 
 
 def _read_entry(job: Mapping[str, Any]) -> Entry:
@@ -463,7 +464,7 @@ def hold(folder: Path) -> Iterator[None]:
         os.pwrite(lock, holder.encode(), 0)
         yield
     finally:
-        if not (folder / MANIFEST).exists():
+        if not (folder / MANIFEST_FILE).exists():
             # The lock is released only after its file is removed.
             (folder / LOCK_FILE).unlink(missing_ok=True)
             with suppress(OSError):  # the folder is not empty

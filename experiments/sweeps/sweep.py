@@ -35,7 +35,7 @@ from experiments.sweeps import store
 from experiments.sweeps.composer import Composer
 from experiments.sweeps.engines import TASKS_FILE, Engine, EngineStopped
 from experiments.sweeps.store import (
-    OUTCOME,
+    OUTCOME_FILE,
     Job,
     Manifest,
     Outcome,
@@ -46,8 +46,8 @@ from experiments.sweeps.task import keep
 from sysid.errors import UserError
 from sysid.store import write_bytes
 
-JOB_SUBDIR = "${hydra.job.num}"  # the only setting of hydra.sweep.subdir
-RESULTS = "results"  # folder of the store of results in the cache
+JOB_SUBDIR = "${hydra.job.num}"  # the only value that hydra.sweep.subdir may have
+RESULTS_FOLDER = "results"  # name of the folder in the cache that holds the store of results
 MAX_SHOWN_FAILURES = 20  # failed jobs that are listed on the terminal
 MIN_JOBS_FOR_PROGRESS = 100  # fewer jobs are composed within a second or two
 MAX_ERROR_WIDTH = 160  # characters of an error on the terminal
@@ -192,7 +192,7 @@ class Sweep:
         has_output = configuration.get("output") is not None
         cache = configuration.get("cache")
         if not numbered and not has_output and isinstance(cache, str):
-            self._stores[number] = Path(cache, RESULTS).absolute()
+            self._stores[number] = Path(cache, RESULTS_FOLDER).absolute()
         _set_number(configuration["hydra"], number)
         if configuration.get("outputs", "full") != "full":
             # Then the job writes only one file, which holds its configuration.
@@ -219,8 +219,8 @@ class Sweep:
         """
         folder = Path(job.folder)
         content = read_outcome(folder)
-        if content is None and (folder / OUTCOME).exists():
-            self.report.damaged(job, f"{OUTCOME} is damaged")
+        if content is None and (folder / OUTCOME_FILE).exists():
+            self.report.damaged(job, f"{OUTCOME_FILE} is damaged")
         if content is not None and content["status"] == "done":
             if content["identity"] == job.identity:
                 damage = store.damage(content, folder)
@@ -327,7 +327,7 @@ def _is_visible(job: Job) -> bool:
     """
     for delay in (0.0, 0.1, 1.0, 10.0):
         time.sleep(delay)
-        if (Path(job.folder) / OUTCOME).exists():
+        if (Path(job.folder) / OUTCOME_FILE).exists():
             return True
     return False
 
@@ -457,7 +457,7 @@ class Report(AbstractContextManager["Report"]):
         if n_further > 0:
             print_line(f"  and {n_further} more, see sweep.log", sys.stderr)
         print_line(
-            f"Error, configuration and traceback of a job: {self._name}/<number>/{OUTCOME}",
+            f"Error, configuration and traceback of a job: {self._name}/<number>/{OUTCOME_FILE}",
             sys.stderr,
         )
 

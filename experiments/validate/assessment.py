@@ -194,14 +194,14 @@ class Assessment:
         The list is empty if there is only one record.
         """
         records = self.material.records
+        scores: list[tuple[xr.Dataset, Case, str, Validation]] = []
         if len(records) <= 1:
-            return []
-        return [
-            (record, case, name, self.score(case, name, number))
-            for number, record in enumerate(records)
-            for name in self.outputs
-            for case in self.main.values()
-        ]
+            return scores
+        for number, record in enumerate(records):
+            for name in self.outputs:
+                for case in self.main.values():
+                    scores.append((record, case, name, self.score(case, name, number)))
+        return scores
 
     def count(self, case: Case) -> dict[str, int]:
         """Return the number of samples that a case does not score, and of special predictions."""

@@ -243,7 +243,7 @@ def _draw_error_over_horizon(ax: Axes, assessment: Assessment, output: str) -> N
 def _draw_correlations(
     ax: Axes, residuals: Mapping[str, ResidualReport | str], output: str, name: str
 ) -> None:
-    """Draw one test of one step and of the free run, with its 95 % band for a right model.
+    """Draw one test of one step and of the free run, with its 95 % band for a correct model.
 
     If there are several inputs, the one with the smallest p-value is drawn.
     """
@@ -261,7 +261,7 @@ def _draw_correlations(
         _, most_significant = min(matching, key=lambda pair: pair[1].p_value)
         input_name = most_significant.input
     drawn = [(kind, test) for kind, test in matching if test.input == input_name]
-    for (kind, test), offset in zip(drawn, TEST_OFFSETS, strict=False):
+    for (kind, test), offset in zip(drawn, TEST_OFFSETS, strict=False):  # one test of each kind
         label = f"{KIND_LABELS[kind]}, p = {test.p_value:.2g}"
         if test.alarm:
             label += ", alarm"

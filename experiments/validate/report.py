@@ -40,9 +40,9 @@ from sysid.simulation.residuals import most_lags
 
 MAX_RESIDUAL_LAG = 25  # largest lag of the residual tests [samples]; shorter records have fewer
 RESIDUAL_TITLES = {"one_step": "Residuals of one step", FREE_RUN_LABEL: "Residuals of the free run"}
-#: added to alarms of the free run: a disturbance of the plant stays in its simulated output
-NOT_WHITE_NOTE = " (even a right model of a disturbed plant does not have white residuals here)"
-#: explanation of the numbers of samples in validation.json
+#: text added to alarms of the free run, whose residuals contain the disturbances of the plant
+NOT_WHITE_NOTE = " (even a correct model of a disturbed plant does not have white residuals here)"
+#: text of validation.json that explains the numbers of samples
 LEFT_OUT_NOTE = (
     "samples of the records that are not scored, and not counted by n: "
     "the window of each record, and samples that no horizon reaches"
@@ -56,7 +56,7 @@ MAX_MISSING_COVERAGE = 10.0  # nominal minus observed coverage of a band [percen
 MIN_DRAWS = 200  # the bands of fewer draws are rough
 MAX_OUTSIDE_FRACTION = 0.01  # fraction of the regressors outside the region of the stored points
 
-# When a regressor counts as outside the region of the stored points.
+# Limits beyond which a regressor counts as outside the region of the stored points.
 MAX_BEYOND_RANGE = 0.05  # distance beyond the range of the stored points, as a fraction of it
 MIN_RELATIVE_REDUCTION = 0.5  # reduction of the variance, relative to that at the stored points
 
@@ -409,10 +409,8 @@ def _log_loop(report: Report) -> None:
     if not loop:
         return
     for name, score in (loop["outputs"] | loop["inputs"]).items():
-        error, fit = (
-            "diverges" if score[key] is None else f"{score[key]:.4g}"
-            for key in ("rmse", "fit_percent")
-        )
+        error = "diverges" if score["rmse"] is None else f"{score['rmse']:.4g}"
+        fit = "diverges" if score["fit_percent"] is None else f"{score['fit_percent']:.4g}"
         log.info(
             "Loop around the model against the loop around the plant, %s: RMSE %s %s, fit %s %%",
             name,

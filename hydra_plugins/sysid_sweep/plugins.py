@@ -35,7 +35,7 @@ class SweepLauncher(Launcher):
     Parameters
     ----------
     settings
-        Of the engine, as in conf/hydra/launcher.
+        Settings of the engine, as in conf/hydra/launcher.
     """
 
     engine: ClassVar[str] = ""  # dotted name of the engine's class
@@ -224,7 +224,7 @@ def sweep_name(command: str, overrides: Sequence[str]) -> str:
     ----------
     command : str
     overrides : sequence of str
-        Of the command line, without those of Hydra. Their order does not count.
+        Overrides of the command line, without those of Hydra. Their order has no effect.
     """
     from experiments.files.identity import code_digest
 
@@ -278,7 +278,7 @@ class OptunaSweeper(Sweeper):
     params
         More overrides by key, including those to search.
     settings
-        Of the search, as in conf/hydra/sweeper/optuna.yaml.
+        Settings of the search, as in conf/hydra/sweeper/optuna.yaml.
     """
 
     def __init__(self, params: DictConfig | None, **settings: Any) -> None:

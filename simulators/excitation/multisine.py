@@ -69,9 +69,9 @@ class Grid(Enum):
         return np.delete(odd, left_out)
 
 
-# A period is clipped at this share of its peak [-].
+# A period is clipped at this fraction of its peak [-].
 CLIPPING_SHARE = 0.85
-# A band includes a harmonic that it misses by this share of a line, because of rounding [-].
+# A band includes a harmonic that it misses by this fraction of a line, because of rounding [-].
 LINE_TOLERANCE = 1e-9
 
 

@@ -13,7 +13,7 @@ from simulators.settings import Array, check_positive, check_whole, refuse
 MIN_RELATIVE_FREQUENCY = 1e-5
 # The warm-up is that of a pole with at least this radius, so that it has at least ten samples [-].
 MIN_POLE_RADIUS = 0.1
-# Share of the slowest mode that is left after the warm-up [-].
+# Fraction of the slowest mode that is left after the warm-up [-].
 WARM_UP_REMAINDER = 1e-10
 
 

@@ -19,7 +19,7 @@ from simulators.settings import (
     refuse,
 )
 
-# The time of a row may differ from the time of its sample by this share of a sample [-].
+# The time of a row may differ from the time of its sample by this fraction of a sample [-].
 MAX_TIME_JITTER = 0.05
 
 

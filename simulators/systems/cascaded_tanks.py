@@ -30,8 +30,8 @@ class CascadedTanks(System):
     the upper tank. The overflow sets in at a depth d below the brim H1. A full tank passes all of
     its net inflow q on, and the part c of it falls into the lower tank; k2 / k1 converts a rate of
     the upper level to one of the lower level. The overflow of the lower tank is lost: its level is
-    clipped at H2, as both levels are at 0. There is no square root of a negative level. The noise
-    w_i ~ N(0, std^2) is a level rate, held over a sample.
+    clipped at H2, as both levels are at 0. The square root of a negative level counts as 0. The
+    noise w_i ~ N(0, std^2) is a level rate, held over a sample.
 
     Levels are in volts of the level sensor, which is not calibrated. The upper level is not
     measured; its volt is defined by H1.
@@ -171,18 +171,18 @@ class CascadedTanks(System):
         x1, x2 = state
         u = input[0]
         q = k4 * max(u - u0, 0.0) - k1 * math.sqrt(max(x1, 0.0))
-        share = (x1 - H1 + d) / d  # share of the net inflow that overflows
+        fraction = (x1 - H1 + d) / d  # fraction of the net inflow that overflows
         is_inside = 0 < x1 <= H1 and 0 < x2 <= self.lower_height
-        is_at_onset = (share == 0 and q > 0) or (share > 0 and q == 0)
+        is_at_onset = (fraction == 0 and q > 0) or (fraction > 0 and q == 0)
         if not is_inside or u == u0 or is_at_onset:
             return None
         slope = 0.5 / math.sqrt(x1)
         q_u = k4 if u > u0 else 0.0
         o_x = 0.0
         o_u = 0.0
-        if share > 0 and q > 0:
-            o_x = q / d - share * k1 * slope
-            o_u = share * q_u
+        if fraction > 0 and q > 0:
+            o_x = q / d - fraction * k1 * slope
+            o_u = fraction * q_u
         A = [
             [-k1 * slope - o_x, 0.0],
             [k2 * slope + k2 / k1 * c * o_x, -0.5 * k3 / math.sqrt(x2)],

@@ -55,13 +55,13 @@ MAX_JITTER = 0.1
 #: A longer step is a gap, in sampling times [-].
 MIN_GAP_STEPS = 1.5
 
-#: what a user may choose for missing values
+#: treatments of missing values that a user may choose
 ON_MISSING = ("error", "skip")
 
 #: choice for data that are predicted only: missing values stay as nan
 KEEP_MISSING = "keep"
 
-#: least number of samples between two gaps that become a record
+#: smallest number of samples between two gaps that become a record
 MIN_SEGMENT_SAMPLES = 50
 
 
@@ -101,9 +101,9 @@ class CsvFiles(DataSource):
     delimiter: str | None = None  # character between two cells; None: recognised from the header
     decimal: str | None = None  # decimal sign, "." or ","; None: recognised from the numbers
     encoding: str = "utf-8"  # encoding of the text; older Windows programs use cp1252
-    #: at a missing value or time: error, or skip (the record is split there)
+    #: treatment of a missing value or time: error, or skip (the record is split there)
     on_missing: str = "error"
-    #: least number of samples between two gaps; shorter segments are left out, with a note
+    #: smallest number of samples between two gaps; shorter segments are left out, with a note
     shortest: int = MIN_SEGMENT_SAMPLES
     initialisation_window: int = 0  # samples at the start of every record that are not scored
 
@@ -302,14 +302,14 @@ def split_table(
     Raises
     ------
     ValueError
-        A column is missing or there twice, a cell is no number, a value is missing, or the times do
-        not increase in equal steps. The message names the place.
+        A column is missing or occurs twice, a cell is no number, a value is missing, or the times
+        do not increase in equal steps. The message names the file and the line.
     """
     if dt is not None and not 0 < dt < math.inf:
         raise UserError(f"dt={dt!r} must be a finite number of seconds > 0")
     columns = _find_columns(table, signals)
     if len(set(columns.values())) < len(columns):
-        raise UserError(f"{_place(table)}: {[*columns]} name the same column twice")
+        raise UserError(f"{_location(table)}: {[*columns]} name the same column twice")
     if time is None and dt is None:
         time = _find_time(table, signals)
     time_columns = {} if time is None else _find_columns(table, [time], "time")
@@ -335,7 +335,7 @@ def split_table(
     long_names, stated_units = _read_labels(table, columns)
     attributes = {}
     if notes:
-        attributes["note"] = f"{_place(table)}: {'; '.join(notes)}"
+        attributes["note"] = f"{_location(table)}: {'; '.join(notes)}"
     if "file" in table.attrs:
         attributes["file"] = table.attrs["file"]
     if start:
@@ -365,7 +365,7 @@ def _keep_long(
     kept = [segment for segment in segments if len(segment) >= min_samples]
     if not kept:
         raise UserError(
-            f"{_place(table)}: gaps split it into {len(segments)} parts of at most "
+            f"{_location(table)}: gaps split it into {len(segments)} parts of at most "
             f"{max(map(len, segments))} samples, expected one of at least {min_samples}: "
             "fill gaps, or set a smaller shortest"
         )
@@ -410,13 +410,13 @@ def _find_rows(
                 break
         n_incomplete = int((~is_complete).sum())
         raise UserError(
-            f"{_place(table, row)}, column {missing!r}: the value is missing, the first of "
+            f"{_location(table, row)}, column {missing!r}: the value is missing, the first of "
             f"{n_incomplete} such rows: fill the gap, or set on_missing=skip, which splits the "
             "record there"
         )
     rows = np.flatnonzero(is_complete)
     if not len(rows):
-        raise UserError(f"{_place(table)}: no row has all of {[*values]}")
+        raise UserError(f"{_location(table)}: no row has all of {[*values]}")
     return rows
 
 
@@ -452,7 +452,7 @@ def _find_columns(
         if len(matching) > 1:
             with_unit = _setting_text(table, option, [whole_names[matching[0]]])
             raise UserError(
-                f"{_place(table)}: columns {[whole_names[i] for i in matching]} are there more "
+                f"{_location(table)}: columns {[whole_names[i] for i in matching]} are there more "
                 f"than once as {name!r}: rename them, or name one with its unit, {with_unit}"
             )
         if matching:
@@ -464,7 +464,7 @@ def _find_columns(
         if all(_to_number(name, ".") is not None for name in named):
             advice = "it seems to have no header: write the names of the columns into a first line"
         raise UserError(
-            f"{_place(table)}: no columns {absent}, its first line names {whole_names}; {advice}"
+            f"{_location(table)}: no columns {absent}, its first line names {whole_names}; {advice}"
         )
     return columns
 
@@ -496,8 +496,8 @@ def write_names(key: str, names: Sequence[str], *, is_list: bool = True) -> str:
     return shlex.quote(f"{key}={value}")
 
 
-def _place(table: pd.DataFrame, row: int | None = None) -> str:
-    """Return how a message names a row of a table, or the table."""
+def _location(table: pd.DataFrame, row: int | None = None) -> str:
+    """Return the words by which a message names a row of a table, or the table."""
     if "file" not in table.attrs:
         return "the table" if row is None else f"row {row} of the table"
     file = str(table.attrs["file"])
@@ -509,7 +509,7 @@ def _to_number(text: str, decimal: str) -> float | None:
 
     With a decimal comma, a point in a cell would separate thousands: such a cell is no number.
     """
-    if "_" in text:  # Python would ignore it
+    if "_" in text:  # Python would ignore the underscore
         return None
     if decimal != ".":
         text = text.replace(".", "?").replace(",", ".")
@@ -537,7 +537,7 @@ def _read_numbers(table: pd.DataFrame, column: int, decimal: str) -> Array:
                         f"if {other_sign!r} is the decimal sign of this file, "
                         f"set 'data.decimal=\"{other_sign}\"'"
                     )
-                where = f"{_place(table, row)}, column {str(table.columns[column])!r}"
+                where = f"{_location(table, row)}, column {str(table.columns[column])!r}"
                 raise UserError(f"{where}: it holds {cell.strip()!r}, expected a number: {advice}")
             values[row] = value
         elif not pd.isna(cell):
@@ -560,7 +560,7 @@ def _find_time(table: pd.DataFrame, signals: Sequence[str]) -> str | None:
         if name.lower() in TIME_NAMES:
             return name
     raise UserError(
-        f"{_place(table)}: the sampling time is not known: set dt to seconds, or time to the "
+        f"{_location(table)}: the sampling time is not known: set dt to seconds, or time to the "
         f"column with the times, there are {[str(column) for column in table.columns]}"
     )
 
@@ -584,7 +584,7 @@ def _read_times(
         unit = _split_name(str(table.columns[column]))[1]
         if unit and unit not in SECONDS_PER_UNIT:
             raise UserError(
-                f"{_place(table)}: times in {unit!r}, expected one of "
+                f"{_location(table)}: times in {unit!r}, expected one of "
                 f"{', '.join(SECONDS_PER_UNIT)}, or stamps"
             )
         texts = [cell.strip() for cell in stamps if isinstance(cell, str) and cell.strip()]
@@ -623,8 +623,8 @@ def _read_stamps(
     if is_wrong.any():
         row = int(np.argmax(is_wrong))
         raise UserError(
-            f"{_place(table, row)}: {cells.iloc[row]!r} is neither a number nor a time stamp like "
-            f"{first!r}: correct it, or set the form of the stamps, such as "
+            f"{_location(table, row)}: {cells.iloc[row]!r} is neither a number nor a time stamp "
+            f"like {first!r}: correct it, or set the form of the stamps, such as "
             "'data.time_format=\"%d/%m/%Y %H:%M:%S\"'"
         )
     return stamps
@@ -655,13 +655,14 @@ def _find_step(
     if not len(steps[is_between_neighbours]):
         if dt is None:
             raise UserError(
-                f"{_place(table, 0)}: expected at least two times that follow each other; or set dt"
+                f"{_location(table, 0)}: expected at least two times that follow each other; "
+                "or set dt"
             )
         return dt, np.zeros(len(steps), dtype=bool), []
     if (steps <= 0).any():
         row = int(rows[np.argmax(steps <= 0) + 1])
         raise UserError(
-            f"{_place(table, row)}: the time is not later than that of the row before: "
+            f"{_location(table, row)}: the time is not later than that of the row before: "
             "sort the rows, or, if stamps are too coarse to differ, set dt and leave the time out"
         )
     step = dt
@@ -676,7 +677,7 @@ def _find_step(
         first = int(np.argmax(deviation > limit))
         stated = "the median of all steps is" if dt is None else "dt is"
         raise UserError(
-            f"{_place(table, int(rows[first + 1]))}: the step of time is {steps[first]:.9g} s "
+            f"{_location(table, int(rows[first + 1]))}: the step of time is {steps[first]:.9g} s "
             f"where {stated} {step:.9g} s; steps may differ by {MAX_JITTER:.0%}: "
             "resample the record, set on_missing=skip, which splits it at gaps, or set dt and "
             "leave the time out"

@@ -269,8 +269,12 @@ class NonlinearBenchmark(DataSource):
                 f"NonlinearBenchmark(name={self.name!r}): expected one of {', '.join(known)}{hint}"
             )
         result = self._obtain(known[self.name])
-        has_split = not isinstance(result, list)
-        estimation_records, test_records = result if has_split else ([], result)
+        has_no_split = isinstance(result, list)
+        if has_no_split:
+            estimation_records = []
+            test_records = result
+        else:
+            estimation_records, test_records = result
         estimation = list(_flatten(estimation_records))
         test = list(_flatten(test_records))
         checksum = _compute_checksum([*estimation, *test])

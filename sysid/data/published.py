@@ -100,7 +100,7 @@ def fetch(url: str, sha256: str, folder: str, name: str) -> Path:
     Raises
     ------
     DataError
-        There is no network or no such file, the checksum is another one, or the cache cannot be
+        There is no network, the file does not exist, its checksum is wrong, or the cache cannot be
         written.
     """
     import pooch
@@ -116,7 +116,7 @@ def fetch(url: str, sha256: str, folder: str, name: str) -> Path:
             received = pooch.file_hash(str(temporary))
             if received != sha256:
                 raise DataError(
-                    f"{url} has not the expected sha256 {sha256} but {received}: nothing was kept; "
+                    f"{url} has sha256 {received}, expected {sha256}: nothing was kept; "
                     "try again, and if the checksum stays wrong use a local copy of the original"
                 )
             os.replace(temporary, path)
@@ -619,11 +619,10 @@ class StaticTable(DataSource):
 
 @dataclass(frozen=True)
 class BostonData(StaticTable):
-    """Boston housing, 506 rows in the classical, uncorrected version: 13 inputs, output ``MEDV``
-    [1000 USD].
+    """Boston housing: 506 rows with 13 inputs and the output ``MEDV`` [1000 USD].
 
-    The rows are independent (attribute ``static``). The default split is by file order, 451 rows
-    for estimation and 55 for the test.
+    This is the classical, uncorrected version. The rows are independent (attribute ``static``). The
+    default split is by file order, 451 rows for estimation and 55 for the test.
 
     No licence is stated. Cite Harrison and Rubinfeld, *Hedonic prices and the demand for clean
     air*, 1978. The column ``B`` is a transform based on race, for which several libraries have
@@ -636,12 +635,12 @@ class BostonData(StaticTable):
 
 @dataclass(frozen=True)
 class ConcreteData(StaticTable):
-    """Concrete strength, 1030 rows: seven components [kg/m^3] and the age [d], output ``strength``
-    [MPa].
+    """Concrete strength: 1030 rows with eight inputs and the output ``strength`` [MPa].
 
-    The rows are independent (attribute ``static``); 25 of them are repeated in the original. The
-    default split is by file order, 927 rows for estimation and 103 for the test. The downloaded
-    original is an Excel 97 file and needs the package xlrd (``pip install -e ".[records]"``).
+    The inputs are seven components [kg/m^3] and the age [d]. The rows are independent (attribute
+    ``static``); 25 of them are repeated in the original. The default split is by file order, 927
+    rows for estimation and 103 for the test. The downloaded original is an Excel 97 file and needs
+    the package xlrd (``pip install -e ".[records]"``).
 
     Licence not stated with the file; UCI shows CC BY 4.0 as far as known. Cite Yeh, *Modeling of
     strength of high-performance concrete using artificial neural networks*, 1998.
@@ -666,7 +665,7 @@ class CascadedTanksData(DataSource):
     Notes
     -----
     Up to version 1.0.0 the loader of the benchmark did not score the first 5 samples of the test;
-    since 1.0.1 it does not score the first 50. Published errors use either. The file
+    since 1.0.1 it does not score the first 50. Published errors use either number. The file
     ``dataBenchmark.csv`` has 5 digits, the other files have all of them.
     """
 
@@ -688,13 +687,13 @@ class CascadedTanksData(DataSource):
         )
 
 
-#: first and last sample of the ten multisine realisations of the Silverbox, end excluded
+#: first sample of the ten multisine realisations of the Silverbox, and first sample after them
 SILVERBOX_MULTISINE = (40650, 127400)
 
-#: end of the first three quarters of them, which are for estimation [samples]
+#: first sample after the three quarters of the multisine realisations that are for estimation
 SILVERBOX_ESTIMATION_END = 40650 + 65062
 
-#: first and last sample of the arrow, the noise whose amplitude grows, end excluded
+#: first sample of the arrow, the noise whose amplitude grows, and first sample after it
 SILVERBOX_ARROW = (100, 40575)
 
 #: number of samples of the arrow that stay in the range of the multisine

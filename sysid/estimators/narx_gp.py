@@ -83,8 +83,8 @@ def read_signals(u: Any, y: Any = None, groups: ArrayLike | None = None) -> Sign
         (n, n_u); None; a record with attributes u and y as `nonlinear_benchmarks` has them; or a
         list of arrays or of such records.
     y
-        (n,) or (n, m). A list of arrays if u is one, or if there are no inputs. None with records,
-        which contain it.
+        (n,) or (n, m). A list of arrays if u is a list, or if there are no inputs. None if u is a
+        record or a list of records, which contain the outputs.
     groups
         (n,) labels that differ between records; the samples of a record must be contiguous.
 
@@ -376,7 +376,7 @@ class NarxGPRegressor(GPRegressor):
     model_ : JointModel
         Can be saved, loaded, validated and exported.
     output_mean_ : ndarray (m,)
-        Mean of the outputs that it was fitted to.
+        Mean of each output over the samples of `fit`.
     n_features_in_, feature_names_in_
         As in scikit-learn, for the inputs u. Inputs without names are called ``u`` or ``u1``,
         ``u2``, ..., outputs ``y`` or ``y1``, ``y2``, ...
@@ -653,7 +653,7 @@ class NarxGPRegressor(GPRegressor):
         return runs
 
     def _propagation(self, with_std: bool) -> Propagation:
-        """Return how uncertainty is propagated: only if a standard deviation is wanted."""
+        """Return the propagation of uncertainty, `MeanOnly` without standard deviations."""
         if not with_std:
             return MeanOnly()
         return AboutPath(self.propagation or Pathwise())

@@ -42,10 +42,10 @@ KERNEL_FORMULAS: dict[type[Kernel], Callable[..., Any]] = {
     Product: standalone.product,
 }
 
-EXPORTED_LINE_WIDTH = 100  # Characters of a line of the exported file.
-N_CHECKED_REGRESSORS = 8  # Regressors whose predictions the self-check compares.
-N_CHECKED_STEPS = 20  # Samples of the free run that the self-check compares.
-CHECK_SEED = 0  # Seed of the regressors of the self-check.
+EXPORTED_LINE_WIDTH = 100  # largest number of characters in a line of the exported file
+N_CHECKED_REGRESSORS = 8  # regressors whose predictions the self-check compares
+N_CHECKED_STEPS = 20  # samples of the free run that the self-check compares
+CHECK_SEED = 0  # seed of the regressors of the self-check
 
 #: Standard deviation of the regressors of the self-check around stored points [coordinates].
 CHECK_SPREAD = 0.1
@@ -178,7 +178,7 @@ def _run_self_check(text: str) -> float:
 
 
 def _docstring(models: Sequence[Model], name: str, window: int | None, usage: str) -> str:
-    """Return the docstring of the file, which says how to use it and what it contains."""
+    """Return the docstring of the file, which describes its use and its content."""
     first = models[0]
     narx = first.narx
     sizes = [f"{model.gp.n_points} points of {_safe(model.narx.target)}" for model in models]
@@ -230,7 +230,7 @@ def _wrap(text: str) -> list[str]:
 
 
 def _constants(models: Sequence[Model]) -> list[str]:
-    """Return the assignments of what the models state besides their numbers."""
+    """Return the assignments of names, units, sampling time and noise of the models."""
     narx = models[0].narx
     origin = models[0].origin
     targets = tuple(model.narx.target for model in models)

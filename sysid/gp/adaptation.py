@@ -38,7 +38,7 @@ DEFAULT_SAMPLE_SIZE_EVERY_SAMPLE = 1000
 
 
 #: Factor by which the number of samples seen must grow after an estimate before prediction errors
-#: cause another one, if every sample is learned. Before that the sample is much the same.
+#: cause another one, if every sample is learned. Until then the reservoir has hardly changed.
 MIN_GROWTH_FOR_ESTIMATE = 1.1
 
 
@@ -50,22 +50,22 @@ WATCHED_FIELDS = ("mean", "variance", "accepted", "outlier")
 N_STATE_COUNTS = 6
 
 
-#: Largest `sample_size` and `interval` that a model file may ask for.
+#: Largest `sample_size` and `interval` that are accepted from a model file.
 MAX_KEPT_SAMPLES = 1_000_000
 
 
 class Reservoir:
     """Unbiased sample of a stream: each sample seen so far is kept with the same probability.
 
-    This is algorithm R (Vitter, "Random sampling with a reservoir", 1985): the first m samples fill
-    the m places; the n-th takes the place number ``floor(n u)``, u uniform in [0, 1), if there is
-    one of that number. So each of n samples is kept with probability ``m / n``. The sample depends
-    on the seed, but not on how the stream is divided into blocks.
+    This is algorithm R (Vitter, "Random sampling with a reservoir", 1985). The first m samples fill
+    the m slots. The n-th sample then replaces the one in slot ``floor(n u)``, u uniform in [0, 1),
+    if there is a slot of that number. So each of n samples is kept with probability ``m / n``. The
+    sample depends on the seed, but not on how the stream is divided into blocks.
 
     Parameters
     ----------
     size : int
-        Number of places m.
+        Number of slots m.
     n_features : int
     generator : numpy.random.Generator
         Gives one number per sample.
@@ -82,7 +82,8 @@ class Reservoir:
     def kept(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return copies of the kept samples (k, n_features), their targets (k,) and numbers (k,).
 
-        There are ``k = min(m, n)``. The number of a sample is its position in the stream.
+        Of n samples seen, ``k = min(m, n)`` are kept. The number of a sample is its position in the
+        stream.
         """
         n = self.n_seen
         return (
@@ -107,11 +108,11 @@ class Reservoir:
         """Process the samples (n, n_features), (n,) with these numbers (n,) in the stream."""
         n_before = np.arange(self.n_seen, self.n_seen + len(targets))  # samples before each one
         drawn = (self._generator.random(len(targets)) * (n_before + 1)).astype(int)
-        place = np.where(n_before < self.size, n_before, drawn)
-        for i in np.flatnonzero(place < self.size):
-            self._inputs[place[i]] = inputs[i]
-            self._targets[place[i]] = targets[i]
-            self._numbers[place[i]] = numbers[i]
+        slots = np.where(n_before < self.size, n_before, drawn)
+        for i in np.flatnonzero(slots < self.size):
+            self._inputs[slots[i]] = inputs[i]
+            self._targets[slots[i]] = targets[i]
+            self._numbers[slots[i]] = numbers[i]
         self.n_seen += len(targets)
 
 
@@ -170,15 +171,15 @@ class Adaptation:
     (`sysid.gp.sparse`): what these cannot represent counts as noise. Good hyper-parameters are more
     important there, so an estimate is also made whenever twice as many samples have been seen as at
     the last one. As long as W contains all samples that were learned, and nothing is forgotten, W
-    is learned anew with every estimate. Later the information of the samples is carried over, and
-    prediction errors cause no estimate before a tenth more samples have been seen, because W is
-    much the same until then.
+    is learned again with every estimate. Later the information of the samples is carried over, and
+    prediction errors cause no estimate before a tenth more samples have been seen, because W hardly
+    changes until then.
 
     Parameters
     ----------
     settings : Adaptive
     seed : int
-        Of the unbiased sample.
+        Seed of the unbiased sample.
 
     Attributes
     ----------
@@ -262,7 +263,7 @@ class Adaptation:
         Raises
         ------
         ValueError
-            The state contradicts itself or the settings, or the settings ask for too much memory.
+            The state contradicts itself or the settings, or the settings need too much memory.
         KeyError
             The state is not complete.
         """
@@ -278,9 +279,9 @@ class Adaptation:
                 f"training: sample_size and interval must be at most {MAX_KEPT_SAMPLES}, "
                 f"got {settings}"
             )
-        found = cls(settings, seed)
+        adaptation = cls(settings, seed)
         no_regressors = np.zeros((0, p))
-        found.start(scaling, mean, no_regressors, np.zeros(0), learning, n_left_out=n_left_out)
+        adaptation.start(scaling, mean, no_regressors, np.zeros(0), learning, n_left_out=n_left_out)
         inputs = matrix(state["seen_inputs"], p, "seen_inputs")
         rows = matrix(state["seen_rows"], p + 1 + len(WATCHED_FIELDS), "seen_rows")
         targets = vector(state["seen_targets"], len(inputs), "seen_targets")
@@ -288,21 +289,21 @@ class Adaptation:
         squares = vector(state["seen_squares"], len(state["seen_squares"]), "seen_squares")
         n = len(rows)
         fits = n < settings.interval and len(squares) <= settings.window and n_drawn <= n_seen
-        if not fits or len(inputs) != min(found._sample.size, n_drawn):
+        if not fits or len(inputs) != min(adaptation._sample.size, n_drawn):
             raise UserError(
                 "the samples that a training has seen must fit its interval, window and sample_size"
             )
-        found._sample.restore(inputs, targets, numbers, n_drawn)
-        found._n_seen = n_seen
-        found._n_estimated = n_estimated
-        found._n_revised = n_revised
-        found._squares = squares
-        found._n = n
-        found._regressors[:n] = rows[:, :p]
-        found._targets[:n] = rows[:, p]
+        adaptation._sample.restore(inputs, targets, numbers, n_drawn)
+        adaptation._n_seen = n_seen
+        adaptation._n_estimated = n_estimated
+        adaptation._n_revised = n_revised
+        adaptation._squares = squares
+        adaptation._n = n
+        adaptation._regressors[:n] = rows[:, :p]
+        adaptation._targets[:n] = rows[:, p]
         for i, name in enumerate(WATCHED_FIELDS):
-            found._record[name][:n] = rows[:, p + 1 + i]
-        return found
+            adaptation._record[name][:n] = rows[:, p + 1 + i]
+        return adaptation
 
     @property
     def n_seen(self) -> int:
@@ -313,14 +314,14 @@ class Adaptation:
         return self._n_seen + self._n
 
     @property
-    def n_until_look(self) -> int:
+    def n_until_test(self) -> int:
         """Number of samples that may follow before `adapted` must be called."""
         return self.settings.interval - self._n
 
     def observe(self, regressors: np.ndarray, targets: np.ndarray, record: np.ndarray) -> None:
         """Keep samples (n, p), (n,) and their record (n,) for the next test of the errors.
 
-        There may be at most `n_until_look`.
+        There may be at most `n_until_test` of them.
         """
         end = self._n + len(targets)
         new = slice(self._n, end)
@@ -329,28 +330,28 @@ class Adaptation:
         self._record[new] = record
         self._n = end
 
-    def believe(self) -> None:
+    def accept_outlier(self) -> None:
         """Accept the last sample, which was an outlier: it is no longer marked as one.
 
-        This has no effect if its errors have been tested already.
+        This has no effect if the error of that sample has been tested already.
         """
         if self._n:
             self._record["outlier"][self._n - 1] = False
 
-    def adapted(self, gp: OnlineGP, *, is_settled: bool = True) -> OnlineGP:
+    def adapted(self, gp: OnlineGP, *, is_decided: bool = True) -> OnlineGP:
         """Return the online GP with new hyper-parameters, or `gp` itself if there is no reason.
 
         The errors are tested if `interval` samples have been observed since the last test.
 
-        `is_settled` says that the decision about the last sample is final: it has been learned, or
-        it is an outlier that will not be learned later.
+        `is_decided` states that the decision about the last sample is final: it has been learned,
+        or it is an outlier that will not be learned later.
         """
-        if self.n_until_look > 0:
+        if self.n_until_test > 0:
             return gp
         reason = self._test_errors(gp.noise_variance)
         if reason is None:
             return gp
-        all_samples = self._all_learned(gp) if is_settled else None
+        all_samples = self._all_learned(gp) if is_decided else None
         return self._estimate(gp, reason, all_samples)
 
     def _add_to_sample(
@@ -481,7 +482,7 @@ class Adaptive(MaximumAPosteriori):
     ``sum_t e_t^2 / (v_t + noise_variance)  ~  chi-squared(n)``,
 
     with the prediction errors e and the latent variances v. If the sum is outside the two-sided
-    interval of probability ``1 - significance``, the hyper-parameters are estimated anew
+    interval of probability ``1 - significance``, the hyper-parameters are estimated again
     (`sysid.gp.adaptation.Adaptation`) from an unbiased sample of the stream and the points of the
     dictionary, with the priors and relative bounds of the first training. The cost per sample is
     bounded: there is at most one estimate per interval, and it takes at most `max_updates`
@@ -490,16 +491,17 @@ class Adaptive(MaximumAPosteriori):
     """
 
     interval: int = 50  # samples between two tests of the errors
-    significance: float = 1e-3  # probability that a test causes an estimate although all is right
+    #: probability that a test causes an estimate although the hyper-parameters are right
+    significance: float = 1e-3
     window: int = 100  # largest number of errors in a test; they are the last ones
     #: samples of the stream that are kept to estimate from; None: 100, or 1000 if every sample is
     #: learned
     sample_size: int | None = None
-    #: number of points that entered since the last estimate which causes another one; 0: never
+    #: another estimate is made once this many points have entered since the last one; 0: never
     after_revised: int = 0
     max_updates: int = 20  # iterations of one estimate
     tolerance: float = 1e-4  # an estimate ends if an iteration gains less than this (relative)
-    #: whether to estimate also while a record is learned from which the hyper-parameters came
+    #: whether to re-estimate also while learning the record that gave the hyper-parameters
     on_records: bool = False
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ that leaves is removed by one sweep of Givens rotations over the younger points,
 
 Predictions use U, because substitution with it is backward stable and a product with the inverse is
 not. F serves only to compute q. Each step costs O(N^2). The rounding errors of the rotations grow
-like the square root of their number. Therefore both factors are computed anew from the exact
+like the square root of their number. Therefore both factors are computed again from the exact
 covariance at intervals (`RENEWAL_INTERVAL`), and their drift is measured more often
 (`PROBE_INTERVAL`).
 
@@ -29,10 +29,10 @@ of Csato and Opper (2002). A point enters with a coordinate of its own, which is
 sample is learned. The coordinate of a point that leaves is rotated to the last position and
 dropped, which marginalises it.
 
-Points keep their *slot* for life. The factors, b, a and q are in order of *age*, oldest first, and
-``order`` maps age to slot. All loops are in this one file, because numba's disk cache notices
-changes of the file itself only. They know no particular kernel, criterion or rule: these come as
-addresses (`sysid.gp.formula`).
+A point keeps its *slot* as long as it is stored. The factors, b, a and q are in order of *age*,
+oldest first, and ``order`` maps age to slot. All loops are in this one file, because numba's disk
+cache notices changes of the file itself only. They contain no particular kernel, criterion or rule:
+these are passed as addresses (`sysid.gp.formula`).
 """
 
 import math
@@ -51,7 +51,8 @@ from sysid.gp.formula import (
     SCORE_SIGNATURE,
 )
 
-# Scores whose relative difference is smaller than this are a tie. The oldest point loses a tie.
+# Scores whose relative difference is smaller than this are a tie. Of tied points the oldest is
+# removed.
 SCORE_TIE = 1e-9
 
 
@@ -72,7 +73,8 @@ MIN_DIAGONAL_RATIO = 1e-13
 PROBE_INTERVAL = 50
 
 
-# Number of points, and at least 5 N, that enter before the factors are computed from scratch.
+# The factors of N points are computed from scratch after this many points have entered, or after
+# 5 N points if that is more.
 RENEWAL_INTERVAL = 500
 
 
@@ -231,8 +233,8 @@ class Rules(NamedTuple):
     scale: bool  # whether squared errors are summed for the scale of the variances
     age_memory: float  # memory of the scores of stored points [samples]; 0: unlimited
     forget_interval: int  # samples between two steps back to the prior; 0: none
-    gate: float  # largest standardised error of a sample that is learned; 0: every sample is
-    gate_opens_after: int  # level of outliers from which on the plant is taken to have changed
+    gate: float  # largest standardised error of a sample that is learned; 0: all are learned
+    gate_opens_after: int  # at this level of outliers the plant is taken to have changed
     insertion: Any
     insertion_parameters: np.ndarray
     acceptance: Any
@@ -410,8 +412,8 @@ def _dot_four(a, b, c, d, z, n):  # type: ignore[no-untyped-def]
 @internal
 def _substitute(triangles, pivots, n, z):  # type: ignore[no-untyped-def]
     """Overwrite z by the solution x of ``U'x = z``, four unknowns at a time."""
-    whole = n - n % 4
-    for j in range(0, whole, 4):
+    n_grouped = n - n % 4  # rows in complete groups of four
+    for j in range(0, n_grouped, 4):
         a = triangles[j, j + 1 :]
         b = triangles[j + 1, j + 1 :]
         c = triangles[j + 2, j + 1 :]
@@ -425,7 +427,7 @@ def _substitute(triangles, pivots, n, z):  # type: ignore[no-untyped-def]
         z[j + 2] = x2
         z[j + 3] = x3
         _subtract_four(z[j + 4 :], (x0, x1, x2, x3), a[4:], b[4:], c[4:], d[4:], n - j - 4)
-    for j in range(whole, n):
+    for j in range(n_grouped, n):
         z[j] *= pivots[j]
         for i in range(j + 1, n):
             z[i] -= z[j] * triangles[j, i + 1]
@@ -434,12 +436,12 @@ def _substitute(triangles, pivots, n, z):  # type: ignore[no-untyped-def]
 @internal
 def _substitute_back(triangles, pivots, n, z):  # type: ignore[no-untyped-def]
     """Overwrite z by the solution x of ``Ux = z``, four unknowns at a time."""
-    whole = n - n % 4
-    for j in range(n - 1, whole - 1, -1):
+    n_grouped = n - n % 4  # rows in complete groups of four
+    for j in range(n - 1, n_grouped - 1, -1):
         for i in range(j + 1, n):
             z[j] -= triangles[j, i + 1] * z[i]
         z[j] *= pivots[j]
-    for j in range(whole - 4, -1, -4):
+    for j in range(n_grouped - 4, -1, -4):
         a = triangles[j, j + 1 :]
         b = triangles[j + 1, j + 1 :]
         c = triangles[j + 2, j + 1 :]
@@ -569,8 +571,8 @@ def _delete_from_root(root, n, r, cosines, sines):  # type: ignore[no-untyped-de
     This leaves one entry too many below the diagonal in each younger column, which a rotation of
     two rows removes.
     """
-    whole = n - n % 4
-    for k in range(0, whole, 4):
+    n_grouped = n - n % 4  # rows in complete groups of four
+    for k in range(0, n_grouped, 4):
         a = root[k]
         b = root[k + 1]
         c = root[k + 2]
@@ -600,7 +602,7 @@ def _delete_from_root(root, n, r, cosines, sines):  # type: ignore[no-untyped-de
                 cosine * d[i] - sine * carried_d,
                 sine * d[i] + cosine * carried_d,
             )
-    for k in range(whole, n):
+    for k in range(n_grouped, n):
         _rotate_entries(root[k], r, k, n, cosines, sines)
     for j in range(r, n - 1):
         row = root[j]
@@ -729,8 +731,9 @@ def _condition(state, n, image, noise, error):  # type: ignore[no-untyped-def]
 def _append_and_condition(rules, state, n, residual, s, error):  # type: ignore[no-untyped-def]
     """Give a sample a coordinate of its own, N(0, 1), and learn the sample.
 
-    Return ``b_n sqrt(s)``, which the criteria use as its error: how far the posterior mean of the
-    hidden value at the new point lies from its prediction by the other points.
+    Return ``b_n sqrt(s)``, which the criteria use as the error of the sample. It is the difference
+    between the posterior mean of the hidden value at the new point and the prediction of that value
+    by the other points.
     """
     phi = state.work[PHI]
     image = state.work[SCRATCH_A]
@@ -888,7 +891,9 @@ def index_of_lowest(values, n):  # type: ignore[no-untyped-def]
     Among ties (`SCORE_TIE`) it is the first one, which belongs to the oldest point.
     """
     lowest = _smallest(values, n)
-    bound = lowest + SCORE_TIE * abs(lowest) if abs(lowest) < math.inf else lowest
+    bound = lowest
+    if abs(lowest) < math.inf:
+        bound = lowest + SCORE_TIE * abs(lowest)
     for j in range(n):
         if values[j] <= bound:
             return j
@@ -908,8 +913,8 @@ def _write_covariances(rules, state, n, slot, prior):  # type: ignore[no-untyped
         state.covariance[i, slot] = k[i]
         if i != slot:
             prior_i = state.covariance[i, i] - rules.diagonal
-            least_square = prior * prior_i * (1.0 - DUPLICATE_CORRELATION_GAP)
-            is_correlated = k[i] > 0.0 and k[i] * k[i] > least_square
+            smallest_square = prior * prior_i * (1.0 - DUPLICATE_CORRELATION_GAP)
+            is_correlated = k[i] > 0.0 and k[i] * k[i] > smallest_square
             if is_correlated and abs(prior - prior_i) <= DUPLICATE_VARIANCE_GAP * prior:
                 is_duplicate = True
     state.covariance[slot, slot] = prior + rules.diagonal
@@ -981,7 +986,10 @@ def drift(state, n):  # type: ignore[no-untyped-def]
 
 @inlined
 def _factor_status(state, n):  # type: ignore[no-untyped-def]
-    """Return whether the factors are due for renewal, or a measurement of their drift is due."""
+    """Return the status of the factors after a point has entered.
+
+    Their renewal or a measurement of their drift may be due.
+    """
     n_entries = state.counts[N_ENTRIES]
     if n_entries % max(RENEWAL_INTERVAL, 5 * n) == 0:
         return RENEWAL_DUE
@@ -1184,10 +1192,10 @@ def _caller_has_work(rules, state):  # type: ignore[no-untyped-def]
 def learn(rules, state, points, targets, prior_mean, start, record):  # type: ignore[no-untyped-def]
     """Predict and learn the samples from `start` on: algorithm 1 of Wietzke and Graichen.
 
-    Learned are the targets (n,) less the prior mean (n,) at the points; the means in the record are
-    those of the targets. With `every_sample`, samples that are not stored are learned, too. The
-    criteria then use the posterior mean of the hidden values z instead of the targets, and the
-    diagonal instead of the noise.
+    The GP learns the targets (n,) less the prior mean (n,) at the points; the means in the record
+    are predictions of the targets. With `every_sample`, samples that are not stored are learned,
+    too. The criteria then use the posterior mean of the hidden values z instead of the targets, and
+    the diagonal instead of the noise.
 
     An outlier (`_test_for_outlier`) is predicted, but not learned.
 

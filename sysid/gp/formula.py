@@ -2,8 +2,8 @@
 
 A criterion, an insertion rule or a kernel states its formula once, as an ordinary function of
 floats. The compiled loops call it through its C address. So the loops are compiled once for all
-formulas and kept in numba's disk cache. With ``NUMBA_DISABLE_JIT=1`` the formula itself takes the
-place of its address, and everything runs as plain Python.
+formulas and kept in numba's disk cache. With ``NUMBA_DISABLE_JIT=1`` the formula itself is called
+instead of its address, and everything runs as plain Python.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from numba import cfunc, config, njit, types
 JIT_DISABLED = bool(getattr(config, "DISABLE_JIT", False))
 
 
+#: Numba type of the pointer to an array of doubles.
 FLOAT_POINTER = types.CPointer(types.float64)
 
 
@@ -24,7 +25,8 @@ FLOAT_POINTER = types.CPointer(types.float64)
 SCORE_SIGNATURE = types.void(types.intp, FLOAT_POINTER, FLOAT_POINTER, types.float64, FLOAT_POINTER)
 
 
-#: Signature of an insertion rule: (error, latent variance, novelty, parameters) -> insert?
+#: Signature of an insertion rule: (error, latent variance, novelty, parameters) -> whether to
+#: insert the sample.
 DECISION_SIGNATURE = types.boolean(types.float64, types.float64, types.float64, FLOAT_POINTER)
 
 
@@ -58,9 +60,9 @@ def _loop_over_points(formula: Callable[..., Any]) -> Callable[..., Any]:
 
     numba then keeps its machine code beside the file of the formula.
     """
-    place = formula.__code__
+    formula_code = formula.__code__
     code = _score_points.__code__.replace(
-        co_filename=place.co_filename, co_firstlineno=place.co_firstlineno
+        co_filename=formula_code.co_filename, co_firstlineno=formula_code.co_firstlineno
     )
     called = formula if JIT_DISABLED else njit(error_model="numpy")(formula)
     loop = FunctionType(code, {"formula": called, "range": range})

@@ -16,8 +16,10 @@ from sysid.gp.compiled_kernels import ADD, MULTIPLY, SHIPPED
 from sysid.gp.dictionary import covariance_matrix, prior_variances
 from sysid.gp.formula import COVARIANCE_SIGNATURE, address
 
-GRADIENT_BLOCK_ROWS = 128  # Rows of a gradient that are computed together stay in the cache.
-DIAGONAL_BLOCK_POINTS = 32  # Prior variances of this many points are differentiated together.
+#: Number of rows of a gradient that are computed together, so that they stay in the cache.
+GRADIENT_BLOCK_ROWS = 128
+#: Number of points whose prior variances are differentiated together.
+DIAGONAL_BLOCK_POINTS = 32
 
 
 class Expected(NamedTuple):
@@ -303,12 +305,12 @@ class PerFeatureKernel(Kernel):
 
     def parameters(self) -> np.ndarray:
         """Return the variance, followed by the number of each feature."""
-        (_, variance), (name, numbers) = list(vars(self).items())[:2]
+        variance, numbers = list(vars(self).values())[:2]
         if isinstance(numbers, float):
+            _, name = list(vars(self))[:2]
             raise UserError(
                 f"{type(self).__name__}: {name} must be one number per feature, got {numbers} for "
-                "any number of features; a training fills such a prototype, and so does "
-                "with_scales"
+                "any number of features; a training or with_scales fills in such a prototype"
             )
         return np.array([variance, *numbers])
 
@@ -579,8 +581,8 @@ class Linear(PerFeatureKernel):
 
     The coefficients are ``b ~ N(0, offset_variance)`` and ``w_d ~ N(0, weight_variance_d)``, so
     that ``k(x, x') = offset_variance + sum_d weight_variance_d x_d x'_d`` (Rasmussen and Williams,
-    section 4.2.2). They are integrated out: what the data do not determine of them adds to the
-    predicted variance, which grows with the square of the distance from the origin.
+    section 4.2.2). They are integrated out: as far as the data do not determine them, they add to
+    the predicted variance, which grows with the square of the distance from the origin.
 
     Parameters
     ----------
@@ -724,7 +726,7 @@ class CompositeKernel(Kernel):
     def _instructions(self, rows: Sequence[Callable[..., None]]) -> list[list[float]]:
         """Return the instructions of all parts, where every part but the first is joined.
 
-        The code of a part is the place of its row among `rows`.
+        The code of a part is the position of its row among `rows`.
         """
         instructions: list[list[float]] = []
         for i, part in enumerate(self.parts):

@@ -145,7 +145,7 @@ class MeanFunction(ABC):
             shape = np.shape(self(np.zeros((2, n_features))))
         except IndexError as error:
             raise UserError(
-                f"{self}: expected a mean of {n_features} features, it asks for more ({error})"
+                f"{self}: expected a mean of {n_features} features, but it uses more ({error})"
             ) from error
         if shape != (2,):
             raise UserError(

@@ -33,8 +33,9 @@ from sysid.gp.rules import (
     at_least,
 )
 
-#: Smallest noise variance, relative to the prior variance at features of one. Points further out
-#: may have a larger prior variance, up to the limit `dictionary.MIN_DIAGONAL_RATIO`.
+#: Smallest noise variance, relative to the prior variance at a point whose features are all 1.
+#: Points far from the origin may have a larger prior variance, up to the limit that
+#: `dictionary.MIN_DIAGONAL_RATIO` sets.
 MIN_NOISE_RATIO = 1e-8
 
 #: Triangular factors of a `Dictionary` that `OnlineGP.state` returns and `OnlineGP.restore` takes.
@@ -54,7 +55,7 @@ PREDICTION_BLOCK_ROWS = 64
 #: Smallest number of samples that one step of `OnlineGP.absorb` learns.
 MIN_ABSORPTION_BLOCK_ROWS = 512
 
-#: Prior mean of a single sample, if there is none.
+#: Prior mean of a single sample, if the model has no mean function.
 ZERO_PRIOR_MEAN = np.zeros(1)
 
 #: Settings of an online GP that are objects, and the class of each.
@@ -449,7 +450,10 @@ class OnlineGP:
         }
 
     def counts(self) -> dict[str, int]:
-        """Return all counters by the names that files use: the dictionary's, then the own ones."""
+        """Return all counters by the names that files use.
+
+        The counters of the dictionary come first, then `OWN_COUNTERS`.
+        """
         dictionary_counts = self._state.counts.tolist()
         counts = dict(zip(dictionary.COUNT_NAMES, dictionary_counts, strict=True))
         for name in OWN_COUNTERS:
@@ -459,7 +463,7 @@ class OnlineGP:
     def fit(
         self, inputs: ArrayLike, targets: ArrayLike, *, numbers: ArrayLike | None = None
     ) -> "OnlineGP":
-        """Start anew from samples and return this object.
+        """Replace everything learned so far by these samples, and return this object.
 
         All samples are stored if the budget allows it. Otherwise the reduction criterion chooses
         which to keep. If every sample is learned, the samples that are not stored are learned, too.
@@ -469,7 +473,7 @@ class OnlineGP:
         inputs : (n, n_features)
         targets : (n,)
         numbers : (n,) of int, optional
-            Their numbers in a stream (`sample_numbers`); by default 0 to n - 1.
+            Numbers of the samples in a stream (`sample_numbers`); by default 0 to n - 1.
         """
         x = matrix(inputs, self.n_features, "inputs")
         y = vector(targets, len(x), "targets")
@@ -637,7 +641,7 @@ class OnlineGP:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return ``phi = U'^-1 k`` (n_points, m) of inputs (m, p), and ``k(x, x) - phi'phi`` (m,).
 
-        Takes the points in order of age and their factor U.
+        The points are given in order of age; `upper` is their factor U.
         """
         phi = solve_triangular(
             upper,
@@ -661,7 +665,7 @@ class OnlineGP:
         target = np.array([y])
         has_shape = point.shape == (self.n_features,) and target.shape == (1,)
         is_float = point.dtype == target.dtype == np.float64
-        # the conversion is skipped for what fits already, because a closed loop calls this often
+        # arrays that fit already are not converted, because a closed loop calls this often
         if not (has_shape and is_float and point.flags.writeable):
             point = vector(x, self.n_features, "x")
             target = vector([y], 1, "y")
@@ -692,11 +696,11 @@ class OnlineGP:
         *,
         until_outlier: bool = False,
     ) -> np.ndarray:
-        """`update_many` for C-contiguous arrays of float64 whose shapes were checked.
+        """Do what `update_many` does, for arrays whose shapes were checked.
 
-        The function learns ``y - prior_mean``, with the prior mean (n,) at the inputs; the reported
-        means are predictions of y. With `until_outlier` the record ends with the first outlier, and
-        the samples after it are not processed.
+        The arrays are C-contiguous and of float64. The GP learns ``y - prior_mean``, with the prior
+        mean (n,) at the inputs; the reported means are predictions of y. With `until_outlier` the
+        record ends with the first outlier, and the samples after it are not processed.
         """
         record = np.zeros(len(x), dtype=RECORD_DTYPE)
         done = 0
@@ -754,8 +758,8 @@ class OnlineGP:
         """Update the scale of the variances by the standardised errors since the last update.
 
         If the variances follow the errors, the kernel and noise variance are multiplied by the
-        change of the scale, and the predicted means stay. Otherwise only the variances with which
-        the gate compares errors are.
+        change of the scale, and the predicted means stay. Otherwise only the variances of the
+        outlier test are multiplied by it.
 
         KRLS-T (Van Vaerenbergh and others, 2012) estimates this scale. Here it is a running mean of
         ``min(e^2/s, 9)`` with a bounded memory; the bound of 9 limits the effect of an outlier.
@@ -772,7 +776,7 @@ class OnlineGP:
         if not (self.learns_every_sample and self.scale):
             errors[dictionary.ERROR_SCALE] *= factor
             return
-        # assigning an attribute is refused: these settings are fixed for everybody else
+        # written through `vars`, because `__setattr__` refuses to change a fixed setting
         vars(self).update(
             kernel=self.kernel.scaled(factor),
             noise_variance=self.noise_variance * factor,
@@ -802,8 +806,8 @@ class OnlineGP:
     ) -> np.ndarray:
         """Return the reduction scores (m, n_points) of the stored points, by slot.
 
-        Row i has the scores with sample i of (m, n_features), (m,) in the set. They are those of
-        `reduction` or of another criterion. Nothing is learned.
+        Row i holds the scores that they would have if sample i of (m, n_features), (m,) were stored
+        too. The criterion is `reduction` unless another one is given. Nothing is learned.
         """
         x = matrix(inputs, self.n_features, "inputs")
         y = vector(targets, len(x), "targets")
@@ -937,7 +941,8 @@ class OnlineGP:
                 f"expected at most {tolerance:.3g}; the arrays were changed after they were taken "
                 "out"
             )
-        # as in a GP that was never stored: its weights ``F'b`` are less accurate than those stored
+        # A running GP uses the weights ``F'b``, which are less accurate than those in the arrays.
+        # They are computed again, so that the restored GP continues bit for bit.
         dictionary.compute_precision_and_weights(state, n)
         state.precision[:n] = arrays["precision"]
         self._state = state
@@ -978,7 +983,7 @@ class OnlineGP:
         approximations", 2017).
 
         Give `samples`, inputs (n, n_features) and targets (n,), only if they are all that this GP
-        has learned. They are then learned anew, O(n N^2), without any approximation: the result is
+        has learned. They are then learned again, O(n N^2), without any approximation: the result is
         the batch FITC posterior.
         """
         settings = {name: getattr(self, name) for name in FIXED_SETTINGS}
@@ -1032,8 +1037,8 @@ class OnlineGP:
 def _count_near_duplicates(covariance: np.ndarray) -> int:
     """Return how many points equal an earlier one, by their covariance (n, n) without noise."""
     prior = np.diag(covariance)
-    least_square = np.outer(prior, prior) * (1.0 - dictionary.DUPLICATE_CORRELATION_GAP)
-    are_correlated = (covariance > 0) & (covariance**2 > least_square)
+    smallest_square = np.outer(prior, prior) * (1.0 - dictionary.DUPLICATE_CORRELATION_GAP)
+    are_correlated = (covariance > 0) & (covariance**2 > smallest_square)
     variance_gap = abs(prior[:, None] - prior)
     have_same_variance = variance_gap <= dictionary.DUPLICATE_VARIANCE_GAP * prior
     are_duplicates = np.tril(are_correlated & have_same_variance, -1)
@@ -1041,14 +1046,14 @@ def _count_near_duplicates(covariance: np.ndarray) -> int:
 
 
 def _check_errors(state: Dictionary) -> None:
-    """Raise `UserError` unless the errors of a restored state are possible."""
+    """Raise `UserError` unless the statistics of the errors in a restored state are possible."""
     total, number, memory, scale, outlier_level = state.errors
-    is_sum = (
-        0 <= number < dictionary.SCALE_INTERVAL
-        and 0 <= total <= dictionary.MAX_STANDARDISED_SQUARE * number
-    )
-    is_scale = INITIAL_SCALE_MEMORY <= memory <= MAX_SCALE_MEMORY and scale > 0
-    if not (is_sum and is_scale and outlier_level >= 0):
+    is_number_possible = 0 <= number < dictionary.SCALE_INTERVAL
+    is_total_possible = 0 <= total <= dictionary.MAX_STANDARDISED_SQUARE * number
+    is_memory_possible = INITIAL_SCALE_MEMORY <= memory <= MAX_SCALE_MEMORY
+    is_sum_possible = is_number_possible and is_total_possible
+    is_scale_possible = is_memory_possible and scale > 0
+    if not (is_sum_possible and is_scale_possible and outlier_level >= 0):
         raise UserError("restore: errors must be sums, a memory and counts of `OnlineGP.state`")
 
 

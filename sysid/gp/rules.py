@@ -50,8 +50,8 @@ class Criterion(ABC):
     variances of all points of a dictionary (Rasmussen and Williams, equations 5.10 to 5.12), so no
     criterion needs to fit a model again.
 
-    The formulas use only floats and `math`. They may leave out what is the same for all points of a
-    set.
+    The formulas use only floats and `math`. They may leave out terms that are the same for all
+    points of a set.
     """
 
     #: prediction with which section 3.3 of the paper computes the acceptance scores of the stored
@@ -235,10 +235,10 @@ class MarginalLogLikelihood(LogPredictiveDensity):
 
         f_red = log p(y without i) = log p(y) - log p(y_i | y without i)
 
-    by the chain rule, and the lowest leaves: the point that the others predict best. ``log p(y)``
-    is the same for all points and left out, which leaves the formula of `LogPredictiveDensity`, as
-    the paper's section 3.2.3 proves. Acceptance: the negative log predictive density (section
-    3.3.3).
+    by the chain rule. The point of lowest score leaves: the one that the others predict best. ``log
+    p(y)`` is the same for all points and is left out. The rest is the formula of
+    `LogPredictiveDensity`, as the paper's section 3.2.3 proves. Acceptance: the negative log
+    predictive density (section 3.3.3).
     """
 
 
@@ -369,8 +369,8 @@ class Novelty(Thresholds):
     """Insert where the stored points cannot represent the function (strictly).
 
     The target has no influence. This is the criterion of Csato and Opper, "Sparse on-line Gaussian
-    processes" (2002), in noise variances: if the points leave less than the noise variance open,
-    the samples cannot show the difference.
+    processes" (2002), in noise variances: if the points leave less than the noise variance
+    unexplained, the noise of the samples hides it.
     """
 
     novelty_threshold: float = 0.1  # noise variances
@@ -414,7 +414,7 @@ class AcceptAll(Acceptance):
 
     @property
     def code(self) -> int:
-        """Number that says that no scores are compared."""
+        """Code for compiled loops that do not compare scores."""
         return ACCEPT_ALL
 
 

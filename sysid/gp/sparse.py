@@ -40,7 +40,7 @@ MAX_KEPT_COVARIANCES = 2_000_000
 #: Training of the exact GP, on some of the samples, that gives the first hyper-parameters.
 EXACT_GP_TRAINING = MaximumLikelihood(n_initial=500, restarts=3)
 
-#: Iterations of k-means, which places the inducing points before they are trained.
+#: Iterations of k-means, which chooses the inducing points before they are trained.
 N_KMEANS_ITERATIONS = 10
 
 #: Last iterations of L-BFGS-B whose total gain is compared with the tolerance.
@@ -50,8 +50,8 @@ N_GAIN_ITERATIONS = 10
 class Approximation(Enum):
     """Treatment of the prior variance ``d_i`` of a sample that the inducing points do not explain.
 
-    The value is the fraction ``alpha`` of it that counts as noise of that sample; the rest is a
-    penalty.
+    The value is the fraction ``alpha`` of ``d_i`` that counts as noise of that sample; the rest is
+    a penalty.
 
     References
     ----------
@@ -593,7 +593,8 @@ def fit_sparse(
     from scipy.cluster.vq import kmeans2  # slow to import
 
     begin = perf_counter()
-    x = matrix(inputs, np.shape(inputs)[1] if np.ndim(inputs) == 2 else 0, "inputs")
+    n_features = np.shape(inputs)[1] if np.ndim(inputs) == 2 else 0
+    x = matrix(inputs, n_features, "inputs")
     y = vector(targets, len(x), "targets")
     _check_fit_settings(x, n_inducing, training, max_iterations, tolerance)
     generator = np.random.default_rng(seed)
@@ -683,14 +684,14 @@ class _SparseProblem:
         """
         n_coordinates = start.size - len(self.exact.bounds)
         unbounded = np.tile([-np.inf, np.inf], (n_coordinates, 1))
-        least_gain = tolerance * len(self.targets)
+        min_gain = tolerance * len(self.targets)
         costs: list[float] = []
 
         def gain_is_small() -> bool:
             if len(costs) <= N_GAIN_ITERATIONS:
                 return False
             gain = costs[-1 - N_GAIN_ITERATIONS] - costs[-1]
-            return gain < least_gain
+            return gain < min_gain
 
         def stop_if_gain_is_small(intermediate_result: OptimizeResult) -> None:
             costs.append(intermediate_result.fun)

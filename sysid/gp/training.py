@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import inf, nan
+from math import ceil, inf, nan
 from numbers import Real
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -76,7 +76,7 @@ class Points(NamedTuple):
 
 
 class Start(NamedTuple):
-    """What is known about a model before it learns its first sample.
+    """Prior knowledge about a model, before it learns its first sample.
 
     A field that is None follows from the initial samples.
     """
@@ -275,10 +275,10 @@ def _typical_distances(inputs: np.ndarray, spread: np.ndarray) -> np.ndarray:
     (p,) of the feature takes its place.
     """
     p = inputs.shape[1]
-    step = -(-len(inputs) // MAX_SAMPLES_FOR_DISTANCES)  # rounded up
-    some = inputs[::step]
-    first, second = np.triu_indices(len(some), 1)
-    medians = np.array([np.median(abs(some[first, d] - some[second, d])) for d in range(p)])
+    step = ceil(len(inputs) / MAX_SAMPLES_FOR_DISTANCES)
+    subset = inputs[::step]
+    first, second = np.triu_indices(len(subset), 1)
+    medians = np.array([np.median(abs(subset[first, d] - subset[second, d])) for d in range(p)])
     has_distance = medians > MIN_DISTANCE_TO_SPREAD * spread
     return np.where(has_distance, medians, spread) * np.sqrt(p)
 
@@ -292,7 +292,7 @@ class Follower(Protocol):
     estimates: list[Any]  # all estimates so far
 
     @property
-    def n_until_look(self) -> int:
+    def n_until_test(self) -> int:
         """Number of samples that may follow before `adapted` must be called."""
 
     def start(
@@ -312,15 +312,15 @@ class Follower(Protocol):
         """
 
     def observe(self, regressors: np.ndarray, targets: np.ndarray, record: np.ndarray) -> None:
-        """Store samples (n, p), (n,) and the number of the record of each (n,)."""
+        """Keep samples (n, p), (n,) and their reports (n,) for the next test of the errors."""
 
-    def believe(self) -> None:
-        """Accept the last sample, which was an outlier so far."""
+    def accept_outlier(self) -> None:
+        """Accept the last sample, which counted as an outlier until now."""
 
-    def adapted(self, gp: OnlineGP, *, is_settled: bool = True) -> OnlineGP:
+    def adapted(self, gp: OnlineGP, *, is_decided: bool = True) -> OnlineGP:
         """Return the online GP with new hyper-parameters, or the same GP.
 
-        `is_settled` says that the last sample will not be learned later.
+        `is_decided` states that the last sample is not held back, so it will not be learned later.
         """
 
 
@@ -486,7 +486,7 @@ class MaximumLikelihood(Training):
     weight_bounds: tuple[float, float] = (1e-6, 1e6)
     weight_prior_median: float = 1.0  # mean square of the target / variance of the feature
     weight_prior_std: float = inf  # of the logarithm; infinite: no prior
-    #: samples, spread over a record that is known as a whole, that replace the first samples
+    #: number of samples, spread over the whole record, that are used instead of the first samples
     record_samples: int = 400
     #: typical distances; a whole record shows where the function changes
     record_length_prior_median: float = 5.0

@@ -26,11 +26,11 @@ from sysid.arrays import Array, matrix, vector
 from sysid.errors import UserError
 from sysid.narx.lags import Narx, Target
 
-#: (state, input) -> rates of the states, (n_x,)
+#: function (state, input) -> rates of the states, (n_x,)
 Drift: TypeAlias = Callable[[Array, Array], ArrayLike]
-#: state -> outputs, (n_y,)
+#: function state -> outputs, (n_y,)
 Output: TypeAlias = Callable[[Array], ArrayLike]
-#: (state, input) -> A, B
+#: function (state, input) -> matrices A and B of the linearised drift, or None
 Jacobian: TypeAlias = Callable[[Array, Array], "tuple[ArrayLike, ArrayLike] | None"]
 
 # Step of a central difference relative to the magnitude [-]. With the cube root of the machine
@@ -213,9 +213,8 @@ class Realisation(NamedTuple):
 
     model: StateSpace  # minimal part, in its own coordinates
     not_moved: Array  # (q, n_x) for each row w, no input moves w x
-    not_shown: (
-        Array  # (p, n_x) for each row d, the output never shows a change of the state along d
-    )
+    # (p, n_x) for each row d, the output never shows a change of the state along d
+    not_shown: Array
     kept: float  # smallest relative singular value above the tolerance; inf if there was none
     dropped: float  # largest relative singular value taken as zero; 0 if there was none
 
@@ -357,14 +356,14 @@ def _build_span(D: Array, B: Array, tolerance: float) -> Span:
             block = block - basis @ (basis.T @ block)
         directions, values, _ = np.linalg.svd(block, full_matrices=False)
         is_new = values > tolerance
-        kept = min(kept, *values[is_new], np.inf)
-        dropped = max(dropped, *values[~is_new], 0.0)
+        kept = min(kept, np.min(values[is_new], initial=np.inf))
+        dropped = max(dropped, np.max(values[~is_new], initial=0.0))
         basis = np.hstack([basis, directions[:, is_new]])
         block = D @ directions[:, is_new]
         if norm > 0:
             block = block / norm
     if basis.shape[1] == len(D):
-        dropped = 0.0  # the whole space: no direction was left out
+        dropped = 0.0  # the span is the whole space, so no direction was left out
     return Span(basis, float(kept), float(dropped))
 
 

@@ -7,8 +7,8 @@ A nonlinear autoregressive model with exogenous inputs predicts, at sample ``k``
 
 `Narx` contains the lags of every signal and turns records into regressors and targets.
 `sysid.LagWindow` does the same live, one sample at a time, with bit for bit the same result. A
-target without lags is a function of the inputs alone. If all lags are 0, ``y[k] = f(u[k])``, every
-row of a static table is a sample.
+target without lags is a function of the inputs alone. If in addition all lags of the inputs are 0,
+``y[k] = f(u[k])``, every row of a static table is a sample.
 """
 
 from __future__ import annotations
@@ -330,6 +330,7 @@ class Narx:
         return read
 
     def _rows(self, record: Record) -> LagRows:
+        """Return the regressors and targets of a record without missing values."""
         n = record.n_samples
         first = self.max_lag
         value = record.signals[self.target]
@@ -344,6 +345,7 @@ class Narx:
         return LagRows(regressor[is_known], self.predict.of(value[k], previous[k]), k)
 
     def _check_record(self, record: Record) -> None:
+        """Raise UserError if a record is too short, or has missing values that are not skipped."""
         if record.n_samples <= self.max_lag:
             name = next(name for name, lags in self.lags.items() if self.max_lag in lags)
             raise UserError(
@@ -394,8 +396,8 @@ def _sort_lags(where: str, lags: Any, lowest: int, fewest: int) -> tuple[int, ..
         )
     chosen = given if is_list else range(1, int(lags) + 1)
     sorted_lags = sorted(map(int, chosen))
-    least_number = fewest if is_list else 1
-    if len(sorted_lags) < least_number:
+    min_count = fewest if is_list else 1
+    if len(sorted_lags) < min_count:
         raise UserError(
             f"{where}: no lags; give a number >= 1, or a list with at least one lag >= {lowest}"
         )
@@ -470,9 +472,10 @@ def consecutive(rows: xr.Dataset) -> NDArray[np.bool_]:
 
 
 def reach_of(narx: Narx) -> int:
-    """Return how many rows after its own still depend on a measured value of the target.
+    """Return the number of later rows that depend on a measured value of the target.
 
-    It is the largest lag of the target. A predicted change depends on y[k-1], too.
+    It is the largest lag of the target, and at least 1 if the change is predicted, because the
+    change depends on y[k-1].
     """
     largest_lag = max(narx.lags[narx.target], default=0)
     if narx.predict is Target.change:
@@ -502,9 +505,9 @@ class Orders:
         y[k] = f(y[k-1], ..., y[k-na], u[k-nk], ..., u[k-nk-nb+1])
 
     A number applies to all signals, a list has one number for each output or input. A signal of
-    order 0 has no lags. All models of several outputs share the regressors. If the orders shall
-    differ between the predicted outputs, as in MATLAB's matrices of orders, give each output its
-    own `Narx`.
+    order 0 has no lags. The models of all outputs share the regressors. For orders that differ
+    between the predicted outputs, as in MATLAB's matrices of orders, give each output its own
+    `Narx`.
 
     Raises
     ------

@@ -173,7 +173,7 @@ class LagWindow:
         Parameters
         ----------
         outputs, inputs : (n, n_y), (n, n_u)
-            Or those of one sample, (n_y,), (n_u,).
+            Outputs and inputs of n samples, or (n_y,), (n_u,) of one sample.
 
         Returns
         -------
@@ -238,7 +238,7 @@ class LagWindow:
         return LagRows(regressor, target, np.array([self._n_stored - 1]))
 
     def _newest_rows(self, n: int) -> LagRows:
-        """Return the rows of the n newest stored samples, as far as their values are known."""
+        """Return the rows of those of the n newest stored samples whose values are all known."""
         first_stored = self._n_stored - n
         n_filling = max(0, self._max_lag - first_stored)  # samples without a full window
         begin = self._now - n + n_filling  # row of the first sample with a full window

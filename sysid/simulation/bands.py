@@ -218,7 +218,8 @@ def typical(parts: Sequence[Bands]) -> Bands:
     """Return the median of the factors of several folds, for the horizons that all of them have.
 
     The median is robust against a single fold without which the fit failed, or which contains
-    behaviour that no other fold contains: neither tells how well a model of all samples predicts.
+    behaviour that no other fold contains. In both cases the errors on that fold do not show how
+    well a model of all samples predicts.
     """
     factors_of_parts = [dict(bands) for bands in parts]
     horizons = sorted(set.intersection(*map(set, factors_of_parts)))

@@ -180,8 +180,8 @@ class Moments(NamedTuple):
 class Bounds(NamedTuple):
     """Values between which the outputs must stay.
 
-    A prediction outside of them has diverged, and so has one whose standard deviation is as large
-    as their distance.
+    A prediction outside of the bounds has diverged. So has a prediction whose standard deviation is
+    as large as the distance of the bounds.
     """
 
     low: Array  # (m,)
@@ -223,7 +223,8 @@ class Dynamics:
     def __init__(self, model: Model | JointModel) -> None:
         self.joint = JointModel.of(model)
         self.models = self.joint.models
-        self.narx = narx = self.models[0].narx
+        narx = self.models[0].narx
+        self.narx = narx
         self.n_outputs = len(narx.output_names)
         self.n_features = narx.n_features
         self.is_change = narx.predict is Target.change

@@ -7,6 +7,7 @@ Without a horizon the model runs freely, which is a simulation: it is given the 
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ def free_run(
     inputs : (n, n_u)
         Inputs of all samples, in the order of ``narx.input_names``; (n, 0) if there are none.
     initial_outputs : (w, m)
-        Outputs of the first w < n samples. Lags that reach before the first use the first.
+        Outputs of the first w < n samples. Lags that reach before the first sample use its value.
     propagation, seed
         As for `forecast`.
 
@@ -134,7 +135,8 @@ def check_window(dynamics: Dynamics, window: int) -> None:
 def past_outputs(y: Array, newest: int | Indices, dynamics: Dynamics) -> Array:
     """Return the L outputs (b, L, m) up to and including the samples `newest` (b,) of y.
 
-    Samples before the first of y get its value. Without any sample in y the outputs are zeros.
+    Samples before the first one of y get the value of the first one. If y has no samples, the
+    outputs are zeros.
     """
     if not len(y):
         return np.zeros((1, dynamics.n_lags, dynamics.n_outputs))
@@ -232,7 +234,7 @@ def forecast(
         reach before the record use its first value; such predictions are counted (`n_filled`).
     propagation : Propagation, optional
         Rule that propagates the uncertainty; `MeanOnly` by default. For horizon 1 all rules give
-        the same.
+        the same predictions.
     seed : int, optional
         Seed of the draws.
 
@@ -321,6 +323,7 @@ def _forecast_record(
     window: int,
     seed: int,
 ) -> RecordForecast:
+    """Predict the outputs of one record; the arguments are those of `forecast`."""
     narx = dynamics.narx
     y = np.stack([record.signals[name] for name in narx.output_names], axis=1)
     u = np.array([record.signals[name] for name in narx.input_names]).reshape(-1, len(y)).T
@@ -405,12 +408,12 @@ def _predict_ahead(
 ) -> tuple[Array, Array, Array]:
     """Return mean, variance and regressors of samples, each predicted `horizon` steps ahead.
 
-    The mean of a sample whose prediction diverges on the way is the value with which it left the
-    bounds.
+    If the prediction of a sample diverges before its last step, its mean is the value with which it
+    left the bounds.
     """
     size = rule.size(dynamics, horizon) + (horizon + 2) * dynamics.n_features
     n_in_memory = MAX_NUMBERS_PER_BLOCK // size
-    n_per_block = -(-len(sample) // MIN_START_BLOCKS)
+    n_per_block = math.ceil(len(sample) / MIN_START_BLOCKS)
     length = max(1, min(n_in_memory, n_per_block))
     means = []
     variances = []

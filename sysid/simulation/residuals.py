@@ -190,7 +190,8 @@ def correlate_input(u: Array, z: Array, sample_index: Indices, lags: Indices) ->
         R2 = r' S^-1 r
         F = (R2 / q) / ((1 - R2) / (n - 1 - q))
 
-    R2 is what a regression on all lags explains. F is exact for Gaussian z, whatever the input.
+    R2 is the fraction of the variance of z that a regression on all lags explains. F is exact for
+    Gaussian z, whatever the input.
     (Box and Jenkins whiten the input instead, which the inverse of S does at once.)
 
     Parameters
@@ -204,21 +205,21 @@ def correlate_input(u: Array, z: Array, sample_index: Indices, lags: Indices) ->
     lags : (n_lags,)
     """
     r, fraction = _correlate(u[:, None], z, sample_index, lags)
-    now = np.flatnonzero(sample_index >= lags[-1])
-    X = u[now[:, None] - lags]
-    y = z[now]
+    has_all_lags = np.flatnonzero(sample_index >= lags[-1])
+    X = u[has_all_lags[:, None] - lags]
+    y = z[has_all_lags]
     X = X - X.mean(axis=0)
     y = y - y.mean(axis=0)
     eigenvalues, directions = np.linalg.eigh(X.T @ X)
     is_kept = eigenvalues > MIN_RELATIVE_EIGENVALUE * eigenvalues[-1]
-    # The rank is at least 1: an input that is constant there explains nothing, so that F = 0.
+    # The rank is at least 1: an input that is constant in these samples explains nothing, so F = 0.
     rank = max(1, int(np.count_nonzero(is_kept)))
     projected = directions[:, is_kept].T @ (X.T @ y)
     explained = np.sum(projected**2 / eigenvalues[is_kept, None], axis=0)
     total = np.sum(y**2, axis=0)
     rounding = np.finfo(float).eps * np.maximum(total, 1.0)
     unexplained = np.maximum(total - explained, rounding)
-    freedom = (float(rank), float(len(now) - 1 - rank))
+    freedom = (float(rank), float(len(has_all_lags) - 1 - rank))
     statistic = (explained / freedom[0]) / (unexplained / freedom[1])
     band = np.broadcast_to(Z_95 * np.sqrt(fraction / len(z)), r.shape)
     return Correlations(lags, r, band, statistic, fdtrc(*freedom, statistic), freedom)
@@ -241,8 +242,8 @@ def _lagged_means(a: Array, z: Array, sample_index: Indices, lags: Indices) -> A
     """Return ``sum_t a[t-k] z[t] / n`` within records, for every lag (n_lags, m)."""
     sums = []
     for k in lags:
-        now = np.flatnonzero(sample_index >= k)
-        sums.append(np.einsum("tm,tm->m", a[now - k], z[now]))
+        t = np.flatnonzero(sample_index >= k)
+        sums.append(np.einsum("tm,tm->m", a[t - k], z[t]))
     return np.array(sums) / len(z)
 
 
@@ -280,7 +281,7 @@ def residual_tests(
 ) -> ResidualReport:
     """Test whether residuals are white and independent of the inputs.
 
-    The tests also look at squares, which show nonlinear dependence. For the residual e of every
+    The tests also use squares, which show nonlinear dependence. For the residual e of every
     output and every input u, both about their means, correlations are taken over lags k within
     records. Each has a band that it leaves with a probability of 5 % if e is white and independent
     of u. A statistic tests all lags of a test together, also with 5 % false alarms:
@@ -424,11 +425,12 @@ class _Tested(NamedTuple):
 
 def _test_whiteness(tested: _Tested, n_parameters: int) -> Iterator[CorrelationTest]:
     """Test whether the residuals and their squares can be predicted from their past."""
-    e, outputs, squares, square_outputs, sample_index, lags, _ = tested
-    correlations = autocorrelate(e, sample_index, lags, n_parameters)
-    yield from _tests("autocorrelation", outputs, "", correlations)
-    correlations = autocorrelate(squares, sample_index, lags, 0)
-    yield from _tests("squared_autocorrelation", square_outputs, "", correlations)
+    sample_index = tested.sample_index
+    lags = tested.past_lags
+    correlations = autocorrelate(tested.e, sample_index, lags, n_parameters)
+    yield from _tests("autocorrelation", tested.outputs, "", correlations)
+    correlations = autocorrelate(tested.squares, sample_index, lags, 0)
+    yield from _tests("squared_autocorrelation", tested.square_outputs, "", correlations)
 
 
 def _test_input(tested: _Tested, u: Array, name: str) -> tuple[list[CorrelationTest], list[str]]:
@@ -436,7 +438,10 @@ def _test_input(tested: _Tested, u: Array, name: str) -> tuple[list[CorrelationT
 
     Also return why tests were skipped.
     """
-    e, outputs, squares, square_outputs, sample_index, past_lags, input_lags = tested
+    e = tested.e
+    outputs = tested.outputs
+    sample_index = tested.sample_index
+    input_lags = tested.input_lags
     standardised, (varies,) = standardise(u)
     if not varies:
         return [], [f"{name} is constant: not tested"]
@@ -444,7 +449,7 @@ def _test_input(tested: _Tested, u: Array, name: str) -> tuple[list[CorrelationT
     correlations = correlate_input(x, e, sample_index, input_lags)
     tests = list(_tests("input", outputs, name, correlations))
     products, _ = standardise(e * x[:, None])
-    correlations = correlate_products(products, e, sample_index, past_lags)
+    correlations = correlate_products(products, e, sample_index, tested.past_lags)
     tests += _tests("residual_input", outputs, name, correlations)
     standardised, (varies,) = standardise((x**2)[:, None])
     if not varies:
@@ -452,8 +457,8 @@ def _test_input(tested: _Tested, u: Array, name: str) -> tuple[list[CorrelationT
     x_squared = standardised[:, 0]
     correlations = correlate_input(x_squared, e, sample_index, input_lags)
     tests += _tests("squared_input", outputs, name, correlations)
-    correlations = correlate_input(x_squared, squares, sample_index, input_lags)
-    tests += _tests("squared_input_squared", square_outputs, name, correlations)
+    correlations = correlate_input(x_squared, tested.squares, sample_index, input_lags)
+    tests += _tests("squared_input_squared", tested.square_outputs, name, correlations)
     return tests, []
 
 
@@ -504,6 +509,7 @@ def _check_names(names: Sequence[str] | None, n_names: int, kind: str) -> list[s
 def _check_settings(
     lengths: Sequence[int], n_lags: int, input_start: int, n_parameters: int
 ) -> None:
+    """Raise UserError unless these arguments of `residual_tests` suit records of these lengths."""
     if input_start not in (0, 1):
         raise UserError(
             f"residual_tests(input_start={input_start!r}): expected 0 or 1, the first lag of the "
@@ -614,6 +620,7 @@ class ResidualReport(NamedTuple):
         return (*sentences, *self.skipped)
 
     def _verdict_of(self, output: str) -> list[str]:
+        """Describe the tests of one output: a summary, then a sentence for each alarm."""
         tests = [test for test in self.tests if test.output == output]
         alarms = sorted((test for test in tests if test.alarm), key=lambda test: test.p_value)
         if not alarms:

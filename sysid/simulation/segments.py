@@ -119,22 +119,22 @@ def _build_segment(
     return Segment(regressors, outputs[longest:], outputs[:longest])
 
 
-def truncate(parts: Sequence[Segment], most: int) -> tuple[Segment, ...]:
-    """Keep the first `most` samples of consecutive segments."""
+def truncate(parts: Sequence[Segment], max_samples: int) -> tuple[Segment, ...]:
+    """Keep at most the first `max_samples` samples of consecutive segments."""
     kept = []
-    left = most
+    n_left = max_samples
     for part in parts:
-        if left > 0:
-            kept.append(part.part(0, left))
-        left -= len(part.values)
+        if n_left > 0:
+            kept.append(part.part(0, n_left))
+        n_left -= len(part.values)
     return tuple(kept)
 
 
 class Fold(NamedTuple):
     """Consecutive samples that are held out of a fit, and the samples around them."""
 
-    parts: tuple[Segment, ...]  # held out
-    rest: tuple[Segment, ...]  # around them
+    parts: tuple[Segment, ...]  # samples that are held out
+    rest: tuple[Segment, ...]  # samples around them
 
 
 def n_samples(segments: Sequence[Segment]) -> int:
@@ -207,7 +207,7 @@ def _correlate_with_stretches(changes: Array, segments: Sequence[Segment]) -> tu
         if len(others) < n:
             continue
         sums = np.concatenate([[0.0], np.cumsum(others**2)])
-        # The lower bound keeps a stretch in which nothing moves from correlating by rounding.
+        # Without the lower bound, rounding errors of a constant stretch could correlate.
         others_energy = np.maximum(sums[n:] - sums[:-n], MIN_COPY_CORRELATION**2 * energy)
         products = correlate(others, changes, "valid")
         correlations = products / np.sqrt(energy * others_energy)
@@ -217,7 +217,7 @@ def _correlate_with_stretches(changes: Array, segments: Sequence[Segment]) -> tu
 
 
 def _chance_of_correlation(correlation: float, changes: Array, n_stretches: int) -> float:
-    """Return the largest probability that one of the stretches correlates so well by chance."""
+    """Return an upper bound of the probability that a stretch correlates as much by chance."""
     from scipy.signal import correlate  # takes most of a second to import
 
     autocorrelation = correlate(changes, changes) / float(changes @ changes)

@@ -31,35 +31,37 @@ from sysid.simulation_error.candidate import (
     solve_increasing,
 )
 
-# An output saturates only if it equals its extreme value exactly in this many samples in a row,
+# An output saturates only if it equals its extreme value exactly in enough samples. The following
+# three numbers are needed. (A system at rest is not saturated.)
+# Smallest number of saturated samples in a row.
 MIN_LONGEST_RUN = 3
-# in this many samples in all,
+# Smallest number of saturated samples in all.
 MIN_SATURATED_SAMPLES = 5
-# and in this many separate runs that neither begin nor end a segment. (A system at rest is not
-# saturated.)
+# Smallest number of separate runs of them that neither begin nor end a segment.
 MIN_SATURATED_RUNS = 2
 
 # Functions that are drawn from each posterior.
 N_DRAWN_FUNCTIONS = 16
-# Share of the held-out samples that the 95 % band shall cover [-].
+# Fraction of the held-out samples that the 95 % band shall cover [-].
 FREE_RUN_COVERAGE = 0.95
-# The spread of the drawn functions is that of the central share of them, so that the few that run
-# away do not set the band [-].
-CENTRAL_SHARE = 0.8
+# Fraction of the drawn functions, the central ones, whose spread is used, so that the few that run
+# away do not determine the band [-].
+CENTRAL_FRACTION = 0.8
 # Samples that are simulated, of all folds together, at most.
 MAX_CALIBRATION_SAMPLES = 2000
 # Points of a drawn function beside those of the candidate, at most.
 MAX_DRAWN_POINTS = 200
 # These points are chosen among about this many regressors of the fit (at least half as many).
 N_FITTED_REGRESSORS = 1000
-# A point with less than this share of the kernel's variance left adds nothing [-].
+# No more points are chosen once the largest variance that is left is below this fraction of the
+# kernel's variance [-].
 MIN_DRAWN_POINT_VARIANCE = 1e-4
-# Smallest and largest share of the variance of the estimator that is tried [-].
-VARIANCE_SHARES = (1e-9, 1e3)
+# Smallest and largest factor of the estimator's variance that is tried [-].
+TRIED_VARIANCE_FACTORS = (1e-9, 1e3)
 # Highest order of the differences that estimate the noise.
 MAX_DIFFERENCE_ORDER = 3
-# Smallest noise variance, as a share of the variance of the output [-].
-MIN_NOISE_SHARE = 1e-12
+# Smallest noise variance, as a fraction of the variance of the output [-].
+MIN_NOISE_FRACTION = 1e-12
 
 
 def find_saturation(segments: Sequence[Segment]) -> tuple[Limits, tuple[int, int]]:
@@ -82,8 +84,9 @@ def find_saturation(segments: Sequence[Segment]) -> tuple[Limits, tuple[int, int
     high = float(values.max())
     n_low = _count_saturated(segments, low)
     n_high = _count_saturated(segments, high)
-    limits = (low if n_low else -np.inf, high if n_high else np.inf)
-    return limits, (n_low, n_high)
+    lower_limit = low if n_low else -np.inf
+    upper_limit = high if n_high else np.inf
+    return (lower_limit, upper_limit), (n_low, n_high)
 
 
 def _count_saturated(segments: Sequence[Segment], extreme: float) -> int:
@@ -118,8 +121,8 @@ def calibrate(
     error of the function is slower. In a free run an error of the function is fed back, so that the
     spread of the simulated output is many times that of one step. Therefore functions are drawn for
     every fold from the posterior of the model without it, and simulated on the fold. The variance
-    of the function is multiplied by one number such that the band covers the fold. Where the
-    function is known better, and where worse, does not change.
+    of the function is multiplied by one number such that the band covers the fold. The ratio of the
+    variances at different inputs does not change.
 
     Parameters
     ----------
@@ -145,12 +148,14 @@ def calibrate(
         bands.append(_Band(fit_without_fold, fold, noise, max_samples, generator))
     sizes = [band.n for band in bands]
 
-    def mean_coverage(share: float) -> float:
-        coverages = [band.coverage(share) for band in bands]
+    def mean_coverage(factor: float) -> float:
+        """Return the coverage of the 95 % band with this factor of the variance."""
+        coverages = [band.coverage(factor) for band in bands]
         return float(np.average(coverages, weights=sizes))
 
-    share = solve_increasing(mean_coverage, FREE_RUN_COVERAGE, *VARIANCE_SHARES, tolerance=0.05)
-    return noise, share * fit.latent_variance
+    lowest, highest = TRIED_VARIANCE_FACTORS
+    factor = solve_increasing(mean_coverage, FREE_RUN_COVERAGE, lowest, highest, tolerance=0.05)
+    return noise, factor * fit.latent_variance
 
 
 def estimate_noise(candidate: Candidate, segments: Sequence[Segment]) -> float:
@@ -162,7 +167,7 @@ def estimate_noise(candidate: Candidate, segments: Sequence[Segment]) -> float:
 
     over differences of order d = 0 to `MAX_DIFFERENCE_ORDER`. Each term is the variance if e is
     white noise. A slow error adds little to the first order (von Neumann), an oscillating one
-    little to the third. The result is at least `MIN_NOISE_SHARE` of the variance of the output.
+    little to the third. The result is at least `MIN_NOISE_FRACTION` of the variance of the output.
     """
     residuals = [segment.values - candidate.simulate(segment) for segment in segments]
     values = np.concatenate([segment.values for segment in segments])
@@ -173,7 +178,7 @@ def estimate_noise(candidate: Candidate, segments: Sequence[Segment]) -> float:
         if len(differences):
             estimates.append(np.mean(differences**2) / comb(2 * order, order))
     smallest = min(estimates, default=np.var(values))
-    return float(max(smallest, MIN_NOISE_SHARE * np.var(values)))
+    return float(max(smallest, MIN_NOISE_FRACTION * np.var(values)))
 
 
 class _Band:
@@ -198,14 +203,15 @@ class _Band:
         self.regressors = np.vstack([self.rest, stack_regressors(self.parts)])
         self.seed = int(generator.integers(2**32))
 
-    def coverage(self, share: float) -> float:
-        """Return the share of the held-out samples within the 95 % band about the simulated mean.
+    def coverage(self, factor_of_fit: float) -> float:
+        """Return the fraction of held-out samples within the 95 % band about the simulated mean.
 
-        The function has `share` times the variance of the fit. Where more than a few of the drawn
-        functions run away, the band is infinite.
+        The function has `factor_of_fit` times the variance of the fit. Where more than a few of the
+        drawn functions run away, the band is infinite.
         """
         candidate = self.candidate
-        factor = candidate.factor_for(self.noise, share * self.fit.latent_variance, self.rest)
+        latent_variance = factor_of_fit * self.fit.latent_variance
+        factor = candidate.factor_for(self.noise, latent_variance, self.rest)
         generator = np.random.default_rng(self.seed)
         drawn_points, drawn_weights = _draw_deviations(
             candidate, factor, self.noise, self.regressors, generator
@@ -218,7 +224,7 @@ class _Band:
         is_inside = []
         for part in self.parts:
             runs = np.array([function.simulate(part) for function in functions])
-            _, spread = summarise_draws(runs.T[:, :, None], CENTRAL_SHARE)
+            _, spread = summarise_draws(runs.T[:, :, None], CENTRAL_FRACTION)
             variance = spread[:, 0] + self.noise
             error = candidate.simulate(part) - part.values
             is_inside.append(np.abs(error) <= Z_95 * np.sqrt(variance))

@@ -41,13 +41,14 @@ MIN_VARIANCE_FACTOR = 1e-15
 # Rows of covariances that are held in memory at a time.
 COVARIANCE_BLOCK_ROWS = 4096
 
-# A simulated output may leave its range in the samples by this share of it, on each side [-].
+# A simulated output may leave its range in the samples by this fraction of the range, on each
+# side [-].
 RANGE_LEEWAY = 0.5
-# `find_runaway` changes inputs and first outputs by this share of their deviations [-].
-DISTURBANCE_SHARE = 0.1
+# `find_runaway` changes inputs and first outputs by this fraction of their deviations [-].
+DISTURBANCE_FRACTION = 0.1
 # `find_runaway` simulates at most this many samples with changed signals.
 MAX_DISTURBED_SAMPLES = 5000
-# Terms whose sum is at most this share of their magnitudes cancel except for rounding [-].
+# Terms cancel, except for rounding, if their sum is at most this fraction of their magnitudes [-].
 CANCELLATION_TOLERANCE = 1e-9
 # Threads that simulate segments; more would only wait for the interpreter.
 MAX_SIMULATION_THREADS = 4
@@ -83,36 +84,38 @@ class Pivots:
         return np.asfortranarray(self.columns[:, self.chosen].T)
 
 
-def pivots(kernel: Kernel, inputs: Array, most: int, tolerance: float) -> Pivots:
-    """Choose at most `most` rows of the inputs (n, q) as points, by pivoted Cholesky.
+def pivots(kernel: Kernel, inputs: Array, max_points: int, tolerance: float) -> Pivots:
+    """Choose at most `max_points` rows of the inputs (n, q) as points, by pivoted Cholesky.
 
     The choice ends early once every other row has less than `tolerance` times the largest variance
     left. ``k(X, X)`` is never built: memory O(n N), time O(n N^2).
     """
     n = len(inputs)
-    most = min(most, n)
-    columns = np.empty((most, n))
+    max_points = min(max_points, n)
+    columns = np.empty((max_points, n))
     residual = kernel.diagonal(inputs)
-    chosen = np.empty(most, dtype=np.int64)
+    chosen = np.empty(max_points, dtype=np.int64)
     points = np.ascontiguousarray(inputs.T)
-    least = tolerance * float(residual.max())
+    min_variance = tolerance * float(residual.max())
     n_chosen = _choose(
-        kernel.address, kernel.parameters(), points, least, columns, residual, chosen
+        kernel.address, kernel.parameters(), points, min_variance, columns, residual, chosen
     )
     return Pivots(chosen[:n_chosen], columns[:n_chosen], residual)
 
 
 @njit(cache=True, nogil=True)
-def _choose(kernel, parameters, points, least, columns, residual, chosen):  # type: ignore[no-untyped-def]
-    """Choose among points (q, n); fill columns (most, n), residual (n,) and chosen (most,).
+def _choose(  # type: ignore[no-untyped-def]
+    kernel, parameters, points, min_variance, columns, residual, chosen
+):
+    """Choose among points (q, n); fill columns (N, n), residual (n,) and chosen (N,).
 
-    Return the number of chosen points.
+    Return the number of chosen points, at most N.
     """
     p, n = points.shape
     x = np.empty(p)
     for m in range(len(chosen)):
         i = np.argmax(residual)
-        if residual[i] <= least:
+        if residual[i] <= min_variance:
             return m
         chosen[m] = i
         for d in range(p):
@@ -137,7 +140,7 @@ def _choose(kernel, parameters, points, least, columns, residual, chosen):  # ty
 class CompleteStart(NamedTuple):
     """Everything that a model of a candidate starts from: the first fields of `sysid.Start`.
 
-    Unlike there, no field may be None.
+    Unlike in `sysid.Start`, no field may be None.
     """
 
     scaling: AffineMap
@@ -179,7 +182,7 @@ class Candidate:
     bounds: tuple[float, float] = (-MAX_OUTPUT_MAGNITUDE, MAX_OUTPUT_MAGNITUDE)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields only: cached addresses of compiled code mean nothing elsewhere."""
+        """Return the fields only: cached addresses of compiled code hold in one process only."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
@@ -231,8 +234,8 @@ class Candidate:
     def simulate(self, segment: Segment, start: int = 0) -> Array:
         """Return the simulated output (n - start,) from sample `start` on.
 
-        The simulation begins with the outputs measured before that sample. From the sample on at
-        which it diverges, the output is nan.
+        The simulation begins with the outputs measured before that sample. If it diverges, the
+        output is nan from there on.
         """
         part = segment.part(start, len(segment.values))
         longest = len(part.past)
@@ -371,8 +374,8 @@ def squared_error(candidate: Candidate, segments: Sequence[Segment]) -> float:
 def range_of(segments: Sequence[Segment]) -> tuple[float, float]:
     """Return the range that no simulation may leave, in the unit of the output.
 
-    It is the range of the target output in the samples, widened on each side by the share
-    `RANGE_LEEWAY` of itself.
+    It is the range of the target output in the samples, widened on each side by the fraction
+    `RANGE_LEEWAY` of that range.
     """
     values = np.concatenate([segment.values for segment in segments])
     reach = RANGE_LEEWAY * float(np.ptp(values))
@@ -412,33 +415,36 @@ def find_runaway(candidate: Candidate, segments: Sequence[Segment]) -> str:
 def _changed_conditions(segments: Sequence[Segment]) -> dict[str, Segment]:
     """Return variants of the longest segment, cut to `MAX_DISTURBED_SAMPLES`, by name.
 
-    It is repeated, gets larger inputs, gets a share of its own inputs at another time added, or
-    starts from other outputs: disturbed ones, and those at the lowest and at the highest output.
+    - The segment is repeated.
+    - The deviations of its inputs from their mean are larger.
+    - A fraction of its own inputs at another time is added to its inputs.
+    - It starts from other outputs: disturbed ones, and those measured at the lowest and at the
+      highest output.
     """
-    whole = max(segments, key=lambda segment: len(segment.values))
-    first = whole.part(0, min(len(whole.values), MAX_DISTURBED_SAMPLES))
-    past = first.past
-    exogenous = first.regressors
+    longest = max(segments, key=lambda segment: len(segment.values))
+    beginning = longest.part(0, min(len(longest.values), MAX_DISTURBED_SAMPLES))
+    past = beginning.past
+    exogenous = beginning.regressors
     mean = exogenous.mean(axis=0)
-    elsewhere = np.roll(exogenous, len(first.values) // 2, axis=0)
-    larger = exogenous + DISTURBANCE_SHARE * (exogenous - mean)
-    disturbed = exogenous + DISTURBANCE_SHARE * (elsewhere - mean)
+    elsewhere = np.roll(exogenous, len(beginning.values) // 2, axis=0)
+    larger = exogenous + DISTURBANCE_FRACTION * (exogenous - mean)
+    disturbed = exogenous + DISTURBANCE_FRACTION * (elsewhere - mean)
 
     values = np.concatenate([segment.values for segment in segments])
-    spread = DISTURBANCE_SHARE * float(np.std(values))
+    spread = DISTURBANCE_FRACTION * float(np.std(values))
     noise = np.random.default_rng(0).standard_normal(len(past))
-    after_lowest = int(np.argmin(whole.values)) + 1
-    after_highest = int(np.argmax(whole.values)) + 1
-    lowest_past = whole.part(after_lowest, after_lowest).past
-    highest_past = whole.part(after_highest, after_highest).past
-    twice = Segment(np.tile(exogenous, (2, 1)), np.tile(first.values, 2), past)
+    after_lowest = int(np.argmin(longest.values)) + 1
+    after_highest = int(np.argmax(longest.values)) + 1
+    lowest_past = longest.part(after_lowest, after_lowest).past
+    highest_past = longest.part(after_highest, after_highest).past
+    twice = Segment(np.tile(exogenous, (2, 1)), np.tile(beginning.values, 2), past)
     return {
         "the samples twice in a row": twice,
-        "larger inputs": first._replace(regressors=larger),
-        "disturbed inputs": first._replace(regressors=disturbed),
-        "disturbed first outputs": first._replace(past=past + spread * noise),
-        "the lowest first outputs": first._replace(past=lowest_past),
-        "the highest first outputs": first._replace(past=highest_past),
+        "larger inputs": beginning._replace(regressors=larger),
+        "disturbed inputs": beginning._replace(regressors=disturbed),
+        "disturbed first outputs": beginning._replace(past=past + spread * noise),
+        "the lowest first outputs": beginning._replace(past=lowest_past),
+        "the highest first outputs": beginning._replace(past=highest_past),
     }
 
 

@@ -15,7 +15,7 @@ from sysid.narx.lags import Narx
 from sysid.simulation.segments import Limits, Segment, stack_regressors
 from sysid.simulation_error.candidate import Estimator, FitResult
 from sysid.simulation_error.metric import add_points
-from sysid.simulation_error.output_error import LINEAR_ITERATIONS, fit_linear
+from sysid.simulation_error.output_error import MAX_LINEAR_MODEL_ITERATIONS, fit_linear
 from sysid.simulation_error.refinement import MAX_TRANSIENT_SAMPLES, Material
 
 # Length scale of the kernel, whose weights are zero, in standard deviations.
@@ -57,9 +57,9 @@ class LinearModel(Estimator):
             window=LINEAR_MODEL_WINDOW_SAMPLES,
             transient=MAX_TRANSIENT_SAMPLES,
         )
-        max_iterations = LINEAR_ITERATIONS if self.minimises_free_run else 0
+        max_iterations = MAX_LINEAR_MODEL_ITERATIONS if self.minimises_free_run else 0
         linear, contraction, n_iterations = fit_linear(
-            material.empty, material.whole, max_iterations
+            material.empty, material.segments_with_transients, max_iterations
         )
         regressors = stack_regressors(material.windows)
         metric = np.eye(narx.n_features) / LINEAR_MODEL_LENGTH_SCALE

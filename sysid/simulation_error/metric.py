@@ -26,14 +26,14 @@ from sysid.simulation_error.candidate import (
     squared_error,
 )
 
-# Combinations of features with less than this share of the largest variance are left out [-].
+# Combinations of features with less than this fraction of the largest variance are left out [-].
 MIN_RELATIVE_VARIANCE = 1e-10
-# Directions along which the slope is less than this share of the largest are left out [-].
+# Directions along which the slope is less than this fraction of the largest are left out [-].
 MIN_RELATIVE_SLOPE = 1e-4
 # Future samples of a linear model that define its state.
 STATE_HORIZON_SAMPLES = 100
 # The state leaves out combinations of lags along which the slope of the future outputs is below
-# this share of the largest [-].
+# this fraction of the largest [-].
 MIN_STATE_SLOPE = 0.02
 # Points are chosen among at most this many regressors.
 MAX_POINT_CANDIDATES = 4000

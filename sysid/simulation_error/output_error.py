@@ -45,9 +45,9 @@ MAX_REJECTED_STEPS = 12
 DIAGONAL_FLOOR = 1e-12
 
 # Factors of the poles of the linear model that are tried in turn; 0 removes all poles [-].
-CONTRACTIONS = (1.0, 0.99, 0.95, 0.9, 0.8, 0.5, 0.0)
+POLE_CONTRACTIONS = (1.0, 0.99, 0.95, 0.9, 0.8, 0.5, 0.0)
 # Iterations of Levenberg-Marquardt for the linear model, at most.
-LINEAR_ITERATIONS = 20
+MAX_LINEAR_MODEL_ITERATIONS = 20
 
 
 @njit(cache=True, nogil=True)
@@ -347,7 +347,7 @@ class FreeRunProblem:
 
 
 def fit_linear(
-    empty: Candidate, windows: Sequence[Segment], iterations: int = LINEAR_ITERATIONS
+    empty: Candidate, windows: Sequence[Segment], iterations: int = MAX_LINEAR_MODEL_ITERATIONS
 ) -> tuple[Candidate, float, int]:
     """Minimise the simulation error of a linear model, starting from least squares one step ahead.
 
@@ -384,7 +384,7 @@ def fit_linear(
     is_previous = (lags == 1) & (narx.predict is Target.change)
     # The least-squares model may be stable where the minimum of the simulation error is not.
     iterations_to_try = [iterations] if iterations == 0 else [iterations, 0]
-    for contraction in CONTRACTIONS:
+    for contraction in POLE_CONTRACTIONS:
         coefficients = np.array(one_step.coefficients)
         of_values = coefficients[columns] + is_previous
         coefficients[columns] = of_values * contraction**lags - is_previous

@@ -59,7 +59,8 @@ MAX_PRIOR_DEVIATION = 4.0
 # Cost of hyper-parameters for which double precision does not suffice [-].
 SINGULAR_COST = 9.0
 
-# A point with less than this share of the kernel's variance left explains nothing more [-].
+# No more points are chosen once the largest variance that is left is below this fraction of the
+# kernel's variance [-].
 MIN_POINT_VARIANCE = 1e-6
 # A simulated output has diverged if it is farther outside the range of the samples than this factor
 # times the range [-].
@@ -72,7 +73,7 @@ MIN_SAMPLES_PER_BLOCK = 5
 SATURATION_ITERATIONS = 8
 # A plant integrates if a pole of its linear model is at most this far from 1 [-].
 MAX_INTEGRATOR_POLE_DISTANCE = 0.01
-# While lags are compared, the settings are at most these.
+# Upper limits of the settings of a quick search, which is used to compare lags.
 QUICK_EVALUATIONS = 80
 QUICK_PROFILE_POINTS = 60
 QUICK_ROWS = 2000
@@ -542,7 +543,8 @@ def _features(values: Values, kernel_features: Array, z: Array) -> Array:
 def _difference(narx: Narx, scaling: AffineMap, unit: float) -> tuple[Narx, AffineMap]:
     """Return lags and coordinates of a model of the differences of the target.
 
-    The coordinates of the target are ``(y[k-i] - y[k-i-1]) / unit``; its last lag has none.
+    The coordinates of the target are ``(y[k-i] - y[k-i-1]) / unit``; the last lag of the target has
+    no coordinate of its own.
     """
     columns, lags = feedback_of(narx)
     if len(lags) < 2 or (np.diff(lags) != 1).any():
@@ -565,7 +567,9 @@ def _difference(narx: Narx, scaling: AffineMap, unit: float) -> tuple[Narx, Affi
 
 @dataclass(frozen=True)
 class ProfileSearch(Estimator):
-    """Search for the length scales of a profile, the noise and the sizes by the free-run error.
+    """Search for the hyper-parameters that minimise the free-run error.
+
+    They are the length scales of a profile, the noise, and the sizes of kernel and linear trend.
 
     There are two hyper-parameters per signal, whatever the number of its lags, and three more. The
     error is that of simulations of blocks of the samples, by models that were fitted to the samples
@@ -582,7 +586,8 @@ class ProfileSearch(Estimator):
         default_factory=lambda: (SquaredExponential(), Matern52())
     )
     evaluations: int = 300  # evaluations of the free-run error, for each kernel
-    starts: int = 2  # descents that share them: from the medians of the priors, then from draws
+    # descents that share the evaluations: from the medians of the priors, then from random draws
+    starts: int = 2
     blocks: Sequence[int] = (3, 5, 8)  # numbers of blocks; each gives a partition of the samples
     points: int = 100  # points during the search, at most
     rows: int = 5000  # samples of a regression during the search, at most

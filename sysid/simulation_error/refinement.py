@@ -58,10 +58,10 @@ MAX_TRANSIENT_SAMPLES = 400
 
 # Directions of a metric that is fitted together with the weights, at most.
 MAX_METRIC_DIRECTIONS = 4
-# A direction is fitted only if its slope is more than this share of the largest [-].
+# A direction is fitted only if its slope is more than this fraction of the largest [-].
 MIN_FITTED_SLOPE = 0.02
 # The list of metrics starts again from the first after a stage that lowers the held-out mean square
-# by more than this share [-].
+# by more than this fraction [-].
 MIN_RELATIVE_GAIN = 0.02
 # Factors of the penalty, tried in turn until the first weights beat the linear model [-].
 PENALTY_FACTORS = (1.0, 10.0, 100.0, 1000.0)
@@ -73,14 +73,14 @@ PRODUCTS_PER_WINDOW = 225
 SAMPLES_PER_POINT = 8
 # Windows of the last fit, at most; of a longer record this many are spread evenly.
 MAX_FINAL_WINDOWS = 24
-# While lags are compared, the settings are at most these.
+# Upper limits of the settings of a quick version, which is used to compare lags.
 QUICK_REFINEMENT_POINTS = 100
 QUICK_STAGES = 2
 QUICK_ITERATIONS = 6
 # The points become fewer gradually if reducing them at once raises the held-out mean square by more
 # than this factor.
 MAX_LOSS = 4.0
-# Share of the points that is kept in one step of a gradual reduction [-].
+# Fraction of the points that is kept in one step of a gradual reduction [-].
 SHRINK_FACTOR = 0.7
 # The search from the second start ends once its held-out mean square is more than this factor above
 # the result of the first.
@@ -97,8 +97,8 @@ class Material(NamedTuple):
     empty: Candidate  # without points, and with a mean of zero
 
     @property
-    def whole(self) -> list[Segment]:
-        """Segments with transients."""
+    def segments_with_transients(self) -> list[Segment]:
+        """Segments whose first samples, the transients, are not scored."""
         segments = []
         for segment in self.segments:
             transient = min(MAX_TRANSIENT_SAMPLES, len(segment.values) // 5)
@@ -177,11 +177,12 @@ class OutputErrorRefinement(Estimator):
        ``sum (y - yhat)^2 + penalty w'Kw``, yhat the free run (`FreeRunProblem`). This is done in
        several metrics: with the regressors whitened, which separates a level from a difference;
        with every regressor by itself, which suits short records; and with the state of the linear
-       model (`state_metric`), which has few coordinates however many the lags. Two starts go on,
-       one after the other: the best metric of all lags, by the windows held back, and the best of
-       the state. If neither beats the linear model, up to a thousand times the penalty is tried.
-       If that does not help, the model stays linear. Here and below, a stage whose free run leaves
-       the range of the samples (`find_runaway`) has an infinite error.
+       model (`state_metric`), which has few coordinates whatever the number of lags. The search
+       continues from two starts, one after the other: the best metric of all lags, by the error on
+       the windows held back, and the best metric of the state. If neither beats the linear model,
+       up to a thousand times the penalty is tried. If that does not help, the model stays linear.
+       Here and below, a stage whose free run leaves the range of the samples (`find_runaway`) has
+       an infinite error.
     3. The next metric is that of the average gradient outer product of the current function
        (`gradient_metric`). New points are chosen in it by pivoted Cholesky, the function is
        expressed by them by ridge regression, and Levenberg-Marquardt runs again. It also fits the
@@ -195,8 +196,8 @@ class OutputErrorRefinement(Estimator):
        Levenberg-Marquardt runs on all windows. The model becomes linear if no stage of this budget
        beats the linear model.
 
-    The defaults were fixed on a Bouc-Wen system and serve other systems unchanged; where they do
-    not, the cross-validation of the training shows it.
+    The defaults were chosen on a Bouc-Wen system and suit other systems, too. Where they do not,
+    the cross-validation of the training shows it.
     """
 
     penalty: float = 1.0  # factor of w'Kw, in variances of the output
@@ -337,6 +338,7 @@ class _MetricTrial(NamedTuple):
 
 
 def _error_of(stage: _Stage) -> float:
+    """Return the error by which stages are compared."""
     return stage.held_out_error
 
 
@@ -348,15 +350,17 @@ class _Stages:
     material: Material
     fitted: Sequence[Segment]  # windows that the stages are fitted to
     held_out: Sequence[Segment]  # windows that are held back to score the stages
-    n_points: int  # while the metric is searched
+    n_points: int  # number of points while the metric is searched
     generator: np.random.Generator
-    contraction: float = 1.0  # of the poles of the linear model
-    linear_error: float = np.inf  # mean squared error of the linear model, windows held back
+    contraction: float = 1.0  # contraction of the poles of the linear model
+    linear_error: float = np.inf  # mean squared error of the linear model on the windows held back
     notes: list[dict[str, Any]] = field(default_factory=list)
 
     def run(self, empty: Candidate) -> _Stage:
         """Return the best stage with `n_points` points, by the windows held back."""
-        linear, self.contraction, n_iterations = fit_linear(empty, self.material.whole)
+        linear, self.contraction, n_iterations = fit_linear(
+            empty, self.material.segments_with_transients
+        )
         self.linear_error = self.note("linear", linear, n_iterations=n_iterations)
         first, *others = sorted(self.begin(linear), key=_error_of)
         best = self.search(first)
@@ -508,7 +512,7 @@ class _Stages:
         return result._replace(is_linear=True)
 
     def resize(self, stage: _Stage, n: int) -> Candidate:
-        """Return the function of a stage, expressed by n points as well as they can."""
+        """Return a candidate of n points that approximates the function of a stage."""
         candidate = stage.candidate
         x = free_run_regressors(candidate, self.fitted)
         new = self.add_points(candidate, candidate.scaling.linear_part(), x, n)
@@ -531,8 +535,8 @@ class _Stages:
     def fit_all(self, best: _Stage) -> Candidate:
         """Fit the candidate of a stage to all windows.
 
-        If that runs away, the candidate stays as it is. If it runs away too, or the stage is
-        linear, the result is the linear model.
+        If the fitted candidate runs away, the candidate of the stage is returned. If that one runs
+        away too, or the stage is linear, the linear model is returned.
         """
         windows = spread_evenly(self.material.windows, MAX_FINAL_WINDOWS)
         if not best.is_linear:
@@ -549,7 +553,9 @@ class _Stages:
                 return final
             if np.isfinite(best.held_out_error):
                 return best.candidate
-        linear, _, n_iterations = fit_linear(self.material.empty, self.material.whole)
+        linear, _, n_iterations = fit_linear(
+            self.material.empty, self.material.segments_with_transients
+        )
         final = replace(best.candidate, mean=linear.mean, weights=0.0 * best.candidate.weights)
         self.note("all windows", final, penalty=best.penalty, n_iterations=n_iterations)
         return final

@@ -51,11 +51,11 @@ MAX_CROSS_VALIDATION_SAMPLES = 15000
 CALIBRATION_STREAM = 1
 # Long simulations of each fold that measure the bands; this many reach most of the fold.
 N_LONG_RUNS = 5
-# Where lags are compared, a feature must lower the mean square by this share of it [-].
+# Where lags are compared, a feature must lower the mean square by this fraction of it [-].
 MIN_GAIN_PER_FEATURE = 1e-3
 # Pairs of lags and estimator that are compared in full, not only by quick versions.
 N_FINALISTS = 4
-# Always among the candidates; the last one minimises the error of the free run.
+# Linear models that are always among the candidates; the last one minimises the free-run error.
 LINEAR_MODELS = (LinearModel(minimises_free_run=False), LinearModel())
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class Trial:
     def report(self) -> dict[str, Any]:
         """Return a report of plain numbers, texts, lists and dicts.
 
-        It has fewer folds if the estimator could not win any more.
+        It has fewer folds if the estimator could no longer become the best.
         """
         report: dict[str, Any] = {
             "route": self.estimator.name,
@@ -136,9 +136,9 @@ class Trial:
 def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> Trial:
     """Fit estimators without each fold, and simulate the fold from the outputs measured before it.
 
-    The trial with the smallest sum of squares so far does its next fold, so that a trial that
-    cannot win any more costs nothing. A simulation that leaves the range of the samples has an
-    infinite error. A `Refusal` is part of the result; every other error is raised.
+    The trial with the smallest sum of squares so far does its next fold, so that a trial that can
+    no longer become the best costs nothing. A simulation that leaves the range of the samples has
+    an infinite error. A `Refusal` is part of the result; every other error is raised.
 
     Further processes begin fits that are likely to be needed next. Those that turn out not to be
     needed are dropped, so that the result is the same as with one core.
@@ -146,7 +146,7 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
     Returns
     -------
     Trial
-        The best, with all folds.
+        The best trial, with all folds.
     """
     logged = set[str]()
     fits = _FitsInAdvance(budget, seed, limits)
@@ -284,7 +284,7 @@ class FreeRun(Training):
     fitted to all samples. If a simulation of them then runs away
     (`sysid.simulation_error.candidate.find_runaway`), the next best is taken. Where the output
     saturates, saturated samples count as bounds of the target, and the simulation stays within the
-    limits; elsewhere it stays within the range of the samples and half as much again on both sides.
+    limits; elsewhere it stays within the range of the samples, widened by half on both sides.
     The kernel and the linear mean are those of the estimator: `sysid.Settings` refuse another mean.
 
     The bands of the simulation are calibrated by the held-out error
@@ -294,8 +294,8 @@ class FreeRun(Training):
 
     replaces: ClassVar[frozenset[str]] = frozenset({"kernel", "learning", "mean", "selection"})
 
-    n_initial: int | None = None  # samples; None takes all that there are
-    #: the best by cross-validation is taken
+    n_initial: int | None = None  # number of samples; None: all samples
+    #: estimators that are compared by cross-validation; the best one is used
     routes: Sequence[Estimator] = field(
         default_factory=lambda: (
             ProfileSearch(),
@@ -353,8 +353,8 @@ class FreeRun(Training):
         Returns
         -------
         list of Trial
-            The trials in full, then the quick ones, the best first. Trials that could win no more
-            have fewer folds.
+            The trials in full, then the quick ones, the best first. Trials that could no longer
+            become the best have fewer folds.
 
         Raises
         ------
@@ -445,9 +445,8 @@ class FreeRun(Training):
         ]
         if known.limits is None:
             # No simulation leaves the range that the samples cover.
-            low, high = np.where(
-                np.isfinite(limits), limits, limits_of(fit.candidate, segments)
-            ).tolist()
+            range_of_samples = limits_of(fit.candidate, segments)
+            low, high = np.where(np.isfinite(limits), limits, range_of_samples).tolist()
             limits = (low, high)
         initial = initial._replace(
             hyperparameters=initial.hyperparameters._replace(warnings=tuple(warnings)),
@@ -541,10 +540,10 @@ def _measure_bands(
 ) -> tuple[tuple[int, float], ...]:
     """Return the bands of a model by horizon, measured on folds that other fits left out.
 
-    One step ahead the errors of each fit are compared with its own spread: a fit to the free run
-    leaves open what it predicts one step ahead, and the model is as sure of what it has learned as
-    each fit is of other samples. In simulations the errors are compared with the spread of the
-    model.
+    One step ahead the errors of each fit are compared with its own spread. A fit that minimises the
+    error of the free run does not determine its predictions one step ahead, and the model is about
+    as certain at samples that it has learned as each fit is at samples that it has not learned. In
+    simulations the errors are compared with the spread of the model.
     """
     one_step = typical(
         [

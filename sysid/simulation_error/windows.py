@@ -50,13 +50,13 @@ def windows_of(segments: Sequence[Segment], length: int, transient: int) -> list
 
 
 def hold_back(
-    windows: Sequence[Segment], most: int, every: int
+    windows: Sequence[Segment], max_windows: int, every: int
 ) -> tuple[list[Segment], list[Segment]]:
-    """Split at most `most` windows, spread evenly over all, into those to fit and those held back.
+    """Split at most `max_windows` evenly spread windows into those to fit and those held back.
 
     Every `every`-th window is held back to score the fit; of fewer windows, the last one.
     """
-    chosen = spread_evenly(windows, most)
+    chosen = spread_evenly(windows, max_windows)
     held = list(range(every - 1, len(chosen), every))
     if not held:
         held = [len(chosen) - 1]
@@ -65,9 +65,9 @@ def hold_back(
     return kept_windows, held_windows
 
 
-def spread_evenly(windows: Sequence[Segment], most: int) -> list[Segment]:
-    """Return at most `most` windows, spread evenly over all."""
-    n = min(most, len(windows))
+def spread_evenly(windows: Sequence[Segment], max_windows: int) -> list[Segment]:
+    """Return at most `max_windows` windows, spread evenly over all."""
+    n = min(max_windows, len(windows))
     positions = np.linspace(0, len(windows) - 1, n).round().astype(int)
     return [windows[i] for i in positions]
 

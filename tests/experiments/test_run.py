@@ -308,8 +308,8 @@ def test_estimates_that_follow_the_stream_are_recorded(trained, tmp_path, caplog
     np.testing.assert_allclose(last_length_scales, list(length_scales.values()), rtol=1e-12)
     seconds = json.loads(result.attrs["estimate_seconds"])
     assert summary["times"]["adaptation"] == pytest.approx(sum(seconds))
-    (line,) = [record.message for record in caplog.records if "estimated anew" in record.message]
-    assert f"anew {summary['n_estimates']} times" in line
+    (line,) = [record.message for record in caplog.records if "estimated again" in record.message]
+    assert f"again {summary['n_estimates']} times" in line
     # the first estimate compares the errors so far with the noise of the training
     first = int(samples[0])
     n_errors = int(result["estimate_n_errors"][0])

@@ -191,7 +191,7 @@ def test_a_mean_is_fitted_to_the_first_samples_and_kept(mean):
         pytest.param(lambda: ConstantMean(np.nan), "value must be finite", id="constant"),
         pytest.param(lambda: LinearMean(intercept=np.nan), "finite", id="intercept"),
         pytest.param(lambda: LinearMean(ridge=-1.0), "ridge must be", id="ridge"),
-        pytest.param(lambda: Cooling().check(1), "asks for more", id="too_few_features"),
+        pytest.param(lambda: Cooling().check(1), "uses more", id="too_few_features"),
         pytest.param(lambda: Square(slice(1)).check(3), r"\(2, 1\)", id="shape_of_the_values"),
     ],
 )

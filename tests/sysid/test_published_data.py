@@ -307,7 +307,7 @@ def test_a_file_is_downloaded_once_and_again_if_it_is_damaged(server, cache, log
 
 @pytest.mark.parametrize(
     ("page", "message"),
-    [("other", f"sha256 {SHA256}"), ("nothing", "could not fetch.*404")],
+    [("other", f"expected {SHA256}"), ("nothing", "could not fetch.*404")],
     ids=["wrong checksum", "no such file"],
 )
 def test_a_failed_download_leaves_nothing_and_logs_nothing(page, message, server, cache, log):
@@ -321,7 +321,7 @@ def test_a_failed_download_leaves_nothing_and_logs_nothing(page, message, server
 
 @pytest.mark.parametrize(
     ("page", "message"),
-    [("other", f"sha256 {SHA256}"), ("nothing", "could not fetch.*404")],
+    [("other", f"expected {SHA256}"), ("nothing", "could not fetch.*404")],
     ids=["wrong checksum", "no such file"],
 )
 def test_a_failed_download_removes_only_the_folders_that_it_made(page, message, server, cache):

@@ -157,7 +157,7 @@ class Taylor(GaussianState):
 
         E = mean(x),  Cov = diag(s2) + J S J',  w = J'
 
-    The error of the function counts as drawn anew at every step; see `MonteCarlo`.
+    The error of the function is treated as independent at every step; see `MonteCarlo`.
     """
 
     def one_step(self, dynamics: Dynamics) -> OneStep:
@@ -347,7 +347,8 @@ class MomentMatching(GaussianState):
     It takes squared exponential kernels and zero, constant or linear mean functions. The formulas
     stand at the head of this file. Beyond what `Taylor` does, it accounts for the curvature of the
     function over the spread of the regressor, and for the covariance of several outputs that
-    follows from it. Like in `Taylor`, the error of the function counts as drawn anew at every step.
+    follows from it. As in `Taylor`, the error of the function is treated as independent at every
+    step.
     """
 
     def one_step(self, dynamics: Dynamics) -> OneStep:
