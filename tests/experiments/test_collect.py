@@ -531,7 +531,7 @@ SPOILED_SWEEPS = {
     "unknown_entry": (lambda sweep: change_manifest(sweep, {"wrong": 0}), "is damaged.*wrong"),
     "a_job_twice": (
         lambda sweep: change_manifest(sweep, {"number": "../.."}, {"number": "../.."}),
-        "the number of a job is there twice",
+        "a number of a job twice",
     ),
     "no_result": (lambda sweep: change_manifest(sweep, {}), "none of the 1 jobs"),
 }
