@@ -1,7 +1,8 @@
 """What README and documentation state is what happens: commands, Python, examples of extension.
 
-Every command is composed; the first of each of most programs runs, and all run as `slow`. One runs
-by the script of an installation, as `slow` one of each other program too; the rest in this process.
+The commands of the README are composed, and the first one of most programs runs; one of them runs
+by the script of an installation, the others in this process. As `slow`, all commands are composed
+and run, one of each program by its script.
 The tutorials run when the site is built.
 """
 
@@ -149,7 +150,14 @@ def without_sweep(override):
     return f"{override.key_or_group}={getattr(value, 'text', value)}"
 
 
-@pytest.mark.parametrize("line", COMMANDS, ids=COMMANDS)
+#: by default the commands of the README are composed, all others as `slow`
+COMPOSED_COMMANDS = [
+    pytest.param(line, id=line, marks=() if line in PAGES[ROOT / "README.md"] else pytest.mark.slow)
+    for line in COMMANDS
+]
+
+
+@pytest.mark.parametrize("line", COMPOSED_COMMANDS)
 def test_command_composes(line, own_files):
     program, own_folder, arguments = split_command(line)
     texts = [argument for argument in arguments if "=" in argument]

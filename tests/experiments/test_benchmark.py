@@ -28,6 +28,8 @@ from sysid.simulation.dynamics import Moments
 
 #: all benchmarks but the one that identifies published records for a quarter of an hour
 NAMES = [name for name in benchmark_run.BENCHMARKS if name != "free_run"]
+#: benchmarks that take less than a second in quick size
+FAST_NAMES = ["update", "not_inserted", "textbook", "accuracy", "memory", "store", "monte_carlo"]
 #: sizes of a run that takes seconds
 QUICK_SIZES = {"repetitions": 1, "duration": "5d", "replacements": 300}
 
@@ -42,14 +44,12 @@ def read_quick_plan():
     return benchmark_run.read_plan(compose_settings(quick=True))
 
 
-@pytest.fixture(scope="module")
-def quick_run(tmp_path_factory):
-    """A quick run of all benchmarks in this process.
+def run_benchmarks(folder, names):
+    """Run benchmarks in quick size in this process.
 
-    It holds the folder, the content of benchmark.json with its rows by benchmark, the logged text,
+    Return the folder, the content of benchmark.json with its rows by benchmark, the logged text,
     and the command lines of processes that the run would have started.
     """
-    folder = tmp_path_factory.mktemp("benchmark")
     command_lines = []
     messages = []
     handler = logging.Handler()
@@ -66,41 +66,67 @@ def quick_run(tmp_path_factory):
         patch.setattr(simulation, "MAX_STARTS", 4)
         for name, size in QUICK_SIZES.items():
             patch.setitem(harness.QUICK, name, size)
-        benchmark_run.run(compose_settings(quick=True, benchmarks=NAMES), folder)
+        benchmark_run.run(compose_settings(quick=True, benchmarks=names), folder)
     benchmark_run.log.removeHandler(handler)
     content = json.loads((folder / "benchmark.json").read_text())
-    rows = {name: [row for row in content["rows"] if row["benchmark"] == name] for name in NAMES}
+    rows = {name: [row for row in content["rows"] if row["benchmark"] == name] for name in names}
     return SimpleNamespace(
         folder=folder,
         command_lines=command_lines,
         messages="\n".join(messages),
         content=content,
         rows=rows,
+        names=names,
     )
 
 
-def test_every_benchmark_has_rows_and_a_time(quick_run):
-    with_rows = [name for name in NAMES if quick_run.rows[name]]
-    assert with_rows == NAMES
-    assert list(quick_run.content["seconds"]) == NAMES
+@pytest.fixture(scope="module")
+def quick_run(tmp_path_factory):
+    """A quick run of all benchmarks."""
+    return run_benchmarks(tmp_path_factory.mktemp("benchmark"), NAMES)
 
 
-def test_every_number_is_finite_and_every_target_is_compared(quick_run):
-    for row in quick_run.content["rows"]:
+@pytest.fixture(scope="module")
+def fast_run(tmp_path_factory):
+    """A quick run of the fast benchmarks."""
+    return run_benchmarks(tmp_path_factory.mktemp("benchmark"), FAST_NAMES)
+
+
+#: one case for the fast benchmarks, and a slow one for all
+FAST_AND_ALL = pytest.mark.parametrize(
+    "run", ["fast_run", pytest.param("quick_run", marks=pytest.mark.slow)]
+)
+
+
+@FAST_AND_ALL
+def test_every_benchmark_has_rows_and_a_time(run, request):
+    benchmarks = request.getfixturevalue(run)
+    with_rows = [name for name in benchmarks.names if benchmarks.rows[name]]
+    assert with_rows == benchmarks.names
+    assert set(benchmarks.content["seconds"]) == set(benchmarks.names)
+
+
+@FAST_AND_ALL
+def test_every_number_is_finite_and_every_target_is_compared(run, request):
+    benchmarks = request.getfixturevalue(run)
+    for row in benchmarks.content["rows"]:
         numbers = [row["value"], row["median"] or 0, *row["details"].values()]
         assert all(math.isfinite(number) for number in numbers), row
         assert (row["target"] is None) == (row["met"] is None)
 
 
-def test_every_case_is_written_and_logged(quick_run):
-    written = (quick_run.folder / "benchmark.md").read_text(encoding="utf-8")
-    texts = [quick_run.content["machine"]["cpu"]]
-    texts += [row["case"] for row in quick_run.content["rows"]]
+@FAST_AND_ALL
+def test_every_case_is_written_and_logged(run, request):
+    benchmarks = request.getfixturevalue(run)
+    written = (benchmarks.folder / "benchmark.md").read_text(encoding="utf-8")
+    texts = [benchmarks.content["machine"]["cpu"]]
+    texts += [row["case"] for row in benchmarks.content["rows"]]
     for text in texts:
         assert text in written
-        assert text in quick_run.messages
+        assert text in benchmarks.messages
 
 
+@pytest.mark.slow
 def test_all_replacements_are_accepted_and_the_textbook_removes_the_same_points(quick_run):
     accepted = [row["details"]["accepted"] for row in quick_run.rows["replacement"]]
     assert accepted == 2 * 7 * [1.0]
@@ -108,20 +134,21 @@ def test_all_replacements_are_accepted_and_the_textbook_removes_the_same_points(
     assert textbook["details"]["same points"] == 1.0
 
 
-def test_memory_is_stated_in_matrices_of_doubles(quick_run):
-    for size, row in zip((20, 20, 40, 40), quick_run.rows["memory"], strict=True):
+def test_memory_is_stated_in_matrices_of_doubles(fast_run):
+    for size, row in zip((20, 20, 40, 40), fast_run.rows["memory"], strict=True):
         assert row["value"] == pytest.approx(1e6 * row["details"]["MB"] / (8 * size**2))
         assert row["value"] > 1
 
 
-def test_replacements_are_nearly_as_accurate_as_a_fresh_factorisation(quick_run):
-    rows = quick_run.rows["accuracy"]
+def test_replacements_are_nearly_as_accurate_as_a_fresh_factorisation(fast_run):
+    rows = fast_run.rows["accuracy"]
     assert len(rows) == 4 * 2 * 3
     for row in rows:
         assert row["details"]["replacements"] == 300
         assert row["value"] <= 1e5 * row["details"]["Cholesky"] + 1e-12, row
 
 
+@pytest.mark.slow
 def test_a_soak_counts_every_sample(quick_run):
     rows = quick_run.rows["soak"]
     samples_of_one_learning = [2000, 4000, 6000, 8000, 10000, None, 10000, None]
@@ -144,6 +171,7 @@ def test_a_soak_reports_samples_that_the_counters_miss(monkeypatch):
     assert counters[["measured", "met"]].values.tolist() == [["10.0", "NO"]] * 2
 
 
+@pytest.mark.slow
 def test_our_simulation_is_as_accurate_as_the_reference_that_it_is_timed_against(quick_run):
     n_building = 481  # samples of five days
     n_samples = np.repeat([n_building, 8192, 20 * 8192], 3)
@@ -153,8 +181,8 @@ def test_our_simulation_is_as_accurate_as_the_reference_that_it_is_timed_against
         assert details["its error"] <= details["our error"] < 1e-3
 
 
-def test_many_trajectories_are_compared_with_single_ones(quick_run):
-    rows = quick_run.rows["monte_carlo"]
+def test_many_trajectories_are_compared_with_single_ones(fast_run):
+    rows = fast_run.rows["monte_carlo"]
     assert rows[3]["value"] == pytest.approx(rows[1]["value"] / rows[2]["value"])
 
 
@@ -165,11 +193,12 @@ def test_many_trajectories_are_compared_with_single_ones(quick_run):
         pytest.param(2, 10200, id="ensemble"),
     ],
 )
-def test_the_size_of_a_store_is_that_of_its_numbers(quick_run, row, n_numbers):
-    details = quick_run.rows["store"][row]["details"]
+def test_the_size_of_a_store_is_that_of_its_numbers(fast_run, row, n_numbers):
+    details = fast_run.rows["store"][row]["details"]
     assert details["MB"] == pytest.approx(n_numbers * 8 / 1e6)
 
 
+@pytest.mark.slow
 def test_bands_of_consistent_functions_are_the_widest(quick_run):
     details = [row["details"] for row in quick_run.rows["propagation"]]
     mean_only, independent, consistent = (entry["std after 100"] for entry in details[:3])
@@ -191,6 +220,7 @@ def test_calibration_averages_the_trajectories_that_did_not_diverge():
     assert scores["diverged"] == 1
 
 
+@pytest.mark.slow
 def test_the_loop_is_compared_with_simulation_alone(quick_run):
     adaptive, fixed, simulation_alone, *_ = quick_run.rows["loop"]
     assert adaptive["value"] >= fixed["value"]
@@ -200,6 +230,7 @@ def test_the_loop_is_compared_with_simulation_alone(quick_run):
     assert 0 < adaptive["details"]["entered"] < adaptive["details"]["identified"]
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_with_one_and_two_processes(quick_run):
     one_process, two_processes, _ = quick_run.command_lines[4:]
     for line, workers in ((one_process, 1), (two_processes, 2)):
@@ -215,6 +246,7 @@ def test_a_sweep_runs_with_one_and_two_processes(quick_run):
         )
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_job_is_its_time_beyond_a_direct_call(quick_run):
     beyond_direct, again, _ = quick_run.rows["sweep"]
     details = beyond_direct["details"]

@@ -58,6 +58,7 @@ def assert_same_bits(folder, expected_folder):
 # --- processes of their own
 
 
+@pytest.mark.slow
 def test_a_run_from_elsewhere_computes_the_same_bits_and_prints_nothing_strange(finished, tmp_path):
     process = run_process([*IDENTIFY_COMMAND[1:], *SHORT_RUN], tmp_path)
     (folder,) = (tmp_path / "outputs" / "identify").iterdir()

@@ -275,6 +275,7 @@ def test_a_class_of_a_cluster_that_does_not_exist_is_refused(tmp_path):
     assert "Traceback" not in result.err
 
 
+@pytest.mark.slow
 def test_an_address_where_no_scheduler_answers_is_refused_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr("experiments.sweeps.dask_engine.CONNECTION_TIMEOUT", 0.2)
     jobs = make_jobs(tmp_path, ["returning"])

@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from experiments.benchmark import run as benchmark
 from experiments.cli.ends import is_mistake
 from experiments.compare import run as compare
+from experiments.generate import run as benchmark_run
 from experiments.reproduce import run as reproduce
 from experiments.sweeps import search
 from experiments.sweeps.composer import Composer
@@ -31,9 +32,14 @@ from helpers.records import (
 from helpers.sweeps import ENGINE_CLASSES, load_sweep_configuration
 
 COMMAND_LINES = REFUSALS["command line"]
+#: of the lines that go through all of a command, by default every other one
+CASES_OF_COMMAND_LINES = [
+    pytest.param(line, words, id=line, marks=pytest.mark.slow if number % 2 else ())
+    for number, (line, words) in enumerate(COMMAND_LINES.items())
+]
 
 
-@pytest.mark.parametrize(("overrides", "words"), COMMAND_LINES.items(), ids=COMMAND_LINES)
+@pytest.mark.parametrize(("overrides", "words"), CASES_OF_COMMAND_LINES)
 def test_a_mistake_on_the_command_line_ends_in_a_message(overrides, words, tmp_path):
     (tmp_path / "file").write_text("")
     arguments = [*SHORT_RUN, *overrides.format(tmp_path).split()]
@@ -116,6 +122,8 @@ def run_row(command, overrides, folder, request):
             run_identify(folder, *ANY_INSERTION, *records, *overrides)
         case "validate":
             validate(folder, request.getfixturevalue("validation"), overrides)
+        case "generate" if overrides[0].startswith("output="):
+            benchmark_run.run(compose_configuration(*overrides, command="generate"), folder)
         case "generate":
             generate(folder / "bw", *BOUC_WEN, *overrides)
         case "compare":

@@ -322,6 +322,7 @@ def test_a_sweep_of_validations_names_its_folder_itself_and_finds_it_again(tmp_p
         assert "#1 model=damaged.nc: " in result.err
 
 
+@pytest.mark.slow
 def test_a_sweep_of_exports_writes_a_module_for_each_job_and_finds_it_again(tmp_path):
     for name in ("a", "b"):
         save_models(tmp_path / f"{name}.nc")
@@ -339,6 +340,7 @@ def test_a_sweep_of_exports_writes_a_module_for_each_job_and_finds_it_again(tmp_
         assert callable(module["predict"])
 
 
+@pytest.mark.slow
 def test_a_sweep_of_benchmarks_writes_its_output_elsewhere_and_survives_a_wrong_job(tmp_path):
     overrides = (
         *SHORT_BENCHMARK,
@@ -627,6 +629,7 @@ def progress_frames(line):
     return [frame.partition("\x1b")[0] for frame in frames if frame.strip() and frame[0] != "\x1b"]
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_one_line_of_progress_and_failures_shortly(tmp_path):
     jobs = (*QUICK_JOB, "seed=range(0,11)", "budget=1,0")
     code, printed = run_on_a_terminal(tmp_path / "sweep", *jobs)

@@ -226,7 +226,7 @@ def launchers(*names, quick=()):
     return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
 
 
-@pytest.mark.parametrize("launcher", launchers(*LAUNCHERS, quick=["in_process"]))
+@pytest.mark.parametrize("launcher", launchers(*LAUNCHERS, quick=[]))
 def test_ctrl_c_ends_a_sweep_and_its_workers_and_it_goes_on(launcher, tmp_path, expected):
     folder = tmp_path / "sweep"
     environment = marked_environment()
