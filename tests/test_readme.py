@@ -99,7 +99,7 @@ PROGRAMS = [split_command(line)[0] for line in COMMANDS]
 #: the first command of every program
 FIRST_COMMANDS = {program: COMMANDS[PROGRAMS.index(program)] for program in dict.fromkeys(PROGRAMS)}
 #: programs whose first command runs by default; only that of the first runs by its script
-QUICK_PROGRAMS = ("identify", "generate", "validate", "export")
+QUICK_PROGRAMS = ("identify", "export")
 
 
 def test_the_two_commands_are_there_and_ci_runs_the_second_literally():

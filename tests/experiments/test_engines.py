@@ -80,7 +80,7 @@ def count_local_tasks():
     [
         "joblib",
         "one_worker_of_dask",
-        "one_local_task",
+        pytest.param("one_local_task", marks=pytest.mark.slow),
         pytest.param("dask", marks=pytest.mark.slow),
         pytest.param("local", marks=pytest.mark.slow),
     ],
