@@ -116,7 +116,16 @@ def _call_plain(address: Any, *arguments: Any) -> None:
 
 
 @intrinsic
-def _call_compiled(typing, address, time, state, input, noise, parameters, derivative):  # type: ignore[no-untyped-def]
+def _call_compiled(  # type: ignore[no-untyped-def]
+    typing,
+    address,
+    time,
+    state,
+    input,
+    noise,
+    parameters,
+    derivative,
+):
     """Call the drift at its address, with numba's own calling convention."""
     arguments = time, state, input, noise, parameters, derivative
     if (address, *arguments) != (types.intp, *DRIFT_SIGNATURE.args):
@@ -136,7 +145,15 @@ _call: Any = _call_plain if WITHOUT_COMPILER else _call_compiled
 
 
 @kernel
-def call_drift(address, time, state, input, noise, parameters, derivative):  # type: ignore[no-untyped-def]
+def call_drift(  # type: ignore[no-untyped-def]
+    address,
+    time,
+    state,
+    input,
+    noise,
+    parameters,
+    derivative,
+):
     """Write the derivative.
 
     A component that the drift does not write becomes NaN; it never keeps a value of an earlier
@@ -148,7 +165,18 @@ def call_drift(address, time, state, input, noise, parameters, derivative):  # t
 
 
 @kernel
-def step(address, time, dt, substeps, state, inputs, noise, parameters, limits, work):  # type: ignore[no-untyped-def]
+def step(  # type: ignore[no-untyped-def]
+    address,
+    time,
+    dt,
+    substeps,
+    state,
+    inputs,
+    noise,
+    parameters,
+    limits,
+    work,
+):
     """Advance `state` in place over one sample with the classical Runge-Kutta method of order four.
 
     With h = dt / substeps and the noise w held::
@@ -226,7 +254,19 @@ def step(address, time, dt, substeps, state, inputs, noise, parameters, limits, 
 
 
 @kernel
-def follow(address, first, dt, substeps, states, inputs, rows, noises, parameters, limits, work):  # type: ignore[no-untyped-def]
+def follow(  # type: ignore[no-untyped-def]
+    address,
+    first,
+    dt,
+    substeps,
+    states,
+    inputs,
+    rows,
+    noises,
+    parameters,
+    limits,
+    work,
+):
     """Fill rows 1 to n - 1 of `states` (n, n_x) from row 0.
 
     Row 0 belongs to sample `first`, at time first dt. Sample k uses row k of `parameters` (m, n_p);

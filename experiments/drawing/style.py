@@ -79,13 +79,17 @@ MIN_LOGARITHMIC_RATIO = 3.0
 def screen(rows: int, height: float, **options: object) -> tuple[Figure, np.ndarray]:
     """Return a new figure for the screen, and its axes (rows,) below each other."""
     figure = Figure(figsize=(9.0, height), layout="constrained")
-    return figure, tidy(np.atleast_1d(figure.subplots(rows, **options)))  # type: ignore[call-overload]
+    axes = figure.subplots(rows, **options)  # type: ignore[call-overload]
+    return figure, tidy(np.atleast_1d(axes))
 
 
 def page(rows: int, columns: int, height: float, **options: object) -> tuple[Figure, np.ndarray]:
     """Return a new figure of a page's width, for `render`, and its axes (rows, columns)."""
     figure = Figure(figsize=(PAGE_WIDTH, height), layout="constrained")
-    return figure, tidy(figure.subplots(rows, columns, squeeze=False, **options))  # type: ignore[call-overload]
+    axes = figure.subplots(  # type: ignore[call-overload]
+        rows, columns, squeeze=False, **options
+    )
+    return figure, tidy(axes)
 
 
 def tidy(axes: np.ndarray) -> np.ndarray:

@@ -359,8 +359,9 @@ class CachedTraining(Training):
         self._code = code
         self.n_initial = training.n_initial
 
+    # a property here, since the training decides it; an attribute of the class elsewhere
     @property
-    def replaces(self) -> frozenset[str]:  # type: ignore[override]  # a property of the instance here
+    def replaces(self) -> frozenset[str]:  # type: ignore[override]
         return self.training.replaces
 
     @property

@@ -217,12 +217,17 @@ def _call(job: Job) -> Any:
     try:
         function = getattr(importlib.import_module(module), name)
         unwrapped = getattr(function, "__wrapped__", function)  # without the wrapper of Hydra
+        # the configuration of a job is complete: the context needs no loader
+        context = HydraContext(
+            config_loader=None,  # type: ignore[arg-type]
+            callbacks=Callbacks(config),
+        )
         returned = run_job(
             task_function=unwrapped,
             config=config,
             job_dir_key="hydra.sweep.dir",
             job_subdir_key="hydra.sweep.subdir",
-            hydra_context=HydraContext(config_loader=None, callbacks=Callbacks(config)),  # type: ignore[arg-type]
+            hydra_context=context,
         )
     finally:
         HydraConfig.instance().cfg = before

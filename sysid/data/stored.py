@@ -155,7 +155,8 @@ class StoredRecordings(DataSource):
             names[kind] = read_names(dataset.attrs[kind]) if given is None else given
             if not isinstance(names[kind], str):
                 names[kind] = listed(names[kind], f"StoredRecordings: {kind}", "names of signals")
-        return Recordings(Path(path).stem, **names, **records)  # type: ignore[arg-type]  # lists become tuples
+        # the constructor turns lists of records into tuples
+        return Recordings(Path(path).stem, **names, **records)  # type: ignore[arg-type]
 
 
 def _separate(dataset: xr.Dataset, stem: str) -> dict[str, xr.Dataset]:
