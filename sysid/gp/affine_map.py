@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +82,7 @@ class AffineMap:
             )
 
     @classmethod
-    def fit(cls, x: ArrayLike) -> AffineMap:
+    def fit(cls, x: ArrayLike, shared: Sequence[int] = ()) -> AffineMap:
         """Return the map that standardises the training samples.
 
         The offset is the mean and the scale is the population standard deviation of each column. A
@@ -92,6 +93,10 @@ class AffineMap:
         ----------
         x : (n, p)
             Training samples, n >= 1. A target (n,) is passed as ``target[:, None]``.
+        shared : sequence of int
+            Sizes of the groups of the last columns that share one offset and one scale, those of
+            all their samples together, such as the lags of a signal. The columns before them have
+            their own.
 
         Raises
         ------
@@ -106,6 +111,13 @@ class AffineMap:
                 "one feature is x[:, None]"
             )
         mean, std = _moments(matrix(x, x.shape[1], "AffineMap.fit(x)"))
+        first = x.shape[1] - sum(shared)
+        for size in shared:
+            group = slice(first, first + size)
+            mean_of_group, std_of_group = _moments(x[:, group].reshape(-1, 1))
+            mean[group] = mean_of_group
+            std[group] = std_of_group
+            first += size
         is_constant = std <= MAX_RELATIVE_STD_OF_CONSTANT * np.abs(mean)
         return cls(
             offset=mean,

@@ -29,6 +29,12 @@ of Csato and Opper (2002). A point enters with a coordinate of its own, which is
 sample is learned. The coordinate of a point that leaves is rotated to the last position and
 dropped, which marginalises it.
 
+A linear part ``phi_l'theta`` (`sysid.gp.linear_part`) has p further coordinates, ``theta = C w_l``
+with ``C C' = P``, which come first and never leave. For a sample with the lags phi_l, phi is then
+``(C'phi_l, U'^-1 k)``. All formulas above stay as they are; g2 and the criteria, which judge the
+points, concern the Gaussian process alone. Without points this is recursive least squares with the
+prior P.
+
 A point keeps its *slot* as long as it is stored. The factors, b, a and q are in order of *age*,
 oldest first, and ``order`` maps age to slot. All loops are in this one file, because numba's disk
 cache notices changes of the file itself only. They contain no particular kernel, criterion or rule:
@@ -181,7 +187,8 @@ inlined = njit(inline="always")  # put into its only caller before anything is c
 class Dictionary(NamedTuple):
     """State of a GP with a budget of points; every array is preallocated and changed in place.
 
-    N is the budget and p the number of features. The arrays `inputs`, `targets`, `covariance` and
+    N is the budget, p the number of features, and p_l the number of those of the linear part, which
+    are the last ones. The arrays `inputs`, `targets`, `covariance` and
     `number` are in slot order, all others in order of age.
     """
 
@@ -193,15 +200,15 @@ class Dictionary(NamedTuple):
     #: on
     triangles: np.ndarray
     pivots: np.ndarray  # (N + 1,) 1 / diag(U)
-    whitened: np.ndarray  # (N + 1,) b = F y
+    whitened: np.ndarray  # (p_l + N + 1,) b: coordinates of the linear part, then F y by age
     weights: np.ndarray  # (N + 1,) a = Ky^-1 y
     precision: np.ndarray  # (N + 1,) q = diag(Ky^-1)
-    work: np.ndarray  # (N_WORK_ROWS, N + 2) scratch
+    work: np.ndarray  # (N_WORK_ROWS, p_l + N + 2) scratch
     counts: np.ndarray  # (N_COUNTS,) see the positions above
     minimum: np.ndarray  # (1,) smallest acceptance score of the stored points
     number: np.ndarray  # (N,) number of the sample that each point was; -1 if unknown
-    #: (N + 1, N + 1) M, upper triangular, M'M = covariance of w; (0, 0) if only stored samples are
-    #: learned
+    #: (p_l + N + 1, p_l + N + 1) M, upper triangular, M'M = covariance of w; (0, 0) if only stored
+    #: samples are learned
     root: np.ndarray
     #: (N_ERRORS,) SUM_OF_SQUARES and N_SQUARES: sum and number of the squared standardised errors
     #: since the last update of the scale; SCALE_MEMORY: number of samples that the scale remembers;
@@ -225,6 +232,7 @@ class Rules(NamedTuple):
 
     kernel: Any
     kernel_parameters: np.ndarray
+    linear_root: np.ndarray  # (p_l, p_l) C', upper triangular; (0, 0) without a linear part
     noise_variance: float  # of a measurement
     #: variance added to the covariance of the points; the noise variance if only stored samples are
     #: learned
@@ -336,6 +344,12 @@ def _dot(x: np.ndarray, y: np.ndarray, n: int) -> float:
     for i in range(n):
         total += x[i] * y[i]
     return total
+
+
+@inlined
+def _n_linear(state):  # type: ignore[no-untyped-def]
+    """Return the number p_l of coordinates of the linear part, which come before the points."""
+    return state.whitened.size - state.pivots.size
 
 
 @internal
@@ -472,7 +486,7 @@ def _add_four(a, b, c, d, x, n, squares, products):  # type: ignore[no-untyped-d
 @shared
 def solve_weights(state, n):  # type: ignore[no-untyped-def]
     """Solve ``Ua = b`` for the weights ``a``."""
-    _copy(state.whitened, state.weights, n)
+    _copy(state.whitened[_n_linear(state) :], state.weights, n)
     _substitute_back(state.triangles, state.pivots, n, state.weights)
 
 
@@ -483,7 +497,7 @@ def compute_precision_and_weights(state, n):  # type: ignore[no-untyped-def]
     The weights are as accurate as q is: ``|a_j|`` is of the order of ``|b| sqrt(q_j)``.
     """
     factor = state.triangles
-    x = state.whitened
+    x = state.whitened[_n_linear(state) :]
     precision = state.precision
     weights = state.weights
     _fill(precision, 0.0, n)
@@ -528,7 +542,7 @@ def _append(state, n, phi, v, error, s):  # type: ignore[no-untyped-def]
         row[j] = -v[j] / root
     row[n + 1] = root
     state.pivots[n] = row[n] = 1.0 / root
-    state.whitened[n] = error / root
+    state.whitened[_n_linear(state) + n] = error / root
 
 
 @internal
@@ -565,7 +579,7 @@ def _rotate_entries(row, r, k, end, cosines, sines):  # type: ignore[no-untyped-
 
 @internal
 def _delete_from_root(root, n, r, cosines, sines):  # type: ignore[no-untyped-def]
-    """Marginalise the r-th oldest of n points in M.
+    """Marginalise coordinate r, which belongs to a point, of n coordinates in M.
 
     The rotations that U has undergone rotate the columns of M, and the carried column is dropped.
     This leaves one entry too many below the diagonal in each younger column, which a rotation of
@@ -623,8 +637,9 @@ def delete(state, n, r):  # type: ignore[no-untyped-def]
     at the end. As ``F = U'^-1``, the two rotations are the same except for rounding; but if there
     are near-duplicates, each factor needs its own.
     """
+    n_linear = _n_linear(state)
     triangles = state.triangles
-    b = state.whitened
+    b = state.whitened[n_linear:]
     carried = state.work[SCRATCH_C]
     cosines = state.work[SCRATCH_A]
     sines = state.work[SCRATCH_B]
@@ -640,8 +655,8 @@ def delete(state, n, r):  # type: ignore[no-untyped-def]
         length = math.sqrt(carried[i + 1] * carried[i + 1] + row[i + 1] * row[i + 1])
         c = row[i + 1] / length
         s = -carried[i + 1] / length
-        cosines[i] = c
-        sines[i] = s
+        cosines[n_linear + i] = c
+        sines[n_linear + i] = s
         state.pivots[i - 1] = 1.0 / length
         b[i - 1], b_carried = (
             c * b[i] - s * b_carried,
@@ -659,28 +674,37 @@ def delete(state, n, r):  # type: ignore[no-untyped-def]
         # the columns of U move to the left
         _rotate(row[i + 1 :], carried[i + 1 :], above[i:], c, s, n - i)
     if state.root.size:
-        _delete_from_root(state.root, n, r, cosines, sines)
+        _delete_from_root(state.root, n_linear + n, n_linear + r, cosines, sines)
 
 
 @internal
-def _project(rules, state, n, x):  # type: ignore[no-untyped-def]
-    """Compute the kernel vector k of a sample x, by slot, and phi with ``U'phi = k``.
+def _project(rules, state, n, sample):  # type: ignore[no-untyped-def]
+    """Compute the kernel vector k of a sample, by slot, and ``phi = (C'phi_l, U'^-1 k)``.
 
-    They are left in `work`. Return the posterior mean ``phi'b``, the prior variance ``k(x, x)``,
-    and the variance that the points cannot represent, ``k(x, x) - phi'phi``, which rounding may
-    have made slightly negative. If only stored samples are learned, this is the latent posterior
+    The features of the sample are x, followed by the lags phi_l of the linear part. The results are
+    left in `work`. Return the posterior mean ``phi'b``, the prior variance ``k(x, x)``, and the
+    variance that the points cannot represent, ``k(x, x) - |U'^-1 k|^2``, which rounding may have
+    made slightly negative. If only stored samples are learned, this is the latent posterior
     variance.
     """
+    n_linear = rules.linear_root.shape[0]
+    n_features = sample.size - n_linear
+    x = sample[:n_features]
     by_slot = state.work[K_BY_SLOT]
     phi = state.work[PHI]
+    phi_of_points = phi[n_linear:]
     variance = state.work[SOLUTION]
     covariances(rules.kernel, rules.kernel_parameters, x.reshape(x.size, 1), 1, x, variance)
     prior = variance[0]
-    covariances(rules.kernel, rules.kernel_parameters, state.inputs, n, x, by_slot)
+    covariances(rules.kernel, rules.kernel_parameters, state.inputs[:n_features], n, x, by_slot)
     for j in range(n):
-        phi[j] = by_slot[state.order[j]]
-    _substitute(state.triangles, state.pivots, n, phi)
-    return _dot(phi, state.whitened, n), prior, prior - _dot(phi, phi, n)
+        phi_of_points[j] = by_slot[state.order[j]]
+    _substitute(state.triangles, state.pivots, n, phi_of_points)
+    lags = sample[n_features:]
+    for i in range(n_linear):
+        phi[i] = _dot(rules.linear_root[i, i:], lags[i:], n_linear - i)
+    residual = prior - _dot(phi_of_points, phi_of_points, n)
+    return _dot(phi, state.whitened, n_linear + n), prior, residual
 
 
 @internal
@@ -735,19 +759,21 @@ def _append_and_condition(rules, state, n, residual, s, error):  # type: ignore[
     between the posterior mean of the hidden value at the new point and the prediction of that value
     by the other points.
     """
+    n_linear = rules.linear_root.shape[0]
+    own = n_linear + n  # position of the coordinate of the sample
     phi = state.work[PHI]
     image = state.work[SCRATCH_A]
     root = state.root
-    _append(state, n, phi, state.work[SOLUTION], 0.0, s)
-    for j in range(n):
-        root[j, n] = root[n, j] = 0.0
-    root[n, n] = 1.0
-    phi[n] = residual / math.sqrt(s)
-    _project_root(root, n + 1, phi, image)
-    noise = rules.noise_variance + max(residual - phi[n] * phi[n], 0.0)
-    _condition(state, n + 1, image, noise, error)
+    _append(state, n, phi[n_linear:], state.work[SOLUTION], 0.0, s)
+    for j in range(own):
+        root[j, own] = root[own, j] = 0.0
+    root[own, own] = 1.0
+    phi[own] = residual / math.sqrt(s)
+    _project_root(root, own + 1, phi, image)
+    noise = rules.noise_variance + max(residual - phi[own] * phi[own], 0.0)
+    _condition(state, own + 1, image, noise, error)
     solve_weights(state, n)
-    return state.whitened[n] * math.sqrt(s)
+    return state.whitened[own] * math.sqrt(s)
 
 
 @python_entry
@@ -764,7 +790,10 @@ def predict(rules, state, points, mean, variance):  # type: ignore[no-untyped-de
             n_clipped += 1
         variance[t] = max(latent, 0.0)
         if rules.every_sample:
-            variance[t] += _project_root(state.root, n, state.work[PHI], state.work[SCRATCH_A])
+            n_coordinates = rules.linear_root.shape[0] + n
+            variance[t] += _project_root(
+                state.root, n_coordinates, state.work[PHI], state.work[SCRATCH_A]
+            )
     return n_clipped
 
 
@@ -775,7 +804,7 @@ def _solve(rules, state, n, latent):  # type: ignore[no-untyped-def]
     Return ``s = k(x, x) + diagonal - phi'phi``, which is at least the diagonal.
     """
     v = state.work[SOLUTION]
-    _copy(state.work[PHI], v, n)
+    _copy(state.work[PHI, rules.linear_root.shape[0] :], v, n)
     _substitute_back(state.triangles, state.pivots, n, v)
     return max(latent, 0.0) + rules.diagonal
 
@@ -1078,7 +1107,7 @@ def _has_enough_noise(rules, state, points):  # type: ignore[no-untyped-def]
     """
     variance = state.work[SOLUTION]
     for t in range(points.shape[0]):
-        x = points[t]
+        x = points[t, : points.shape[1] - rules.linear_root.shape[0]]
         covariances(rules.kernel, rules.kernel_parameters, x.reshape(x.size, 1), 1, x, variance)
         if not rules.diagonal >= MIN_DIAGONAL_RATIO * variance[0]:
             return False
@@ -1216,12 +1245,15 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
         x = points[t]
         row = record[t]
         mean, prior, residual = _project(rules, state, n, x)
+        n_coordinates = rules.linear_root.shape[0] + n
         if residual < 0.0:
             state.counts[N_CLIPPED] += 1
             residual = 0.0
         latent = residual
         if rules.every_sample:
-            latent += _project_root(state.root, n, state.work[PHI], state.work[SCRATCH_A])
+            latent += _project_root(
+                state.root, n_coordinates, state.work[PHI], state.work[SCRATCH_A]
+            )
         target = targets[t] - prior_mean[t]
         error = target - mean
         _begin_row(row, mean + prior_mean[t], latent, n)
@@ -1238,7 +1270,7 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
             row["n_points"] = state.counts[N_STORED]
         elif rules.every_sample:
             noise = rules.noise_variance + residual
-            _condition(state, n, state.work[SCRATCH_A], noise, error)
+            _condition(state, n_coordinates, state.work[SCRATCH_A], noise, error)
         if row["accepted"]:
             state.counts[FACTOR_STATUS] = _factor_status(state, row["n_points"])
         if _caller_has_work(rules, state):

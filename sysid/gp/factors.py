@@ -69,27 +69,39 @@ def scale_state(state: Dictionary, factor: float) -> None:
     state.counts[dictionary.MINIMUM_IS_STALE] = 1
 
 
-def carry_over(old: Dictionary, new: Dictionary) -> None:
+def carry_over(
+    old: Dictionary,
+    new: Dictionary,
+    old_linear_root: np.ndarray,
+    new_linear_root: np.ndarray,
+) -> None:
     """Compute the posterior of the hidden values z under a new prior from that under the old one.
 
     Both states have the same points and ages. With ``z = U'w`` and the old posterior
     ``w ~ N(b, P)``, the likelihood of the samples is ``exp(-z'A z/2 + h'z)`` with
     ``A = U^-1 (P^-1 - I) U'^-1`` and ``h = U^-1 P^-1 b``. In the whitened coordinates of the new
     prior, with its factor V, the posterior precision is ``I + V A V'``, and the precision times the
-    mean is ``V h``.
+    mean is ``V h``. The coefficients of a linear part belong to z; their factors are the roots C'
+    (p_l, p_l) of the two priors.
     """
     n = int(old.counts[dictionary.N_STORED])
-    old_upper = np.triu(old.cholesky[:n, :n])
-    new_upper = np.triu(new.cholesky[:n, :n])
-    root_inverse = solve_triangular(np.triu(old.root[:n, :n]), np.eye(n))
+    n_linear = len(old_linear_root)
+    size = n_linear + n
+    old_upper = np.zeros((size, size))
+    old_upper[:n_linear, :n_linear] = old_linear_root
+    old_upper[n_linear:, n_linear:] = np.triu(old.cholesky[:n, :n])
+    new_upper = np.zeros((size, size))
+    new_upper[:n_linear, :n_linear] = new_linear_root
+    new_upper[n_linear:, n_linear:] = np.triu(new.cholesky[:n, :n])
+    root_inverse = solve_triangular(np.triu(old.root[:size, :size]), np.eye(size))
     old_precision = root_inverse @ root_inverse.T
     change = solve_triangular(old_upper, new_upper.T, trans="T").T  # V U^-1
-    precision_times_mean = change @ (old_precision @ old.whitened[:n])
-    precision = np.eye(n) + change @ (old_precision - np.eye(n)) @ change.T
+    precision_times_mean = change @ (old_precision @ old.whitened[:size])
+    precision = np.eye(size) + change @ (old_precision - np.eye(size)) @ change.T
     values, vectors = np.linalg.eigh(0.5 * (precision + precision.T))
     covariance = (vectors / np.maximum(values, 1.0)) @ vectors.T
-    new.root[:n, :n] = np.linalg.cholesky(covariance).T
-    new.whitened[:n] = covariance @ precision_times_mean
+    new.root[:size, :size] = np.linalg.cholesky(covariance).T
+    new.whitened[:size] = covariance @ precision_times_mean
     dictionary.update_from_factors(new, n)
 
 
@@ -107,7 +119,7 @@ def relative_inconsistency(state: Dictionary) -> float:
     ky = state.covariance[np.ix_(order, order)]
     y = state.targets[order]
     a = state.weights[:n]
-    b = state.whitened[:n]
+    b = state.whitened[len(state.whitened) - len(state.pivots) :][:n]
     upper = np.triu(state.cholesky[:n, :n])
     lower = np.tril(state.factor[:n, :n])
     learns_every_sample = state.root.size > 0

@@ -47,6 +47,19 @@ class Expected(NamedTuple):
     log_weights: np.ndarray
     #: standard deviation of the logarithm of a weight variance
     weight_std: float
+    #: (p,) standard deviations of the features; 1 for a constant feature
+    spread: np.ndarray
+
+    def of_features(self, features: slice) -> "Expected":
+        """Return the knowledge about some of the features."""
+        return self._replace(
+            lengths=self.lengths[features],
+            length_scale_bounds=self.length_scale_bounds[features],
+            log_length_scales=self.log_length_scales[features],
+            weight_bounds=self.weight_bounds[features],
+            log_weights=self.log_weights[features],
+            spread=self.spread[features],
+        )
 
     def without_unit(self) -> "Expected":
         """Return the same values relative to the variance, for a dimensionless factor."""
@@ -183,6 +196,14 @@ class Kernel(ABC):
     def is_prototype(self) -> bool:
         """Whether this is a prototype: hyper-parameters and number of features are still open."""
         return False
+
+    @property
+    def linear_lags(self) -> tuple[int, ...]:
+        """Numbers of lags of the signals of a linear part; empty without one.
+
+        The features of the linear part are the last ones of a point, signal after signal.
+        """
+        return ()
 
     def scaled(self, factor: float) -> Self:
         """Return a kernel whose covariance is this covariance times `factor`."""

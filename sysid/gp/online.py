@@ -1,5 +1,7 @@
 """Online Gaussian process with a fixed budget of points."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
@@ -22,6 +24,7 @@ from sysid.gp.factors import (
     scale_state,
 )
 from sysid.gp.kernels import Kernel
+from sysid.gp.linear_part import WithLinearPart
 from sysid.gp.rules import (
     AcceptAll,
     Acceptance,
@@ -111,6 +114,14 @@ class LeaveOneOut(NamedTuple):
         return -0.5 * float(np.sum(self.residual**2 / self.variance + np.log(self.variance)))
 
 
+class _Basis(NamedTuple):
+    """What maps samples to the whitened coordinates of the points and of the linear part."""
+
+    points: np.ndarray  # (n_points, d) by age
+    upper: np.ndarray  # (n_points, n_points) U
+    linear_root: np.ndarray  # (n_linear, n_linear) C'
+
+
 class OnlineGP:
     """Zero-mean GP regression that learns from a stream and keeps at most `budget` points.
 
@@ -131,6 +142,10 @@ class OnlineGP:
     not, updates the posterior of the function at the stored points (`sysid.gp.dictionary`), also at
     O(N^2) operations. In that case the kernel and noise variances follow a running mean of the
     squared standardised errors, which does not change the predicted means.
+
+    With a linear part (`WithLinearPart`), which takes ``learning="every_sample"``, the posterior of
+    its coefficients is learned jointly with that of the values at the points, and predictions add
+    both parts. The points, and all criteria, concern the Gaussian process alone.
 
     Parameters
     ----------
@@ -203,6 +218,7 @@ class OnlineGP:
             raise UserTypeError(f"OnlineGP: scale must be True or False, got {scale!r}")
         self.scale = scale
         self.kernel = kernel
+        self._check_linear_part()
         self.budget = int(budget)
         self.insertion = Always() if insertion is None else insertion
         self.acceptance = AcceptAll() if acceptance is None else acceptance
@@ -237,6 +253,15 @@ class OnlineGP:
                     f"OnlineGP: {name} must be an instance of {expected_class.__name__}, "
                     f"got {value!r}"
                 )
+
+    def _check_linear_part(self) -> None:
+        """Raise `UserError` if there is a linear part and only stored samples are learned."""
+        has_linear_part = isinstance(self.kernel, WithLinearPart)
+        if has_linear_part and not self.learns_every_sample:
+            raise UserError(
+                "OnlineGP: a linear part needs learning='every_sample': the samples that are not "
+                "stored determine its coefficients; leave it out, or learn every sample"
+            )
 
     def _check_criterion_can_forget(self) -> None:
         """Raise `UserError` if forgetting needs the gain of a criterion that defines none."""
@@ -274,6 +299,7 @@ class OnlineGP:
         return Rules(
             kernel=self.kernel.address,
             kernel_parameters=self.kernel.parameters(),
+            linear_root=self._linear_root,
             noise_variance=self.noise_variance,
             diagonal=self.diagonal,
             every_sample=self.learns_every_sample,
@@ -289,6 +315,27 @@ class OnlineGP:
             reduction=reduction,
             tolerance=self._tolerance(self.inputs),
         )
+
+    @property
+    def point_kernel(self) -> Kernel:
+        """Kernel of the process that the points describe: `kernel` without its linear part."""
+        return self.kernel.kernel if isinstance(self.kernel, WithLinearPart) else self.kernel
+
+    @property
+    def n_linear(self) -> int:
+        """Number of features of the linear part, which are the last ones; 0 without one."""
+        return sum(self.kernel.linear_lags)
+
+    @property
+    def _linear_root(self) -> np.ndarray:
+        """Root C' (n_linear, n_linear) of the prior covariance of the linear part."""
+        if isinstance(self.kernel, WithLinearPart):
+            return np.ascontiguousarray(self.kernel.linear.root().T)
+        return np.zeros((0, 0))
+
+    def _point_features(self, inputs: np.ndarray) -> np.ndarray:
+        """Return the features (n, d) of `point_kernel` of inputs (n, n_features)."""
+        return inputs[:, : self.n_features - self.n_linear]
 
     @property
     def learns_every_sample(self) -> bool:
@@ -322,7 +369,7 @@ class OnlineGP:
         """Return the largest ``k(x, x)`` at inputs (n, p), at the origin and at features of one."""
         origin_and_ones = np.outer([0.0, 1.0], np.ones(self.n_features))
         points = np.concatenate([origin_and_ones, inputs])
-        return float(self.kernel.diagonal(points).max())
+        return float(self.point_kernel.diagonal(self._point_features(points)).max())
 
     def _tolerance(self, inputs: np.ndarray) -> float:
         """Return the largest drift of the factors that needs no repair.
@@ -348,6 +395,7 @@ class OnlineGP:
         size = capacity + 1
         every_sample = (learning or self.learning) is Learning.every_sample
         diagonal = self.diagonal if every_sample else self.noise_variance
+        n_coordinates = size + (self.n_linear if every_sample else 0)
         state = Dictionary(
             inputs=np.zeros((self.n_features, capacity)),
             targets=np.zeros(capacity),
@@ -355,19 +403,23 @@ class OnlineGP:
             order=np.arange(capacity),
             triangles=np.zeros((size, size + 1)),
             pivots=np.zeros(size),
-            whitened=np.zeros(size),
+            whitened=np.zeros(n_coordinates),
             weights=np.zeros(size),
             precision=np.zeros(size),
-            work=np.zeros((dictionary.N_WORK_ROWS, size + 1)),
+            work=np.zeros((dictionary.N_WORK_ROWS, n_coordinates + 1)),
             counts=np.zeros(dictionary.N_COUNTS, dtype=np.int64),
             minimum=np.zeros(1),
             number=np.full(capacity, -1),
-            root=np.eye(size if every_sample else 0),
+            root=np.eye(n_coordinates if every_sample else 0),
             errors=np.zeros(dictionary.N_ERRORS),
         )
         state.errors[dictionary.SCALE_MEMORY] = INITIAL_SCALE_MEMORY
         state.errors[dictionary.ERROR_SCALE] = 1.0
-        covariance = self.kernel(inputs, inputs)
+        if every_sample:
+            points = self._point_features(inputs)
+            covariance = self.point_kernel(points, points)
+        else:
+            covariance = self.kernel(inputs, inputs)
         state.inputs[:, :n] = inputs.T
         state.targets[:n] = targets
         state.covariance[:n, :n] = covariance
@@ -462,7 +514,7 @@ class OnlineGP:
 
     def fit(
         self, inputs: ArrayLike, targets: ArrayLike, *, numbers: ArrayLike | None = None
-    ) -> "OnlineGP":
+    ) -> OnlineGP:
         """Replace everything learned so far by these samples, and return this object.
 
         All samples are stored if the budget allows it. Otherwise the reduction criterion chooses
@@ -516,17 +568,16 @@ class OnlineGP:
         x = matrix(inputs, self.n_features, "inputs")
         y = vector(targets, len(x), "targets")
         self._check_prior(x)
-        n = self.n_points
+        n = self.n_linear + self.n_points
         state = self._state
         if not self.learns_every_sample or n == 0:
             return
         root = np.triu(state.root[:n, :n])
         b = state.whitened[:n]
-        points = self.inputs[self.age_order]
-        upper = np.ascontiguousarray(state.cholesky[:n, :n])
+        basis = self._basis()
         # a block costs O(n^3), however few samples it has
         for block in _blocks(len(x), max(MIN_ABSORPTION_BLOCK_ROWS, n)):
-            phi, residual = self._project(x[block], points, upper)
+            phi, residual = self._project(x[block], basis)
             precision = 1.0 / (self.noise_variance + np.maximum(residual, 0.0))
             image = root @ phi
             R = _upper_factor(np.eye(n) + (image * precision) @ image.T)
@@ -589,7 +640,7 @@ class OnlineGP:
             self._state.errors[dictionary.OUTLIER_LEVEL] = self.gate_opens_after
         return record
 
-    def copy(self) -> "OnlineGP":
+    def copy(self) -> OnlineGP:
         """Return an independent online GP with the same settings, points and counts."""
         return copy(self)
 
@@ -613,21 +664,20 @@ class OnlineGP:
         Add `noise_variance` for the variance of a measured target.
         """
         x = matrix(inputs, self.n_features, "inputs")
-        n = self.n_points
+        n = self.n_linear + self.n_points
         m = len(x)
         state = self._state
         n_padded = math.ceil(m / PREDICTION_BLOCK_ROWS) * PREDICTION_BLOCK_ROWS
         mean = np.empty(n_padded)
         variance = np.empty(n_padded)
-        if m < 2 or n == 0:
+        if m < 2 or self.n_points == 0:
             self.n_clipped_predictions += dictionary.predict(self._rules, state, x, mean, variance)
             return mean[:m], variance[:m]
         x = np.pad(x, ((0, n_padded - m), (0, 0)))
         root = np.triu(state.root[:n, :n])
-        points = self.inputs[self.age_order]
-        upper = np.ascontiguousarray(state.cholesky[:n, :n])
+        basis = self._basis()
         for block in _blocks(n_padded, PREDICTION_BLOCK_ROWS):
-            phi, latent = self._project(x[block], points, upper)
+            phi, latent = self._project(x[block], basis)
             n_samples = max(m - block.start, 0)  # rows of the block that are no padding
             self.n_clipped_predictions += int(np.count_nonzero(latent[:n_samples] < 0.0))
             mean[block] = state.whitened[:n] @ phi
@@ -636,21 +686,32 @@ class OnlineGP:
                 variance[block] += np.square(root @ phi).sum(axis=0)
         return mean[:m], variance[:m]
 
-    def _project(
-        self, inputs: np.ndarray, points: np.ndarray, upper: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``phi = U'^-1 k`` (n_points, m) of inputs (m, p), and ``k(x, x) - phi'phi`` (m,).
-
-        The points are given in order of age; `upper` is their factor U.
-        """
-        phi = solve_triangular(
-            upper,
-            self.kernel(points, inputs),
-            trans="T",
-            overwrite_b=True,
-            check_finite=False,
+    def _basis(self) -> _Basis:
+        """Return what `_project` needs of the stored points and of the linear part."""
+        n = self.n_points
+        return _Basis(
+            points=self._point_features(self.inputs[self.age_order]),
+            upper=np.ascontiguousarray(self._state.cholesky[:n, :n]),
+            linear_root=self._rules.linear_root,
         )
-        return phi, self.kernel.diagonal(inputs) - np.square(phi).sum(axis=0)
+
+    def _project(self, inputs: np.ndarray, basis: _Basis) -> tuple[np.ndarray, np.ndarray]:
+        """Return phi (n_linear + n_points, m) of inputs (m, p), and the variance left (m,).
+
+        ``phi = (C'phi_l, U'^-1 k)``; the variance ``k(x, x) - |U'^-1 k|^2`` is what the points
+        cannot represent.
+        """
+        x = self._point_features(inputs)
+        phi = self.point_kernel(basis.points, x)
+        if len(phi):
+            phi = solve_triangular(
+                basis.upper, phi, trans="T", overwrite_b=True, check_finite=False
+            )
+        residual = self.point_kernel.diagonal(x) - np.square(phi).sum(axis=0)
+        if self.n_linear:
+            lags = inputs[:, self.n_features - self.n_linear :]
+            phi = np.concatenate([basis.linear_root @ lags.T, phi])
+        return phi, residual
 
     def update(self, x: ArrayLike, y: float) -> UpdateReport:
         """Predict one sample x (n_features,) with its target y, in its own units, then learn it.
@@ -740,11 +801,13 @@ class OnlineGP:
         ``1 - l = noise / (T^2 k(x, x))``.
         """
         state = self._state
-        n = self.n_points
+        n_points = self.n_points
+        n = self.n_linear + n_points
         n_samples = self._rules.forget_interval
-        if n == 0 or self.forgetting is None:
+        if n_points == 0 or self.forgetting is None:
             return
-        prior = float(np.diag(state.covariance)[:n].mean()) - self.diagonal
+        prior = float(np.diag(state.covariance)[:n_points].mean()) - self.diagonal
+        prior += self._mean_linear_variance()
         per_sample = max(0.0, 1.0 - self.noise_variance / (self.forgetting**2 * prior))
         retained = per_sample**n_samples
         root = np.triu(state.root[:n, :n])
@@ -752,7 +815,14 @@ class OnlineGP:
         covariance[np.arange(n), np.arange(n)] += 1.0 - retained
         state.root[:n, :n] = np.linalg.cholesky(covariance).T
         state.whitened[:n] *= np.sqrt(retained)
-        dictionary.solve_weights(state, n)
+        dictionary.solve_weights(state, n_points)
+
+    def _mean_linear_variance(self) -> float:
+        """Return the mean prior variance of the linear part at the stored points."""
+        if not isinstance(self.kernel, WithLinearPart):
+            return 0.0
+        _, lags = self.kernel.split(self.inputs)
+        return float(self.kernel.linear.diagonal(lags).mean())
 
     def _rescale(self) -> None:
         """Update the scale of the variances by the standardised errors since the last update.
@@ -786,13 +856,13 @@ class OnlineGP:
 
     def _check_prior(self, inputs: np.ndarray) -> None:
         """Raise `UserError` if the prior variance at one of the inputs (n, p) is too large."""
-        prior = self.kernel.diagonal(inputs)
+        prior = self.point_kernel.diagonal(self._point_features(inputs))
         if not (self.diagonal >= dictionary.MIN_DIAGONAL_RATIO * prior).all():
             raise self._prior_is_too_large(inputs)
 
     def _prior_is_too_large(self, inputs: np.ndarray) -> UserError:
         """Return the error that the largest prior variance at inputs (n, p) exceeds the limit."""
-        prior = self.kernel.diagonal(inputs)
+        prior = self.point_kernel.diagonal(self._point_features(inputs))
         i = int(np.argmax(prior))
         return UserError(
             f"OnlineGP: noise_variance must be at least {dictionary.MIN_DIAGONAL_RATIO:g} of the "
@@ -840,7 +910,8 @@ class OnlineGP:
         n = self.n_points
         if n == 0:
             return np.zeros(0)
-        return solve_triangular(self._state.cholesky[:n, :n], self._state.whitened[:n])
+        of_points = self._state.whitened[self.n_linear :][:n]
+        return solve_triangular(self._state.cholesky[:n, :n], of_points)
 
     def state(self) -> dict[str, np.ndarray]:
         """Return copies of the arrays that define the dictionary, for `restore`."""
@@ -848,7 +919,8 @@ class OnlineGP:
         n = self.n_points
         arrays: dict[str, np.ndarray] = {}
         if self.learns_every_sample:
-            arrays["root"] = np.triu(state.root[:n, :n])
+            size = self.n_linear + n
+            arrays["root"] = np.triu(state.root[:size, :size])
         arrays["errors"] = state.errors.copy()
         arrays["number"] = self.sample_numbers
         arrays["inputs"] = self.inputs
@@ -857,7 +929,12 @@ class OnlineGP:
         arrays["cholesky"] = np.triu(state.cholesky[:n, :n])
         arrays["factor"] = np.tril(state.factor[:n, :n])
         for name in AGE_ORDERED_VECTORS:
-            arrays[name] = getattr(state, name)[:n].copy()
+            values = getattr(state, name)
+            if name == "whitened":
+                values = values[self.n_linear :]
+            arrays[name] = values[:n].copy()
+        if self.n_linear:
+            arrays["linear"] = state.whitened[: self.n_linear].copy()
         arrays["weights"] = self._weights()
         arrays["counts"] = state.counts.copy()
         return arrays
@@ -876,12 +953,41 @@ class OnlineGP:
         _, std, directions = np.linalg.svd(state["root"])
         # fraction of the prior variance along each direction that the samples have removed
         known = np.maximum(1.0 - std**2, MIN_KNOWN_FRACTION)
+        if self.n_linear:
+            self._add_linear_points(state)
         upper = np.linalg.qr(directions / np.sqrt(known)[:, None] @ state["cholesky"], mode="r")
         upper *= np.sign(np.diag(upper))[:, None]
         state["cholesky"] = upper
         state["factor"] = solve_triangular(upper, np.eye(len(upper)), trans=1)
         state["whitened"] = upper @ state["weights"]
         return state
+
+    def _add_linear_points(self, state: dict[str, np.ndarray]) -> None:
+        """Represent the linear part by further points in the arrays of `state`, by age.
+
+        Every stored point gets zeros as its lags of the linear part. The oldest one, x, also occurs
+        with the lags e_j, one of the columns of ``C'^-1``, so that its covariance with a sample is
+        ``k(x, .) + (C'phi_l)_j``. The covariances with all of these points are T times those of
+        the whitened coefficients and the stored points.
+        """
+        assert isinstance(self.kernel, WithLinearPart)
+        n_linear = self.n_linear
+        size = n_linear + self.n_points
+        by_age = state["inputs"][state["order"]]
+        points = np.zeros((size, self.n_features))
+        points[:, : self.n_features - n_linear] = self._point_features(by_age[[0]])
+        points[n_linear:, : self.n_features - n_linear] = self._point_features(by_age)
+        root = self.kernel.linear.root()
+        points[:n_linear, self.n_features - n_linear :] = np.linalg.inv(root)
+        T = np.eye(size)
+        T[:n_linear, n_linear] = 1.0
+        upper = np.eye(size)
+        upper[n_linear:, n_linear:] = state["cholesky"]
+        state["cholesky"] = upper @ T.T
+        state["weights"] = np.concatenate([state["linear"], state["weights"]])
+        state["weights"][n_linear] -= state["linear"].sum()
+        state["inputs"] = points
+        state["order"] = np.arange(size)
 
     def draw_targets(self, n_draws: int, generator: np.random.Generator) -> np.ndarray:
         """Return values (n_points, n_draws) of the stored points, by slot, to condition on.
@@ -894,10 +1000,12 @@ class OnlineGP:
         n = self.n_points
         if not self.learns_every_sample:
             return np.repeat(self.targets[:, None], n_draws, axis=1)
-        normal = generator.standard_normal((n, n_draws))
-        whitened = state.whitened[:n, None] + np.triu(state.root[:n, :n]).T @ normal
-        by_slot = np.empty_like(whitened)
-        by_slot[self.age_order] = np.triu(state.cholesky[:n, :n]).T @ whitened
+        size = self.n_linear + n
+        normal = generator.standard_normal((size, n_draws))
+        whitened = state.whitened[:size, None] + np.triu(state.root[:size, :size]).T @ normal
+        of_points = whitened[self.n_linear :]
+        by_slot = np.empty_like(of_points)
+        by_slot[self.age_order] = np.triu(state.cholesky[:n, :n]).T @ of_points
         return by_slot
 
     def restore(self, arrays: Mapping[str, np.ndarray], counts: Sequence[int]) -> None:
@@ -917,7 +1025,8 @@ class OnlineGP:
         upper, lower = (matrix(arrays[name], n, name) for name in FACTOR_NAMES)
         put_factors(state, upper, lower)
         if self.learns_every_sample:
-            state.root[:n, :n] = matrix(arrays["root"], n, "root")
+            size = self.n_linear + n
+            state.root[:size, :size] = matrix(arrays["root"], size, "root")
             if not is_within_prior(state.root):
                 raise UserError(
                     "restore: root must be that of a posterior, no wider than its prior"
@@ -928,8 +1037,13 @@ class OnlineGP:
         numbers = state.number[:n]
         if not ((numbers >= -1) & (numbers < max(counts[dictionary.N_SEEN], 1))).all():
             raise UserError("restore: number must be that of a sample seen, or -1")
+        if self.n_linear:
+            state.whitened[: self.n_linear] = vector(arrays["linear"], self.n_linear, "linear")
         for name in AGE_ORDERED_VECTORS:
-            getattr(state, name)[:n] = vector(arrays[name], n, name)
+            values = getattr(state, name)
+            if name == "whitened":
+                values = values[self.n_linear :]
+            values[:n] = vector(arrays[name], n, name)
         state.counts[:] = counts
         state.counts[dictionary.N_STORED] = n
         state.counts[dictionary.MINIMUM_IS_STALE] = 1
@@ -961,7 +1075,9 @@ class OnlineGP:
             )
         expected: dict[str, tuple[int, ...]] = dict.fromkeys(FACTOR_NAMES, (n, n))
         if self.learns_every_sample:
-            expected["root"] = (n, n)
+            expected["root"] = (self.n_linear + n, self.n_linear + n)
+        if self.n_linear:
+            expected["linear"] = (self.n_linear,)
         for name in AGE_ORDERED_VECTORS:
             expected[name] = (n,)
         expected["inputs"] = (n, self.n_features)
@@ -974,7 +1090,7 @@ class OnlineGP:
         kernel: Kernel,
         noise_variance: float,
         samples: tuple[np.ndarray, np.ndarray] | None = None,
-    ) -> "OnlineGP":
+    ) -> OnlineGP:
         """Return a GP of another kernel and noise with the same points, ages, rules and counts.
 
         It costs O(N^3). If every sample is learned, what was learned is carried over: the
@@ -997,7 +1113,7 @@ class OnlineGP:
         other._state.errors[dictionary.OUTLIER_LEVEL] = level
         factorise(other._state)
         if self.learns_every_sample and samples is None:
-            carry_over(self._state, other._state)
+            carry_over(self._state, other._state, self._linear_root, other._linear_root)
         other._rules = other._compile_rules()
         if samples is not None:
             other.absorb(*samples)

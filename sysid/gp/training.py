@@ -16,6 +16,7 @@ from sysid.arrays import check_counts
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Expected, Kernel, SearchSpace, SquaredExponential
+from sysid.gp.linear_part import StableSpline, WithLinearPart
 from sysid.gp.marginal_likelihood import Likelihood, log_marginal_likelihood, minimise
 from sysid.gp.mean import MeanFunction
 from sysid.gp.online import MIN_NOISE_RATIO, OnlineGP
@@ -130,8 +131,13 @@ class MarginalLikelihoodProblem:
     @classmethod
     def of(cls, settings: MaximumLikelihood, inputs: np.ndarray, targets: np.ndarray) -> Self:
         """Return the problem of inputs (n, p) and centred targets (n,), in their own scales."""
-        spread = AffineMap.fit(inputs).scale  # 1 for a constant feature
-        typical = _typical_distances(inputs, spread)
+        linear_lags = settings.kernel.linear_lags
+        spread = AffineMap.fit(inputs, linear_lags).scale  # 1 for a constant feature
+        typical = spread.copy()
+        n_kernel_features = len(spread) - sum(linear_lags)
+        typical[:n_kernel_features] = _typical_distances(
+            inputs[:, :n_kernel_features], spread[:n_kernel_features]
+        )
         variance = float(np.mean(targets**2))
         if variance == 0:
             variance = 1.0
@@ -146,6 +152,7 @@ class MarginalLikelihoodProblem:
             weight_bounds=np.outer(typical_weight_variance, settings.weight_bounds),
             log_weights=np.log(settings.weight_prior_median * typical_weight_variance),
             weight_std=settings.weight_prior_std,
+            spread=spread,
         )
         return cls(settings, inputs, targets, expected)
 
@@ -370,7 +377,7 @@ class Training(ABC):
         is_fitted_to_samples = self.standardise and len(samples.targets) > 0
         scaling = known.scaling
         if scaling is None and is_fitted_to_samples:
-            scaling = AffineMap.fit(x)
+            scaling = self.fit_scaling(x)
         elif scaling is None:
             scaling = AffineMap.identity(samples.narx.n_features)
         chosen_mean = known.mean
@@ -385,6 +392,10 @@ class Training(ABC):
             hyperparameters=hyperparameters,
             points=known.points,
         )
+
+    def fit_scaling(self, regressors: np.ndarray) -> AffineMap:
+        """Return the map that standardises regressors (n, p)."""
+        return AffineMap.fit(regressors)
 
     def know(
         self,
@@ -526,6 +537,17 @@ class MaximumLikelihood(Training):
             )
         return low, high
 
+    def fit_scaling(self, regressors: np.ndarray) -> AffineMap:
+        """Return the map that standardises regressors (n, p).
+
+        All lags of a signal of the linear part share one offset and one scale.
+        """
+        return AffineMap.fit(regressors, self.kernel.linear_lags)
+
+    def with_linear_part(self, linear: StableSpline) -> Self:
+        """Return the same training of a kernel with this linear part, a prototype."""
+        return replace(self, kernel=WithLinearPart(self.kernel, linear))
+
     def know(
         self,
         regressors: np.ndarray,
@@ -538,8 +560,11 @@ class MaximumLikelihood(Training):
 
         The training uses `record_samples` samples at equal distances.
         """
-        scaling = AffineMap.fit(regressors)
-        chosen_mean = mean.fitted_to_record(regressors, targets)
+        scaling = self.fit_scaling(regressors)
+        if self.kernel.linear_lags:
+            chosen_mean = mean.fitted(regressors, targets)
+        else:
+            chosen_mean = mean.fitted_to_record(regressors, targets)
         n = len(targets)
         n_used = min(n, self.record_samples)
         spread_rows = np.arange(n_used) * n // n_used
