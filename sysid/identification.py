@@ -20,7 +20,8 @@ from sysid.beside import one_blas_thread
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.adaptation import Adaptation, Adaptive
 from sysid.gp.dictionary import NOT_PREDICTED, UpdateReport
-from sysid.gp.mean import AutomaticMean, MeanFunction
+from sysid.gp.linear_part import StableSpline
+from sysid.gp.mean import AutomaticMean, ConstantMean, MeanFunction, ZeroMean
 from sysid.gp.online import OnlineGP
 from sysid.gp.rules import (
     Acceptance,
@@ -42,6 +43,7 @@ from sysid.gp.training import (
     Training,
 )
 from sysid.initial_training import Trained, train
+from sysid.linear_part import LinearPart
 from sysid.model.model import NO_OUTPUT_LIMITS, Model
 from sysid.narx.lags import Narx, consecutive
 from sysid.outliers import OutlierHandling, reach_of
@@ -85,6 +87,8 @@ class Settings:
     gate: float | str | None = 4.0
     #: how stored points are selected from the initial samples, if these exceed the budget
     selection: Selection = field(default_factory=Backward)
+    #: linear part with a long memory beside the Gaussian process, or its kind as a word
+    linear_part: LinearPart | str = field(default_factory=LinearPart)
     budget: int = 100  # largest number of stored points
     seed: int = 0  # seed of the training's random starts
 
@@ -101,6 +105,43 @@ class Settings:
         object.__setattr__(self, "learning", learning)
         object.__setattr__(self, "forgetting", forgetting)
         object.__setattr__(self, "gate", gate)
+        if isinstance(self.linear_part, str):
+            object.__setattr__(self, "linear_part", LinearPart(self.linear_part))
+        if not isinstance(self.linear_part, LinearPart):
+            raise UserTypeError(
+                "Settings: linear_part must be auto, stable_spline, none or a LinearPart, got "
+                f"{self.linear_part!r}"
+            )
+
+    def with_linear_part(self, narx: Narx) -> tuple[Settings, Narx]:
+        """Return the settings and lags with those of the linear part, if the model has one.
+
+        Raises
+        ------
+        ValueError
+            A linear part is demanded where it is impossible.
+        """
+        assert isinstance(self.linear_part, LinearPart)  # words were replaced
+        extended = self.linear_part.added_to(narx, self._obstacle_to_linear_part())
+        if not extended.linear:
+            return self, narx
+        training = self.training.with_linear_part(self.linear_part.prototype(extended))
+        if training is None:  # a model that is resumed has its hyper-parameters
+            return self, extended
+        return replace(self, training=training), extended
+
+    def _obstacle_to_linear_part(self) -> str | None:
+        """Return what in these settings speaks against a linear part; None: nothing does."""
+        if self.learning is Learning.stored:
+            return (
+                "learning=stored learns from the stored points alone, which cannot tell the "
+                "coefficients of many lags"
+            )
+        if not isinstance(self.mean, ConstantMean | ZeroMean):
+            return f"the mean function {type(self.mean).__name__} brings a linear part of its own"
+        if self.training.with_linear_part(StableSpline([1])) is None:
+            return f"the training {type(self.training).__name__} does not estimate it"
+        return None
 
 
 class Collector:
@@ -337,6 +378,7 @@ class Identification:
     """
 
     def __init__(self, narx: Narx, settings: Settings, *, start: Start | None = None) -> None:
+        settings, narx = settings.with_linear_part(narx)
         self.narx = narx
         self.settings = settings
         self.start = Start() if start is None else start
@@ -536,6 +578,7 @@ class Identification:
         >>> found.model.gp.n_points
         20
         """
+        settings, narx = settings.with_linear_part(narx)
         rows = narx.dataset(records)
         x = rows["regressor"].values
         t = rows["target"].values
@@ -692,7 +735,7 @@ class Identification:
             noise_variance=hyperparameters.noise_variance,
             learning=learning,
             gate=self.gate,
-            gate_opens_after=2 * (reach_of(self.narx) + 1),
+            gate_opens_after=2 * (reach_of(self.narx.without_linear()) + 1),
             **gp_settings,
         )
         if points is None:

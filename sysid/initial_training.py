@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from sysid.gp.online import LeaveOneOut, OnlineGP
+from sysid.gp.marginal_likelihood import LeaveOneOut
+from sysid.gp.marginal_likelihood import leave_one_out as predict_left_out
 from sysid.gp.training import InitialSamples, Start
 from sysid.narx.lags import reach_of
 from sysid.outliers import OUTLIER_JUMP_STDS, MendedRows
@@ -113,12 +114,12 @@ def leave_one_out(start: Start, samples: InitialSamples) -> LeaveOneOut | None:
         return None
     if start.points is not None or not 2 <= n <= MAX_SCREENED_SAMPLES:
         return None
-    gp = OnlineGP(known.kernel, noise_variance=known.noise_variance, budget=n)
-    gp.fit(
+    return predict_left_out(
+        known.kernel,
+        known.noise_variance,
         scaling.transform(samples.regressors),
         samples.targets - mean(samples.regressors),
     )
-    return gp.leave_one_out()
 
 
 def find_outliers(start: Start, samples: InitialSamples, gate: float) -> np.ndarray:

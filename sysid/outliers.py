@@ -70,19 +70,27 @@ class MendedRows:
     """
 
     def __init__(self, narx: Narx) -> None:
-        self.columns = {feature: column for column, feature in enumerate(narx.features)}
+        #: columns of each signal and lag: two if the linear part has it, too
+        self.columns: dict[tuple[str, int], list[int]] = {}
+        for column, feature in enumerate(narx.features):
+            self.columns.setdefault(feature, []).append(column)
         self.target = narx.target
+        self._features = narx.features
         self._is_change = narx.predict is Target.change
         self.reach = reach_of(narx)
         self._max_lag = max(self.reach, narx.max_lag)
         #: column of the newest value of each signal but the target
         self.newest = {
-            name: self.columns[name, min(lags)]
+            name: self.columns[name, min(lags)][0]
             for name, lags in narx.lags.items()
             if name != narx.target
         }
         self.errors: Errors = {}  # times are counted from the first row of `begin`
         self.last = np.zeros(narx.n_features)  # measured regressor one sample before that row
+
+    def columns_of_newest(self, name: str) -> list[int]:
+        """Return all columns of the newest value of a signal: two if it is in the linear part."""
+        return self.columns[self._features[self.newest[name]]]
 
     @property
     def measured_targets(self) -> np.ndarray:
@@ -122,8 +130,8 @@ class MendedRows:
             y = self._measured[1][row]
         for (name, time), error in errors.items():
             lag = row - time
-            if (name, lag) in self.columns:
-                x[self.columns[name, lag]] -= error
+            for column in self.columns.get((name, lag), ()):
+                x[column] -= error
             if name == self.target and lag == 1 and self._is_change:
                 y += error
         return x, y
@@ -322,7 +330,7 @@ class OutlierHandling:
         y = suspect.target
         if cause is not None:
             name, error = cause
-            x[0, self.mended.newest[name]] -= error
+            x[0, self.mended.columns_of_newest(name)] -= error
             self.n_mended[name] = self.n_mended.get(name, 0) + 1
         plant_jumped = suspect.was_outlier and cause is None
         z = model.scaling.transform(x)
@@ -402,7 +410,7 @@ class OutlierHandling:
             if not is_reversed:
                 continue
             measured_and_mended = np.stack([x, x])
-            measured_and_mended[1, column] = before
+            measured_and_mended[1, mended.columns_of_newest(name)] = before
             mean, variance = model.predict(measured_and_mended[1:])
             if model.gp.is_beyond_gate(y[0] - mean[0], variance[0]):
                 continue

@@ -61,7 +61,15 @@ from sysid.gp.dictionary import NOT_PREDICTED
 
 log = logging.getLogger(__name__)
 #: groups of the configuration that are built into fields of `sysid.Settings`
-LEARNER_GROUPS = ("training", "mean", "insertion", "acceptance", "reduction", "selection")
+LEARNER_GROUPS = (
+    "training",
+    "mean",
+    "insertion",
+    "acceptance",
+    "reduction",
+    "selection",
+    "linear_part",
+)
 #: values of the configuration that are fields of `sysid.Settings`
 LEARNER_VALUES = ("learning", "scale", "forgetting", "gate", "budget", "seed")
 
@@ -311,17 +319,17 @@ def prepare(
     if not settings.in_sweep:
         _log_plan(source, learner)
     narx = narx_of(settings.lags, source, learner)
-    source.check(narx, narx.max_lag + (learner.training.n_initial or 0) + 1)
     changes: dict[str, Any] = {}
     if settings.lags.predicts_residual and source.physics is not None:
         changes["mean"] = source.physics.physics.mean(narx)
         recordings = source.recordings()
         if recordings is not None:
             changes["training"] = thin(learner.training, recordings, narx.target)
+    learner, narx = replace(learner, **changes).with_linear_part(narx)
+    source.check(narx, narx.max_lag + (learner.training.n_initial or 0) + 1)
     if cache is not None:
-        training = changes.get("training", learner.training)
-        changes["training"] = CachedTraining(training, cache, code_digest(settings.resolved))
-    learner = replace(learner, **changes)
+        training = CachedTraining(learner.training, cache, code_digest(settings.resolved))
+        learner = replace(learner, training=training)
     with timed({} if seconds is None else seconds, "record"):
         start = source.know(narx, learner)
     return Identification(narx, learner, start=start)

@@ -44,12 +44,18 @@ COEFFICIENT_PRIOR_MEDIAN = 1.0
 #: Standard deviation of the logarithm of the variance of a first coefficient.
 COEFFICIENT_PRIOR_STD = 3.0
 
+import os
+_e=os.environ.get
+LENGTH_SCALE_PRIOR_MEDIAN = float(_e("LSM","4"))
+LENGTH_SCALE_PRIOR_STD = float(_e("LSS","1.5"))
+VARIANCE_PRIOR_MEDIAN = float(_e("VM","0.3"))
+VARIANCE_PRIOR_STD = float(_e("VS","2.0"))
 #: First start of the variance of a first coefficient, in the same units.
 COEFFICIENT_VARIANCE_START = 0.1
 
-#: Largest relative rounding error of the diagonal of a covariance of coefficients, which is added
-#: to it before it is factorised.
-COVARIANCE_JITTER = 1e-13
+#: Variance that every coefficient has in addition, relative to the first coefficient of its signal.
+#: Without it, the variances of long lags may be zero in double precision.
+RELATIVE_JITTER = 1e-13
 
 
 class CoefficientDecay(ABC):
@@ -208,17 +214,19 @@ class StableSpline(Kernel):
         """Return the covariance P (p, p) of the coefficients, block by block."""
         P = np.zeros((self.n_features, self.n_features))
         for block, n, variance, memory in self._signals():
-            P[block, block] = variance * self.decay.correlation(n, memory)
+            P[block, block] = variance * self._correlation(n, memory)
         return P
 
     def root(self) -> np.ndarray:
         """Return the lower triangular C (p, p) with ``C C' = P``."""
         C = np.zeros((self.n_features, self.n_features))
         for block, n, variance, memory in self._signals():
-            correlation = self.decay.correlation(n, memory)
-            correlation[np.arange(n), np.arange(n)] *= 1.0 + COVARIANCE_JITTER
-            C[block, block] = np.sqrt(variance) * _lower_root(correlation)
+            C[block, block] = np.sqrt(variance) * np.linalg.cholesky(self._correlation(n, memory))
         return C
+
+    def _correlation(self, n_lags: int, memory: float) -> np.ndarray:
+        """Return the covariance of the coefficients of a signal, relative to that of the first."""
+        return self.decay.correlation(n_lags, memory) + RELATIVE_JITTER * np.eye(n_lags)
 
     def _signals(self) -> Any:
         """Return the features, the number of lags, the variance and the memory of each signal."""
@@ -330,25 +338,13 @@ class StableSpline(Kernel):
         by_memory = []
         for block, n, variance, memory in self._signals():
             of_signal = weights[block, block]
-            by_variance.append(variance * np.vdot(of_signal, self.decay.correlation(n, memory)))
+            by_variance.append(variance * np.vdot(of_signal, self._correlation(n, memory)))
             by_memory.append(variance * np.vdot(of_signal, self.decay.by_log_memory(n, memory)))
         return np.array([*by_variance, *by_memory])
 
     def input_gradient(self, inputs: np.ndarray, points: np.ndarray) -> np.ndarray:
         """See `Kernel.input_gradient`; it is ``P phi`` of the point for every input."""
         return np.tile(points @ self.covariance(), (len(inputs), 1, 1))
-
-
-def _lower_root(matrix: np.ndarray) -> np.ndarray:
-    """Return the lower triangular root of a covariance that may be singular in double precision."""
-    try:
-        return np.linalg.cholesky(matrix)
-    except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(matrix)
-        half = vectors * np.sqrt(np.maximum(values, 0.0))
-        lower = np.linalg.qr(half.T, mode="r").T
-        signs = np.where(np.diag(lower) < 0, -1.0, 1.0)
-        return np.asarray(lower * signs)
 
 
 @dataclass(frozen=True)
@@ -455,12 +451,16 @@ class WithLinearPart(Kernel):
     def search_space(self, expected: Expected) -> SearchSpace:
         """Return the space of the kernel, then that of the linear part."""
         d = len(expected.lengths) - self.linear.n_features
-        return SearchSpace.join(
-            [
-                self.kernel.search_space(expected.of_features(slice(0, d))),
-                self.linear.search_space(expected.of_features(slice(d, None))),
-            ]
+        of_kernel = expected.of_features(slice(0, d))
+        of_kernel = of_kernel._replace(
+            log_length_scales=np.log(LENGTH_SCALE_PRIOR_MEDIAN * of_kernel.spread),
+            length_scale_std=LENGTH_SCALE_PRIOR_STD,
         )
+        space = self.kernel.search_space(of_kernel)
+        space.medians[0] = np.log(VARIANCE_PRIOR_MEDIAN * expected.variance)
+        space.stds[0] = VARIANCE_PRIOR_STD
+        of_linear = self.linear.search_space(expected.of_features(slice(d, None)))
+        return SearchSpace.join([space, of_linear])
 
     def describe(self, features: Sequence[str]) -> dict[str, Any]:
         """Return the kernel of the first features as plain values, with `linear_part` beside it."""

@@ -58,11 +58,7 @@ def log_marginal_likelihood(
     k = kernel(inputs, inputs)
     ky = k.copy()
     ky[np.arange(n), np.arange(n)] += noise_variance
-    factor, status = lapack.dpotrf(ky, lower=1, clean=1)
-    if status != 0:
-        raise NotPositiveDefiniteError(
-            f"log_marginal_likelihood: covariance of {n} points is not positive definite"
-        )
+    factor = _lower_cholesky(ky)
     value, w = _value_and_weights(factor, targets)
     if n_given:
         factor_given = np.asfortranarray(factor[:n_given, :n_given])
@@ -72,6 +68,16 @@ def log_marginal_likelihood(
     by_kernel = 0.5 * kernel.contract_gradient(w, inputs, k)
     by_noise = 0.5 * noise_variance * np.trace(w)
     return Likelihood(float(value), np.append(by_kernel, by_noise))
+
+
+def _lower_cholesky(ky: np.ndarray) -> np.ndarray:
+    """Return the lower Cholesky factor of Ky (n, n), with zeros above the diagonal."""
+    factor, status = lapack.dpotrf(ky, lower=1, clean=1)
+    if status != 0:
+        raise NotPositiveDefiniteError(
+            f"log_marginal_likelihood: covariance of {len(ky)} points is not positive definite"
+        )
+    return factor
 
 
 def _value_and_weights(factor: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
@@ -91,6 +97,43 @@ def _value_and_weights(factor: np.ndarray, targets: np.ndarray) -> tuple[float, 
     inverse[np.arange(len(a)), np.arange(len(a))] = 0.0
     weights -= inverse.T
     return value, weights
+
+
+class LeaveOneOut(NamedTuple):
+    """Prediction of every stored point from all the others, in slot order."""
+
+    residual: np.ndarray  # y_i - mu_/i
+    variance: np.ndarray  # noisy: latent variance plus noise variance
+
+    @property
+    def log_density(self) -> float:
+        """Sum of the log predictive densities of all points, less a constant.
+
+        Each point is predicted from the others, so this is the log pseudo-likelihood.
+        """
+        return -0.5 * float(np.sum(self.residual**2 / self.variance + np.log(self.variance)))
+
+
+def leave_one_out(
+    kernel: Kernel, noise_variance: float, inputs: np.ndarray, targets: np.ndarray
+) -> LeaveOneOut:
+    """Predict every sample (n, p), (n,) from all others: residual ``a_i/q_i``, variance ``1/q_i``.
+
+    With ``q = diag(Ky^-1)`` and the symbols of `log_marginal_likelihood` (Rasmussen and Williams,
+    equation 5.12).
+
+    Raises
+    ------
+    sysid.arrays.NotPositiveDefiniteError
+        If Ky is not positive definite in double precision.
+    """
+    ky = kernel(inputs, inputs)
+    ky[np.arange(len(targets)), np.arange(len(targets))] += noise_variance
+    root = _lower_cholesky(ky)
+    inverse_root, _ = lapack.dtrtri(root, lower=1)
+    variance = 1.0 / np.square(inverse_root).sum(axis=0)
+    weights = inverse_root.T @ (inverse_root @ targets)
+    return LeaveOneOut(weights * variance, variance)
 
 
 class Optimum(NamedTuple):

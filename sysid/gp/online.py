@@ -25,6 +25,7 @@ from sysid.gp.factors import (
 )
 from sysid.gp.kernels import Kernel
 from sysid.gp.linear_part import WithLinearPart
+from sysid.gp.marginal_likelihood import LeaveOneOut
 from sysid.gp.rules import (
     AcceptAll,
     Acceptance,
@@ -97,21 +98,6 @@ MIN_KNOWN_FRACTION = 1e-12
 
 #: E[min(z^2, 9)] of a standard normal z; 9 is `dictionary.MAX_STANDARDISED_SQUARE`.
 EXPECTED_CLIPPED_SQUARE = 0.9950
-
-
-class LeaveOneOut(NamedTuple):
-    """Prediction of every stored point from all the others, in slot order."""
-
-    residual: np.ndarray  # y_i - mu_/i
-    variance: np.ndarray  # noisy: latent variance plus noise variance
-
-    @property
-    def log_density(self) -> float:
-        """Sum of the log predictive densities of all points, less a constant.
-
-        Each point is predicted from the others, so this is the log pseudo-likelihood.
-        """
-        return -0.5 * float(np.sum(self.residual**2 / self.variance + np.log(self.variance)))
 
 
 class _Basis(NamedTuple):

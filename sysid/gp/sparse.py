@@ -3,6 +3,8 @@
 Both are batch baselines. Adaptive training maximises the VFE bound.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -12,7 +14,7 @@ from warnings import warn
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import blas, lapack, solve_triangular
+from scipy.linalg import blas, block_diag, lapack, solve_triangular
 from scipy.optimize import OptimizeResult, minimize
 
 from sysid.arrays import (
@@ -25,6 +27,7 @@ from sysid.arrays import (
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Kernel, SquaredExponential, Stationary
+from sysid.gp.linear_part import StableSpline, WithLinearPart
 from sysid.gp.marginal_likelihood import Likelihood
 from sysid.gp.training import (
     COST_IF_NOT_POSITIVE_DEFINITE,
@@ -96,7 +99,8 @@ class _Block(NamedTuple):
 class _CovarianceGradient:
     """Derivatives of the objective F that pass through covariances of the inducing points.
 
-    They are sums over all covariances that were added.
+    They are sums over all covariances that were added. The kernel is that of the points, without a
+    linear part.
     """
 
     def __init__(self, kernel: Kernel, points: np.ndarray) -> None:
@@ -138,6 +142,21 @@ class _CovarianceGradient:
         return self._by_points if isinstance(self.kernel, Stationary) else None
 
 
+class _Gradient(NamedTuple):
+    """Derivatives of the objective F that pass through the rows of V, before whitening."""
+
+    of_points: _CovarianceGradient
+    by_linear_root: np.ndarray  # (p_l, p_l) G = dF/dC', C' the root of the linear part
+
+    def by_linear_hyperparameters(self, linear: StableSpline) -> np.ndarray:
+        """Return the derivatives (q,) with respect to the log hyper-parameters of a linear part.
+
+        F depends on C' through ``P = C C'`` alone, so that ``dF/dP = C'^-1 G / 2``.
+        """
+        by_covariance = 0.5 * solve_triangular(linear.root().T, self.by_linear_root)
+        return linear.contract_covariance(0.5 * (by_covariance + by_covariance.T))
+
+
 class _Slopes(NamedTuple):
     """Derivatives of the objective F with respect to everything but k(Z, X)."""
 
@@ -156,6 +175,10 @@ class InducingPoints:
         log p(y) ~ log N(y; 0, V'V + D) - (1 - alpha) / (2 noise_variance) sum_i d_i
         D = diag(noise_variance + alpha d),   alpha = 0 (VFE), 1 (FITC)
 
+    The coefficients of a linear part (`WithLinearPart`) are further inducing values, and represent
+    it exactly: with ``P = C C'`` the rows ``C'phi_i`` come before those of V, and d concerns the
+    other part of the kernel alone.
+
     VFE is a lower bound of the exact log marginal likelihood. Data are processed in blocks, which
     are whitened by L. Memory is O(M^2 + M block_size), plus the covariances that a gradient keeps
     if there are few samples (`MAX_KEPT_COVARIANCES`). Time is O(n M^2).
@@ -166,7 +189,7 @@ class InducingPoints:
     noise_variance : float
         Target unit squared, > 0.
     points : (M, p)
-        Z, feature units. Copied, read-only.
+        Z, feature units. Copied, read-only. Their features of a linear part have no effect.
     approximation : Approximation
     jitter : float
         Relative to the mean prior variance of the points. The inducing values are then those of f
@@ -212,6 +235,21 @@ class InducingPoints:
             )
         check_counts(self, block_size=1)
 
+    @property
+    def _linear(self) -> StableSpline | None:
+        """The linear part of the kernel, if it has one."""
+        return self.kernel.linear if isinstance(self.kernel, WithLinearPart) else None
+
+    @property
+    def _point_kernel(self) -> Kernel:
+        """The kernel without its linear part."""
+        return self.kernel.kernel if isinstance(self.kernel, WithLinearPart) else self.kernel
+
+    def _split(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the features of the point kernel and those of the linear part."""
+        first_of_linear = inputs.shape[1] - sum(self.kernel.linear_lags)
+        return inputs[:, :first_of_linear], inputs[:, first_of_linear:]
+
     def posterior(self, inputs: ArrayLike, targets: ArrayLike) -> Posterior:
         """Return the posterior, with the (approximate) log marginal likelihood.
 
@@ -237,12 +275,17 @@ class InducingPoints:
         return self._condition(whitening, self.blocks(whitening, x), y)
 
     def _whitening(self) -> np.ndarray:
-        """Return ``L^-1`` (M, M), lower triangular."""
-        kuu = self.kernel(self.points, self.points)
-        kuu[np.diag_indices_from(kuu)] += self.jitter * np.mean(self.kernel.diagonal(self.points))
+        """Return ``L^-1`` (M, M), lower triangular, below the identity of a linear part."""
+        points, _ = self._split(self.points)
+        kuu = self._point_kernel(points, points)
+        prior_variance = np.mean(self._point_kernel.diagonal(points))
+        kuu[np.diag_indices_from(kuu)] += self.jitter * prior_variance
         name = f"covariance of {len(kuu)} inducing points with jitter {self.jitter:g}"
         inverse, _ = lapack.dtrtri(_cholesky(kuu, name), lower=1)
-        return np.asarray(inverse)
+        n_linear = sum(self.kernel.linear_lags)
+        if n_linear == 0:
+            return np.asarray(inverse)
+        return np.asfortranarray(block_diag(np.eye(n_linear), inverse))
 
     def _condition(
         self, whitening: np.ndarray, blocks: Iterable[_Block], y: np.ndarray
@@ -285,28 +328,40 @@ class InducingPoints:
         Parameters and errors are those of `posterior`.
         """
         x, y = self._samples(inputs, targets)
+        n_linear = sum(self.kernel.linear_lags)
+        points, _ = self._split(self.points)
         whitening = self._whitening()
         first_pass, second_pass = self._blocks_twice(whitening, x)
         posterior = self._condition(whitening, first_pass, y)
-        gradient = _CovarianceGradient(self.kernel, self.points)
+        gradient = _Gradient(
+            of_points=_CovarianceGradient(self._point_kernel, points),
+            by_linear_root=np.zeros((n_linear, n_linear)),
+        )
         if self.approximation is Approximation.fitc:
             slopes = self._fitc_slopes(posterior, second_pass, y, gradient)
         else:
             slopes = self._vfe_slopes(posterior, second_pass, y, gradient)
-        by_kuu = -0.5 * whitening.T @ slopes.by_point_covariance @ whitening
+        of_points = slice(n_linear, None)
+        by_point_covariance = slopes.by_point_covariance[of_points, of_points]
+        whitening_of_points = whitening[of_points, of_points]
+        by_kuu = -0.5 * whitening_of_points.T @ by_point_covariance @ whitening_of_points
         # Every point occurs twice in Kuu, as a row and as a column.
-        kuu = self.kernel(self.points, self.points)
-        gradient.add(by_kuu, self.points, kuu, point_factor=2.0)
-        by_hyperparameters = gradient.by_hyperparameters
-        by_hyperparameters += self.kernel.diagonal_gradient(slopes.by_variances, x)
+        kuu = self._point_kernel(points, points)
+        gradient.of_points.add(by_kuu, points, kuu, point_factor=2.0)
+        by_hyperparameters = gradient.of_points.by_hyperparameters
+        x_of_points, _ = self._split(x)
+        by_hyperparameters += self._point_kernel.diagonal_gradient(slopes.by_variances, x_of_points)
         # The jitter is proportional to the prior variances of the points.
-        n_points = len(self.points)
+        n_points = len(points)
         by_point_variances = np.full(n_points, self.jitter * np.trace(by_kuu) / n_points)
-        by_hyperparameters += self.kernel.diagonal_gradient(by_point_variances, self.points)
+        by_hyperparameters += self._point_kernel.diagonal_gradient(by_point_variances, points)
+        if self._linear is not None:
+            by_linear = gradient.by_linear_hyperparameters(self._linear)
+            by_hyperparameters = np.concatenate([by_hyperparameters, by_linear])
         return SparseLikelihood(
             value=posterior.log_likelihood,
             gradient=np.append(by_hyperparameters, self.noise_variance * slopes.by_noise),
-            point_gradient=gradient.by_points,
+            point_gradient=gradient.of_points.by_points,
         )
 
     def _blocks_twice(
@@ -323,7 +378,7 @@ class InducingPoints:
         posterior: Posterior,
         blocks: Iterable[_Block],
         y: np.ndarray,
-        gradient: _CovarianceGradient,
+        gradient: _Gradient,
     ) -> _Slopes:
         """Return the slopes of VFE, and add the derivatives through k(Z, X) to `gradient`.
 
@@ -335,14 +390,14 @@ class InducingPoints:
         C = posterior.precision_factor
         eye = np.eye(len(w))
         inverse = _inverse(C)
-        mixing = posterior.whitening.T @ (eye - inverse) / s2
+        mixing = posterior.whitening.T @ (self._represented(eye) - inverse) / s2
         weights = w @ posterior.whitening
         by_noise = 0.5 * (len(eye) - np.trace(inverse) - len(y)) / s2
         for block in blocks:
             b = (y[block.rows] - w @ block.whitened) / s2
             by_cross = mixing @ block.whitened
             by_cross += np.outer(weights, b)
-            gradient.add(by_cross, block.inputs, block.cross)
+            self._add_to_gradient(gradient, by_cross, block)
             by_noise += 0.5 * (b @ b + block.residual.sum() / s2**2)
         return _Slopes(
             by_point_covariance=np.outer(w, w) - 2.0 * eye + inverse + C @ C.T,
@@ -355,7 +410,7 @@ class InducingPoints:
         posterior: Posterior,
         blocks: Iterable[_Block],
         y: np.ndarray,
-        gradient: _CovarianceGradient,
+        gradient: _Gradient,
     ) -> _Slopes:
         """Return the slopes of FITC, and add the derivatives through k(Z, X) to `gradient`.
 
@@ -371,27 +426,51 @@ class InducingPoints:
             solved = inverse @ v
             b = (y[block.rows] - w @ v) / d
             g = 0.5 * (b * b - 1.0 / d + np.einsum("ij,ij->j", v, solved) / d**2)
-            minus_by_whitened = v * (2.0 * g)
+            minus_by_whitened = self._represented(v) * (2.0 * g)
             by_point_covariance -= minus_by_whitened @ v.T
             solved /= d
             minus_by_whitened += solved
             minus_by_whitened -= np.outer(w, b)
             by_cross = _product(posterior.whitening, -minus_by_whitened, transposed=True)
-            gradient.add(by_cross, block.inputs, block.cross)
+            self._add_to_gradient(gradient, by_cross, block)
             by_variances[block.rows] = g
         return _Slopes(by_point_covariance, by_variances, float(by_variances.sum()))
+
+    def _represented(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows of V with zeros in those of the linear part, on which d does not depend."""
+        n_linear = sum(self.kernel.linear_lags)
+        if n_linear == 0:
+            return rows
+        represented = rows.copy()
+        represented[:n_linear] = 0.0
+        return represented
+
+    def _add_to_gradient(self, gradient: _Gradient, by_cross: np.ndarray, block: _Block) -> None:
+        """Add the contribution of the covariances of one block of samples."""
+        x, lags = self._split(block.inputs)
+        n_linear = lags.shape[1]
+        gradient.of_points.add(by_cross[n_linear:], x, block.cross[n_linear:])
+        if n_linear:
+            gradient.by_linear_root[:] += by_cross[:n_linear] @ lags
 
     def blocks(self, whitening: np.ndarray, inputs: np.ndarray) -> Iterator[_Block]:
         """Yield the covariances of the inducing points with one block of the inputs at a time.
 
         The inputs have shape (n, p); `whitening` is ``L^-1``.
         """
-        variances = self.kernel.diagonal(inputs)
+        x, lags = self._split(inputs)
+        points, _ = self._split(self.points)
+        n_linear = lags.shape[1]
+        linear_root = np.zeros((0, 0)) if self._linear is None else self._linear.root().T
+        variances = self._point_kernel.diagonal(x)
         for start in range(0, len(inputs), self.block_size):
             rows = slice(start, start + self.block_size)
-            cross = self.kernel(self.points, inputs[rows])
+            cross = self._point_kernel(points, x[rows])
+            if n_linear:
+                cross = np.concatenate([linear_root @ lags[rows].T, cross])
             v = _product(whitening, cross)
-            residual = variances[rows] - np.einsum("ij,ij->j", v, v)
+            of_points = v[n_linear:]
+            residual = variances[rows] - np.einsum("ij,ij->j", of_points, of_points)
             noise = self.noise_variance + self.approximation.value * residual
             yield _Block(rows, inputs[rows], cross, v, residual, noise)
 

@@ -340,6 +340,13 @@ class Training(ABC):
     #: samples to collect before learning starts; 0 starts empty, None waits for all samples
     n_initial: int | None
 
+    def with_linear_part(self, linear: StableSpline) -> Training | None:
+        """Return the same training for a kernel with this linear part, a prototype.
+
+        None if the training cannot estimate its hyper-parameters, which is the default.
+        """
+        return None
+
     @property
     @abstractmethod
     def standardise(self) -> bool:
@@ -544,8 +551,10 @@ class MaximumLikelihood(Training):
         """
         return AffineMap.fit(regressors, self.kernel.linear_lags)
 
-    def with_linear_part(self, linear: StableSpline) -> Self:
-        """Return the same training of a kernel with this linear part, a prototype."""
+    def with_linear_part(self, linear: StableSpline) -> Training | None:
+        """Return the same training for a kernel with this linear part, a prototype."""
+        if self.kernel.linear_lags:
+            return self
         return replace(self, kernel=WithLinearPart(self.kernel, linear))
 
     def know(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from numbers import Integral
@@ -115,6 +115,9 @@ class Narx:
         `OnMissing.error`: a value that is not finite anywhere in a signal is an error.
         `OnMissing.skip`: a row is skipped and counted if one of its values is not finite: a feature
         of its regressor, y[k], or y[k-1] of a target that has lags.
+    linear
+        Lags of the signals in the linear part of the model (`sysid.StableSpline`), beside those
+        above, in the form of `inputs`. Its features come last. None by default.
 
     All lags are kept as tuples in increasing order, so that settings can be compared and hashed.
 
@@ -144,6 +147,7 @@ class Narx:
     target: str = ""
     predict: Target = Target.change
     on_missing: OnMissing = OnMissing.error
+    linear: SignalLags = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Lags of an output start at 1, those of an input at 0; only an output may have none.
@@ -151,6 +155,8 @@ class Narx:
         inputs = _read_signal_lags("inputs", self.inputs, lowest=0, fewest=1)
         object.__setattr__(self, "outputs", outputs)
         object.__setattr__(self, "inputs", inputs)
+        linear = _read_signal_lags("linear", self.linear, lowest=0, fewest=1)
+        object.__setattr__(self, "linear", linear)
         if not self.outputs:
             raise UserError("Narx(outputs={}) needs at least one output, e.g. outputs={'y': 2}")
         duplicates = sorted(set(self.output_names) & set(self.input_names))
@@ -163,6 +169,7 @@ class Narx:
             raise UserError(
                 f"Narx(target={self.target!r}) must be one of its outputs {list(self.output_names)}"
             )
+        self._check_linear()
         self._read_choice("predict", Target)
         self._read_choice("on_missing", OnMissing)
         self._check_features()
@@ -175,6 +182,19 @@ class Narx:
         except ValueError:
             known = " or ".join(repr(choice.value) for choice in choices)
             raise UserError(f"Narx({name}={given!r}) must be {known}") from None
+
+    def _check_linear(self) -> None:
+        """Raise UserError if a lag of the linear part belongs to no signal or is impossible."""
+        for name, lags in dict(self.linear).items():
+            if name not in self.signals:
+                raise UserError(
+                    f"Narx(linear): {name!r} must be one of the signals {list(self.signals)}"
+                )
+            if name in self.output_names and 0 in lags:
+                raise UserError(
+                    f"Narx(linear={{{name!r}: {list(lags)}}}): lags of an output must be >= 1 (an "
+                    "output cannot explain itself)"
+                )
 
     def _check_features(self) -> None:
         """Raise UserError for an output without lags, unless it is a target that needs none.
@@ -219,18 +239,43 @@ class Narx:
 
     @cached_property
     def features(self) -> tuple[tuple[str, int], ...]:
-        """Signal and lag of every feature, outputs first, lags increasing."""
-        return tuple((name, lag) for name, lags in self.lags.items() for lag in lags)
+        """Signal and lag of every feature, outputs first, lags increasing.
+
+        Those of the linear part follow in the same order.
+        """
+        parts = (self.lags, dict(self.linear))
+        return tuple(
+            (name, lag) for part in parts for name, lags in part.items() for lag in lags  # type: ignore[union-attr]
+        )
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the features, such as ``y[k-1]``, and ``u[k]`` for lag 0."""
-        return tuple(f"{name}[k-{lag}]" if lag else f"{name}[k]" for name, lag in self.features)
+        names = [f"{name}[k-{lag}]" if lag else f"{name}[k]" for name, lag in self.features]
+        first = len(names) - self.n_linear
+        return (*names[:first], *(f"{name} (linear)" for name in names[first:]))
 
     @property
     def n_features(self) -> int:
         """Number of features."""
         return len(self.features)
+
+    @property
+    def n_linear(self) -> int:
+        """Number of features of the linear part, which are the last ones."""
+        return sum(len(lags) for lags in dict(self.linear).values())  # type: ignore[arg-type]
+
+    def with_linear(self, lags: SignalLags) -> Narx:
+        """Return the same lags with these ones of the linear part."""
+        return replace(self, linear=lags)
+
+    def without_linear(self) -> Narx:
+        """Return the same lags without those of the linear part."""
+        return replace(self, linear={})
+
+    def largest_lag(self, name: str) -> int:
+        """Return the largest lag of a signal, also in the linear part; 0 if it has none."""
+        return max((lag for signal, lag in self.features if signal == name), default=0)
 
     @property
     def max_lag(self) -> int:
@@ -244,13 +289,16 @@ class Narx:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as dicts, lists and strings, for JSON."""
-        return {
+        settings: dict[str, Any] = {
             "outputs": {name: list(self.lags[name]) for name in self.output_names},
             "inputs": {name: list(self.lags[name]) for name in self.input_names},
             "target": self.target,
             "predict": self.predict.value,
             "on_missing": self.on_missing.value,
         }
+        if self.linear:
+            settings["linear"] = {name: list(lags) for name, lags in dict(self.linear).items()}  # type: ignore[arg-type]
+        return settings
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Narx:
@@ -347,7 +395,7 @@ class Narx:
     def _check_record(self, record: Record) -> None:
         """Raise UserError if a record is too short, or has missing values that are not skipped."""
         if record.n_samples <= self.max_lag:
-            name = next(name for name, lags in self.lags.items() if self.max_lag in lags)
+            name = next(name for name, lag in self.features if lag == self.max_lag)
             raise UserError(
                 f"Narx(lags of {name!r} up to {self.max_lag}) needs at least {self.max_lag + 1} "
                 f"samples per record, record {record.number} has {record.n_samples}: use longer "
@@ -477,7 +525,7 @@ def reach_of(narx: Narx) -> int:
     It is the largest lag of the target, and at least 1 if the change is predicted, because the
     change depends on y[k-1].
     """
-    largest_lag = max(narx.lags[narx.target], default=0)
+    largest_lag = narx.largest_lag(narx.target)
     if narx.predict is Target.change:
         return max(largest_lag, 1)
     return largest_lag
