@@ -17,7 +17,7 @@ from sysid.gp.linear_part import (
     StableSpline,
     TunedCorrelated,
 )
-from sysid.narx.lags import MAX_LAG, Narx
+from sysid.narx.lags import MAX_LAG, Narx, Target
 
 #: Smallest number of lags of each signal that is chosen automatically.
 MIN_AUTOMATIC_LAGS = 8
@@ -151,5 +151,7 @@ class LinearPart:
     def prototype(self, narx: Narx) -> StableSpline:
         """Return the kernel of the linear part of these lags, whose hyper-parameters are open."""
         assert isinstance(self.decay, CoefficientDecay)  # names were replaced
-        n_lags = [len(lags) for lags in dict(narx.linear).values()]  # type: ignore[arg-type]
-        return StableSpline(n_lags, decay=self.decay)
+        n_lags = {name: len(lags) for name, lags in dict(narx.linear).items()}  # type: ignore[arg-type]
+        predicts_change = narx.predict is Target.change and n_lags.get(narx.target, 0) > 1
+        differenced = [list(n_lags).index(narx.target)] if predicts_change else []
+        return StableSpline(list(n_lags.values()), differenced=differenced, decay=self.decay)

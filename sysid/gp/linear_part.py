@@ -16,9 +16,9 @@ finite rank: it needs no points.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,11 +45,12 @@ COEFFICIENT_PRIOR_MEDIAN = 1.0
 COEFFICIENT_PRIOR_STD = 3.0
 
 import os
-_e=os.environ.get
-LENGTH_SCALE_PRIOR_MEDIAN = float(_e("LSM","4"))
-LENGTH_SCALE_PRIOR_STD = float(_e("LSS","1.5"))
-VARIANCE_PRIOR_MEDIAN = float(_e("VM","0.3"))
-VARIANCE_PRIOR_STD = float(_e("VS","2.0"))
+
+_e = os.environ.get
+LENGTH_SCALE_PRIOR_MEDIAN = float(_e("LSM", "4"))
+LENGTH_SCALE_PRIOR_STD = float(_e("LSS", "1.5"))
+VARIANCE_PRIOR_MEDIAN = float(_e("VM", "0.3"))
+VARIANCE_PRIOR_STD = float(_e("VS", "2.0"))
 #: First start of the variance of a first coefficient, in the same units.
 COEFFICIENT_VARIANCE_START = 0.1
 
@@ -142,12 +143,72 @@ class Diagonal(CoefficientDecay):
         return np.diag(exponent * np.exp(-exponent))
 
 
+class _SignalPrior(NamedTuple):
+    """Prior of the coefficients of one signal.
+
+    The lags of the signal have the coefficients ``mixing @ g`` with ``g ~ N(0, covariance())``. For
+    a differenced signal g is the level coefficient, followed by those of the changes.
+    """
+
+    block: slice  # features of the signal
+    variance: float
+    memory: float
+    level_variance: float | None  # None: the signal is not differenced
+    decay: CoefficientDecay
+
+    @property
+    def n_lags(self) -> int:
+        """Number of lags n."""
+        return int(self.block.stop - self.block.start)
+
+    @property
+    def mixing(self) -> np.ndarray:
+        """Matrix (n, n) from g to the coefficients of the lags."""
+        mixing = np.eye(self.n_lags)
+        if self.level_variance is not None:
+            changes = np.eye(self.n_lags) - np.eye(self.n_lags, k=-1)
+            mixing[:, 1:] = changes[:, :-1]
+        return mixing
+
+    @property
+    def n_decaying(self) -> int:
+        """Number of coefficients whose variance decays; they are the last ones of g."""
+        return self.n_lags - (self.level_variance is not None)
+
+    def covariance(self) -> np.ndarray:
+        """Return the covariance (n, n) of g."""
+        n = self.n_decaying
+        correlation = self.decay.correlation(n, self.memory) + RELATIVE_JITTER * np.eye(n)
+        covariance = np.zeros((self.n_lags, self.n_lags))
+        covariance[-n:, -n:] = self.variance * correlation
+        if self.level_variance is not None:
+            covariance[0, 0] = self.level_variance
+        return covariance
+
+    def contract(self, weights: np.ndarray) -> tuple[float, float, float]:
+        """Return ``sum_ab weights_ab d covariance_ab`` by log variance, memory and level variance.
+
+        The weights have shape (n, n).
+        """
+        n = self.n_decaying
+        decaying = weights[-n:, -n:]
+        by_memory = self.variance * np.vdot(decaying, self.decay.by_log_memory(n, self.memory))
+        by_variance = float(np.vdot(decaying, self.covariance()[-n:, -n:]))
+        by_level = weights[0, 0] * (self.level_variance or 0.0)
+        return by_variance, float(by_memory), float(by_level)
+
+
 @dataclass(frozen=True)
 class StableSpline(Kernel):
     """Kernel ``phi'P phi'`` of a linear function of the lags of several signals.
 
     P is block diagonal. The block of signal s, with `n_lags[s]` lags, is ``variances[s]`` times the
-    correlation of `decay` for ``memories[s]``.
+    correlation R of `decay` for ``memories[s]``.
+
+    A signal whose change is predicted is *differenced*: its part is a function of its newest value
+    and of its past changes, ``a phi_1 + sum_i b_i (phi_i - phi_(i+1))``, with ``b ~ N(0, c R)`` and
+    a level coefficient ``a ~ N(0, level variance)``. Its coefficients nearly cancel each other, as
+    they do where the change does not depend on the level.
 
     Parameters
     ----------
@@ -159,12 +220,19 @@ class StableSpline(Kernel):
     memories : sequence of float
         Number of samples over which the variance of the coefficients of each signal falls to 1/e.
         Empty in a prototype.
+    level_variances : sequence of float
+        Variance of the level coefficient of each differenced signal, in the same unit. Empty in a
+        prototype.
+    differenced : sequence of int
+        Numbers of the signals, from 0, that are differenced. They have at least 2 lags.
     decay : CoefficientDecay
     """
 
     n_lags: Sequence[int]
     variances: Sequence[float] = ()  # target unit^2 / feature unit^2
     memories: Sequence[float] = ()  # samples
+    level_variances: Sequence[float] = ()  # target unit^2 / feature unit^2
+    differenced: Sequence[int] = ()
     decay: CoefficientDecay = field(default_factory=TunedCorrelated)
 
     def __post_init__(self) -> None:
@@ -179,17 +247,28 @@ class StableSpline(Kernel):
                 f"got {self.decay!r}"
             )
         object.__setattr__(self, "n_lags", n_lags)
-        for name in ("variances", "memories"):
-            if len(getattr(self, name)):
-                object.__setattr__(self, name, read_positive(self, name))
-        sizes = (len(self.variances), len(self.memories))
-        if sizes not in ((0, 0), (len(n_lags), len(n_lags))):
+        differenced = tuple(int(s) for s in self.differenced)
+        object.__setattr__(self, "differenced", differenced)
+        if not all(0 <= s < len(n_lags) and n_lags[s] >= 2 for s in differenced):
             raise UserError(
-                f"StableSpline: expected a variance and a memory for each of {len(n_lags)} "
-                f"signals, or none, got {sizes[0]} and {sizes[1]}"
+                "StableSpline: differenced must be numbers of signals with at least 2 lags, got "
+                f"{differenced} of the lags {n_lags}"
             )
-        object.__setattr__(self, "variances", tuple(self.variances))
-        object.__setattr__(self, "memories", tuple(self.memories))
+        expected_sizes = {
+            "variances": len(n_lags),
+            "memories": len(n_lags),
+            "level_variances": len(differenced),
+        }
+        is_prototype = len(self.variances) == 0
+        for name, size in expected_sizes.items():
+            values = getattr(self, name)
+            if len(values) != (0 if is_prototype else size):
+                raise UserError(
+                    f"StableSpline: expected {size} {name}, or neither variances, memories nor "
+                    f"level_variances, got {len(values)}"
+                )
+            numbers = read_positive(self, name) if len(values) else ()
+            object.__setattr__(self, name, numbers)
 
     @property
     def is_prototype(self) -> bool:
@@ -213,24 +292,28 @@ class StableSpline(Kernel):
     def covariance(self) -> np.ndarray:
         """Return the covariance P (p, p) of the coefficients, block by block."""
         P = np.zeros((self.n_features, self.n_features))
-        for block, n, variance, memory in self._signals():
-            P[block, block] = variance * self._correlation(n, memory)
+        for signal in self._signals():
+            P[signal.block, signal.block] = signal.mixing @ signal.covariance() @ signal.mixing.T
         return P
 
     def root(self) -> np.ndarray:
         """Return the lower triangular C (p, p) with ``C C' = P``."""
         C = np.zeros((self.n_features, self.n_features))
-        for block, n, variance, memory in self._signals():
-            C[block, block] = np.sqrt(variance) * np.linalg.cholesky(self._correlation(n, memory))
+        for signal in self._signals():
+            root = np.linalg.cholesky(signal.covariance())
+            if signal.level_variance is not None:
+                upper = np.linalg.qr(root.T @ signal.mixing.T, mode="r")
+                root = (upper * np.sign(np.diag(upper))[:, None]).T
+            C[signal.block, signal.block] = root
         return C
 
-    def _correlation(self, n_lags: int, memory: float) -> np.ndarray:
-        """Return the covariance of the coefficients of a signal, relative to that of the first."""
-        return self.decay.correlation(n_lags, memory) + RELATIVE_JITTER * np.eye(n_lags)
-
-    def _signals(self) -> Any:
-        """Return the features, the number of lags, the variance and the memory of each signal."""
-        return zip(self.blocks, self.n_lags, self.variances, self.memories, strict=True)
+    def _signals(self) -> Iterator[_SignalPrior]:
+        """Yield the prior of the coefficients of each signal."""
+        levels = dict(zip(self.differenced, self.level_variances, strict=True))
+        for s, block in enumerate(self.blocks):
+            yield _SignalPrior(
+                block, self.variances[s], self.memories[s], levels.get(s), self.decay
+            )
 
     def parameters(self) -> np.ndarray:
         """Return P, row by row."""
@@ -256,18 +339,29 @@ class StableSpline(Kernel):
         numbers = range(1, self.n_signals + 1)
         variances = [f"coefficient variance of signal {s}" for s in numbers]
         memories = [f"memory of signal {s}" for s in numbers]
-        return (*variances, *memories)
+        levels = [f"level variance of signal {s + 1}" for s in self.differenced]
+        return (*variances, *memories, *levels)
 
     def log_hyperparameters(self) -> np.ndarray:
-        """Return the logarithms of the variances, then of the memories."""
-        return np.log([*self.variances, *self.memories])
+        """Return the logarithms of the variances, the memories and the level variances."""
+        return np.log([*self.variances, *self.memories, *self.level_variances])
 
     def with_log_hyperparameters(self, values: np.ndarray) -> StableSpline:
-        variances, memories = np.split(np.exp(values), 2)
-        return replace(self, variances=variances.tolist(), memories=memories.tolist())
+        n = self.n_signals
+        numbers = np.exp(values).tolist()
+        return replace(
+            self,
+            variances=numbers[:n],
+            memories=numbers[n : 2 * n],
+            level_variances=numbers[2 * n :],
+        )
 
     def scaled(self, factor: float) -> StableSpline:
-        return replace(self, variances=[factor * variance for variance in self.variances])
+        return replace(
+            self,
+            variances=[factor * variance for variance in self.variances],
+            level_variances=[factor * variance for variance in self.level_variances],
+        )
 
     def stretched(self, factors: np.ndarray) -> StableSpline:
         """Return the same covariance for features that were multiplied by factors (p,).
@@ -275,8 +369,12 @@ class StableSpline(Kernel):
         Only one factor per signal is possible: that of its first lag is taken.
         """
         first = [block.start for block in self.blocks]
-        variances = np.asarray(self.variances) / np.square(np.asarray(factors)[first])
-        return replace(self, variances=variances.tolist())
+        squares = np.square(np.asarray(factors)[first])
+        variances = np.asarray(self.variances) / squares
+        level_variances = np.asarray(self.level_variances) / squares[list(self.differenced)]
+        return replace(
+            self, variances=variances.tolist(), level_variances=level_variances.tolist()
+        )
 
     def with_scales(self, variance: float, length_scales: np.ndarray) -> StableSpline:
         """Return a linear part whose first coefficients change the target by this variance.
@@ -286,8 +384,12 @@ class StableSpline(Kernel):
         """
         first = [block.start for block in self.blocks]
         variances = variance / np.square(np.asarray(length_scales)[first])
-        memories = [MEMORY_PRIOR_MEDIAN] * self.n_signals
-        return replace(self, variances=variances.tolist(), memories=memories)
+        return replace(
+            self,
+            variances=variances.tolist(),
+            memories=[MEMORY_PRIOR_MEDIAN] * self.n_signals,
+            level_variances=variances[list(self.differenced)].tolist(),
+        )
 
     def search_space(self, expected: Expected) -> SearchSpace:
         """Return bounds and priors of the variances and memories.
@@ -297,18 +399,22 @@ class StableSpline(Kernel):
         n = self.n_signals
         first = [block.start for block in self.blocks]
         log_units = np.log(expected.variance / np.square(expected.spread[first]))
+        units_of_levels = log_units[list(self.differenced)]
+        n_levels = len(units_of_levels)
+        log_memory = np.full(n, np.log(MEMORY_PRIOR_MEDIAN))
         log_variance_bounds = log_units[:, None] + np.log(COEFFICIENT_VARIANCE_BOUNDS)
-        log_memory = np.log(MEMORY_PRIOR_MEDIAN)
+        log_level_bounds = units_of_levels[:, None] + np.log(COEFFICIENT_VARIANCE_BOUNDS)
+        start = np.log(COEFFICIENT_VARIANCE_START)
+        median = np.log(COEFFICIENT_PRIOR_MEDIAN)
+        stds = [COEFFICIENT_PRIOR_STD, MEMORY_PRIOR_STD, COEFFICIENT_PRIOR_STD]
         return SearchSpace(
-            start=np.concatenate(
-                [log_units + np.log(COEFFICIENT_VARIANCE_START), np.full(n, log_memory)]
+            start=np.concatenate([log_units + start, log_memory, units_of_levels + start]),
+            along_lengths=np.zeros(2 * n + n_levels),
+            bounds=np.vstack(
+                [log_variance_bounds, np.tile(np.log(MEMORY_BOUNDS), (n, 1)), log_level_bounds]
             ),
-            along_lengths=np.zeros(2 * n),
-            bounds=np.vstack([log_variance_bounds, np.tile(np.log(MEMORY_BOUNDS), (n, 1))]),
-            medians=np.concatenate(
-                [log_units + np.log(COEFFICIENT_PRIOR_MEDIAN), np.full(n, log_memory)]
-            ),
-            stds=np.repeat([COEFFICIENT_PRIOR_STD, MEMORY_PRIOR_STD], n),
+            medians=np.concatenate([log_units + median, log_memory, units_of_levels + median]),
+            stds=np.repeat(stds, [n, n, n_levels]),
         )
 
     def contract_gradient(
@@ -334,13 +440,14 @@ class StableSpline(Kernel):
 
         The weights have shape (p, p).
         """
-        by_variance = []
-        by_memory = []
-        for block, n, variance, memory in self._signals():
-            of_signal = weights[block, block]
-            by_variance.append(variance * np.vdot(of_signal, self._correlation(n, memory)))
-            by_memory.append(variance * np.vdot(of_signal, self.decay.by_log_memory(n, memory)))
-        return np.array([*by_variance, *by_memory])
+        gradients = []
+        for signal in self._signals():
+            of_signal = weights[signal.block, signal.block]
+            gradients.append(signal.contract(signal.mixing.T @ of_signal @ signal.mixing))
+        by_variance = [gradient[0] for gradient in gradients]
+        by_memory = [gradient[1] for gradient in gradients]
+        by_level = [gradients[s][2] for s in self.differenced]
+        return np.array([*by_variance, *by_memory, *by_level])
 
     def input_gradient(self, inputs: np.ndarray, points: np.ndarray) -> np.ndarray:
         """See `Kernel.input_gradient`; it is ``P phi`` of the point for every input."""
@@ -428,7 +535,7 @@ class WithLinearPart(Kernel):
 
     def _split_logs(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the log hyper-parameters of the kernel and those of the linear part."""
-        n_of_linear = 2 * self.linear.n_signals
+        n_of_linear = 2 * self.linear.n_signals + len(self.linear.differenced)
         return values[:-n_of_linear], values[-n_of_linear:]
 
     def scaled(self, factor: float) -> WithLinearPart:

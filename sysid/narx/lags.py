@@ -245,7 +245,10 @@ class Narx:
         """
         parts = (self.lags, dict(self.linear))
         return tuple(
-            (name, lag) for part in parts for name, lags in part.items() for lag in lags  # type: ignore[union-attr]
+            (name, lag)
+            for part in parts
+            for name, lags in part.items()
+            for lag in lags  # type: ignore[union-attr]
         )
 
     @property
