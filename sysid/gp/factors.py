@@ -5,11 +5,16 @@ check a state that was stored.
 """
 
 import numpy as np
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import lapack, qr, solve_triangular
 
 from sysid.arrays import NotPositiveDefiniteError
 from sysid.gp import dictionary
 from sysid.gp.dictionary import Dictionary
+
+
+#: Directions of which the samples have removed less than this fraction of the prior variance count
+#: as not measured when a posterior is carried over: the fraction is then due to rounding.
+MIN_MEASURED_FRACTION = 1e-13
 
 
 def factorise(state: Dictionary) -> None:
@@ -93,16 +98,57 @@ def carry_over(
     new_upper = np.zeros((size, size))
     new_upper[:n_linear, :n_linear] = new_linear_root
     new_upper[n_linear:, n_linear:] = np.triu(new.cholesky[:n, :n])
-    root_inverse = solve_triangular(np.triu(old.root[:size, :size]), np.eye(size))
-    old_precision = root_inverse @ root_inverse.T
+    root = np.triu(old.root[:size, :size])
     change = solve_triangular(old_upper, new_upper.T, trans="T").T  # V U^-1
-    precision_times_mean = change @ (old_precision @ old.whitened[:size])
-    precision = np.eye(size) + change @ (old_precision - np.eye(size)) @ change.T
+    carry = _by_least_squares if n_linear else _by_precision
+    new.root[:size, :size], new.whitened[:size] = carry(root, old.whitened[:size], change)
+    dictionary.update_from_factors(new, n)
+
+
+def _by_precision(
+    root: np.ndarray, mean: np.ndarray, change: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the new M and b from the old ones and ``change = V U^-1``, by `carry_over`'s formulas.
+
+    Rounding is harmless as long as the noise is at least 1e-8 of the prior variance.
+    """
+    n = len(mean)
+    root_inverse = solve_triangular(root, np.eye(n))
+    old_precision = root_inverse @ root_inverse.T
+    precision_times_mean = change @ (old_precision @ mean)
+    precision = np.eye(n) + change @ (old_precision - np.eye(n)) @ change.T
     values, vectors = np.linalg.eigh(0.5 * (precision + precision.T))
     covariance = (vectors / np.maximum(values, 1.0)) @ vectors.T
-    new.root[:size, :size] = np.linalg.cholesky(covariance).T
-    new.whitened[:size] = covariance @ precision_times_mean
-    dictionary.update_from_factors(new, n)
+    return np.linalg.cholesky(covariance).T, covariance @ precision_times_mean
+
+
+def _by_least_squares(
+    root: np.ndarray, mean: np.ndarray, change: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Do the same without the squares of M^-1, for coefficients that are known to many digits.
+
+    With ``M = W diag(s) T'``, the likelihood of the samples is that of the measurements
+    ``L w_old = r`` with unit noise, ``L = diag(sqrt(1/s^2 - 1)) T'``. The posterior mean is the
+    least squares solution of ``[L V U^-1' ; I] w = [r; 0]``, whose QR decomposition gives the root.
+    """
+    n = len(mean)
+    _, std, directions = np.linalg.svd(root)
+    known = np.maximum(1.0 - std**2, 0.0)
+    is_measured = known > MIN_MEASURED_FRACTION
+    weight = np.sqrt(np.where(is_measured, known, 0.0)) / std
+    measured = np.zeros(n)
+    projected = directions @ mean
+    measured[is_measured] = projected[is_measured] / (std * np.sqrt(known))[is_measured]
+    rows = np.concatenate([(weight[:, None] * directions) @ change.T, np.eye(n)])
+    right = np.concatenate([measured, np.zeros(n)])
+    # large rows first, and pivoting, keep the small rows accurate
+    by_size = np.argsort(-np.square(rows).sum(axis=1), kind="stable")
+    Q, R, pivots = qr(rows[by_size], mode="economic", pivoting=True)
+    new_mean = np.empty(n)
+    new_mean[pivots] = solve_triangular(R, Q.T @ right[by_size])
+    permutation = np.eye(n)[:, pivots]
+    new_root = np.linalg.qr(solve_triangular(R, permutation.T, trans="T"), mode="r")
+    return new_root * np.sign(np.diag(new_root))[:, None], new_mean
 
 
 def relative_inconsistency(state: Dictionary) -> float:
