@@ -31,9 +31,9 @@ from .gp.kernels import Matern52 as Matern52
 from .gp.kernels import Product as Product
 from .gp.kernels import SquaredExponential as SquaredExponential
 from .gp.kernels import Sum as Sum
-from .gp.marginal_likelihood import log_marginal_likelihood as log_marginal_likelihood
 from .gp.linear_part import StableSpline as StableSpline
 from .gp.linear_part import WithLinearPart as WithLinearPart
+from .gp.marginal_likelihood import log_marginal_likelihood as log_marginal_likelihood
 from .gp.mean import AutomaticMean as AutomaticMean
 from .gp.mean import ConstantMean as ConstantMean
 from .gp.mean import LinearMean as LinearMean
@@ -77,6 +77,7 @@ from .identified import IdentifiedModel as IdentifiedModel
 from .identified import identify as identify
 from .lag_choice import LagChoice as LagChoice
 from .lag_choice import choose_lags as choose_lags
+from .lag_choice import choose_linear_part as choose_linear_part
 from .lag_choice import rank_lags as rank_lags
 from .linear_part import LinearPart as LinearPart
 from .model.description import build as build

@@ -113,8 +113,11 @@ class Settings:
                 f"{self.linear_part!r}"
             )
 
-    def with_linear_part(self, narx: Narx) -> tuple[Settings, Narx]:
-        """Return the settings and lags with those of the linear part, if the model has one.
+    def with_linear_lags(self, narx: Narx) -> Narx:
+        """Return the lags with those of the linear part that `linear_part` asks for, if any.
+
+        Whoever builds rows calls this first: a model has a linear part if its `Narx` has lags of
+        one.
 
         Raises
         ------
@@ -122,13 +125,16 @@ class Settings:
             A linear part is demanded where it is impossible.
         """
         assert isinstance(self.linear_part, LinearPart)  # words were replaced
-        extended = self.linear_part.added_to(narx, self._obstacle_to_linear_part())
-        if not extended.linear:
-            return self, narx
-        training = self.training.with_linear_part(self.linear_part.prototype(extended))
-        if training is None:  # a model that is resumed has its hyper-parameters
-            return self, extended
-        return replace(self, training=training), extended
+        return self.linear_part.added_to(narx, self._obstacle_to_linear_part())
+
+    def for_linear_lags(self, narx: Narx) -> Settings:
+        """Return the settings whose training also estimates the linear part of these lags."""
+        assert isinstance(self.linear_part, LinearPart)  # words were replaced
+        if not narx.linear:
+            return self
+        training = self.training.with_linear_part(self.linear_part.prototype(narx))
+        # None: a training in the cache, or that of a model that is resumed, estimates it already
+        return self if training is None else replace(self, training=training)
 
     def _obstacle_to_linear_part(self) -> str | None:
         """Return what in these settings speaks against a linear part; None: nothing does."""
@@ -378,18 +384,18 @@ class Identification:
     """
 
     def __init__(self, narx: Narx, settings: Settings, *, start: Start | None = None) -> None:
-        settings, narx = settings.with_linear_part(narx)
         self.narx = narx
-        self.settings = settings
+        self.settings = settings.for_linear_lags(narx)
         self.start = Start() if start is None else start
         self.hyperparameters: Hyperparameters | None = None
         self.report: dict[str, Any] | None = None
         self.training_seconds = 0.0
         self.n_initial_outliers = 0
         self.correction: UpdateReport | None = None
-        self._follower = settings.training.follow(settings.seed)
-        self._phase: Collector | Learner = Collector(narx, settings.training.n_initial)
-        if settings.training.n_initial == 0:
+        training = self.settings.training
+        self._follower = training.follow(settings.seed)
+        self._phase: Collector | Learner = Collector(narx, training.n_initial)
+        if training.n_initial == 0:
             self._phase = self._train(self._phase)
 
     @property
@@ -578,7 +584,8 @@ class Identification:
         >>> found.model.gp.n_points
         20
         """
-        settings, narx = settings.with_linear_part(narx)
+        narx = settings.with_linear_lags(narx)
+        settings = settings.for_linear_lags(narx)
         rows = narx.dataset(records)
         x = rows["regressor"].values
         t = rows["target"].values

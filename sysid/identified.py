@@ -35,7 +35,7 @@ from sysid.gp.rules import (
 )
 from sysid.gp.training import MaximumAPosteriori, MaximumLikelihood
 from sysid.identification import Identification, Settings
-from sysid.lag_choice import LagChoice, best_arx, choose_lags
+from sysid.lag_choice import LagChoice, best_arx, choose_lags, choose_linear_part
 from sysid.model.model import Model, Origin
 from sysid.narx.lags import Narx
 from sysid.narx.record import read_records
@@ -195,14 +195,16 @@ def identify(
     targets = [narx.target] if isinstance(narx, Narx) else recordings.outputs
     for target in targets:
         if isinstance(narx, Narx):
-            lags = narx
+            lags = choose_linear_part(recordings.estimation, narx, chosen)
         else:
             lag_choices[target] = choose_lags(
                 recordings.estimation, target, recordings.inputs, settings=chosen
             )
             lags = lag_choices[target].narx
-        identification = Identification.of_records(recordings.estimation, lags, chosen)
-        origin = Origin.of(lags.dataset(recordings.estimation))
+        # whether there is a linear part has been decided: it is among the lags, or there is none
+        decided = chosen if lags.linear else replace(chosen, linear_part="none")
+        identification = Identification.of_records(recordings.estimation, lags, decided)
+        origin = Origin.of(identification.narx.dataset(recordings.estimation))
         identification.model = replace(identification.require_model(), origin=origin)
         identifications[target] = identification
     return IdentifiedModel(identifications, recordings, purpose, lag_choices)

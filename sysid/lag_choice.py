@@ -16,6 +16,7 @@ import xarray as xr
 from sysid.errors import UserError
 from sysid.gp.training import InitialSamples, MaximumLikelihood
 from sysid.identification import Identification, Settings
+from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation_error.linear_model import LinearModel
@@ -61,6 +62,17 @@ MAX_SCORED_ROWS = 10_000
 #: largest number of samples for the hyper-parameters of such a model
 MAX_TRAINING_SAMPLES = 300
 
+#: The linear part is tried only with at least this many rows for each of its coefficients.
+MIN_ROWS_PER_LINEAR_COEFFICIENT = 4
+
+#: errors of a candidate by the name of its estimator, with the words for it in the text
+LINEAR_PART = "with_linear_part"
+ESTIMATOR_WORDS = {
+    "linear": "linear",
+    "model": "model",
+    LINEAR_PART: "model with a linear part",
+}
+
 #: largest number of candidates in the text of a `LagChoice`
 MAX_SHOWN_CANDIDATES = 4
 
@@ -74,7 +86,7 @@ class LagChoice(NamedTuple):
     narx: Narx
     criterion: str  # one_step or free_run
     #: The candidates, one of them `chosen`. One step ahead they are rows of `rank_lags`; some have
-    #: the held-out RMSE of the `model`, too. In free run each has, for `linear` or `model`, the
+    #: the held-out RMSE of the `model`, and of the model `with_linear_part`, too. In free run each has, for `linear` or `model`, the
     #: RMSE, the number of held-out `parts` that were simulated (fewer for a candidate that could no
     #: longer become the best), and whether a `quick` version of the training was used.
     tried: list[dict[str, Any]]
@@ -87,8 +99,8 @@ class LagChoice(NamedTuple):
         scored = [row for row in self.tried if "model" in row] or self.tried
         for row in scored[:MAX_SHOWN_CANDIDATES]:
             errors = [
-                f"{estimator} {row[estimator]:.4g}{_free_run_note(row, estimator)}"
-                for estimator in ("linear", "model")
+                f"{words} {row[estimator]:.4g}{_free_run_note(row, estimator)}"
+                for estimator, words in ESTIMATOR_WORDS.items()
                 if row.get(estimator) is not None
             ]
             numbers = f"na={row['na']} nb={row['nb']} nk={row['nk']}"
@@ -196,8 +208,9 @@ def choose_lags(
 
     `rank_lags` ranks all candidates with linear models. For the best candidates of few and of many
     lags, a model is then learned with the given settings, without two of five folds, and predicts
-    these one step ahead. Among errors that differ by less than 1 %, or are as small as rounding
-    errors, the fewest lags win. An input that never moves gets no lags.
+    these one step ahead; so does the model with a linear part, if the settings allow one. Among
+    errors that differ by less than 1 %, or are as small as rounding errors, the model without a
+    linear part and the fewest lags win. An input that never moves gets no lags.
 
     If the training is `FreeRun`, the error is that of simulations of held-out folds
     (`FreeRun.compare_lags`). The candidates have 1, 2, 3, 4 or 6 lags of the output, and as many,
@@ -223,6 +236,7 @@ def choose_lags(
     ]
     notes = [f"{name} never moves and gets no lags" for name in inputs if name not in moving]
     settings = Settings() if settings is None else settings
+    has_linear_part = False
 
     def make_narx(na: int, nb: int, nk: int) -> Narx:
         lags = {name: range(nk, nk + nb) for name in moving}
@@ -245,16 +259,65 @@ def choose_lags(
             for row in scored:
                 narx = make_narx(row["na"], row["nb"], row["nk"])
                 row["model"] = _held_out_error(narx, several, settings)
+                extended = _with_affordable_linear_lags(narx, several, settings)
+                if extended.linear:
+                    row[LINEAR_PART] = _held_out_error(extended, several, settings)
         output = np.concatenate([record[target].values for record in several])
         rounding_error = ROUNDING_ERROR_STDS * float(np.nanstd(output))
-        smallest = min(row[estimator] for row in scored)
+        smallest = min(row.get(name, inf) for row in scored for name in (estimator, LINEAR_PART))
         limit = max(MAX_EQUAL_ERROR_RATIO * smallest, rounding_error)
         equal = [row for row in scored if row[estimator] <= limit]
+        if not equal:
+            has_linear_part = True
+            equal = [row for row in scored if row.get(LINEAR_PART, inf) <= limit]
         criterion = "one_step"
     chosen = min(equal, key=lambda row: row["na"] + len(moving) * row["nb"])
     chosen["chosen"] = True
     narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
+    if has_linear_part:
+        narx = settings.with_linear_lags(narx)
     return LagChoice(narx, criterion, tried, notes)
+
+
+def choose_linear_part(
+    records: xr.Dataset | Sequence[xr.Dataset], narx: Narx, settings: Settings
+) -> Narx:
+    """Return the lags with those of the linear part, if it lowers the held-out error.
+
+    The model with a linear part and that without one are learned without two of five folds, and
+    predict these one step ahead, as in `choose_lags`. A linear part that the settings demand is not
+    tried, but taken. The models of several outputs share their regressors; so the first output
+    decides for all.
+    """
+    several = [records] if isinstance(records, xr.Dataset) else list(records)
+    extended = settings.with_linear_lags(narx)
+    assert isinstance(settings.linear_part, LinearPart)  # words were replaced
+    is_open = settings.linear_part.kind is LinearPartKind.auto and not narx.linear
+    if not is_open or not extended.linear:
+        return extended
+    first = narx.output_names[0]
+    judged = replace(narx, target=first) if narx.lags[first] else narx
+    judged_with_linear = _with_affordable_linear_lags(judged, several, settings)
+    if not judged_with_linear.linear:
+        return narx
+    error = _held_out_error(judged, several, settings)
+    error_with_linear = _held_out_error(judged_with_linear, several, settings)
+    is_better = MAX_EQUAL_ERROR_RATIO * error_with_linear < error
+    return extended if is_better else narx
+
+
+def _with_affordable_linear_lags(
+    narx: Narx, records: Sequence[xr.Dataset], settings: Settings
+) -> Narx:
+    """Return the lags with those of the linear part, if the records are long enough for them."""
+    extended = settings.with_linear_lags(narx)
+    sizes = [record.sizes["time"] for record in records]
+    n_rows = sum(sizes) - len(sizes) * extended.max_lag
+    is_affordable = (
+        min(sizes) > extended.max_lag
+        and n_rows >= MIN_ROWS_PER_LINEAR_COEFFICIENT * extended.n_features
+    )
+    return extended if is_affordable else narx
 
 
 def _free_run_grid(max_order: int, *, has_inputs: bool) -> list[LagNumbers]:
@@ -436,7 +499,7 @@ def _held_out_error(narx: Narx, records: Sequence[xr.Dataset], settings: Setting
         is_held_out = is_held_out & is_kept
         is_learned = is_learned & is_kept
         follows = np.zeros(len(y), dtype=bool)
-    training: Any = settings.training
+    training: Any = settings.for_linear_lags(narx).training
     quick = replace(
         training,
         record_samples=min(training.record_samples, MAX_TRAINING_SAMPLES),

@@ -325,7 +325,9 @@ def prepare(
         recordings = source.recordings()
         if recordings is not None:
             changes["training"] = thin(learner.training, recordings, narx.target)
-    learner, narx = replace(learner, **changes).with_linear_part(narx)
+    learner = replace(learner, **changes)
+    narx = source.linear_lags(narx, learner)
+    learner = learner.for_linear_lags(narx)
     source.check(narx, narx.max_lag + (learner.training.n_initial or 0) + 1)
     if cache is not None:
         training = CachedTraining(learner.training, cache, code_digest(settings.resolved))

@@ -185,6 +185,10 @@ class LiveSource:
         """Return the lags of the dynamics, linearised along a simulation of their own."""
         return automatic.of_plant(self.plant, self.n_samples, self.seed)
 
+    def linear_lags(self, narx: Narx, settings: Settings) -> Narx:
+        """Return the lags with those of the linear part, unless the settings have none."""
+        return settings.with_linear_lags(narx)
+
     def check(self, narx: Narx, n_needed: int) -> None:
         """Raise UserError if the simulation is too short."""
         if self.n_identified < n_needed:

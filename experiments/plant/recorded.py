@@ -21,6 +21,7 @@ from sysid import (
     Recordings,
     Settings,
     Start,
+    choose_linear_part,
 )
 from sysid.errors import UserError
 from sysid.simulation.bands import N_BAND_FOLDS
@@ -162,6 +163,15 @@ class RecordedSource:
         narx, report = automatic.of_records(recordings, settings)
         self.lag_choice = report if isinstance(report, LagChoice) else None
         return narx, report
+
+    def linear_lags(self, narx: Narx, settings: Settings) -> Narx:
+        """Return the lags with those of the linear part, if it lowers the held-out error.
+
+        `lags` has decided about it already if it has chosen the lags.
+        """
+        if self.lag_choice is not None:
+            return narx
+        return choose_linear_part(self._cross_fitted, narx, settings)
 
     def check(self, narx: Narx, n_needed: int) -> None:
         """Raise ValueError for lags that do not fit the records, and for too few samples."""

@@ -118,6 +118,9 @@ class Source(Protocol):
     def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
         """Choose the lags; return them, and a report whose text says how they were found."""
 
+    def linear_lags(self, narx: Narx, settings: Settings) -> Narx:
+        """Return the lags with those of the linear part, if the model is to have one."""
+
     def check(self, narx: Narx, n_needed: int) -> None:
         """Refuse lags that do not fit the source, and fewer samples to learn than needed.
 

@@ -11,7 +11,6 @@ from sysid.arrays import NotPositiveDefiniteError
 from sysid.gp import dictionary
 from sysid.gp.dictionary import Dictionary
 
-
 #: Directions of which the samples have removed less than this fraction of the prior variance count
 #: as not measured when a posterior is carried over: the fraction is then due to rounding.
 MIN_MEASURED_FRACTION = 1e-13

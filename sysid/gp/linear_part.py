@@ -372,9 +372,7 @@ class StableSpline(Kernel):
         squares = np.square(np.asarray(factors)[first])
         variances = np.asarray(self.variances) / squares
         level_variances = np.asarray(self.level_variances) / squares[list(self.differenced)]
-        return replace(
-            self, variances=variances.tolist(), level_variances=level_variances.tolist()
-        )
+        return replace(self, variances=variances.tolist(), level_variances=level_variances.tolist())
 
     def with_scales(self, variance: float, length_scales: np.ndarray) -> StableSpline:
         """Return a linear part whose first coefficients change the target by this variance.
