@@ -59,7 +59,7 @@ AREAS = {
             "sysid.gp.dictionary",
             "sysid.gp.selection",
         ),
-        "Kernels": ("sysid.gp.kernels",),
+        "Kernels": ("sysid.gp.kernels", "sysid.gp.linear_part"),
         "Hyper-parameters": (
             "sysid.gp.training",
             "sysid.gp.adaptation",

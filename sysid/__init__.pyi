@@ -31,7 +31,11 @@ from .gp.kernels import Matern52 as Matern52
 from .gp.kernels import Product as Product
 from .gp.kernels import SquaredExponential as SquaredExponential
 from .gp.kernels import Sum as Sum
+from .gp.linear_part import CoefficientDecay as CoefficientDecay
+from .gp.linear_part import Diagonal as Diagonal
+from .gp.linear_part import SecondOrderSpline as SecondOrderSpline
 from .gp.linear_part import StableSpline as StableSpline
+from .gp.linear_part import TunedCorrelated as TunedCorrelated
 from .gp.linear_part import WithLinearPart as WithLinearPart
 from .gp.marginal_likelihood import log_marginal_likelihood as log_marginal_likelihood
 from .gp.mean import AutomaticMean as AutomaticMean

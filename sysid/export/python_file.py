@@ -26,6 +26,7 @@ from sysid.gp.kernels import (
     SquaredExponential,
     Sum,
 )
+from sysid.gp.linear_part import WithLinearPart
 from sysid.model.description import name_of
 from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Target
@@ -40,6 +41,7 @@ KERNEL_FORMULAS: dict[type[Kernel], Callable[..., Any]] = {
     Linear: standalone.linear,
     Sum: standalone.total,
     Product: standalone.product,
+    WithLinearPart: standalone.with_linear_part,
 }
 
 EXPORTED_LINE_WIDTH = 100  # largest number of characters in a line of the exported file
@@ -215,8 +217,17 @@ def _describe_signal(model: Model, signal: str) -> str:
     """Return a sentence about the role, the unit and the lags of a signal."""
     kind = "Output" if signal in model.narx.output_names else "Input"
     unit = model.origin.unit(signal) or "unit not known"
-    lags = ", ".join(str(lag) for lag in model.narx.lags[signal]) or "none"
-    return f"{kind} {_safe(signal)} [{_safe(unit)}], lags {lags}."
+    n = model.narx.n_features - model.gp.n_linear
+    lags = _list_lags(model.narx.features[:n], signal)
+    sentence = f"{kind} {_safe(signal)} [{_safe(unit)}], lags {lags}"
+    if model.gp.n_linear:
+        sentence += f", in the linear part {_list_lags(model.linear_features, signal)}"
+    return f"{sentence}."
+
+
+def _list_lags(features: Sequence[tuple[str, int]], signal: str) -> str:
+    """Return the lags of a signal among these features as text."""
+    return ", ".join(str(lag) for name, lag in features if name == signal) or "none"
 
 
 def _safe(text: str) -> str:
@@ -277,7 +288,7 @@ def _part(model: Model, i: int) -> list[str]:
     kernel = _kernel_text(model.gp.kernel, i, vectors)
     state = model.gp.exact_form()
     origin = np.zeros((1, model.narx.n_features))
-    n = model.gp.n_points
+    n = len(state["weights"])  # points; some of them stand for the coefficients of a linear part
     lower_factor = state["factor"][np.tril_indices(n)]
     lowest, highest = model.limits
     arrays = vectors | {
@@ -309,6 +320,11 @@ def _kernel_text(kernel: Kernel, i: int, vectors: dict[str, np.ndarray]) -> str:
     if isinstance(kernel, Sum | Product):
         parts = [_kernel_text(part, i, vectors) for part in kernel.parts]
         arguments = f"({', '.join(parts)})"
+    elif isinstance(kernel, WithLinearPart):
+        first = _kernel_text(kernel.kernel, i, vectors)
+        root = f"KERNEL_{i}_{len(vectors)}"
+        vectors[root] = kernel.linear.root()
+        arguments = f"({first}, {root})"
     else:
         arguments = f"KERNEL_{i}_{len(vectors)}"
         values = [getattr(kernel, field.name) for field in fields(kernel)]  # type: ignore[arg-type]

@@ -237,6 +237,19 @@ def linear(parameters: np.ndarray, points: np.ndarray, x: np.ndarray) -> Any:
     return parameters[0] + sum(parameters[1 + d] * points[d] * x[d] for d in range(len(x)))
 
 
+def with_linear_part(parameters: Any, points: np.ndarray, x: np.ndarray) -> Any:
+    """Return a covariance of the first coordinates plus ``phi'P phi'`` of the others, phi.
+
+    The parameters are the first covariance and the lower triangular C (p, p) with ``C C' = P``.
+    """
+    first, root = parameters
+    d = len(x) - len(root)
+    whitened_points = np.tensordot(root.T, points[d:], 1)
+    whitened = np.tensordot(root.T, x[d:], 1)
+    linear_part = np.einsum("p...,p...->...", whitened_points, whitened)
+    return covariance(first, points[:d], x[:d]) + linear_part
+
+
 def total(parts: Sequence[Any], points: np.ndarray, x: np.ndarray) -> Any:
     """Return the sum of the covariances of the parts."""
     return sum(covariance(part, points, x) for part in parts)

@@ -704,6 +704,11 @@ class CompositeKernel(Kernel):
         for part in parts:
             if not isinstance(part, Kernel):
                 raise UserTypeError(f"{name}: parts must be instances of Kernel, got {part!r}")
+            if not callable(getattr(type(part), "row", None)):
+                raise UserTypeError(
+                    f"{name}: parts must have a compiled row, got {part!r}; give a linear part to "
+                    "the whole kernel, WithLinearPart(kernel, linear)"
+                )
         if len(parts) < 2:
             raise UserError(f"{name}: parts must be at least two, got {len(parts)}")
         features = ["any number" if part.is_prototype else part.n_features for part in parts]

@@ -374,6 +374,20 @@ class StableSpline(Kernel):
         level_variances = np.asarray(self.level_variances) / squares[list(self.differenced)]
         return replace(self, variances=variances.tolist(), level_variances=level_variances.tolist())
 
+    def describe(self, features: Sequence[str]) -> dict[str, Any]:
+        """Return the fields as plain values, by the name of the first feature of each signal."""
+        return self.describe_by_signal([features[block.start] for block in self.blocks])
+
+    def describe_by_signal(self, signals: Sequence[str]) -> dict[str, Any]:
+        """Return the class and the fields as plain values, by the names of the signals."""
+        return {
+            "class": type(self).__name__,
+            "decay": type(self.decay).__name__,
+            "n_lags": dict(zip(signals, self.n_lags, strict=True)),
+            "variances": dict(zip(signals, self.variances, strict=True)),
+            "memories": dict(zip(signals, self.memories, strict=True)),
+        }
+
     def with_scales(self, variance: float, length_scales: np.ndarray) -> StableSpline:
         """Return a linear part whose first coefficients change the target by this variance.
 

@@ -100,6 +100,13 @@ MIN_KNOWN_FRACTION = 1e-12
 EXPECTED_CLIPPED_SQUARE = 0.9950
 
 
+class PosteriorDraws(NamedTuple):
+    """Draws of what an online GP has learned; each column is one draw."""
+
+    coefficients: np.ndarray  # (n_linear, n_draws) of the linear part
+    targets: np.ndarray  # (n_points, n_draws) values of the stored points, by slot
+
+
 class _Basis(NamedTuple):
     """What maps samples to the whitened coordinates of the points and of the linear part."""
 
@@ -313,6 +320,19 @@ class OnlineGP:
         return sum(self.kernel.linear_lags)
 
     @property
+    def coefficients(self) -> np.ndarray:
+        """Posterior mean of the coefficients of the linear part (n_linear,)."""
+        return np.asarray(self._rules.linear_root.T @ self._state.whitened[: self.n_linear])
+
+    def whiten_lags(self, inputs: np.ndarray) -> np.ndarray:
+        """Return ``C'phi`` (n, n_linear) of the linear part's features phi of inputs.
+
+        The inputs have shape (n, n_features). A priori, the linear part has the covariance
+        ``(C'phi)'(C'phi')``.
+        """
+        return np.asarray(inputs[:, self.n_features - self.n_linear :] @ self._rules.linear_root.T)
+
+    @property
     def _linear_root(self) -> np.ndarray:
         """Root C' (n_linear, n_linear) of the prior covariance of the linear part."""
         if isinstance(self.kernel, WithLinearPart):
@@ -448,6 +468,11 @@ class OnlineGP:
     def inputs(self) -> np.ndarray:
         """Inputs of the stored points (n_points, n_features), by slot."""
         return np.ascontiguousarray(self._state.inputs[:, : self.n_points].T)
+
+    @property
+    def point_inputs(self) -> np.ndarray:
+        """Features of the stored points that `point_kernel` takes (n_points, d), by slot."""
+        return np.ascontiguousarray(self._point_features(self.inputs))
 
     @property
     def targets(self) -> np.ndarray:
@@ -934,8 +959,10 @@ class OnlineGP:
         the QR decomposition of ``diag(1 - p)^(-1/2) B'U``, and `whitened` follows from it.
         """
         state = self.state()
-        if not self.learns_every_sample or self.n_points == 0:
+        if not self.learns_every_sample or self.n_linear + self.n_points == 0:
             return state
+        if self.n_points == 0:
+            self._add_unknown_point(state)
         _, std, directions = np.linalg.svd(state["root"])
         # fraction of the prior variance along each direction that the samples have removed
         known = np.maximum(1.0 - std**2, MIN_KNOWN_FRACTION)
@@ -948,6 +975,19 @@ class OnlineGP:
         state["whitened"] = upper @ state["weights"]
         return state
 
+    def _add_unknown_point(self, state: dict[str, np.ndarray]) -> None:
+        """Add a point at the origin, about whose value nothing is known, to an empty `state`."""
+        origin = np.zeros((1, self.n_features))
+        prior_variance = self.point_kernel.diagonal(self._point_features(origin))
+        size = self.n_linear + 1
+        root = np.eye(size)
+        root[: self.n_linear, : self.n_linear] = state["root"]
+        state["root"] = root
+        state["inputs"] = origin
+        state["order"] = np.zeros(1, dtype=np.int64)
+        state["weights"] = np.zeros(1)
+        state["cholesky"] = np.sqrt(prior_variance + self.diagonal)[:, None]
+
     def _add_linear_points(self, state: dict[str, np.ndarray]) -> None:
         """Represent the linear part by further points in the arrays of `state`, by age.
 
@@ -958,7 +998,7 @@ class OnlineGP:
         """
         assert isinstance(self.kernel, WithLinearPart)
         n_linear = self.n_linear
-        size = n_linear + self.n_points
+        size = n_linear + len(state["order"])
         by_age = state["inputs"][state["order"]]
         points = np.zeros((size, self.n_features))
         points[:, : self.n_features - n_linear] = self._point_features(by_age[[0]])
@@ -980,19 +1020,25 @@ class OnlineGP:
 
         These are their targets or, if every sample is learned, draws of the hidden values z. Given
         a column of them, with noise of variance `diagonal`, the function follows by exact
-        conditioning.
+        conditioning. With a linear part it is the function of `point_kernel`; `draw_posterior`
+        returns the coefficients that belong to the values.
         """
+        return self.draw_posterior(n_draws, generator).targets
+
+    def draw_posterior(self, n_draws: int, generator: np.random.Generator) -> PosteriorDraws:
+        """Draw the coefficients of the linear part jointly with the values of `draw_targets`."""
         state = self._state
         n = self.n_points
         if not self.learns_every_sample:
-            return np.repeat(self.targets[:, None], n_draws, axis=1)
+            targets = np.repeat(self.targets[:, None], n_draws, axis=1)
+            return PosteriorDraws(np.zeros((0, n_draws)), targets)
         size = self.n_linear + n
         normal = generator.standard_normal((size, n_draws))
         whitened = state.whitened[:size, None] + np.triu(state.root[:size, :size]).T @ normal
         of_points = whitened[self.n_linear :]
         by_slot = np.empty_like(of_points)
         by_slot[self.age_order] = np.triu(state.cholesky[:n, :n]).T @ of_points
-        return by_slot
+        return PosteriorDraws(self._rules.linear_root.T @ whitened[: self.n_linear], by_slot)
 
     def restore(self, arrays: Mapping[str, np.ndarray], counts: Sequence[int]) -> None:
         """Take over the arrays and counts of `state`, bit for bit.

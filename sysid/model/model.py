@@ -22,6 +22,7 @@ from sysid.gp.adaptation import WATCHED_FIELDS, Adaptation, Adaptive
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import Kernel
+from sysid.gp.linear_part import WithLinearPart
 from sysid.gp.mean import MeanFunction
 from sysid.gp.online import OnlineGP
 from sysid.gp.rules import Acceptance, Criterion, Insertion, Learning
@@ -114,6 +115,20 @@ EVERY_SAMPLE_ARRAYS = {
 }
 
 
+#: Arrays of a model with a linear part, beside those of all models. The whitened coefficients come
+#: before the whitened values of the points.
+LINEAR_PART_ARRAYS = {
+    "linear": (
+        ("lag_of_linear_part",),
+        "posterior mean of the whitened coefficients of the linear part",
+    ),
+    "root": (
+        ("coordinate_of_posterior", "coordinate_of_column"),
+        "upper triangular M, M'M = covariance of the whitened coefficients, then of the values",
+    ),
+}
+
+
 #: arrays of a model whose hyper-parameters are re-estimated while it learns
 ADAPTATION_ARRAYS = {
     "seen_inputs": (
@@ -162,6 +177,7 @@ MODEL_ARRAYS = {
         ("slot",),
         "which of the samples seen each stored point was; -1 if unknown",
     ),
+    "linear": LINEAR_PART_ARRAYS["linear"],
     **EVERY_SAMPLE_ARRAYS,
     **MAP_ARRAYS,
     **ADAPTATION_ARRAYS,
@@ -208,7 +224,8 @@ RULE_ROLES: dict[str, type] = {
 #: output limits of a model whose output does not saturate
 NO_OUTPUT_LIMITS = (-inf, inf)
 
-#: memory that a model takes for each pair of points of its budget [byte]
+#: Memory that a model takes for each pair of points of its budget [byte]. The coefficients of a
+#: linear part count as points.
 BYTES_PER_POINT_PAIR = 27
 
 #: A model may take the memory of the largest content of a file divided by this.
@@ -333,20 +350,37 @@ class Model:
         """Hyper-parameters by name, for display.
 
         They have the units of the data. If the scaling has a matrix, those of the kernel refer to
-        the coordinates z1, z2, ..., which have no unit.
+        the coordinates z1, z2, ..., which have no unit. Those of a linear part are listed by the
+        signals.
         """
         if self.scaling.matrix is None:
-            kernel = self.gp.kernel.stretched(self.scaling.scale).describe(self.narx.feature_names)
+            kernel = self.gp.kernel.stretched(self.scaling.scale)
+            names = self.narx.feature_names
         else:
-            coordinates = tuple(f"z{i + 1}" for i in range(self.scaling.n_coordinates))
-            kernel = self.gp.kernel.describe(coordinates)
+            kernel = self.gp.kernel
+            names = tuple(f"z{i + 1}" for i in range(self.scaling.n_coordinates))
+        described: dict[str, Any] = {}
+        if isinstance(kernel, WithLinearPart):
+            described["kernel"] = kernel.kernel.describe(names[: kernel.kernel.n_features])
+            described["linear_part"] = kernel.linear.describe_by_signal(self.linear_signals)
+        else:
+            described["kernel"] = kernel.describe(names)
         mean = dict(json.loads(describe(self.mean)))
         name = mean.pop("class").rpartition(".")[2]
-        return {
-            "kernel": kernel,
-            "noise_variance": self.gp.noise_variance,
-            "mean": {"class": name, **mean},
-        }
+        described["noise_variance"] = self.gp.noise_variance
+        described["mean"] = {"class": name, **mean}
+        return described
+
+    @property
+    def linear_features(self) -> tuple[tuple[str, int], ...]:
+        """Signals and lags of the linear part, which are those of the last features."""
+        return self.narx.features[self.narx.n_features - self.gp.n_linear :]
+
+    @property
+    def linear_signals(self) -> tuple[str, ...]:
+        """Names of the signals of the linear part, in the order of its kernel."""
+        first_features = np.cumsum([0, *self.gp.kernel.linear_lags])[:-1]
+        return tuple(self.linear_features[i][0] for i in first_features)
 
     @property
     def constant_features(self) -> tuple[int, ...]:
@@ -379,9 +413,11 @@ class Model:
         }
         if self.pending:
             attributes["pending"] = json.dumps(self.pending)
-        labels = MODEL_ARRAYS
+        labels = dict(MODEL_ARRAYS)
         if self.scaling.matrix is not None:
-            labels = MODEL_ARRAYS | COORDINATE_LABELS
+            labels |= COORDINATE_LABELS
+        if gp.n_linear:
+            labels |= LINEAR_PART_ARRAYS
         arrays = gp.state() | map_to_arrays(self.scaling)
         if isinstance(self.follower, Adaptation):
             attributes["training"] = describe(self.follower.settings)
@@ -415,6 +451,7 @@ class Model:
         # faults of the code.
         try:
             gp = _build_gp(attributes, read)
+            _check_linear_part(gp, arrays)
             counts = json.loads(attributes["counts"])
             gp.n_refactorisations = int(counts["refactorisations"])
             gp.n_renewals = int(counts["renewals"])
@@ -507,7 +544,7 @@ def _check_completeness(attributes: Mapping[str, Any], arrays: Mapping[str, np.n
         raise UserError(
             f"it lacks the attributes {lacking}, which every model file of this version has"
         )
-    optional = {*MAP_ARRAYS, *ADAPTATION_ARRAYS}
+    optional = {"linear", *MAP_ARRAYS, *ADAPTATION_ARRAYS}
     if str(attributes["learning"]) != Learning.every_sample.value:
         optional |= {*EVERY_SAMPLE_ARRAYS}
     lacking = [name for name in MODEL_ARRAYS if name not in optional and name not in arrays]
@@ -515,12 +552,25 @@ def _check_completeness(attributes: Mapping[str, Any], arrays: Mapping[str, np.n
         raise UserError(f"it lacks the arrays {lacking}")
 
 
+def _check_linear_part(gp: OnlineGP, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise UserError unless a file has coefficients exactly if its kernel has a linear part."""
+    if gp.n_linear and "linear" not in arrays:
+        raise UserError(
+            "it lacks the array linear, the coefficients of the linear part that its kernel has"
+        )
+    if not gp.n_linear and "linear" in arrays:
+        raise UserError(
+            "it has the array linear, coefficients of a linear part, but its kernel has none"
+        )
+
+
 def _build_gp(attributes: Mapping[str, Any], read: Callable[[str, type], Any]) -> OnlineGP:
     """Build the online GP of a file, still without points; `read` builds the object of a role."""
+    kernel = read("kernel", Kernel)
     return OnlineGP(
-        read("kernel", Kernel),
+        kernel,
         noise_variance=float(attributes["noise_variance"]),
-        budget=_check_budget(int(attributes["budget"])),
+        budget=_check_budget(int(attributes["budget"]), sum(kernel.linear_lags)),
         learning=str(attributes["learning"]),
         scale=attributes["scale"] == "True",
         forgetting=float(attributes["forgetting"]) or None,
@@ -530,17 +580,22 @@ def _build_gp(attributes: Mapping[str, Any], read: Callable[[str, type], Any]) -
     )
 
 
-def _check_budget(budget: int) -> int:
+def _check_budget(budget: int, n_linear: int = 0) -> int:
     """Return a budget; raise UserError if the arrays of such a model would need too much memory.
 
-    The size of the file does not limit the budget that it names.
+    They grow with the number of points and of coefficients of a linear part. The size of the file
+    does not limit the numbers that it names.
     """
     max_model_bytes = store.MAX_CONTENT_BYTES / MAX_MODEL_DIVISOR
     largest = int((max_model_bytes / BYTES_PER_POINT_PAIR) ** 0.5)
-    if budget > largest:
-        needed_bytes = MAX_MODEL_DIVISOR * BYTES_PER_POINT_PAIR * (budget + 1) ** 2
+    size = budget + n_linear
+    if size > largest:
+        needed_bytes = MAX_MODEL_DIVISOR * BYTES_PER_POINT_PAIR * (size + 1) ** 2
+        given = f"its budget of {budget} points is"
+        if n_linear:
+            given = f"its budget of {budget} points and its linear part of {n_linear} lags are"
         raise UserError(
-            f"its budget of {budget} points is beyond the {largest} that a file may ask for; "
+            f"{given} beyond the {largest} that a file may ask for; "
             f"if you trust it, set the environment variable SYSID_MOST_BYTES={needed_bytes}"
         )
     return budget

@@ -10,6 +10,7 @@ import xarray as xr
 from sysid.gp.adaptation import Estimate, Reason
 from sysid.gp.dictionary import FIELD_MEANINGS, NOT_PREDICTED
 from sysid.gp.kernels import Kernel, Stationary
+from sysid.gp.linear_part import StableSpline, WithLinearPart
 from sysid.model.model import Model, Prediction
 from sysid.narx.lags import Target
 
@@ -177,15 +178,26 @@ def with_estimates(result: xr.Dataset, estimates: Sequence[Estimate], model: Mod
 def _kernel_variables(kernels: Sequence[Kernel], model: Model, squared: str) -> dict[str, Any]:
     """Return the hyper-parameters of the estimates as variables, in the units of the data.
 
-    These are variance and length scales of a stationary kernel, else all hyper-parameters by name.
-    `squared` is the unit of the target squared.
+    These are variance and length scales of a stationary kernel, else all hyper-parameters by name;
+    and variances and memories of a linear part. `squared` is the unit of the target squared.
     """
     has_features = model.scaling.matrix is None  # otherwise coordinates, which have no unit
     factors = model.scaling.scale if has_features else np.ones(model.gp.n_features)
     stretched = [kernel.stretched(factors) for kernel in kernels]
-    if has_features and isinstance(model.gp.kernel, Stationary):
+    linear_parts = [kernel.linear for kernel in stretched if isinstance(kernel, WithLinearPart)]
+    variables: dict[str, Any] = {}
+    if model.gp.n_linear:
+        variables = _linear_part_variables(linear_parts, model)
+        stretched = [kernel.kernel for kernel in stretched if isinstance(kernel, WithLinearPart)]
+    point_kernel = model.gp.point_kernel
+    if has_features and isinstance(point_kernel, Stationary):
         stationary = [kernel for kernel in stretched if isinstance(kernel, Stationary)]
-        length_scales = np.array([kernel.length_scales for kernel in stationary])
+        length_scales = np.full((len(stationary), model.narx.n_features), np.nan)
+        for row, kernel in zip(length_scales, stationary, strict=True):
+            row[: kernel.n_features] = kernel.length_scales
+        meaning = "length scales found, each in the unit of its feature"
+        if model.gp.n_linear:
+            meaning += "; nan for the features of the linear part"
         return {
             "estimate_variance": (
                 "estimate",
@@ -194,11 +206,12 @@ def _kernel_variables(kernels: Sequence[Kernel], model: Model, squared: str) -> 
             ),
             "estimate_length_scale": (
                 ("estimate", "feature"),
-                length_scales.reshape(-1, model.narx.n_features),
-                {"long_name": "length scales found, each in the unit of its feature"},
+                length_scales,
+                {"long_name": meaning},
             ),
+            **variables,
         }
-    names = list(model.gp.kernel.hyperparameter_names)
+    names = list(point_kernel.hyperparameter_names)
     values = np.exp([kernel.log_hyperparameters() for kernel in stretched])
     return {
         "hyperparameter": (
@@ -210,6 +223,33 @@ def _kernel_variables(kernels: Sequence[Kernel], model: Model, squared: str) -> 
             ("estimate", "hyperparameter"),
             values.reshape(-1, len(names)),
             {"long_name": "hyper-parameters of the kernel found, in the units of the data"},
+        ),
+        **variables,
+    }
+
+
+def _linear_part_variables(linear_parts: Sequence[StableSpline], model: Model) -> dict[str, Any]:
+    """Return the variances and memories of the linear parts of all estimates, by signal."""
+    names = list(model.linear_signals)
+    shape = (len(linear_parts), len(names))
+    variances = np.array([part.variances for part in linear_parts]).reshape(shape)
+    memories = np.array([part.memories for part in linear_parts]).reshape(shape)
+    dimensions = ("estimate", "linear_signal")
+    return {
+        "linear_signal": (
+            "linear_signal",
+            names,
+            {"long_name": "signal of the linear part"},
+        ),
+        "estimate_coefficient_variance": (
+            dimensions,
+            variances,
+            {"long_name": "variances of the first coefficients found, in the units of the data"},
+        ),
+        "estimate_memory": (
+            dimensions,
+            memories,
+            {"long_name": "memories of the coefficients found", "units": "samples"},
         ),
     }
 

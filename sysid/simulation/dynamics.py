@@ -231,7 +231,8 @@ class Dynamics:
         self.noise_variance = self.joint.noise_variance
         # C-contiguous like all other limits, so that the loop is compiled only once
         self.limits = np.array([model.limits for model in self.models]).T.copy()
-        self.n_lags = max(max(narx.lags[name], default=1) for name in narx.output_names)
+        lags_of_outputs = [lag for name, lag in narx.features if name in narx.output_names]
+        self.n_lags = max([1, *lags_of_outputs])
         feedback = []
         rows = []
         columns = []
@@ -301,9 +302,12 @@ class Dynamics:
         """
         gradients = []
         for model, weights in zip(self.models, self.weights, strict=True):
-            z = model.scaling.transform(regressors)
-            kernel_gradient = model.gp.kernel.input_gradient(z, model.gp.inputs)
+            gp = model.gp
+            z = model.scaling.transform(regressors)[:, : gp.point_kernel.n_features]
+            kernel_gradient = gp.point_kernel.input_gradient(z, gp.point_inputs)
             slopes = np.einsum("njd,j->nd", kernel_gradient, weights)
+            if gp.n_linear:
+                slopes = np.hstack([slopes, np.tile(gp.coefficients, (len(z), 1))])
             gradients.append(model.mean.gradient(regressors) + slopes @ model.scaling.linear_part())
         return np.stack(gradients, axis=1)
 
@@ -333,7 +337,7 @@ class Dynamics:
 
     @cached_property
     def weights(self) -> tuple[Array, ...]:
-        """Weights ``Ky^-1 y`` (N,) of every model, in the order of its ``gp.inputs``."""
+        """Weights ``Ky^-1 y`` (N,) of the points of every model, in the order of ``gp.inputs``."""
         states = [model.gp.state() for model in self.models]
         return tuple(state["weights"][np.argsort(state["order"])] for state in states)
 
@@ -342,11 +346,40 @@ class Dynamics:
         """Arrays for the compiled loop; None if a mean function is not affine in the regressors."""
         if not all(type(model.mean) in AFFINE_MEANS for model in self.models):
             return None
-        functions = [
-            (model.mean, model.scaling, model.gp.kernel, model.gp.inputs, weights)
-            for model, weights in zip(self.models, self.weights, strict=True)
-        ]
+        functions: list[Function] = []
+        for model, weights in zip(self.models, self.weights, strict=True):
+            gp = model.gp
+            mean = mean_with_linear_part(model)
+            scaling = map_to_points(model)
+            functions.append((mean, scaling, gp.point_kernel, gp.point_inputs, weights))
         return MeanMap.of(functions, self.narx, self.feedback, self.row, self.column, self.limits)
+
+
+def mean_with_linear_part(model: Model) -> MeanFunction:
+    """Return the mean function plus the posterior mean of the linear part, if there is one.
+
+    The mean function must then be one of `AFFINE_MEANS`. The sum is affine in the regressors, too.
+    """
+    gp = model.gp
+    if not gp.n_linear:
+        return model.mean
+    origin = np.zeros((1, model.narx.n_features))
+    of_linear_part = gp.coefficients @ model.scaling.linear_part()[-gp.n_linear :]
+    slopes = model.mean.gradient(origin)[0] + of_linear_part
+    intercept = model.mean(origin)[0] - of_linear_part @ model.scaling.offset
+    return LinearMean(slopes.tolist(), float(intercept))
+
+
+def map_to_points(model: Model) -> AffineMap:
+    """Return the map of the features to the coordinates of the stored points.
+
+    It is the map of the model without the coordinates of a linear part.
+    """
+    gp = model.gp
+    if not gp.n_linear:
+        return model.scaling
+    of_points = model.scaling.linear_part()[: gp.point_kernel.n_features]
+    return AffineMap.of_matrix(model.scaling.offset, of_points)
 
 
 def exogenous_rows(narx: Narx, inputs: Array, samples: Indices) -> Array:

@@ -117,7 +117,8 @@ class SequentialConditioning(Trajectories):
 
     def size(self, dynamics: Dynamics, n_steps: int) -> int:
         per_step = n_steps + sum(
-            model.gp.n_points + dynamics.n_features + 2 for model in dynamics.models
+            model.gp.n_points + model.gp.n_linear + dynamics.n_features + 2
+            for model in dynamics.models
         )
         return self.n_samples * n_steps * per_step * dynamics.n_outputs
 
@@ -142,7 +143,10 @@ class _FunctionDraws:
         self.cholesky = state["cholesky"]
         self.whitened = state["whitened"]
         self.points = state["inputs"][state["order"]]
-        self.visited = np.empty((n_functions, n_steps, model.gp.n_features))  # earlier points
+        n_point_features = model.gp.point_kernel.n_features
+        self.visited = np.empty((n_functions, n_steps, n_point_features))  # earlier points
+        #: C'phi of the linear part at the earlier points
+        self.visited_lags = np.empty((n_functions, n_steps, model.gp.n_linear))
         self.projected = np.empty((n_functions, n_steps, len(self.points)))  # U'^-1 k(X, point)
         self.rows = np.zeros((n_functions, n_steps, n_steps))  # l_t
         self.inverse = np.zeros((n_functions, n_steps))  # 1 / d_t; 0 where the value is certain
@@ -156,9 +160,10 @@ class _FunctionDraws:
             covariance = self.model.gp.kernel(self.points, z)
             solved = solve_triangular(self.cholesky, covariance, trans=1, check_finite=False)
             projected = solved.T
-        self.visited[:, t] = z
+        self.visited[:, t] = z[:, : self.visited.shape[2]]
+        self.visited_lags[:, t] = self.model.gp.whiten_lags(z)
         self.projected[:, t] = projected
-        row = self._factor_row(t, z, projected)
+        row = self._factor_row(t, projected)
         mean = (
             self.model.mean(regressors)
             + projected @ self.whitened
@@ -173,13 +178,16 @@ class _FunctionDraws:
         self.normal[:, t] = self.generator.standard_normal(len(z))
         return _Draw(mean, variance, mean + std * self.normal[:, t])
 
-    def _factor_row(self, t: int, z: Array, projected: Array) -> Array:
+    def _factor_row(self, t: int, projected: Array) -> Array:
         """Return l_t (R, t) by forward substitution of the covariance with the earlier points."""
-        kernel = self.model.gp.kernel
+        kernel = self.model.gp.point_kernel
         priors = []
-        for point, earlier_points in zip(z, self.visited[:, :t], strict=True):
-            priors.append(kernel(point[None, :], earlier_points)[0])
-        prior = np.array(priors).reshape(len(z), t)
+        for points in self.visited[:, : t + 1]:
+            priors.append(kernel(points[[t]], points[:t])[0])
+        prior = np.array(priors).reshape(len(projected), t)
+        if self.model.gp.n_linear:
+            lags = self.visited_lags[:, t]
+            prior += np.einsum("rtp,rp->rt", self.visited_lags[:, :t], lags)
         explained = np.einsum("rtn,rn->rt", self.projected[:, :t], projected)
         row = prior - explained
         for s in range(t):

@@ -179,8 +179,9 @@ class Pathwise(Trajectories):
         f(x) + k(x, X) Ky^-1 (y - f(X) - e),   e ~ N(0, noise_variance)
 
     If the model has learned samples without storing them, y is a draw of the values at its points
-    and e has the variance `diagonal` of `OnlineGP`. The trajectories of all starts follow the same
-    functions. The moments of the first sample, where nothing is fed back, are exact.
+    and e has the variance `diagonal` of `OnlineGP`. The coefficients of a linear part are drawn
+    jointly with y, and their linear function is added. The trajectories of all starts follow the
+    same functions. The moments of the first sample, where nothing is fed back, are exact.
 
     The rule takes squared exponential, Matern and linear kernels, their sums and products.
     """
@@ -254,24 +255,29 @@ def _draw_posterior(model: Model, draws: Draws) -> Callable[[Array], Array]:
 
     The result maps regressors (b P, p) to targets (b P,); row i belongs to function ``i mod P``.
     """
-    kernel = model.gp.kernel
-    points = model.gp.inputs
+    gp = model.gp
+    kernel = gp.point_kernel
+    points = gp.point_inputs
     n_functions = draws.n_functions
     prior = draw(draws, kernel)
-    state = model.gp.state()
-    noise_std = np.sqrt(model.gp.diagonal)
+    state = gp.state()
+    noise_std = np.sqrt(gp.diagonal)
     noise = noise_std * draws.generator.standard_normal((len(points), n_functions))
-    targets = model.gp.draw_targets(n_functions, draws.generator)
+    learned = gp.draw_posterior(n_functions, draws.generator)
     prior_at_points = prior(np.repeat(points[:, None], n_functions, axis=1))
-    residual = targets - prior_at_points - noise
+    residual = learned.targets - prior_at_points - noise
     update = _solve(state["cholesky"], state["order"], residual)
 
     def values(regressors: Array) -> Array:
         z = model.scaling.transform(regressors)
-        prior_values = prior(z.reshape(-1, n_functions, z.shape[1]))
-        covariance = kernel(z, points).reshape(*prior_values.shape, len(points))
-        learned = np.einsum("bpn,np->bp", covariance, update)
-        return np.asarray(model.mean(regressors) + (prior_values + learned).ravel())
+        x, phi = np.split(z, [kernel.n_features], axis=1)
+        prior_values = prior(x.reshape(-1, n_functions, x.shape[1]))
+        covariance = kernel(x, points).reshape(*prior_values.shape, len(points))
+        total = prior_values + np.einsum("bpn,np->bp", covariance, update)
+        if gp.n_linear:
+            lags = phi.reshape(-1, n_functions, gp.n_linear)
+            total += np.einsum("bpl,lp->bp", lags, learned.coefficients)
+        return np.asarray(model.mean(regressors) + total.ravel())
 
     return values
 

@@ -1,0 +1,225 @@
+"""Models with a linear part: predictions, gradients, simulations and draws of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from coupled_models import signals
+from linear_part_models import (
+    KERNEL,
+    joint_model_with_linear_parts,
+    model_with_linear_part,
+    naive_posterior,
+    typical_regressors,
+)
+from naive import finite_differences
+from sysid import (
+    AffineMap,
+    ErrorThreshold,
+    JointModel,
+    LagWindow,
+    Matern32,
+    MeanOnly,
+    MonteCarlo,
+    OnlineGP,
+    Pathwise,
+    SequentialConditioning,
+    Taylor,
+    WithLinearPart,
+    ZeroMean,
+    free_run,
+)
+from sysid.simulation.dynamics import Dynamics, exogenous_rows
+
+# --- one step -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["a", "b"])
+def test_predictions_are_those_of_the_dense_posterior(target):
+    model = model_with_linear_part(target)
+    x = typical_regressors(model, 20)
+    mean, covariance = naive_posterior(model, x)
+    predicted = model.predict(x)
+    np.testing.assert_allclose(predicted.mean, mean, atol=1e-9)
+    np.testing.assert_allclose(predicted.variance, np.diag(covariance), atol=1e-9)
+
+
+def mixed_features():
+    """Return a map of the eleven features of the models that combines those of the process."""
+    matrix = np.diag(np.linspace(0.5, 2.0, 11))
+    matrix[:3, :3] += 0.3 * np.random.default_rng(0).normal(size=(3, 3))
+    return AffineMap.of_matrix(np.linspace(0.0, 1.0, 11), matrix)
+
+
+CASES = {
+    "fixed points": {},
+    "points that were replaced": {"n_updates": 60},
+    "combined features": {"scaling": mixed_features()},
+    "Matern 3/2": {"kernel": WithLinearPart(Matern32(0.3, [2.0, 1.5, 1.8]), KERNEL.linear)},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_gradient_is_that_of_the_mean(case):
+    joint = joint_model_with_linear_parts(**CASES[case])
+    x = typical_regressors(joint.models[0], 3)
+    gradient = Dynamics(joint).gradient(x)
+    for i, model in enumerate(joint.models):
+        for row, at in zip(gradient[:, i], x, strict=True):
+            expected = finite_differences(lambda x, m=model: m.predict(x[None]).mean[0], at, 1e-3)
+            np.testing.assert_allclose(row, expected, rtol=1e-6, atol=1e-8)
+
+
+# --- free run -------------------------------------------------------------------------------------
+
+
+def follow(joint, data, n_measured):
+    """Return the outputs (n, m) of a free run, one sample at a time, with `predict`."""
+    narx = joint.models[0].narx
+    window = LagWindow(narx)
+    n = len(data["u"])
+    outputs = np.stack([data[name] for name in narx.output_names], axis=1)
+    for k in range(n):
+        u = [data["u"][k]]
+        if k >= n_measured:
+            x = window.regressor(u)
+            means = [model.predict(x[None]).mean[0] for model in joint.models]
+            outputs[k] = means
+            if narx.predict.value == "change":
+                outputs[k] += outputs[k - 1]
+        window.push(outputs[k], u)
+    return outputs[n_measured:]
+
+
+@pytest.mark.parametrize("predict", ["value", "change"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_free_run_feeds_the_predictions_back(case, predict):
+    joint = joint_model_with_linear_parts(predict=predict, **CASES[case])
+    data = signals(40, seed=5)
+    expected = follow(joint, data, 6)
+    y_init = np.stack([data["a"], data["b"]], axis=1)[:6]
+    run = free_run(joint, data["u"][:, None], y_init)
+    np.testing.assert_allclose(run.mean, expected, rtol=1e-8, atol=1e-9)
+
+
+# --- draws ----------------------------------------------------------------------------------------
+
+
+def test_the_exact_form_has_the_same_posterior():
+    model = model_with_linear_part(n_updates=60)
+    assert_form_is_exact(model.gp, model.scaling.transform(typical_regressors(model, 30)))
+
+
+def test_the_exact_form_of_a_linear_part_alone_has_the_same_posterior():
+    gp = gp_without_points()
+    z = np.random.default_rng(0).normal(size=(30, gp.n_features))
+    gp.update_many(z, z @ np.linspace(-1.0, 1.0, gp.n_features))
+    assert gp.n_points == 0
+    assert_form_is_exact(gp, z + 0.1)
+
+
+def gp_without_points():
+    """Return an online GP that learns its linear part, but stores nothing."""
+    return OnlineGP(
+        KERNEL,
+        noise_variance=1e-3,
+        budget=5,
+        learning="every_sample",
+        insertion=ErrorThreshold(1e9),
+    )
+
+
+def assert_form_is_exact(gp, z):
+    """Assert that the exact form predicts the same at coordinates z (n, q)."""
+    form = gp.exact_form()
+    k = gp.kernel(form["inputs"][form["order"]], z)
+    white = form["factor"] @ k
+    mean, variance = gp.predict(z)
+    np.testing.assert_allclose(form["weights"] @ k, mean, atol=1e-9)
+    np.testing.assert_allclose(form["whitened"] @ white, mean, atol=1e-9)
+    variance_of_form = gp.kernel.diagonal(z) - (white**2).sum(axis=0)
+    np.testing.assert_allclose(variance_of_form, variance, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", ["fixed points", "points that were replaced", "Matern 3/2"])
+def test_functions_drawn_from_the_posterior_have_its_moments(case):
+    """The moments of all functions at once: the coefficients belong to the values at the points."""
+    n_functions = 20_000
+    joint = joint_model_with_linear_parts(**CASES[case])
+    x = typical_regressors(joint.models[0], 5)
+    rule = Pathwise(n_samples=n_functions, n_features=20)
+    functions = rule.functions(Dynamics(joint), np.random.default_rng(0))
+    drawn = functions(np.repeat(x, n_functions, axis=0)).reshape(len(x), n_functions, 2)
+    for i, model in enumerate(joint.models):
+        predicted = model.predict(x)
+        std = np.sqrt(predicted.variance)
+        deviation = (drawn[:, :, i].mean(axis=1) - predicted.mean) / std
+        np.testing.assert_allclose(deviation, 0.0, atol=5 / np.sqrt(n_functions))
+        np.testing.assert_allclose(drawn[:, :, i].std(axis=1) / std, 1.0, atol=0.03)
+        if case == "fixed points":
+            _, covariance = naive_posterior(model, x)
+            scale = np.outer(std, std)
+            np.testing.assert_allclose(
+                np.cov(drawn[:, :, i]) / scale, covariance / scale, atol=0.05
+            )
+
+
+def test_paths_of_whole_functions_spread_as_values_drawn_one_by_one():
+    """Both rules draw from the same joint distribution of all values along a trajectory."""
+    joint = joint_model_with_linear_parts(n_points=8)
+    past, exogenous = start_of_free_run(joint, 12)
+    dynamics = Dynamics(joint)
+    rules = [Pathwise(n_samples=4000, n_features=50), SequentialConditioning(n_samples=4000)]
+    moments = [
+        rule.propagate(dynamics, past, exogenous, np.random.default_rng(seed))
+        for seed, rule in enumerate(rules)
+    ]
+    std = np.sqrt(moments[0].variance)
+    np.testing.assert_allclose(np.sqrt(moments[1].variance) / std, 1.0, atol=0.1)
+    np.testing.assert_allclose((moments[1].mean - moments[0].mean) / std, 0.0, atol=0.15)
+
+
+def start_of_free_run(joint, n_steps):
+    """Return the past outputs (1, L, m) and the exogenous features (1, n_steps, p)."""
+    narx = joint.models[0].narx
+    data = signals(narx.max_lag + n_steps, seed=8)
+    past = np.stack([data[name] for name in narx.output_names], axis=1)[None, : narx.max_lag]
+    samples = np.arange(narx.max_lag, narx.max_lag + n_steps)
+    return past, exogenous_rows(narx, data["u"][:, None], samples)[None]
+
+
+@pytest.mark.parametrize("rule", [Taylor(), MonteCarlo(), SequentialConditioning(), Pathwise()])
+def test_the_moments_of_the_first_sample_are_those_of_one_step(rule):
+    joint = joint_model_with_linear_parts(n_updates=60)
+    past, exogenous = start_of_free_run(joint, 1)
+    dynamics = Dynamics(joint)
+    moments = rule.propagate(dynamics, past, exogenous, np.random.default_rng(0))
+    x = dynamics.regressors(past, exogenous[:, 0])
+    expected = [model.predict(x) for model in joint.models]
+    mean = np.concatenate([prediction.mean for prediction in expected])
+    variance = np.concatenate([prediction.variance for prediction in expected])
+    np.testing.assert_allclose(moments.mean[0, 0], mean, rtol=1e-9)
+    np.testing.assert_allclose(moments.variance[0, 0], variance, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "rule", [MeanOnly(), Taylor(), MonteCarlo(), SequentialConditioning(), Pathwise()]
+)
+def test_models_that_have_stored_nothing_are_simulated(rule):
+    """Their mean is that of the linear part alone."""
+    joint = joint_model_with_linear_parts()
+    models = []
+    for model in joint.models:
+        gp = gp_without_points()
+        narx = model.narx
+        rows = narx.regressors(signals(120))
+        gp.update_many(model.scaling.transform(rows.regressor), rows.target)
+        models.append(replace(model, gp=gp, mean=ZeroMean()))
+    stored_nothing = JointModel(tuple(models))
+    past, exogenous = start_of_free_run(joint, 4)
+    dynamics = Dynamics(stored_nothing)
+    moments = rule.propagate(dynamics, past, exogenous, np.random.default_rng(0))
+    mean = MeanOnly().propagate(dynamics, past, exogenous, np.random.default_rng(0)).mean
+    assert np.isfinite(moments.variance).all()
+    assert (np.abs(moments.mean - mean) < 5 * np.sqrt(moments.variance)).all()
