@@ -86,9 +86,10 @@ class LagChoice(NamedTuple):
     narx: Narx
     criterion: str  # one_step or free_run
     #: The candidates, one of them `chosen`. One step ahead they are rows of `rank_lags`; some have
-    #: the held-out RMSE of the `model`, and of the model `with_linear_part`, too. In free run each has, for `linear` or `model`, the
-    #: RMSE, the number of held-out `parts` that were simulated (fewer for a candidate that could no
-    #: longer become the best), and whether a `quick` version of the training was used.
+    #: the held-out RMSE of the `model`, and of the model `with_linear_part`, too. In free run each
+    #: has, for `linear` or `model`, the RMSE, the number of held-out `parts` that were simulated
+    #: (fewer for a candidate that could no longer become the best), and whether a `quick` version
+    #: of the training was used.
     tried: list[dict[str, Any]]
     notes: list[str]
 

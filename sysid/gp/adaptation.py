@@ -22,7 +22,12 @@ from sysid.gp.mean import MeanFunction
 from sysid.gp.online import OnlineGP
 from sysid.gp.rules import Learning
 from sysid.gp.sparse import VariationalProblem
-from sysid.gp.training import MarginalLikelihoodProblem, MaximumAPosteriori, Start
+from sysid.gp.training import (
+    Hyperparameters,
+    MarginalLikelihoodProblem,
+    MaximumAPosteriori,
+    Start,
+)
 
 #: Evaluations of the objective per iteration (`Adaptive.max_updates`) that an estimate may take, on
 #: average. One and a half are usual.
@@ -40,6 +45,10 @@ DEFAULT_SAMPLE_SIZE_EVERY_SAMPLE = 1000
 #: Factor by which the number of samples seen must grow after an estimate before prediction errors
 #: cause another one, if every sample is learned. Until then the reservoir has hardly changed.
 MIN_GROWTH_FOR_ESTIMATE = 1.1
+
+
+#: The estimate for a record ends at this relative gain of an iteration.
+RECORD_TOLERANCE = 1e-6
 
 
 #: Fields of the record of a sample that an adaptation keeps.
@@ -503,10 +512,12 @@ class Adaptive(MaximumAPosteriori):
     tolerance: float = 1e-4  # an estimate ends if an iteration gains less than this (relative)
     #: whether to re-estimate also while learning the record that gave the hyper-parameters
     on_records: bool = False
+    #: points for which the hyper-parameters of a record are estimated, if there is a linear part
+    record_points: int = 100
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_counts(self, interval=1, window=1, after_revised=0, max_updates=1)
+        check_counts(self, interval=1, window=1, after_revised=0, max_updates=1, record_points=1)
         if self.sample_size is not None:
             check_counts(self, sample_size=2)
         for name in ("significance", "tolerance"):
@@ -527,10 +538,59 @@ class Adaptive(MaximumAPosteriori):
     ) -> Start:
         """Return the start of `MaximumLikelihood.know`.
 
-        Its hyper-parameters are kept while the record is learned, unless `on_records`.
+        With a linear part the hyper-parameters are then improved (`_improve`). They are kept while
+        the record is learned, unless `on_records`.
         """
         start = super().know(regressors, targets, mean=mean, seed=seed)
+        if self.kernel.linear_lags:
+            start = self._improve(start, regressors, targets, seed)
         return start._replace(stays=not self.on_records)
+
+    def _improve(
+        self, start: Start, regressors: np.ndarray, targets: np.ndarray, seed: int
+    ) -> Start:
+        """Return the start with hyper-parameters that suit a model with a limited number of points.
+
+        The hyper-parameters of an exact Gaussian process may have length scales that are too short
+        for few points: between them nothing but the linear part would be left. The variational
+        bound (`VariationalProblem`) with `record_points` points accounts for that. Points and
+        samples are spread over the record.
+        """
+        assert start.scaling is not None
+        assert start.mean is not None
+        assert start.hyperparameters is not None
+        inputs = start.scaling.transform(regressors)
+        residuals = targets - start.mean(regressors)
+        n = len(targets)
+        n_used = min(n, self.sample_size or DEFAULT_SAMPLE_SIZE_EVERY_SAMPLE)
+        used = np.arange(n_used) * n // n_used
+        n_points = min(n, self.record_points)
+        points = inputs[np.arange(n_points) * n // n_points]
+        settings = replace(
+            self,
+            length_scale_prior_median=self.record_length_prior_median,
+            length_scale_prior_std=self.record_length_prior_std,
+        )
+        problem = VariationalProblem.of(settings, inputs[used], residuals[used], points)
+        exact = problem.logarithms(
+            start.hyperparameters.kernel, start.hyperparameters.noise_variance
+        )
+        starts = [exact, *problem.starts(1, np.random.default_rng(seed))]
+        optima = [
+            minimise(
+                problem.cost,
+                np.clip(x, *problem.bounds.T),
+                problem.bounds,
+                max_iterations=self.max_iterations,
+                tolerance=RECORD_TOLERANCE,
+            )
+            for x in starts
+        ]
+        best = min(optima, key=lambda optimum: optimum.cost)
+        kernel, noise_variance = problem.kernel_and_noise(best.x)
+        bound = problem.log_likelihood(best.x).value
+        found = Hyperparameters(kernel, noise_variance, bound, problem.warnings(best.x))
+        return start._replace(hyperparameters=found)
 
     def follow(self, seed: int) -> Adaptation:
         """Return an adaptation whose unbiased sample is drawn with this seed."""

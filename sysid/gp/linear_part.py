@@ -44,13 +44,20 @@ COEFFICIENT_PRIOR_MEDIAN = 1.0
 #: Standard deviation of the logarithm of the variance of a first coefficient.
 COEFFICIENT_PRIOR_STD = 3.0
 
-import os
+#: Median of the log-normal prior of the length scales beside a linear part, in standard deviations of
+#: the feature. The linear part explains what is nearly linear; what it leaves bends.
+LENGTH_SCALE_PRIOR_MEDIAN = 4.0
 
-_e = os.environ.get
-LENGTH_SCALE_PRIOR_MEDIAN = float(_e("LSM", "4"))
-LENGTH_SCALE_PRIOR_STD = float(_e("LSS", "1.5"))
-VARIANCE_PRIOR_MEDIAN = float(_e("VM", "0.3"))
-VARIANCE_PRIOR_STD = float(_e("VS", "2.0"))
+#: Standard deviation of the logarithm of a length scale beside a linear part.
+LENGTH_SCALE_PRIOR_STD = 1.5
+
+#: Median of the log-normal prior of the signal variance beside a linear part, in units of the mean
+#: square of the target.
+VARIANCE_PRIOR_MEDIAN = 0.3
+
+#: Standard deviation of the logarithm of the signal variance beside a linear part.
+VARIANCE_PRIOR_STD = 2.0
+
 #: First start of the variance of a first coefficient, in the same units.
 COEFFICIENT_VARIANCE_START = 0.1
 
