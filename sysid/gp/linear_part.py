@@ -44,8 +44,8 @@ COEFFICIENT_PRIOR_MEDIAN = 1.0
 #: Standard deviation of the logarithm of the variance of a first coefficient.
 COEFFICIENT_PRIOR_STD = 3.0
 
-#: Median of the log-normal prior of the length scales beside a linear part, in standard deviations of
-#: the feature. The linear part explains what is nearly linear; what it leaves bends.
+#: Median of the log-normal prior of the length scales beside a linear part, in standard deviations
+#: of the feature. The linear part explains what is nearly linear; what it leaves bends.
 LENGTH_SCALE_PRIOR_MEDIAN = 4.0
 
 #: Standard deviation of the logarithm of a length scale beside a linear part.
