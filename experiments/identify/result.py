@@ -52,6 +52,7 @@ class Result:
     report: Report | None = None  # of the free run on the test records
     notes: list[str] = field(default_factory=list)  # on the free run, for the user
     linear: dict[str, Any] | None = None  # errors of linear models of the same record
+    linear_orders: dict[str, Any] = field(default_factory=dict)  # of `compare_orders`
     summary: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -34,6 +34,7 @@ from experiments.files.outputs import RunFiles, has_page, is_lean, write_every
 from experiments.identify import result as results
 from experiments.identify.compilation import compile_together
 from experiments.identify.linear import compare_linear, note_linear
+from experiments.identify.linear_orders import compare_orders
 from experiments.identify.result import Result
 from experiments.identify.settings import LagOptions, RunSettings
 from experiments.identify.summary import log_result, summarise
@@ -288,6 +289,7 @@ def identify(
         if stopped is None:
             with timed(seconds, "linear"):
                 result.linear = compare_linear(result, simulates=settings.validates)
+                result.linear_orders = compare_orders(result, cache)
     except (KeyboardInterrupt, Exception) as reason:
         if result is None:
             raise

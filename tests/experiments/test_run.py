@@ -37,7 +37,7 @@ from helpers.commands import (
     phase_masks,
     run_identify,
 )
-from helpers.naive_arx import naive_arx
+from helpers.naive_arx import naive_arx, naive_changes, naive_order, naive_recursion
 from helpers.records import BOTH_OUTPUTS, ONE_OUTPUT, coupled_signals
 from sysid import JointModel, MaximumAPosteriori, Model, OnlineGP, store, validate
 from sysid import standardised_mean_squared_error as smse
@@ -129,6 +129,48 @@ def test_scores_follow_from_the_record(contents):
         "n_validation": contents.after.sum(),
     }
     assert {key: summary[key] for key in expected} == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.fixture(scope="module")
+def measured(contents):
+    """Signals of the run: inputs (n, 2) and output (n,), and which samples are learned."""
+    trajectory = contents.trajectory
+    inputs = ("ambient_temperature", "mass_flow")
+    return SimpleNamespace(
+        u=np.column_stack([trajectory[name].values for name in inputs]),
+        y=trajectory["zone_temperature"].values,
+        is_learned=trajectory["part"].values == 0,
+    )
+
+
+def test_the_best_linear_model_is_fitted_to_the_learned_samples(contents, measured):
+    n_learned = int(measured.is_learned.sum())
+    learned = measured.u[:n_learned], measured.y[:n_learned]
+    whole = measured.u, measured.y
+    order = naive_order(*learned, 12)
+    predicted = naive_changes(learned, whole, order, n_learned)
+    changes = np.diff(measured.y)[n_learned - 1 :]
+    summary = contents.summary
+    assert len(changes) == summary["n_validation"]
+    assert summary["linear_lags"]["after_stream"] == order
+    assert summary["smse_linear"] == pytest.approx(smse(changes, predicted), rel=1e-9)
+
+
+def test_recursive_least_squares_predicts_the_samples_of_the_stream(contents, measured):
+    """Each sample is predicted from all before, by a new batch for each."""
+    n_learned = int(measured.is_learned.sum())
+    first = n_learned - contents.summary["n_seen"]
+    changes = np.diff(measured.y[:n_learned])[first - 1 :]
+    lags = contents.summary["linear_lags"]
+    errors = {row["lags"]: row["smse_stream"] for row in lags["tried"]}
+    assert [*errors] == list(range(1, 13))
+    for order in (1, 3, lags["in_stream"], 12):
+        predicted = naive_recursion(
+            measured.u[:n_learned], measured.y[:n_learned], order, 12, first
+        )
+        assert errors[order] == pytest.approx(smse(changes, predicted), rel=1e-5)
+    assert contents.summary["smse_stream_linear"] == min(errors.values())
+    assert errors[lags["in_stream"]] == min(errors.values())
 
 
 def scaled_initial_samples(contents):
