@@ -135,12 +135,12 @@ def _samples_of(result: Result) -> _Samples | None:
     is_scored = np.zeros(len(target), dtype=bool)
     if result.validation is not None and result.validation.sizes["sample"]:
         is_scored = source.is_scored(record, time)
-    records = source.records()
+    records = result.signals
     first_lags: dict[str, int] = {}
     given = rows["regressor"].values
     recordings = source.recordings()
     if recordings is None or not recordings.is_static:
-        first_lags = _first_lags(result, records)
+        first_lags = _first_lags(result)
         given = given[:, :0]
     sample = np.empty(len(target), dtype=np.int64)
     for i, dataset in enumerate(records):
@@ -154,7 +154,7 @@ def _samples_of(result: Result) -> _Samples | None:
     )
 
 
-def _first_lags(result: Result, records: Sequence[xr.Dataset]) -> dict[str, int]:
+def _first_lags(result: Result) -> dict[str, int]:
     """Return the first lag of every measured signal that moves."""
     source = result.source
     narx = result.identification.narx
@@ -166,7 +166,7 @@ def _first_lags(result: Result, records: Sequence[xr.Dataset]) -> dict[str, int]
     return {
         name: first_lag
         for name, first_lag in first_lags.items()
-        if any(np.ptp(record[name].values) != 0 for record in records)
+        if any(np.ptp(record[name].values) != 0 for record in result.signals)
     }
 
 

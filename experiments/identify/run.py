@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -423,12 +423,13 @@ def validate_one_step(
     The final model also gets its origin, which describes the data that it was identified from.
     """
     narx = identification.narx
+    signals = source.records() if source.n_seen else ()
     rows: xr.Dataset | None = None
     validation: xr.Dataset | None = None
     predicted = Prediction(np.zeros(0), np.zeros(0))
     predicted_initial = predicted
     if source.n_seen > narx.max_lag:
-        rows = narx.dataset(source.records())
+        rows = narx.dataset(signals)
         validated = np.zeros(0, dtype=int)
         if identification.model is not None:
             record_numbers = rows["record"].values
@@ -441,11 +442,12 @@ def validate_one_step(
         model = identification.model
         initial_model = identification.initial
         if len(validated) and model is not None and initial_model is not None:
-            predicted, predicted_initial = _predict(source, model, initial_model, validation)
+            predicted, predicted_initial = _predict(signals, model, initial_model, validation)
     return Result(
         source=source,
         identification=identification,
         window=window,
+        signals=signals,
         record=np.concatenate([NOT_PREDICTED[:0], *records]),
         rows=rows,
         validation=validation,
@@ -456,7 +458,7 @@ def validate_one_step(
 
 
 def _predict(
-    source: Source, model: Model, initial_model: Model, validation: xr.Dataset
+    signals: Sequence[xr.Dataset], model: Model, initial_model: Model, validation: xr.Dataset
 ) -> tuple[Prediction, Prediction]:
     """Return the predictions of the final and of the initial model, clipped to the output limits.
 
@@ -466,7 +468,7 @@ def _predict(
     previous = validation["previous"].values
     lower, upper = (narx.predict.of(limit, previous) for limit in model.limits)
     mean, variance = model.predict(validation["regressor"].values)
-    parameter_variance = variance_at(validation, source.records(), narx.target)
+    parameter_variance = variance_at(validation, signals, narx.target)
     predicted = Prediction(
         np.clip(mean, lower, upper), model.calibrated(variance + parameter_variance)
     )
