@@ -1,4 +1,4 @@
-"""Linear models of a record, of the same lags and of the best lags, and notes on better lines."""
+"""Linear models of a record, of the same lags and of the best lags, and notes on better ones."""
 
 from typing import Any
 
@@ -151,7 +151,7 @@ def note_linear(summary: dict[str, Any], result: Result) -> list[str]:
 
 
 def _compare_with_orders(summary: dict[str, Any], *, is_noted_after_stream: bool) -> str:
-    """Return a note if the best linear models of all orders predict clearly better, else "".
+    """Return a note if the best linear models of all orders are clearly better, or an empty text.
 
     The error after the stream is left out if another note states it already.
     """

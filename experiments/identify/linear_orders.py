@@ -20,6 +20,7 @@ from experiments.files.outputs import plain
 from experiments.identify.result import Result
 from sysid import standardised_mean_squared_error
 from sysid.arrays import Array
+from sysid.errors import UserError
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.mean import linear_fit
 from sysid.lag_choice import MIN_ROWS_PER_COEFFICIENT, N_LAG_FOLDS
@@ -106,15 +107,20 @@ def compare_orders(result: Result, cache: Cache | None = None) -> dict[str, Any]
         ``linear_lags``: the numbers of lags ``after_stream`` and ``in_stream`` of these two (0 if
         static), and the errors of all orders that were ``tried``.
 
-        Values are None if the samples are too few, or do not vary.
+        Values are None if the samples are too few, or do not vary. If the computation fails, the
+        notes of the result say why.
     """
     samples = _samples_of(result)
     if samples is None:
         return NO_ORDERS
     compute = partial(_compare, samples)
-    if cache is None:
-        return compute()
-    return cache.obtain(LINEAR_ERRORS, samples.key(), compute)
+    try:
+        if cache is None:
+            return compute()
+        return cache.obtain(LINEAR_ERRORS, samples.key(), compute)
+    except (UserError, np.linalg.LinAlgError) as error:
+        result.notes.append(f"no linear model of equally many lags: {error}")
+        return NO_ORDERS
 
 
 def _samples_of(result: Result) -> _Samples | None:
@@ -135,20 +141,18 @@ def _samples_of(result: Result) -> _Samples | None:
     is_scored = np.zeros(len(target), dtype=bool)
     if result.validation is not None and result.validation.sizes["sample"]:
         is_scored = source.is_scored(record, time)
-    records = result.signals
     first_lags: dict[str, int] = {}
     given = rows["regressor"].values
     recordings = source.recordings()
     if recordings is None or not recordings.is_static:
         first_lags = _first_lags(result)
         given = given[:, :0]
+    signals = []
     sample = np.empty(len(target), dtype=np.int64)
-    for i, dataset in enumerate(records):
+    for i, dataset in enumerate(result.signals):
+        signals.append({name: dataset[name].values.astype(float) for name in first_lags})
         is_of_record = record == i
         sample[is_of_record] = np.searchsorted(dataset["time"].values, time[is_of_record])
-    signals = [
-        {name: dataset[name].values.astype(float) for name in first_lags} for dataset in records
-    ]
     return _Samples(
         signals, first_lags, given, record, sample, target, is_learned, is_online, is_scored
     )
@@ -264,8 +268,8 @@ def _errors_in_stream(
     scaling = AffineMap.fit(features[standardising])
     mean = samples.target[standardising].mean()
     learned = np.flatnonzero(samples.is_learned)
-    known = np.where(np.isnan(features), scaling.offset, features)
-    z = scaling.transform(known[learned])
+    z = scaling.transform(features[learned])
+    z = np.where(np.isnan(z), 0.0, z)
     predicted = mean + recursive_least_squares(
         np.column_stack([np.ones(len(z)), z]),
         samples.target[learned] - mean,

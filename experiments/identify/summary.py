@@ -455,7 +455,7 @@ def _describe_linear_orders(summary: dict[str, Any], narx: Narx) -> str:
     """Describe the errors of the best linear models of all orders in one line."""
     lags = summary["linear_lags"]
     if lags is None:
-        return "No linear model beside it: too few samples, or no signal that varies"
+        return "No linear model to compare with: too few samples, or no signal that varies"
     is_static = lags["after_stream"] == 0
     errors = []
     if summary["smse_linear"] is not None:
@@ -467,7 +467,7 @@ def _describe_linear_orders(summary: dict[str, Any], narx: Narx) -> str:
             name += f" of the best order ({write_lags(lags['in_stream'])})"
         errors.append(f"{name} {summary['smse_stream_linear']:.3g} in the stream")
     if not errors:
-        return "No linear model beside it: no sample is predicted, or the target does not vary"
+        return "No linear model to compare with: no sample is predicted, or no target varies"
     line = f"SMSE of linear models: {', '.join(errors)}"
     if not is_static and not narx.lags[narx.target]:
         line += "; they know past outputs, the model does not"

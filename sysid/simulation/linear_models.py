@@ -232,8 +232,10 @@ def _predict_and_learn(
 ) -> None:
     """Fill in the predictions of all models, and update R (upper triangular) and z in place."""
     n, n_features = features.shape
+    remaining = np.empty(n_features)
     for k in range(n):
-        remaining = features[k].copy()
+        for j in range(n_features):
+            remaining[j] = features[k, j]
         mean = 0.0
         model = 0
         for i in range(n_features):
@@ -246,7 +248,8 @@ def _predict_and_learn(
                 model += 1
         if not is_learned[k]:
             continue
-        remaining[:] = features[k]
+        for j in range(n_features):
+            remaining[j] = features[k, j]
         residual = targets[k]
         for i in range(n_features):
             length = hypot(root[i, i], remaining[i])

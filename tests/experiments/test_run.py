@@ -39,8 +39,18 @@ from helpers.commands import (
 )
 from helpers.naive_arx import naive_arx, naive_changes, naive_order, naive_recursion
 from helpers.records import BOTH_OUTPUTS, ONE_OUTPUT, coupled_signals
-from sysid import JointModel, MaximumAPosteriori, Model, OnlineGP, store, validate
+from sysid import (
+    JointModel,
+    MaximumAPosteriori,
+    Model,
+    Narx,
+    OnlineGP,
+    make_record,
+    store,
+    validate,
+)
 from sysid import standardised_mean_squared_error as smse
+from sysid.simulation.baselines import LinearArx
 
 FIGURES = ("signals", "prediction", "dictionary", "error")
 #: keys of the summary whose values are numbers
@@ -779,6 +789,23 @@ def test_every_output_has_linear_models_beside_it(output, two_outputs):
     assert best["free_run_rmse"] == pytest.approx(errors[1])
     warns = any("predicts better in free run" in text for text in summary["warnings"])
     assert warns == (summary["free_run"]["rmse"] > 1.01 * best["free_run_rmse"])
+
+
+@pytest.mark.parametrize("output", ["y", "z"])
+def test_the_linear_model_of_equal_lags_of_an_output_has_lags_of_all_outputs(output, two_outputs):
+    summary = read_summary(two_outputs.lean / JOB_FILE)[output]
+    order = summary["linear_lags"]["after_stream"]
+    learned = {name: coupled_signals(60, 2)[name] for name in ("y", "z", "u")}
+    signals = coupled_signals(30, 5)
+    # signals are taken to have been constant before the start of a record
+    constant_before = {name: np.pad(signals[name], (12, 0), mode="edge") for name in learned}
+    narx = Narx({"y": order, "z": order}, {"u": order}, output)
+    line = LinearArx.fit(narx, make_record(learned, name="", sampling_time=1.0))
+    rows = narx.dataset(make_record(constant_before, name="", sampling_time=1.0))
+    n = summary["n_validation"]
+    error = (rows["target"].values - line.one_step(rows))[-n:]
+    expected = np.mean(error**2) / np.var(rows["target"].values[-n:])
+    assert summary["smse_linear"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_full_disk_leaves_nothing(record, tmp_path, monkeypatch):
