@@ -19,6 +19,7 @@ from sysid.identification import Identification, Settings
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
 from sysid.simulation.baselines import LinearArx
+from sysid.simulation.linear_models import HeldOutErrors
 from sysid.simulation_error.linear_model import LinearModel
 from sysid.simulation_error.training import FreeRun
 
@@ -169,11 +170,13 @@ def rank_lags(
     rows = narx.dataset(several)
     if not np.ptp(rows["target"].values) > 0:
         raise UserError(f"{target!r} is constant: there is nothing to learn")
-    models = _LinearModels(rows, max_na, max_input_lag, len(inputs))
-    tried = [
-        {"na": na, "nb": nb, "nk": nk, "linear": models.error(na, nb, nk)}
-        for na, nb, nk in candidates
-    ]
+    errors = HeldOutErrors(rows["regressor"].values, rows["target"].values, N_LAG_FOLDS)
+    tried = []
+    for na, nb, nk in candidates:
+        columns = _columns_of(
+            na, nb, nk, max_na=max_na, max_input_lag=max_input_lag, n_inputs=len(inputs)
+        )
+        tried.append({"na": na, "nb": nb, "nk": nk, "linear": errors.rmse(columns)})
     return sorted(tried, key=lambda row: row["linear"])
 
 
@@ -439,47 +442,19 @@ def _spread_pieces(records: Sequence[xr.Dataset]) -> list[xr.Dataset]:
     return [pieces[i] for i in kept]
 
 
-class _LinearModels:
-    """Held-out errors of linear models that differ in their lags.
+def _columns_of(
+    na: int, nb: int, nk: int, *, max_na: int, max_input_lag: int, n_inputs: int
+) -> list[int]:
+    """Return the columns of a candidate's lags.
 
-    The products of all columns are summed once for each fold; the models share these sums.
+    All columns are `max_na` lags of the output, from 1, and then the lags from 0 to `max_input_lag`
+    of each input.
     """
-
-    def __init__(self, rows: xr.Dataset, max_na: int, max_input_lag: int, n_inputs: int) -> None:
-        x = rows["regressor"].values
-        y = rows["target"].values
-        self._max_na = max_na
-        self._max_input_lag = max_input_lag
-        self._n_inputs = n_inputs
-        self._scale = y.std()
-        centred = x - x.mean(axis=0)
-        std = centred.std(axis=0)
-        scaled = centred / np.where(std > 0, std, 1.0)
-        columns = np.column_stack([np.ones(len(y)), scaled, (y - y.mean()) / self._scale])
-        ends = np.linspace(0, len(y), N_LAG_FOLDS + 1).astype(int)
-        self._moments = [columns[begin:end].T @ columns[begin:end] for begin, end in pairwise(ends)]
-        self._n = len(y)
-
-    def error(self, na: int, nb: int, nk: int) -> float:
-        """Return the root mean square of the held-out errors of all folds."""
-        output_columns = [1 + lag for lag in range(na)]
-        input_columns = []
-        for i in range(self._n_inputs):
-            first = 1 + self._max_na + i * (self._max_input_lag + 1)
-            input_columns += [first + lag for lag in range(nk, nk + nb)]
-        columns = np.array([0, *output_columns, *input_columns])
-        total = sum(self._moments)
-        squares = 0.0
-        for moments in self._moments:
-            other_moments = total - moments
-            normal_matrix = other_moments[np.ix_(columns, columns)]
-            theta = np.linalg.lstsq(normal_matrix, other_moments[columns, -1], rcond=1e-13)[0]
-            # the held-out squared error is c'Mc, M the moments and c = (-theta, 1)
-            coefficients = np.append(-theta, 1.0)
-            chosen = np.append(columns, len(moments) - 1)
-            squared_error = coefficients @ moments[np.ix_(chosen, chosen)] @ coefficients
-            squares += max(0.0, float(squared_error))
-        return float(self._scale * np.sqrt(squares / self._n))
+    columns = list(range(na))
+    for i in range(n_inputs):
+        first = max_na + i * (max_input_lag + 1)
+        columns += range(first + nk, first + nk + nb)
+    return columns
 
 
 def _held_out_error(narx: Narx, records: Sequence[xr.Dataset], settings: Settings) -> float:

@@ -1,4 +1,4 @@
-"""Results that many jobs share, computed once: simulated trajectories and trainings, on disk.
+"""Results that many jobs share, computed once and kept on disk, such as trajectories and trainings.
 
 A result is stored under the digest of its dependencies. One process computes it while the others
 wait.

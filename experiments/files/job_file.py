@@ -30,9 +30,18 @@ SUMMARY_NUMBERS = {
     ),
     "smse_initial": (DIMENSIONLESS, "the same for the model before the stream"),
     "smse_no_change": (DIMENSIONLESS, "the same for the prediction that nothing changes"),
+    "smse_linear": (
+        DIMENSIONLESS,
+        "the same for the best linear ARX model of 1 to 12 lags of each signal, fitted to the "
+        "samples that the model learned",
+    ),
     "smse_stream": (
         DIMENSIONLESS,
         "mean squared error in the stream over the variance of the target",
+    ),
+    "smse_stream_linear": (
+        DIMENSIONLESS,
+        "the same for recursive least squares, of the best of 1 to 12 lags of each signal",
     ),
     "rmse": (TARGET_UNIT, "root mean squared error on the validation part"),
     "mean_variance": (

@@ -9,6 +9,7 @@ from sysid import OnlineGP, SquaredExponential
 from sysid.beside import SHARE_TIMEOUT, Beside
 from sysid.gp.dictionary import covariance_matrix, delete, learn
 from sysid.gp.formula import JIT_DISABLED
+from sysid.simulation.linear_models import recursive_least_squares
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ def compile_together() -> None:
     gp_here.fit([[0.0]], [0.0])
     gp_here.predict(np.zeros((1, 1)))
     gp_here.drift()
+    recursive_least_squares(np.ones((1, 1)), np.zeros(1), [1])
     list(closed_loop(VanDerPol(), OpenLoop(dt=VanDerPol.dt), {}, n_samples=2))
     # The figures import matplotlib, which is slow: this process would only wait meanwhile.
     import experiments.identify.figures  # noqa: F401

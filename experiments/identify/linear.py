@@ -1,4 +1,4 @@
-"""Linear models of a record, of the same lags and of the best lags: a model should beat both."""
+"""Linear models of a record, of the same lags and of the best lags, and notes on better ones."""
 
 from typing import Any
 
@@ -126,6 +126,7 @@ def _rms(error: np.ndarray) -> float:
 
 def note_linear(summary: dict[str, Any], result: Result) -> list[str]:
     """Return notes on linear models that predict or simulate better than the model."""
+    narx = result.identification.narx
     recordings = result.source.recordings()
     is_static = recordings is not None and recordings.is_static
     is_for_simulation = (
@@ -137,13 +138,52 @@ def note_linear(summary: dict[str, Any], result: Result) -> list[str]:
     notes = []
     if not is_for_simulation:
         where = "" if is_static else " one step ahead"
-        notes.append(_compare_with_best(summary, "rmse", where, summary["rmse"], more_lags))
+        one_step = _compare_with_best(summary, "rmse", where, summary["rmse"], more_lags)
+        notes.append(one_step)
+        if is_static or narx.lags[narx.target]:
+            notes.append(_compare_with_orders(summary, is_noted_after_stream=bool(one_step)))
     simulation_error = (summary["free_run"] or {}).get("rmse", np.nan)
     advice = more_lags if is_for_simulation else "; take training=free_run"
     notes.append(
         _compare_with_best(summary, "free_run_rmse", " in free run", simulation_error, advice)
     )
     return [note for note in notes if note]
+
+
+def _compare_with_orders(summary: dict[str, Any], *, is_noted_after_stream: bool) -> str:
+    """Return a note if the best linear models of all orders are clearly better, or an empty text.
+
+    The error after the stream is left out if another note states it already.
+    """
+    lags = summary["linear_lags"]
+    if lags is None:
+        return ""
+    better = []
+    if not is_noted_after_stream and _is_worse(summary["smse"], summary["smse_linear"]):
+        better.append(
+            f"after the stream (SMSE {summary['smse_linear']:.3g} against {summary['smse']:.3g}, "
+            f"{write_lags(lags['after_stream'])})"
+        )
+    if _is_worse(summary["smse_stream"], summary["smse_stream_linear"]):
+        better.append(
+            f"in the stream (SMSE {summary['smse_stream_linear']:.3g} against "
+            f"{summary['smse_stream']:.3g}, {write_lags(lags['in_stream'])})"
+        )
+    return f"a linear model predicts better {' and '.join(better)}" if better else ""
+
+
+def _is_worse(smse: float | None, linear_smse: float | None) -> bool:
+    """Whether the RMSE of the model exceeds that of a linear model clearly, given both SMSE."""
+    if smse is None or linear_smse is None:
+        return False
+    return smse > MAX_ERROR_OVER_LINEAR**2 * linear_smse
+
+
+def write_lags(n_lags: int) -> str:
+    """Return the order of a linear model as text; 0 stands for the features of static data."""
+    if n_lags == 0:
+        return "the same features"
+    return "1 lag" if n_lags == 1 else f"{n_lags} lags"
 
 
 def _compare_with_best(

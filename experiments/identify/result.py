@@ -1,7 +1,7 @@
 """The result of an identification, and the files that keep it."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain
@@ -42,6 +42,7 @@ class Result:
     source: Source
     identification: Identification
     window: LagWindow
+    signals: Sequence[xr.Dataset]  # of all samples, learned or not: a data set for each record
     record: np.ndarray  # one row per identified sample, as of `Identification.observe_many`
     rows: xr.Dataset | None  # lag data set of the whole trajectory
     validation: xr.Dataset | None  # its rows after the identified part
@@ -52,6 +53,7 @@ class Result:
     report: Report | None = None  # of the free run on the test records
     notes: list[str] = field(default_factory=list)  # on the free run, for the user
     linear: dict[str, Any] | None = None  # errors of linear models of the same record
+    linear_orders: dict[str, Any] = field(default_factory=dict)  # of `compare_orders`
     summary: dict[str, Any] = field(default_factory=dict)
 
     @property

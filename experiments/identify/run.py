@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -34,6 +34,7 @@ from experiments.files.outputs import RunFiles, has_page, is_lean, write_every
 from experiments.identify import result as results
 from experiments.identify.compilation import compile_together
 from experiments.identify.linear import compare_linear, note_linear
+from experiments.identify.linear_orders import compare_orders
 from experiments.identify.result import Result
 from experiments.identify.settings import LagOptions, RunSettings
 from experiments.identify.summary import log_result, summarise
@@ -296,6 +297,7 @@ def identify(
         if stopped is None:
             with timed(seconds, "linear"):
                 result.linear = compare_linear(result, simulates=settings.validates)
+                result.linear_orders = compare_orders(result, cache)
     except (KeyboardInterrupt, Exception) as reason:
         if result is None:
             raise
@@ -431,12 +433,13 @@ def validate_one_step(
     The final model also gets its origin, which describes the data that it was identified from.
     """
     narx = identification.narx
+    signals = source.records() if source.n_seen else ()
     rows: xr.Dataset | None = None
     validation: xr.Dataset | None = None
     predicted = Prediction(np.zeros(0), np.zeros(0))
     predicted_initial = predicted
     if source.n_seen > narx.max_lag:
-        rows = narx.dataset(source.records())
+        rows = narx.dataset(signals)
         validated = np.zeros(0, dtype=int)
         if identification.model is not None:
             record_numbers = rows["record"].values
@@ -449,11 +452,12 @@ def validate_one_step(
         model = identification.model
         initial_model = identification.initial
         if len(validated) and model is not None and initial_model is not None:
-            predicted, predicted_initial = _predict(source, model, initial_model, validation)
+            predicted, predicted_initial = _predict(signals, model, initial_model, validation)
     return Result(
         source=source,
         identification=identification,
         window=window,
+        signals=signals,
         record=np.concatenate([NOT_PREDICTED[:0], *records]),
         rows=rows,
         validation=validation,
@@ -464,7 +468,7 @@ def validate_one_step(
 
 
 def _predict(
-    source: Source, model: Model, initial_model: Model, validation: xr.Dataset
+    signals: Sequence[xr.Dataset], model: Model, initial_model: Model, validation: xr.Dataset
 ) -> tuple[Prediction, Prediction]:
     """Return the predictions of the final and of the initial model, clipped to the output limits.
 
@@ -474,7 +478,7 @@ def _predict(
     previous = validation["previous"].values
     lower, upper = (narx.predict.of(limit, previous) for limit in model.limits)
     mean, variance = model.predict(validation["regressor"].values)
-    parameter_variance = variance_at(validation, source.records(), narx.target)
+    parameter_variance = variance_at(validation, signals, narx.target)
     predicted = Prediction(
         np.clip(mean, lower, upper), model.calibrated(variance + parameter_variance)
     )

@@ -11,13 +11,14 @@ import numpy as np
 from experiments.cli.arguments import without_effect
 from experiments.drawing.tables import with_unit
 from experiments.files.outputs import plain
-from experiments.identify.linear import note_linear
+from experiments.identify.linear import note_linear, write_lags
+from experiments.identify.linear_orders import NO_ORDERS
 from experiments.identify.result import Result
 from experiments.identify.settings import RunSettings
 from experiments.plant.physics import SIGNAL_PREFIX
 from experiments.validate.report import log_free_run
 from simulators import Signal
-from sysid import Always, standardised_mean_squared_error, validate
+from sysid import Always, Narx, standardised_mean_squared_error, validate
 
 log = logging.getLogger(__name__)
 #: keys of the prior of the length scales of a stream
@@ -124,6 +125,7 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         "constant_features": constant,
         "free_run": None if result.report is None else result.report.content["free_run"],
         "linear": result.linear,
+        **{key: result.linear_orders.get(key) for key in NO_ORDERS},
         "lags": None if choice is None else {"criterion": choice.criterion, "tried": choice.tried},
         "training": identification.report,
         "physics": None if result.source.physics is None else result.source.physics.estimates(),
@@ -375,6 +377,8 @@ def log_result(result: Result, folder: Path, *, advises: bool) -> None:
     summary = result.summary
     for line in _describe_stream(summary, result):
         log.info("%s", line)
+    if result.stopped is None and result.interrupted is None:
+        log.info("%s", _describe_linear_orders(summary, result.identification.narx))
     if result.report is not None:
         log_free_run(result.report.content, result.identification.narx.target)
     fitted = result.source.physics
@@ -445,6 +449,29 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
             "final model"
         )
     return lines
+
+
+def _describe_linear_orders(summary: dict[str, Any], narx: Narx) -> str:
+    """Describe the errors of the best linear models of all orders in one line."""
+    lags = summary["linear_lags"]
+    if lags is None:
+        return "No linear model to compare with: too few samples, or no signal that varies"
+    is_static = lags["after_stream"] == 0
+    errors = []
+    if summary["smse_linear"] is not None:
+        name = "least squares" if is_static else f"best ARX ({write_lags(lags['after_stream'])})"
+        errors.append(f"{name} {summary['smse_linear']:.3g}")
+    if summary["smse_stream_linear"] is not None:
+        name = "recursive least squares"
+        if not is_static:
+            name += f" of the best order ({write_lags(lags['in_stream'])})"
+        errors.append(f"{name} {summary['smse_stream_linear']:.3g} in the stream")
+    if not errors:
+        return "No linear model to compare with: no sample is predicted, or no target varies"
+    line = f"SMSE of linear models: {', '.join(errors)}"
+    if not is_static and not narx.lags[narx.target]:
+        line += "; they know past outputs, the model does not"
+    return line
 
 
 def _describe_linear(name: str, model: dict[str, Any], unit: str) -> str:

@@ -16,6 +16,7 @@ from filelock import FileLock
 from experiments.cli.ends import Stopped
 from experiments.files import cache as cache_module
 from experiments.files.cache import Cache, CachedTraining, Kind, cache_of, counts_of
+from experiments.identify import linear_orders
 from experiments.identify.run import run
 from experiments.plant.plant import Plant
 from helpers.cached_numbers import N_ASKING, NUMBERS, VALUES, obtain_beside_others
@@ -449,7 +450,7 @@ def test_hit_miss_and_no_cache_give_the_same_bits_also_after_damage(overrides, t
         (hit, {"hits": 1}),
         (damaged, {"damaged": 1, "misses": 1}),
     ):
-        assert job.counts == {"start": counts, "trajectory": counts}
+        assert job.counts == {"linear": counts, "start": counts, "trajectory": counts}
 
 
 @pytest.fixture(scope="module")
@@ -462,25 +463,26 @@ def cache_of_first_job(tmp_path_factory):
 
 @pytest.fixture
 def n_computed(monkeypatch):
-    """Numbers of simulations and trainings that are computed, by the kind of cached content."""
-    numbers = {"trajectory": 0, "start": 0}
+    """Numbers of calls that compute something, by the kind of cached content."""
+    numbers = {"trajectory": 0, "start": 0, "linear": 0}
 
-    def count_calls(cls, method, kind):
-        original = getattr(cls, method)
+    def count_calls(owner, name, kind):
+        original = getattr(owner, name)
 
-        def call(self, *arguments):
+        def call(*arguments):
             numbers[kind] += 1
-            return original(self, *arguments)
+            return original(*arguments)
 
-        monkeypatch.setattr(cls, method, call)
+        monkeypatch.setattr(owner, name, call)
 
     count_calls(Plant, "samples", "trajectory")
     count_calls(MaximumAPosteriori, "train", "start")
+    count_calls(linear_orders, "_compare", "linear")
     return numbers
 
 
 @pytest.mark.parametrize(
-    ("overrides", "n_simulations", "n_trainings"),
+    ("overrides", "n_simulations", "n_trainings", "n_linear"),
     [
         (
             (
@@ -491,6 +493,7 @@ def n_computed(monkeypatch):
             ),
             0,
             0,
+            1,
         ),
         (
             (
@@ -500,22 +503,24 @@ def n_computed(monkeypatch):
             ),
             0,
             0,
+            0,
         ),
-        (("budget=11",), 0, 1),
-        (("training.restarts=2",), 0, 1),
-        (("mean=linear",), 0, 1),
-        (("kernel=matern_52",), 0, 1),
-        (("seed=1",), 1, 1),
-        (("noise.std=0.01",), 1, 1),
-        (("system.substeps=31",), 1, 1),
+        (("budget=11",), 0, 1, 0),
+        (("training.restarts=2",), 0, 1, 0),
+        (("mean=linear",), 0, 1, 0),
+        (("kernel=matern_52",), 0, 1, 0),
+        (("seed=1",), 1, 1, 1),
+        (("noise.std=0.01",), 1, 1, 1),
+        (("system.substeps=31",), 1, 1, 1),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else None,
 )
 def test_jobs_share_what_their_settings_do_not_change(
-    overrides, n_simulations, n_trainings, cache_of_first_job, n_computed, tmp_path
+    overrides, n_simulations, n_trainings, n_linear, cache_of_first_job, n_computed, tmp_path
 ):
     job = run_job(tmp_path / "job", *SHORT_OSCILLATOR, *overrides, cache=cache_of_first_job)
-    assert n_computed == {"trajectory": n_simulations, "start": n_trainings}
+    expected = {"trajectory": n_simulations, "start": n_trainings, "linear": n_linear}
+    assert n_computed == expected
     assert job.counts == {
         kind: {"misses": 1} if number else {"hits": 1} for kind, number in n_computed.items()
     }

@@ -127,6 +127,11 @@ def test_a_page_has_the_numbers_of_the_files(runs):
     assert f"RMSE of {rmse}, an SMSE of {smse} (" in page.text
     linear_rmse = write_number(summary["linear"]["same_lags"]["rmse"], "V")
     assert f"has {linear_rmse} one step ahead" in page.text
+    smse_linear = write_number(summary["smse_linear"])
+    n_lags = summary["linear_lags"]["after_stream"]
+    lags = "1 lag" if n_lags == 1 else f"{n_lags} lags"
+    assert f"the best ARX model ({lags} of each signal)" in page.text
+    assert f"has an SMSE of {smse_linear} there" in page.text
     free_run = json.loads((folder / "validation.json").read_text())["free_run"]
     assert f"{free_run['fit_percent']:.1f} %" in page.text
 

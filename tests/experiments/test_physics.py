@@ -36,9 +36,19 @@ from helpers.commands import (
 )
 from helpers.records import run_validate
 from simulators import Building, CascadedTanks, Interpolation, simulate
-from sysid import Model, Narx, Recordings, Settings, export_python, make_record, store
+from sysid import (
+    Model,
+    Narx,
+    Recordings,
+    Settings,
+    export_python,
+    make_record,
+    standardised_mean_squared_error,
+    store,
+)
 from sysid.lag_choice import best_arx
 from sysid.simulation.bands import N_BAND_FOLDS
+from sysid.simulation.baselines import LinearArx
 
 TRUE_TANKS = CascadedTanks(pump_gain=0.05, lower_outflow=0.05, initial_upper=3.0, initial_lower=4.0)
 TANKS = Physics(
@@ -269,6 +279,22 @@ def test_the_linear_model_beside_physics_does_not_know_the_physics(run):
 
     linear_rmse = load_summary(run)["linear"]["best"]["rmse"]
     assert linear_rmse == pytest.approx(np.sqrt(np.mean(error**2)))
+
+
+def test_the_linear_model_of_equal_lags_does_not_know_the_physics_either(run):
+    """It has lags of the output, though the model has none, and the present input, as the model."""
+    samples = load_dataset(run, "trajectory")
+    is_test = samples["part"].values == 1
+    summary = load_summary(run)
+    order = summary["linear_lags"]["after_stream"]
+    lags = Narx({"level": order}, {"pump_voltage": range(order)}, predict="value")
+    line = LinearArx.fit(lags, samples.isel(time=~is_test))
+
+    rows = lags.dataset(samples.isel(time=is_test)).isel(sample=slice(WINDOW - lags.max_lag, None))
+    smse = standardised_mean_squared_error(rows["target"].values, line.one_step(rows))
+
+    assert summary["smse_linear"] == pytest.approx(smse)
+    assert not any("a linear model predicts better after" in text for text in summary["warnings"])
 
 
 def test_a_run_prints_what_was_estimated_and_what_ended_on_its_bound(data, tmp_path):

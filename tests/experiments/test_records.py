@@ -17,7 +17,7 @@ from experiments.identify.linear import note_linear
 from experiments.identify.run import prepare, read_settings, source_of
 from experiments.plant.recorded import recorded_source
 from helpers.commands import compose_configuration, load_summary, run_identify
-from helpers.naive_arx import lagged, naive_arx
+from helpers.naive_arx import lagged, naive_arx, naive_changes, naive_order
 from helpers.records import csv_overrides
 from recorded_plants import PLANTS, RELATIVE_NOISE_STD, records
 from sysid import (
@@ -139,6 +139,24 @@ def test_every_run_on_a_record_reports_the_errors_of_linear_models(which, run, m
 
     errors = [linear["rmse"], linear["free_run_rmse"]]
     np.testing.assert_allclose(errors, expected, rtol=1e-6)
+
+
+def test_every_run_on_a_record_reports_the_best_linear_model_of_equal_lags(run, motor):
+    """Before the start of a record, the signals are taken to have been constant."""
+    summary = load_summary(run)
+    n_scored = summary["n_validation"]
+    order = naive_order(*motor["estimation"], 12)
+    u, y = motor["test"]
+    constant_before = np.repeat(u[:1], 12, axis=0), np.repeat(y[:1], 12)
+    padded = np.vstack([constant_before[0], u]), np.concatenate([constant_before[1], y])
+
+    predicted = naive_changes(motor["estimation"], padded, order, len(padded[1]) - n_scored)
+
+    changes = np.diff(y)[-n_scored:]
+    smse = np.mean((changes - predicted) ** 2) / np.var(changes)
+    assert len(y) - n_scored < order, "the first scored samples lack some lags"
+    assert summary["linear_lags"]["after_stream"] == order
+    assert summary["smse_linear"] == pytest.approx(smse, rel=1e-6)
 
 
 def test_a_model_of_given_lags_is_about_as_good_as_a_line_of_these_lags(run):
@@ -376,6 +394,7 @@ def test_a_note_on_a_better_linear_model_recommends_only_what_helps(case):
         "rmse": 2.0,
         "free_run": {"rmse": None if properties.get("diverges") else 2.0},
         "linear": {"same_lags": best | {"free_run_rmse": None}, "best": best},
+        "linear_lags": None,
     }
     result = mock.MagicMock(has_no_feedback=properties.get("has_no_feedback", False))
     result.source.recordings.return_value.is_static = properties.get("is_static", False)
@@ -386,6 +405,40 @@ def test_a_note_on_a_better_linear_model_recommends_only_what_helps(case):
     assert len(notes) == len(patterns)
     for note, pattern in zip(notes, patterns, strict=True):
         assert fnmatch(note, f"*{pattern}")
+
+
+LINE = {"linear_lags": {"after_stream": 8, "in_stream": 1}, "linear": None, "free_run": None}
+LINE |= {"rmse": 1.0, "smse_linear": 0.2, "smse_stream_linear": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("smse", "smse_stream", "has_output_lags", "expected"),
+    [
+        (0.2, 0.3, True, ""),
+        (0.21, 0.3, True, "after the stream (SMSE 0.2 against 0.21, 8 lags)"),
+        (None, 0.31, True, "in the stream (SMSE 0.3 against 0.31, 1 lag)"),
+        (
+            0.3,
+            0.4,
+            True,
+            "after the stream (SMSE 0.2 against 0.3, 8 lags) and in the stream (SMSE 0.3 against "
+            "0.4, 1 lag)",
+        ),
+        (0.3, 0.4, False, ""),
+    ],
+    ids=["equal", "after the stream", "in the stream", "both", "model without output lags"],
+)
+def test_a_note_states_where_linear_models_of_equal_lags_are_better(
+    smse, smse_stream, has_output_lags, expected
+):
+    result = mock.MagicMock(has_no_feedback=False)
+    result.source.recordings.return_value = None
+    result.identification.settings.training.replaces = ()
+    result.identification.narx.lags.__getitem__.return_value = (1,) if has_output_lags else ()
+
+    notes = note_linear(LINE | {"smse": smse, "smse_stream": smse_stream}, result)
+
+    assert notes == ([f"a linear model predicts better {expected}"] if expected else [])
 
 
 # --- every plant, compared with linear models -----------------------------------------------------

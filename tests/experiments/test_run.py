@@ -37,10 +37,20 @@ from helpers.commands import (
     phase_masks,
     run_identify,
 )
-from helpers.naive_arx import naive_arx
+from helpers.naive_arx import naive_arx, naive_changes, naive_order, naive_recursion
 from helpers.records import BOTH_OUTPUTS, ONE_OUTPUT, coupled_signals
-from sysid import JointModel, MaximumAPosteriori, Model, OnlineGP, store, validate
+from sysid import (
+    JointModel,
+    MaximumAPosteriori,
+    Model,
+    Narx,
+    OnlineGP,
+    make_record,
+    store,
+    validate,
+)
 from sysid import standardised_mean_squared_error as smse
+from sysid.simulation.baselines import LinearArx
 
 FIGURES = ("signals", "prediction", "dictionary", "error")
 #: keys of the summary whose values are numbers
@@ -129,6 +139,48 @@ def test_scores_follow_from_the_record(contents):
         "n_validation": contents.after.sum(),
     }
     assert {key: summary[key] for key in expected} == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.fixture(scope="module")
+def measured(contents):
+    """Signals of the run: inputs (n, 2) and output (n,), and which samples are learned."""
+    trajectory = contents.trajectory
+    inputs = ("ambient_temperature", "mass_flow")
+    return SimpleNamespace(
+        u=np.column_stack([trajectory[name].values for name in inputs]),
+        y=trajectory["zone_temperature"].values,
+        is_learned=trajectory["part"].values == 0,
+    )
+
+
+def test_the_best_linear_model_is_fitted_to_the_learned_samples(contents, measured):
+    n_learned = int(measured.is_learned.sum())
+    learned = measured.u[:n_learned], measured.y[:n_learned]
+    whole = measured.u, measured.y
+    order = naive_order(*learned, 12)
+    predicted = naive_changes(learned, whole, order, n_learned)
+    changes = np.diff(measured.y)[n_learned - 1 :]
+    summary = contents.summary
+    assert len(changes) == summary["n_validation"]
+    assert summary["linear_lags"]["after_stream"] == order
+    assert summary["smse_linear"] == pytest.approx(smse(changes, predicted), rel=1e-9)
+
+
+def test_recursive_least_squares_predicts_the_samples_of_the_stream(contents, measured):
+    """Each sample is predicted from all before, by a new batch for each."""
+    n_learned = int(measured.is_learned.sum())
+    first = n_learned - contents.summary["n_seen"]
+    changes = np.diff(measured.y[:n_learned])[first - 1 :]
+    lags = contents.summary["linear_lags"]
+    errors = {row["lags"]: row["smse_stream"] for row in lags["tried"]}
+    assert [*errors] == list(range(1, 13))
+    for order in (1, 3, lags["in_stream"], 12):
+        predicted = naive_recursion(
+            measured.u[:n_learned], measured.y[:n_learned], order, 12, first
+        )
+        assert errors[order] == pytest.approx(smse(changes, predicted), rel=1e-5)
+    assert contents.summary["smse_stream_linear"] == min(errors.values())
+    assert errors[lags["in_stream"]] == min(errors.values())
 
 
 def scaled_initial_samples(contents):
@@ -737,6 +789,23 @@ def test_every_output_has_linear_models_beside_it(output, two_outputs):
     assert best["free_run_rmse"] == pytest.approx(errors[1])
     warns = any("predicts better in free run" in text for text in summary["warnings"])
     assert warns == (summary["free_run"]["rmse"] > 1.01 * best["free_run_rmse"])
+
+
+@pytest.mark.parametrize("output", ["y", "z"])
+def test_the_linear_model_of_equal_lags_of_an_output_has_lags_of_all_outputs(output, two_outputs):
+    summary = read_summary(two_outputs.lean / JOB_FILE)[output]
+    order = summary["linear_lags"]["after_stream"]
+    learned = {name: coupled_signals(60, 2)[name] for name in ("y", "z", "u")}
+    signals = coupled_signals(30, 5)
+    # signals are taken to have been constant before the start of a record
+    constant_before = {name: np.pad(signals[name], (12, 0), mode="edge") for name in learned}
+    narx = Narx({"y": order, "z": order}, {"u": order}, output)
+    line = LinearArx.fit(narx, make_record(learned, name="", sampling_time=1.0))
+    rows = narx.dataset(make_record(constant_before, name="", sampling_time=1.0))
+    n = summary["n_validation"]
+    error = (rows["target"].values - line.one_step(rows))[-n:]
+    expected = np.mean(error**2) / np.var(rows["target"].values[-n:])
+    assert summary["smse_linear"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_full_disk_leaves_nothing(record, tmp_path, monkeypatch):

@@ -431,6 +431,31 @@ def test_a_static_function_gives_rows_to_learn_from_and_a_grid_to_validate_on(tm
     assert summary["smse"] < 0.05
 
 
+def test_a_static_function_is_compared_with_a_linear_function_of_its_features(tmp_path, caplog):
+    caplog.set_level("INFO")
+    folder = run_identify(
+        tmp_path,
+        "data=function",
+        "function@data.function=rosenbrock",
+        "training.n_initial=40",
+        "budget=60",
+        "data.n_estimation=120",
+        "data.n_axis=7",
+        "figures=false",
+    )
+
+    summary = load_summary(folder)
+    rows = load_dataset(folder, "trajectory")
+    x = np.column_stack([np.ones(rows.sizes["time"]), rows["x1"].values, rows["x2"].values])
+    y = rows["y"].values
+    theta = np.linalg.lstsq(x[:120], y[:120], rcond=None)[0]
+    smse = np.mean((y - x @ theta)[120:] ** 2) / np.var(y[120:])
+    assert summary["smse_linear"] == pytest.approx(smse, rel=1e-9)
+    lags = summary["linear_lags"]
+    assert (lags["after_stream"], lags["in_stream"], len(lags["tried"])) == (0, 0, 1)
+    assert f"linear models: least squares {smse:.3g}, recursive least squares" in caplog.text
+
+
 def test_noise_of_a_static_function_is_on_the_estimation_rows_alone():
     def load(**settings):
         return FunctionData(Himmelblau(), Sobol(), n_estimation=4000, **settings).load()

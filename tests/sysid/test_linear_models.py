@@ -1,0 +1,101 @@
+"""Linear models of several orders: their features and recursion against naive loops and batches."""
+
+import numpy as np
+import pytest
+
+from sysid.simulation.linear_models import lag_signals, recursive_least_squares
+
+SIZES = [1, 3, 4]
+
+
+# --- features
+
+
+def naive_lags(signals, first_lags, n_lags, k):
+    """Return the features of sample k, and the number of lags that all signals have."""
+    features = np.empty((n_lags, len(first_lags)))
+    n_known = n_lags
+    for column, (name, first_lag) in enumerate(first_lags.items()):
+        values = signals[name]
+        known = []
+        for lag in range(first_lag, first_lag + n_lags):
+            if k - lag < 0 or not np.isfinite(values[k - lag]):
+                break
+            known.append(values[k - lag])
+        missing = [known[-1] if known else np.nan] * (n_lags - len(known))
+        features[:, column] = known + missing
+        n_known = min(n_known, len(known))
+    return features.ravel(), n_known
+
+
+def test_no_lag_crosses_the_start_of_a_record_or_a_gap():
+    rng = np.random.default_rng(0)
+    signals = {name: rng.normal(size=60) for name in ("y", "u", "unused")}
+    signals["y"][[20, 21, 40]] = np.nan
+    signals["u"][[0, 33]] = np.inf
+    samples = np.setdiff1d(np.arange(1, 60), [7])
+    first_lags = {"u": 0, "y": 1}
+
+    lagged = lag_signals(signals, first_lags, 5, samples)
+
+    expected = [naive_lags(signals, first_lags, 5, k) for k in samples]
+    features, n_known = zip(*expected, strict=True)
+    is_measured = np.isfinite(features)
+    np.testing.assert_array_equal(np.isfinite(lagged.features), is_measured)
+    np.testing.assert_array_equal(lagged.features[is_measured], np.array(features)[is_measured])
+    np.testing.assert_array_equal(lagged.n_known, n_known)
+    assert {*n_known} == set(range(6))
+
+
+# --- recursion
+
+
+def regularised_batch(x, t, ridge):
+    """Return the minimiser of ``ridge |theta|^2 + |t - x theta|^2`` by the normal equations."""
+    return np.linalg.solve(x.T @ x + ridge * np.eye(x.shape[1]), x.T @ t)
+
+
+@pytest.mark.parametrize("ridge", [1e-6, 0.1, 10.0])
+def test_each_prediction_is_that_of_the_batch_of_all_samples_before(ridge):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(80, 4))
+    t = 2.0 + x @ [1.0, -2.0, 0.5, 3.0] + rng.normal(size=80)
+    is_learned = rng.uniform(size=80) < 0.8
+
+    predicted = recursive_least_squares(x, t, SIZES, is_learned=is_learned, ridge=ridge)
+
+    expected = np.empty((80, len(SIZES)))
+    for k in range(80):
+        before = np.flatnonzero(is_learned[:k])
+        for j, size in enumerate(SIZES):
+            expected[k, j] = x[k, :size] @ regularised_batch(x[before, :size], t[before], ridge)
+    np.testing.assert_allclose(predicted, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_features_that_are_almost_the_same_do_not_harm_the_recursion():
+    """The normal equations of these features have no correct digit."""
+    rng = np.random.default_rng(2)
+    base = rng.normal(size=(3000, 1))
+    x = np.column_stack([base, base + 1e-7 * rng.normal(size=(3000, 1)), np.ones(3000)])
+    t = x @ [1.0, 2.0, 3.0]
+    predicted = recursive_least_squares(x, t, [3], ridge=1e-20)[:, 0]
+    np.testing.assert_allclose(predicted[100:], t[100:], atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sizes": []}, "expected increasing sizes from 1 to 4"),
+        ({"sizes": [0, 2]}, "expected increasing sizes from 1 to 4"),
+        ({"sizes": [3, 3]}, "expected increasing sizes from 1 to 4"),
+        ({"sizes": [5]}, "expected increasing sizes from 1 to 4"),
+        ({"ridge": 0.0}, "expected a finite number above 0"),
+        ({"is_learned": [True]}, "expected is_learned with 9 values"),
+        ({"targets": np.ones(8)}, "targets"),
+        ({"targets": np.full(9, np.nan)}, "targets: 9 of 9 values are not finite"),
+    ],
+)
+def test_a_mistake_is_refused(changes, message):
+    given = {"features": np.ones((9, 4)), "targets": np.ones(9), "sizes": SIZES} | changes
+    with pytest.raises(ValueError, match=message):
+        recursive_least_squares(**given)
