@@ -551,7 +551,7 @@ class IdentifiedModel:
         learned = self.recordings.estimation
         for name, model in self.models.items():
             linear_models = {
-                "ARX, same lags": LinearArx.fit(model.narx, learned),
+                "ARX, same lags": LinearArx.fit(model.narx.without_linear(), learned),
                 "ARX, best": best_arx(learned, name, self.recordings.inputs),
             }
             for title, arx in linear_models.items():

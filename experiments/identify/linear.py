@@ -29,7 +29,7 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
     (``free_run_diverges``), or if the model is not simulated. It is not simulated if `simulates` is
     false, if the records are too short, or if the model needs another output.
     """
-    narx = result.identification.narx
+    narx = result.identification.narx.without_linear()
     source = result.source
     recordings = source.recordings()
     if recordings is None or result.validation is None or not result.validation.sizes["sample"]:
@@ -52,7 +52,7 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
     material = select_records(recordings)
     window = None
     if simulates and not recordings.is_static:
-        window = material.default_window(narx)
+        window = material.default_window(result.identification.narx)
     known_outputs = np.concatenate([record[narx.target].values for record in estimation])
     entries: dict[str, Any] = {}
     for name, model in models.items():
