@@ -673,8 +673,14 @@ class IdentifiedModel:
             f"{n_learned} samples learned, {n_test} samples for the test"
         ]
         for name, model in self.models.items():
-            features = ", ".join(model.narx.feature_names)
-            lines.append(f"{name}: {features}; {model.gp.n_points} points")
+            n = model.narx.n_features - model.gp.n_linear
+            features = ", ".join(model.narx.feature_names[:n])
+            line = f"{name}: {features}; {model.gp.n_points} points"
+            if model.gp.n_linear:
+                numbers = zip(model.gp.kernel.linear_lags, model.linear_signals, strict=True)
+                lags = ", ".join(f"{number} lags of {signal}" for number, signal in numbers)
+                line += f"; linear part: {lags}"
+            lines.append(line)
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -12,7 +12,7 @@ import xarray as xr
 from experiments.drawing.tables import fixed, to_text, with_unit
 from experiments.validate.assessment import FREE_RUN_LABEL, Assessment
 from experiments.validate.report import find_warnings
-from sysid import store
+from sysid import Model, store
 from sysid.store import header
 
 #: the parts of the computing time of a run in which its model is made
@@ -28,11 +28,6 @@ def tabulate(assessments: Mapping[str, Assessment], paths: Mapping[str, Path]) -
         for output, model in zip(assessment.outputs, assessment.joint.models, strict=True):
             one_step = assessment.scores[one_step_case][output]
             free_run = assessment.scores[free_run_case][output]
-            lags = [
-                f"{signal} {_describe_lags(lags)}"
-                for signal, lags in model.narx.lags.items()
-                if lags
-            ]
             row = {
                 "run": name,
                 "output": output,
@@ -44,7 +39,7 @@ def tabulate(assessments: Mapping[str, Assessment], paths: Mapping[str, Path]) -
                 "nlpd_free_run": free_run.nlpd,
                 "coverage_95_one_step": one_step.coverage_95,
                 "coverage_95_free_run": free_run.coverage_95,
-                "lags": ", ".join(lags),
+                "lags": _describe_lags_of(model),
                 "points": model.gp.n_points,
                 "seconds": seconds,
             }
@@ -58,6 +53,23 @@ def _training_seconds(path: Path) -> float:
     if not times:
         return np.nan
     return sum(times[part] for part in TRAINING_TIMES if part in times)
+
+
+def _describe_lags_of(model: Model) -> str:
+    """Return the lags of all signals as text, then those of a linear part."""
+    n = model.narx.n_features - model.gp.n_linear
+    text = _describe_features(model.narx.features[:n])
+    if model.gp.n_linear:
+        text += f"; linear part: {_describe_features(model.linear_features)}"
+    return text
+
+
+def _describe_features(features: Sequence[tuple[str, int]]) -> str:
+    """Return the lags of every signal among these features as text."""
+    lags: dict[str, list[int]] = {}
+    for signal, lag in features:
+        lags.setdefault(signal, []).append(lag)
+    return ", ".join(f"{signal} {_describe_lags(own)}" for signal, own in lags.items())
 
 
 def _describe_lags(lags: Sequence[int]) -> str:

@@ -177,7 +177,7 @@ def find_points(record: xr.Dataset, model: xr.Dataset) -> dict[str, Any]:
 
     ``known`` marks the points that have a sample in the record; the first points of the model have
     none, and are nan elsewhere. A kernel that combines features does not keep them: they are left
-    out.
+    out. So are the features of a linear part, for which no point is stored.
     """
     slots = record["slot"].values
     last_rows = {int(slots[row]): int(row) for row in np.flatnonzero(slots >= 0)}
@@ -196,7 +196,9 @@ def find_points(record: xr.Dataset, model: xr.Dataset) -> dict[str, Any]:
     if "feature_matrix" not in model:
         scaled = model["inputs"].values * model["feature_scale"].values
         values = scaled + model["feature_offset"].values
-        points |= {str(name): values[:, i] for i, name in enumerate(model["feature"].values)}
+        names = model["feature"].values
+        n_features_of_points = len(names) - model.sizes.get("lag_of_linear_part", 0)
+        points |= {str(name): values[:, i] for i, name in enumerate(names[:n_features_of_points])}
     return points
 
 

@@ -635,7 +635,9 @@ def find_outside(model: Model, regressors: Array) -> tuple[int, int, str]:
           1 - variance(x) / k(x, x)
               < MIN_RELATIVE_REDUCTION * median_j(1 - variance(z_j) / k(z_j, z_j))
 
-    Regressors that are not finite, after a divergence, are ignored.
+    The features of a linear part have no such region, because all samples determine its
+    coefficients; k is the kernel without it. Regressors that are not finite, after a divergence,
+    are ignored.
 
     Returns
     -------
@@ -654,8 +656,8 @@ def find_outside(model: Model, regressors: Array) -> tuple[int, int, str]:
     z = model.scaling.transform(x)
     low = points.min(axis=0)
     high = points.max(axis=0)
-    distance = np.maximum(low - z, z - high)
-    beyond = distance / np.where(high > low, high - low, 1.0)
+    distance = np.maximum(low - z, z - high)[:, : model.gp.point_kernel.n_features]
+    beyond = distance / np.where(high > low, high - low, 1.0)[: distance.shape[1]]
 
     reduction = _variance_reduction(model, z)
     reduction_at_points = _variance_reduction(model, points)
@@ -675,9 +677,14 @@ def find_outside(model: Model, regressors: Array) -> tuple[int, int, str]:
 
 
 def _variance_reduction(model: Model, z: Array) -> Array:
-    """Return by which fraction (n,) the stored points reduce the prior variance at z (n, p)."""
+    """Return by which fraction (n,) the stored points reduce the prior variance at z (n, p).
+
+    The prior variance is that of the process. The variance that is left contains that of a linear
+    part, which is small wherever samples were learned; far from them the fraction may be negative.
+    """
     _, variance = model.gp.predict(z)
-    return 1.0 - variance / model.gp.kernel.diagonal(z)
+    kernel = model.gp.point_kernel
+    return 1.0 - variance / kernel.diagonal(z[:, : kernel.n_features])
 
 
 def _warn_of_extrapolation(assessment: Assessment) -> Iterator[str]:

@@ -723,6 +723,7 @@ def _shared_facts(model: Model) -> dict[str, Any]:
     """Return the facts that all models of a joint model must share."""
     return {
         "lags": model.narx.lags,
+        "list of features": model.narx.features,
         "kind of target": model.narx.predict,
         "sampling time [s]": model.origin.sampling_time,
         "units": model.origin.units,

@@ -144,7 +144,8 @@ def measure_bands(
     """
     narx = model.narx
     noise = model.gp.noise_variance
-    feeds_itself_back = narx.output_names == (narx.target,) and bool(narx.lags[narx.target])
+    has_own_lags = any(name == narx.target for name, _ in narx.features)
+    feeds_itself_back = narx.output_names == (narx.target,) and has_own_lags
     lengths = ((N_SHORT_RUNS, SHORT_RUN_STEPS), (n_long, LONG_RUN_STEPS))
     errors = []
     variances = []

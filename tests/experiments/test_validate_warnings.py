@@ -20,7 +20,15 @@ from helpers.records import (
     validation_overrides,
     write_record,
 )
-from sysid import AffineMap, ConstantMean, OnlineGP, SquaredExponential, Validation
+from sysid import (
+    AffineMap,
+    ConstantMean,
+    OnlineGP,
+    SquaredExponential,
+    StableSpline,
+    Validation,
+    WithLinearPart,
+)
 from sysid.store import read, write
 
 N_SAMPLES = 50
@@ -215,6 +223,25 @@ def test_regressors_between_the_points_are_outside_if_the_points_are_too_far(
     centre = model.scaling.inverse(model.gp.inputs.mean(axis=0, keepdims=True))
 
     assert find_outside(replace(model, gp=gp), centre)[0] == n_outside
+
+
+def test_the_features_of_a_linear_part_have_no_region():
+    """The process sees the first two features, and the linear part u[k-1]."""
+    model = make_model()
+    kernel = WithLinearPart(
+        SquaredExponential(0.05, (2.0, 2.0)), StableSpline([1], variances=[0.1], memories=[1.0])
+    )
+    gp = OnlineGP(kernel, noise_variance=2e-4, budget=14, learning="every_sample")
+    gp.fit(model.gp.inputs, model.gp.targets)
+    points = model.scaling.inverse(model.gp.inputs)
+    moved = points.copy()
+    moved[3, INPUT_COLUMN] += 0.2 * np.ptp(points[:, INPUT_COLUMN])
+    moved[4, 0] = points[:, 0].max() + 0.2 * np.ptp(points[:, 0])
+
+    n_outside, n_finite, where = find_outside(replace(model, gp=gp), moved)
+
+    assert (n_outside, n_finite) == (1, len(points))
+    assert where.startswith(f"{model.narx.feature_names[0]} reaches")
 
 
 # --- bands and draws ------------------------------------------------------------------------------

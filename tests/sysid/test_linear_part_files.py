@@ -39,7 +39,7 @@ DECAYS = [TunedCorrelated(), SecondOrderSpline(), Diagonal()]
 
 def kernel_with(decay):
     """Return the kernel of the models with another decay of the coefficients."""
-    linear = StableSpline([2, 3, 3], [0.3, 0.1, 0.2], [2.0, 5.0, 1.0], decay)
+    linear = StableSpline([2, 3, 3], [0.3, 0.1, 0.2], [2.0, 5.0, 1.0], decay=decay)
     return WithLinearPart(SquaredExponential(0.3, [2.0, 1.5, 1.8]), linear)
 
 

@@ -21,6 +21,7 @@ from sysid import (
     LagWindow,
     Matern32,
     MeanOnly,
+    MomentMatching,
     MonteCarlo,
     OnlineGP,
     Pathwise,
@@ -189,7 +190,10 @@ def start_of_free_run(joint, n_steps):
     return past, exogenous_rows(narx, data["u"][:, None], samples)[None]
 
 
-@pytest.mark.parametrize("rule", [Taylor(), MonteCarlo(), SequentialConditioning(), Pathwise()])
+@pytest.mark.parametrize(
+    "rule",
+    [Taylor(), MomentMatching(), MonteCarlo(), SequentialConditioning(), Pathwise()],
+)
 def test_the_moments_of_the_first_sample_are_those_of_one_step(rule):
     joint = joint_model_with_linear_parts(n_updates=60)
     past, exogenous = start_of_free_run(joint, 1)
@@ -204,7 +208,8 @@ def test_the_moments_of_the_first_sample_are_those_of_one_step(rule):
 
 
 @pytest.mark.parametrize(
-    "rule", [MeanOnly(), Taylor(), MonteCarlo(), SequentialConditioning(), Pathwise()]
+    "rule",
+    [MeanOnly(), Taylor(), MomentMatching(), MonteCarlo(), SequentialConditioning(), Pathwise()],
 )
 def test_models_that_have_stored_nothing_are_simulated(rule):
     """Their mean is that of the linear part alone."""
@@ -223,3 +228,50 @@ def test_models_that_have_stored_nothing_are_simulated(rule):
     mean = MeanOnly().propagate(dynamics, past, exogenous, np.random.default_rng(0)).mean
     assert np.isfinite(moments.variance).all()
     assert (np.abs(moments.mean - mean) < 5 * np.sqrt(moments.variance)).all()
+
+
+# --- Gaussian regressors --------------------------------------------------------------------------
+
+
+def gaussian_nodes(n_dimensions, n_nodes=30):
+    """Return nodes (n, d) and weights (n,) of Gauss-Hermite quadrature for a standard normal."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
+    grid = np.meshgrid(*[nodes] * n_dimensions, indexing="ij")
+    products = np.meshgrid(*[weights] * n_dimensions, indexing="ij")
+    total = np.prod([product.ravel() for product in products], axis=0)
+    return np.stack([axis.ravel() for axis in grid], axis=1), total / total.sum()
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-4, 0.3])
+@pytest.mark.parametrize("case", ["fixed points", "points that were replaced", "combined features"])
+def test_moments_at_a_gaussian_regressor_are_those_of_quadrature(case, spread):
+    """The lagged outputs vary along two directions, so that quadrature is exact."""
+    joint = joint_model_with_linear_parts(**CASES[case])
+    dynamics = Dynamics(joint)
+    x = typical_regressors(joint.models[0], 3)[2]
+    q = len(dynamics.feedback)
+    root = spread * np.random.default_rng(1).normal(size=(q, 2))
+    nodes, weights = gaussian_nodes(2)
+    deviations = nodes @ root.T
+    regressors = np.tile(x, (len(nodes), 1))
+    regressors[:, dynamics.feedback] += deviations
+    predicted = [model.predict(regressors) for model in joint.models]
+    means = np.stack([prediction.mean for prediction in predicted], axis=1)
+    latent = [weights @ prediction.variance for prediction in predicted]
+    expected_mean = weights @ means
+    centred = means - expected_mean
+    expected_covariance = (centred * weights[:, None]).T @ centred + np.diag(latent)
+    expected_cross = (deviations * weights[:, None]).T @ centred
+
+    targets = MomentMatching().one_step(dynamics)(x[None], (root @ root.T)[None])
+
+    np.testing.assert_allclose(targets.mean[0], expected_mean, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(targets.covariance[0], expected_covariance, rtol=1e-6, atol=1e-10)
+    cross = root @ root.T @ targets.slope[0]
+    np.testing.assert_allclose(cross, expected_cross, rtol=1e-6, atol=1e-10)
+
+
+def test_moment_matching_refuses_other_kernels_beside_a_linear_part():
+    joint = joint_model_with_linear_parts(**CASES["Matern 3/2"])
+    with pytest.raises(ValueError, match="expected the kernel SquaredExponential, got Matern32"):
+        MomentMatching().one_step(Dynamics(joint))

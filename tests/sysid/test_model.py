@@ -293,6 +293,14 @@ def change_part(model, part, **facts):
             "lags",
             id="lags",
         ),
+        pytest.param(
+            lambda first, second: (
+                first,
+                change_part(second, "narx", outputs={"y2": [1], "y1": [1]}),
+            ),
+            "list of features",
+            id="order_of_outputs",
+        ),
     ],
 )
 def test_models_that_do_not_belong_together_are_refused(choose, words, two_models):

@@ -29,6 +29,15 @@ For two processes a and b, with ``G_ab = I + C_a'C_a + C_b'C_b``::
     cov(f_a, f_b) = beta_a' (Q - g g') beta_b
     Var f_a = beta_a' (Q - g g') beta_a + sf2 - tr(Ky^-1 Q)
 
+With a linear part, whose whitened features are ``psi = C'phi = psi_0 + V d``, the coefficients and
+the values at the points have a joint posterior (`sysid.gp.dictionary`). The mean of the linear part
+is affine in d, and joins the mean function. With h = (psi, k), h_0 = (psi_0, U'^-1 g) and block
+diagonal matrices (A, B)::
+
+    latent variance = sf2 - h'W h,   W = (I, U^-1) (I - M'M) (I, U'^-1) - (I, 0)
+    its expectation = sf2 - |U'^-1 g|^2 + |M h_0|^2 - tr(W cov(h))
+    cov(psi) = V S V',   cov(psi, k_k) = g_k V R G^-1 C' nu_k,   cov(k) = Q - g g'
+
 These are the formulas of Girard et al. (2003) and, between outputs, of Deisenroth and Rasmussen
 (2011), rewritten so that S may be singular. ``Q - g g' = g g' o (exp(D) - 1)``, with D of the size
 of S and without cancellation, stays accurate however small S is.
@@ -48,7 +57,13 @@ from sysid.arrays import Array, Indices
 from sysid.errors import UserError
 from sysid.gp.kernels import SquaredExponential
 from sysid.model.model import Model
-from sysid.simulation.dynamics import AFFINE_MEANS, Dynamics, Moments
+from sysid.simulation.dynamics import (
+    AFFINE_MEANS,
+    Dynamics,
+    Moments,
+    map_to_points,
+    mean_with_linear_part,
+)
 from sysid.simulation.propagation.propagation import (
     Propagation,
     fed_back_noise_variance,
@@ -175,6 +190,8 @@ class Taylor(GaussianState):
 class Mixture:
     """A posterior mean as a sum of N squared exponentials of c coordinates.
 
+    The mean of a linear part is not among them.
+
     Parameters
     ----------
     model : Model
@@ -193,6 +210,8 @@ class Mixture:
         ``Ky^-1 y``.
     cholesky, inverse : (N, N)
         Upper triangular U with ``U'U = Ky``, and ``Ky^-1``.
+    linear_part : LinearPartMoments or None
+        What the latent variance needs of a linear part; None without one.
 
     Raises
     ------
@@ -201,20 +220,64 @@ class Mixture:
     """
 
     def __init__(self, model: Model, feedback: Indices) -> None:
-        kernel: Any = model.gp.kernel
+        kernel: Any = model.gp.point_kernel
         if type(kernel) is not SquaredExponential:
             raise _unknown_moments(model, "the kernel SquaredExponential", kernel)
         if type(model.mean) not in AFFINE_MEANS:
             raise _unknown_moments(model, "a zero, constant or linear mean", model.mean)
-        state = model.gp.exact_form()
-        self.scaling = model.scaling
+        self.linear_part = None
+        if model.gp.n_linear:
+            state = model.gp.state()
+            self.linear_part = LinearPartMoments(model, feedback)
+        else:
+            state = model.gp.exact_form()
+        self.scaling = map_to_points(model)
         self.lengths = np.asarray(kernel.length_scales)
         self.variance = kernel.variance
-        self.view = model.scaling.linear_part()[:, feedback] / self.lengths[:, None]
-        self.points = state["inputs"][state["order"]] / self.lengths
+        self.view = self.scaling.linear_part()[:, feedback] / self.lengths[:, None]
+        self.points = model.gp.point_inputs[model.gp.age_order] / self.lengths
         self.beta = state["weights"]
         self.cholesky = state["cholesky"]
         self.inverse = state["factor"].T @ state["factor"]
+
+
+class LinearPartMoments:
+    """The latent variance of a model with a linear part of p lags, at an uncertain regressor.
+
+    Parameters
+    ----------
+    model : Model
+    feedback : (q,)
+        Features that are lagged outputs.
+
+    Attributes
+    ----------
+    view : (p, q)
+        V, whitened features of the linear part per unit of the lagged outputs.
+    root : (p + N, p + N)
+        M, upper triangular.
+    weights : (p + N, p + N)
+        W.
+    """
+
+    def __init__(self, model: Model, feedback: Indices) -> None:
+        gp = model.gp
+        p = gp.n_linear
+        state = gp.state()
+        self.model = model
+        self.view = gp.whiten_lags(model.scaling.linear_part()[:, feedback].T).T
+        self.root = state["root"]
+        _, std, directions = np.linalg.svd(self.root)
+        known = directions.T * np.maximum(1.0 - std**2, 0.0) @ directions  # I - M'M
+        whitening = np.eye(len(known))
+        whitening[p:, p:] = state["factor"]
+        self.weights = whitening.T @ known @ whitening
+        self.weights[:p, :p] = -self.root[:, :p].T @ self.root[:, :p]
+
+    def whitened(self, regressor: Array) -> Array:
+        """Return psi_0 (p,) of the mean (n_features,) of a regressor."""
+        z = self.model.scaling.transform(regressor[None])
+        return np.asarray(self.model.gp.whiten_lags(z)[0])
 
 
 def _unknown_moments(model: Model, expected: str, given: object) -> UserError:
@@ -253,6 +316,10 @@ class Overlap:
         ``E k_k`` and its logarithm, because g itself may underflow.
     slope : (q,)
         w.
+    lags : (p,)
+        psi_0 of a linear part; empty without one.
+    lags_by_root : (p, q)
+        ``V R`` of a linear part.
     """
 
     def __init__(self, mixture: Mixture, regressor: Array, root: Array) -> None:
@@ -273,6 +340,11 @@ class Overlap:
         weighted_points = (mixture.beta * self.g) @ nu
         slope_in_length_scales = np.linalg.solve(np.eye(len(c)) + c @ c.T, weighted_points)
         self.slope = mixture.view.T @ slope_in_length_scales
+        self.lags = np.zeros(0)
+        self.lags_by_root = np.zeros((0, len(root)))
+        if mixture.linear_part is not None:
+            self.lags = mixture.linear_part.whitened(regressor)
+            self.lags_by_root = mixture.linear_part.view @ root
 
 
 def covariance_of(overlaps: list[Overlap]) -> Array:
@@ -294,13 +366,30 @@ def covariance_of(overlaps: list[Overlap]) -> Array:
 
 
 def _expected_latent_variance(overlap: Overlap, excess: Array) -> float:
-    """Return ``sf2 - tr(Ky^-1 Q)``, at least 0, with ``Q = g g' + excess``."""
+    """Return the expectation of the latent variance, at least 0, with ``Q = g g' + excess``.
+
+    It is ``sf2 - tr(Ky^-1 Q)`` without a linear part.
+    """
     mixture = overlap.mixture
     whitened = np.empty(0)
     if len(excess):
         whitened = solve_triangular(mixture.cholesky, overlap.g, trans=1, check_finite=False)
-    latent = mixture.variance - whitened @ whitened - np.vdot(mixture.inverse, excess)
+    if mixture.linear_part is None:
+        reduction = np.vdot(mixture.inverse, excess)
+    else:
+        at_mean = mixture.linear_part.root @ np.concatenate([overlap.lags, whitened])
+        spread = np.vdot(mixture.linear_part.weights, _covariance_with_lags(overlap, excess))
+        reduction = spread - at_mean @ at_mean
+    latent = mixture.variance - whitened @ whitened - reduction
     return max(latent, 0.0)
+
+
+def _covariance_with_lags(overlap: Overlap, excess: Array) -> Array:
+    """Return the covariance (p + N, p + N) of psi and the N exponentials."""
+    by_root = overlap.lags_by_root
+    solved = np.linalg.solve(np.eye(len(overlap.gram)) + overlap.gram, overlap.projected.T)
+    cross = by_root @ (solved * overlap.g)
+    return np.block([[by_root @ by_root.T, cross], [cross.T, excess]])
 
 
 def _excess(first: Overlap, second: Overlap) -> Array:
@@ -344,11 +433,11 @@ def _half_log(gram: Array) -> float:
 class MomentMatching(GaussianState):
     """Compute the exact mean and covariance of every step, given a Gaussian state before it.
 
-    It takes squared exponential kernels and zero, constant or linear mean functions. The formulas
-    stand at the head of this file. Beyond what `Taylor` does, it accounts for the curvature of the
-    function over the spread of the regressor, and for the covariance of several outputs that
-    follows from it. As in `Taylor`, the error of the function is treated as independent at every
-    step.
+    It takes squared exponential kernels, also beside a linear part, and zero, constant or linear
+    mean functions. The formulas stand at the head of this file. Beyond what `Taylor` does, it
+    accounts for the curvature of the function over the spread of the regressor, and for the
+    covariance of several outputs that follows from it. As in `Taylor`, the error of the function is
+    treated as independent at every step.
     """
 
     def one_step(self, dynamics: Dynamics) -> OneStep:
@@ -361,11 +450,12 @@ class MomentMatching(GaussianState):
         """
         mixtures = [Mixture(model, dynamics.feedback) for model in dynamics.models]
         origin = np.zeros((1, dynamics.n_features))
-        slopes = [model.mean.gradient(origin)[0] for model in dynamics.models]
+        means = [mean_with_linear_part(model) for model in dynamics.models]
+        slopes = [mean.gradient(origin)[0] for mean in means]
         trend = np.stack([slope[dynamics.feedback] for slope in slopes], axis=1)
 
         def match(regressors: Array, covariance: Array) -> UncertainTargets:
-            mean = np.stack([model.mean(regressors) for model in dynamics.models], axis=1)
+            mean = np.stack([prior_mean(regressors) for prior_mean in means], axis=1)
             target_covariance = np.empty((len(mean), dynamics.n_outputs, dynamics.n_outputs))
             slope = np.empty((len(mean), *trend.shape))
             for b, x in enumerate(regressors):
