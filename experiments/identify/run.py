@@ -38,6 +38,7 @@ from experiments.identify.result import Result
 from experiments.identify.settings import LagOptions, RunSettings
 from experiments.identify.summary import log_result, summarise
 from experiments.plant.lags import AutomaticNarx
+from experiments.plant.limit import LIMIT_NOT_WANTED
 from experiments.plant.live import live_source
 from experiments.plant.physics import RESIDUAL, ResidualNarx, thin, variance_at
 from experiments.plant.recorded import recorded_source
@@ -73,6 +74,7 @@ PHASE_DESCRIPTIONS = {
     "bands": "calibrating the bands on held-out samples",
     "validation": "predicting",
     "free_run": "validating in free run",
+    "limit": "computing the limit of prediction",
     "linear": "comparing with linear models",
 }
 
@@ -127,6 +129,7 @@ def read_settings(config: DictConfig) -> RunSettings:
     seed = whole("seed", config.seed, 0)
     figures = flag("figures", config.figures)
     validates = flag("validate", config.validate)
+    finds_limit = flag("limit", config.get("limit", True))
     flag("scale", config.scale)
     in_sweep = is_multirun()
     lean = is_lean(config.outputs, in_sweep=in_sweep)
@@ -138,6 +141,7 @@ def read_settings(config: DictConfig) -> RunSettings:
     return RunSettings(
         learner=_read_learner(config, lags, overrides),
         lags=lags,
+        finds_limit=finds_limit,
         validates=validates,
         propagation=partial(build_one, resolved["propagation"], "propagation"),
         files=RunFiles(
@@ -286,6 +290,9 @@ def identify(
                     settings, source, identification.model
                 )
         if stopped is None:
+            with timed(seconds, "limit"):
+                narx = identification.narx
+                result.limit = source.limit(narx) if settings.finds_limit else LIMIT_NOT_WANTED
             with timed(seconds, "linear"):
                 result.linear = compare_linear(result, simulates=settings.validates)
     except (KeyboardInterrupt, Exception) as reason:

@@ -11,9 +11,11 @@ import numpy as np
 from experiments.cli.arguments import without_effect
 from experiments.drawing.tables import with_unit
 from experiments.files.outputs import plain
+from experiments.identify.limit import describe_limit, score_limit, times_the_limit
 from experiments.identify.linear import note_linear
 from experiments.identify.result import Result
 from experiments.identify.settings import RunSettings
+from experiments.plant.limit import LIMIT_NOT_WANTED, LIMIT_OF_RECORDS
 from experiments.plant.physics import SIGNAL_PREFIX
 from experiments.validate.report import log_free_run
 from simulators import Signal
@@ -61,6 +63,8 @@ MAX_SMSE_OVER_TRIVIAL = 0.95
 # limits
 MIN_COVERAGE = 0.85
 MAX_COVERAGE = 0.99
+# no line states why there is no limit of prediction in these cases
+EXPECTED_WITHOUT_LIMIT = (LIMIT_OF_RECORDS, LIMIT_NOT_WANTED)
 MAX_PARAMETERS_LOGGED = 6  # estimated parameters of the physics that the log lists
 
 #: warnings about repairs, by the kind of repair; the number of repairs is filled in
@@ -152,8 +156,12 @@ def _validation_scores(result: Result) -> dict[str, Any]:
     stream_target = np.zeros(0)
     if result.identified is not None:
         stream_target = result.identified["target"].values[result.is_online]
+    output = result.source.outputs.index(result.identification.narx.target)
+    limit = score_limit(result.limit, result.identification.narx, output, result.validation)
     return {
         "smse": final.smse,
+        **limit,
+        "times_the_limit": times_the_limit(final.smse, limit["smse_limit"]),
         "smse_initial": standardised_mean_squared_error(target, result.predicted_initial.mean),
         "smse_no_change": standardised_mean_squared_error(
             target, np.broadcast_to(no_change, target.shape)
@@ -433,7 +441,12 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
         if summary["smse_no_change"] is not None:
             compared.append(f"no change {summary['smse_no_change']:.3g}")
         comparison = f" ({', '.join(compared)})" if compared else ""
-        lines.append(f"One-step SMSE on the {n} samples after: {smse:.3g}{comparison}")
+        is_expected = any(result.limit is expected for expected in EXPECTED_WITHOUT_LIMIT)
+        limit = describe_limit(summary)
+        limit = f", {limit}" if limit else ""
+        lines.append(f"One-step SMSE on the {n} samples after: {smse:.3g}{limit}{comparison}")
+        if summary["no_limit"] and not is_expected:
+            lines.append(f"The limit of one-step prediction is not known: {summary['no_limit']}")
         covered = f"95 % band covers {100 * summary['coverage_95']:.1f} %"
         in_stream = "" if smse_stream is None else f", SMSE in the stream {smse_stream:.3g}"
         lines.append(f"RMSE {with_unit(summary['rmse'], unit)}, {covered}{in_stream}")

@@ -10,6 +10,7 @@ import xarray as xr
 from omegaconf import DictConfig
 
 from experiments.plant.lags import AutomaticNarx
+from experiments.plant.limit import LIMIT_OF_PART, Limit, find_limit
 from experiments.plant.measured import Measured
 from experiments.plant.physics import FittedPhysics, Physics, physics_of
 from experiments.plant.plant import Plant, plant_of, warn_of_integration
@@ -89,6 +90,10 @@ class Simulation:
             )
         return self._collected
 
+    def limit(self) -> Limit:
+        """Return the limit of one-step prediction; all samples must have been delivered."""
+        return find_limit(self._plant, self.record())
+
 
 @dataclass
 class LiveSource:
@@ -102,6 +107,7 @@ class LiveSource:
     simulation: Simulation
     physics: FittedPhysics | None = None  # simulated beside the plant
     lag_choice: LagChoice | None = field(default=None, init=False)  # no lags by held-out errors
+    _limit: Limit | None = field(default=None, init=False)  # the same for the models of all outputs
 
     def __post_init__(self) -> None:
         self.title = type(self.plant.system).__name__
@@ -159,6 +165,21 @@ class LiveSource:
     def recordings(self) -> Recordings | None:
         """Return None: nothing was recorded."""
         return None
+
+    def limit(self, narx: Narx) -> Limit:
+        """Return the limit of one-step prediction, from the measured outputs and inputs."""
+        if self.n_seen < self.n_samples:
+            return LIMIT_OF_PART
+        for name in self.plant.controller.inputs_driven:
+            if 0 in narx.lags.get(name, ()):
+                return Limit(
+                    None,
+                    reason=f"the regressors contain the present {name}, which the controller "
+                    "computes from the output that is predicted",
+                )
+        if self._limit is None:
+            self._limit = self.simulation.limit()
+        return self._limit
 
     def warnings(self) -> list[str]:
         """Warn of Runge-Kutta steps that are too long, and of states at their limits."""
