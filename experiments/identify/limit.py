@@ -53,4 +53,5 @@ def describe_limit(summary: dict[str, Any]) -> str:
     ratio = summary["times_the_limit"]
     if ratio is None:
         return f"the limit is {limit:.3g}"
-    return f"{ratio:.2f} times the limit of {limit:.3g}"
+    shown_ratio = f"{ratio:.2f}" if ratio < 10 else f"{ratio:.3g}"
+    return f"{shown_ratio} times the limit of {limit:.3g}"

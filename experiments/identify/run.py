@@ -38,7 +38,7 @@ from experiments.identify.result import Result
 from experiments.identify.settings import LagOptions, RunSettings
 from experiments.identify.summary import log_result, summarise
 from experiments.plant.lags import AutomaticNarx
-from experiments.plant.limit import LIMIT_NOT_WANTED
+from experiments.plant.limit import LIMIT_NOT_WANTED, LIMIT_OF_NOTHING, Limit
 from experiments.plant.live import live_source
 from experiments.plant.physics import RESIDUAL, ResidualNarx, thin, variance_at
 from experiments.plant.recorded import recorded_source
@@ -291,8 +291,7 @@ def identify(
                 )
         if stopped is None:
             with timed(seconds, "limit"):
-                narx = identification.narx
-                result.limit = source.limit(narx) if settings.finds_limit else LIMIT_NOT_WANTED
+                result.limit = _find_limit(settings, result)
             with timed(seconds, "linear"):
                 result.linear = compare_linear(result, simulates=settings.validates)
     except (KeyboardInterrupt, Exception) as reason:
@@ -477,6 +476,15 @@ def _predict(
     )
     initial = initial_model.predict(validation["regressor"].values)
     return predicted, initial._replace(mean=np.clip(initial.mean, lower, upper))
+
+
+def _find_limit(settings: RunSettings, result: Result) -> Limit:
+    """Return the limit of one-step prediction, if the settings ask for it."""
+    if not settings.finds_limit:
+        return LIMIT_NOT_WANTED
+    if result.validation is None or not result.validation.sizes["sample"]:
+        return LIMIT_OF_NOTHING
+    return result.source.limit(result.identification.narx)
 
 
 def _validate_free_run(

@@ -23,6 +23,7 @@ class Limit(NamedTuple):
 
 LIMIT_OF_RECORDS = Limit(None, reason="the true equations of a record are not known")
 LIMIT_OF_PART = Limit(None, reason="the run is not complete")
+LIMIT_OF_NOTHING = Limit(None, reason="there are no samples after the stream")
 LIMIT_NOT_WANTED = Limit(None, reason="limit=false")
 
 

@@ -17,6 +17,7 @@ from experiments.cli.ends import Stopped
 from experiments.files import cache as cache_module
 from experiments.files.cache import Cache, CachedTraining, Kind, cache_of, counts_of
 from experiments.identify.run import run
+from experiments.plant.live import Simulation
 from experiments.plant.plant import Plant
 from helpers.cached_numbers import N_ASKING, NUMBERS, VALUES, obtain_beside_others
 from helpers.commands import compose_configuration, fail_after
@@ -449,7 +450,7 @@ def test_hit_miss_and_no_cache_give_the_same_bits_also_after_damage(overrides, t
         (hit, {"hits": 1}),
         (damaged, {"damaged": 1, "misses": 1}),
     ):
-        assert job.counts == {"start": counts, "trajectory": counts}
+        assert job.counts == {"limit": counts, "start": counts, "trajectory": counts}
 
 
 @pytest.fixture(scope="module")
@@ -462,8 +463,8 @@ def cache_of_first_job(tmp_path_factory):
 
 @pytest.fixture
 def n_computed(monkeypatch):
-    """Numbers of simulations and trainings that are computed, by the kind of cached content."""
-    numbers = {"trajectory": 0, "start": 0}
+    """Numbers of simulations, limits and trainings that are computed, by kind of cached content."""
+    numbers = {"trajectory": 0, "limit": 0, "start": 0}
 
     def count_calls(cls, method, kind):
         original = getattr(cls, method)
@@ -476,6 +477,7 @@ def n_computed(monkeypatch):
 
     count_calls(Plant, "samples", "trajectory")
     count_calls(MaximumAPosteriori, "train", "start")
+    count_calls(Simulation, "limit", "limit")
     return numbers
 
 
@@ -515,7 +517,11 @@ def test_jobs_share_what_their_settings_do_not_change(
     overrides, n_simulations, n_trainings, cache_of_first_job, n_computed, tmp_path
 ):
     job = run_job(tmp_path / "job", *SHORT_OSCILLATOR, *overrides, cache=cache_of_first_job)
-    assert n_computed == {"trajectory": n_simulations, "start": n_trainings}
+    assert n_computed == {
+        "trajectory": n_simulations,
+        "limit": n_simulations,
+        "start": n_trainings,
+    }
     assert job.counts == {
         kind: {"misses": 1} if number else {"hits": 1} for kind, number in n_computed.items()
     }
