@@ -152,7 +152,7 @@ def predict_one_step(
                 f"{type(system).__name__}: the filter diverged between samples {k} and {k + 1}: "
                 "the states are too uncertain for its differences; use more substeps, or less noise"
             )
-        outputs = np.array(system.output(points), dtype=np.float64)
+        outputs = np.ascontiguousarray(system.output(points), dtype=np.float64)
         _update(
             points,
             outputs,

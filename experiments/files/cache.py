@@ -327,6 +327,9 @@ class CachedSimulation(Simulation):
             int(delivered["n_clipped"].sum()),
         )
 
+    def begin_limit(self) -> None:
+        """Do nothing: the limit may be in the cache."""
+
     def limit(self) -> Limit:
         """Return the limit of one-step prediction, computed once for all jobs."""
         return self._cache.obtain(LIMIT, self._key, super().limit)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from experiments.plant.limit import Limit
+from experiments.plant.limit import LIMIT_OF_NOTHING, Limit
 from sysid import Narx, standardised_mean_squared_error
 
 # An SMSE below this one is a rounding error: nothing is random, and no ratio to it is formed.
@@ -30,8 +30,10 @@ def score_limit(
         Rows that the model is scored on, as a lag data set.
     """
     scores = {"smse_limit": math.nan, "rmse_limit": math.nan, "no_limit": limit.reason or None}
-    if limit.mean is None or validation is None or not validation.sizes["sample"]:
+    if limit.mean is None:
         return scores
+    if validation is None or not validation.sizes["sample"]:
+        return scores | {"no_limit": LIMIT_OF_NOTHING.reason}
     samples = np.rint(validation["time"].values / limit.sampling_time).astype(int)
     mean = narx.predict.of(limit.mean[samples, output], validation["previous"].values)
     target = validation["target"].values

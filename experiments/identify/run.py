@@ -38,7 +38,7 @@ from experiments.identify.result import Result
 from experiments.identify.settings import LagOptions, RunSettings
 from experiments.identify.summary import log_result, summarise
 from experiments.plant.lags import AutomaticNarx
-from experiments.plant.limit import LIMIT_NOT_WANTED, LIMIT_OF_NOTHING, Limit
+from experiments.plant.limit import LIMIT_NOT_WANTED
 from experiments.plant.live import live_source
 from experiments.plant.physics import RESIDUAL, ResidualNarx, thin, variance_at
 from experiments.plant.recorded import recorded_source
@@ -272,6 +272,8 @@ def identify(
         identification = prepare(settings, source, cache, seconds)
         window = LagWindow(identification.narx)
     records: list[np.ndarray] = []
+    if settings.finds_limit and not settings.in_sweep:
+        source.begin_limit()
     with timed(seconds, "loop"):
         is_watched = not settings.in_sweep
         stopped = stream(source, identification, window, records, shows_progress=is_watched)
@@ -289,9 +291,11 @@ def identify(
                 result.report, result.notes = _validate_free_run(
                     settings, source, identification.model
                 )
+        with timed(seconds, "limit"):
+            result.limit = LIMIT_NOT_WANTED
+            if settings.finds_limit:
+                result.limit = source.limit(identification.narx)
         if stopped is None:
-            with timed(seconds, "limit"):
-                result.limit = _find_limit(settings, result)
             with timed(seconds, "linear"):
                 result.linear = compare_linear(result, simulates=settings.validates)
     except (KeyboardInterrupt, Exception) as reason:
@@ -476,15 +480,6 @@ def _predict(
     )
     initial = initial_model.predict(validation["regressor"].values)
     return predicted, initial._replace(mean=np.clip(initial.mean, lower, upper))
-
-
-def _find_limit(settings: RunSettings, result: Result) -> Limit:
-    """Return the limit of one-step prediction, if the settings ask for it."""
-    if not settings.finds_limit:
-        return LIMIT_NOT_WANTED
-    if result.validation is None or not result.validation.sizes["sample"]:
-        return LIMIT_OF_NOTHING
-    return result.source.limit(result.identification.narx)
 
 
 def _validate_free_run(

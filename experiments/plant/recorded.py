@@ -120,6 +120,9 @@ class RecordedSource:
         """Return the estimation records, then those that validate the model."""
         return [*self._recordings.estimation, *self._validating]
 
+    def begin_limit(self) -> None:
+        """Do nothing: there is no limit."""
+
     def limit(self, narx: Narx) -> Limit:
         """Return that there is none: the equations of a record are not known."""
         return LIMIT_OF_RECORDS

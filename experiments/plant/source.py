@@ -108,6 +108,9 @@ class Source(Protocol):
     def recordings(self) -> Recordings | None:
         """Return the estimation, validation and test records; None for a live simulation."""
 
+    def begin_limit(self) -> None:
+        """Begin to compute what `limit` returns, while the samples are delivered."""
+
     def limit(self, narx: Narx) -> Limit:
         """Return predictions of all samples that no model with these lags can improve on."""
 

@@ -1,24 +1,29 @@
 """The limit of one-step prediction beside a run: its samples, its words, and why there is none."""
 
+import multiprocessing
+
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from experiments.cli.ends import Stopped
 from experiments.identify.limit import describe_limit
 from experiments.identify.run import run
 from experiments.plant import limit as plant_limit
-from experiments.plant.plant import plant_of
+from experiments.plant.plant import Plant, plant_of
 from helpers.commands import (
     SHORT_RUN,
     SMALLEST_RUN,
     compose_configuration,
+    fail_after,
     load_dataset,
     load_summary,
     run_identify,
 )
 from helpers.records import ONE_OUTPUT
-from simulators import predict_one_step
+from simulators import DivergenceError, predict_one_step
 from sysid import standardised_mean_squared_error as smse
+from sysid.beside import n_processes
 
 LIMIT_KEYS = ("smse_limit", "rmse_limit", "times_the_limit", "no_limit")
 OSCILLATOR = ("system=van_der_pol", "duration=200samples", *SMALLEST_RUN)
@@ -112,6 +117,28 @@ def test_a_record_has_no_limit(record, tmp_path, caplog):
     assert summary["no_limit"] == "the true equations of a record are not known"
     assert summary["smse_limit"] is None
     assert "limit of" not in caplog.text
+
+
+def test_a_second_process_finds_the_same_limit(tmp_path, monkeypatch):
+    alone = load_summary(run_identify(tmp_path / "alone", *TANKS, "noise.snr_db=30"))
+    monkeypatch.setenv("PYTHON_CPU_COUNT", "2")
+    assert n_processes() == 2
+    beside = load_summary(run_identify(tmp_path / "beside", *TANKS, "noise.snr_db=30"))
+    assert [beside[name] for name in LIMIT_KEYS] == [alone[name] for name in LIMIT_KEYS]
+
+
+def test_a_run_that_is_interrupted_ends_the_second_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHON_CPU_COUNT", "2")
+    simulate = Plant.samples
+
+    def simulate_and_fail(self, *arguments):
+        return fail_after(simulate(self, *arguments), 150, DivergenceError("the plant exploded"))
+
+    monkeypatch.setattr(Plant, "samples", simulate_and_fail)
+    with pytest.raises(Stopped, match="the plant exploded"):
+        run_identify(tmp_path, *OSCILLATOR)
+    assert load_summary(tmp_path)["no_limit"] == "the run is not complete"
+    assert not multiprocessing.active_children()
 
 
 def test_every_output_of_a_system_of_the_user_has_a_limit_from_one_filter(tmp_path, monkeypatch):
