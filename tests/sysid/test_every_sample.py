@@ -170,15 +170,16 @@ class PlainPosterior:
 
 
 def replace_point(gp, plain):
-    """Remove the candidate, the last point, or the one with the lowest score if it is accepted.
+    """Remove the stored point with the lowest score if the last point, the candidate, is accepted.
 
-    Return whether the candidate is accepted.
+    Otherwise remove the candidate. Return whether it is accepted.
     """
     criterion = type(gp.reduction)
     residuals, variances = plain.left_out()
     candidate_score = criterion.acceptance(residuals[-1], variances[-1], plain.tau)
+    stored_residuals, stored_variances = plain.without_last().left_out()
     acceptance_scores = []
-    for residual, variance in zip(*plain.without_last().left_out(), strict=True):
+    for residual, variance in zip(stored_residuals, stored_variances, strict=True):
         acceptance_scores.append(criterion.acceptance(residual, variance, plain.tau))
     is_accepted = candidate_score > min(acceptance_scores)
     if not is_accepted:

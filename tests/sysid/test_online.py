@@ -476,7 +476,8 @@ def test_duplicates_survive_and_are_counted(criterion, noise_variance):
     rng = np.random.default_rng(19)
     distinct = rng.uniform(-2, 2, size=(4, 2))
     tiny_shift = np.where(np.arange(80) % 2, 1e-9, 0.0)[:, None]
-    x = distinct[rng.integers(0, 4, size=80)] + tiny_shift
+    repeated = distinct[rng.integers(0, 4, size=80)]
+    x = repeated + tiny_shift
     y = np.sin(x[:, 0]) + 1e-2 * rng.normal(size=80)
     gp = naive.online_gp(2, noise_variance=noise_variance, budget=8, reduction=criterion)
     reports = gp.update_many(x, y)
@@ -522,7 +523,8 @@ def test_close_and_proportional_points_are_no_duplicates_but_equal_ones_are(kern
     assert one_by_one.repairs["near_duplicates"] == 0
     assert at_once.repairs["near_duplicates"] == 0
     one_by_one.update(inputs[1], 1.0)
-    at_once.fit([*inputs, inputs[1]], np.zeros(4))
+    inputs_with_duplicate = [*inputs, inputs[1]]
+    at_once.fit(inputs_with_duplicate, np.zeros(4))
     assert one_by_one.repairs["near_duplicates"] == 1
     assert at_once.repairs["near_duplicates"] == 1
 
@@ -541,7 +543,8 @@ def test_drift_is_repaired_at_the_next_probe(damaged_factor, damage):
     gp = naive.online_gp(2, budget=20, reduction=naive.Oldest())
     gp.update_many(x[:95], y[:95])
     assert gp.drift() < 1e-10
-    getattr(gp._state, damaged_factor)[15, 15] *= damage
+    factor = getattr(gp._state, damaged_factor)
+    factor[15, 15] *= damage
     assert gp.drift() > 1e-4
     before_probe = gp.copy()
     with np.errstate(invalid="ignore"):
@@ -554,7 +557,7 @@ def test_drift_is_repaired_at_the_next_probe(damaged_factor, damage):
     np.testing.assert_array_equal(np.sort(gp.targets), np.sort(y[-20:]))
     exact = naive.NaiveGP(gp.kernel, gp.noise_variance, x[80:100], y[80:100])
     mean, variance = exact.predict_one(x[100])
-    report_after_probe = reports[5]
+    report_after_probe = reports[100 - 95]
     assert report_after_probe["mean"] == pytest.approx(mean, abs=1e-9)
     assert report_after_probe["variance"] == pytest.approx(variance, abs=1e-9)
     assert_equals_scratch(gp)
@@ -580,7 +583,7 @@ def test_negative_variances_are_clipped_and_counted():
     [Linear(0.4, [0.6] * 3), Sum([naive.LINEAR, naive.SE])],
     ids=["linear", "sum"],
 )
-def test_samples_whose_prior_variance_drowns_the_noise_are_refused(kernel, method):
+def test_samples_whose_prior_variance_is_too_large_for_the_noise_are_refused(kernel, method):
     """Rounding would make variances negative there, and predictions nan.
 
     The noise variance just suffices for the samples at 1e4 times the inputs.
@@ -656,13 +659,15 @@ def test_compiled_equals_plain(tmp_path):
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
 def test_the_loop_over_samples_is_compiled_once_for_all_settings():
+    """It is not compiled again for arrays that cannot be written."""
     kernel = SquaredExponential(1.0, [1.0])
-    for options in (
+    settings_of_gps = [
         {},
         {"learning": "every_sample", "gate": 3.0},
         {"forgetting": 50, "insertion": ErrorExceeds(1)},
-    ):
-        gp = OnlineGP(kernel, noise_variance=0.1, budget=3, **options)
+    ]
+    for gp_settings in settings_of_gps:
+        gp = OnlineGP(kernel, noise_variance=0.1, budget=3, **gp_settings)
         gp.update([0.0], 0.0)
     gp = OnlineGP(kernel, noise_variance=0.1, budget=3)
     x = np.ones((1, 1))

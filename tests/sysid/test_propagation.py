@@ -584,8 +584,8 @@ def test_several_starts_at_once_give_what_each_gives_alone(rule):
     together = rule.propagate(dynamics, past, exogenous, np.random.default_rng(1))
     for start in range(3):
         rows = [start]
-        rng = np.random.default_rng(1)
-        alone = rule.propagate(dynamics, past[rows], exogenous[rows], rng)
+        generator = np.random.default_rng(1)
+        alone = rule.propagate(dynamics, past[rows], exogenous[rows], generator)
         np.testing.assert_allclose(together.mean[rows], alone.mean, rtol=1e-10)
         np.testing.assert_allclose(together.variance[rows], alone.variance, rtol=1e-8, atol=1e-14)
 
