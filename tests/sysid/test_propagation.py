@@ -243,10 +243,10 @@ def test_moment_matching_is_linear_in_a_small_covariance(nearly_noise_free, size
     np.testing.assert_allclose(added[0, 1], expanded[0, 1], rtol=2e-3)
 
 
-def moments_of_naive_draws(joint, n, n_draws, noise=False):
+def moments_of_naive_draws(joint, n, n_draws, feed_noise):
     """Return mean and variance of independent draws, each (n - 4, 2)."""
     u = DATA["u"][:n]
-    draws = naive_draws(joint, FIRST_OUTPUTS, u, n_draws, seed=2, feed_noise=noise)
+    draws = naive_draws(joint, FIRST_OUTPUTS, u, n_draws, seed=2, feed_noise=feed_noise)
     return draws.mean(axis=0), draws.var(axis=0)
 
 
@@ -255,9 +255,10 @@ def test_gaussian_states_agree_with_draws_where_the_model_is_nearly_linear(rule)
     """The model has many lags, two outputs and changes as targets: every correlation matters."""
     kernel = SquaredExponential(0.01, [6.0, 5.0, 6.0, 5.0, 7.0])
     joint = joint_model("change", kernel=kernel, noise_variance=1e-4)
-    mean, variance = moments_of_naive_draws(joint, 16, 4_000, noise=True)
+    mean, variance = moments_of_naive_draws(joint, 16, n_draws=4_000, feed_noise=True)
+    spread = np.sqrt(variance.max())
     run = simulate(joint, 16, rule)
-    np.testing.assert_allclose(run.mean, mean, atol=0.1 * np.sqrt(variance.max()))
+    np.testing.assert_allclose(run.mean, mean, atol=0.1 * spread)
     np.testing.assert_allclose(run.variance, variance, rtol=0.12)
 
 
@@ -309,12 +310,12 @@ def test_rounding_does_not_make_a_long_run_of_two_outputs_diverge():
         pytest.param(14, 40_000, 20_000, 0.06, id="many draws", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("noise", [False, True], ids=["latent", "noise fed back"])
+@pytest.mark.parametrize("feed_noise", [False, True], ids=["latent", "noise fed back"])
 @pytest.mark.parametrize("predict", ["value", "change"])
-def test_independent_draws_equal_naive_ones(predict, noise, n, n_naive, n_draws, rtol):
+def test_independent_draws_equal_naive_ones(predict, feed_noise, n, n_naive, n_draws, rtol):
     joint = joint_model(predict, noise_variance=1e-2)
-    mean, variance = moments_of_naive_draws(joint, n, n_naive, noise)
-    rule = MonteCarlo(n_draws, process_noise=noise, coverage=None)
+    mean, variance = moments_of_naive_draws(joint, n, n_naive, feed_noise)
+    rule = MonteCarlo(n_draws, process_noise=feed_noise, coverage=None)
     run = simulate(joint, n, rule, seed=4)
     spread = np.sqrt(variance.max())
     log_ratio = np.log(run.variance / variance)
