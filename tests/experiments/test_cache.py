@@ -118,7 +118,7 @@ def read_content(folder):
 
 
 def damaged_content(damage, folder):
-    """Return what the file of an intact cache holds after a damage."""
+    """Return the damaged content of a file in the folder of an intact cache."""
     match damage:
         case "empty":
             return b""
@@ -134,7 +134,7 @@ def damaged_content(damage, folder):
 
 
 def flip_bit(content, place):
-    """Return bytes of which one bit of the byte at a place is flipped."""
+    """Return bytes with one flipped bit, in the byte at a place."""
     flipped = bytearray(content)
     bit = place % 8
     flipped[place] ^= 1 << bit
@@ -197,10 +197,10 @@ def test_a_file_in_the_place_of_the_folder_is_reported_once(obstacle, folder, tm
 
 
 def test_a_full_disk_is_reported_once_and_the_work_goes_on(tmp_path, monkeypatch, caplog):
-    def fail(content, path):
+    def fail_to_write(content, path):
         raise store.StoreError(f"could not write {path}: No space left on device")
 
-    monkeypatch.setattr(cache_module.store, "write_bytes", fail)
+    monkeypatch.setattr(cache_module.store, "write_bytes", fail_to_write)
     work = Work()
     cache = Cache(tmp_path / "cache")
     for key in ("a", "b", "a"):

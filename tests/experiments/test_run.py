@@ -219,7 +219,7 @@ def test_the_run_is_long_enough_to_turn_samples_away_and_to_replace_points(conte
     assert counts[-1] > 0
 
 
-def test_samples_are_inserted_from_the_threshold_of_the_error_on(contents):
+def test_samples_whose_error_reaches_the_threshold_are_inserted(contents):
     error = np.abs(contents.target - contents.mean)
     is_large = error >= ERROR_THRESHOLD
     online = contents.online
@@ -695,10 +695,7 @@ VALIDATION_FILES = {"validation.json", "validation.nc"}
 
 
 def assert_same_bits(lean_folder, full_folder, output=""):
-    """Check that record and model of a job's file are those of the files of a full run.
-
-    Bits and attributes are the same.
-    """
+    """Check that the record and the model in job.nc have bits and attributes of the full files."""
     group_suffix = f"/{output}" if output else ""
     record = load_dataset(lean_folder, "job", f"record{group_suffix}")
     result = load_dataset(full_folder / output, "result")

@@ -243,7 +243,7 @@ def find_claim(name):
 
 
 def examine_claim(name, stores, setting="trained"):
-    """Return the assessment of the claim of a name."""
+    """Return the assessment of a claim, which is found by its name."""
     return claims.examine(find_claim(name), setting, stores)
 
 
@@ -593,8 +593,8 @@ def test_the_sign_test_is_binomial(arguments, p_value):
     assert claims.sign_test(*arguments) == pytest.approx(p_value)
 
 
-def test_holm_multiplies_the_smallest_p_value_by_their_number_the_next_by_one_less():
-    """The last of four p-values, 0.04, is raised to the corrected one before it."""
+def test_holm_corrects_p_values_step_by_step():
+    """In ascending order they are multiplied by 4, 3, 2 and 1; 4 % is raised to the one before."""
     p_values = [0.01, 0.04, 0.03, 0.005]
     np.testing.assert_allclose(claims.holm(p_values), [0.02, 0.03, 0.06, 0.06])
 
@@ -658,12 +658,12 @@ def test_a_place_is_lost_if_one_of_its_comparisons_is():
     [(compare(0.3 * NOISE), OUTCOME_EQUAL), (compare([]), OUTCOME_MISSING)],
     ids=["equal", "missing"],
 )
-def test_a_win_and_another_outcome_give_a_place_the_other_outcome(comparison, outcome):
+def test_one_comparison_that_is_equal_or_missing_decides_a_place(comparison, outcome):
     assert claims.assess_place([CLEAR_WIN, comparison]).outcome == outcome
 
 
 def places_with_seeds(won=0, lost=0, tied=0):
-    """Return places of ten seeds each, of which so many are won, lost and tied."""
+    """Return places of ten seeds each: how many of them are won, lost and tied."""
     shifts = [-0.1] * won + [0.1] * lost + [0.0] * tied
     return {f"seeds {i}": [compare(NOISE + shift)] for i, shift in enumerate(shifts)}
 
@@ -680,28 +680,32 @@ GAP = {"gap": [compare([])]}
 @pytest.mark.parametrize(
     ("verdict", "places"),
     [
-        (HOLDS, places_with_seeds(won=7)),
-        (FAILS, places_with_seeds(lost=7)),
-        (HOLDS, places_with_seeds(won=4, tied=3)),
-        (IN_PART, places_with_seeds(won=2, tied=5)),
-        (IN_PART, places_with_seeds(won=3, lost=3)),
-        (IN_PART, places_with_seeds(won=5, lost=1)),
-        (FAILS, places_with_seeds(lost=1, tied=6)),
+        pytest.param(HOLDS, places_with_seeds(won=7), id="7 won"),
+        pytest.param(FAILS, places_with_seeds(lost=7), id="7 lost"),
+        pytest.param(HOLDS, places_with_seeds(won=4, tied=3), id="4 won, 3 tied"),
+        pytest.param(IN_PART, places_with_seeds(won=2, tied=5), id="2 won, 5 tied"),
+        pytest.param(IN_PART, places_with_seeds(won=3, lost=3), id="3 won, 3 lost"),
+        pytest.param(IN_PART, places_with_seeds(won=5, lost=1), id="5 won, 1 lost"),
+        pytest.param(FAILS, places_with_seeds(lost=1, tied=6), id="1 lost, 6 tied"),
         # more than half must be won
-        (IN_PART, places_with_seeds(won=2, tied=2)),
-        (HOLDS, places_with_seeds(won=3, tied=1)),
-        (IN_PART, places_of_one_seed(tied=1) | places_with_seeds(won=1)),
+        pytest.param(IN_PART, places_with_seeds(won=2, tied=2), id="2 won, 2 tied"),
+        pytest.param(HOLDS, places_with_seeds(won=3, tied=1), id="3 won, 1 tied"),
+        pytest.param(
+            IN_PART,
+            places_of_one_seed(tied=1) | places_with_seeds(won=1),
+            id="1 won, of one seed 1 tied",
+        ),
         # one place may be lost if the sign test is significant
-        (HOLDS, places_with_seeds(won=9, lost=1)),
+        pytest.param(HOLDS, places_with_seeds(won=9, lost=1), id="9 won, 1 lost"),
         # without a test of a place only the sign test counts
-        (UNDECIDED, places_of_one_seed(won=3)),
-        (HOLDS, places_of_one_seed(won=6)),
-        (FAILS, places_of_one_seed(lost=6)),
-        (UNDECIDED, places_of_one_seed(won=7, lost=3)),
+        pytest.param(UNDECIDED, places_of_one_seed(won=3), id="of one seed 3 won"),
+        pytest.param(HOLDS, places_of_one_seed(won=6), id="of one seed 6 won"),
+        pytest.param(FAILS, places_of_one_seed(lost=6), id="of one seed 6 lost"),
+        pytest.param(UNDECIDED, places_of_one_seed(won=7, lost=3), id="of one seed 7 won, 3 lost"),
         # the verdict must be the same whatever a missing place would show
-        (HOLDS, places_with_seeds(won=9) | GAP),
-        (UNDECIDED, places_with_seeds(won=4) | GAP),
-        (UNDECIDED, GAP),
+        pytest.param(HOLDS, places_with_seeds(won=9) | GAP, id="9 won and a gap"),
+        pytest.param(UNDECIDED, places_with_seeds(won=4) | GAP, id="4 won and a gap"),
+        pytest.param(UNDECIDED, GAP, id="only a gap"),
     ],
 )
 def test_verdict_by_counts_signs_and_gaps(verdict, places):
@@ -726,7 +730,7 @@ def test_the_sign_test_knows_the_chance_of_a_win(verdict, places, chance):
 
 @pytest.mark.parametrize("region", [LOWER, AT_MOST, WITHIN], ids=["lower", "at_most", "within"])
 def test_noise_is_undecided(region):
-    """In at least 95 of 100 repetitions, if all ratios scatter around the bound of the region.
+    """All ratios scatter around the bound of the region; 95 of 100 repetitions are undecided.
 
     There are seven tasks with ten seeds and three records with one; each has two comparisons.
     """
