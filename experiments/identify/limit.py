@@ -14,7 +14,7 @@ MIN_SMSE_OF_NOISE = 1e-18
 
 
 def score_limit(
-    limit: Limit, narx: Narx, output: int, validation: xr.Dataset | None
+    limit: Limit, narx: Narx, output: int, validation: xr.Dataset | None, smse: float
 ) -> dict[str, Any]:
     """Return the scores of the limit on the validation rows, or why there are none.
 
@@ -28,8 +28,15 @@ def score_limit(
         Number of the output that the model predicts.
     validation
         Rows that the model is scored on, as a lag data set.
+    smse
+        SMSE of the model on these rows.
     """
-    scores = {"smse_limit": math.nan, "rmse_limit": math.nan, "no_limit": limit.reason or None}
+    scores = {
+        "smse_limit": math.nan,
+        "rmse_limit": math.nan,
+        "times_the_limit": math.nan,
+        "no_limit": limit.reason or None,
+    }
     if limit.mean is None:
         return scores
     if validation is None or not validation.sizes["sample"]:
@@ -37,14 +44,12 @@ def score_limit(
     samples = np.rint(validation["time"].values / limit.sampling_time).astype(int)
     mean = narx.predict.of(limit.mean[samples, output], validation["previous"].values)
     target = validation["target"].values
-    scores["smse_limit"] = standardised_mean_squared_error(target, mean)
+    smse_limit = standardised_mean_squared_error(target, mean)
+    scores["smse_limit"] = smse_limit
     scores["rmse_limit"] = float(np.sqrt(np.mean((target - mean) ** 2)))
+    if smse_limit > MIN_SMSE_OF_NOISE:
+        scores["times_the_limit"] = smse / smse_limit
     return scores
-
-
-def times_the_limit(smse: float, smse_limit: float) -> float:
-    """Return the SMSE of a model over that of the limit; nan without noise, or without a limit."""
-    return smse / smse_limit if smse_limit > MIN_SMSE_OF_NOISE else math.nan
 
 
 def describe_limit(summary: dict[str, Any]) -> str:

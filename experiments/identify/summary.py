@@ -11,7 +11,7 @@ import numpy as np
 from experiments.cli.arguments import without_effect
 from experiments.drawing.tables import with_unit
 from experiments.files.outputs import plain
-from experiments.identify.limit import describe_limit, score_limit, times_the_limit
+from experiments.identify.limit import describe_limit, score_limit
 from experiments.identify.linear import note_linear
 from experiments.identify.result import Result
 from experiments.identify.settings import RunSettings
@@ -156,12 +156,11 @@ def _validation_scores(result: Result) -> dict[str, Any]:
     stream_target = np.zeros(0)
     if result.identified is not None:
         stream_target = result.identified["target"].values[result.is_online]
-    output = result.source.outputs.index(result.identification.narx.target)
-    limit = score_limit(result.limit, result.identification.narx, output, result.validation)
+    narx = result.identification.narx
+    output = result.source.outputs.index(narx.target)
     return {
         "smse": final.smse,
-        **limit,
-        "times_the_limit": times_the_limit(final.smse, limit["smse_limit"]),
+        **score_limit(result.limit, narx, output, result.validation, final.smse),
         "smse_initial": standardised_mean_squared_error(target, result.predicted_initial.mean),
         "smse_no_change": standardised_mean_squared_error(
             target, np.broadcast_to(no_change, target.shape)
@@ -441,10 +440,10 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
         if summary["smse_no_change"] is not None:
             compared.append(f"no change {summary['smse_no_change']:.3g}")
         comparison = f" ({', '.join(compared)})" if compared else ""
-        is_expected = any(result.limit is expected for expected in EXPECTED_WITHOUT_LIMIT)
         limit = describe_limit(summary)
-        limit = f", {limit}" if limit else ""
-        lines.append(f"One-step SMSE on the {n} samples after: {smse:.3g}{limit}{comparison}")
+        with_limit = f"{smse:.3g}, {limit}" if limit else f"{smse:.3g}"
+        lines.append(f"One-step SMSE on the {n} samples after: {with_limit}{comparison}")
+        is_expected = any(result.limit is expected for expected in EXPECTED_WITHOUT_LIMIT)
         if summary["no_limit"] and not is_expected:
             lines.append(f"The limit of one-step prediction is not known: {summary['no_limit']}")
         covered = f"95 % band covers {100 * summary['coverage_95']:.1f} %"

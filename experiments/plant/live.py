@@ -204,6 +204,7 @@ class LiveSource:
             return LIMIT_OF_NOTHING
         for name in self.plant.controller.inputs_driven:
             if 0 in narx.lags.get(name, ()):
+                self.simulation.drop_limit()
                 return Limit(
                     None,
                     reason=f"the regressors contain the present {name}, which the controller "
