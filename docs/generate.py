@@ -76,6 +76,7 @@ AREAS = {
         "Simulation": (
             "simulators.simulation",
             "simulators.many",
+            "simulators.limit",
             "simulators.record",
             "simulators.runge_kutta",
         ),

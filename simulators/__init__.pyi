@@ -32,6 +32,8 @@ from .grey_box import GreyBoxFit as GreyBoxFit
 from .grey_box import fit_output_error as fit_output_error
 from .grey_box import output_error as output_error
 from .interpolation import Interpolation as Interpolation
+from .limit import OneStepPredictions as OneStepPredictions
+from .limit import predict_one_step as predict_one_step
 from .many import Ensemble as Ensemble
 from .many import simulate_many as simulate_many
 from .noise import random_stream as random_stream

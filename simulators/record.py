@@ -139,6 +139,12 @@ class Faults(NamedTuple):
     reading: Array  # (n, n_y) value that replaces the reading; nan where nothing replaces it
     is_stuck: NDArray[np.bool_]  # (n,) whether the last readings are shown again
 
+    @property
+    def are_any(self) -> bool:
+        """Whether there is a fault at any sample."""
+        is_replaced = ~np.isnan(self.reading)
+        return bool(self.error.any() or is_replaced.any() or self.is_stuck.any())
+
     def read(self, values: Array, last: Array, k: int) -> Array:
         """Return the readings (n_y,) of noisy outputs (n_y,) at sample k.
 

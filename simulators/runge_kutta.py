@@ -254,6 +254,46 @@ def step(  # type: ignore[no-untyped-def]
 
 
 @kernel
+def step_each(  # type: ignore[no-untyped-def]
+    address,
+    time,
+    dt,
+    substeps,
+    states,
+    inputs,
+    noises,
+    parameters,
+    limits,
+    work,
+):
+    """Advance every row of `states` (p, n_x) in place over one sample, by `step`.
+
+    Row i has the noise of row i of `noises` (p, n_w). All rows have the same inputs.
+
+    Returns
+    -------
+    int
+        Number of rows that were advanced: p, or the number of the first row that diverged.
+    """
+    for i in range(states.shape[0]):
+        done, _ = step(
+            address,
+            time,
+            dt,
+            substeps,
+            states[i],
+            inputs,
+            noises[i],
+            parameters,
+            limits,
+            work,
+        )
+        if done < substeps:
+            return i
+    return states.shape[0]
+
+
+@kernel
 def follow(  # type: ignore[no-untyped-def]
     address,
     first,

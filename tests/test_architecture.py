@@ -39,6 +39,7 @@ LAYERS = {
         "record",
         "simulation",
         "many",
+        "limit",
         "reference_solution",
         "systems",
         "grey_box",

@@ -31,7 +31,7 @@ from experiments.benchmark.dictionary import (
     update,
 )
 from experiments.benchmark.harness import QUICK, Plan, Row, describe, machine, to_frame
-from experiments.benchmark.simulation import monte_carlo, propagation, simulation, store
+from experiments.benchmark.simulation import limit, monte_carlo, propagation, simulation, store
 from experiments.cli.options import choose, flag, seconds, whole
 from experiments.cli.progress import doing
 from experiments.drawing.tables import to_markdown, to_text
@@ -51,6 +51,7 @@ MODEL_BENCHMARKS = (
 )
 OTHER_BENCHMARKS = (
     simulation,
+    limit,
     monte_carlo,
     propagation,
     store,

@@ -17,6 +17,7 @@ from scipy.integrate import solve_ivp
 import simulators
 import sysid
 from experiments.benchmark.harness import Job, Plan, Row, interleave, ratio, row, timed
+from experiments.plant.limit import find_limit
 from experiments.plant.plant import Plant
 from simulators import Interpolation, System
 from simulators.errors import SimulationError
@@ -188,18 +189,21 @@ class SampledProblem:
 
 def building_problem(duration: float | str, seed: int, stretch: int = 1) -> SampledProblem:
     """Return the building under the flow that its controller has set, held over the samples."""
-    system = simulators.Building()
-    weather = {"ambient_temperature": simulators.SyntheticWeather()}
-    plant = Plant(
-        system,
+    plant = _building_plant()
+    flow = plant.trajectory(plant.n_samples(duration), seed).input
+    return SampledProblem("building", plant.system, flow, Interpolation.held, seed, stretch)
+
+
+def _building_plant() -> Plant:
+    """Return the building under its controller, with synthetic weather."""
+    return Plant(
+        simulators.Building(),
         simulators.PI(),
-        weather,
+        {"ambient_temperature": simulators.SyntheticWeather()},
         {},
         simulators.MeasurementNoise(),
         Interpolation.held,
     )
-    flow = plant.trajectory(plant.n_samples(duration), seed).input
-    return SampledProblem("building", system, flow, Interpolation.held, seed, stretch)
 
 
 def bouc_wen_problem(seed: int, stretch: int = 1, *, restarts: int = 1) -> SampledProblem:
@@ -283,6 +287,29 @@ def simulation(plan: Plan) -> Iterator[Row]:
                 target=target,
                 **details,
             )
+
+
+def limit(plan: Plan) -> Iterator[Row]:
+    """Time the limit of one-step prediction against the simulation that it belongs to.
+
+    The building is simulated sample by sample, as a run does it.
+    """
+    plant = _building_plant()
+    n_samples = plant.n_samples(plan.duration)
+    trajectory = plant.trajectory(n_samples, plan.seed)
+    jobs = {
+        "simulation": Job(lambda: list(plant.samples(n_samples, plan.seed)), n_samples),
+        "limit": Job(partial(find_limit, plant, trajectory), n_samples),
+    }
+    times = interleave(jobs, plan.repetitions)
+    yield ratio(
+        "building",
+        times,
+        ("limit", "simulation"),
+        "times as long",
+        target="<= 5",
+        samples=n_samples,
+    )
 
 
 def monte_carlo(plan: Plan) -> Iterator[Row]:

@@ -19,6 +19,7 @@ import xarray as xr
 from filelock import FileLock, Timeout
 
 from experiments.files.identity import key_of, trajectory_key
+from experiments.plant.limit import Limit
 from experiments.plant.live import Simulation
 from experiments.plant.measured import Measured
 from experiments.plant.plant import Plant
@@ -237,6 +238,22 @@ TRAJECTORY = Kind(
 )
 
 
+def _limit_to_dataset(limit: Limit) -> xr.Dataset:
+    """Return a data set with the predictions, or with the reason why there are none."""
+    variables = {} if limit.mean is None else {"mean": (("sample", "output"), limit.mean)}
+    others = {"sampling_time": limit.sampling_time, "reason": limit.reason}
+    return xr.Dataset(variables, attrs=others)
+
+
+def _limit_from_dataset(dataset: xr.Dataset) -> Limit:
+    mean = np.array(dataset["mean"].values) if "mean" in dataset else None
+    attributes = dataset.attrs
+    return Limit(mean, float(attributes["sampling_time"]), str(attributes["reason"]))
+
+
+LIMIT = Kind("limit", "Limit of one-step prediction", _limit_to_dataset, _limit_from_dataset)
+
+
 class CachedSimulation(Simulation):
     """Samples from the cache, in the order and with the bits of the live ones.
 
@@ -309,6 +326,13 @@ class CachedSimulation(Simulation):
             plant.interpolation,
             int(delivered["n_clipped"].sum()),
         )
+
+    def begin_limit(self) -> None:
+        """Do nothing: the limit may be in the cache."""
+
+    def limit(self) -> Limit:
+        """Return the limit of one-step prediction, computed once for all jobs."""
+        return self._cache.obtain(LIMIT, self._key, super().limit)
 
 
 def simulate_once(

@@ -36,6 +36,7 @@ AFTER_THE_TRAJECTORY = WITHOUT_EFFECT | {
     "on_missing",
     "duration",
     "identified",
+    "limit",
     "budget",
     "propagation",
     "narx",

@@ -28,6 +28,12 @@ SUMMARY_NUMBERS = {
         "mean squared error of the final model on the validation part over the variance of the "
         "target",
     ),
+    "smse_limit": (
+        DIMENSIONLESS,
+        "the same for a filter that knows the equations and the noise of the simulated plant",
+    ),
+    "times_the_limit": (DIMENSIONLESS, "smse over smse_limit"),
+    "rmse_limit": (TARGET_UNIT, "root mean squared error of this filter on the validation part"),
     "smse_initial": (DIMENSIONLESS, "the same for the model before the stream"),
     "smse_no_change": (DIMENSIONLESS, "the same for the prediction that nothing changes"),
     "smse_linear": (

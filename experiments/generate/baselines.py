@@ -1,4 +1,4 @@
-"""The baselines of a benchmark: their lags, and their scores compared with the noise floor."""
+"""The baselines of a benchmark: their lags, and their scores beside noise floor and limit."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -16,6 +16,7 @@ from experiments.cli.ends import REFUSALS
 from experiments.generate.benchmark import SimulatedRecord
 from experiments.generate.floor import find_floor
 from experiments.plant.lags import AutomaticNarx
+from experiments.plant.limit import find_limit
 from experiments.plant.plant import Plant
 from sysid import Model, Narx, Orders, Settings
 from sysid.arrays import Array
@@ -24,6 +25,8 @@ from sysid.simulation import baselines
 from sysid.simulation.baselines import Baseline
 
 SCORED_TASKS = ("one_step", "free_run")
+#: keys of the predictions that know the system, before those of the baselines
+REFERENCES = ("measurement_noise", "noise_floor", "limit")
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +137,7 @@ def label_baselines(settings: Mapping[str, BaselineSettings]) -> dict[str, str]:
     If two baselines have the same label, the key follows it in brackets.
     """
     given_labels = [baseline.label for baseline in settings.values()]
-    labels = {key: key.replace("_", " ") for key in ("measurement_noise", "noise_floor", *settings)}
+    labels = {key: key.replace("_", " ") for key in (*REFERENCES, *settings)}
     for key, label in zip(settings, given_labels, strict=True):
         if given_labels.count(label) > 1:
             labels[key] = f"{label} ({labels[key]})"
@@ -210,12 +213,20 @@ def score_models(
     *,
     seed: int,
     noise_paths: int,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], list[str]]:
     """Return the RMSE on the test records, without their windows, by task, model and output.
 
     An example is ``scores["free_run"]["noise_floor"]["displacement"]["rmse"]``. None stands for a
-    run whose error is not finite. The noise floor has scores for every output. Baselines have
-    scores for the outputs that have lags, in free run only if these need no other output.
+    run whose error is not finite. The noise floor has scores for every output, the limit one step
+    ahead only. Baselines have scores for the outputs that have lags, in free run only if these need
+    no other output.
+
+    Returns
+    -------
+    dict
+        The scores.
+    list of str
+        Notes on scores that cannot be computed.
     """
     test = [record for record in records if record.role == "test"]
     estimation = [record.measured for record in records if record.role == "estimation"]
@@ -248,7 +259,10 @@ def score_models(
             if len(narx.output_names) == 1:
                 error = model.free_run(dict(measured), n_initial=window) - measured[name].values
                 errors["free_run", key, name].append(error[window:])
-    keys = ("measurement_noise", "noise_floor", *settings)
+    limit_errors, notes = _errors_of_limit(test, plant)
+    for name, record_errors in limit_errors.items():
+        errors["one_step", "limit", name] = record_errors
+    keys = (*REFERENCES, *settings)
     scores: dict[str, Any] = {task: {key: {} for key in keys} for task in SCORED_TASKS}
     for (task, key, name), record_errors in errors.items():
         with np.errstate(over="ignore"):
@@ -257,4 +271,23 @@ def score_models(
             "unit": units[name],
             "rmse": rms if isfinite(rms) else None,
         }
-    return {"initialisation_window": window, **scores}
+    return {"initialisation_window": window, **scores}, notes
+
+
+def _errors_of_limit(
+    test: list[SimulatedRecord], plant: Plant
+) -> tuple[dict[str, list[Array]], list[str]]:
+    """Return the errors of the limit one step ahead by output, a list of arrays for the records.
+
+    There are none, but a note, if it is not known on one of the records.
+    """
+    errors: dict[str, list[Array]] = {name: [] for name in plant.outputs}
+    for record in test:
+        trajectory = record.trajectory
+        limit = find_limit(plant, trajectory, transient=record.transient)
+        if limit.mean is None:
+            return {}, [f"Not computed: the limit of {record.name}; {limit.reason}"]
+        scored = slice(record.transient + record.window, None)
+        for i, name in enumerate(plant.outputs):
+            errors[name].append((limit.mean - trajectory.output)[scored, i])
+    return errors, []

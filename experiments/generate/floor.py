@@ -4,7 +4,7 @@ The true system knows its state and its inputs, but not the future noise.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from simulators import DivergenceError, Trajectory
 from simulators.interpolation import Piece
+from simulators.limit import inputs_between
 from simulators.noise import held_noise
 from simulators.runge_kutta import WORK_ROWS, follow, problem_of, stepper
 from sysid.arrays import Array
@@ -74,7 +75,7 @@ def _one_step(trajectory: Trajectory, driven: Sequence[str]) -> Array:
     )
     weights = np.array([1 - len(stds) / 3] + 2 * len(stds) * [1 / 6])
     next_states = np.repeat(state[np.newaxis], len(noise_points), axis=0)
-    for k, inputs in enumerate(_inputs_between(trajectory, driven)):
+    for k, inputs in enumerate(inputs_between(trajectory, driven)):
         for i, noise in enumerate(noise_points):
             next_states[i, k + 1] = state[k]
             try:
@@ -149,24 +150,10 @@ def _pieces(trajectory: Trajectory, driven: Sequence[str], start: int) -> tuple[
         rows = kept[0].rows
         return tuple(
             Piece(k, k + 1, inputs, rows)
-            for k, inputs in enumerate(_inputs_between(trajectory, driven))
+            for k, inputs in enumerate(inputs_between(trajectory, driven))
             if k >= start
         )
     return tuple(
         Piece(max(first, start), last, values[max(start - first, 0) * rows :], rows)
         for first, last, values, rows in kept
     )
-
-
-def _inputs_between(trajectory: Trajectory, driven: Sequence[str]) -> Iterator[Array]:
-    """Yield the inputs between each sample and the next, in the form that the stepper takes."""
-    system = trajectory.system
-    u = trajectory.input
-    columns = [index for index, signal in enumerate(system.inputs) if signal.name in driven]
-    k = 0
-    for piece in trajectory.interpolation.pieces(u, system.substeps):
-        for inputs in piece.split():
-            inputs = inputs.copy()
-            inputs[:, columns] = u[k, columns]
-            yield inputs
-            k += 1

@@ -231,7 +231,7 @@ def make_benchmark(settings: GenerateSettings) -> Benchmark:
         records = [simulate(plan, plant, settings.ranges) for plan in plans]
     notes += warn_of_integration([record.trajectory for record in records])
     with doing("computing the noise floor and the baselines"):
-        scores = score_models(
+        scores, score_notes = score_models(
             records,
             lags,
             settings.baselines,
@@ -248,7 +248,7 @@ def make_benchmark(settings: GenerateSettings) -> Benchmark:
         lags=lags,
         baselines=settings.baselines,
         scores=scores,
-        notes=notes,
+        notes=notes + score_notes,
     )
 
 

@@ -4,7 +4,7 @@ import logging
 
 import numpy as np
 
-from simulators import OpenLoop, VanDerPol, closed_loop
+from simulators import OpenLoop, VanDerPol, closed_loop, collect, predict_one_step
 from sysid import OnlineGP, SquaredExponential
 from sysid.beside import SHARE_TIMEOUT, Beside
 from sysid.gp.dictionary import covariance_matrix, delete, learn
@@ -34,7 +34,9 @@ def compile_together() -> None:
     gp_here.predict(np.zeros((1, 1)))
     gp_here.drift()
     recursive_least_squares(np.ones((1, 1)), np.zeros(1), [1])
-    list(closed_loop(VanDerPol(), OpenLoop(dt=VanDerPol.dt), {}, n_samples=2))
+    oscillator = VanDerPol()
+    samples = closed_loop(oscillator, OpenLoop(dt=VanDerPol.dt), {}, n_samples=2)
+    predict_one_step(collect(samples, oscillator, seed=0), measurement_std=0.0)
     # The figures import matplotlib, which is slow: this process would only wait meanwhile.
     import experiments.identify.figures  # noqa: F401
 

@@ -35,9 +35,12 @@ MAX_RECORDS_NAMED = 2  # records whose names stand in a title
 
 
 def drawings(
-    trajectory: xr.Dataset, result: xr.Dataset, noise_variance: float
+    trajectory: xr.Dataset, result: xr.Dataset, noise_variance: float, limit: str = ""
 ) -> dict[str, Callable[[], Figure]]:
-    """Return the functions that draw the figures, by the name of the figure."""
+    """Return the functions that draw the figures, by the name of the figure.
+
+    `limit` compares the SMSE of the predictions in words with its limit; it may be empty.
+    """
     trajectory = style.with_clock(trajectory, "time")
     result = style.on_clock_of(trajectory, result).assign_attrs(
         static=trajectory.attrs.get("static", 0),
@@ -45,7 +48,7 @@ def drawings(
     )
     makers: dict[str, Callable[[], Figure]] = {
         "signals": partial(signals, trajectory),
-        "prediction": partial(prediction, result, noise_variance),
+        "prediction": partial(prediction, result, noise_variance, limit),
     }
     if (result["phase"] == ONLINE).any():
         makers["dictionary"] = partial(dictionary, result)
@@ -56,10 +59,11 @@ def drawings(
 # --- predictions ----------------------------------------------------------------------------------
 
 
-def prediction(result: xr.Dataset, noise_variance: float) -> Figure:
+def prediction(result: xr.Dataset, noise_variance: float, limit: str = "") -> Figure:
     """Draw the predicted target with its 95 % band and the measurements in detail, and all errors.
 
-    The samples are those of the validation part, or of the stream if there is none.
+    The samples are those of the validation part, or of the stream if there is none. The title of
+    the errors ends with `limit`, the words that compare their SMSE with its limit.
     """
     is_validated = (result["phase"] == VALIDATION).any()
     phase = VALIDATION if is_validated else ONLINE
@@ -90,6 +94,8 @@ def prediction(result: xr.Dataset, noise_variance: float) -> Figure:
     series.set_title(title, loc="left")
     series.legend(loc="upper right", ncols=3, framealpha=0.8)
     _draw_standardised_errors(histogram, chosen, noise_variance)
+    if limit:
+        histogram.set_title(f"{histogram.get_title()}; SMSE: {limit}")
     return figure
 
 

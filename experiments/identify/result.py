@@ -14,6 +14,8 @@ import xarray as xr
 from experiments.files import job_file
 from experiments.files.job_file import Content, text_of
 from experiments.files.outputs import RunFiles, write_every
+from experiments.identify.limit import describe_limit
+from experiments.plant.limit import LIMIT_OF_PART, Limit
 from experiments.plant.source import Source, trajectory_of
 from experiments.validate.report import Report, writers
 from sysid import Estimate, Identification, LagWindow, Prediction, store
@@ -52,6 +54,7 @@ class Result:
     interrupted: BaseException | None = None  # ended the validation of a complete identification
     report: Report | None = None  # of the free run on the test records
     notes: list[str] = field(default_factory=list)  # on the free run, for the user
+    limit: Limit = LIMIT_OF_PART  # of one-step prediction of the whole simulation
     linear: dict[str, Any] | None = None  # errors of linear models of the same record
     linear_orders: dict[str, Any] = field(default_factory=dict)  # of `compare_orders`
     summary: dict[str, Any] = field(default_factory=dict)
@@ -154,7 +157,7 @@ def _draw(
 
     model = result.identification.model
     noise_variance = 0.0 if model is None else model.gp.noise_variance
-    makers = drawings(trajectory, record, noise_variance)
+    makers = drawings(trajectory, record, noise_variance, describe_limit(result.summary))
     if result.linear is not None:
         makers["comparison"] = partial(comparison, result.summary)
     for name, make in list(makers.items())[chosen]:

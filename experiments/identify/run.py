@@ -39,6 +39,7 @@ from experiments.identify.result import Result
 from experiments.identify.settings import LagOptions, RunSettings
 from experiments.identify.summary import log_result, summarise
 from experiments.plant.lags import AutomaticNarx
+from experiments.plant.limit import LIMIT_NOT_WANTED
 from experiments.plant.live import live_source
 from experiments.plant.physics import RESIDUAL, ResidualNarx, thin, variance_at
 from experiments.plant.recorded import recorded_source
@@ -82,6 +83,7 @@ PHASE_DESCRIPTIONS = {
     "bands": "calibrating the bands on held-out samples",
     "validation": "predicting",
     "free_run": "validating in free run",
+    "limit": "computing the limit of prediction",
     "linear": "comparing with linear models",
 }
 
@@ -136,6 +138,7 @@ def read_settings(config: DictConfig) -> RunSettings:
     seed = whole("seed", config.seed, 0)
     figures = flag("figures", config.figures)
     validates = flag("validate", config.validate)
+    finds_limit = flag("limit", config.get("limit", True))
     flag("scale", config.scale)
     in_sweep = is_multirun()
     lean = is_lean(config.outputs, in_sweep=in_sweep)
@@ -147,6 +150,7 @@ def read_settings(config: DictConfig) -> RunSettings:
     return RunSettings(
         learner=_read_learner(config, lags, overrides),
         lags=lags,
+        finds_limit=finds_limit,
         validates=validates,
         propagation=partial(build_one, resolved["propagation"], "propagation"),
         files=RunFiles(
@@ -277,6 +281,8 @@ def identify(
         identification = prepare(settings, source, cache, seconds)
         window = LagWindow(identification.narx)
     records: list[np.ndarray] = []
+    if settings.finds_limit and not settings.in_sweep:
+        source.begin_limit()
     with timed(seconds, "loop"):
         is_watched = not settings.in_sweep
         stopped = stream(source, identification, window, records, shows_progress=is_watched)
@@ -294,6 +300,10 @@ def identify(
                 result.report, result.notes = _validate_free_run(
                     settings, source, identification.model
                 )
+        with timed(seconds, "limit"):
+            result.limit = LIMIT_NOT_WANTED
+            if settings.finds_limit:
+                result.limit = source.limit(identification.narx)
         if stopped is None:
             with timed(seconds, "linear"):
                 result.linear = compare_linear(result, simulates=settings.validates)

@@ -41,6 +41,7 @@ class RunSettings:
 
     learner: Settings  # training, rules and budget of the online GP, and the seed
     lags: LagOptions
+    finds_limit: bool  # whether the limit of one-step prediction of a simulated plant is computed
     validates: bool  # whether the model and linear models are simulated on the test records
     propagation: Callable[[], Propagation]  # makes the propagation of uncertainty in a free run
     files: RunFiles

@@ -11,10 +11,12 @@ import numpy as np
 from experiments.cli.arguments import without_effect
 from experiments.drawing.tables import with_unit
 from experiments.files.outputs import plain
+from experiments.identify.limit import describe_limit, score_limit
 from experiments.identify.linear import note_linear, write_lags
 from experiments.identify.linear_orders import NO_ORDERS
 from experiments.identify.result import Result
 from experiments.identify.settings import RunSettings
+from experiments.plant.limit import LIMIT_NOT_WANTED, LIMIT_OF_RECORDS
 from experiments.plant.physics import SIGNAL_PREFIX
 from experiments.validate.report import log_free_run
 from simulators import Signal
@@ -62,6 +64,8 @@ MAX_SMSE_OVER_TRIVIAL = 0.95
 # limits
 MIN_COVERAGE = 0.85
 MAX_COVERAGE = 0.99
+# no line states why there is no limit of prediction in these cases
+EXPECTED_WITHOUT_LIMIT = (LIMIT_OF_RECORDS, LIMIT_NOT_WANTED)
 MAX_PARAMETERS_LOGGED = 6  # estimated parameters of the physics that the log lists
 
 #: warnings about repairs, by the kind of repair; the number of repairs is filled in
@@ -154,8 +158,11 @@ def _validation_scores(result: Result) -> dict[str, Any]:
     stream_target = np.zeros(0)
     if result.identified is not None:
         stream_target = result.identified["target"].values[result.is_online]
+    narx = result.identification.narx
+    output = result.source.outputs.index(narx.target)
     return {
         "smse": final.smse,
+        **score_limit(result.limit, narx, output, result.validation, final.smse),
         "smse_initial": standardised_mean_squared_error(target, result.predicted_initial.mean),
         "smse_no_change": standardised_mean_squared_error(
             target, np.broadcast_to(no_change, target.shape)
@@ -437,7 +444,12 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
         if summary["smse_no_change"] is not None:
             compared.append(f"no change {summary['smse_no_change']:.3g}")
         comparison = f" ({', '.join(compared)})" if compared else ""
-        lines.append(f"One-step SMSE on the {n} samples after: {smse:.3g}{comparison}")
+        limit = describe_limit(summary)
+        with_limit = f"{smse:.3g}, {limit}" if limit else f"{smse:.3g}"
+        lines.append(f"One-step SMSE on the {n} samples after: {with_limit}{comparison}")
+        is_expected = any(result.limit is expected for expected in EXPECTED_WITHOUT_LIMIT)
+        if summary["no_limit"] and not is_expected:
+            lines.append(f"The limit of one-step prediction is not known: {summary['no_limit']}")
         covered = f"95 % band covers {100 * summary['coverage_95']:.1f} %"
         in_stream = "" if smse_stream is None else f", SMSE in the stream {smse_stream:.3g}"
         lines.append(f"RMSE {with_unit(summary['rmse'], unit)}, {covered}{in_stream}")

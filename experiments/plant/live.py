@@ -10,6 +10,7 @@ import xarray as xr
 from omegaconf import DictConfig
 
 from experiments.plant.lags import AutomaticNarx
+from experiments.plant.limit import LIMIT_OF_NOTHING, LIMIT_OF_PART, Limit, find_limit
 from experiments.plant.measured import Measured
 from experiments.plant.physics import FittedPhysics, Physics, physics_of
 from experiments.plant.plant import Plant, plant_of, warn_of_integration
@@ -24,6 +25,7 @@ from sysid import (
     Settings,
     Start,
 )
+from sysid.beside import SHARE_TIMEOUT, Beside
 from sysid.errors import UserError
 
 # fraction of a simulation that is identified by default; the rest validates the model
@@ -45,8 +47,11 @@ class Simulation:
         If the plant refuses its settings.
     """
 
+    _limit_beside: Beside[Limit] | None = None  # the limit, while a second process computes it
+
     def __init__(self, plant: Plant, n_samples: int, seed: int) -> None:
         self._plant = plant
+        self._n_samples = n_samples
         self._seed = seed
         self.samples = plant.samples(n_samples, seed)
         self._simulated: list[Sample] = []
@@ -89,6 +94,30 @@ class Simulation:
             )
         return self._collected
 
+    def begin_limit(self) -> None:
+        """Begin to compute the limit of one-step prediction in a second process."""
+        if self._limit_beside is None:
+            self._limit_beside = Beside(self._find_limit)
+
+    def drop_limit(self) -> None:
+        """End the second process, if there is one."""
+        if self._limit_beside is not None:
+            self._limit_beside.drop()
+
+    def limit(self) -> Limit:
+        """Return the limit of one-step prediction; all samples must have been delivered."""
+        if self._limit_beside is None:
+            return self._find_limit()
+        return self._limit_beside.result(SHARE_TIMEOUT)
+
+    def _find_limit(self) -> Limit:
+        """Compute the limit. A process without the samples simulates them once more."""
+        if self.n_seen == self._n_samples:
+            trajectory = self.record()
+        else:
+            trajectory = self._plant.trajectory(self._n_samples, self._seed)
+        return find_limit(self._plant, trajectory)
+
 
 @dataclass
 class LiveSource:
@@ -102,6 +131,7 @@ class LiveSource:
     simulation: Simulation
     physics: FittedPhysics | None = None  # simulated beside the plant
     lag_choice: LagChoice | None = field(default=None, init=False)  # no lags by held-out errors
+    _limit: Limit | None = field(default=None, init=False)  # the same for the models of all outputs
 
     def __post_init__(self) -> None:
         self.title = type(self.plant.system).__name__
@@ -159,6 +189,30 @@ class LiveSource:
     def recordings(self) -> Recordings | None:
         """Return None: nothing was recorded."""
         return None
+
+    def begin_limit(self) -> None:
+        """Begin to compute the limit in a second process, if samples will be scored."""
+        if self._limit is None and self.n_identified < self.n_samples:
+            self.simulation.begin_limit()
+
+    def limit(self, narx: Narx) -> Limit:
+        """Return the limit of one-step prediction, from the measured outputs and inputs."""
+        if self.n_seen < self.n_samples:
+            self.simulation.drop_limit()
+            return LIMIT_OF_PART
+        if self.n_identified == self.n_samples:
+            return LIMIT_OF_NOTHING
+        for name in self.plant.controller.inputs_driven:
+            if 0 in narx.lags.get(name, ()):
+                self.simulation.drop_limit()
+                return Limit(
+                    None,
+                    reason=f"the regressors contain the present {name}, which the controller "
+                    "computes from the output that is predicted",
+                )
+        if self._limit is None:
+            self._limit = self.simulation.limit()
+        return self._limit
 
     def warnings(self) -> list[str]:
         """Warn of Runge-Kutta steps that are too long, and of states at their limits."""

@@ -1,7 +1,7 @@
 """The simulated plant of a configuration: a system, and the source of each of its inputs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -200,6 +200,30 @@ class Plant:
             interpolation=self.interpolation,
             measurement=self.measurement,
         )
+
+    def measurement_std(self, trajectory: Trajectory, *, transient: int = 0) -> NDArray[np.float64]:
+        """Return the standard deviations (n_y,) of the measurement noise in a whole simulation.
+
+        A signal-to-noise ratio refers to the loop without measurement noise. A closed loop is
+        simulated again for it.
+
+        Parameters
+        ----------
+        trajectory : Trajectory
+            Simulation of this plant, complete, with its transient.
+        transient : int
+            Samples of the transient.
+        """
+        noise_free_output = trajectory.noise_free_output
+        if self.measurement.snr_db is not None and not self.is_open_loop:
+            noise_free_loop = replace(self, measurement=simulators.MeasurementNoise()).trajectory(
+                len(trajectory.time) - transient,
+                trajectory.seed,
+                transient=transient,
+                initial_state=trajectory.state[0],
+            )
+            noise_free_output = noise_free_loop.noise_free_output
+        return self.measurement.std_of(noise_free_output)
 
     def trajectory(
         self,

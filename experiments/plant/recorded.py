@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 
 from experiments.cli.build import build, check_map
 from experiments.plant.lags import AutomaticNarx
+from experiments.plant.limit import LIMIT_OF_RECORDS, Limit
 from experiments.plant.measured import Measured
 from experiments.plant.physics import FittedPhysics, columns_of, physics_of, variance_at
 from experiments.plant.source import SAMPLES_PER_BLOCK, SIMULATION_KEYS, identified_share
@@ -119,6 +120,13 @@ class RecordedSource:
     def records(self) -> Sequence[xr.Dataset]:
         """Return the estimation records, then those that validate the model."""
         return [*self._recordings.estimation, *self._validating]
+
+    def begin_limit(self) -> None:
+        """Do nothing: there is no limit."""
+
+    def limit(self, narx: Narx) -> Limit:
+        """Return that there is none: the equations of a record are not known."""
+        return LIMIT_OF_RECORDS
 
     def warnings(self) -> list[str]:
         """Return the notes on the records, and on their split if no record validates the model."""

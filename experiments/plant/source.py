@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.plant.lags import AutomaticNarx
+from experiments.plant.limit import Limit
 from experiments.plant.physics import FittedPhysics
 from sysid import (
     Identification,
@@ -40,6 +41,7 @@ SIMULATION_KEYS = frozenset(
         "interpolation",
         "duration",
         "identified",
+        "limit",
     }
 )
 
@@ -105,6 +107,12 @@ class Source(Protocol):
 
     def recordings(self) -> Recordings | None:
         """Return the estimation, validation and test records; None for a live simulation."""
+
+    def begin_limit(self) -> None:
+        """Begin to compute what `limit` returns, while the samples are delivered."""
+
+    def limit(self, narx: Narx) -> Limit:
+        """Return predictions of all samples that no model with these lags can improve on."""
 
     def warnings(self) -> list[str]:
         """Return warnings about the samples, a sentence each."""

@@ -1,4 +1,4 @@
-"""`sysid-collect`: the results of a sweep as data, tables and figures, with gaps and mistakes."""
+"""`sysid-collect` gathers the results of a sweep, also of jobs that failed or were damaged."""
 
 import hashlib
 import io
@@ -34,28 +34,34 @@ from helpers.written_sweeps import (
 )
 from sysid import store
 
+#: numbers of the statuses in the data set
 MISSING, DONE, FAILED, DAMAGED, PARTIAL = range(5)
 
 
-def read(folder):
+def read_sweep(folder):
     """Return the results of a sweep, and their data set."""
     results = read_results(folder)
     return results, build_dataset(results)
 
 
-def csv_of(results):
-    """Return the rows that are written to sweep.csv."""
+def csv_table(results):
+    """Return the table that is written to sweep.csv."""
     return read_exact_csv(io.StringIO(write_csv(results)))
+
+
+UNESCAPED_BAR = re.compile(r"(?<!\\)\|")
+
+
+def split_cells(line):
+    """Return the cells of a line of a Markdown table."""
+    return [cell.strip() for cell in UNESCAPED_BAR.split(line)[1:-1]]
 
 
 def first_table(text):
     """Return the rows of the first Markdown table, its header first, as lists of cells."""
     table = next(part for part in text.split("\n\n") if part.startswith("| "))
     header, _, *rows = table.splitlines()
-    unescaped_bar = r"(?<!\\)\|"
-    return [
-        [cell.strip() for cell in re.split(unescaped_bar, line)[1:-1]] for line in [header, *rows]
-    ]
+    return [split_cells(line) for line in [header, *rows]]
 
 
 def change_outcome(folder, number, **changed):
@@ -71,9 +77,10 @@ def change_outcome(folder, number, **changed):
 def grid(tmp_path_factory):
     """Results and data set of a grid of which job 1 is missing and job 4 has failed."""
     folder = tmp_path_factory.mktemp("grid") / "s"
-    return read(write_sweep(folder, SWEPT_VALUES, make_summary, skip=(1,), fail=(4,)))
+    return read_sweep(write_sweep(folder, SWEPT_VALUES, make_summary, skip=(1,), fail=(4,)))
 
 
+#: of the jobs in the grid that are not done
 STATUS_IN_GRID = {1: MISSING, 4: FAILED}
 #: names of numbers in a summary, and of their variables and columns
 VARIABLE_NAMES = {
@@ -88,24 +95,25 @@ def test_the_dimensions_of_a_grid_are_its_parameters(grid):
     results, data = grid
     assert data["smse"].dims == ("error_threshold", "reduction", "seed")
     assert data["error_threshold"].values.tolist() == [0.05, 0.2], "numbers ascend"
-    in_order_of_the_command = SWEPT_VALUES["reduction"]
-    assert data["reduction"].values.tolist() == in_order_of_the_command
+    assert data["reduction"].values.tolist() == SWEPT_VALUES["reduction"], "in their order"
     expected = (
         "12 jobs: 10 done, 1 failed, 1 missing. Grid: 2 error_threshold x 2 reduction x 3 seed."
     )
     assert count_jobs(results, data) == expected
 
 
-@pytest.mark.parametrize(
-    ("number", "values"),
-    list(enumerate(itertools.product(*SWEPT_VALUES.values()))),
-    ids=lambda value: None if isinstance(value, tuple) else f"job_{value}",
-)
-def test_every_number_lies_in_the_cell_and_in_the_row_of_its_parameters(grid, number, values):
+#: values of the swept parameters, job by job
+VALUES_OF_JOBS = list(itertools.product(*SWEPT_VALUES.values()))
+
+
+@pytest.mark.parametrize("number", range(len(VALUES_OF_JOBS)))
+def test_every_job_has_the_cell_and_the_row_of_its_parameters(grid, number):
     results, data = grid
+    values = VALUES_OF_JOBS[number]
     cell = data.sel(dict(zip(data["smse"].dims, values, strict=True)))
-    row = csv_of(results).loc[number]
-    assert (row["number"], row["folder"]) == (number, number)
+    row = csv_table(results).loc[number]
+    assert row["number"] == number
+    assert row["folder"] == number
     assert tuple(row[["error_threshold", "reduction", "seed"]]) == values
     status = STATUS_IN_GRID.get(number, DONE)
     assert cell["number"] == number
@@ -152,21 +160,22 @@ def test_the_table_has_medians_and_quartiles_over_the_seeds(grid):
     header, *rows = first_table(text)
     metrics = ["smse", "free_run_fit_percent", "coverage_95", "n_revised", "times_loop"]
     assert header == ["error_threshold", "reduction", *metrics, "done"]
-    assert [(*row[:2], row[-1]) for row in rows[:3]] == [
-        ("0.05", "prior_entropy", "3/3"),
-        ("0.05", r"a\|b", "3/3"),
-        ("0.2", "prior_entropy", "2/3"),
+    table = pd.DataFrame(rows, columns=header)
+    assert table[["error_threshold", "reduction", "done"]].values.tolist()[:3] == [
+        ["0.05", "prior_entropy", "3/3"],
+        ["0.05", r"a\|b", "3/3"],
+        ["0.2", "prior_entropy", "2/3"],
     ]
-    smse = [
-        make_summary({THRESHOLD_KEY: 0.05, "reduction": "a|b", "seed": seed})["smse"]
-        for seed in range(3)
-    ]
+    smse = []
+    for seed in range(3):
+        summary = make_summary({THRESHOLD_KEY: 0.05, "reduction": "a|b", "seed": seed})
+        smse.append(summary["smse"])
     low, median, high = (significant(value) for value in np.quantile(smse, [0.25, 0.5, 0.75]))
-    assert rows[1][2] == f"{median} [{low}, {high}]"
+    assert table["smse"][1] == f"{median} [{low}, {high}]"
     assert "over the seeds; free_run_fit_percent [%]; times_loop [s]." in text
 
 
-def test_the_page_lists_the_jobs_without_result(grid):
+def test_the_page_lists_the_jobs_without_a_result(grid):
     text = write_markdown(*grid)
     _, *rows = first_table(text.partition("## Jobs without result")[2])
     parameters = r"error_threshold=0.2, reduction=a\|b, seed=1"
@@ -226,8 +235,8 @@ def remove_result(folder, job):
     (folder / str(job["number"]) / "job.nc").unlink()
 
 
-#: what happens to a job after it was done, by its number, and its status then; the sixth job
-#: counts as missing, because the one in its folder is another
+#: for each number of a job, what happens to it after it was done, and the status that it gets;
+#: job 6 counts as missing, because the result in its folder is that of another job
 ACCIDENTS = {
     1: (cut_off, DAMAGED),
     2: (overwrite_bytes, DAMAGED),
@@ -242,9 +251,9 @@ ACCIDENTS = {
 
 @pytest.fixture(scope="module")
 def gaps(tmp_path_factory):
-    """Data set of twelve jobs: the first was not run, the fourth failed, accidents hit others.
+    """Data set of twelve jobs: job 0 was not run, job 3 has failed, and accidents happen to others.
 
-    The last one belongs to a command with files of its own.
+    Job 11 is one of a command that writes no job.nc.
     """
     folder = tmp_path_factory.mktemp("gaps") / "s"
     values = {"seed": list(range(12))}
@@ -256,19 +265,32 @@ def gaps(tmp_path_factory):
     return build_dataset(read_results(folder))
 
 
-@pytest.mark.parametrize("number", ACCIDENTS, ids=[how.__name__ for how, _ in ACCIDENTS.values()])
-def test_a_result_that_is_damaged_or_partial_does_not_count(gaps, number):
-    _, status = ACCIDENTS[number]
+EACH_ACCIDENT = pytest.mark.parametrize(
+    ("number", "status"),
+    [(number, status) for number, (_, status) in ACCIDENTS.items()],
+    ids=[accident.__name__ for accident, _ in ACCIDENTS.values()],
+)
+
+
+@EACH_ACCIDENT
+def test_a_result_that_is_damaged_or_partial_does_not_count(gaps, number, status):
     assert gaps["status"].values[number] == status
     assert np.isnan(gaps["smse"].values[number])
 
 
-def test_gaps_are_nan_and_counted(gaps):
+def test_jobs_without_an_accident_have_their_status(gaps):
     statuses = gaps["status"].values
     assert statuses[[0, 3, 8, 11]].tolist() == [MISSING, FAILED, DONE, DONE]
+
+
+def test_numbers_of_jobs_without_a_result_are_nan(gaps):
     assert np.flatnonzero(np.isfinite(gaps["smse"])).tolist() == [8]
     assert gaps["value"].values[11] == 0.25
-    assert {name: gaps.attrs[f"n_{name}"] for name in STATUSES} == {
+
+
+def test_the_jobs_of_each_status_are_counted(gaps):
+    counts = {name: gaps.attrs[f"n_{name}"] for name in STATUSES}
+    assert counts == {
         STATUSES[MISSING]: 2,
         STATUSES[DONE]: 2,
         STATUSES[FAILED]: 1,
@@ -282,7 +304,7 @@ def test_gaps_are_nan_and_counted(gaps):
 
 def test_jobs_that_lack_a_parameter_have_one_dimension(tmp_path):
     jobs = [{"a": 1, "seed": 0}, {"seed": 1, "b": "x"}, {"seed": 2, "a": 2}]
-    _, data = read(write_sweep(tmp_path / "s", jobs, make_summary, fail=(1,)))
+    _, data = read_sweep(write_sweep(tmp_path / "s", jobs, make_summary, fail=(1,)))
     assert data["smse"].dims == ("job",)
     np.testing.assert_array_equal(data["a"], [1, np.nan, 2])
     assert data["b"].values.tolist() == ["", "x", ""]
@@ -290,7 +312,7 @@ def test_jobs_that_lack_a_parameter_have_one_dimension(tmp_path):
 
 
 def test_a_job_without_parameters_has_one_dimension(tmp_path):
-    _, data = read(write_sweep(tmp_path / "s", [{}], make_summary))
+    _, data = read_sweep(write_sweep(tmp_path / "s", [{}], make_summary))
     assert data["smse"].dims == ("job",)
 
 
@@ -298,30 +320,35 @@ def test_jobs_of_a_search_have_one_dimension(tmp_path):
     values = {THRESHOLD_KEY: [0.1, 0.2], "seed": [0, 1]}
     folder = write_sweep(tmp_path / "s", values, make_summary)
     (folder / "search.json").write_text("{}")
-    _, data = read(folder)
+    _, data = read_sweep(folder)
     assert data["smse"].dims == ("job",)
 
 
-@pytest.mark.parametrize(("n_jobs", "dims"), [(12, ("a", "b")), (11, ("job",))])
-def test_a_grid_of_48_cells_needs_jobs_in_a_quarter_of_them(tmp_path, n_jobs, dims):
-    corner = {"a": 5, "b": 7}
-    values = [corner, *({"a": k % 6, "b": k % 8} for k in range(1, n_jobs))]
+@pytest.mark.parametrize(
+    ("n_jobs", "dims"), [(12, ("a", "b")), (11, ("job",))], ids=["a_quarter", "fewer"]
+)
+def test_a_grid_needs_jobs_in_a_quarter_of_its_cells(tmp_path, n_jobs, dims):
+    """The grid has 6 x 8 = 48 cells."""
+    values = [{"a": 5, "b": 7}]
+    for k in range(1, n_jobs):
+        values.append({"a": k % 6, "b": k % 8})
     folder = write_sweep(tmp_path / "s", values, make_summary, skip=range(n_jobs))
-    _, data = read(folder)
+    _, data = read_sweep(folder)
     assert data["status"].dims == dims
 
 
 def test_cells_without_a_job_are_empty(tmp_path):
     jobs = [{"a": 1, "b": 1}, {"a": 2, "b": 2}]
-    _, data = read(write_sweep(tmp_path / "s", jobs, make_summary))
+    _, data = read_sweep(write_sweep(tmp_path / "s", jobs, make_summary))
     assert data["number"].values.tolist() == [[0, -1], [-1, 1]]
     assert np.isnan(data["smse"].values).tolist() == [[False, True], [True, False]]
     assert data.attrs["n_unplanned"] == 2
 
 
-def test_of_jobs_with_the_same_parameters_the_last_one_that_is_done_counts_once(tmp_path):
+def test_of_jobs_with_the_same_parameters_only_the_last_one_that_is_done_counts(tmp_path):
     jobs = [{"a": value} for value in (1, 1.0, 1.0, 1, 2)]
-    results, data = read(write_sweep(tmp_path / "s", jobs, make_summary, fail=(2,), skip=(3,)))
+    folder = write_sweep(tmp_path / "s", jobs, make_summary, fail=(2,), skip=(3,))
+    results, data = read_sweep(folder)
     assert data["number"].values.tolist() == [1, 4]
     assert data.attrs["n_superseded"] == 3
     assert "3 jobs have the parameters of others" in count_jobs(results, data)
@@ -333,7 +360,7 @@ def test_of_jobs_with_the_same_parameters_the_last_one_that_is_done_counts_once(
 
 
 def summaries_of_two_outputs(values):
-    """Return the summaries of the outputs y and x; that of y has a training but for seed 0."""
+    """Return the summaries of the outputs y and x; y has a training except for seed 0."""
     training = {"held_out": 3.0} if values["seed"] else None
     return {
         "y": make_summary(values) | {"smse": 0.1, "training": training},
@@ -343,9 +370,8 @@ def summaries_of_two_outputs(values):
 
 def test_several_outputs_are_a_dimension_and_rows(tmp_path):
     values = {"seed": [0, 1, 2]}
-    results, data = read(
-        write_sweep(tmp_path / "s", values, summaries_of_two_outputs, several=True, fail=(2,))
-    )
+    folder = write_sweep(tmp_path / "s", values, summaries_of_two_outputs, several=True, fail=(2,))
+    results, data = read_sweep(folder)
     assert data["smse"].dims == ("seed", "output")
     assert data["status"].dims == ("seed",)
     smse = data["smse"].sel(output=["y", "x"])
@@ -353,15 +379,16 @@ def test_several_outputs_are_a_dimension_and_rows(tmp_path):
     held_out = data["training_held_out"].sel(output="y")
     np.testing.assert_array_equal(held_out, [np.nan, 3.0, np.nan])
     assert "units" not in data["rmse"].attrs, "the units of the outputs differ"
-    rows = csv_of(results)[["number", "output", "smse"]].to_numpy().tolist()
-    assert rows[:4] == [[0, "x", 0.3], [0, "y", 0.1], [1, "x", 0.3], [1, "y", 0.1]]
+    rows = csv_table(results)[["number", "output", "smse"]]
+    assert rows.values.tolist()[:4] == [[0, "x", 0.3], [0, "y", 0.1], [1, "x", 0.3], [1, "y", 0.1]]
 
 
 # --- measured times
 
-#: For each job a character: its process (. if it is unknown, upper case if the job failed),
-#: an x if it simulated, and a # if its time counts. Last comes a fragment of the reason why
-#: times do not count; it is empty if there is no reason.
+#: Each text has one character for each job.
+#: Processes: the letter of the process, upper case if the job failed; "." if it is unknown.
+#: Simulated: "x" if the job has computed a simulation. Counted: "#" if the time of the job counts.
+#: Last comes a part of the reason why times do not count; "" if there is none.
 TIMED_JOBS = {
     "a_job_that_simulated": ("aaab", "    ", " ## ", "2 of 4"),
     "only_two_comparable": ("aaaa", " x  ", "  ##", "2 of 4"),
@@ -376,22 +403,22 @@ TIMED_JOBS = {
 @pytest.mark.parametrize(
     ("processes", "simulated", "counted", "reason"), TIMED_JOBS.values(), ids=TIMED_JOBS.keys()
 )
-def test_times_of_jobs_that_did_something_else_do_not_count(processes, simulated, counted, reason):
-    process = pd.Series(
-        [(None, None) if mark == "." else ("here", mark.lower()) for mark in processes]
-    )
+def test_only_comparable_times_count(processes, simulated, counted, reason):
+    """First jobs of a process, failed jobs and jobs that simulate take longer than the others."""
+    host_and_process = {mark: ("here", mark.lower()) for mark in processes} | {".": (None, None)}
+    process = pd.Series([host_and_process[mark] for mark in processes])
     is_done = pd.Series([not mark.isupper() for mark in processes])
     has_simulated = np.array([mark == "x" for mark in simulated])
     is_timed, text = find_comparable_times(is_done, process, has_simulated)
-    assert "".join("#" if counts else " " for counts in is_timed) == counted
+    assert list(is_timed) == [mark == "#" for mark in counted]
     if reason:
         assert reason in text
     else:
         assert not text
 
 
-def test_raw_times_are_kept_and_the_odd_ones_marked(tmp_path):
-    """Six jobs of two processes; the slow first job of each, and one that has simulated."""
+def test_all_times_are_kept_but_only_comparable_ones_are_summarised(tmp_path):
+    """Of six jobs three took 99 s: the first ones of two processes, and one that simulated."""
     folder = write_sweep(tmp_path / "s", {"budget": [10, 20], "seed": [0, 1, 2]}, make_summary)
     times = [99, 12, 13, 99, 99, 23]
     for number, (job, time) in enumerate(zip(read_planned_jobs(folder), times, strict=True)):
@@ -399,33 +426,42 @@ def test_raw_times_are_kept_and_the_odd_ones_marked(tmp_path):
         summary = make_summary(job["values"]) | {"times": {"loop": time, "cache": cache}}
         write_job(folder, job, summary)
         change_outcome(folder, number, pid=1 + number // 3)
-    results, data = read(folder)
+    results, data = read_sweep(folder)
     assert data["timed"].values.tolist() == [[0, 1, 1], [0, 0, 1]]
     assert data["times_loop"].values.ravel().tolist() == times
-    table = csv_of(results)
+    table = csv_table(results)
     assert table["times_loop"].tolist() == times
     assert table["timed"].tolist() == [0, 1, 1, 0, 0, 1]
     _, *rows = first_table(write_markdown(results, data))
-    assert [row[-2:] for row in rows] == [["12.5 [12.2, 12.8]", "3/3"], ["23.0", "3/3"]]
+    times_and_counts = [row[-2:] for row in rows]
+    assert times_and_counts == [["12.5 [12.2, 12.8]", "3/3"], ["23.0", "3/3"]]
 
 
 # --- the command
 
-FILES = {"sweep.nc", "sweep.csv", "sweep.md"}
-FIGURES = {"against_error_threshold.png", "pareto_front.png"}
+SWEEP_FILES = {"sweep.nc", "sweep.csv", "sweep.md"}
+FIGURE_FILES = {"against_error_threshold.png", "pareto_front.png"}
 
 
 @pytest.fixture
 def sweep(tmp_path):
-    """Folder of four jobs, of which one has failed and one is missing."""
+    """Folder of a sweep of four jobs, of which one has failed and one is missing."""
     values = {"insertion.error_threshold": [0.2, 0.05], "seed": [0, 1]}
     return write_sweep(tmp_path / "s", values, make_summary, fail=(1,), skip=(2,))
 
 
 @pytest.fixture
 def collect(sweep):
-    """A function that runs the command in the folder above the sweep."""
+    """A function that runs `sysid-collect` in the folder above the sweep."""
     return partial(run_command, "collect", cwd=sweep.parent)
+
+
+def run_collect(folder, *overrides):
+    """Collect a sweep in this process, without its command line, figures and page."""
+    config = compose_configuration(
+        f"folder={folder}", "figures=false", "report=false", *overrides, command="collect"
+    )
+    run(config, folder)
 
 
 def read_files(folder):
@@ -444,24 +480,26 @@ def test_the_command_adds_its_files_to_a_folder_of_any_name(sweep, collect):
     assert first_line.startswith(f"Collect the jobs of {sweep.name}: ")
     assert counts == "4 jobs: 2 done, 1 failed, 1 missing. Grid: 2 error_threshold x 2 seed."
     after = read_files(sweep)
-    assert after.keys() - before.keys() == FILES | FIGURES
-    assert before.items() <= after.items()
+    assert after.keys() - before.keys() == SWEEP_FILES | FIGURE_FILES
+    unchanged = {name: after[name] for name in before}
+    assert unchanged == before
     assert list(sweep.parent.iterdir()) == [sweep]
 
 
-def test_the_command_writes_the_same_again_except_for_the_time(sweep, collect):
+def test_the_command_writes_the_same_data_again_into_another_folder(sweep, collect):
     collect(sweep.name, "figures=false", "report=false")
     collect("figures=false", sweep.name, "report=false", "output=deep/other")
     other = sweep.parent / "deep" / "other"
     for name in ("sweep.csv", "sweep.md"):
         assert (other / name).read_bytes() == (sweep / name).read_bytes()
-    assert (other / "sweep.nc").read_bytes() != (sweep / "sweep.nc").read_bytes()
-    data, other_data = (store.read(folder / "sweep.nc", kind="sweep") for folder in (sweep, other))
+    assert (other / "sweep.nc").read_bytes() != (sweep / "sweep.nc").read_bytes(), "its time"
+    data = store.read(sweep / "sweep.nc", kind="sweep")
+    other_data = store.read(other / "sweep.nc", kind="sweep")
     assert data.drop_attrs().identical(other_data.drop_attrs())
 
 
-def test_the_command_collects_the_metrics_that_are_named(sweep, collect):
-    collect(sweep.name, "metrics=[times_loop,smse]", "figures=false", "report=false")
+def test_only_the_metrics_that_are_named_are_collected(sweep):
+    run_collect(sweep, "metrics=[times_loop,smse]")
     data = store.read(sweep / "sweep.nc", kind="sweep")
     assert set(data) == {"status", "number", "timed", "times_loop", "smse"}
     header, *_ = first_table((sweep / "sweep.md").read_text())
@@ -474,7 +512,7 @@ def test_a_folder_that_does_not_exist_is_refused(collect):
     assert "Error: no folder nowhere" in result.out
 
 
-def test_a_file_that_cannot_be_written_does_not_keep_the_others_back(sweep, collect):
+def test_if_a_file_cannot_be_written_the_others_are(sweep, collect):
     (sweep / "sweep.csv").mkdir()
     result = collect(sweep.name, "figures=false", "report=false")
     assert result.code == 1
@@ -492,7 +530,7 @@ def test_a_file_that_cannot_be_written_does_not_keep_the_others_back(sweep, coll
     ],
     ids=["a_folder_with_an_equals_sign", "override", "flag", "named"],
 )
-def test_the_folder_is_found_among_the_arguments(arguments, marked, tmp_path, monkeypatch):
+def test_an_argument_that_is_no_override_is_the_folder(arguments, marked, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a=b").mkdir()
     assert mark_folder(arguments) == marked
@@ -501,18 +539,20 @@ def test_the_folder_is_found_among_the_arguments(arguments, marked, tmp_path, mo
 # --- what is no sweep, and mistakes
 
 
-def change_manifest(folder, *jobs, **entries):
-    """Write another manifest, with other jobs or other entries; return the folder."""
-    content = json.loads((folder / "sweep.json").read_text()) | entries
-    defaults = {"number": 0, "identity": "x", "overrides": [], "values": {}}
-    if jobs:
-        content["jobs"] = [defaults | job for job in jobs]
-    (folder / "sweep.json").write_text(json.dumps(content))
+def change_manifest(folder, **entries):
+    """Change entries of the manifest of a sweep; return the folder."""
+    path = folder / "sweep.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
     return folder
 
 
+def make_entry(**entries):
+    """Return the entry of a job in a manifest."""
+    return {"number": 0, "identity": "x", "overrides": [], "values": {}} | entries
+
+
 def check_refusal(sweep, message, *overrides):
-    """Check that a collection is refused, and that it leaves the sweep as it is."""
+    """Check that a collection is refused with this message, and leaves the sweep as it is."""
     before = read_files(sweep)
     config = compose_configuration("figures=false", *overrides, command="collect")
     with pytest.raises(MISTAKES, match=message):
@@ -520,28 +560,38 @@ def check_refusal(sweep, message, *overrides):
     assert read_files(sweep) == before
 
 
-#: a function that spoils a sweep and returns the folder to collect, and the error
-SPOILED_SWEEPS = {
-    "no_folder": (lambda sweep: sweep / "nowhere", "no folder .*nowhere"),
-    "folder_above": (
-        lambda sweep: sweep.parent,
-        "no sweep folder, .*name the folder that has",
-    ),
-    "newer_schema": (lambda sweep: change_manifest(sweep, schema_version=99), "schema_version 99"),
-    "unknown_entry": (lambda sweep: change_manifest(sweep, {"wrong": 0}), "is damaged.*wrong"),
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        ("s/nowhere", "no folder .*nowhere"),
+        (".", "no sweep folder, .*name the folder that has"),
+    ],
+    ids=["no_folder", "folder_above"],
+)
+def test_another_folder_than_that_of_a_sweep_is_refused(folder, message, sweep, monkeypatch):
+    monkeypatch.chdir(sweep.parent)
+    check_refusal(sweep, message, f"folder={sweep.parent / folder}")
+
+
+#: changed entries of a manifest, and the error that they cause
+SPOILED_MANIFESTS = {
+    "newer_schema": ({"schema_version": 99}, "schema_version 99"),
+    "unknown_entry": ({"jobs": [make_entry(wrong=0)]}, "is damaged.*wrong"),
     "a_job_twice": (
-        lambda sweep: change_manifest(sweep, {"number": "../.."}, {"number": "../.."}),
+        {"jobs": [make_entry(number="../.."), make_entry(number="../..")]},
         "a number of a job twice",
     ),
-    "no_result": (lambda sweep: change_manifest(sweep, {}), "none of the 1 jobs"),
+    "no_result": ({"jobs": [make_entry()]}, "none of the 1 jobs"),
 }
 
 
-@pytest.mark.parametrize(("spoil", "message"), SPOILED_SWEEPS.values(), ids=SPOILED_SWEEPS.keys())
-def test_what_is_no_sweep_is_refused_and_not_changed(spoil, message, sweep, monkeypatch):
+@pytest.mark.parametrize(
+    ("entries", "message"), SPOILED_MANIFESTS.values(), ids=SPOILED_MANIFESTS.keys()
+)
+def test_a_sweep_with_a_spoiled_manifest_is_refused(entries, message, sweep, monkeypatch):
     monkeypatch.chdir(sweep.parent)
-    folder = spoil(sweep)
-    check_refusal(sweep, message, f"folder={folder}")
+    change_manifest(sweep, **entries)
+    check_refusal(sweep, message, f"folder={sweep}")
 
 
 @pytest.mark.parametrize(("override", "message"), REFUSALS["collect"].items())

@@ -22,7 +22,7 @@ from helpers.benchmarks import (
 )
 from helpers.commands import read_exact_csv
 from helpers.naive_arx import naive_arx
-from simulators import Interpolation
+from simulators import Interpolation, predict_one_step
 
 TASKS = ("one_step", "free_run")
 
@@ -47,7 +47,9 @@ def test_without_process_noise_the_floor_is_the_measurement_noise(task, without_
     floor = scores["noise_floor"]["displacement"]
     assert noise["rmse"] == pytest.approx(expected, rel=1e-12)
     assert floor == {"rmse": pytest.approx(expected, rel=1e-6), "unit": "m"}
-    assert list(scores) == ["measurement_noise", "noise_floor", "mean"]
+    assert list(scores) == ["measurement_noise", "noise_floor", "limit", "mean"]
+    # The state stays known without process noise: the limit is the floor.
+    assert scores["limit"] == ({"displacement": floor} if task == "one_step" else {})
 
 
 def test_the_floor_with_process_noise_counts_the_records_after_transient_and_window(building):
@@ -72,6 +74,26 @@ def test_the_floor_with_process_noise_counts_the_records_after_transient_and_win
             "rmse": pytest.approx(expected, rel=1e-9),
         }
     assert scores["one_step"]["measurement_noise"]["zone_temperature"]["rmse"] == 0
+
+
+def test_the_limit_does_not_know_the_state(building):
+    n_transient = 7
+    n_skipped = n_transient + INITIALISATION_WINDOW
+    plant = plant_of(compose_benchmark(*BUILDING))
+    truth = read_benchmark(building, "truth")
+    errors = []
+    for i in (0, 1):
+        seed = int(truth[f"test/record_{i}"].attrs["seed"])
+        whole = plant.trajectory(RECORD_LENGTHS["test"], seed, transient=n_transient)
+        limit = predict_one_step(whole, 0.0, driven=["mass_flow"])
+        errors.append((limit.mean - whole.output)[n_skipped:])
+
+    scores = read_scores(building)
+    limit = scores["one_step"]["limit"]["zone_temperature"]["rmse"]
+    assert limit == pytest.approx(rms(np.concatenate(errors)), rel=1e-9)
+    assert limit > scores["one_step"]["noise_floor"]["zone_temperature"]["rmse"]
+    assert scores["free_run"]["limit"] == {}
+    assert f"| limit | {limit:.4g} | - | - |" in read_card(building)
 
 
 # --- baselines ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Physics beside a model: its parameters, its signals, its bands and the files that hold it."""
+"""Physics beside a model: its fitted parameters, its signals, its bands, and exported files."""
 
 import json
 import re
@@ -31,7 +31,6 @@ from helpers.commands import (
     compose_configuration,
     load_dataset,
     load_summary,
-    run_command,
     run_identify,
 )
 from helpers.records import run_validate
@@ -57,26 +56,33 @@ TANKS = Physics(
     initial={name: {"lower": 0.0, "upper": 10.0} for name in ("initial_upper", "initial_lower")},
     starts=1,
 )
+#: samples of a record from which its initial state is estimated
 WINDOW = 40
 
 
-def simulate_tanks(seed, n=400, sensor=0.0, **start):
-    """Return a record and the trajectory of the true tanks; `sensor` distorts the measurement."""
+def simulate_tanks(seed, n=400, distortion=0.0, **initial):
+    """Return a record of the true tanks, and their trajectory.
+
+    The pump voltage changes every 20 samples. The sensor adds noise to the level, and a sine of
+    the level with the amplitude `distortion`.
+    """
     generator = np.random.default_rng(seed)
     u = np.repeat(generator.uniform(1.5, 5.0, n // 20 + 1), 20)[:n]
-    trajectory = simulate(replace(TRUE_TANKS, **start), u)
-    level = trajectory.output[:, 0] + sensor * np.sin(trajectory.output[:, 0])
-    signals = {"pump_voltage": u, "level": level + 0.01 * generator.standard_normal(n)}
+    trajectory = simulate(replace(TRUE_TANKS, **initial), u)
+    level = trajectory.output[:, 0]
+    noise = 0.01 * generator.standard_normal(n)
+    measured = level + distortion * np.sin(level) + noise
+    signals = {"pump_voltage": u, "level": measured}
     record = make_record(
         signals, name=f"tanks {seed}", sampling_time=4.0, initialisation_window=WINDOW
     )
     return record, trajectory
 
 
-def make_recordings(**settings):
+def make_recordings(distortion=0.0):
     """Return an estimation and a test record; the test starts from another level."""
-    estimation, _ = simulate_tanks(0, **settings)
-    test, _ = simulate_tanks(1, initial_upper=6.0, **settings)
+    estimation, _ = simulate_tanks(0, distortion=distortion)
+    test, _ = simulate_tanks(1, distortion=distortion, initial_upper=6.0)
     return Recordings("tanks", ("pump_voltage",), ("level",), (estimation,), test=(test,))
 
 
@@ -101,12 +107,16 @@ def joined():
     return TANKS.join(make_recordings(), seed=0)
 
 
-def test_signals_are_those_of_the_true_system(joined):
-    fitted, recordings = joined
-    assert recordings.inputs == ("pump_voltage", "physics.level", "physics.upper_level")
+def test_the_estimated_parameter_is_that_of_the_true_system(joined):
+    fitted, _ = joined
     pump_gain = fitted.estimates()["parameters"]["pump_gain"]["value"]
     assert pump_gain == pytest.approx(TRUE_TANKS.pump_gain, rel=0.01)
 
+
+def test_signals_are_those_of_the_true_system(joined):
+    """The state of the upper tank is not measured: it is only right after some samples."""
+    _, recordings = joined
+    assert recordings.inputs == ("pump_voltage", "physics.level", "physics.upper_level")
     _, true = simulate_tanks(1, initial_upper=6.0)
     upper, lower = true.state[:100].T
     record = recordings.test[0]
@@ -116,10 +126,11 @@ def test_signals_are_those_of_the_true_system(joined):
     assert simulated_upper.attrs["units"] == "V"
 
 
-def test_the_initial_state_is_fitted_to_the_samples_of_the_window(joined):
+def test_the_initial_state_is_fitted_to_the_samples_of_the_window_alone(joined):
     fitted, recordings = joined
     record = recordings.test[0]
-    level = np.where(np.arange(400) < WINDOW, record["level"].values, 0.0)
+    level = record["level"].values.copy()
+    level[WINDOW:] = 0.0
     zero_after_window = record.assign(level=("time", level, {"units": "V"}))
 
     simulated = fitted.add(zero_after_window)["physics.level"]
@@ -143,14 +154,14 @@ def test_a_window_too_short_for_the_initial_state_is_refused(joined):
         fitted.add(recordings.test[0], window=2)
 
 
-def max_change_by_half(before, after):
+def largest_changes(before, after):
     """Return the largest change of a signal in the first and in the second half of a record."""
     changes = np.abs(after.values - before.values)
     return changes[:200].max(), changes[200:].max()
 
 
 class CrossFitted(NamedTuple):
-    """Physics that is fitted to recordings of distorted levels."""
+    """Physics fitted to recordings of distorted levels, and its cross-fitted signals."""
 
     fitted: FittedPhysics
     recordings: Recordings
@@ -160,7 +171,8 @@ class CrossFitted(NamedTuple):
 
 @pytest.fixture(scope="module")
 def distorted():
-    fitted, recordings = TANKS.join(make_recordings(sensor=0.2), seed=0)
+    """Physics that is slightly wrong: the sensor distorts the level."""
+    fitted, recordings = TANKS.join(make_recordings(distortion=0.2), seed=0)
     (record,) = recordings.estimation
     changed = record.copy(deep=True)
     changed["level"].values[200:] += 0.5
@@ -176,47 +188,50 @@ def test_a_fold_is_simulated_with_parameters_of_the_other_folds(name, distorted)
     before = distorted.before[name]
     after = distorted.after[name]
 
-    first, second = max_change_by_half(before, after)
-    assert second == 0.0
-    assert first > 0.0
+    change_of_first_half, change_of_second_half = largest_changes(before, after)
+    assert change_of_second_half == 0.0
+    assert change_of_first_half > 0.0
     np.testing.assert_allclose(before, record[name], atol=0.3)
-    assert min(max_change_by_half(before, record[name])) > 0.0, "the fits differ"
+    assert min(largest_changes(before, record[name])) > 0.0, "the fits differ"
 
 
-def test_physics_without_free_parameters_needs_no_folds(distorted):
+def test_physics_without_free_parameters_is_not_cross_fitted(distorted):
     (record,) = distorted.recordings.estimation
-    assert FittedPhysics(TANKS).held_out([record], 2)[0] is record
+    (held_out,) = FittedPhysics(TANKS).held_out([record], 2)
+    assert held_out is record
 
 
 def test_lags_are_chosen_with_physics_of_the_other_folds(distorted):
-    passed = []
+    recordings_of_choice = []
 
     def choose(recordings, settings):
-        passed.append(recordings)
+        recordings_of_choice.append(recordings)
         return None, ""
 
     source = RecordedSource(distorted.recordings, distorted.fitted)
     source.lags(SimpleNamespace(of_records=choose), Settings())
 
+    (recordings,) = recordings_of_choice
     (expected,) = distorted.fitted.held_out(distorted.recordings.estimation, N_BAND_FOLDS)
-    xr.testing.assert_equal(passed[0].estimation[0], expected)
+    xr.testing.assert_equal(recordings.estimation[0], expected)
 
 
 def test_physics_gives_the_same_signals_for_blocks_as_for_samples():
     u = np.random.default_rng(0).uniform(0, 5, size=(12, 1))
     y = np.zeros((12, 1))
 
-    def follow(places):
-        samples = [Measured(y[k], u[k]) for k in places]
-        followed = FittedPhysics(TANKS).follow(samples, ["pump_voltage"])
+    def inputs_with_physics(pieces):
+        measured = [Measured(y[piece], u[piece]) for piece in pieces]
+        followed = FittedPhysics(TANKS).follow(measured, ["pump_voltage"])
         return np.vstack([sample.input for sample in followed])
 
-    of_samples = follow(range(12))
-    of_blocks = follow([slice(0, 5), slice(5, 12)])
+    of_samples = inputs_with_physics(range(12))
+    of_blocks = inputs_with_physics([slice(0, 5), slice(5, 12)])
 
     np.testing.assert_array_equal(of_samples, of_blocks)
-    states = simulate(TANKS.system, u, noise=False).state
-    np.testing.assert_allclose(of_samples[:, 1:], states[:, ::-1], rtol=1e-12)
+    upper, lower = simulate(TANKS.system, u, noise=False).state.T
+    np.testing.assert_allclose(of_samples[:, 1], lower, rtol=1e-12)
+    np.testing.assert_allclose(of_samples[:, 2], upper, rtol=1e-12)
 
 
 # --- a run beside the physics of the tanks --------------------------------------------------------
@@ -226,12 +241,12 @@ PHYSICS_OVERRIDES = ("physics=cascaded_tanks", "physics.starts=1", "propagation=
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Overrides of CSV files of tanks whose sensor is not linear."""
+    """Overrides that name CSV files of tanks whose sensor distorts the level."""
     folder = tmp_path_factory.mktemp("tanks")
     files = []
     for seed, role in enumerate(("estimation", "test")):
         path = folder / f"{role}.csv"
-        record, _ = simulate_tanks(seed, n=600, sensor=0.3)
+        record, _ = simulate_tanks(seed, n=600, distortion=0.3)
         record[["pump_voltage", "level"]].to_dataframe().to_csv(path)
         files.append(f"data.{role}={path}")
     return [
@@ -246,39 +261,54 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(data, tmp_path_factory):
-    """Folder of an identification of what the physics does not explain."""
+    """Folder of an identification: the model learns what the physics does not explain."""
     folder = tmp_path_factory.mktemp("run")
     return run_identify(folder, *data, *PHYSICS_OVERRIDES, "figures=false")
 
 
-def test_the_model_corrects_the_physics_in_free_run(run):
-    test = load_dataset(run, "trajectory")
+def rms(errors):
+    """Return the root mean square of errors."""
+    return np.sqrt(np.mean(errors**2))
+
+
+def split_trajectory(folder):
+    """Return the estimation record and the test record of a run, with the signals of physics."""
+    trajectory = load_dataset(folder, "trajectory")
+    is_test = trajectory["part"].values == 1
+    return trajectory.isel(time=~is_test), trajectory.isel(time=is_test)
+
+
+def test_the_model_corrects_the_physics(run):
+    _, test = split_trajectory(run)
     summary = load_summary(run)
-    is_test = test["part"].values == 1
-    measured, simulated = (
-        test[name].values[is_test][WINDOW:] for name in ("level", "physics.level")
-    )
-    physics_rmse = np.sqrt(np.mean((measured - simulated) ** 2))
+    physics_errors = (test["level"] - test["physics.level"]).values[WINDOW:]
+    physics_rmse = rms(physics_errors)
     fit_rmse = summary["physics"]["rmse"]["level"]
     assert min(physics_rmse, fit_rmse) > 0.1
     assert physics_rmse < 0.4
-    free_run_rmse = summary["free_run"]["rmse"]
-    assert free_run_rmse == pytest.approx(summary["rmse"], rel=1e-6), "no output is fed back"
     assert summary["rmse"] < 0.6 * physics_rmse
-    assert set(summary["physics"]["parameters"]) >= {"pump_gain", "initial_upper[0]"}
 
 
-def test_the_linear_model_beside_physics_does_not_know_the_physics(run):
-    samples = load_dataset(run, "trajectory")
-    is_test = samples["part"].values == 1
-    learned = samples.isel(time=~is_test)
-    line = best_arx(learned, "level", ["pump_voltage"], predict="value")
+def test_without_lags_of_outputs_free_run_and_one_step_errors_are_the_same(run):
+    summary = load_summary(run)
+    assert summary["free_run"]["rmse"] == pytest.approx(summary["rmse"], rel=1e-6)
 
-    rows = line.narx.dataset(samples.isel(time=is_test))
-    error = (rows["target"].values - line.one_step(rows))[WINDOW - line.narx.max_lag :]
+
+def test_the_summary_states_parameters_and_initial_states(run):
+    parameters = load_summary(run)["physics"]["parameters"]
+    assert set(parameters) >= {"pump_gain", "initial_upper[0]"}
+
+
+def test_the_linear_model_is_not_fitted_to_the_signals_of_the_physics(run):
+    estimation, test = split_trajectory(run)
+    linear = best_arx(estimation, "level", ["pump_voltage"], predict="value")
+
+    rows = linear.narx.dataset(test)
+    errors = rows["target"].values - linear.one_step(rows)
+    n_rows_in_window = WINDOW - linear.narx.max_lag
 
     linear_rmse = load_summary(run)["linear"]["best"]["rmse"]
-    assert linear_rmse == pytest.approx(np.sqrt(np.mean(error**2)))
+    assert linear_rmse == pytest.approx(rms(errors[n_rows_in_window:]))
 
 
 def test_the_linear_model_of_equal_lags_does_not_know_the_physics_either(run):
@@ -297,15 +327,10 @@ def test_the_linear_model_of_equal_lags_does_not_know_the_physics_either(run):
     assert not any("a linear model predicts better after" in text for text in summary["warnings"])
 
 
-def test_a_run_prints_what_was_estimated_and_what_ended_on_its_bound(data, tmp_path):
-    printed = run_command(
-        "identify",
-        *data,
-        *PHYSICS_OVERRIDES,
-        "physics.free.pump_gain.upper=0.045",
-        *SMALLEST_RUN,
-        f"hydra.run.dir={tmp_path}",
-    ).out
+def test_a_run_logs_what_was_estimated_and_what_ended_on_its_bound(data, tmp_path, caplog):
+    caplog.set_level("INFO")
+    upper_bound = "physics.free.pump_gain.upper=0.045"
+    run_identify(tmp_path, *data, *PHYSICS_OVERRIDES, upper_bound, *SMALLEST_RUN)
 
     estimate = r"0\.\d+ \+- [\d.e-]+"
     estimates = (
@@ -313,30 +338,35 @@ def test_a_run_prints_what_was_estimated_and_what_ended_on_its_bound(data, tmp_p
         rf".*overflow_fraction {estimate}"
     )
     line = rf"Physics alone, on the estimation records: RMSE of level 0\.\d+ V; {estimates}\n"
-    assert re.search(line, printed), printed
+    logged = "\n".join(caplog.messages) + "\n"
+    assert re.search(line, logged), logged
     assert (
         "physics: pump_gain ended on its bound 0.045: "
         "widen physics.free.pump_gain, or the equations"
-    ) in printed
+    ) in logged
 
 
 @pytest.mark.slow
-def test_the_equation_of_the_silverbox_leaves_its_noise(shared_data, tmp_path):
-    """The arrow begins where the circuit is linear: the model is no more wrong on the multisine."""
+def test_the_physics_of_the_silverbox_leaves_only_noise(shared_data, tmp_path):
+    """The first record is a multisine, the second one, the arrow, begins at small amplitudes.
+
+    There the circuit is nearly linear: on the multisine, errors are hardly larger.
+    """
     data = ("data=silverbox", f"data.path={shared_data}", "physics=silverbox", "figures=false")
 
     run_identify(tmp_path, *data)
 
     content = json.loads((tmp_path / "validation.json").read_text(encoding="utf-8"))
     of_records = [entry for entry in content["records"] if entry["horizon"] == "free_run"]
-    rmse = [entry["rmse"] for entry in of_records]
-    assert np.all(rmse <= np.array([2e-4, 5e-4, 5e-4]))
-    for entry in of_records:
+    largest_rmse = [2e-4, 5e-4, 5e-4]  # V
+    for entry, limit in zip(of_records, largest_rmse, strict=True):
+        assert entry["rmse"] <= limit
         assert 0.35 < entry["coverage_50"] < 0.65
         assert 0.88 < entry["coverage_95"] < 0.99
     rows = load_dataset(tmp_path, "validation", "free_run_window_50")
-    arrow = rows["residual"].values[rows["record"].values == 1]
-    assert rmse[0] < 1.1 * np.std(arrow[: len(arrow) // 2])
+    errors_on_arrow = rows["residual"].values[rows["record"].values == 1]
+    first_half = errors_on_arrow[: len(errors_on_arrow) // 2]
+    assert of_records[0]["rmse"] < 1.1 * np.std(first_half)
 
 
 def test_a_stored_model_simulates_its_physics_in_a_validation(run, data, tmp_path):
@@ -356,7 +386,7 @@ def test_a_stored_model_simulates_its_physics_in_a_validation(run, data, tmp_pat
     assert errors["free_run", 5] < 0.15
 
 
-def test_without_a_window_the_physics_is_initialised_with_its_own(run, data, tmp_path):
+def test_without_a_window_the_physics_is_initialised_over_its_default_window(run, data, tmp_path):
     without_window = [
         override for override in data if not override.startswith("data.initialisation_window")
     ]
@@ -384,26 +414,33 @@ def run_with_covariance(data, tmp_path_factory):
     return run_identify(folder, *data, *PHYSICS_OVERRIDES, "figures=false", covariance)
 
 
-def test_bands_include_the_uncertainty_of_the_parameters(run, run_with_covariance):
-    summary = load_summary(run_with_covariance)
-    without = load_summary(run)
+def test_bands_include_the_uncertainty_of_the_parameters(run_with_covariance):
     model = Model.load(run_with_covariance / "model.nc")
     x = load_dataset(run_with_covariance, "narx")["regressor"].values
-    of_physics = load_dataset(run_with_covariance, "trajectory")["physics.level.variance"].values
-    variance = model.calibrated(model.predict(x).variance + of_physics)
+    trajectory = load_dataset(run_with_covariance, "trajectory")
+    physics_variance = trajectory["physics.level.variance"].values
+    variance = model.calibrated(model.predict(x).variance + physics_variance)
     stored = load_dataset(run_with_covariance, "result")["variance"].values
-    n = summary["n_validation"]
-    np.testing.assert_allclose(stored[-n:], variance[-n:], rtol=1e-6)
+    n_validation = load_summary(run_with_covariance)["n_validation"]
+    np.testing.assert_allclose(stored[-n_validation:], variance[-n_validation:], rtol=1e-6)
 
+
+def test_the_uncertainty_of_the_parameters_changes_bands_but_no_mean(run, run_with_covariance):
+    """The errors are the same: the bands are widened less where the physics has a variance."""
+    summary = load_summary(run_with_covariance)
+    without = load_summary(run)
     assert summary["rmse"] == without["rmse"]
     assert summary["smse_stream"] == without["smse_stream"]
-    band_without = Model.load(run / "model.nc").bands[0][1]
-    assert model.bands[0][1] < band_without, "the errors are the same"
-    assert summary["free_run"]["nlpd"] == pytest.approx(summary["nlpd"], rel=1e-6)
     assert summary["nlpd"] != without["nlpd"]
+    assert summary["free_run"]["nlpd"] == pytest.approx(summary["nlpd"], rel=1e-6)
+    _, first_scale = Model.load(run_with_covariance / "model.nc").bands[0]
+    _, first_scale_without = Model.load(run / "model.nc").bands[0]
+    assert first_scale < first_scale_without
 
 
-def test_a_validation_adds_the_uncertainty_of_the_parameters(run_with_covariance, data, tmp_path):
+def test_a_validation_also_includes_the_uncertainty_of_the_parameters(
+    run_with_covariance, data, tmp_path
+):
     content = run_validate(
         tmp_path,
         f"model={run_with_covariance / 'model.nc'}",
@@ -421,7 +458,7 @@ def test_a_validation_adds_the_uncertainty_of_the_parameters(run_with_covariance
 def test_a_model_with_the_covariance_of_parameters_is_not_exported(run_with_covariance, tmp_path):
     message = r"no covariance of parameters; .*physics\.covariance=false"
     with pytest.raises(ValueError, match=message):
-        export_model(run_with_covariance / "model.nc", tmp_path / "a.py", tmp_path)
+        export_model(run_with_covariance / "model.nc", tmp_path / "model.py", tmp_path)
 
 
 def test_a_covariance_of_the_wrong_size_is_refused(run_with_covariance):
@@ -436,7 +473,7 @@ def test_covariance_beside_lags_of_outputs_is_refused():
         replace(TANKS, covariance=True).mean(Narx({"level": 2}, {"physics.level": [0]}))
 
 
-def test_without_covariance_nothing_is_added(run):
+def test_without_covariance_the_physics_has_no_variance(run):
     trajectory = load_dataset(run, "trajectory")
     assert "physics.level.variance" not in trajectory
     stored = json.loads(store.header(run / "model.nc")["physics"])
@@ -458,59 +495,78 @@ def exported(run, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def exported_names(exported):
-    """The functions and constants of the exported file."""
+    """Functions and constants of the exported file, by name."""
     return runpy.run_path(str(exported))
 
 
 @pytest.fixture(scope="module")
-def scored_record(run):
+def record_of_test(run):
     """The test record with the signals of the physics."""
-    trajectory = load_dataset(run, "trajectory")
-    return trajectory.isel(time=trajectory["part"].values == 1)
+    _, record = split_trajectory(run)
+    return record
 
 
 def test_an_exported_file_runs_alone(exported):
     assert "as exported" in run_exported(exported)
 
 
-def test_an_exported_file_simulates_the_physics(exported_names, scored_record):
-    u = scored_record["pump_voltage"].values
-    y = scored_record["level"].values
+def test_an_exported_file_simulates_the_physics(exported_names, record_of_test):
+    beginning = record_of_test.isel(time=slice(0, 150))
+    u = beginning["pump_voltage"].values
+    y = beginning["level"].values
 
     signals = exported_names["WITH_PHYSICS"].join(u, y[:WINDOW])
 
     names = ("pump_voltage", "physics.level", "physics.upper_level")
-    expected = np.column_stack([scored_record[name] for name in names])
+    expected = np.column_stack([beginning[name] for name in names])
     np.testing.assert_allclose(signals, expected, atol=1e-3)
 
 
-def test_an_exported_file_simulates_the_model_with_its_physics(exported_names, scored_record, run):
-    u = scored_record["pump_voltage"].values
-    y = scored_record["level"].values
+def test_an_exported_file_simulates_the_model_with_its_physics(exported_names, record_of_test, run):
+    u = record_of_test["pump_voltage"].values
+    y = record_of_test["level"].values
 
     simulated = exported_names["simulate"](u, y[:WINDOW])
 
-    rmse = np.sqrt(np.mean((simulated - y)[WINDOW:] ** 2))
-    assert rmse == pytest.approx(load_summary(run)["rmse"], rel=1e-3)
+    errors = (simulated - y)[WINDOW:]
+    assert rms(errors) == pytest.approx(load_summary(run)["rmse"], rel=1e-3)
 
 
-def test_an_exported_file_predicts_and_steps_as_it_simulates(exported_names, scored_record):
-    """No output is fed back: what is measured on the way does not count."""
+class Simulated(NamedTuple):
+    """Beginning of the test record, and what the exported file simulates after its window."""
+
+    u: np.ndarray
+    y: np.ndarray
+    levels: np.ndarray
+
+
+@pytest.fixture(scope="module")
+def simulated(exported_names, record_of_test):
+    n_samples = N_INITIAL_STATE_SAMPLES + 80
+    u = record_of_test["pump_voltage"].values[:n_samples]
+    y = record_of_test["level"].values[:n_samples]
+    levels = exported_names["simulate"](u, y[:N_INITIAL_STATE_SAMPLES])
+    return Simulated(u, y, levels[N_INITIAL_STATE_SAMPLES:])
+
+
+def test_an_exported_file_predicts_as_it_simulates(exported_names, simulated):
+    """No output is fed back, and the physics is initialised with the same samples."""
+    regressors = exported_names["regressors"](simulated.u, simulated.y)
+    mean, _ = exported_names["predict"](regressors)
+    np.testing.assert_allclose(mean[N_INITIAL_STATE_SAMPLES:], simulated.levels, rtol=1e-9)
+
+
+def test_an_exported_file_steps_as_it_simulates(exported_names, simulated):
+    """No output is fed back: it does not matter that only every other level is measured."""
     n = N_INITIAL_STATE_SAMPLES
-    u = scored_record["pump_voltage"].values[: n + 250]
-    y = scored_record["level"].values[: n + 250]
-    simulated = exported_names["simulate"](u, y[:n])[n:]
-
-    mean, _ = exported_names["predict"](exported_names["regressors"](u, y))
-    np.testing.assert_allclose(mean[n:], simulated, rtol=1e-9)
-
-    loop = exported_names["start"](u[:n], y[:n])
+    loop = exported_names["start"](simulated.u[:n], simulated.y[:n])
     steps = []
-    for k, (input, measured) in enumerate(zip(u[n:], y[n:], strict=True)):
+    for k in range(n, len(simulated.u)):
         is_measured = k % 2 == 0
-        output, *_ = loop.step(input, measured if is_measured else None)
+        measured = simulated.y[k] if is_measured else None
+        output, *_ = loop.step(simulated.u[k], measured)
         steps.append(output)
-    np.testing.assert_allclose(steps, simulated, rtol=1e-12)
+    np.testing.assert_allclose(steps, simulated.levels, rtol=1e-12)
 
 
 @dataclass(frozen=True)
@@ -536,67 +592,94 @@ def test_physics_that_cannot_be_written_as_numpy_is_not_exported(system, reason)
         standalone_physics.physics_text(FittedPhysics(replace(TANKS, system=system)))
 
 
+class Interpolated(NamedTuple):
+    """Physics with one of the interpolations of its inputs, a record, and the simulated level."""
+
+    interpolation: Interpolation
+    physics: FittedPhysics
+    record: xr.Dataset
+    level: np.ndarray
+
+
 @pytest.fixture(scope="module", params=Interpolation, ids=lambda member: member.value)
 def interpolated(request):
-    """Physics with one of the interpolations of its inputs, and a simulation with it."""
     interpolation = request.param
-    record, _ = simulate_tanks(0)
+    record, _ = simulate_tanks(0, n=100)
     physics = FittedPhysics(replace(TANKS, initial={}, interpolation=interpolation.value))
-    u = record["pump_voltage"].values[:, None]
+    u = record["pump_voltage"].values
     level = simulate(TANKS.system, u, interpolation=interpolation, noise=False).output[:, 0]
-    return interpolation, physics, record, u, level
+    return Interpolated(interpolation, physics, record, level)
 
 
 def test_inputs_of_the_physics_are_interpolated_as_stated(interpolated):
-    interpolation, physics, record, _, level = interpolated
-    np.testing.assert_allclose(physics.add(record)["physics.level"], level, rtol=1e-12)
-    stored = read_physics(physics.describe(), []).physics
-    assert stored.interpolation == interpolation.value
+    record = interpolated.physics.add(interpolated.record)
+    np.testing.assert_allclose(record["physics.level"], interpolated.level, rtol=1e-12)
+
+
+def test_the_interpolation_of_the_inputs_is_stored(interpolated):
+    stored = read_physics(interpolated.physics.describe(), [])
+    assert stored.physics.interpolation == interpolated.interpolation.value
 
 
 def test_inputs_of_an_exported_physics_are_interpolated_as_stated(interpolated, run, tmp_path):
     """Samples can be simulated one by one only if the inputs are held between them."""
-    interpolation, physics, _, u, level = interpolated
     model = Model.load(run / "model.nc")
-    text = standalone_physics.physics_text(physics)
-    names = runpy.run_path(str(export_python(model, tmp_path / "m.py", **text)))
-    np.testing.assert_allclose(names["PHYSICS"].simulate(u)[:, 0], level, rtol=1e-9)
-    if interpolation is not Interpolation.held:
+    text = standalone_physics.physics_text(interpolated.physics)
+    path = export_python(model, tmp_path / "model.py", **text)
+    names = runpy.run_path(str(path))
+    u = interpolated.record["pump_voltage"].values[:, None]
+    simulated = names["PHYSICS"].simulate(u)[:, 0]
+    np.testing.assert_allclose(simulated, interpolated.level, rtol=1e-9)
+    if interpolated.interpolation is not Interpolation.held:
         with pytest.raises(ValueError, match=r"inputs that are held.*use simulate"):
-            names["start"](u[:5], level[:5])
+            names["start"](u[:5], interpolated.level[:5])
 
 
 # --- physics beside a closed loop -----------------------------------------------------------------
 
 
-def test_physics_runs_beside_a_closed_loop(tmp_path):
-    """The physics of the building has a wrong capacity, and no free parameters."""
-    folder = run_identify(
-        tmp_path / "run",
+@pytest.fixture(scope="module")
+def building_run(tmp_path_factory):
+    """Folder of a run beside physics with a wrong capacity, and without free parameters."""
+    return run_identify(
+        tmp_path_factory.mktemp("building"),
         "physics=building",
         "physics.system.zone_capacity=1.6e6",
-        "duration=5d",
+        "duration=3d",
         "training.n_initial=40",
         "propagation=mean_only",
         "figures=false",
     )
 
-    trajectory = load_dataset(folder, "trajectory")
+
+def test_physics_runs_beside_a_closed_loop(building_run):
+    trajectory = load_dataset(building_run, "trajectory")
     physics = replace(Building(), zone_capacity=1.6e6)
     u = np.column_stack([trajectory[signal.name].values for signal in physics.inputs])
-    states = simulate(physics, u, noise=False).state
-    for i, name in enumerate(("physics.zone_temperature", "physics.wall", "physics.radiator")):
-        np.testing.assert_allclose(trajectory[name], states[:, i], rtol=1e-12)
-    wall = load_dataset(folder, "narx")["regressor"].sel(feature="physics.wall[k-1]")
-    np.testing.assert_allclose(wall, states[2:-1, 1], rtol=1e-12)
-    assert load_summary(folder)["physics"] == {}
+    zone_temperature, wall, radiator = simulate(physics, u, noise=False).state.T
+    expected = {
+        "physics.zone_temperature": zone_temperature,
+        "physics.wall": wall,
+        "physics.radiator": radiator,
+    }
+    for name, values in expected.items():
+        np.testing.assert_allclose(trajectory[name], values, rtol=1e-12)
+    lagged_wall = load_dataset(building_run, "narx")["regressor"].sel(feature="physics.wall[k-1]")
+    np.testing.assert_allclose(lagged_wall, wall[2:-1], rtol=1e-12)
 
-    path = tmp_path / "building.py"  # its states have no limits
-    export_model(folder / "model.nc", path, tmp_path)
-    assert "as exported" in run_exported(path)
+
+def test_physics_without_free_parameters_has_no_estimates(building_run):
+    assert load_summary(building_run)["physics"] == {}
 
 
-# --- what is refused, and what a model may name ---------------------------------------------------
+def test_physics_whose_states_have_no_limits_is_exported(building_run, tmp_path):
+    path = tmp_path / "building.py"
+    export_model(building_run / "model.nc", path, tmp_path)
+    exported = runpy.run_path(str(path))
+    assert exported["self_check"]() < exported["TOLERANCE"]
+
+
+# --- what is refused, and the physics that a model file names -------------------------------------
 
 
 def test_an_unknown_interpolation_is_refused():
@@ -615,13 +698,10 @@ def test_the_mean_of_a_residual_model_is_the_simulated_output():
     assert TANKS.mean(narx).coefficients == (0.0, 1.0)
 
 
-def test_signals_that_a_record_beside_physics_lacks_are_named(shared_data):
+def test_signals_that_a_record_beside_physics_lacks_are_named(data):
     config = compose_configuration(
-        "data=cascaded_tanks",
-        f"data.path={shared_data}",
-        "physics=cascaded_tanks",
-        "physics.free={}",
-        "physics.initial={}",
+        *data,
+        *PHYSICS_OVERRIDES,
         "narx=lags",
         "narx.predict=residual",
         "narx.outputs={height: []}",
@@ -631,18 +711,18 @@ def test_signals_that_a_record_beside_physics_lacks_are_named(shared_data):
         prepare(read_settings(config), source_of(config))
 
 
-def test_the_text_in_a_model_gives_its_physics():
+def test_physics_is_read_from_its_description():
     text = FittedPhysics(TANKS).describe()
     assert read_physics(text, []).physics.system == TANKS.system
 
 
-def test_the_text_in_a_model_names_only_what_is_trusted():
+def test_a_description_that_names_a_foreign_function_is_refused():
     foreign = json.loads(FittedPhysics(TANKS).describe())
     foreign["system"]["_target_"] = "os.system"
     with pytest.raises(ValueError, match=r"'os\.system' is no class of the toolbox"):
         read_physics(json.dumps(foreign), [])
 
 
-def test_a_text_without_physics_is_refused():
+def test_a_description_without_physics_is_refused():
     with pytest.raises(ValueError, match="expected the text that identification wrote"):
         read_physics("{}", [])

@@ -382,7 +382,7 @@ def test_every_setting_of_the_plant_and_every_unknown_one_changes_the_key_of_its
     content = OmegaConf.to_container(config, resolve=True) | {"own": {"law": 1}}
     key = trajectory_key(content, 100)
     assert trajectory_key(content, 101) != key
-    plant_keys = SIMULATION_KEYS - {"duration", "identified"}
+    plant_keys = SIMULATION_KEYS - {"duration", "identified", "limit"}
     plant_paths = set()
     paths_that_matter = set()
     for path, value in changes_of(content):

@@ -1,7 +1,8 @@
-"""From lags to regressors: against the equation written as loops, and live against in batch."""
+"""Regressors from lags, compared with the equation written as loops, and live ones with batches."""
 
 import json
 import pickle
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from sysid import LagWindow, Narx, OnMissing, Orders, Target
 
-STATIC = Narx({"y": []}, {"v": [0], "u": [0]}, predict="value")
+STATIC = Narx({"y": []}, {"v": [0], "u": [0]}, predict="value")  # without lagged outputs
 LABELS = {
     "y": {"units": "degC", "long_name": "signal y"},
     "v": {"units": "m", "long_name": "signal v"},
@@ -40,49 +41,74 @@ def record_without_labels(**signals):
     return xr.Dataset(variables, coords={"time": np.arange(float(n))})
 
 
+class ExpectedRow(NamedTuple):
+    """One row of a lag data set by the equation."""
+
+    sample: int
+    regressor: list
+    target: float
+    previous: float  # output one sample earlier
+
+
 def naive_rows(narx, signals):
-    """Yield sample, regressor, target and previous output of each row, one number at a time."""
-    target = signals[narx.target]
-    for k in range(narx.max_lag, len(target)):
+    """Return the rows of a record by the equation, one number at a time."""
+    rows = []
+    outputs = signals[narx.target]
+    for k in range(narx.max_lag, len(outputs)):
         regressor = [float(signals[name][k - lag]) for name, lag in narx.features]
-        y = float(target[k])
-        previous = float(target[k - 1]) if k else np.nan
-        needed = [*regressor, y]
+        output = float(outputs[k])
+        previous = float(outputs[k - 1]) if k > 0 else np.nan
+        needed = [*regressor, output]
         if narx.lags[narx.target]:
             needed.append(previous)
-        if np.isfinite(needed).all():
-            value = y - previous if narx.predict is Target.change else y
-            yield k, regressor, value, previous
+        if not np.isfinite(needed).all():
+            continue
+        target = output - previous if narx.predict is Target.change else output
+        rows.append(ExpectedRow(k, regressor, target, previous))
+    return rows
 
 
 def columns_of(signals, names):
     """Return these signals side by side, (n, number of names)."""
     n = len(next(iter(signals.values())))
-    return np.column_stack([np.empty((n, 0)), *(signals[name] for name in names)])
+    columns = np.empty((n, len(names)))
+    for j, name in enumerate(names):
+        columns[:, j] = signals[name]
+    return columns
+
+
+class LiveRow(NamedTuple):
+    """One row that a window returned, and the output one sample earlier."""
+
+    regressor: np.ndarray
+    target: float
+    previous: float
 
 
 def live_rows(narx, records):
-    """Return the window after `records`, and regressor, target and previous output of each row.
+    """Return the window that has observed the records, and its rows.
 
-    The rows are those of `observe`; those of `regressor` and `push` must be the same.
+    A second window takes the same samples by `regressor` and `push`: its regressors must be the
+    same.
     """
     window = LagWindow(narx)
-    twin = LagWindow(narx)
+    second_window = LagWindow(narx)
     rows = []
     for signals in records:
         window.reset()
-        twin.reset()
+        second_window.reset()
         outputs = columns_of(signals, narx.output_names)
         inputs = columns_of(signals, narx.input_names)
         for y_k, u_k in zip(outputs, inputs, strict=True):
-            regressor = twin.regressor(u_k)
+            regressor = second_window.regressor(u_k)
             row = window.observe(y_k, u_k)
             if row is not None:
+                previous = window.previous_target_value
                 assert regressor is not None
                 assert regressor.tobytes() == row.regressor.tobytes()
-                np.testing.assert_equal(twin.previous_target_value, window.previous_target_value)
-                rows.append((row.regressor, row.target, window.previous_target_value))
-            twin.push(y_k, u_k)
+                np.testing.assert_equal(second_window.previous_target_value, previous)
+                rows.append(LiveRow(row.regressor, row.target, previous))
+            second_window.push(y_k, u_k)
     return window, rows
 
 
@@ -119,19 +145,22 @@ def test_features_are_in_the_order_of_the_signals():
     assert NARX.n_features == 6
     assert NARX.max_lag == 3
     assert NARX.target == "y"
-    assert Narx({"y": 1, "v": 1}) != Narx({"v": 1, "y": 1}, target="y")
+    y_first = Narx({"y": 1, "v": 1}, target="y")
+    v_first = Narx({"v": 1, "y": 1}, target="y")
+    assert y_first != v_first
 
 
 @pytest.mark.parametrize("narx", [NARX, STATIC], ids=["lags", "table"])
 def test_settings_survive_json_and_pickle(narx):
-    assert Narx.from_dict(json.loads(json.dumps(narx.to_dict()))) == narx
+    text = json.dumps(narx.to_dict())
+    assert Narx.from_dict(json.loads(text)) == narx
     assert pickle.loads(pickle.dumps(narx)) == narx
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        pytest.param({"outputs": {}}, ValueError, "outputs", id="no output"),
+        pytest.param({"outputs": {}}, ValueError, "outputs", id="no outputs"),
         pytest.param(
             {"outputs": {"y": []}, "inputs": {"u": [0]}},
             ValueError,
@@ -183,7 +212,7 @@ def test_settings_survive_json_and_pickle(narx):
             id="unknown target",
         ),
         pytest.param({"outputs": {"y": True}}, TypeError, "outputs", id="lags are a boolean"),
-        pytest.param({"outputs": "y"}, TypeError, "outputs", id="no lags"),
+        pytest.param({"outputs": "y"}, TypeError, "outputs", id="outputs are a text"),
     ],
 )
 def test_wrong_settings_are_named(options, error, message):
@@ -195,7 +224,7 @@ def test_wrong_settings_are_named(options, error, message):
 
 
 def lag_lists(smallest):
-    """Return the strategy for lags: a list of them, or the number of the first ones."""
+    """Return the strategy for the lags of a signal: a list, or the number of the first lags."""
     lists = st.lists(st.integers(smallest, 6), min_size=1, max_size=3, unique=True)
     return lists | st.integers(1, 4)
 
@@ -203,11 +232,14 @@ def lag_lists(smallest):
 @st.composite
 def narx_settings(draw):
     """Return any settings with up to two outputs and two inputs."""
-    outputs = {f"y{i}": draw(lag_lists(1)) for i in range(draw(st.integers(1, 2)))}
-    inputs = {f"u{i}": draw(lag_lists(0)) for i in range(draw(st.integers(0, 2)))}
+    n_outputs = draw(st.integers(1, 2))
+    outputs = {f"y{i}": draw(lag_lists(1)) for i in range(n_outputs)}
+    n_inputs = draw(st.integers(0, 2))
+    inputs = {f"u{i}": draw(lag_lists(0)) for i in range(n_inputs)}
     target = draw(st.sampled_from(sorted(outputs)))
     predict = draw(st.sampled_from(Target))
-    may_have_no_lags = predict is Target.value and (inputs or len(outputs) > 1)
+    has_other_signals = n_inputs > 0 or n_outputs > 1
+    may_have_no_lags = predict is Target.value and has_other_signals
     if may_have_no_lags and draw(st.booleans()):
         outputs[target] = []
         for name, lags in inputs.items():
@@ -243,69 +275,89 @@ def count_missing_samples(records):
     return count
 
 
+def assert_same_arrays(rows_of_records, expected):
+    """Assert that the rows of `Narx.regressors` for each record are the expected ones."""
+    samples = np.concatenate([rows.sample for rows in rows_of_records])
+    regressors = np.concatenate([rows.regressor for rows in rows_of_records])
+    targets = np.concatenate([rows.target for rows in rows_of_records])
+    expected_regressors = np.array([row.regressor for row in expected])
+    expected_targets = np.array([row.target for row in expected])
+    assert samples.tolist() == [row.sample for row in expected]
+    assert regressors.tobytes() == expected_regressors.tobytes()
+    assert targets.tobytes() == expected_targets.tobytes()
+
+
+def assert_same_live_rows(rows, expected):
+    """Assert that the rows of a window are the expected ones."""
+    regressors = [row.regressor.tobytes() for row in rows]
+    expected_regressors = [np.array(row.regressor).tobytes() for row in expected]
+    previous_outputs = [row.previous for row in rows]
+    expected_previous_outputs = [row.previous for row in expected]
+    assert regressors == expected_regressors
+    assert [row.target for row in rows] == [row.target for row in expected]
+    np.testing.assert_array_equal(previous_outputs, expected_previous_outputs)
+
+
+def assert_same_dataset(data, expected, record_numbers):
+    """Assert that the rows of a lag data set are the expected ones.
+
+    The records have no labels and are sampled every second, so that times are sample numbers.
+    """
+    regressors = np.array([row.regressor for row in expected])
+    previous_outputs = [row.previous for row in expected]
+    assert data.regressor.values.tobytes() == regressors.tobytes()
+    np.testing.assert_array_equal(data.previous.values, previous_outputs)
+    assert data.time.values.tolist() == [row.sample for row in expected]
+    assert data.record.values.tolist() == record_numbers
+
+
 @settings(max_examples=60, deadline=None)
 @given(narx_and_records())
-def test_rows_are_the_equation_live_and_in_batch_bit_for_bit(case):
-    narx, records = case
-    samples = []
-    regressors = []
-    targets = []
-    previous_outputs = []
-    for signals in records:
-        for sample, regressor, target, previous in naive_rows(narx, signals):
-            samples.append(sample)
-            regressors.append(regressor)
-            targets.append(target)
-            previous_outputs.append(previous)
-
-    of_records = [narx.regressors(signals) for signals in records]
-    batch = np.concatenate([rows.regressor for rows in of_records])
-    batch_targets = np.concatenate([rows.target for rows in of_records])
-    assert np.concatenate([rows.sample for rows in of_records]).tolist() == samples
-    assert batch.tobytes() == np.array(regressors).tobytes()
-    assert batch_targets.tobytes() == np.array(targets).tobytes()
-
-    window, live = live_rows(narx, records)
-    assert b"".join(x.tobytes() for x, _, _ in live) == batch.tobytes()
-    assert [target for _, target, _ in live] == targets
-    np.testing.assert_array_equal([previous for _, _, previous in live], previous_outputs)
+def test_rows_live_and_in_batch_equal_the_equation_bit_for_bit(narx_with_records):
+    narx, records = narx_with_records
+    expected = []
+    record_numbers = []
+    for number, signals in enumerate(records):
+        rows = naive_rows(narx, signals)
+        expected.extend(rows)
+        record_numbers.extend([number] * len(rows))
     n_possible = sum(len(signals[narx.target]) - narx.max_lag for signals in records)
+    n_skipped = n_possible - len(expected)
     n_missing = count_missing_samples(records)
-    assert window.n_skipped == n_possible - len(samples)
+
+    assert_same_arrays([narx.regressors(signals) for signals in records], expected)
+
+    window, rows = live_rows(narx, records)
+    assert_same_live_rows(rows, expected)
+    assert window.n_skipped == n_skipped
     assert window.n_missing == n_missing
 
-    if samples:
+    if expected:  # without a row there is no data set
         data = narx.dataset(record_without_labels(**signals) for signals in records)
-        numbers = []
-        for number, rows in enumerate(of_records):
-            numbers.extend([number] * len(rows.sample))
-        assert data.regressor.values.tobytes() == batch.tobytes()
-        np.testing.assert_array_equal(data.previous.values, previous_outputs)
-        assert data.time.values.tolist() == samples
-        assert data.record.values.tolist() == numbers
-        assert data.attrs["n_skipped"] == window.n_skipped
+        assert_same_dataset(data, expected, record_numbers)
+        assert data.attrs["n_skipped"] == n_skipped
         assert data.attrs["n_missing"] == n_missing
 
 
 @pytest.mark.parametrize(
-    ("narx", "n_skipped"),
+    ("narx", "missing_samples", "n_skipped"),
     [
-        pytest.param(Narx({"y": [1, 700]}, {"u": 40}, on_missing="skip"), 40, id="lags"),
-        pytest.param(STATIC, 0, id="table"),
+        pytest.param(Narx({"y": [1, 700]}, {"u": 40}, on_missing="skip"), [1000], 40, id="lags"),
+        pytest.param(STATIC, [], 0, id="table"),
     ],
 )
-def test_live_equals_batch_where_the_window_is_moved_several_times(narx, n_skipped):
+def test_live_equals_batch_in_a_record_longer_than_the_buffer(narx, missing_samples, n_skipped):
     single = record(3000, seed=3)
-    if narx is not STATIC:
-        single["u"][1000] = np.nan
+    single["u"][missing_samples] = np.nan
     data = narx.dataset(single)
     signals = {name: values.values for name, values in single.data_vars.items()}
     window, rows = live_rows(narx, [signals])
-    np.testing.assert_array_equal([x for x, _, _ in rows], data["regressor"].values)
-    np.testing.assert_array_equal([target for _, target, _ in rows], data["target"].values)
-    np.testing.assert_array_equal([previous for _, _, previous in rows], data["previous"].values)
+    for name in ("regressor", "target", "previous"):
+        values = [getattr(row, name) for row in rows]
+        np.testing.assert_array_equal(values, data[name].values, err_msg=name)
     assert window.n_missing == data.attrs["n_missing"]
-    assert window.n_skipped == data.attrs["n_skipped"] == n_skipped
+    assert window.n_skipped == n_skipped
+    assert data.attrs["n_skipped"] == n_skipped
 
 
 # --- labelled data sets ---------------------------------------------------------------------------
@@ -327,12 +379,13 @@ def test_live_equals_batch_where_the_window_is_moved_several_times(narx, n_skipp
     ],
 )
 def test_wrong_signals_are_named(u, error, message):
+    signals = {"y": np.zeros(3), "u": u}
     with pytest.raises(error, match=message):
-        Narx({"y": 1}, {"u": 3}).regressors({"y": np.zeros(3), "u": u}, record=7)
+        Narx({"y": 1}, {"u": 3}).regressors(signals, record=7)
 
 
 @pytest.mark.parametrize("missing", [np.nan, -np.inf])
-def test_a_missing_value_is_an_error_with_its_place(missing):
+def test_the_error_of_a_missing_value_names_its_record_sample_and_time(missing):
     broken = record(10, start=100.0, seed=1)
     broken["u"][6:8] = missing
     broken["y"][9] = missing
@@ -346,8 +399,9 @@ def test_a_missing_value_is_an_error_with_its_place(missing):
 
 @pytest.mark.parametrize("missing", [np.nan, -np.inf])
 def test_a_record_of_missing_values_leaves_no_row(missing):
+    empty = record(10, y=np.full(10, missing))
     with pytest.raises(ValueError, match="leaves no row"):
-        Narx({"y": 2}, on_missing="skip").dataset(record(10, y=np.full(10, missing)))
+        Narx({"y": 2}, on_missing="skip").dataset(empty)
 
 
 def test_labels_explain_the_data():
@@ -369,11 +423,12 @@ def test_labels_explain_the_data():
     assert data.attrs["n_missing"] == 0
     assert data.attrs["sampling_time"] == 0.5
     assert Narx.from_dict(json.loads(data.attrs["narx"])) == narx
-    values = narx.predict.to_value(data.target, data.previous)
-    np.testing.assert_allclose(values[:5], record(8).y[3:], rtol=1e-14)
+    outputs = narx.predict.to_value(data.target, data.previous)
+    outputs_of_first_record = record(8).y[3:]  # the largest lag is 3
+    np.testing.assert_allclose(outputs[:5], outputs_of_first_record, rtol=1e-14)
 
 
-def test_a_record_without_labels_has_empty_ones():
+def test_a_record_without_labels_gets_empty_labels():
     time_of_a_table = ("time", np.arange(5.0), {"units": "1"})
     table = record_without_labels(y=np.arange(5.0)).assign_coords(time=time_of_a_table)
     data = Narx({"y": 1}).dataset(table)
@@ -384,7 +439,7 @@ def test_a_record_without_labels_has_empty_ones():
 
 
 def record_with_times(times, **attributes):
-    """Return a record with other times."""
+    """Return a record with these times and with these attributes of its time."""
     return record().assign_coords(time=("time", times, attributes))
 
 
@@ -485,12 +540,17 @@ def test_rounding_of_times_is_no_gap(times):
     assert data.attrs["sampling_time"] == pytest.approx(times[1] - times[0], rel=1e-5)
 
 
-def test_more_than_rounding_of_times_is_a_gap():
+def times_with_delay(delay):
+    """Return times in steps of 0.1 s, one of which is late by a delay in seconds."""
     times = 0.1 * np.arange(100)
-    is_late = np.arange(100) == 50
-    dataset_at(np.where(is_late, times + 0.5e-7, times))
+    times[50] += delay
+    return times
+
+
+def test_more_than_rounding_of_times_is_a_gap():
+    dataset_at(times_with_delay(0.5e-7))
     with pytest.raises(ValueError, match="equal steps: step"):
-        dataset_at(np.where(is_late, times + 2e-7, times))
+        dataset_at(times_with_delay(2e-7))
 
 
 # --- the live window ------------------------------------------------------------------------------
@@ -579,10 +639,12 @@ def test_a_missing_input_of_a_regressor_is_named_and_leaves_the_window_as_it_was
     ],
 )
 def test_orders_are_those_of_matlab(orders, outputs, inputs, features):
-    """y[k] = f(y[k-1], ..., y[k-na], u[k-nk], ..., u[k-nk-nb+1]); a list has one order for each
-    signal.
+    """y[k] = f(y[k-1], ..., y[k-na], u[k-nk], ..., u[k-nk-nb+1]).
+
+    A list has one order for each signal. The signals have names of one letter.
     """
-    assert Orders(**orders).narx(outputs, inputs).feature_names == tuple(features.split())
+    narx = Orders(**orders).narx(outputs, inputs)
+    assert narx.feature_names == tuple(features.split())
 
 
 def test_orders_carry_the_other_settings():

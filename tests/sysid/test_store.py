@@ -1,4 +1,4 @@
-"""Files: what comes back, what is refused, and what a full disk, a kill or damage leaves behind."""
+"""Files: contents that are read back, refusals, and the effects of failures and of damage."""
 
 import errno
 import json
@@ -21,7 +21,7 @@ from sysid import StoreError, store
 from sysid.store import read, read_groups, write, write_groups
 
 
-def make_dataset(n=2000):
+def make_dataset(n_samples=2000):
     """Return a data set with one variable of every kind that a file can hold."""
     rng = np.random.default_rng(0)
     flags = {
@@ -32,22 +32,22 @@ def make_dataset(n=2000):
         {
             "regressor": (
                 ("sample", "feature"),
-                rng.normal(size=(n, 3)),
+                rng.normal(size=(n_samples, 3)),
                 {"units": "K", "long_name": "lagged"},
             ),
-            "count": ("sample", np.arange(n) - 5),
-            "accepted": ("sample", rng.random(n) > 0.5),
-            "action": ("sample", rng.integers(0, 3, n).astype(np.int8), flags),
-            "gaps": ("sample", np.where(np.arange(n) % 3, np.nan, -0.0)),
-            "single": ("sample", rng.normal(size=n).astype(np.float32)),
+            "count": ("sample", np.arange(n_samples) - 5),
+            "accepted": ("sample", rng.random(n_samples) > 0.5),
+            "action": ("sample", rng.integers(0, 3, n_samples).astype(np.int8), flags),
+            "gaps": ("sample", np.where(np.arange(n_samples) % 3, np.nan, -0.0)),
+            "single": ("sample", rng.normal(size=n_samples).astype(np.float32)),
             "small": ("feature", [1.0, np.inf, -np.inf]),
             "noise_variance": ((), 3.5),
             "name": ((), "square exponential"),
-            "nobody": ("none", np.zeros(0)),
+            "empty": ("none", np.zeros(0)),
         },
         coords={
             "feature": ["y[k-1]", "y[k-2]", "Außentemperatur[k]"],
-            "time": ("sample", 0.1 * np.arange(n), {"units": "s", "long_name": "time"}),
+            "time": ("sample", 0.1 * np.arange(n_samples), {"units": "s", "long_name": "time"}),
             "unit": ("feature", ["K", "", "°C"]),
         },
         attrs={
@@ -72,7 +72,7 @@ def make_groups():
 
 
 def assert_same_dataset(dataset, expected):
-    """Assert that data sets are equal bit for bit in all but attributes that the store added."""
+    """Assert that data sets are equal bit for bit but for attributes that the store added."""
     dataset = dataset.copy()
     dataset.attrs = {name: dataset.attrs[name] for name in expected.attrs}
     xr.testing.assert_identical(dataset, expected)
@@ -95,15 +95,15 @@ def path(tmp_path):
 
 @pytest.fixture
 def previous(path):
-    """Bytes of a file that already has the final name and must stay as it is."""
+    """Bytes of a file that already lies at the path and must stay as it is."""
     write(make_dataset(5), path, kind="result")
     return path.read_bytes()
 
 
-# --- what comes back ------------------------------------------------------------------------------
+# --- written and read back ------------------------------------------------------------------------
 
 
-def test_every_type_comes_back(path):
+def test_every_type_is_read_back(path):
     original = make_dataset()
     written_path = write(original, path, kind="result", attributes={"note": "mine"})
     loaded = read(path, kind="result")
@@ -132,9 +132,9 @@ def test_a_file_that_was_read_is_closed(path):
 def test_a_written_file_is_alone_in_its_folder_with_the_usual_permissions(path):
     write(make_dataset(), path, kind="result")
     assert list_files(path.parent) == ["run.nc"]
-    plain_file = path.with_name("plain")
-    plain_file.write_bytes(b"")
-    assert path.stat().st_mode == plain_file.stat().st_mode
+    ordinary_file = path.with_name("ordinary")
+    ordinary_file.write_bytes(b"")
+    assert path.stat().st_mode == ordinary_file.stat().st_mode
 
 
 LONG_CONFIGURATION = "seed: 3\nsystem:\n  mass: 2.0  # kg ü\n" * 4000
@@ -142,7 +142,7 @@ COMMIT = "0" * 40
 
 
 def write_trajectory(path, monkeypatch):
-    """Write a trajectory with a long attribute, from a known commit."""
+    """Write a trajectory with a long attribute, as code of a known commit does."""
     monkeypatch.setattr(store, "source_commit", lambda: COMMIT)
     attributes = {"configuration": LONG_CONFIGURATION, "seed": 4, "source": "test rig"}
     write(make_dataset(5), path, kind="trajectory", attributes=attributes)
@@ -192,17 +192,19 @@ def test_a_file_with_groups_states_its_origin_once(path, monkeypatch, reproducib
         assert file.getncattr("name") == "tanks"
         assert has_creation_time is not reproducible
     given = {"source": "test rig", "configuration": LONG_CONFIGURATION, "seed": 4}
+    expected = make_dataset(5).assign_attrs(given)
     loaded = read_groups(path, kind="truth")["test/record_1"]
-    xr.testing.assert_identical(loaded, make_dataset(5).assign_attrs(given))
+    xr.testing.assert_identical(loaded, expected)
 
 
 def write_benchmark(groups, path):
-    """Write groups without a time and return the attributes of the file."""
-    assert write_groups(groups, path, kind="benchmark", reproducible=True) == path
+    """Write groups without the time of writing, and return the attributes of the file."""
+    written_path = write_groups(groups, path, kind="benchmark", reproducible=True)
+    assert written_path == path
     return store.header(path)
 
 
-def test_groups_come_back_in_order(path):
+def test_groups_are_read_back_in_order(path):
     groups = make_groups()
     write_benchmark(groups, path)
     loaded = read_groups(path, kind="benchmark")
@@ -218,8 +220,8 @@ def test_groups_that_were_read_have_the_same_digest(path):
     header = write_benchmark(groups, path)
     loaded = read_groups(path, kind="benchmark")
     for name, group in groups.items():
-        digest_of_loaded = store.digest(loaded[name], group.attrs)
-        assert digest_of_loaded == store.digest(group, group.attrs)
+        digest = store.digest(group, group.attrs)
+        assert store.digest(loaded[name], group.attrs) == digest
     assert write_benchmark(loaded, path) == header
 
 
@@ -231,14 +233,14 @@ def test_other_content_has_another_digest(path):
     assert changed_header["content_sha256"] != header["content_sha256"]
 
 
-def test_an_attribute_counts_in_the_digest_if_it_is_named():
+def test_a_digest_includes_the_attributes_that_are_named():
     dataset = make_groups()["test/record_0"]
     assert store.digest(dataset, ["number"]) != store.digest(dataset)
 
 
 @pytest.fixture(scope="module")
 def benchmark_path(tmp_path_factory):
-    """Path of a file with a group of small variables and one large variable."""
+    """Path of a file with two groups: variables of every kind, and one large variable."""
     large = xr.Dataset({"large": (("t", "f"), np.zeros((35000, 12)))})
     path = tmp_path_factory.mktemp("benchmark") / "benchmark.nc"
     return write_groups({"here": make_dataset(), "there": large}, path, kind="benchmark")
@@ -265,10 +267,12 @@ def test_numbers_are_checksummed_and_large_arrays_compressed(benchmark_path, nam
 
 
 def test_large_arrays_are_shuffled_and_split_into_chunks_of_a_mebibyte(benchmark_path):
+    """A variable of less than a mebibyte is one chunk."""
+    numbers_per_mebibyte = 2**20 // 8
     with netCDF4.Dataset(benchmark_path) as file:
         assert file["here/regressor"].filters()["shuffle"]
         assert file["here/regressor"].chunking() == [2000, 3]
-        assert file["there/large"].chunking() == [2**17 // 12, 12]
+        assert file["there/large"].chunking() == [numbers_per_mebibyte // 12, 12]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +287,8 @@ def test_large_arrays_are_shuffled_and_split_into_chunks_of_a_mebibyte(benchmark
 )
 def test_attributes_do_not_change_how_numbers_are_read(path, attributes):
     big_endian = np.arange(3.0).astype(">f8")
-    write(xr.Dataset({"x": ("t", big_endian, attributes)}), path, kind="result")
+    dataset = xr.Dataset({"x": ("t", big_endian, attributes)})
+    write(dataset, path, kind="result")
     loaded = read(path, kind="result").x
     assert loaded.values.tolist() == [0.0, 1.0, 2.0]
     assert loaded.attrs == attributes
@@ -292,14 +297,14 @@ def test_attributes_do_not_change_how_numbers_are_read(path, attributes):
 # --- source commit --------------------------------------------------------------------------------
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-commit_of = store.source_commit.__wrapped__
+commit_of = store.source_commit.__wrapped__  # the function without its cache
 CLEAN_COMMIT = "[0-9a-f]{40}"
 MODIFIED_COMMIT = "[0-9a-f]{40}-modified"
 
 
 def run_git(folder, *arguments):
-    """Run git in a folder, with an author of its own."""
-    identity = [
+    """Run git in a folder, with an author who does not sign commits."""
+    options = [
         "-c",
         "user.name=t",
         "-c",
@@ -307,7 +312,7 @@ def run_git(folder, *arguments):
         "-c",
         "commit.gpgsign=false",
     ]
-    command = ["git", "-C", str(folder), *identity, *arguments]
+    command = ["git", "-C", str(folder), *options, *arguments]
     subprocess.run(command, check=True, capture_output=True)
 
 
@@ -331,7 +336,7 @@ def package(repository, tmp_path):
     return tmp_path / "copy" / "sysid"
 
 
-def test_a_folder_without_a_checkout_has_no_source_commit(tmp_path):
+def test_a_folder_outside_a_checkout_has_no_source_commit(tmp_path):
     assert commit_of(tmp_path) is None
 
 
@@ -357,19 +362,19 @@ def test_a_package_that_is_installed_inside_another_project_has_no_source_commit
 
 @needs_git
 @pytest.mark.parametrize("name", ["results.csv", "mine.py", "sysid/notes.txt", "sysid/ignored.py"])
-def test_files_beside_the_code_do_not_modify_it(package, name):
+def test_files_that_are_not_code_leave_the_source_commit_clean(package, name):
     (package.parent / name).write_text("")
     assert re.fullmatch(CLEAN_COMMIT, commit_of(package))
 
 
 @needs_git
-def test_a_new_module_modifies_the_code(package):
+def test_a_new_module_marks_the_source_commit_as_modified(package):
     (package / "new.py").write_text("")
     assert re.fullmatch(MODIFIED_COMMIT, commit_of(package))
 
 
 @needs_git
-def test_a_changed_file_modifies_the_code(package):
+def test_a_changed_file_marks_the_source_commit_as_modified(package):
     (package.parent / "file").write_text("two")
     assert re.fullmatch(MODIFIED_COMMIT, commit_of(package))
 
@@ -380,7 +385,7 @@ def test_without_git_there_is_no_source_commit(package, monkeypatch):
     assert commit_of(package) is None
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- data sets that are refused -------------------------------------------------------------------
 
 each_attribute_that_cannot_be_stored = pytest.mark.parametrize(
     "value",
@@ -403,14 +408,14 @@ each_attribute_that_cannot_be_stored = pytest.mark.parametrize(
 
 
 @each_attribute_that_cannot_be_stored
-def test_attributes_of_a_data_set_that_would_not_come_back_are_refused(path, value):
+def test_attributes_of_a_data_set_that_cannot_be_stored_are_refused(path, value):
     with pytest.raises(TypeError, match=r"'option' of the data set"):
         write(make_dataset(5), path, kind="result", attributes={"option": value})
     assert list_files(path.parent) == []
 
 
 @each_attribute_that_cannot_be_stored
-def test_attributes_of_a_variable_that_would_not_come_back_are_refused(path, value):
+def test_attributes_of_a_variable_that_cannot_be_stored_are_refused(path, value):
     dataset = make_dataset(5)
     dataset.gaps.attrs["flag"] = value
     with pytest.raises(TypeError, match="'flag' of variable 'gaps'"):
@@ -428,8 +433,9 @@ def test_attributes_of_a_variable_that_would_not_come_back_are_refused(path, val
     ],
     ids=["complex", "datetime", "object", "float16"],
 )
-def test_variables_that_would_not_come_back_are_refused(path, values):
-    groups = {"good": make_dataset(3), "bad": xr.Dataset({"x": ("t", values)})}
+def test_variables_that_cannot_be_stored_are_refused(path, values):
+    bad = xr.Dataset({"x": ("t", values)})
+    groups = {"good": make_dataset(3), "bad": bad}
     type_name = re.escape(str(values.dtype))
     with pytest.raises(TypeError, match=rf"'x' is {type_name}"):
         write_groups(groups, path, kind="benchmark")
@@ -511,23 +517,30 @@ def test_failure_at_any_step_keeps_the_previous_file(
     assert list_files(path.parent) == ["run.nc"]
 
 
-WRITER = """
+N_BYTES_WRITTEN = 10**7  # in each file
+
+# Writes files of one repeated byte to the same path, one after the other.
+WRITER_PROGRAM = f"""
 import sys
 from sysid.store import write_bytes
 for number in range(10**6):
-    write_bytes(bytes([number % 256]) * 10**7, sys.argv[1])
+    write_bytes(bytes([number % 256]) * {N_BYTES_WRITTEN}, sys.argv[1])
 """
 
 
 def inode_of(path):
-    """Return the number of the file at a path, 0 if there is none."""
+    """Return the inode number of the file at a path, or 0 if there is none."""
     return path.stat().st_ino if path.exists() else 0
 
 
 def kill_a_writer(path, delay):
-    """Start a process that writes the file again and again; kill it after its first file."""
+    """Start a process that writes the file again and again; kill it some time after its first file.
+
+    The delay is in seconds.
+    """
     before = inode_of(path)
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) as process:
+    command = [sys.executable, "-c", WRITER_PROGRAM, str(path)]
+    with subprocess.Popen(command) as process:
         deadline = time.monotonic() + 60
         while inode_of(path) == before and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -536,7 +549,7 @@ def kill_a_writer(path, delay):
 
 
 def remove_temporary_files(path):
-    """Remove what was left beside the file, and return the number of files removed."""
+    """Remove the temporary files beside the file, and return their number."""
     names = [name for name in list_files(path.parent) if name != path.name]
     for name in names:
         assert re.fullmatch(r"\.run\.nc\.\w+\.tmp", name)
@@ -545,26 +558,29 @@ def remove_temporary_files(path):
 
 
 @pytest.mark.slow
-def test_kills_of_a_writer_leave_whole_files_only(path):
-    """22 SIGKILLs while files of the same name are written one after the other."""
+def test_a_killed_writer_leaves_a_whole_file(path):
+    """A writer that is killed within a file leaves the previous one, and a temporary file."""
+    n_kills = 22
     random = np.random.default_rng(0)
     n_kills_while_writing = 0
-    for _ in range(22):
+    for _ in range(n_kills):
         kill_a_writer(path, delay=random.uniform(0.0, 0.2))
         content = path.read_bytes()
-        assert content == content[:1] * 10**7
+        first_byte = content[:1]
+        assert content == first_byte * N_BYTES_WRITTEN
         n_kills_while_writing += remove_temporary_files(path)
     assert n_kills_while_writing > 3, "too few kills came while the file was written"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="folders can be opened on POSIX only")
 def test_the_folder_is_flushed_after_the_rename(path, monkeypatch):
-    flushed = []
+    flushed = []  # of each call: is it a folder, and does the file have its final name
     flush = os.fsync
 
     def note_and_flush(handle):
         is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
-        flushed.append((is_folder, path.exists()))
+        is_renamed = path.exists()
+        flushed.append((is_folder, is_renamed))
         flush(handle)
 
     monkeypatch.setattr(os, "fsync", note_and_flush)
@@ -574,7 +590,7 @@ def test_the_folder_is_flushed_after_the_rename(path, monkeypatch):
     assert flushed == [file_before_rename, folder_after_rename]
 
 
-# --- reading that is refused ----------------------------------------------------------------------
+# --- files that are refused -----------------------------------------------------------------------
 
 each_reader = pytest.mark.parametrize("read_file", [read, read_groups])
 
@@ -597,20 +613,21 @@ def test_a_file_of_another_format_is_refused(path, read_file, content):
         read_file(path, kind="result")
 
 
-def incompressible_bytes(n):
+def incompressible_bytes(n_bytes):
     """Return random bytes, which zlib keeps as they are."""
-    return np.random.default_rng(0).integers(0, 256, n).astype(np.uint8)
+    return np.random.default_rng(0).integers(0, 256, n_bytes).astype(np.uint8)
 
 
 def flip_a_bit_of_the_values(content):
     """Return the content with one bit of the stored values flipped."""
+    first_values = incompressible_bytes(8).tobytes()
+    position = content.find(first_values) + 3
     changed = bytearray(content)
-    position = content.find(incompressible_bytes(8).tobytes()) + 3
     changed[position] ^= 1
     return changed
 
 
-@pytest.mark.parametrize("n", [8, 50_000], ids=["small", "large"])
+@pytest.mark.parametrize("n_bytes", [8, 50_000], ids=["small", "large"])
 @pytest.mark.parametrize("has_groups", [False, True], ids=["one_data_set", "groups"])
 @pytest.mark.parametrize(
     "damage",
@@ -621,24 +638,26 @@ def flip_a_bit_of_the_values(content):
         pytest.param(lambda content: content[:-3000], id="3000_bytes_cut"),
     ],
 )
-def test_a_damaged_file_is_noticed(path, n, has_groups, damage):
-    dataset = xr.Dataset({"x": ("t", incompressible_bytes(n))})
+def test_a_damaged_file_is_refused(path, n_bytes, has_groups, damage):
+    dataset = xr.Dataset({"x": ("t", incompressible_bytes(n_bytes))})
     if has_groups:
         write_groups({"good": make_dataset(5), "bad": dataset}, path, kind="result")
+        read_file = read_groups
     else:
         write(dataset, path, kind="result")
-    read_file = read_groups if has_groups else read
-    path.write_bytes(damage(path.read_bytes()))
+        read_file = read
+    damaged_content = damage(path.read_bytes())
+    path.write_bytes(damaged_content)
     with pytest.raises(StoreError, match="damaged"):
         read_file(path, kind="result")
 
 
 def test_an_error_of_the_toolbox_is_not_blamed_on_the_file(path, monkeypatch):
-    def make_a_mistake(*_):
+    def raise_key_error(*_):
         raise KeyError("a mistake in the toolbox")
 
     write(make_dataset(5), path, kind="result")
-    monkeypatch.setattr(store, "_check_schema", make_a_mistake)
+    monkeypatch.setattr(store, "_check_schema", raise_key_error)
     with pytest.raises(KeyError, match="a mistake in the toolbox"):
         read(path, kind="result")
 
@@ -647,10 +666,15 @@ RIGHT_ATTRIBUTES = {"schema": "result", "schema_version": store.SCHEMA_VERSION}
 
 
 def write_with_xarray(path, attributes):
-    """Write a file without the store, with the attributes of the store where none is given."""
-    stated = RIGHT_ATTRIBUTES | attributes
-    present = {name: value for name, value in stated.items() if value is not None}
-    xr.Dataset({"x": 1.0}, attrs=present).to_netcdf(path, engine="netcdf4")
+    """Write a file without the store.
+
+    It has the right attributes, except where `attributes` gives another value, or None for no such
+    attribute.
+    """
+    requested = RIGHT_ATTRIBUTES | attributes
+    written = {name: value for name, value in requested.items() if value is not None}
+    dataset = xr.Dataset({"x": 1.0}, attrs=written)
+    dataset.to_netcdf(path, engine="netcdf4")
 
 
 def test_a_file_of_another_program_with_the_right_attributes_is_read(path):
@@ -658,8 +682,8 @@ def test_a_file_of_another_program_with_the_right_attributes_is_read(path):
     assert read(path, kind="result").x == 1.0
 
 
-NEWER = store.SCHEMA_VERSION + 1
-OLDER = store.SCHEMA_VERSION - 1
+NEWER_VERSION = store.SCHEMA_VERSION + 1
+OLDER_VERSION = store.SCHEMA_VERSION - 1
 
 
 @pytest.mark.parametrize(
@@ -668,8 +692,12 @@ OLDER = store.SCHEMA_VERSION - 1
         pytest.param({"schema_version": None}, "another origin", id="no_version"),
         pytest.param({"schema": None}, "another origin", id="no_schema"),
         pytest.param({"schema_version": "two"}, "another origin", id="version_as_text"),
-        pytest.param({"schema_version": NEWER}, f"schema_version {NEWER}, newer", id="newer"),
-        pytest.param({"schema_version": OLDER}, f"schema_version {OLDER}, older", id="older"),
+        pytest.param(
+            {"schema_version": NEWER_VERSION}, f"schema_version {NEWER_VERSION}, newer", id="newer"
+        ),
+        pytest.param(
+            {"schema_version": OLDER_VERSION}, f"schema_version {OLDER_VERSION}, older", id="older"
+        ),
         pytest.param(
             {"schema_version": 0},
             r"schema_version 0, older than this sysid reads \(3\): .*identify or simulate again",
