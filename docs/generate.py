@@ -44,6 +44,7 @@ AREAS = {
             "sysid.identification",
             "sysid.stream",
             "sysid.lag_choice",
+            "sysid.linear_part",
         ),
         "Models and files": (
             "sysid.model",

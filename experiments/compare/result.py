@@ -58,18 +58,27 @@ def _training_seconds(path: Path) -> float:
 def _describe_lags_of(model: Model) -> str:
     """Return the lags of all signals as text, then those of a linear part."""
     n = model.narx.n_features - model.gp.n_linear
-    text = _describe_features(model.narx.features[:n])
-    if model.gp.n_linear:
-        text += f"; linear part: {_describe_features(model.linear_features)}"
-    return text
+    text = _join(_describe_features(model.narx.features[:n]))
+    if not model.gp.n_linear:
+        return text
+    of_linear_part = _describe_features(model.linear_features)
+    lags = set(of_linear_part.values())
+    if len(lags) == 1:
+        return f"{text}; linear part {lags.pop()}"
+    return f"{text}; linear part {_join(of_linear_part)}"
 
 
-def _describe_features(features: Sequence[tuple[str, int]]) -> str:
+def _join(lags: Mapping[str, str]) -> str:
+    """Return the lags of all signals as one text, ``y 1 to 3, u 0 1``."""
+    return ", ".join(f"{signal} {text}" for signal, text in lags.items())
+
+
+def _describe_features(features: Sequence[tuple[str, int]]) -> dict[str, str]:
     """Return the lags of every signal among these features as text."""
     lags: dict[str, list[int]] = {}
     for signal, lag in features:
         lags.setdefault(signal, []).append(lag)
-    return ", ".join(f"{signal} {_describe_lags(own)}" for signal, own in lags.items())
+    return {signal: _describe_lags(numbers) for signal, numbers in lags.items()}
 
 
 def _describe_lags(lags: Sequence[int]) -> str:
