@@ -87,7 +87,8 @@ class Settings:
     gate: float | str | None = 4.0
     #: how stored points are selected from the initial samples, if these exceed the budget
     selection: Selection = field(default_factory=Backward)
-    #: linear part with a long memory beside the Gaussian process, or its kind as a word
+    #: linear part with a long memory beside the Gaussian process, or its kind as a word; see
+    #: `with_linear_lags`
     linear_part: LinearPart | str = field(default_factory=LinearPart)
     budget: int = 100  # largest number of stored points
     seed: int = 0  # seed of the training's random starts
@@ -116,8 +117,9 @@ class Settings:
     def with_linear_lags(self, narx: Narx) -> Narx:
         """Return the lags with those of the linear part that `linear_part` asks for, if any.
 
-        Whoever builds rows calls this first: a model has a linear part if its `Narx` has lags of
-        one.
+        `sysid.identify`, the estimators and `sysid-identify` call this. In a loop of your own, call
+        it before you build rows: a model has a linear part if its `Narx` has lags of one. For
+        records, `sysid.choose_linear_part` also finds out whether it helps.
 
         Raises
         ------
@@ -584,7 +586,6 @@ class Identification:
         >>> found.model.gp.n_points
         20
         """
-        narx = settings.with_linear_lags(narx)
         settings = settings.for_linear_lags(narx)
         rows = narx.dataset(records)
         x = rows["regressor"].values

@@ -201,9 +201,7 @@ def identify(
                 recordings.estimation, target, recordings.inputs, settings=chosen
             )
             lags = lag_choices[target].narx
-        # whether there is a linear part has been decided: it is among the lags, or there is none
-        decided = chosen if lags.linear else replace(chosen, linear_part="none")
-        identification = Identification.of_records(recordings.estimation, lags, decided)
+        identification = Identification.of_records(recordings.estimation, lags, chosen)
         origin = Origin.of(identification.narx.dataset(recordings.estimation))
         identification.model = replace(identification.require_model(), origin=origin)
         identifications[target] = identification

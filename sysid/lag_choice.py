@@ -297,6 +297,7 @@ def choose_linear_part(
     extended = settings.with_linear_lags(narx)
     assert isinstance(settings.linear_part, LinearPart)  # words were replaced
     is_open = settings.linear_part.kind is LinearPartKind.auto and not narx.linear
+    is_open = is_open and isinstance(settings.training, MaximumLikelihood)
     if not is_open or not extended.linear:
         return extended
     first = narx.output_names[0]

@@ -24,6 +24,9 @@ from sysid.data.nonlinear_benchmarks import InputOutput
 from sysid.data.source import make_record
 from sysid.errors import UserError
 from sysid.estimators.online_gp import MIN_BATCH_ROWS, GPRegressor, unused_name
+from sysid.identification import Settings
+from sysid.lag_choice import choose_linear_part
+from sysid.linear_part import LinearPart
 from sysid.model.model import JointModel, Model, Origin
 from sysid.narx.lags import Lags, Narx, Order, Orders
 from sysid.narx.record import TIME_TOLERANCE
@@ -365,6 +368,9 @@ class NarxGPRegressor(GPRegressor):
     propagation : Propagation, optional
         How uncertainty grows over several samples, around the fed-back mean; None:
         `sysid.Pathwise`.
+    linear_part : LinearPart or str, optional
+        Linear part with a long memory beside the Gaussian process, as in `sysid.Settings`. None:
+        it is tried, and taken if it lowers the error on held-out samples.
     forgetting, gate, selection, standardise, random_state
         As for `OnlineGPRegressor`.
     budget, kernel, training, mean, insertion, acceptance, reduction, learning
@@ -399,6 +405,7 @@ class NarxGPRegressor(GPRegressor):
     sampling_time: float | None = None
     scoring_horizon: int | None = None
     propagation: Propagation | None = None
+    linear_part: LinearPart | str | None = None
 
     @one_blas_thread
     def fit(self, X: Any, y: Any = None, groups: ArrayLike | None = None) -> Self:
@@ -426,6 +433,8 @@ class NarxGPRegressor(GPRegressor):
         narx = choose_narx(self, outputs, self._inputs)
         self._sampling_time = common_sampling_time(given.sampling_time, self.sampling_time)
         records = self._records(signals, outputs, self._sampling_time)
+        if self.standardise:
+            narx = choose_linear_part(records, narx, self._settings(len(signals.outputs)))
         models = [self._identify(replace(narx, target=name), records) for name in outputs]
         self.model_ = JointModel(tuple(models))
         self.output_mean_ = signals.outputs.mean(axis=0)
@@ -538,6 +547,11 @@ class NarxGPRegressor(GPRegressor):
         # Some checks of scikit-learn use tables whose rows are not a sequence over time.
         tags.regressor_tags.poor_score = True
         return tags
+
+    def _settings(self, n_samples: int | None = None, **changes: Any) -> Settings:
+        if self.linear_part is not None:
+            changes["linear_part"] = self.linear_part
+        return super()._settings(n_samples, **changes)
 
     def _identify(self, narx: Narx, records: list[xr.Dataset]) -> Model:
         """Return the model of one output, identified from all records."""

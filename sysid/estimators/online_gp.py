@@ -72,8 +72,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     standardise: bool = True
     random_state: Any = 0
 
-    def _identification(self, narx: Narx, n_samples: int | None = None) -> Identification:
-        """Return an identification of `narx` with these parameters.
+    def _settings(self, n_samples: int | None = None, **changes: Any) -> Settings:
+        """Return the settings of an identification with these parameters.
 
         If a batch has fewer samples than the training needs, all of them are used to train.
 
@@ -82,17 +82,21 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         TypeError, ValueError
             If the classes of the parameters do not accept their values.
         """
-        chosen: dict[str, Any] = {}
+        chosen: dict[str, Any] = changes
         for name in SETTINGS_PARAMETERS:
             value = getattr(self, name)
             if value is not None:
                 chosen[name] = value
-        settings = Settings(
+        return Settings(
             training=self._training(n_samples),
             budget=self.budget,
             seed=self._seed(),
             **chosen,
         )
+
+    def _identification(self, narx: Narx, n_samples: int | None = None) -> Identification:
+        """Return an identification of `narx` with the settings that `_settings` returns."""
+        settings = self._settings(n_samples)
         scaling = None if self.standardise else AffineMap.identity(narx.n_features)
         return Identification(narx, settings, start=Start(scaling=scaling))
 
