@@ -151,7 +151,7 @@ class LinearPart:
     def prototype(self, narx: Narx) -> StableSpline:
         """Return the kernel of the linear part of these lags, whose hyper-parameters are open."""
         assert isinstance(self.decay, CoefficientDecay)  # names were replaced
-        n_lags = {name: len(lags) for name, lags in dict(narx.linear).items()}  # type: ignore[arg-type]
+        n_lags = {name: len(lags) for name, lags in narx.linear_lags.items()}
         predicts_change = narx.predict is Target.change and n_lags.get(narx.target, 0) > 1
         differenced = [list(n_lags).index(narx.target)] if predicts_change else []
         return StableSpline(list(n_lags.values()), differenced=differenced, decay=self.decay)

@@ -55,6 +55,7 @@ LAYERS = {
         "data",
         "simulation",
         "simulation_error",
+        "linear_part",
         "outliers",
         "initial_training",
         "identification",

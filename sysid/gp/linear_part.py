@@ -393,6 +393,10 @@ class StableSpline(Kernel):
             "n_lags": dict(zip(signals, self.n_lags, strict=True)),
             "variances": dict(zip(signals, self.variances, strict=True)),
             "memories": dict(zip(signals, self.memories, strict=True)),
+            "level_variances": {
+                signals[s]: variance
+                for s, variance in zip(self.differenced, self.level_variances, strict=True)
+            },
         }
 
     def with_scales(self, variance: float, length_scales: np.ndarray) -> StableSpline:

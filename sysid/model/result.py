@@ -229,11 +229,14 @@ def _kernel_variables(kernels: Sequence[Kernel], model: Model, squared: str) -> 
 
 
 def _linear_part_variables(linear_parts: Sequence[StableSpline], model: Model) -> dict[str, Any]:
-    """Return the variances and memories of the linear parts of all estimates, by signal."""
+    """Return the hyper-parameters of the linear parts of all estimates, by signal."""
     names = list(model.linear_signals)
     shape = (len(linear_parts), len(names))
     variances = np.array([part.variances for part in linear_parts]).reshape(shape)
     memories = np.array([part.memories for part in linear_parts]).reshape(shape)
+    level_variances = np.full(shape, np.nan)
+    for row, part in zip(level_variances, linear_parts, strict=True):
+        row[list(part.differenced)] = part.level_variances
     dimensions = ("estimate", "linear_signal")
     return {
         "linear_signal": (
@@ -250,6 +253,14 @@ def _linear_part_variables(linear_parts: Sequence[StableSpline], model: Model) -
             dimensions,
             memories,
             {"long_name": "memories of the coefficients found", "units": "samples"},
+        ),
+        "estimate_level_variance": (
+            dimensions,
+            level_variances,
+            {
+                "long_name": "variances of the level coefficients found, in the units of the data; "
+                "nan for a signal that has none"
+            },
         ),
     }
 

@@ -185,7 +185,7 @@ class Narx:
 
     def _check_linear(self) -> None:
         """Raise UserError if a lag of the linear part belongs to no signal or is impossible."""
-        for name, lags in dict(self.linear).items():
+        for name, lags in self.linear_lags.items():
             if name not in self.signals:
                 raise UserError(
                     f"Narx(linear): {name!r} must be one of the signals {list(self.signals)}"
@@ -243,13 +243,8 @@ class Narx:
 
         Those of the linear part follow in the same order.
         """
-        parts = (self.lags, dict(self.linear))
-        return tuple(
-            (name, lag)
-            for part in parts
-            for name, lags in part.items()
-            for lag in lags  # type: ignore[union-attr]
-        )
+        parts = (self.lags, self.linear_lags)
+        return tuple((name, lag) for part in parts for name, lags in part.items() for lag in lags)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -263,10 +258,15 @@ class Narx:
         """Number of features."""
         return len(self.features)
 
+    @cached_property
+    def linear_lags(self) -> dict[str, tuple[int, ...]]:
+        """Lags of every signal in the linear part, increasing; empty without one."""
+        return dict(self.linear)  # type: ignore[arg-type]
+
     @property
     def n_linear(self) -> int:
         """Number of features of the linear part, which are the last ones."""
-        return sum(len(lags) for lags in dict(self.linear).values())  # type: ignore[arg-type]
+        return sum(map(len, self.linear_lags.values()))
 
     def with_linear(self, lags: SignalLags) -> Narx:
         """Return the same lags with these ones of the linear part."""
@@ -300,7 +300,7 @@ class Narx:
             "on_missing": self.on_missing.value,
         }
         if self.linear:
-            settings["linear"] = {name: list(lags) for name, lags in dict(self.linear).items()}  # type: ignore[arg-type]
+            settings["linear"] = {name: list(lags) for name, lags in self.linear_lags.items()}
         return settings
 
     @classmethod

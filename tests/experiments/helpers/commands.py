@@ -29,7 +29,8 @@ CONF = ROOT / "conf"
 #: names, without their ending, of the NetCDF files of an identification
 DATA_FILES = ("trajectory", "narx", "result", "model")
 
-# overrides of a short run that still fills its dictionary and replaces points in it
+# overrides of a short run that still fills its dictionary and replaces points in it; without a
+# linear part, whose runs have tests of their own
 DAYS = 10
 N_INITIAL = 40
 BUDGET = 60
@@ -38,6 +39,7 @@ SHORT_RUN = (
     f"training.n_initial={N_INITIAL}",
     f"budget={BUDGET}",
     "insertion.error_threshold=0.02",
+    "linear_part=none",
     "figures=false",
 )
 #: overrides of the smallest run that learns something
