@@ -331,6 +331,7 @@ def prepare(
     if not settings.in_sweep:
         _log_plan(source, learner)
     narx = narx_of(settings.lags, source, learner)
+    source.check(narx, narx.max_lag + (learner.training.n_initial or 0) + 1)
     changes: dict[str, Any] = {}
     if settings.lags.predicts_residual and source.physics is not None:
         changes["mean"] = source.physics.physics.mean(narx)

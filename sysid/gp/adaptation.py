@@ -47,6 +47,10 @@ DEFAULT_SAMPLE_SIZE_EVERY_SAMPLE = 1000
 MIN_GROWTH_FOR_ESTIMATE = 1.1
 
 
+#: Points for which the hyper-parameters of a record are estimated, if there is a linear part.
+N_RECORD_POINTS = 100
+
+
 #: The estimate for a record ends at this relative gain of an iteration.
 RECORD_TOLERANCE = 1e-6
 
@@ -512,12 +516,10 @@ class Adaptive(MaximumAPosteriori):
     tolerance: float = 1e-4  # an estimate ends if an iteration gains less than this (relative)
     #: whether to re-estimate also while learning the record that gave the hyper-parameters
     on_records: bool = False
-    #: points for which the hyper-parameters of a record are estimated, if there is a linear part
-    record_points: int = 100
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_counts(self, interval=1, window=1, after_revised=0, max_updates=1, record_points=1)
+        check_counts(self, interval=1, window=1, after_revised=0, max_updates=1)
         if self.sample_size is not None:
             check_counts(self, sample_size=2)
         for name in ("significance", "tolerance"):
@@ -553,7 +555,7 @@ class Adaptive(MaximumAPosteriori):
 
         The hyper-parameters of an exact Gaussian process may have length scales that are too short
         for few points: between them nothing but the linear part would be left. The variational
-        bound (`VariationalProblem`) with `record_points` points accounts for that. Points and
+        bound (`VariationalProblem`) with `N_RECORD_POINTS` points accounts for that. Points and
         samples are spread over the record.
         """
         assert start.scaling is not None
@@ -564,7 +566,7 @@ class Adaptive(MaximumAPosteriori):
         n = len(targets)
         n_used = min(n, self.sample_size or DEFAULT_SAMPLE_SIZE_EVERY_SAMPLE)
         used = np.arange(n_used) * n // n_used
-        n_points = min(n, self.record_points)
+        n_points = min(n, N_RECORD_POINTS)
         points = inputs[np.arange(n_points) * n // n_points]
         settings = replace(
             self,

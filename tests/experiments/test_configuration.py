@@ -63,11 +63,18 @@ ROLES = {
 #: classes that become a `Narx` once the signals are known
 LATE_LAGS = (AutomaticNarx, ResidualNarx, sysid.Orders)
 #: classes without a yaml: controller=none, and what a validation makes of the propagation
-WITHOUT_YAML = {simulators.OpenLoop, sysid.AboutPath}
-#: files that state values for one system instead of the defaults of the class
+WITHOUT_YAML = {
+    simulators.OpenLoop,
+    sysid.AboutPath,
+    sysid.StableSpline,  # linear_part chooses it
+    sysid.WithLinearPart,
+}
+#: files that state values for one system, or one kind, instead of the defaults of the class
 VALUES_FOR_ONE_SYSTEM = {
     "controller/level_pi.yaml",
     "controller/position_loop.yaml",
+    "linear_part/none.yaml",
+    "linear_part/stable_spline.yaml",
     "physics/cascaded_tanks.yaml",
     "physics/servo.yaml",
     "physics/silverbox.yaml",

@@ -197,7 +197,7 @@ def test_orders_are_those_of_the_signals_of_the_records(tmp_path):
 
 
 def test_orders_are_the_regressors_of_the_model_of_a_run(tmp_path):
-    orders = ("narx=orders", "narx.na=1", "narx.nb=1", "narx.nk=2")
+    orders = ("narx=orders", "narx.na=1", "narx.nb=1", "narx.nk=2", "linear_part=none")
     quick = (*SMALLEST_RUN, "duration=120samples", "validate=false")
 
     folder = run_identify(tmp_path / "run", *quick, *orders)

@@ -39,7 +39,7 @@ QUICK_TRAINING = (
     "training.max_iterations=40",
     "budget=40",
 )
-GIVEN_LAGS = ("narx=orders", "narx.na=3", "narx.nb=2")
+GIVEN_LAGS = ("narx=orders", "narx.na=3", "narx.nb=2", "linear_part=none")
 
 #: the largest number of lags that `choose_lags` tries by default
 MAX_ORDER = 10

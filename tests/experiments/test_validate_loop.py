@@ -145,9 +145,14 @@ TANKS = (
 @pytest.fixture(scope="module")
 def tank_model(tmp_path_factory):
     """File of a model of the simulated tanks."""
-    quick = ("training.n_initial=30", "training.restarts=1", "budget=30", "figures=false")
+    quick = ("training.n_initial=30", "training.restarts=1", "budget=30", "linear_part=none")
     folder = run_identify(
-        tmp_path_factory.mktemp("tanks"), *TANKS, "duration=160samples", *quick, "validate=false"
+        tmp_path_factory.mktemp("tanks"),
+        *TANKS,
+        "duration=160samples",
+        *quick,
+        "validate=false",
+        "figures=false",
     )
     return folder / "model.nc"
 

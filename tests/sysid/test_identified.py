@@ -30,7 +30,7 @@ N_SAMPLES = 200
 N_LEARNED = 140  # 70 % of the samples; the others are the test
 SAMPLING_TIME = 0.1  # s
 NARX = Narx({"y": 2}, {"u": 1})
-SETTINGS = Settings(budget=20, training=Adaptive(n_initial=40))
+SETTINGS = Settings(budget=20, training=Adaptive(n_initial=40), linear_part="none")
 
 
 def small_system(n=N_SAMPLES, seed=0):
