@@ -1,9 +1,10 @@
 """Settings of all tests, made before NumPy and numba are imported, and the published records.
 
 Every process has one BLAS thread and one core, and all workers share one cache of compiled
-functions.
+functions. Python searches for garbage seldom, as in the commands.
 """
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -18,6 +19,9 @@ SINGLE_CORE_VARIABLES = (
 )
 for variable in SINGLE_CORE_VARIABLES:
     os.environ.setdefault(variable, "1")
+
+# imports and tests make many objects and little garbage: to search it took a tenth of their time
+gc.set_threshold(50_000, 20, 20)
 
 
 def share_compiled_functions(folder):
@@ -86,6 +90,12 @@ def pytest_xdist_auto_num_workers(config):
     n_processors = os.cpu_count() or 1
     has_slow_tests = config.getoption("markexpr") != "not slow"
     return n_processors + 1 if has_slow_tests else n_processors
+
+
+def pytest_collection_finish():
+    """Search no garbage among what was imported and collected: it stays until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,8 @@
 """What README and documentation state is what happens: commands, Python, examples of extension.
 
-The commands of the README are composed, and the first one of most programs runs; one of them runs
-by the script of an installation, the others in this process. As `slow`, all commands are composed
-and run, one of each program by its script.
+The commands of the README are composed, the first one runs by the script of an installation, and
+the first look in Python runs. As `slow`, all commands are composed and run, one of each program by
+its script, and all examples in Python run.
 The tutorials run when the site is built.
 """
 
@@ -98,8 +98,10 @@ def split_command(line):
 PROGRAMS = [split_command(line)[0] for line in COMMANDS]
 #: the first command of every program
 FIRST_COMMANDS = {program: COMMANDS[PROGRAMS.index(program)] for program in dict.fromkeys(PROGRAMS)}
-#: programs whose first command runs by default; only that of the first runs by its script
-QUICK_PROGRAMS = ("identify", "export")
+#: the program whose first command runs by default
+QUICK_PROGRAM = "identify"
+#: programs whose first command does not run by its script, but in this process as all others
+WITHOUT_SCRIPT = ("export",)
 
 
 def test_the_two_commands_are_there_and_ci_runs_the_second_literally():
@@ -301,11 +303,10 @@ def shorten(line):
 def choose_runs():
     """Return the commands that run, each with its mark; equal short commands run once."""
     shortest = {str(shorten(line)): line for line in reversed(COMMANDS)}
-    quick = {FIRST_COMMANDS[program] for program in QUICK_PROGRAMS}
     runs = []
     for line in COMMANDS:
         if shortest[str(shorten(line))] == line:
-            marks = () if line in quick else pytest.mark.slow
+            marks = () if line == FIRST_COMMANDS[QUICK_PROGRAM] else pytest.mark.slow
             runs.append(pytest.param(line, marks=marks, id=line))
     return runs
 
@@ -393,7 +394,7 @@ def test_command_runs(line, tmp_path, identified, request, monkeypatch):
     if own_folder:
         arguments = ["--config-dir", own_folder, *arguments]
     is_first = line == FIRST_COMMANDS[program]
-    if is_first and program not in QUICK_PROGRAMS[1:]:
+    if is_first and program not in WITHOUT_SCRIPT:
         script = Path(sys.executable).parent / f"sysid-{program}"
         run_python([str(script), *arguments], tmp_path)
     else:
@@ -415,20 +416,27 @@ def test_command_runs(line, tmp_path, identified, request, monkeypatch):
         assert "y'' + c y' + k y + h y^3 = u" in (folder / "made" / "CARD.md").read_text()
 
 
-def run_examples(blocks, name):
-    """Run the Python blocks of a page that are not files, in one namespace.
-
-    Return the namespace and what they print, or None if there is no such block.
-    """
-    texts = [
+def examples_of(blocks):
+    """Return the Python blocks of a page that are not files."""
+    return [
         text for language, text in blocks if language == "python" and not text.startswith("# mine/")
     ]
-    if not texts:
-        return None
+
+
+#: Python blocks of every page that has some, by its name
+EXAMPLES = {
+    path.relative_to(ROOT).as_posix(): examples_of(blocks)
+    for path, blocks in BLOCKS.items()
+    if examples_of(blocks)
+}
+
+
+def run_examples(name):
+    """Run the examples of a page in one namespace; return it and the lines that they print."""
     namespace = {}
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        for text in texts:
+        for text in EXAMPLES[name]:
             exec(compile(text, name, "exec"), namespace)
     return SimpleNamespace(names=namespace, lines=printed.getvalue().splitlines())
 
@@ -440,38 +448,37 @@ def example_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def examples(example_folder):
-    """Outcomes of the examples of every page that has some, by its name."""
-    outcomes = {}
+def readme(example_folder):
+    """Outcome of the examples of the README."""
     with contextlib.chdir(example_folder):
-        for path, blocks in BLOCKS.items():
-            outcome = run_examples(blocks, path.name)
-            if outcome is not None:
-                outcomes[path.relative_to(ROOT).as_posix()] = outcome
-    return outcomes
+        return run_examples("README.md")
 
 
-@pytest.fixture
-def python_page(examples):
+@pytest.fixture(scope="module")
+def python_page(example_folder):
     """Outcome of the examples of the page on Python."""
-    return examples["docs/how_to/python.md"]
+    with contextlib.chdir(example_folder):
+        return run_examples("docs/how_to/python.md")
 
 
 class TestPythonExamples:
     """The blocks of Python that are not files do what their pages state."""
 
-    def test_two_pages_have_examples(self, examples):
-        assert list(examples) == ["README.md", "docs/how_to/python.md"]
+    def test_two_pages_have_examples(self):
+        assert list(EXAMPLES) == ["README.md", "docs/how_to/python.md"]
 
-    def test_the_first_look_identifies_a_model(self, examples):
-        assert examples["README.md"].names["found"].model.gp.n_points == 100
+    def test_the_first_look_identifies_a_model(self, readme):
+        assert readme.names["found"].model.gp.n_points == 100
 
-    def test_the_examples_write_the_files_that_they_name(self, examples, example_folder):
+    @pytest.mark.slow
+    @pytest.mark.usefixtures("readme", "python_page")
+    def test_the_examples_write_the_files_that_they_name(self, example_folder):
         names = {path.name for path in example_folder.iterdir()}
         assert names == {"van_der_pol.nc", "van_der_pol.py", "own"}
         own_names = {path.name for path in (example_folder / "own").iterdir()} - {"__pycache__"}
         assert own_names == {"model.nc", "ensemble.nc", "narx_model.nc", "narx_model.py"}
 
+    @pytest.mark.slow
     def test_the_printed_lines_are_those_of_the_page(self, python_page):
         first, live, simulated = python_page.lines
         n_points, inserted, first_variance = first.split()
@@ -482,12 +489,14 @@ class TestPythonExamples:
         fit = re.fullmatch(r"fit ([\d.]+) %, R2 0\.\d+", simulated)
         assert float(fit[1]) > 90
 
+    @pytest.mark.slow
     def test_the_predictions_are_good(self, python_page):
         names = python_page.names
         error = names["predicted"] - names["y_own"][1002:]
         assert np.sqrt(np.mean(error**2)) < 0.03
         assert np.mean(np.abs(error) < names["half_width"]) > 0.8
 
+    @pytest.mark.slow
     def test_models_reports_and_records_are_there(self, python_page):
         names = python_page.names
         assert names["identification"].model.gp.n_points == 50

@@ -100,6 +100,7 @@ assert threads and set(threads) == {{1}}, threads
 """
 
 
+@pytest.mark.slow
 def test_folders_of_the_user_do_not_hide_the_toolbox_and_own_modules_are_found(tmp_path):
     """The working folder has a folder named like ours, a module and a configuration."""
     files = {
@@ -183,12 +184,11 @@ RULES = ("gate=2", "scale=false", "reduction=prior_entropy")
 @pytest.mark.parametrize(
     ("overrides", "ignored"),
     [
-        ([], []),
-        (RULES, ["scale=false"]),
+        pytest.param([], [], id="groups", marks=pytest.mark.slow),
+        pytest.param(RULES, ["scale=false"], id="rules", marks=pytest.mark.slow),
         # no samples are left to learn from: neither the gate nor the reduction has an effect
-        ([*RULES, "training.n_initial=null"], RULES),
+        pytest.param([*RULES, "training.n_initial=null"], RULES, id="rules without learning"),
     ],
-    ids=["groups", "rules", "rules without learning"],
 )
 def test_settings_that_the_training_replaces_are_listed(overrides, ignored, tmp_path):
     result = run_command("identify", f"hydra.run.dir={tmp_path}/run", *FREE_RUN, *overrides)

@@ -13,6 +13,7 @@ from itertools import zip_longest
 import numpy as np
 import pytest
 import yaml
+from hydra import compose, initialize_config_dir
 from hydra.utils import get_class, instantiate
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +29,7 @@ from helpers.commands import (
     BUDGET,
     CONF,
     SHORT_RUN,
+    compose_anew,
     compose_configuration,
     load_dataset,
     load_summary,
@@ -553,7 +555,38 @@ def test_a_number_of_samples_out_of_range_is_refused(duration):
         samples_of(duration, 4.109589041095890)
 
 
-# --- what a run is handed
+# --- what the tests keep, and what a run is handed
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        pytest.param("system=bouc_wen kernel=matern_52 budget=7", id="options and a value"),
+        pytest.param("", id="defaults", marks=pytest.mark.slow),
+        pytest.param("experiment=bouc_wen_simulation", id="a recipe", marks=pytest.mark.slow),
+    ],
+)
+def test_configurations_that_the_tests_keep_are_those_that_hydra_composes(overrides):
+    """`helpers.kept_configurations` reads each file once and copies by pickling."""
+    overrides = overrides.split()
+    expected = compose_anew(*overrides)
+    for _ in range(2):  # the second time, nothing is loaded
+        kept = compose_configuration(*overrides)
+        assert OmegaConf.to_yaml(kept) == OmegaConf.to_yaml(expected)
+        assert OmegaConf.to_yaml(kept, resolve=True) == OmegaConf.to_yaml(expected, resolve=True)
+        assert OmegaConf.is_struct(kept) == OmegaConf.is_struct(expected)
+        kept.budget = "changed"
+
+
+def test_a_file_that_changes_is_read_again(tmp_path):
+    file = tmp_path / "kernel" / "own.yaml"
+    file.parent.mkdir()
+    values = []
+    for text in ("a: 1", "a: 23"):
+        file.write_text(text)
+        with initialize_config_dir(str(tmp_path), version_base="1.3"):
+            values.append(compose("kernel/own").kernel.a)
+    assert values == [1, 23]
 
 
 def test_a_run_is_handed_plain_values_and_objects():

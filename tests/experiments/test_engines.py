@@ -79,7 +79,7 @@ def count_local_tasks():
     "engine",
     [
         "joblib",
-        "one_worker_of_dask",
+        pytest.param("one_worker_of_dask", marks=pytest.mark.slow),
         pytest.param("one_local_task", marks=pytest.mark.slow),
         pytest.param("dask", marks=pytest.mark.slow),
         pytest.param("local", marks=pytest.mark.slow),
@@ -132,12 +132,10 @@ def test_jobs_of_all_kinds_cost_only_themselves_and_leave_nothing(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "engine",
-    [
-        JoblibPool,
-        pytest.param(partial(DaskCluster, cluster=CLUSTER_SETTINGS), marks=pytest.mark.slow),
-    ],
+    [JoblibPool, partial(DaskCluster, cluster=CLUSTER_SETTINGS)],
     ids=["joblib", "class_of_dask"],
 )
 def test_outcomes_come_when_they_are_known_and_a_closed_generator_ends_its_workers(
@@ -183,12 +181,11 @@ def workers_of(driver, folder, functions):
     return workers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "functions",
-    [
-        pytest.param(["spinning"], id="one_worker"),
-        pytest.param(["showing", "spinning"], id="two_workers", marks=pytest.mark.slow),
-    ],
+    [["spinning"], ["showing", "spinning"]],
+    ids=["one_worker", "two_workers"],
 )
 def test_workers_of_joblib_end_with_a_driver_that_is_killed(functions, tmp_path, start_driver):
     with start_driver("joblib", functions) as driver:

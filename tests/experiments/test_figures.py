@@ -130,7 +130,7 @@ def drawings_of_run(n_samples):
     return figures.drawings(make_trajectory(n_samples), result, 0.1)
 
 
-@pytest.mark.parametrize("n_samples", [1, 21, 60])
+@pytest.mark.parametrize("n_samples", [1, 21, pytest.param(60, marks=pytest.mark.slow)])
 def test_runs_that_ended_early_are_drawn(n_samples):
     drawings = drawings_of_run(n_samples)
     names = {"signals", "prediction", "error"}

@@ -135,7 +135,7 @@ def test_lags_one_step_ahead_are_those_of_the_estimation_records(
     assert len(choice.tried) == 2 * max_order**2
 
 
-@pytest.mark.parametrize("max_order", [1, 4])
+@pytest.mark.parametrize("max_order", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_lags_in_free_run_are_those_of_the_estimation_records(
     max_order, recordings_with_wild_tests
 ):

@@ -197,6 +197,7 @@ def test_a_search_finds_the_best_and_prints_how_to_repeat_it(tmp_path):
     assert result.err == ""
 
 
+@pytest.mark.slow
 def test_trials_do_not_depend_on_the_order_in_which_jobs_end(monkeypatch, tmp_path, undisturbed):
     folder = tmp_path / "again"
     run = InProcess.run
@@ -227,6 +228,7 @@ def test_an_interrupted_search_goes_on_as_if_nothing_had_happened(
     assert read_search_files(folder) == read_search_files(undisturbed)
 
 
+@pytest.mark.slow
 def test_more_trials_continue_a_search(tmp_path):
     search = (THRESHOLD_RANGE, LEARNING_SAMPLER)
     assert run_search(tmp_path / "continued", *search, n_trials=2).code == 0
@@ -253,6 +255,7 @@ def test_a_trial_counts_by_the_median_over_its_seeds(tmp_path):
     assert command[-1] == "seed=0,1,2"
 
 
+@pytest.mark.slow
 def test_two_objectives_have_a_pareto_front(tmp_path):
     folder = tmp_path / "search"
     result = run_search(

@@ -400,6 +400,7 @@ def test_following_the_stream_is_at_or_below_every_published_error(
     assert (trained["smse"] <= trained["smse_published"]).all()
 
 
+@pytest.mark.slow
 def test_files_of_a_table_have_no_open_places(plan):
     write_study(STUDIES["table_2"], plan, {}, configuration="", figures=True)
     text = (plan.folder / "table_2.md").read_text()

@@ -161,6 +161,7 @@ def test_the_same_jobs_in_another_order_are_not_run_again(copied_sweep):
     assert [modification_times(job) for job in jobs] == before
 
 
+@pytest.mark.slow
 def test_more_values_run_only_the_new_jobs_and_a_job_that_is_named_twice_runs_once(copied_sweep):
     result = run_sweep(copied_sweep, *QUICK_JOB, "seed=10,1,1", "training.variance=1.0")
     assert count_jobs(result) == (2, 0, 2)
@@ -302,6 +303,7 @@ def test_a_result_that_the_driver_does_not_see_is_a_failure(tmp_path, monkeypatc
 # --- sweeps of other commands
 
 
+@pytest.mark.slow
 def test_a_sweep_of_validations_names_its_folder_itself_and_finds_it_again(tmp_path):
     for name in ("a", "b"):
         save_models(tmp_path / f"{name}.nc")

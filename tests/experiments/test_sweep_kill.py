@@ -1,7 +1,7 @@
 """SIGKILL, SIGTERM and Ctrl-C at random moments: finished jobs stay, the same command resumes.
 
-By default a sweep in this process is interrupted, the remains of a killed one are put into its
-folder, and one sweep in a process of its own gets Ctrl-C. The attacks on all launchers are slow.
+By default a sweep in this process is interrupted, and one in a process of its own gets Ctrl-C. The
+remains of a killed sweep and the attacks on all launchers are slow.
 """
 
 import contextlib
@@ -109,6 +109,7 @@ def test_an_interrupted_sweep_says_what_is_done_and_how_to_go_on(tmp_path, monke
     assert finished_jobs(folder) == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_after_a_kill(swept, tmp_path, expected, expected_collection):
     """A job was at work, another wrote its outcome, and the others had not been started."""
     folder = Path(copytree(swept, tmp_path / "sweep"))

@@ -25,22 +25,22 @@ from experiments.sweeps.task import (
 )
 from helpers.jobs import count_starts, make_job, script_process
 
-#: a job that sleeps, one in a compiled loop, and one that takes memory: time and memory limit
-LIMITS = {
-    "sleeping": (0.3, None),
-    "spinning": (1.0, None),
-    "greedy": (None, 600_000_000),
-}
-#: runs each of these jobs in a child process, below the folder that is its argument, and prints
+#: a job that sleeps, and one that takes memory: time and memory limit
+LIMITS = {"sleeping": (0.3, None), "greedy": (None, 600_000_000)}
+#: a job in a compiled loop
+LIMITS_OF_COMPILED_CODE = {"spinning": (1.0, None)}
+#: runs each of the jobs in a child process, below the folder that is its argument, and prints
 #: their exit codes; the children are forked, so that nothing is imported more than once
-LIMITS_SCRIPT = f"""
+LIMITS_SCRIPT = """
 import json, os, sys
 from helpers import jobs
 from experiments.sweeps.task import execute
 
-jobs.spin.compile("void(float64[::1])")  # compilation would let other threads run
+limits = {limits}
+if "spinning" in limits:  # compilation would let other threads run
+    jobs.spin.compile("void(float64[::1])")
 children = {{}}
-for name, (time_limit, memory_limit) in {LIMITS}.items():
+for name, (time_limit, memory_limit) in limits.items():
     folder = os.path.join(sys.argv[1], name)
     os.mkdir(folder)
     job = jobs.make_job(folder, 0, name, time_limit=time_limit, memory_limit=memory_limit)
@@ -262,13 +262,18 @@ def test_a_memory_limit_that_is_no_size_is_refused(text):
         limits_of(None, text)
 
 
+def run_over_limits(folder, limits):
+    """Run jobs over their limits, side by side; return their folders and exit codes."""
+    script = LIMITS_SCRIPT.format(limits=limits)
+    with script_process(script, folder, stdout=subprocess.PIPE) as process:
+        out, _ = process.communicate(timeout=120)
+    return {name: folder / name for name in limits}, json.loads(out)
+
+
 @pytest.fixture(scope="module")
 def jobs_over_limits(tmp_path_factory):
-    """Folders and exit codes of jobs that ran over their limits, side by side."""
-    root = tmp_path_factory.mktemp("limits")
-    with script_process(LIMITS_SCRIPT, root, stdout=subprocess.PIPE) as process:
-        out, _ = process.communicate(timeout=120)
-    return {name: root / name for name in LIMITS}, json.loads(out)
+    """Folders and exit codes of jobs that ran over their limits."""
+    return run_over_limits(tmp_path_factory.mktemp("limits"), LIMITS)
 
 
 def test_a_job_over_its_time_limit_says_so_and_ends_its_process(jobs_over_limits):
@@ -287,11 +292,10 @@ def test_a_job_over_its_memory_limit_says_so_and_ends_its_process(jobs_over_limi
     assert content["error"].startswith("memory limit of 600 MB exceeded (6")
 
 
-def test_a_job_over_its_time_limit_in_compiled_code_ends_and_its_next_attempt_says_so(
-    jobs_over_limits,
-):
+@pytest.mark.slow
+def test_a_job_over_its_time_limit_in_compiled_code_ends_and_its_next_attempt_says_so(tmp_path):
     """A compiled loop holds Python's global lock, so that nothing can be written then."""
-    folders, codes = jobs_over_limits
+    folders, codes = run_over_limits(tmp_path, LIMITS_OF_COMPILED_CODE)
     assert codes["spinning"] == 1
     assert read_outcome(folders["spinning"] / "0") is None
     outcome = execute(make_job(folders["spinning"], 0, "spinning", time_limit=1.0))

@@ -155,6 +155,7 @@ def test_route_that_simulates_best_is_taken_and_refusals_are_reported(no_linear_
     assert warnings_contain(only_diverging, "runs away")
 
 
+@pytest.mark.slow
 def test_number_of_processes_changes_no_bit_of_the_result(monkeypatch):
     """Several processes begin fits in advance and drop those that are not needed."""
     samples = samples_of(SIMPLE_LAGS, first_order_record())

@@ -23,7 +23,9 @@ from hydra.types import RunMode
 from omegaconf import open_dict
 
 from experiments.sweeps.composer import Composer
+from helpers.kept_configurations import keep_configurations, keep_nothing
 
+keep_configurations()
 ROOT = Path(__file__).parents[3]
 CONF = ROOT / "conf"
 #: names, without their ending, of the NetCDF files of an identification
@@ -100,26 +102,41 @@ def run_command(command, *arguments, cwd=".", main=None):
     return CommandResult(code, out.getvalue(), err.getvalue())
 
 
-@cache
-def _composer(command):
-    """Return the composer of a command.
-
-    It reads the files of each combination of options once, which takes Hydra a tenth of a second.
-    """
+def _make_composer(command):
+    """Return a composer of a command."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
         master = loader.load_configuration(command, [], RunMode.RUN)
     return Composer(loader, master)
 
 
-def compose_configuration(*overrides, command="identify"):
-    """Return the configuration that the command composes of these overrides."""
-    composer = _composer(command)
+@cache
+def _kept_composer(command):
+    """Return the composer of a command that all tests share.
+
+    It reads the files of each combination of options once, which takes Hydra a tenth of a second.
+    """
+    return _make_composer(command)
+
+
+def _compose(composer, overrides):
+    """Return the configuration that a composer makes of overrides, without Hydra's part."""
     parsed = composer.parser.parse_overrides(list(overrides))
     configuration = composer.compose(parsed)
     with open_dict(configuration):
         del configuration["hydra"]
     return configuration
+
+
+def compose_configuration(*overrides, command="identify"):
+    """Return the configuration that the command composes of these overrides."""
+    return _compose(_kept_composer(command), overrides)
+
+
+def compose_anew(*overrides, command="identify"):
+    """Return what `compose_configuration` returns, with nothing that another test has read."""
+    with keep_nothing():
+        return _compose(_make_composer(command), overrides)
 
 
 def run_identify(folder, *overrides):
