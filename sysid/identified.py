@@ -156,8 +156,8 @@ def identify(
     >>> for k in range(1, 600):
     ...     y[k] = 0.8 * y[k - 1] + np.tanh(u[k - 1]) + 0.01 * rng.normal()
     >>> found = identify((u, y), dt=0.1, budget=40)
-    >>> found.model.narx.feature_names
-    ('y[k-1]', 'u[k-1]')
+    >>> found.model.narx.lags
+    {'y': (1,), 'u': (1,)}
     >>> bool(found.validate().loc[("y", "1 step"), "fit_percent"] > 98)
     True
     """

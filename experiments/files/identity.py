@@ -43,6 +43,7 @@ AFTER_THE_TRAJECTORY = WITHOUT_EFFECT | {
     "kernel",
     "training",
     "mean",
+    "linear_part",
     "insertion",
     "acceptance",
     "reduction",

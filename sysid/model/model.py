@@ -274,6 +274,12 @@ class Model:
                 f"Model: lags and scaling must have the same features, got {n_features}; "
                 f"scaling and kernel the same coordinates, got {n_coordinates}"
             )
+        n_linear_lags = tuple(map(len, self.narx.linear_lags.values()))
+        if n_linear_lags and n_linear_lags != self.gp.kernel.linear_lags:
+            raise UserError(
+                f"Model: the linear part must have the lags of the Narx, {n_linear_lags}, got a "
+                f"kernel with {self.gp.kernel.linear_lags}"
+            )
         if not isinstance(self.mean, MeanFunction):
             raise UserTypeError(
                 f"Model: mean must be a MeanFunction such as ConstantMean(0.5), got {self.mean!r}"

@@ -160,9 +160,12 @@ def test_every_option_composes_and_instantiates(overrides):
 def fields_in_yaml(target):
     """Return the fields of a class that a yaml states.
 
-    These are all, but of a kernel only its parts: a training fills the others.
+    These are all, but of a kernel only its parts, because a training fills the others, and not the
+    lags of a linear part, which `linear_part` adds.
     """
     names = {field.name for field in dataclasses.fields(target) if field.init}
+    if target is sysid.Narx:
+        names -= {"linear"}
     return names & {"parts"} if issubclass(target, sysid.Kernel) else names
 
 

@@ -20,7 +20,7 @@ import sysid.model.model
 from experiments.cli.ends import is_mistake
 from helpers.records import save_models
 from simulators import CascadedTanks
-from sysid import JointModel, Model, Narx, OnlineGP, OnMissing, Recordings, Settings, Target
+from sysid import JointModel, Model, Narx, OnlineGP, Recordings, Settings
 
 
 def error_of_a_bug():
@@ -86,9 +86,8 @@ def compare_with_linear_models(monkeypatch, folder):
     linear_arx = SimpleNamespace(fit=do_nothing)
     monkeypatch.setattr(experiments.identify.linear, "best_arx", raise_bug)
     monkeypatch.setattr(experiments.identify.linear, "LinearArx", linear_arx)
-    narx = SimpleNamespace(target="y", predict=Target.change, on_missing=OnMissing.error)
     result = SimpleNamespace(
-        identification=SimpleNamespace(narx=narx),
+        identification=SimpleNamespace(narx=Narx({"y": 1})),
         source=SOURCE,
         validation=SimpleNamespace(sizes={"sample": 1}),
         notes=[],

@@ -1,5 +1,7 @@
 """When a model has a linear part, which lags it has, and identifications with one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -284,3 +286,13 @@ class TestRecords:
         assert found.model.gp.n_linear
         without = identify(record_of(400), Narx({"y": 3}, {"u": 3}), budget=30, linear_part="none")
         assert not without.model.gp.n_linear
+
+
+def test_a_model_whose_kernel_has_other_linear_lags_is_refused():
+    identification, _ = identify_stream(n=300)
+    model = identification.require_model()
+    kernel = model.gp.kernel
+    linear = replace(kernel.linear, n_lags=[7, 9])
+    gp = model.gp.with_hyperparameters(replace(kernel, linear=linear), model.gp.noise_variance)
+    with pytest.raises(UserError, match="lags of the Narx"):
+        replace(model, gp=gp)
