@@ -43,7 +43,7 @@ from sysid.gp.training import (
     Training,
 )
 from sysid.initial_training import Trained, train
-from sysid.linear_part import LinearPart
+from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.model.model import NO_OUTPUT_LIMITS, Model
 from sysid.narx.lags import Narx, consecutive
 from sysid.outliers import OutlierHandling, reach_of
@@ -113,6 +113,12 @@ class Settings:
                 "Settings: linear_part must be auto, stable_spline, none or a LinearPart, got "
                 f"{self.linear_part!r}"
             )
+
+    @property
+    def demands_linear_part(self) -> bool:
+        """Whether a linear part that is impossible is an error."""
+        assert isinstance(self.linear_part, LinearPart)  # words were replaced
+        return self.linear_part.kind is LinearPartKind.stable_spline
 
     def with_linear_lags(self, narx: Narx) -> Narx:
         """Return the lags with those of the linear part that `linear_part` asks for, if any.

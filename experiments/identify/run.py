@@ -331,7 +331,7 @@ def prepare(
     if not settings.in_sweep:
         _log_plan(source, learner)
     narx = narx_of(settings.lags, source, learner)
-    source.check(narx, narx.max_lag + (learner.training.n_initial or 0) + 1)
+    source.check(narx, _n_needed(narx, learner))
     changes: dict[str, Any] = {}
     if settings.lags.predicts_residual and source.physics is not None:
         changes["mean"] = source.physics.physics.mean(narx)
@@ -339,15 +339,37 @@ def prepare(
         if recordings is not None:
             changes["training"] = thin(learner.training, recordings, narx.target)
     learner = replace(learner, **changes)
-    narx = source.linear_lags(narx, learner)
+    narx = _with_linear_lags(narx, source, learner)
     learner = learner.for_linear_lags(narx)
-    source.check(narx, narx.max_lag + (learner.training.n_initial or 0) + 1)
     if cache is not None:
         training = CachedTraining(learner.training, cache, code_digest(settings.resolved))
         learner = replace(learner, training=training)
     with timed({} if seconds is None else seconds, "record"):
         start = source.know(narx, learner)
     return Identification(narx, learner, start=start)
+
+
+def _n_needed(narx: Narx, learner: Settings) -> int:
+    """Return how many samples the lags and the training need."""
+    return narx.max_lag + (learner.training.n_initial or 0) + 1
+
+
+def _with_linear_lags(narx: Narx, source: Source, learner: Settings) -> Narx:
+    """Return the lags with those of the linear part, if the source has enough samples for them.
+
+    Raises
+    ------
+    ValueError
+        The linear part is demanded, but the source has too few samples, or it is impossible.
+    """
+    extended = source.linear_lags(narx, learner)
+    try:
+        source.check(extended, _n_needed(extended, learner))
+    except UserError:
+        if learner.demands_linear_part:
+            raise
+        return narx
+    return extended
 
 
 def _log_plan(source: Source, learner: Settings) -> None:
