@@ -23,7 +23,7 @@ from sysid.gp.dictionary import NOT_PREDICTED, UpdateReport
 from sysid.gp.linear_part import StableSpline
 from sysid.gp.mean import AutomaticMean, ConstantMean, MeanFunction, ZeroMean
 from sysid.gp.online import OnlineGP
-from sysid.gp.region import Region
+from sysid.gp.region import Region, count_at_rest
 from sysid.gp.rules import (
     Acceptance,
     Always,
@@ -137,6 +137,22 @@ class Settings:
         # None: a training in the cache, or that of a model that is resumed, estimates it already
         return self if training is None else replace(self, training=training)
 
+    def know(self, narx: Narx, regressors: np.ndarray, targets: np.ndarray) -> Start:
+        """Return what the training derives from all rows (n, p), (n,) of records.
+
+        Rows at rest with which the records begin are left out if they are more than half of the
+        initial samples: they teach nothing about the plant.
+        """
+        first = 0
+        n_initial = self.training.n_initial
+        if n_initial:
+            n_at_rest = count_at_rest(regressors, targets, own_lags_of(narx), n_initial)
+            first = n_at_rest if 2 * n_at_rest > n_initial else 0
+        x = regressors[first:]
+        y = targets[first:]
+        start = self.training.know(x, y, mean=self.mean, seed=self.seed)
+        return start._replace(n_at_rest=first)
+
     def _obstacle_to_linear_part(self) -> str | None:
         """Return what in these settings speaks against a linear part; None: nothing does."""
         if self.learning is Learning.stored:
@@ -166,6 +182,8 @@ class Collector:
         Number of samples that the training needs; None: all samples of the stream.
     waits : bool
         Whether the collector waits until the stream moves.
+    n_known_at_rest : int
+        Number of samples at rest, if it is known beforehand; the collector does not keep them.
 
     Attributes
     ----------
@@ -175,9 +193,11 @@ class Collector:
         Number of samples before the stream moved.
     """
 
-    def __init__(self, narx: Narx, n_initial: int | None, *, waits: bool) -> None:
+    def __init__(
+        self, narx: Narx, n_initial: int | None, *, waits: bool, n_known_at_rest: int = 0
+    ) -> None:
         self.n_collected = 0
-        self.n_at_rest = 0
+        self.n_at_rest = n_known_at_rest
         self._narx = narx
         self._n_initial = n_initial
         self._waits = waits and bool(n_initial)
@@ -211,11 +231,16 @@ class Collector:
 
         At least one is copied even if there are enough already.
         """
+        n_dropped = self.n_at_rest - self.n_collected
+        if n_dropped > 0 and not self._waits:
+            n_dropped = min(n_dropped, len(y))
+            self.n_collected += n_dropped
+            return n_dropped
         if self._waits:
             return self._take_one_by_one(x, y, follows)
         n_taken = len(y)
         if self._n_initial is not None:
-            n_missing = self._n_initial - self.n_collected
+            n_missing = self._n_initial + self.n_at_rest - self.n_collected
             n_taken = min(n_taken, max(1, n_missing))
         self._append(x[:n_taken], y[:n_taken], follows[:n_taken])
         return n_taken
@@ -485,8 +510,10 @@ class Identification:
         self.correction: UpdateReport | None = None
         training = self.settings.training
         self._follower = training.follow(settings.seed)
-        waits = self.start.hyperparameters is None
-        self._phase: Collector | Learner = Collector(narx, training.n_initial, waits=waits)
+        waits = training.standardise and self.start.hyperparameters is None
+        self._phase: Collector | Learner = Collector(
+            narx, training.n_initial, waits=waits, n_known_at_rest=self.start.n_at_rest
+        )
         if training.n_initial == 0:
             self._phase = self._train(self._phase)
 
@@ -621,6 +648,8 @@ class Identification:
     ) -> np.ndarray:
         """Collect initial samples; once they are complete, train and learn the samples left."""
         n_taken = collector.take(x, y, follows)
+        while n_taken < len(y) and not collector.is_complete:
+            n_taken += collector.take(x[n_taken:], y[n_taken:], follows[n_taken:])
         collected = np.repeat(NOT_PREDICTED, n_taken)
         if not collector.is_complete:
             return collected
@@ -689,7 +718,7 @@ class Identification:
         x = rows["regressor"].values
         t = rows["target"].values
         if start is None:
-            start = settings.training.know(x, t, mean=settings.mean, seed=settings.seed)
+            start = settings.know(narx, x, t)
         identification = cls(narx, settings, start=start)
         identification.observe_many(x, t, follows=consecutive(rows))
         identification.finish()
@@ -772,8 +801,9 @@ class Identification:
         """
         model = self.model
         s = self.settings
-        x = rows["regressor"].values
-        y = rows["target"].values
+        first = self.start.n_at_rest
+        x = rows["regressor"].values[first:]
+        y = rows["target"].values[first:]
         if model is None or model.bands or s.forgetting or len(y) < MIN_ROWS_FOR_BANDS:
             return
         known = Hyperparameters(model.gp.kernel, model.gp.noise_variance, np.nan)
@@ -787,8 +817,10 @@ class Identification:
             identification.observe_many(fold.regressors, fold.targets, follows=fold.follows)
             return identification.require_model()
 
-        samples = InitialSamples(self.narx, x, y, consecutive(rows))
-        estimates = None if judged is None else judged["regressor"].values
+        samples = InitialSamples(self.narx, x, y, consecutive(rows)[first:])
+        estimates = None if judged is None else judged["regressor"].values[first:]
+        if np.ndim(added):
+            added = np.asarray(added)[first:]
         bands = measure_bands_by_folds(
             model, samples, learn, s.seed, estimates=estimates, added=added
         )

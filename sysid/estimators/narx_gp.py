@@ -553,9 +553,7 @@ class NarxGPRegressor(GPRegressor):
         t = rows["target"].values
         settings = identification.settings
         if self.standardise:
-            identification.start = settings.training.know(
-                x, t, mean=settings.mean, seed=settings.seed
-            )
+            identification.start = settings.know(narx, x, t)
         record = rows["record"].values
         follows = np.r_[False, record[1:] == record[:-1]]
         identification.observe_many(x, t, follows=follows)

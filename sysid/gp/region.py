@@ -90,6 +90,31 @@ class Region:
         return np.stack([self.low, self.high])
 
 
+def count_at_rest(
+    regressors: np.ndarray, targets: np.ndarray, columns: Sequence[int], n_needed: int
+) -> int:
+    """Return the number of rows at rest with which a known record (n, p), (n,) begins.
+
+    The rest ends at the last row that doubles the range of the rows before, if the median distance
+    of the rows from there on exceeds that range. At least `n_needed` rows come after the rest.
+    `columns` are the features that are lags of the target.
+    """
+    values = np.column_stack([regressors[:, list(columns)], targets])
+    if len(values) < 2:
+        return 0
+    width = np.maximum.accumulate(values) - np.minimum.accumulate(values)
+    rounding = ROUNDING * np.abs(values).max(axis=0)
+    doubles = (width[1:] > 2.0 * width[:-1] + rounding).any(axis=1)
+    for last in np.flatnonzero(doubles)[::-1].tolist():
+        later = values[last + 1 :]
+        if len(later) < n_needed:
+            continue
+        distance = np.median(np.abs(later - np.median(later, axis=0)), axis=0)
+        if (distance > width[last] + rounding).any():
+            return int(last) + 1
+    return 0
+
+
 class Departures:
     """Notices that a stream leaves the region of all samples before, as after a rest.
 

@@ -98,6 +98,8 @@ class Start(NamedTuple):
     bands: tuple[tuple[int, float], ...] | None = None
     #: whether the hyper-parameters are final and not estimated again from some of the samples
     stays: bool = False
+    #: number of samples at rest with which the stream begins; they are not learned
+    n_at_rest: int = 0
 
 
 class Hyperparameters(NamedTuple):
