@@ -438,8 +438,16 @@ class Adaptation:
         training: Hyperparameters,
         seconds: float,
     ) -> None:
-        """Continue with a new model, which has learned these of the `departed` samples."""
+        """Continue with a new model, which has learned these of the `departed` samples.
+
+        The kernels of the estimates so far are converted to the new scaling.
+        """
         assert self._departures is not None
+        factors = self._scaling.scale / scaling.scale
+        self.estimates = [
+            estimate._replace(kernel=estimate.kernel.stretched(factors))
+            for estimate in self.estimates
+        ]
         x, y = samples
         n_seen = self._n_seen + self._n_left_out
         self.estimates.append(
@@ -598,6 +606,9 @@ class Adaptive(MaximumAPosteriori):
     bounded: there is at most one estimate per interval, and it takes at most `max_updates`
     iterations. If the hyper-parameters come from a whole record that is known in advance, they are
     kept while it is learned, unless `on_records`.
+
+    If every sample is learned, a model of a plant that was at rest is trained anew on `n_initial`
+    samples once the plant moves (`sysid.gp.region.Departures`).
     """
 
     interval: int = 50  # samples between two tests of the errors

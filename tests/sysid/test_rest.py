@@ -147,6 +147,17 @@ def test_a_model_of_noise_is_replaced_once_the_plant_moves():
     assert identification.model.scaling != identification.initial.scaling
 
 
+def test_earlier_estimates_have_the_units_of_the_new_scaling():
+    rows = rows_of(1000, "noisy")
+    before, _ = identify(rows._replace(regressor=rows.regressor[:1000], target=rows.target[:1000]))
+    after, _ = identify(rows)
+    expected = before.adaptation.estimates[-1].kernel.stretched(before.model.scaling.scale)
+    n_before = len(before.adaptation.estimates)
+    kernel = after.adaptation.estimates[n_before - 1].kernel
+    actual = kernel.stretched(after.model.scaling.scale)
+    assert actual.length_scales == pytest.approx(expected.length_scales, rel=1e-12)
+
+
 def test_a_stream_without_rest_is_not_trained_anew():
     identification, _ = identify(rows_of(0, "noisy"))
     assert identification.n_waited == 0
