@@ -494,9 +494,9 @@ def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
     times = summary["times"]
     unit = summary["target_unit"]
     lines = []
-    if summary["n_waited"]:
+    if identification.n_waited:
         lines.append(
-            f"The plant was at rest at first: the training waited for {summary['n_waited']} samples"
+            f"The plant was at rest at first: {identification.n_waited} samples were not learned"
         )
     initial = identification.initial
     final = identification.model

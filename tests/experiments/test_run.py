@@ -390,7 +390,7 @@ def limit_file_size(size):
 
 def test_files_that_cannot_be_written_are_named_and_the_others_are_kept(tmp_path):
     """Files may not grow beyond a limit that the summary and the model keep."""
-    overrides = (*SHORT_RUN, f"duration={8 * DAYS}d")
+    overrides = (*SHORT_RUN, f"duration={10 * DAYS}d")
     whole = run_identify(tmp_path / "whole", *overrides)
     sizes = {path.name: path.stat().st_size for path in whole.iterdir()}
     kept = {"summary.json", "model.nc"}
@@ -474,8 +474,9 @@ def test_a_model_that_a_training_did_not_simulate_is_not_called_divergent():
         "target_unit": "V",
     }
     result = SimpleNamespace(
-        identification=SimpleNamespace(initial=None, model=None),
-        source=SimpleNamespace(n_seen=1, activity="reading"),
+        n_waited=0,
+        identification=SimpleNamespace(n_waited=0, initial=None, model=None),
+        source=SimpleNamespace(n_waited=0, n_seen=1, activity="reading"),
     )
     assert _describe_training(summary, result)[:3] == [
         "Tried A: not taken; the pole",
