@@ -474,9 +474,8 @@ def test_a_model_that_a_training_did_not_simulate_is_not_called_divergent():
         "target_unit": "V",
     }
     result = SimpleNamespace(
-        n_waited=0,
         identification=SimpleNamespace(n_waited=0, initial=None, model=None),
-        source=SimpleNamespace(n_waited=0, n_seen=1, activity="reading"),
+        source=SimpleNamespace(n_seen=1, activity="reading"),
     )
     assert _describe_training(summary, result)[:3] == [
         "Tried A: not taken; the pole",
