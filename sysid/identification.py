@@ -23,6 +23,7 @@ from sysid.gp.dictionary import NOT_PREDICTED, UpdateReport
 from sysid.gp.linear_part import StableSpline
 from sysid.gp.mean import AutomaticMean, ConstantMean, MeanFunction, ZeroMean
 from sysid.gp.online import OnlineGP
+from sysid.gp.region import Region, count_at_rest
 from sysid.gp.rules import (
     Acceptance,
     Always,
@@ -45,7 +46,7 @@ from sysid.gp.training import (
 from sysid.initial_training import Trained, train
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.model.model import NO_OUTPUT_LIMITS, Model
-from sysid.narx.lags import Narx, consecutive
+from sysid.narx.lags import Narx, consecutive, own_lags_of
 from sysid.outliers import OutlierHandling, reach_of
 from sysid.simulation.bands import MIN_ROWS_FOR_BANDS, measure_bands_by_folds
 
@@ -144,6 +145,22 @@ class Settings:
         # None: a training in the cache, or that of a model that is resumed, estimates it already
         return self if training is None else replace(self, training=training)
 
+    def know(self, narx: Narx, regressors: np.ndarray, targets: np.ndarray) -> Start:
+        """Return what the training derives from all rows (n, p), (n,) of records.
+
+        Rows at rest with which the records begin are left out if they are more than half of the
+        initial samples: they teach nothing about the plant.
+        """
+        first = 0
+        n_initial = self.training.n_initial
+        if n_initial:
+            n_at_rest = count_at_rest(regressors, targets, own_lags_of(narx), n_initial)
+            first = n_at_rest if 2 * n_at_rest > n_initial else 0
+        x = regressors[first:]
+        y = targets[first:]
+        start = self.training.know(x, y, mean=self.mean, seed=self.seed)
+        return start._replace(n_at_rest=first)
+
     def _obstacle_to_linear_part(self) -> str | None:
         """Return what in these settings speaks against a linear part; None: nothing does."""
         if self.learning is Learning.stored:
@@ -161,51 +178,114 @@ class Settings:
 class Collector:
     """The first phase of an identification, which gathers the initial samples.
 
+    A stream may begin at rest, and samples at rest teach nothing about the plant. While every
+    sample equals the first one, the collector waits. It goes on waiting until enough samples have
+    come after the rest if the samples at rest would be more than half of the initial ones. A rest
+    with noise ends where the target moves far outside the region of all samples before (`Region`).
+
     Parameters
     ----------
     narx : Narx
     n_initial : int or None
         Number of samples that the training needs; None: all samples of the stream.
+    waits : bool
+        Whether the collector waits until the stream moves.
+    n_known_at_rest : int
+        Number of samples at rest, if it is known beforehand; the collector does not keep them.
 
     Attributes
     ----------
     n_collected : int
-        Number of samples collected so far.
+        Number of samples collected so far, including those at rest that were dropped.
+    n_at_rest : int
+        Number of samples before the stream moved.
     """
 
-    def __init__(self, narx: Narx, n_initial: int | None) -> None:
+    def __init__(
+        self, narx: Narx, n_initial: int | None, *, waits: bool, n_known_at_rest: int = 0
+    ) -> None:
         self.n_collected = 0
+        self.n_at_rest = n_known_at_rest
         self._narx = narx
         self._n_initial = n_initial
+        self._waits = waits and bool(n_initial)
+        self._has_moved = False
+        self._region = Region(own_lags_of(narx))  # of all samples so far
         self._blocks: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     @property
     def is_complete(self) -> bool:
         """Whether as many samples are collected as the training needs."""
-        return self._n_initial is not None and self.n_collected >= self._n_initial
+        n_initial = self._n_initial
+        if n_initial is None or self.n_collected < n_initial:
+            return False
+        is_mostly_at_rest = 2 * self.n_at_rest > n_initial
+        return not is_mostly_at_rest or self.n_collected - self.n_at_rest >= n_initial
 
     @property
-    def takes_all(self) -> bool:
-        """Whether the training uses all samples of the stream, and at least one is collected."""
-        return self._n_initial is None and self.n_collected > 0
+    def can_train_at_end(self) -> bool:
+        """Whether the samples suffice for a training if no others follow."""
+        return self.n_collected > 0 and self.n_collected >= (self._n_initial or 0)
+
+    @property
+    def n_waited(self) -> int:
+        """Number of samples that were collected beyond those that the training needs."""
+        if self._n_initial is None:
+            return 0
+        return max(0, self.n_collected - self._n_initial)
 
     def take(self, x: np.ndarray, y: np.ndarray, follows: np.ndarray) -> int:
         """Copy samples until there are enough, and return how many were copied.
 
         At least one is copied even if there are enough already.
         """
+        n_dropped = self.n_at_rest - self.n_collected
+        if n_dropped > 0 and not self._waits:
+            n_dropped = min(n_dropped, len(y))
+            self.n_collected += n_dropped
+            return n_dropped
+        if self._waits:
+            return self._take_one_by_one(x, y, follows)
         n_taken = len(y)
         if self._n_initial is not None:
-            n_missing = self._n_initial - self.n_collected
+            n_missing = self._n_initial + self.n_at_rest - self.n_collected
             n_taken = min(n_taken, max(1, n_missing))
-        is_next = follows[:n_taken].copy()
-        is_next[:1] &= self.n_collected > 0
-        self._blocks.append((x[:n_taken].copy(), y[:n_taken].copy(), is_next))
-        self.n_collected += n_taken
+        self._append(x[:n_taken], y[:n_taken], follows[:n_taken])
         return n_taken
 
+    def _take_one_by_one(self, x: np.ndarray, y: np.ndarray, follows: np.ndarray) -> int:
+        """Copy samples until there are enough, and note where the stream moves."""
+        for row in range(len(y)):
+            sample = slice(row, row + 1)
+            self._notice_movement(x[sample], y[sample])
+            self._append(x[sample], y[sample], follows[sample])
+            if not self._has_moved:
+                self.n_at_rest = self.n_collected
+                del self._blocks[: -(self._n_initial or 1)]  # all are the same
+            if self.is_complete:
+                return row + 1
+        return len(y)
+
+    def _notice_movement(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Compare the next sample (1, p), (1,) with those before."""
+        if self._has_moved and self._region.is_far_from(x, y)[0]:
+            self.n_at_rest = self.n_collected
+        elif not self._has_moved and self._blocks:
+            first_x, first_y, _ = self._blocks[0]
+            self._has_moved = not (np.array_equal(x, first_x) and np.array_equal(y, first_y))
+            if self._has_moved:
+                del self._blocks[:-1]
+        self._region.extend(x, y)
+
+    def _append(self, x: np.ndarray, y: np.ndarray, follows: np.ndarray) -> None:
+        """Copy samples (n, p), (n,)."""
+        is_next = follows.copy()
+        is_next[:1] &= self.n_collected > 0
+        self._blocks.append((x.copy(), y.copy(), is_next))
+        self.n_collected += len(y)
+
     def samples(self) -> InitialSamples:
-        """Return all samples collected so far."""
+        """Return the samples collected so far; equal ones at rest are one sample after the rest."""
         regressors = [np.zeros((0, self._narx.n_features))]
         targets = [np.zeros(0)]
         follows = [np.zeros(0, dtype=bool)]
@@ -213,12 +293,14 @@ class Collector:
             regressors.append(block_regressors)
             targets.append(block_targets)
             follows.append(block_follows)
-        return InitialSamples(
+        samples = InitialSamples(
             self._narx,
             np.concatenate(regressors),
             np.concatenate(targets),
             np.concatenate(follows),
         )
+        samples.follows[:1] = False
+        return samples
 
 
 class Learner:
@@ -303,13 +385,44 @@ class Learner:
         )
         piece = slice(begin, begin + len(record))
         if adaptation is not None:
-            adaptation.observe(mended.x[piece], mended.y[piece], record)
+            measured = (mended.measured_regressors[piece], mended.measured_targets[piece])
+            adaptation.observe(mended.x[piece], mended.y[piece], record, measured)
             gp = adaptation.adapted(self.model.gp, is_decided=not is_held_back)
             if gp is not self.model.gp:
                 self.model = replace(self.model, gp=gp)
         gate_is_open = self.model.gp.gate_is_open
         outliers.take_record(piece, record, is_held_back=is_held_back, gate_is_open=gate_is_open)
+        if adaptation is not None and adaptation.departed is not None:
+            self._train_again(adaptation)
+            outliers.restart(self.model.scaling, piece.stop)
         return record
+
+    def _train_again(self, adaptation: Follower) -> None:
+        """Replace the model by one that is trained on the samples around a departure."""
+        assert isinstance(adaptation, Adaptation)
+        assert adaptation.departed is not None
+        model = self.model
+        x, y = adaptation.departed
+        follow_others = np.zeros(len(y), dtype=bool)
+        samples = InitialSamples(model.narx, x, y, follow_others)
+        training = adaptation.settings
+        prepare = partial(
+            training.prepare, mean=model.mean, budget=model.gp.budget, seed=adaptation.seed
+        )
+        known = Start(limits=model.limits)
+        trained = train(samples, known, prepare, model.gp.gate if self._has_gate else None)
+        gp_settings = {name: getattr(model.gp, name) for name in ONLINE_GP_SETTINGS}
+        gp_settings["learning"] = model.gp.learning
+        gp_settings["gate"] = model.gp.gate
+        gp_settings["gate_opens_after"] = model.gp.gate_opens_after
+        renewed = build_model(model.narx, trained, gp_settings, Backward())
+        hyperparameters = trained.start.hyperparameters
+        assert hyperparameters is not None
+        learned = (trained.samples.regressors, trained.samples.targets)
+        adaptation.restart(
+            renewed.scaling, renewed.mean, learned, renewed.gp, hyperparameters, trained.seconds
+        )
+        self.model = replace(model, scaling=renewed.scaling, mean=renewed.mean, gp=renewed.gp)
 
     def finish(self) -> UpdateReport | None:
         """Decide about a sample that is held back, because no other sample follows it.
@@ -380,6 +493,8 @@ class Identification:
         What the training tried; None if the training does not report it.
     training_seconds : float
         Wall time of the training [s].
+    n_waited : int
+        Number of samples by which the training was later because the stream began at rest.
     n_initial_outliers : int
         Number of initial samples beyond the gate, which were left out of the training.
     n_mended : dict
@@ -398,11 +513,15 @@ class Identification:
         self.hyperparameters: Hyperparameters | None = None
         self.report: dict[str, Any] | None = None
         self.training_seconds = 0.0
+        self.n_waited = 0
         self.n_initial_outliers = 0
         self.correction: UpdateReport | None = None
         training = self.settings.training
         self._follower = training.follow(settings.seed)
-        self._phase: Collector | Learner = Collector(narx, training.n_initial)
+        waits = training.standardise and self.start.hyperparameters is None
+        self._phase: Collector | Learner = Collector(
+            narx, training.n_initial, waits=waits, n_known_at_rest=self.start.n_at_rest
+        )
         if training.n_initial == 0:
             self._phase = self._train(self._phase)
 
@@ -440,10 +559,17 @@ class Identification:
         if not isinstance(self._phase, Learner):
             n = self._phase.n_collected
             needed = self.settings.training.n_initial
-            raise UserError(
+            message = (
                 f"Identification: there is no model yet, {n} of {needed} initial samples are "
                 "collected"
             )
+            n_at_rest = self._phase.n_at_rest
+            if needed is not None and n >= needed:
+                message += (
+                    f"; the training waits for {needed} samples after the {n_at_rest} at rest; "
+                    "excite the plant, or call `finish`"
+                )
+            raise UserError(message)
         return self._phase.model
 
     @property
@@ -530,6 +656,8 @@ class Identification:
     ) -> np.ndarray:
         """Collect initial samples; once they are complete, train and learn the samples left."""
         n_taken = collector.take(x, y, follows)
+        while n_taken < len(y) and not collector.is_complete:
+            n_taken += collector.take(x[n_taken:], y[n_taken:], follows[n_taken:])
         collected = np.repeat(NOT_PREDICTED, n_taken)
         if not collector.is_complete:
             return collected
@@ -545,7 +673,7 @@ class Identification:
         If the last sample was held back and is learned now, its new report is the `correction`.
         """
         self.correction = None
-        if isinstance(self._phase, Collector) and self._phase.takes_all:
+        if isinstance(self._phase, Collector) and self._phase.can_train_at_end:
             self._phase = self._train(self._phase)
         if isinstance(self._phase, Learner):
             self.correction = self._phase.finish()
@@ -597,7 +725,7 @@ class Identification:
         x = rows["regressor"].values
         t = rows["target"].values
         if start is None:
-            start = settings.training.know(x, t, mean=settings.mean, seed=settings.seed)
+            start = settings.know(narx, x, t)
         identification = cls(narx, settings, start=start)
         identification.observe_many(x, t, follows=consecutive(rows))
         identification.finish()
@@ -680,8 +808,9 @@ class Identification:
         """
         model = self.model
         s = self.settings
-        x = rows["regressor"].values
-        y = rows["target"].values
+        first = self.start.n_at_rest
+        x = rows["regressor"].values[first:]
+        y = rows["target"].values[first:]
         if model is None or model.bands or s.forgetting or len(y) < MIN_ROWS_FOR_BANDS:
             return
         known = Hyperparameters(model.gp.kernel, model.gp.noise_variance, np.nan)
@@ -695,8 +824,10 @@ class Identification:
             identification.observe_many(fold.regressors, fold.targets, follows=fold.follows)
             return identification.require_model()
 
-        samples = InitialSamples(self.narx, x, y, consecutive(rows))
-        estimates = None if judged is None else judged["regressor"].values
+        samples = InitialSamples(self.narx, x, y, consecutive(rows)[first:])
+        estimates = None if judged is None else judged["regressor"].values[first:]
+        if np.ndim(added):
+            added = np.asarray(added)[first:]
         bands = measure_bands_by_folds(
             model, samples, learn, s.seed, estimates=estimates, added=added
         )
@@ -713,17 +844,20 @@ class Identification:
         self.hyperparameters = trained.start.hyperparameters
         self.report = trained.start.report
         self.n_initial_outliers = trained.n_outliers
+        self.n_waited = collector.n_waited
         if self._follower is not None and not self.start.stays:
             x = trained.samples.regressors
             y = trained.samples.targets
-            n_left_out = collector.n_collected - len(y)
+            known = (self.start.scaling, self.start.mean, self.start.hyperparameters)
+            is_estimated = all(value is None for value in known)
             self._follower.start(
                 model.scaling,
                 model.mean,
                 x,
                 y,
                 model.gp.learning,
-                n_left_out=n_left_out,
+                n_left_out=collector.n_collected - len(y),
+                own_lags=own_lags_of(self.narx) if is_estimated else None,
             )
             learner.adaptation = self._follower
             learner.model = replace(model, follower=self._follower)
@@ -732,37 +866,58 @@ class Identification:
     def _initial_model(self, trained: Trained) -> Model:
         """Build the trained model, from the points of the training or from selected samples."""
         s = self.settings
-        start = trained.start
-        scaling = start.scaling
-        mean = start.mean
-        hyperparameters = start.hyperparameters
-        points = start.points
-        if scaling is None or mean is None or hyperparameters is None:
-            raise UserTypeError(
-                f"{s.training}: expected `prepare` to return a scaling, a mean and hyper-parameters"
-            )
-        # points of the training represent all samples: only stored points are learned from them
-        learning = s.learning if points is None else Learning.stored
         gp_settings = {name: getattr(s, name) for name in ONLINE_GP_SETTINGS}
-        gp = OnlineGP(
-            hyperparameters.kernel,
-            noise_variance=hyperparameters.noise_variance,
-            learning=learning,
-            gate=self.gate,
-            gate_opens_after=2 * (reach_of(self.narx.without_linear()) + 1),
-            **gp_settings,
+        # points of the training represent all samples: only stored points are learned from them
+        has_points = trained.start.points is not None
+        gp_settings["learning"] = Learning.stored if has_points else s.learning
+        gp_settings["gate"] = self.gate
+        gp_settings["gate_opens_after"] = 2 * (reach_of(self.narx.without_linear()) + 1)
+        return build_model(self.narx, trained, gp_settings, s.selection)
+
+
+def build_model(
+    narx: Narx, trained: Trained, gp_settings: dict[str, Any], selection: Selection
+) -> Model:
+    """Build a trained model, from the points of the training or from selected samples.
+
+    Parameters
+    ----------
+    narx : Narx
+    trained : Trained
+    gp_settings : dict
+        Arguments of `OnlineGP` that the training does not determine.
+    selection : Selection
+
+    Raises
+    ------
+    TypeError
+        The training has not determined all that a model needs.
+    """
+    start = trained.start
+    scaling = start.scaling
+    mean = start.mean
+    hyperparameters = start.hyperparameters
+    points = start.points
+    if scaling is None or mean is None or hyperparameters is None:
+        raise UserTypeError(
+            "expected `prepare` of the training to return a scaling, a mean and hyper-parameters"
         )
-        if points is None:
-            x = trained.samples.regressors
-            y = trained.samples.targets
-            gp = s.selection.fill(gp, scaling.transform(x), y - mean(x))
-        else:
-            gp.fit(*points)
-        return Model(
-            self.narx,
-            scaling,
-            mean,
-            gp,
-            limits=start.limits or NO_OUTPUT_LIMITS,
-            bands=start.bands or (),
-        )
+    gp = OnlineGP(
+        hyperparameters.kernel,
+        noise_variance=hyperparameters.noise_variance,
+        **gp_settings,
+    )
+    if points is None:
+        x = trained.samples.regressors
+        y = trained.samples.targets
+        gp = selection.fill(gp, scaling.transform(x), y - mean(x))
+    else:
+        gp.fit(*points)
+    return Model(
+        narx,
+        scaling,
+        mean,
+        gp,
+        limits=start.limits or NO_OUTPUT_LIMITS,
+        bands=start.bands or (),
+    )

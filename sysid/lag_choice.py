@@ -484,8 +484,9 @@ def _held_out_error(narx: Narx, records: Sequence[xr.Dataset], settings: Setting
     )
     x_learned = x[is_learned]
     y_learned = y[is_learned]
-    start = quick.know(x_learned, y_learned, mean=settings.mean, seed=settings.seed)
-    identification = Identification(narx, replace(settings, training=quick), start=start)
+    quick_settings = replace(settings, training=quick)
+    start = quick_settings.know(narx, x_learned, y_learned)
+    identification = Identification(narx, quick_settings, start=start)
     identification.observe_many(x_learned, y_learned, follows=follows[is_learned])
     error = identification.require_model().predict(x[is_held_out]).mean - y[is_held_out]
     return float(np.sqrt(np.mean(error**2)))

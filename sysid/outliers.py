@@ -93,6 +93,11 @@ class MendedRows:
         return self.columns[self._features[self.newest[name]]]
 
     @property
+    def measured_regressors(self) -> np.ndarray:
+        """Regressors of the rows (n, n_features) as they were measured."""
+        return self._measured[0]
+
+    @property
     def measured_targets(self) -> np.ndarray:
         """Targets of the rows (n,) as they were measured."""
         return self._measured[1]
@@ -232,14 +237,33 @@ class OutlierHandling:
         self.suspect: Suspect | None = None
         self.n_mended = n_mended
         self._features = narx.features
+        self._has_gate = has_gate
         self._jumps: list[int] = []
         #: largest change of a column at which a sample is not held back
         self._jump_limits: dict[int, float] = {}
-        if has_gate and scaling.matrix is None:
-            for column in self.mended.newest.values():
-                if column not in scaling.constant:
-                    std = float(scaling.scale[column])
-                    self._jump_limits[column] = OUTLIER_JUMP_STDS * std
+        self._limit_jumps(scaling)
+
+    def _limit_jumps(self, scaling: AffineMap) -> None:
+        """Set the largest changes of the columns at which a sample is not held back."""
+        self._jump_limits = {}
+        if not self._has_gate or scaling.matrix is not None:
+            return
+        for column in self.mended.newest.values():
+            if column not in scaling.constant:
+                std = float(scaling.scale[column])
+                self._jump_limits[column] = OUTLIER_JUMP_STDS * std
+
+    def restart(self, scaling: AffineMap, row: int) -> None:
+        """Continue with a new model from a row on.
+
+        No sample is held back any more, and no measurement is replaced: the new model has learned
+        the samples as they were measured.
+        """
+        self.suspect = None
+        self.mended.set_errors(row, {})
+        self._limit_jumps(scaling)
+        self._jumps = self.mended.find_jumps(self._jump_limits)
+        self._jumps.append(len(self.mended.y))
 
     def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
         """Take the next rows, as `MendedRows.begin`."""

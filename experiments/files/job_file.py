@@ -64,6 +64,7 @@ SUMMARY_NUMBERS = {
     ),
     "n_validation": (DIMENSIONLESS, "samples of the validation part"),
     "n_initial": (DIMENSIONLESS, "samples that gave the hyper-parameters"),
+    "n_waited": (DIMENSIONLESS, "first samples, at rest, which were not learned"),
     "n_seen": (DIMENSIONLESS, "samples of the stream"),
     "n_inserted": (DIMENSIONLESS, "candidates: samples that the insertion rule selected"),
     "n_accepted": (DIMENSIONLESS, "candidates that the acceptance accepted"),

@@ -116,6 +116,7 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         "seed": settings.learner.seed,
         **_validation_scores(result),
         "n_initial": len(result.record) - len(online),
+        "n_waited": identification.n_waited,
         "n_seen": len(online),
         "n_inserted": int(online["inserted"].sum()),
         "n_accepted": int(online["accepted"].sum()),
@@ -532,6 +533,10 @@ def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
     times = summary["times"]
     unit = summary["target_unit"]
     lines = []
+    if identification.n_waited:
+        lines.append(
+            f"The plant was at rest at first: {identification.n_waited} samples were not learned"
+        )
     initial = identification.initial
     final = identification.model
     if "adaptation" in times and initial is not None and final is not None:

@@ -143,7 +143,7 @@ class RecordedSource:
         rows = narx.dataset(self._recordings.estimation)
         x = rows["regressor"].values
         t = rows["target"].values
-        return settings.training.know(x, t, mean=settings.mean, seed=settings.seed)
+        return settings.know(narx, x, t)
 
     @cached_property
     def _cross_fitted(self) -> tuple[xr.Dataset, ...]:

@@ -24,7 +24,7 @@ from sysid.data.nonlinear_benchmarks import InputOutput
 from sysid.data.source import make_record
 from sysid.errors import UserError
 from sysid.estimators.online_gp import MIN_BATCH_ROWS, GPRegressor, unused_name
-from sysid.identification import Settings
+from sysid.identification import Identification, Settings
 from sysid.lag_choice import choose_linear_part
 from sysid.linear_part import LinearPart
 from sysid.model.model import JointModel, Model, Origin
@@ -565,11 +565,10 @@ class NarxGPRegressor(GPRegressor):
         identification = self._identification(narx, n)
         x = rows["regressor"].values
         t = rows["target"].values
-        settings = identification.settings
         if self.standardise:
-            identification.start = settings.training.know(
-                x, t, mean=settings.mean, seed=settings.seed
-            )
+            settings = identification.settings
+            start = settings.know(narx, x, t)
+            identification = Identification(narx, settings, start=start)
         record = rows["record"].values
         follows = np.r_[False, record[1:] == record[:-1]]
         identification.observe_many(x, t, follows=follows)

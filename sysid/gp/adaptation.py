@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from numbers import Real
@@ -20,6 +20,7 @@ from sysid.gp.kernels import Kernel
 from sysid.gp.marginal_likelihood import minimise
 from sysid.gp.mean import MeanFunction
 from sysid.gp.online import OnlineGP
+from sysid.gp.region import Departures
 from sysid.gp.rules import Learning
 from sysid.gp.sparse import VariationalProblem
 from sysid.gp.training import (
@@ -65,6 +66,10 @@ N_STATE_COUNTS = 6
 
 #: Largest `sample_size` and `interval` that are accepted from a model file.
 MAX_KEPT_SAMPLES = 1_000_000
+
+
+#: Largest number of samples before a departure that the model trained after it learns.
+MAX_KEPT_AFTER_DEPARTURE = 100
 
 
 class Reservoir:
@@ -135,6 +140,7 @@ class Reason(StrEnum):
     errors = "errors"  # the prediction errors contradict the hyper-parameters
     revised = "revised"  # `Adaptive.after_revised` points have entered the dictionary
     doubled = "doubled"  # twice as many samples have been seen as at the last estimate
+    region = "region"  # the target has left the region of all samples before
 
 
 class Estimate(NamedTuple):
@@ -188,6 +194,12 @@ class Adaptation:
     prediction errors cause no estimate before a tenth more samples have been seen, because W hardly
     changes until then.
 
+    After a plant was at rest and is excited (`sysid.gp.region.Departures`), the scaling and the
+    mean are as wrong as the hyper-parameters, and the points and W are full of samples at rest. So
+    a new model is trained: on the samples since the departure, as many as for the first training,
+    and on `MAX_KEPT_AFTER_DEPARTURE` of those before. All others are forgotten. The caller trains
+    it, on the samples in `departed`, and calls `restart`.
+
     Parameters
     ----------
     settings : Adaptive
@@ -197,12 +209,16 @@ class Adaptation:
     Attributes
     ----------
     estimates : list of Estimate
+    departed : tuple or None
+        Regressors (n, p) and targets (n,), in their own units, to train a new model on. None: the
+        stream has not left the region of the samples before.
     """
 
     def __init__(self, settings: Adaptive, seed: int) -> None:
         self.settings = settings
         self.seed = seed
         self.estimates: list[Estimate] = []
+        self.departed: tuple[np.ndarray, np.ndarray] | None = None
         self._squares = np.zeros(0)  # squared standardised errors since the last estimate
         self._n_revised = 0  # points that have entered since the last estimate
 
@@ -215,6 +231,7 @@ class Adaptation:
         learning: Learning,
         *,
         n_left_out: int = 0,
+        own_lags: Sequence[int] | None = None,
     ) -> None:
         settings = self.settings
         p = scaling.n_features
@@ -237,6 +254,10 @@ class Adaptation:
         self._targets = np.zeros(settings.interval)
         self._record = np.zeros(settings.interval, dtype=RECORD_DTYPE)
         self._n = 0
+        self._departures: Departures | None = None
+        if own_lags is not None and self._learns_every_sample:
+            self._departures = Departures(own_lags, settings.interval, settings.n_initial, p)
+            self._departures.region.extend(regressors, targets)
 
     def state(self) -> dict[str, np.ndarray]:
         """Return what `restored` needs to continue bit for bit, except the estimates so far."""
@@ -253,7 +274,8 @@ class Adaptation:
             self._n_estimated,
             self._n_revised,
         )
-        return {
+        departures = {} if self._departures is None else self._departures.state()
+        return departures | {
             "seen_inputs": inputs,
             "seen_targets": targets,
             "seen_numbers": numbers,
@@ -270,8 +292,11 @@ class Adaptation:
         mean: MeanFunction,
         learning: Learning,
         state: Mapping[str, Any],
+        own_lags: Sequence[int],
     ) -> Adaptation:
         """Return the adaptation that had this `state`, for a model of this map, mean and learning.
+
+        `own_lags` are the features that are lags of the target.
 
         Raises
         ------
@@ -294,7 +319,15 @@ class Adaptation:
             )
         adaptation = cls(settings, seed)
         no_regressors = np.zeros((0, p))
-        adaptation.start(scaling, mean, no_regressors, np.zeros(0), learning, n_left_out=n_left_out)
+        adaptation.start(
+            scaling,
+            mean,
+            no_regressors,
+            np.zeros(0),
+            learning,
+            n_left_out=n_left_out,
+            own_lags=own_lags if "seen_departed" in state else None,
+        )
         inputs = matrix(state["seen_inputs"], p, "seen_inputs")
         rows = matrix(state["seen_rows"], p + 1 + len(WATCHED_FIELDS), "seen_rows")
         targets = vector(state["seen_targets"], len(inputs), "seen_targets")
@@ -316,6 +349,8 @@ class Adaptation:
         adaptation._targets[:n] = rows[:, p]
         for i, name in enumerate(WATCHED_FIELDS):
             adaptation._record[name][:n] = rows[:, p + 1 + i]
+        if adaptation._departures is not None:
+            adaptation._departures.restore(state)
         return adaptation
 
     @property
@@ -331,11 +366,21 @@ class Adaptation:
         """Number of samples that may follow before `adapted` must be called."""
         return self.settings.interval - self._n
 
-    def observe(self, regressors: np.ndarray, targets: np.ndarray, record: np.ndarray) -> None:
+    def observe(
+        self,
+        regressors: np.ndarray,
+        targets: np.ndarray,
+        record: np.ndarray,
+        measured: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> None:
         """Keep samples (n, p), (n,) and their record (n,) for the next test of the errors.
 
-        There may be at most `n_until_test` of them.
+        There may be at most `n_until_test` of them. `measured` are the samples without replaced
+        values; None: nothing was replaced.
         """
+        if self._departures is not None:
+            x, y = (regressors, targets) if measured is None else measured
+            self._departures.observe(x, y, ~record["outlier"])
         end = self._n + len(targets)
         new = slice(self._n, end)
         self._regressors[new] = regressors
@@ -354,7 +399,8 @@ class Adaptation:
     def adapted(self, gp: OnlineGP, *, is_decided: bool = True) -> OnlineGP:
         """Return the online GP with new hyper-parameters, or `gp` itself if there is no reason.
 
-        The errors are tested if `interval` samples have been observed since the last test.
+        The errors are tested if `interval` samples have been observed since the last test. Nothing
+        is estimated after a departure: then `departed` is set as soon as there are enough samples.
 
         `is_decided` states that the decision about the last sample is final: it has been learned,
         or it is an outlier that will not be learned later.
@@ -362,10 +408,73 @@ class Adaptation:
         if self.n_until_test > 0:
             return gp
         reason = self._test_errors(gp.noise_variance)
+        if self._has_departed():
+            return gp
         if reason is None:
             return gp
         all_samples = self._all_learned(gp) if is_decided else None
         return self._estimate(gp, reason, all_samples)
+
+    def _has_departed(self) -> bool:
+        """Test whether the stream has departed, and set `departed` if there are enough samples."""
+        departures = self._departures
+        if departures is None:
+            return False
+        departures.test()
+        if departures.is_complete:
+            x, y = departures.samples()
+            inputs, targets, numbers = self._sample.kept()
+            before = np.flatnonzero(numbers < self._n_seen - len(y))
+            n_kept = min(len(before), MAX_KEPT_AFTER_DEPARTURE)
+            kept = before[np.argsort(numbers[before])]
+            kept = kept[np.arange(n_kept) * len(kept) // max(n_kept, 1)]
+            x_before = self._scaling.inverse(inputs[kept])
+            y_before = targets[kept] + self._mean(x_before)
+            self.departed = (np.concatenate([x_before, x]), np.concatenate([y_before, y]))
+        return departures.n_departed > 0
+
+    def restart(
+        self,
+        scaling: AffineMap,
+        mean: MeanFunction,
+        samples: tuple[np.ndarray, np.ndarray],
+        gp: OnlineGP,
+        training: Hyperparameters,
+        seconds: float,
+    ) -> None:
+        """Continue with a new model, which has learned these of the `departed` samples.
+
+        The kernels of the estimates so far are converted to the new scaling.
+        """
+        assert self._departures is not None
+        factors = self._scaling.scale / scaling.scale
+        self.estimates = [
+            estimate._replace(kernel=estimate.kernel.stretched(factors))
+            for estimate in self.estimates
+        ]
+        x, y = samples
+        n_seen = self._n_seen + self._n_left_out
+        self.estimates.append(
+            Estimate(
+                sample=n_seen,
+                reason=Reason.region,
+                statistic=float(np.mean(self._squares)) if len(self._squares) else np.nan,
+                n_errors=len(self._squares),
+                log_density_before=np.nan,
+                log_density_after=training.log_likelihood,
+                n_evaluations=0,
+                seconds=seconds,
+                kernel=training.kernel,
+                noise_variance=training.noise_variance,
+                warnings=training.warnings,
+            )
+        )
+        self.departed = None
+        self._squares = np.zeros(0)
+        self._n_revised = 0
+        columns = self._departures.region.columns
+        n_left_out = n_seen - len(y)
+        self.start(scaling, mean, x, y, gp.learning, n_left_out=n_left_out, own_lags=columns)
 
     def _add_to_sample(
         self, regressors: np.ndarray, targets: np.ndarray, is_usual: np.ndarray
@@ -501,6 +610,9 @@ class Adaptive(MaximumAPosteriori):
     bounded: there is at most one estimate per interval, and it takes at most `max_updates`
     iterations. If the hyper-parameters come from a whole record that is known in advance, they are
     kept while it is learned, unless `on_records`.
+
+    If every sample is learned, a model of a plant that was at rest is trained anew on `n_initial`
+    samples once the plant moves (`sysid.gp.region.Departures`).
     """
 
     interval: int = 50  # samples between two tests of the errors

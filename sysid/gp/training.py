@@ -98,6 +98,8 @@ class Start(NamedTuple):
     bands: tuple[tuple[int, float], ...] | None = None
     #: whether the hyper-parameters are final and not estimated again from some of the samples
     stays: bool = False
+    #: number of samples at rest with which the stream begins; they are not learned
+    n_at_rest: int = 0
 
 
 class Hyperparameters(NamedTuple):
@@ -297,6 +299,8 @@ class Follower(Protocol):
     """
 
     estimates: list[Any]  # all estimates so far
+    #: samples (n, p), (n,) to train a new model on, if the stream has left the region before
+    departed: tuple[np.ndarray, np.ndarray] | None
 
     @property
     def n_until_test(self) -> int:
@@ -311,15 +315,27 @@ class Follower(Protocol):
         learning: Learning,
         *,
         n_left_out: int = 0,
+        own_lags: Sequence[int] | None = None,
     ) -> None:
         """Begin with the map and the mean of the initial model.
 
         The initial samples (n, p), (n,) are in their own units. `n_left_out` is the number of
-        further initial samples that were left out as outliers.
+        further initial samples that were left out as outliers, or at rest. `own_lags` are the
+        features that are lags of the target; None: the map and the mean were not estimated from the
+        samples and stay, wherever the stream goes.
         """
 
-    def observe(self, regressors: np.ndarray, targets: np.ndarray, record: np.ndarray) -> None:
-        """Keep samples (n, p), (n,) and their reports (n,) for the next test of the errors."""
+    def observe(
+        self,
+        regressors: np.ndarray,
+        targets: np.ndarray,
+        record: np.ndarray,
+        measured: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> None:
+        """Keep samples (n, p), (n,) and their reports (n,) for the next test of the errors.
+
+        `measured` are the samples without replaced values; None: nothing was replaced.
+        """
 
     def accept_outlier(self) -> None:
         """Accept the last sample, which counted as an outlier until now."""

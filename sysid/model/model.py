@@ -34,7 +34,7 @@ from sysid.model.model_file import (
     read_models,
     to_variables,
 )
-from sysid.narx.lags import Narx
+from sysid.narx.lags import Narx, own_lags_of
 
 Units = tuple[tuple[str, str], ...]
 
@@ -148,6 +148,18 @@ ADAPTATION_ARRAYS = {
     "seen_counts": (
         ("count",),
         "seed; samples drawn from, seen, left out, seen at the last estimate; points since",
+    ),
+    "seen_ranges": (
+        ("end", "value"),
+        "ranges of the lags of the target and of the target: before the last interval, and in it",
+    ),
+    "seen_departure": (
+        ("row_of_departure", "column_of_departure"),
+        "regressor, target, and whether it is no outlier, of the samples since a departure",
+    ),
+    "seen_departed": (
+        ("count_of_departure",),
+        "samples since a departure until the last look, and whether there are the two ranges",
     ),
 }
 
@@ -473,7 +485,9 @@ class Model:
             follower = None
             if "training" in attributes:
                 training = read("training", Adaptive)
-                follower = Adaptation.restored(training, scaling, mean, gp.learning, arrays)
+                follower = Adaptation.restored(
+                    training, scaling, mean, gp.learning, arrays, own_lags_of(narx)
+                )
         except UserError:
             raise
         except (KeyError, TypeError, RecursionError) as error:

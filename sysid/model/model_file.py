@@ -137,6 +137,7 @@ def start_to_dataset(start: Start) -> xr.Dataset:
         "bands": start.bands,
         "report": start.report,
         "stays": start.stays,
+        "n_at_rest": start.n_at_rest,
         "by_column": sorted(name for name, values in arrays.items() if np.isfortran(values)),
     }
     return xr.Dataset(to_variables(arrays, START_ARRAYS), attrs={"facts": json.dumps(facts)})
@@ -189,4 +190,5 @@ def start_from_dataset(dataset: xr.Dataset, *, trusted: Sequence[str] = ()) -> S
         bands=bands,
         report=facts["report"],
         stays=facts["stays"],
+        n_at_rest=int(facts.get("n_at_rest", 0)),
     )

@@ -522,6 +522,12 @@ def consecutive(rows: xr.Dataset) -> NDArray[np.bool_]:
     return np.concatenate([np.zeros(min(1, len(time)), dtype=bool), follows])
 
 
+def own_lags_of(narx: Narx) -> list[int]:
+    """Return the numbers of the features that are lags of the target, without the linear part."""
+    names = [name for name, _ in narx.without_linear().features]
+    return [column for column, name in enumerate(names) if name == narx.target]
+
+
 def reach_of(narx: Narx) -> int:
     """Return the number of later rows that depend on a measured value of the target.
 

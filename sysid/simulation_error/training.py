@@ -481,7 +481,7 @@ def _check_unknown(known: Start) -> None:
     given = [
         name
         for name, value in known._asdict().items()
-        if value is not None and name not in ("limits", "stays")
+        if value is not None and name not in ("limits", "stays", "n_at_rest")
     ]
     if given:
         raise UserError(

@@ -579,7 +579,7 @@ def limit_file_size(size):
 def test_files_that_cannot_be_written_are_named_and_the_others_are_kept(tmp_path):
     """Files may not grow beyond a limit: the summary and the model are smaller, the others not."""
     budget = 10
-    overrides = (*SHORT_RUN, f"budget={budget}", "duration=30d")
+    overrides = (*SHORT_RUN, f"budget={budget}", "duration=60d")
     whole = run_identify(tmp_path / "whole", *overrides)
     sizes = {path.name: path.stat().st_size for path in whole.iterdir()}
     small_files = {"summary.json", "model.nc"}
@@ -671,7 +671,7 @@ def test_a_candidate_that_was_not_simulated_is_not_called_divergent():
         "target_unit": "V",
     }
     result = SimpleNamespace(
-        identification=SimpleNamespace(initial=None, model=None),
+        identification=SimpleNamespace(n_waited=0, initial=None, model=None),
         source=SimpleNamespace(n_seen=1, activity="reading"),
     )
     assert _describe_training(summary, result)[:3] == [

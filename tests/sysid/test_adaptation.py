@@ -429,7 +429,7 @@ def repeat_samples(x, y):
 ODD_DATA = {
     "constant feature": lambda x, y: (x * [1.0, 0.0], y),
     "constant target": lambda x, y: (x, np.full(len(y), 3.0)),
-    "constant everything": lambda x, y: (np.ones_like(x), np.ones(len(y))),
+    "constant but for one sample": lambda x, y: (np.eye(len(y), 2), np.ones(len(y))),
     "duplicates": repeat_samples,
     "huge": lambda x, y: (1e8 * x, 1e8 * y),
     "tiny": lambda x, y: (1e-8 * x, 1e-8 * y),

@@ -227,7 +227,7 @@ def test_estimates_state_their_units(name, unit, result_with_estimates):
 
 def test_estimates_state_their_reasons_features_and_durations(result_with_estimates):
     reasons = result_with_estimates["estimate_reason"].attrs["flag_meanings"]
-    assert reasons == "errors revised doubled"
+    assert reasons == "errors revised doubled region"
     assert result_with_estimates["feature"].values.tolist() == ["zone[k-1]", "power[k-1]"]
     assert json.loads(result_with_estimates.attrs["estimate_seconds"]) == [0.25, 0.5]
 

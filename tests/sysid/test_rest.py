@@ -1,0 +1,273 @@
+"""Streams and records that begin at rest."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from sysid import (
+    Fixed,
+    Identification,
+    Model,
+    Narx,
+    Settings,
+    Start,
+    UserError,
+)
+
+NARX = Narx({"y": 2}, {"u": 2}, predict="change")
+SETTINGS = Settings(budget=50, linear_part="none")
+WITH_LINEAR_PART = replace(SETTINGS, linear_part="auto")
+N_EXCITED = 1200
+N_SCORED = 300  # last samples
+
+
+#: standard deviation of the noise of the output and of the input, and the resolution of the output
+MEASUREMENTS = {
+    "noise-free": (0.0, 0.0, None),
+    "noisy": (0.002, 0.0, None),
+    "very noisy": (0.1, 0.0, None),
+    "noisy input": (0.01, 0.01, None),
+    "quantised": (0.0, 0.0, 0.006),
+    "noisy and quantised": (0.002, 0.0, 0.01),
+}
+
+
+def measure(n_at_rest, measurement, *, seed=0, level=0.0):
+    """Return the measured output and input of a plant that is excited after a rest."""
+    output_noise, input_noise, resolution = MEASUREMENTS[measurement]
+    excitation = np.random.default_rng(seed).normal(size=N_EXCITED)
+    u = np.concatenate([np.zeros(n_at_rest), excitation])
+    y = np.zeros(len(u))
+    for k in range(1, len(u)):
+        y[k] = 0.8 * y[k - 1] + np.tanh(u[k - 1])
+    rng = np.random.default_rng(seed + 1)
+    y = level + y + output_noise * rng.normal(size=len(y))
+    u = u + input_noise * rng.normal(size=len(u))
+    if resolution is not None:
+        y = np.round(y / resolution) * resolution
+    return y, u
+
+
+def rows_of(n_at_rest, measurement, narx=NARX, **kwargs):
+    y, u = measure(n_at_rest, measurement, **kwargs)
+    return narx.regressors({"y": y, "u": u})
+
+
+def identify(rows, settings=SETTINGS, narx=NARX):
+    """Return an identification of these rows, and its records."""
+    identification = Identification(narx, settings)
+    records = identification.observe_many(rows.regressor, rows.target)
+    return identification, records
+
+
+def score(rows, mean, variance, noise_variance):
+    """Return the RMSE of the last samples, and which fraction is within the 95 % band."""
+    error = (rows.target - mean)[-N_SCORED:]
+    half_width = 1.96 * np.sqrt(variance[-N_SCORED:] + noise_variance)
+    return np.sqrt(np.mean(error**2)), np.mean(np.abs(error) <= half_width)
+
+
+@cache
+def score_stream(n_at_rest, measurement, settings):
+    narx = settings.with_linear_lags(NARX)
+    rows = rows_of(n_at_rest, measurement, narx)
+    identification, records = identify(rows, settings, narx)
+    noise_variance = identification.model.gp.noise_variance
+    return score(rows, records["mean"], records["variance"], noise_variance)
+
+
+@cache
+def score_record(n_at_rest, measurement, settings):
+    y, u = measure(n_at_rest, measurement)
+    n_learned = len(y) - N_SCORED
+    signals = {"y": ("time", y[:n_learned]), "u": ("time", u[:n_learned])}
+    record = xr.Dataset(signals, {"time": np.arange(float(n_learned))})
+    identification = Identification.of_records(record, NARX, settings)
+    model = identification.model
+    rows = model.narx.regressors({"y": y, "u": u})
+    predicted = model.predict(rows.regressor)
+    return score(rows, predicted.mean, predicted.variance, model.gp.noise_variance)
+
+
+# --- errors and bands -----------------------------------------------------------------------------
+
+
+def assert_a_rest_costs_little(score_identified, n_at_rest, measurement, settings):
+    rmse_without, _ = score_identified(0, measurement, settings)
+    rmse, coverage = score_identified(n_at_rest, measurement, settings)
+    assert rmse < 2 * rmse_without
+    assert coverage > 0.88
+
+
+@pytest.mark.parametrize("n_at_rest", [90, 300, 1000])
+@pytest.mark.parametrize("measurement", MEASUREMENTS)
+@pytest.mark.parametrize("score_identified", [score_stream, score_record])
+def test_a_rest_costs_little(score_identified, measurement, n_at_rest):
+    assert_a_rest_costs_little(score_identified, n_at_rest, measurement, SETTINGS)
+
+
+@pytest.mark.parametrize("measurement", ["noise-free", "noisy"])
+@pytest.mark.parametrize("score_identified", [score_stream, score_record])
+def test_a_rest_costs_a_model_with_a_linear_part_little(score_identified, measurement):
+    assert_a_rest_costs_little(score_identified, 1000, measurement, WITH_LINEAR_PART)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [SETTINGS, WITH_LINEAR_PART], ids=["plain", "linear part"])
+@pytest.mark.parametrize("measurement", MEASUREMENTS)
+@pytest.mark.parametrize("score_identified", [score_stream, score_record])
+def test_a_long_rest_costs_little(score_identified, measurement, settings):
+    assert_a_rest_costs_little(score_identified, 10_000, measurement, settings)
+
+
+# --- when the model is trained --------------------------------------------------------------------
+
+
+def test_the_training_waits_until_something_moves():
+    n_at_rest = 1000
+    rows = rows_of(n_at_rest, "noise-free", level=20.0)
+    identification, records = identify(rows)
+    n_not_predicted = int(np.isnan(records["mean"]).sum())
+    assert identification.n_waited == n_not_predicted - 100
+    assert n_at_rest - 5 <= identification.n_waited <= n_at_rest + 5
+    assert {str(estimate.reason) for estimate in identification.adaptation.estimates} == {"errors"}
+
+
+def test_a_model_of_noise_is_replaced_once_the_plant_moves():
+    rows = rows_of(1000, "noisy")
+    identification, records = identify(rows)
+    assert identification.n_waited == 0
+    assert np.isfinite(records["mean"][100:]).all()
+    renewed = [e.sample for e in identification.adaptation.estimates if e.reason == "region"]
+    assert len(renewed) == 1
+    assert 1000 < renewed[0] <= 1200
+    assert identification.model.scaling != identification.initial.scaling
+
+
+def test_earlier_estimates_have_the_units_of_the_new_scaling():
+    rows = rows_of(1000, "noisy")
+    before, _ = identify(rows._replace(regressor=rows.regressor[:1000], target=rows.target[:1000]))
+    after, _ = identify(rows)
+    expected = before.adaptation.estimates[-1].kernel.stretched(before.model.scaling.scale)
+    n_before = len(before.adaptation.estimates)
+    kernel = after.adaptation.estimates[n_before - 1].kernel
+    actual = kernel.stretched(after.model.scaling.scale)
+    assert actual.length_scales == pytest.approx(expected.length_scales, rel=1e-12)
+
+
+def test_a_stream_without_rest_is_not_trained_anew():
+    identification, _ = identify(rows_of(0, "noisy"))
+    assert identification.n_waited == 0
+    assert all(estimate.reason != "region" for estimate in identification.adaptation.estimates)
+
+
+@pytest.mark.parametrize("training", ["fixed", "known"])
+def test_nothing_waits_if_the_hyperparameters_are_known(training):
+    rows = rows_of(1000, "noise-free")
+    known = Fixed(variance=1.0, length_scales=1.0, noise_variance=0.01, n_initial=20)
+    settings = replace(SETTINGS, training=known)
+    start = None
+    if training == "known":
+        found, _ = identify(rows_of(0, "noise-free"))
+        start = Start(found.model.scaling, found.model.mean, found.hyperparameters)
+        settings = replace(SETTINGS)
+    identification = Identification(NARX, settings, start=start)
+    records = identification.observe_many(rows.regressor, rows.target)
+    n_initial = settings.training.n_initial
+    assert int(np.isnan(records["mean"]).sum()) == n_initial
+    assert identification.n_waited == 0
+
+
+def test_the_first_movement_is_no_outlier():
+    for measurement in ("noise-free", "noisy"):
+        rows = rows_of(1000, measurement)
+        identification, records = identify(rows)
+        assert identification.n_initial_outliers == 0
+        assert identification.n_mended == {} or sum(identification.n_mended.values()) <= 2
+        assert records["outlier"][1300:].sum() == 0
+
+
+# --- a plant that never moves ---------------------------------------------------------------------
+
+
+def test_a_plant_that_never_moves_has_a_model_at_the_end():
+    rows = NARX.regressors({"y": np.full(500, 20.0), "u": np.full(500, 3.0)})
+    identification, _ = identify(rows)
+    assert identification.model is None
+    with pytest.raises(UserError, match=r"498 of 100 .* excite the plant, or call `finish`"):
+        identification.require_model()
+    identification.finish()
+    predicted = identification.model.predict(rows.regressor[:1])
+    assert predicted.mean == pytest.approx(0.0, abs=1e-9)
+    assert identification.n_waited == 398
+
+
+def test_a_record_that_never_moves_is_identified():
+    signals = {"y": ("time", np.full(500, 20.0)), "u": ("time", np.full(500, 3.0))}
+    record = xr.Dataset(signals, {"time": np.arange(500.0)})
+    identification = Identification.of_records(record, NARX, SETTINGS)
+    assert identification.model is not None
+
+
+def test_little_memory_is_needed_while_waiting():
+    identification = Identification(NARX, SETTINGS)
+    rows = NARX.regressors({"y": np.full(5000, 20.0), "u": np.full(5000, 3.0)})
+    identification.observe_many(rows.regressor, rows.target)
+    assert len(identification._phase.samples().targets) <= 100
+
+
+def assert_same_records(actual, expected):
+    for name in expected.dtype.names:
+        np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
+
+
+# --- blocks and resuming --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("measurement", ["noise-free", "noisy", "noisy input"])
+@pytest.mark.parametrize("size", [1, 7, 333])
+def test_blocks_do_not_matter(measurement, size):
+    rows = rows_of(250, measurement)
+    rows = rows._replace(regressor=rows.regressor[:600], target=rows.target[:600])
+    at_once, expected = identify(rows)
+    identification = Identification(NARX, SETTINGS)
+    records = []
+    for begin in range(0, 600, size):
+        block = slice(begin, begin + size)
+        records.append(identification.observe_many(rows.regressor[block], rows.target[block]))
+        if identification.correction is not None:
+            records[-2][-1] = identification.correction
+    assert_same_records(np.concatenate(records), expected)
+    assert identification.model.scaling == at_once.model.scaling
+    assert identification.n_waited == at_once.n_waited
+
+
+@pytest.mark.parametrize("measurement", ["noisy", "noisy input"])
+@pytest.mark.parametrize("n_before", [240, 255, 301, 340, 405, 500])
+def test_a_saved_model_goes_on_bit_for_bit(measurement, n_before, tmp_path):
+    rows = rows_of(250, measurement)
+    identification, _ = identify(
+        rows._replace(regressor=rows.regressor[:n_before], target=rows.target[:n_before])
+    )
+    identification.model.save(tmp_path / "model.nc")
+    resumed = Identification.resume(Model.load(tmp_path / "model.nc"))
+    later = slice(n_before, 700)
+    expected = identification.observe_many(rows.regressor[later], rows.target[later])
+    actual = resumed.observe_many(rows.regressor[later], rows.target[later])
+    assert_same_records(actual, expected)
+    assert resumed.model.scaling == identification.model.scaling
+    assert len(resumed.adaptation.estimates) > 0
+
+
+def test_a_damaged_state_of_a_departure_is_refused():
+    rows = rows_of(250, "noisy")
+    identification, _ = identify(
+        rows._replace(regressor=rows.regressor[:310], target=rows.target[:310])
+    )
+    dataset = identification.model.to_dataset()
+    dataset["seen_departed"][0] = 7
+    with pytest.raises(UserError):
+        Model.from_dataset(dataset)
