@@ -253,7 +253,7 @@ def test_the_row_after_a_gap_does_not_decide_about_an_outlier_before_it(cause, s
 
 
 @pytest.mark.parametrize(
-    ("learning", "memory"), [("every_sample", None), ("stored", None), ("every_sample", 3.0)]
+    ("learning", "memory"), [("every_sample", None), ("stored", None), ("every_sample", 2000.0)]
 )
 def test_if_every_outlier_is_accepted_the_model_is_that_without_a_gate(learning, memory):
     """The gate costs nothing on a plant that jumps or changes: all bits are the same."""
