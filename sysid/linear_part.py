@@ -20,7 +20,7 @@ from sysid.gp.linear_part import (
 from sysid.narx.lags import MAX_LAG, Narx, Target
 
 #: Smallest number of lags of each signal that is chosen automatically.
-MIN_AUTOMATIC_LAGS = 8
+MIN_AUTOMATIC_LAGS = 14
 
 #: The automatic number of lags is at least this many times the largest lag of the Gaussian process.
 AUTOMATIC_LAGS_PER_LAG = 2
@@ -60,7 +60,7 @@ class LinearPart:
     lags : "auto", int or mapping
         Number of lags of each signal, from the first lag that the `Narx` names: one number for all
         signals, or a number by name of the signal; signals that are left out have no linear part.
-        "auto": twice the largest lag that the `Narx` names, at least 8 and at most 20.
+        "auto": twice the largest lag that the `Narx` names, at least 14 and at most 20.
     decay : CoefficientDecay or str
         Kernel of the coefficients: "tuned_correlated", "second_order" or "diagonal".
 

@@ -35,6 +35,9 @@ with ``C C' = P``, which come first and never leave. For a sample with the lags 
 points, concern the Gaussian process alone. Without points this is recursive least squares with the
 prior P.
 
+With forgetting, `sysid.gp.factors.forget` moves w towards its prior at intervals, in the directions
+that the samples since the last steps excite. `learn` records their inputs for it.
+
 A point keeps its *slot* as long as it is stored. The factors, b, a and q are in order of *age*,
 oldest first, and ``order`` maps age to slot. All loops are in this one file, because numba's disk
 cache notices changes of the file itself only. They contain no particular kernel, criterion or rule:
@@ -215,6 +218,9 @@ class Dictionary(NamedTuple):
     #: ERROR_SCALE: the scale, where the variances do not follow it; OUTLIER_LEVEL: level of
     #: outliers
     errors: np.ndarray
+    #: (L, p) inputs of the last L samples, sample i in row i mod L; nan for a sample that was not
+    #: learned. (0, p) unless the posterior forgets
+    recent_inputs: np.ndarray
 
     @property
     def factor(self) -> np.ndarray:
@@ -240,7 +246,7 @@ class Rules(NamedTuple):
     every_sample: bool  # whether samples are learned even if they are not stored
     scale: bool  # whether squared errors are summed for the scale of the variances
     age_memory: float  # memory of the scores of stored points [samples]; 0: unlimited
-    forget_interval: int  # samples between two steps back to the prior; 0: none
+    forget_interval: int  # samples between two steps of forgetting; 0: the posterior keeps all
     gate: float  # largest standardised error of a sample that is learned; 0: all are learned
     gate_opens_after: int  # at this level of outliers the plant is taken to have changed
     insertion: Any
@@ -1184,6 +1190,26 @@ def _test_for_outlier(rules, state, square):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _remember_inputs(state, x):  # type: ignore[no-untyped-def]
+    """Write the inputs of the sample that is being learned to its row of the recent inputs."""
+    n_rows = state.recent_inputs.shape[0]
+    if n_rows > 0:
+        row = (state.counts[N_SEEN] - 1) % n_rows
+        for d in range(x.size):
+            state.recent_inputs[row, d] = x[d]
+
+
+@inlined
+def _drop_last_inputs(state):  # type: ignore[no-untyped-def]
+    """Mark the last row of the recent inputs as that of a sample that was not learned."""
+    n_rows = state.recent_inputs.shape[0]
+    if n_rows > 0:
+        row = (state.counts[N_SEEN] - 1) % n_rows
+        for d in range(state.recent_inputs.shape[1]):
+            state.recent_inputs[row, d] = math.nan
+
+
+@inlined
 def _begin_row(row, mean, latent, n):  # type: ignore[no-untyped-def]
     """Write the prediction of a sample to its row of the record; nothing is decided yet."""
     row["mean"] = mean
@@ -1241,6 +1267,7 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
             return -1
     for t in range(start, points.shape[0]):
         state.counts[N_SEEN] += 1
+        _remember_inputs(state, points[t])
         n = state.counts[N_STORED]
         x = points[t]
         row = record[t]
@@ -1260,6 +1287,7 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
         square = error * error / ((latent + rules.noise_variance) * state.errors[ERROR_SCALE])
         if _test_for_outlier(rules, state, square):
             row["outlier"] = True
+            _drop_last_inputs(state)
             return t + 1
         row["inserted"] = _is_candidate(rules, error, latent, residual)
         if rules.scale:

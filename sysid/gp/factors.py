@@ -4,6 +4,8 @@ The functions compute them from scratch, rescale them, carry a posterior over to
 check a state that was stored.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy.linalg import lapack, qr, solve_triangular
 
@@ -14,6 +16,13 @@ from sysid.gp.dictionary import Dictionary
 #: Directions of which the samples have removed less than this fraction of the prior variance count
 #: as not measured when a posterior is carried over: the fraction is then due to rounding.
 MIN_MEASURED_FRACTION = 1e-13
+
+
+class Forgotten(NamedTuple):
+    """Posterior of the whitened values after a step of forgetting."""
+
+    root: np.ndarray  # (n, n) M
+    mean: np.ndarray  # (n,) b
 
 
 def factorise(state: Dictionary) -> None:
@@ -71,6 +80,33 @@ def scale_state(state: Dictionary, factor: float) -> None:
     state.pivots[:] /= root
     state.whitened[:] /= root
     state.counts[dictionary.MINIMUM_IS_STALE] = 1
+
+
+def forget(root: np.ndarray, mean: np.ndarray, excitation: np.ndarray, n_steps: float) -> Forgotten:
+    """Return M and b after a step of forgetting in the directions that recent samples excite.
+
+    Each column of `excitation` (n, L) is phi over the standard deviation of the noise of one of the
+    last L samples, so that ``excitation excitation' = V diag(l) V'`` is their information. Of the
+    prior variance of direction i, they alone determine the fraction ``l_i / (1 + l_i)``. The
+    whitened values move towards the prior, each direction by its own fraction::
+
+        w <- G w + noise,   G = V diag(sqrt(1 - r)) V',   noise ~ N(0, I - G G')
+        r_i = 1 - exp(-n_steps L l_i / (1 + l_i)^2)
+
+    With ``n_steps = m / T^2`` in every m-th sample, the gain of the Kalman filter becomes that of a
+    memory of T samples in all directions that are excited, strongly or weakly. A direction with
+    ``l_i = 0`` keeps its mean and its variance.
+    """
+    information, directions = np.linalg.eigh(excitation @ excitation.T)
+    information = np.maximum(information, 0.0)
+    n_recent = excitation.shape[1]
+    mixed_in = -np.expm1(-n_steps * n_recent * information / (1.0 + information) ** 2)
+    change = np.sqrt(1.0 - mixed_in) - 1.0
+    moved = root + ((root @ directions) * change) @ directions.T
+    rows = np.concatenate([moved, np.sqrt(mixed_in)[:, None] * directions.T])
+    new_root = np.linalg.qr(rows, mode="r")
+    new_root *= np.sign(np.diag(new_root))[:, None]
+    return Forgotten(new_root, mean + directions @ (change * (directions.T @ mean)))
 
 
 def carry_over(

@@ -18,6 +18,7 @@ from sysid.gp.dictionary import RECORD_DTYPE, Dictionary, Rules, UpdateReport
 from sysid.gp.factors import (
     carry_over,
     factorise,
+    forget,
     is_within_prior,
     put_factors,
     relative_inconsistency,
@@ -93,6 +94,9 @@ INITIAL_SCALE_MEMORY = 20
 #: Largest number of samples that the running mean of the scale remembers.
 MAX_SCALE_MEMORY = 1000
 
+#: The inputs of the samples between this many steps of forgetting decide what is forgotten.
+RECENT_STEPS = 2
+
 #: `OnlineGP.exact_form` treats at least this fraction of the prior variance as known.
 MIN_KNOWN_FRACTION = 1e-12
 
@@ -160,9 +164,13 @@ class OnlineGP:
         forgetting, predictions of a plant that drifts for a long time get worse and worse: all
         criteria except the entropies keep surprising points, and these describe the plant as it
         was; with an acceptance rule the entropies keep them too. If every sample is learned, the
-        posterior returns towards the prior: each sample adds the noise variance over T^2 to the
-        variance at the points, which makes the mean of about T samples the best estimate (KRLS-T).
-        If only stored samples are learned, the criterion multiplies its score by ``exp(-age/T)``.
+        posterior returns towards the prior so fast that predictions are those of the last T
+        samples, but only where the recent inputs excite the plant (`sysid.gp.factors.forget`). A
+        drift by one noise standard deviation in T samples then costs about one noise variance.
+        Without a drift the squared errors rise by about d/(2T), for d directions that the samples
+        determine. Steps are taken after every `budget` samples (plus the number of linear
+        coefficients); a memory that is shorter is not reached. If only stored samples are learned,
+        the criterion multiplies its score by ``exp(-age/T)``.
     gate : float, optional
         Outlier test: largest standardised error, at least 1, of a sample that is learned. A sample
         beyond it is an outlier: it is predicted and counted, but not learned. None: every sample is
@@ -363,13 +371,11 @@ class OnlineGP:
 
     @property
     def _forget_interval(self) -> int:
-        """Number of samples between two steps back to the prior.
+        """Number of samples between two steps of forgetting.
 
-        One step costs O(N^3), which the interval spreads over at most N samples. A step adds at
-        most a tenth of the noise variance.
+        One step costs O(n^3) for n coordinates, which the interval spreads over n samples.
         """
-        n_samples = min(self.budget, (self.forgetting or 0.0) ** 2 / 10)
-        return int(max(1.0, n_samples))
+        return self.budget + self.n_linear
 
     def _largest_prior_variance(self, inputs: np.ndarray) -> float:
         """Return the largest ``k(x, x)`` at inputs (n, p), at the origin and at features of one."""
@@ -402,6 +408,7 @@ class OnlineGP:
         every_sample = (learning or self.learning) is Learning.every_sample
         diagonal = self.diagonal if every_sample else self.noise_variance
         n_coordinates = size + (self.n_linear if every_sample else 0)
+        n_recent = RECENT_STEPS * self._forget_interval if every_sample and self.forgetting else 0
         state = Dictionary(
             inputs=np.zeros((self.n_features, capacity)),
             targets=np.zeros(capacity),
@@ -418,6 +425,7 @@ class OnlineGP:
             number=np.full(capacity, -1),
             root=np.eye(n_coordinates if every_sample else 0),
             errors=np.zeros(dictionary.N_ERRORS),
+            recent_inputs=np.full((n_recent, self.n_features), np.nan),
         )
         state.errors[dictionary.SCALE_MEMORY] = INITIAL_SCALE_MEMORY
         state.errors[dictionary.ERROR_SCALE] = 1.0
@@ -788,7 +796,7 @@ class OnlineGP:
                 if self._is_time_to_forget():
                     self._forget()
             elif until_outlier:
-                # no step back to the prior: `believe` takes it if the outlier is accepted later
+                # no step of forgetting: `believe` takes it if the outlier is accepted later
                 return record[:done]
         return record
 
@@ -799,41 +807,30 @@ class OnlineGP:
         raise self._prior_is_too_large(x)
 
     def _is_time_to_forget(self) -> bool:
-        """Return whether a step back to the prior is due after the last sample."""
+        """Return whether a step of forgetting is due after the last sample."""
         interval = self._rules.forget_interval
         return interval > 0 and self._state.counts[dictionary.N_SEEN] % interval == 0
 
     def _forget(self) -> None:
-        """Step back to the prior: ``P <- l P + (1 - l) I``, ``b <- sqrt(l) b``.
+        """Forget for all samples since the last step, where the recent ones excite (`forget`).
 
-        One step forgets for all samples since the last one. This is the back-to-prior forgetting of
-        KRLS-T (Van Vaerenbergh, Lazaro-Gredilla and Santamaria, 2012, section IV.B). Each sample
-        adds the variance ``(1 - l) k(x, x)``, so a memory of T samples corresponds to
-        ``1 - l = noise / (T^2 k(x, x))``.
+        The return to the prior is that of KRLS-T (Van Vaerenbergh, Lazaro-Gredilla and Santamaria,
+        2012, section IV.B), but in each direction by another fraction, which is zero where the
+        recent samples show nothing: directional forgetting (Kulhavy, 1987).
         """
         state = self._state
-        n_points = self.n_points
-        n = self.n_linear + n_points
-        n_samples = self._rules.forget_interval
-        if n_points == 0 or self.forgetting is None:
+        n = self.n_linear + self.n_points
+        is_learned = ~np.isnan(state.recent_inputs[:, 0])
+        if n == 0 or self.forgetting is None or not is_learned.any():
             return
-        prior = float(np.diag(state.covariance)[:n_points].mean()) - self.diagonal
-        prior += self._mean_linear_variance()
-        per_sample = max(0.0, 1.0 - self.noise_variance / (self.forgetting**2 * prior))
-        retained = per_sample**n_samples
+        phi, residual = self._project(state.recent_inputs[is_learned], self._basis())
+        noise_variance = self.noise_variance + np.maximum(residual, 0.0)
+        n_steps = self._rules.forget_interval / self.forgetting**2
         root = np.triu(state.root[:n, :n])
-        covariance = retained * (root.T @ root)
-        covariance[np.arange(n), np.arange(n)] += 1.0 - retained
-        state.root[:n, :n] = np.linalg.cholesky(covariance).T
-        state.whitened[:n] *= np.sqrt(retained)
-        dictionary.solve_weights(state, n_points)
-
-    def _mean_linear_variance(self) -> float:
-        """Return the mean prior variance of the linear part at the stored points."""
-        if not isinstance(self.kernel, WithLinearPart):
-            return 0.0
-        _, lags = self.kernel.split(self.inputs)
-        return float(self.kernel.linear.diagonal(lags).mean())
+        after = forget(root, state.whitened[:n], phi / np.sqrt(noise_variance), n_steps)
+        state.root[:n, :n] = after.root
+        state.whitened[:n] = after.mean
+        dictionary.solve_weights(state, self.n_points)
 
     def _rescale(self) -> None:
         """Update the scale of the variances by the standardised errors since the last update.
@@ -932,6 +929,8 @@ class OnlineGP:
         if self.learns_every_sample:
             size = self.n_linear + n
             arrays["root"] = np.triu(state.root[:size, :size])
+        if not np.isnan(state.recent_inputs).all():
+            arrays["recent_inputs"] = state.recent_inputs.copy()
         arrays["errors"] = state.errors.copy()
         arrays["number"] = self.sample_numbers
         arrays["inputs"] = self.inputs
@@ -1063,6 +1062,10 @@ class OnlineGP:
                 raise UserError(
                     "restore: root must be that of a posterior, no wider than its prior"
                 )
+        # They are missing if no sample was learned, and in older files.
+        if len(state.recent_inputs) and "recent_inputs" in arrays:
+            state.recent_inputs[:] = arrays["recent_inputs"]
+            _check_recent_inputs(state)
         state.errors[:] = vector(arrays["errors"], len(state.errors), "errors")
         _check_errors(state)
         state.number[:n] = vector(arrays["number"], n, "number")
@@ -1112,6 +1115,9 @@ class OnlineGP:
             expected["linear"] = (self.n_linear,)
         for name in AGE_ORDERED_VECTORS:
             expected[name] = (n,)
+        if self.learns_every_sample and self.forgetting and "recent_inputs" in arrays:
+            n_recent = RECENT_STEPS * self._forget_interval
+            expected["recent_inputs"] = (n_recent, self.n_features)
         expected["inputs"] = (n, self.n_features)
         shapes = {name: np.shape(arrays[name]) for name in expected}
         if shapes != expected:
@@ -1139,7 +1145,7 @@ class OnlineGP:
         settings["noise_variance"] = noise_variance
         other = OnlineGP(**settings)
         other._state = other._new_state(self.inputs, self.targets, self.budget)
-        for name in ("order", "counts", "number"):
+        for name in ("order", "counts", "number", "recent_inputs"):
             getattr(other._state, name)[:] = getattr(self._state, name)
         level = self._state.errors[dictionary.OUTLIER_LEVEL]
         other._state.errors[dictionary.OUTLIER_LEVEL] = level
@@ -1203,6 +1209,14 @@ def _check_errors(state: Dictionary) -> None:
     is_scale_possible = is_memory_possible and scale > 0
     if not (is_sum_possible and is_scale_possible and outlier_level >= 0):
         raise UserError("restore: errors must be sums, a memory and counts of `OnlineGP.state`")
+
+
+def _check_recent_inputs(state: Dictionary) -> None:
+    """Raise `UserError` unless each row of the recent inputs is finite, or nan altogether."""
+    is_finite = np.isfinite(state.recent_inputs).all(axis=1)
+    is_nan = np.isnan(state.recent_inputs).all(axis=1)
+    if not (is_finite | is_nan).all():
+        raise UserError("restore: recent_inputs must be finite, or nan for a sample not learned")
 
 
 def _upper_factor(matrix: np.ndarray) -> np.ndarray:

@@ -189,6 +189,10 @@ MODEL_ARRAYS = {
         ("slot",),
         "which of the samples seen each stored point was; -1 if unknown",
     ),
+    "recent_inputs": (
+        ("recent_sample", "recent_feature"),
+        "inputs of the last samples, standardised, by which it forgets; nan: not learned",
+    ),
     "linear": LINEAR_PART_ARRAYS["linear"],
     **EVERY_SAMPLE_ARRAYS,
     **MAP_ARRAYS,
@@ -564,7 +568,7 @@ def _check_completeness(attributes: Mapping[str, Any], arrays: Mapping[str, np.n
         raise UserError(
             f"it lacks the attributes {lacking}, which every model file of this version has"
         )
-    optional = {"linear", *MAP_ARRAYS, *ADAPTATION_ARRAYS}
+    optional = {"linear", "recent_inputs", *MAP_ARRAYS, *ADAPTATION_ARRAYS}
     if str(attributes["learning"]) != Learning.every_sample.value:
         optional |= {*EVERY_SAMPLE_ARRAYS}
     lacking = [name for name in MODEL_ARRAYS if name not in optional and name not in arrays]

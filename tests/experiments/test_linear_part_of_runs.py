@@ -22,7 +22,7 @@ OSCILLATOR = (
     "noise.snr_db=30",
 )
 #: number of lags of each of the two signals in the linear part
-N_LAGS = 8
+N_LAGS = 14
 
 
 @pytest.fixture(scope="module")

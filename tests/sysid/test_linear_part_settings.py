@@ -49,9 +49,9 @@ class TestLags:
     @pytest.mark.parametrize(
         ("narx", "lags", "expected"),
         [
-            (NARX, "auto", {"y": range(1, 9), "u": range(1, 9)}),
-            (Narx({"y": 6}, {"u": [0, 1]}), "auto", {"y": range(1, 13), "u": range(8)}),
-            (Narx({"y": 30}, {"u": [4]}), "auto", {"y": range(1, 21), "u": range(4, 12)}),
+            (NARX, "auto", {"y": range(1, 15), "u": range(1, 15)}),
+            (Narx({"y": 8}, {"u": [0, 1]}), "auto", {"y": range(1, 17), "u": range(14)}),
+            (Narx({"y": 30}, {"u": [4]}), "auto", {"y": range(1, 21), "u": range(4, 18)}),
             (NARX, 5, {"y": range(1, 6), "u": range(1, 6)}),
             (NARX, {"u": 3}, {"u": range(1, 4)}),
             (Narx({"y": []}, {"u": 3}, predict="value"), 4, {"u": range(1, 5)}),
@@ -179,7 +179,7 @@ class TestIdentification:
     def test_a_model_has_the_linear_part_of_its_lags(self):
         identification, _ = identify_stream(linear_part=LinearPart(decay="second_order"))
         gp = identification.require_model().gp
-        assert gp.n_linear == 16
+        assert gp.n_linear == 28
         assert gp.kernel.linear.differenced == (0,), "the change of y is predicted"
         assert gp.kernel.linear.decay == SecondOrderSpline()
 
@@ -210,8 +210,8 @@ class TestIdentification:
     def test_all_lags_of_a_signal_have_one_scale(self):
         identification, _ = identify_stream()
         scale = identification.require_model().scaling.scale
-        assert len(set(scale[4:12])) == 1
-        assert len(set(scale[12:20])) == 1
+        assert len(set(scale[4:18])) == 1
+        assert len(set(scale[18:32])) == 1
         assert len(set(scale[:2])) == 2
 
     def test_a_signal_that_never_moves_has_no_coefficients(self):
@@ -222,8 +222,8 @@ class TestIdentification:
         identification.observe_many(rows.regressor, rows.target)
         gp = identification.require_model().gp
         theta = gp.kernel.linear.root() @ gp.state()["linear"]
-        assert np.abs(theta[:8]).max() > 0
-        assert np.abs(theta[8:]).max() < 1e-12
+        assert np.abs(theta[:14]).max() > 0
+        assert np.abs(theta[14:]).max() < 1e-12
 
     def test_a_wrong_measurement_is_replaced_among_all_lags(self):
         """A gross error of the output must not enter the lags of the linear part either."""
@@ -238,7 +238,7 @@ class TestIdentification:
             record = identification.observe_many(rows.regressor, rows.target)
             previous = np.concatenate([[0.0], output])[rows.sample]
             predicted[name] = record["mean"] + previous
-        after = slice(501 - 8, 520 - 8)
+        after = slice(501 - 14, 520 - 14)
         difference = predicted["spoilt"][after] - predicted["measured"][after]
         assert np.abs(difference).max() < 0.1
 
@@ -292,7 +292,7 @@ def test_a_model_whose_kernel_has_other_linear_lags_is_refused():
     identification, _ = identify_stream(n=300)
     model = identification.require_model()
     kernel = model.gp.kernel
-    linear = replace(kernel.linear, n_lags=[7, 9])
+    linear = replace(kernel.linear, n_lags=[13, 15])
     gp = model.gp.with_hyperparameters(replace(kernel, linear=linear), model.gp.noise_variance)
     with pytest.raises(UserError, match="lags of the Narx"):
         replace(model, gp=gp)

@@ -68,6 +68,10 @@ def load_kept_model(file, target=None):
     return next(model for model in models if model.narx.target == target)
 
 
+#: Models that were written when the posterior returned to the prior in all directions alike. They
+#: are read as they were, but go on with the present way of forgetting.
+FORGETS_OTHERWISE = {"model_forgetting/y"}
+
 # --- models that were written before --------------------------------------------------------------
 
 
@@ -84,6 +88,8 @@ def test_a_kept_model_predicts_and_learns_as_it_did(key):
 
     record = model.update_many(x, expected["targets"])
     np.testing.assert_array_equal(record["slot"], expected["slot"])
+    if key in FORGETS_OTHERWISE:
+        return
     assert_equal(model.predict(x), (expected["mean_after"], expected["variance_after"]))
 
 
