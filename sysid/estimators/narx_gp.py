@@ -392,7 +392,7 @@ class NarxGPRegressor(GPRegressor):
     >>> u = np.sin(0.3 * np.arange(200))[:, None]
     >>> y = np.convolve(np.tanh(u[:, 0]), [0.0, 0.5, 0.3])[:200]
     >>> model = NarxGPRegressor(na=1, nb=2, nk=1, budget=30).fit(u[:150], y[:150])
-    >>> bool(np.max(np.abs(model.simulate(u[150:], y[150:158]) - y[150:])) < 0.01)
+    >>> bool(np.max(np.abs(model.simulate(u[150:], y[150:164]) - y[150:])) < 0.01)
     True
     """
 

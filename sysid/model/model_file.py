@@ -137,9 +137,10 @@ def start_to_dataset(start: Start) -> xr.Dataset:
         "bands": start.bands,
         "report": start.report,
         "stays": start.stays,
-        "n_at_rest": start.n_at_rest,
         "by_column": sorted(name for name, values in arrays.items() if np.isfortran(values)),
     }
+    if start.n_at_rest:
+        facts["n_at_rest"] = start.n_at_rest
     return xr.Dataset(to_variables(arrays, START_ARRAYS), attrs={"facts": json.dumps(facts)})
 
 
