@@ -213,8 +213,7 @@ found = identify(
 print(found.compare().round(3))
 
 # %%
-# One step ahead the model is the best of the three. In free run a linear model (ARX) is better,
-# because this model was not trained for the free run. The section above shows what
-# ``purpose="simulation"`` gains.
+# The model is the best of the three, one step ahead and in free run, although it was not trained
+# for the free run. The section above shows what ``purpose="simulation"`` gains there.
 #
 # The :doc:`glossary </explanation/glossary>` explains our words.
