@@ -87,6 +87,7 @@ from .linear_part import LinearPart as LinearPart
 from .model.description import build as build
 from .model.description import describe as describe
 from .model.model import JointModel as JointModel
+from .model.model import LinearCoefficients as LinearCoefficients
 from .model.model import Model as Model
 from .model.model import Origin as Origin
 from .model.model import Prediction as Prediction

@@ -32,10 +32,11 @@ samples = closed_loop(system, PI(), {"ambient_temperature": weather}, seed=0)
 # The model
 # ---------
 #
-# The model predicts the change of the zone temperature over the next sample from three lags of each
-# signal, which are its last three values. The hyper-parameters are estimated from the first 100
-# samples. From then on every sample is learned. A sample whose prediction is wrong by 0.1 K or more
-# is a candidate for one of the 100 stored points.
+# The model predicts the change of the zone temperature over the next sample. It is the sum of two
+# parts: a Gaussian process of three lags of each signal, which are its last three values, and a
+# linear part of eight lags. The hyper-parameters are estimated from the first 100 samples. From
+# then on every sample is learned. A sample whose prediction is wrong by 0.1 K or more is a
+# candidate for one of the 100 stored points.
 
 from sysid import ErrorThreshold, Identification, LagWindow, Narx, Settings
 
@@ -45,6 +46,7 @@ narx = Narx(
     predict="change",
 )
 settings = Settings(budget=100, insertion=ErrorThreshold(0.1), seed=0)
+narx = settings.with_linear_lags(narx)  # adds the lags of the linear part
 identification = Identification(narx, settings)
 window = LagWindow(narx)
 

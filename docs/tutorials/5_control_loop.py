@@ -57,7 +57,9 @@ rng = np.random.default_rng(0)
 force = FilteredNoise(std=8.0, band=(0.0, 1.0)).signal(3000, plant.dt, rng)
 trajectory = simulate(plant, force, measurement=MeasurementNoise(std=1e-4))
 narx = Narx({"displacement": 2}, {"force": 2}, predict="change")
-model = identify(trajectory.to_dataset(), narx, identified=1).model
+
+# without a linear part of more lags: the four features are the state of the loop
+model = identify(trajectory.to_dataset(), narx, identified=1, linear_part="none").model
 print(narx.feature_names)
 
 # %%

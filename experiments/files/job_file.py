@@ -28,6 +28,10 @@ SUMMARY_NUMBERS = {
         "mean squared error of the final model on the validation part over the variance of the "
         "target",
     ),
+    "smse_linear_part": (
+        DIMENSIONLESS,
+        "the same for the mean function and the linear part of the model alone",
+    ),
     "smse_limit": (
         DIMENSIONLESS,
         "the same for a filter that knows the equations and the noise of the simulated plant",

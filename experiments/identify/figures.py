@@ -10,6 +10,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from experiments.drawing import style
 from experiments.drawing.style import (
@@ -23,11 +24,13 @@ from experiments.drawing.style import (
     show_from_to,
     unit_of,
 )
+from sysid.model.model import Model
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 from sysid.simulation.validation import Z_95
 
 COUNTED_UNITS = ("day", "sample")  # units of time that have a plural in English
 MAX_SIGNALS_DRAWN = 6
+MAX_LINEAR_PANELS_PER_ROW = 3  # panels beside each other in the figure of the linear part
 PREDICTION_DETAIL_DAYS = 2.0  # days at the end that the figure of predictions shows
 SIGNAL_DETAIL_DAYS = 3.0  # days at the end that the figure of signals shows in detail
 MAX_DRAWN_STANDARDISED_ERROR = 5  # larger ones are drawn in the outermost bin of the histogram
@@ -225,6 +228,69 @@ def _lives(
     births = np.append(np.full(n_initial, x[0]), x[entered])
     deaths = pd.Series(births).groupby(slots).shift(-1).fillna(x[-1]).to_numpy()
     return slots, births, deaths
+
+
+# --- the linear part ------------------------------------------------------------------------------
+
+
+def linear_part(model: Model, target_unit: str) -> Figure:
+    """Draw the coefficients of the linear part over the lag, with their 95 % bands.
+
+    There is a panel for each signal, for up to six of them. The coefficients of a signal are the
+    impulse response of the linear part: what it adds to the predictions that follow if this signal
+    is one unit higher for one sample.
+    """
+    coefficients, covariance = model.linear_coefficients
+    half_width = Z_95 * np.sqrt(np.diag(covariance))
+    names = list(model.linear_blocks)[:MAX_SIGNALS_DRAWN]
+    n_columns = min(len(names), MAX_LINEAR_PANELS_PER_ROW)
+    n_rows = -(-len(names) // n_columns)
+    figure, axes = screen(n_rows, 0.9 + 3.2 * n_rows, ncols=n_columns, squeeze=False)
+    for ax, name in zip(axes.flat, names, strict=False):
+        block = model.linear_blocks[name]
+        lags = np.array([lag for _, lag in model.linear_features[block]])
+        ax.axhline(0.0, color=GREY, linewidth=0.8)
+        _draw_coefficients(ax, lags, coefficients[block], half_width[block])
+        ax.set(title=name, xlabel="lag [samples]")
+        ax.set_ylabel(f"coefficient [{_unit_of_ratio(target_unit, model.origin.unit(name))}]")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for ax in axes.flat[len(names) :]:
+        ax.set_visible(False)
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", frameon=False)
+    title = f"Linear part of the {model.narx.predict.describe(model.narx.target)}"
+    n_signals = len(model.linear_blocks)
+    if len(names) < n_signals:
+        title += f" ({len(names)} of {n_signals} signals)"
+    figure.suptitle(title)
+    return figure
+
+
+def _draw_coefficients(
+    ax: Axes, lags: np.ndarray, coefficients: np.ndarray, half_width: np.ndarray
+) -> None:
+    """Draw the coefficients of one signal over the lag, with their band."""
+    ax.errorbar(
+        lags,
+        coefficients,
+        half_width,
+        fmt="o-",
+        color=BLUE,
+        ecolor=f"{BLUE}60",
+        elinewidth=4,
+        linewidth=0.8,
+        markersize=4,
+        label="coefficient, 95 %",
+    )
+
+
+def _unit_of_ratio(numerator: str, denominator: str) -> str:
+    """Return the unit of a ratio for a label."""
+    if not denominator:
+        return numerator or "1"
+    if not denominator.isalpha():
+        denominator = f"({denominator})"
+    return f"{numerator or '1'} / {denominator}"
 
 
 # --- errors ---------------------------------------------------------------------------------------

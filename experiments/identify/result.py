@@ -29,6 +29,7 @@ FIGURE_NAMES = (
     "prediction",
     "dictionary",
     "error",
+    "linear_part",
     "comparison",
     "validation",
 )
@@ -153,11 +154,17 @@ def _draw(
     chosen: slice, folder: Path, result: Result, trajectory: xr.Dataset, record: xr.Dataset
 ) -> Iterator[Callable[[], object]]:
     """Yield functions that draw and write one figure each, for the chosen ones."""
-    from experiments.identify.figures import comparison, drawings  # imports matplotlib
+    from experiments.identify.figures import (  # imports matplotlib
+        comparison,
+        drawings,
+        linear_part,
+    )
 
     model = result.identification.model
     noise_variance = 0.0 if model is None else model.gp.noise_variance
     makers = drawings(trajectory, record, noise_variance, describe_limit(result.summary))
+    if model is not None and model.gp.n_linear:
+        makers["linear_part"] = partial(linear_part, model, result.summary["target_unit"])
     if result.linear is not None:
         makers["comparison"] = partial(comparison, result.summary)
     for name, make in list(makers.items())[chosen]:

@@ -20,7 +20,7 @@ from experiments.plant.limit import LIMIT_NOT_WANTED, LIMIT_OF_RECORDS
 from experiments.plant.physics import SIGNAL_PREFIX
 from experiments.validate.report import log_free_run
 from simulators import Signal
-from sysid import Always, Narx, standardised_mean_squared_error, validate
+from sysid import Always, Model, Narx, standardised_mean_squared_error, validate
 
 log = logging.getLogger(__name__)
 #: keys of the prior of the length scales of a stream
@@ -163,6 +163,7 @@ def _validation_scores(result: Result) -> dict[str, Any]:
     output = result.source.outputs.index(narx.target)
     return {
         "smse": final.smse,
+        "smse_linear_part": _score_linear_part(result),
         **score_limit(result.limit, narx, output, result.validation, final.smse),
         "smse_initial": standardised_mean_squared_error(target, result.predicted_initial.mean),
         "smse_no_change": standardised_mean_squared_error(
@@ -177,6 +178,21 @@ def _validation_scores(result: Result) -> dict[str, Any]:
         "nlpd": final.nlpd,
         "n_validation": final.n,
     }
+
+
+def _score_linear_part(result: Result) -> float:
+    """Return the SMSE on the validation rows of mean function and linear part alone.
+
+    It is nan without a linear part.
+    """
+    model = result.identification.model
+    if model is None or not model.gp.n_linear or result.validation is None:
+        return math.nan
+    previous = result.validation["previous"].values
+    lower, upper = (model.narx.predict.of(limit, previous) for limit in model.limits)
+    mean = model.predict_linear_part(result.validation["regressor"].values)
+    target = result.validation["target"].values
+    return standardised_mean_squared_error(target, np.clip(mean, lower, upper))
 
 
 # --- warnings -------------------------------------------------------------------------------------
@@ -207,7 +223,7 @@ def _warnings(run_settings: RunSettings, summary: dict[str, Any], result: Result
     if trained is not None:
         warnings += [f"training: {warning}" for warning in trained.warnings]
     warnings += _warn_of_bounds(summary)
-    warnings += _warn_of_data(summary)
+    warnings += _warn_of_data(summary, identification.model)
     return warnings
 
 
@@ -357,16 +373,11 @@ def _warn_of_bounds(summary: dict[str, Any]) -> list[str]:
     return warnings
 
 
-def _warn_of_data(summary: dict[str, Any]) -> list[str]:
+def _warn_of_data(summary: dict[str, Any], model: Model | None) -> list[str]:
     """Warn of constant regressors, missing samples, and repairs."""
     repairs = summary["repairs"]
-    constant = summary["constant_features"]
     n_missing = repairs["missing_samples"]
-    warnings = []
-    if constant:
-        warnings.append(
-            f"constant in the initial samples, and therefore not scaled: {', '.join(constant)}"
-        )
+    warnings = [] if model is None else _warn_of_constant_features(model)
     if n_missing:
         warnings.append(
             f"{n_missing} samples were not finite; {repairs['skipped_rows']} rows were left out"
@@ -374,6 +385,36 @@ def _warn_of_data(summary: dict[str, Any]) -> list[str]:
     for kind, text in REPAIR_WARNINGS.items():
         if repairs.get(kind):
             warnings.append(text.format(repairs[kind]))
+    return warnings
+
+
+def _warn_of_constant_features(model: Model) -> list[str]:
+    """Warn of regressors that did not move in the training, with each signal named once."""
+    features = model.narx.features
+    is_constant = np.zeros(len(features), dtype=bool)
+    is_constant[list(model.constant_features)] = True
+    names = dict[str, None]()  # in order, without repetition
+    for i in model.constant_features:
+        signal = features[i][0]
+        is_constant_at_all_lags = all(
+            is_constant[j] for j, (name, _) in enumerate(features) if name == signal
+        )
+        names[signal if is_constant_at_all_lags else model.narx.feature_names[i]] = None
+    warnings = []
+    if names:
+        warnings.append(
+            f"constant in the initial samples, and therefore not scaled: {', '.join(names)}"
+        )
+    without_effect_yet = [
+        name
+        for name, block in model.linear_blocks.items()
+        if not model.gp.coefficients[block].any()
+    ]
+    if without_effect_yet:
+        warnings.append(
+            f"the linear part does not use {', '.join(without_effect_yet)}: its coefficients stay "
+            "zero for a signal that never moved while the model learned"
+        )
     return warnings
 
 
@@ -442,6 +483,8 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
         compared = []
         if summary["n_seen"]:
             compared.append(f"model before the stream {summary['smse_initial']:.3g}")
+        if summary["smse_linear_part"] is not None:
+            compared.append(f"linear part alone {summary['smse_linear_part']:.3g}")
         if summary["smse_no_change"] is not None:
             compared.append(f"no change {summary['smse_no_change']:.3g}")
         comparison = f" ({', '.join(compared)})" if compared else ""

@@ -332,6 +332,18 @@ class OnlineGP:
         """Posterior mean of the coefficients of the linear part (n_linear,)."""
         return np.asarray(self._rules.linear_root.T @ self._state.whitened[: self.n_linear])
 
+    @property
+    def coefficient_covariance(self) -> np.ndarray:
+        """Posterior covariance of the coefficients of the linear part (n_linear, n_linear).
+
+        ``cov(theta) = C S C'`` with the prior ``C C' = P`` and the posterior covariance S of the
+        whitened coefficients, the first n_linear rows and columns of ``M'M``.
+        """
+        n = self.n_linear
+        # M is upper triangular: its rows after n_linear are zero in the first n_linear columns
+        root = np.triu(self._state.root[:n, :n]) @ self._rules.linear_root
+        return np.asarray(root.T @ root)
+
     def whiten_lags(self, inputs: np.ndarray) -> np.ndarray:
         """Return ``C'phi`` (n, n_linear) of the linear part's features phi of inputs.
 

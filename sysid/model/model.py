@@ -256,6 +256,13 @@ class Prediction(NamedTuple):
     variance: np.ndarray
 
 
+class LinearCoefficients(NamedTuple):
+    """Posterior of the p coefficients of a linear part, in the units of the data."""
+
+    mean: np.ndarray  # (p,) target unit per unit of the signal
+    covariance: np.ndarray  # (p, p) products of these units
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """NARX model whose function is an online GP on standardised features.
@@ -320,6 +327,33 @@ class Model:
         x = matrix(regressors, self.narx.n_features, "regressors")
         mean, variance = self.gp.predict(self.scaling.transform(x))
         return Prediction(mean + self.mean(x), variance)
+
+    def predict_linear_part(self, regressors: ArrayLike) -> np.ndarray:
+        """Predict the target (m,) without the Gaussian process of few features.
+
+        It is the mean function plus ``phi'theta``, with the posterior mean of theta. Without a
+        linear part it is the mean function alone. The regressors (m, n_features) are in their own
+        units.
+        """
+        x = matrix(regressors, self.narx.n_features, "regressors")
+        phi = self.scaling.transform(x)[:, self.gp.n_features - self.gp.n_linear :]
+        return np.asarray(self.mean(x) + phi @ self.gp.coefficients)
+
+    @property
+    def linear_coefficients(self) -> LinearCoefficients:
+        """Posterior mean and covariance of the coefficients of `linear_features`.
+
+        The linear part is ``phi'theta`` with ``phi = A (x - offset)`` of its p features x. As a
+        function of x, its coefficients have the mean ``A'E(theta)`` and the covariance
+        ``A'cov(theta) A``, in units of the target per unit of the signal. ``A = diag(1 / scale)``,
+        or a block of the matrix of the scaling. Both arrays are empty without a linear part.
+        """
+        first_coordinate = self.gp.n_features - self.gp.n_linear
+        first_feature = self.narx.n_features - self.gp.n_linear
+        A = self.scaling.linear_part()[first_coordinate:, first_feature:]
+        return LinearCoefficients(
+            A.T @ self.gp.coefficients, A.T @ self.gp.coefficient_covariance @ A
+        )
 
     def calibrated(self, variance: ArrayLike, horizon: ArrayLike = 1) -> np.ndarray:
         """Return the latent variance v' that makes bands as wide as the errors of held-out samples.
@@ -403,6 +437,14 @@ class Model:
         """Names of the signals of the linear part, in the order of its kernel."""
         first_features = np.cumsum([0, *self.gp.kernel.linear_lags])[:-1]
         return tuple(self.linear_features[i][0] for i in first_features)
+
+    @property
+    def linear_blocks(self) -> dict[str, slice]:
+        """Coefficients of each signal of the linear part, as a slice of all of them."""
+        ends = np.cumsum(self.gp.kernel.linear_lags).tolist()
+        n_lags = self.gp.kernel.linear_lags
+        blocks = [slice(end - n, end) for end, n in zip(ends, n_lags, strict=True)]
+        return dict(zip(self.linear_signals, blocks, strict=True))
 
     @property
     def constant_features(self) -> tuple[int, ...]:

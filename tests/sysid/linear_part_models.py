@@ -90,9 +90,40 @@ def naive_posterior(model, regressors):
     """
     gp = model.gp
     kernel = gp.kernel.kernel
-    P = naive_coefficient_covariance(gp.kernel.linear)
     learned, targets = samples_learned(model)
     at = model.scaling.transform(regressors)
+    projected, S = naive_covariance_of_samples(model)
+    gain = np.linalg.solve(S, projected(learned, at)).T
+    mean = model.mean(regressors) + gain @ targets
+    d = kernel.n_features
+    P = naive_coefficient_covariance(gp.kernel.linear)
+    exact = naive_kernel(kernel, at[:, :d], at[:, :d]) + at[:, d:] @ P @ at[:, d:].T
+    return mean, exact - gain @ projected(learned, at)
+
+
+def naive_coefficients(model):
+    """Return mean (p,) and covariance (p, p) of the coefficients, in coordinates, by dense FITC.
+
+    The model has no updates.
+    """
+    linear = model.gp.kernel.linear
+    P = naive_coefficient_covariance(linear)
+    learned, targets = samples_learned(model)
+    _, S = naive_covariance_of_samples(model)
+    cross = P @ learned[:, -len(P) :].T
+    return cross @ np.linalg.solve(S, targets), P - cross @ np.linalg.solve(S, cross.T)
+
+
+def naive_covariance_of_samples(model):
+    """Return a function for the covariance through the points, and that of the samples learned.
+
+    The function takes the coordinates of two sets of samples. The covariance (n, n) of the samples
+    learned has the noise of FITC on its diagonal.
+    """
+    gp = model.gp
+    kernel = gp.kernel.kernel
+    P = naive_coefficient_covariance(gp.kernel.linear)
+    learned, _ = samples_learned(model)
     d = kernel.n_features
     points = gp.inputs[:, :d]
     between_points = naive_kernel(kernel, points, points) + gp.diagonal * np.eye(len(points))
@@ -110,11 +141,7 @@ def naive_posterior(model, regressors):
         return kernel.variance - np.einsum("ni,ij,nj->n", to_points, inverse, to_points)
 
     noise = unexplained(learned) + gp.noise_variance
-    S = projected(learned, learned) + np.diag(noise)
-    gain = np.linalg.solve(S, projected(learned, at)).T
-    mean = model.mean(regressors) + gain @ targets
-    exact = naive_kernel(kernel, at[:, :d], at[:, :d]) + at[:, d:] @ P @ at[:, d:].T
-    return mean, exact - gain @ projected(learned, at)
+    return projected, projected(learned, learned) + np.diag(noise)
 
 
 def naive_coefficient_covariance(linear):

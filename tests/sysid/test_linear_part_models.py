@@ -10,6 +10,7 @@ from linear_part_models import (
     KERNEL,
     joint_model_with_linear_parts,
     model_with_linear_part,
+    naive_coefficients,
     naive_posterior,
     typical_regressors,
 )
@@ -19,10 +20,13 @@ from sysid import (
     ErrorThreshold,
     JointModel,
     LagWindow,
+    LinearMean,
     Matern32,
     MeanOnly,
+    Model,
     MomentMatching,
     MonteCarlo,
+    Narx,
     OnlineGP,
     Pathwise,
     SequentialConditioning,
@@ -70,6 +74,74 @@ def test_the_gradient_is_that_of_the_mean(case):
         for row, at in zip(gradient[:, i], x, strict=True):
             expected = finite_differences(lambda x, m=model: m.predict(x[None]).mean[0], at, 1e-3)
             np.testing.assert_allclose(row, expected, rtol=1e-6, atol=1e-8)
+
+
+# --- coefficients ---------------------------------------------------------------------------------
+
+SCALINGS = {"scales": None, "combined features": mixed_features()}
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_coefficients_are_those_of_the_dense_posterior(scaling):
+    model = model_with_linear_part(scaling=SCALINGS[scaling])
+    mean, covariance = naive_coefficients(model)
+    gp = model.gp
+    np.testing.assert_allclose(gp.coefficients, mean, atol=1e-9)
+    np.testing.assert_allclose(gp.coefficient_covariance, covariance, atol=1e-9)
+    # the scale of each feature of the linear part, one by one
+    per_unit = np.diag(model.scaling.linear_part())[-gp.n_linear :]
+    coefficients = model.linear_coefficients
+    np.testing.assert_allclose(coefficients.mean, mean * per_unit, atol=1e-9)
+    expected = [
+        [c * a * b for c, b in zip(row, per_unit, strict=True)]
+        for row, a in zip(covariance, per_unit, strict=True)
+    ]
+    np.testing.assert_allclose(coefficients.covariance, expected, atol=1e-9)
+
+
+def test_far_from_all_points_the_coefficients_alone_are_left():
+    """Also after updates, which change the scale of all variances and replace points."""
+    model = model_with_linear_part(n_updates=60)
+    gp = model.gp
+    x = typical_regressors(model, 10)
+    x[:, : gp.n_features - gp.n_linear] += 1e3 * model.scaling.scale[:3]
+    phi = model.scaling.transform(x)[:, -gp.n_linear :]
+    predicted = model.predict(x)
+    np.testing.assert_allclose(model.predict_linear_part(x), predicted.mean, rtol=1e-12)
+    np.testing.assert_allclose(predicted.mean - model.mean(x), phi @ gp.coefficients, rtol=1e-9)
+    of_coefficients = np.einsum("ni,ij,nj->n", phi, gp.coefficient_covariance, phi)
+    variance = predicted.variance - gp.kernel.kernel.variance
+    np.testing.assert_allclose(of_coefficients, variance, rtol=1e-9)
+
+
+def test_changes_of_single_lags_show_the_coefficients_in_units_of_the_data():
+    model = model_with_linear_part()
+    x = typical_regressors(model, 1)
+    at = model.predict_linear_part(x) - model.mean(x)
+    first = model.narx.n_features - model.gp.n_linear
+    for i, coefficient in enumerate(model.linear_coefficients.mean):
+        moved = x + 2.0 * (np.arange(model.narx.n_features) == first + i)
+        change = model.predict_linear_part(moved) - model.mean(moved) - at
+        assert change[0] == pytest.approx(2.0 * coefficient, rel=1e-9)
+
+
+def test_the_blocks_of_the_coefficients_are_the_lags_of_their_signals():
+    model = model_with_linear_part()
+    assert [*model.linear_blocks] == [*model.linear_signals]
+    for name, block in model.linear_blocks.items():
+        assert {signal for signal, _ in model.linear_features[block]} == {name}
+    n_covered = sum(len(model.linear_features[block]) for block in model.linear_blocks.values())
+    assert n_covered == model.gp.n_linear
+
+
+def test_a_model_without_a_linear_part_has_no_coefficients():
+    gp = OnlineGP(KERNEL.kernel, noise_variance=1e-3, budget=5)
+    narx = Narx({"y": 3}, target="y", predict="value")
+    model = Model(narx, AffineMap.identity(3), LinearMean([1.0, 2.0, 3.0], 4.0), gp)
+    assert model.linear_blocks == {}
+    assert model.linear_coefficients.mean.shape == (0,)
+    assert model.linear_coefficients.covariance.shape == (0, 0)
+    np.testing.assert_allclose(model.predict_linear_part([[1.0, 1.0, 1.0]]), [10.0])
 
 
 # --- free run -------------------------------------------------------------------------------------
