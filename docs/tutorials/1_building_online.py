@@ -34,7 +34,7 @@ samples = closed_loop(system, PI(), {"ambient_temperature": weather}, seed=0)
 #
 # The model predicts the change of the zone temperature over the next sample. It is the sum of two
 # parts: a Gaussian process of three lags of each signal, which are its last three values, and a
-# linear part of eight lags. The hyper-parameters are estimated from the first 100 samples. From
+# linear part of fourteen lags. The hyper-parameters are estimated from the first 100 samples. From
 # then on every sample is learned. A sample whose prediction is wrong by 0.1 K or more is a
 # candidate for one of the 100 stored points.
 

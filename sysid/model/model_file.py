@@ -129,7 +129,7 @@ def start_to_dataset(start: Start) -> xr.Dataset:
     if start.hyperparameters is not None:
         kernel = describe(start.hyperparameters.kernel)
         hyperparameters = start.hyperparameters._asdict() | {"kernel": kernel}
-    facts = {
+    facts: dict[str, Any] = {
         "mean": None if start.mean is None else describe(start.mean),
         "hyperparameters": hyperparameters,
         "constant": constant,
