@@ -149,11 +149,12 @@ class Settings:
         """Return what the training derives from all rows (n, p), (n,) of records.
 
         Rows at rest with which the records begin are left out if they are more than half of the
-        initial samples: they teach nothing about the plant.
+        initial samples: they teach nothing about the plant. A training of given hyper-parameters
+        learns them, too.
         """
         first = 0
         n_initial = self.training.n_initial
-        if n_initial:
+        if n_initial and self.training.standardise:
             n_at_rest = count_at_rest(regressors, targets, own_lags_of(narx), n_initial)
             first = n_at_rest if 2 * n_at_rest > n_initial else 0
         x = regressors[first:]

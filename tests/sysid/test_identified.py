@@ -225,7 +225,7 @@ def test_words_choose_the_settings(two_outputs):
     assert isinstance(settings.reduction, PriorEntropy)
     assert isinstance(settings.acceptance, ExceedsMinimum)
     assert settings.acceptance.criterion == settings.reduction
-    assert isinstance(two_outputs.models["y"].gp.kernel, Matern52)
+    assert isinstance(two_outputs.models["y"].gp.point_kernel, Matern52)
 
 
 def test_each_of_several_outputs_has_a_model(two_outputs):

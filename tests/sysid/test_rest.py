@@ -22,6 +22,8 @@ SETTINGS = Settings(budget=50, linear_part="none")
 WITH_LINEAR_PART = replace(SETTINGS, linear_part="auto")
 N_EXCITED = 1200
 N_SCORED = 300  # last samples
+#: errors below this are noise-free; which of them is smaller is chance (the output has a std of 1.4)
+NEGLIGIBLE_RMSE = 1e-5
 
 
 #: standard deviation of the noise of the output and of the input, and the resolution of the output
@@ -98,7 +100,7 @@ def score_record(n_at_rest, measurement, settings):
 def assert_a_rest_costs_little(score_identified, n_at_rest, measurement, settings):
     rmse_without, _ = score_identified(0, measurement, settings)
     rmse, coverage = score_identified(n_at_rest, measurement, settings)
-    assert rmse < 2 * rmse_without
+    assert rmse < 2 * max(rmse_without, NEGLIGIBLE_RMSE)
     assert coverage > 0.88
 
 
