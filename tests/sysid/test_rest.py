@@ -22,7 +22,7 @@ SETTINGS = Settings(budget=50, linear_part="none")
 WITH_LINEAR_PART = replace(SETTINGS, linear_part="auto")
 N_EXCITED = 1200
 N_SCORED = 300  # last samples
-#: errors below this are noise-free; which of them is smaller is chance (the output has a std of 1.4)
+#: errors that are negligible beside the output, whose std is 1.4; which one is smaller is chance
 NEGLIGIBLE_RMSE = 1e-5
 
 
