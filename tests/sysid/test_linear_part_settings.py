@@ -317,3 +317,34 @@ def test_a_model_whose_kernel_has_other_linear_lags_is_refused():
     gp = model.gp.with_hyperparameters(replace(kernel, linear=linear), model.gp.noise_variance)
     with pytest.raises(UserError, match="lags of the Narx"):
         replace(model, gp=gp)
+
+
+def simulate_armax(n, seed):
+    """Return input, output and innovations (n,) of a linear system with coloured noise (ARMAX)."""
+    generator = np.random.default_rng(seed)
+    u = generator.normal(size=n)
+    e = 0.2 * generator.normal(size=n)
+    y = np.zeros(n)
+    for k in range(2, n):
+        coloured = e[k] + 0.6 * e[k - 1]
+        y[k] = 1.5 * y[k - 1] - 0.7 * y[k - 2] + u[k - 1] + coloured
+    return u, y, e
+
+
+@pytest.mark.slow
+def test_a_linear_system_is_predicted_almost_as_well_as_possible():
+    """No predictor has a smaller error than the innovations; the median of four seeds counts."""
+    n_learned = 2000
+    ratios = []
+    for seed in range(4):
+        u, y, e = simulate_armax(6000, seed)
+        settings = Settings(budget=30)
+        narx = settings.with_linear_lags(NARX)
+        rows = narx.regressors({"y": y, "u": u})
+        is_learned = rows.sample < n_learned
+        identification = Identification(narx, settings)
+        identification.observe_many(rows.regressor[is_learned], rows.target[is_learned])
+        model = identification.require_model()
+        error = model.predict(rows.regressor[~is_learned]).mean - rows.target[~is_learned]
+        ratios.append(np.mean(error**2) / np.mean(e[rows.sample[~is_learned]] ** 2))
+    assert np.median(ratios) < 1.02
