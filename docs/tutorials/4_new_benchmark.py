@@ -112,14 +112,16 @@ for path in sorted(benchmark.rglob("*")):
 
 # %%
 # ``CARD.md`` describes the benchmark in words, for readers who do not know it. ``scores.json`` has
-# the numbers: the noise floor, which is the smallest error that a model can reach, and the errors
-# of the baselines. The baselines were identified one step ahead; this is why they simulate badly
-# (``free_run``).
+# the numbers: the noise floor, which is the error of a model that knows the true state, the limit,
+# which is the smallest error that is possible from measured signals (one step ahead only), and the
+# errors of the baselines. The baselines were identified one step ahead; this is why they simulate
+# badly (``free_run``).
 
 scores = json.loads((benchmark / "scores.json").read_text())
 for task in ("one_step", "free_run"):
     for name, outputs in scores[task].items():
-        print(f"{task:10} {name:20} RMSE {outputs['measured_angle']['rmse']:.4f} rad")
+        if outputs:
+            print(f"{task:10} {name:20} RMSE {outputs['measured_angle']['rmse']:.4f} rad")
 
 # %%
 # Take part
