@@ -419,6 +419,7 @@ def run_and_find_warning(folder, overrides, words, caplog):
     assert warning in caplog.text
 
 
+@pytest.mark.slow
 def test_a_warning_of_a_budget_below_the_initial_samples(finished, caplog, tmp_path):
     overrides = ("insertion.error_threshold=0.0001", "budget=5", "learning=stored")
     run_and_find_warning(tmp_path, overrides, "turned away", caplog)

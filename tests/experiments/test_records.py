@@ -116,6 +116,7 @@ def orders_of(linear):
     return tuple(linear[name] for name in ("na", "nb", "nk"))
 
 
+@pytest.mark.slow
 def test_the_best_linear_model_has_the_lags_of_the_smallest_held_out_error(run, motor):
     u, y = motor["estimation"]
 

@@ -208,6 +208,7 @@ def sharing_sweeps(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_a_sweep_takes_the_results_of_jobs_that_another_sweep_has_run(sharing_sweeps):
     assert sharing_sweeps.counts == ((3, 0, 3), (4, 3, 1))
     assert sharing_sweeps.overrides_of_second[-1] == "seed=3"
@@ -506,6 +507,7 @@ def repaired_sweep(swept, tmp_path_factory):
     return SimpleNamespace(folder=folder, result=result, unchanged=unchanged, log=log)
 
 
+@pytest.mark.slow
 def test_only_damaged_results_are_run_anew_with_the_same_results(repaired_sweep, swept):
     n = len(DAMAGES)
     assert repaired_sweep.result.code == 0, repaired_sweep.result

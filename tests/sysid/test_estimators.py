@@ -27,6 +27,7 @@ def no_bands(monkeypatch):
     monkeypatch.setattr("sysid.identification.MIN_ROWS_FOR_BANDS", 10**9)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(JIT_DISABLED, reason="the interface is the same without the compiler")
 @pytest.mark.usefixtures("no_bands")
 @parametrize_with_checks(SMALL_ESTIMATORS, expected_failed_checks=exempted_checks)
