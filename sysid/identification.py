@@ -137,10 +137,21 @@ class Settings:
         return self.linear_part.added_to(narx, self._obstacle_to_linear_part())
 
     def for_linear_lags(self, narx: Narx) -> Settings:
-        """Return the settings whose training also estimates the linear part of these lags."""
+        """Return the settings whose training also estimates the linear part of these lags.
+
+        Raises
+        ------
+        ValueError
+            The training brings a kernel of its own, without a linear part.
+        """
         assert isinstance(self.linear_part, LinearPart)  # words were replaced
         if not narx.linear:
             return self
+        if "kernel" in self.training.replaces:
+            raise UserError(
+                f"the training {type(self.training).__name__} chooses its kernel itself and "
+                "estimates no linear part: take narx.without_linear(), or another training"
+            )
         training = self.training.with_linear_part(self.linear_part.prototype(narx))
         # None: a training in the cache, or that of a model that is resumed, estimates it already
         return self if training is None else replace(self, training=training)

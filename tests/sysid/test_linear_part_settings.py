@@ -9,6 +9,7 @@ import xarray as xr
 from sysid import (
     ConstantMean,
     Fixed,
+    FreeRun,
     Identification,
     LagWindow,
     LinearMean,
@@ -153,6 +154,12 @@ class TestSetting:
             LinearPart(decay=3)
         with pytest.raises(UserTypeError, match="linear_part"):
             Settings(linear_part=3)
+
+    @pytest.mark.parametrize("training", [FreeRun(), FreeRun(folds=2)], ids=["default", "folds"])
+    def test_a_training_with_a_kernel_of_its_own_refuses_its_lags(self, training):
+        narx = NARX.with_linear({"y": 4, "u": 4})
+        with pytest.raises(UserError, match=r"FreeRun .*without_linear"):
+            Identification(narx, Settings(training=training))
 
     def test_lags_of_an_unknown_signal_are_refused(self):
         settings = Settings(linear_part=LinearPart(lags={"v": 3}))
