@@ -19,7 +19,7 @@ from experiments.drawing.tables import to_markdown
 from experiments.reproduce import online_methods
 from experiments.reproduce.baselines import Fitted, condition, solve_linear
 from experiments.reproduce.study import Plan, Study, Unit, part_of, round_numbers
-from experiments.reproduce.tasks import STUDY_TASKS, Rows, draw_rows
+from experiments.reproduce.tasks import STUDY_TASKS, Records, Rows, Stream, draw_records
 
 N_STREAM_PARTS = 12  # parts of a stream whose errors are reported one by one
 # Mean squared error in each part, over the variance of the target in the stream.
@@ -35,10 +35,11 @@ DRAWN_METHODS = {
     "stored, mean relevance": PALETTE[1],
     "every_sample": PALETTE[2],
     "every_sample, adaptive": PALETTE[3],
+    "every_sample, adaptive, linear part": PALETTE[4],
 }
 #: Model structures of the tasks whose rows have an order.
 STRUCTURES: dict[str, sysid.Narx] = {
-    name: task.narx for name, task in STUDY_TASKS.items() if task.narx is not None
+    name: task.narx for name, task in STUDY_TASKS.items() if isinstance(task, Stream)
 }
 MAX_CUBIC_ROWS = 5000  # rows up to which methods that cost O(N^3) a sample predict the stream
 
@@ -52,13 +53,30 @@ class Outcome(NamedTuple):
     counts: dict[str, float]
 
 
-class Case(NamedTuple):
-    """The rows that a method learns and predicts, and what was identified from the first ones."""
+class LongRows(NamedTuple):
+    """Rows of the same samples, with the lags of a linear part too.
+
+    The first samples of each record have no such rows.
+    """
 
     narx: sysid.Narx
     initial: Rows
     stream: Rows
     test: Rows
+    is_in_stream: np.ndarray  # (n,) whether a row of the stream of the other methods is among them
+
+
+class Case(NamedTuple):
+    """The rows that a method learns and predicts, and what was identified from the first ones.
+
+    The test rows are those that have the lags of a linear part, too.
+    """
+
+    narx: sysid.Narx
+    initial: Rows
+    stream: Rows
+    test: Rows
+    with_linear_lags: LongRows
     scaling: Any  # of the features
     mean: Any  # of the target, a function of the features
     found: sysid.Hyperparameters
@@ -103,10 +121,38 @@ def run_ours(case: Case, *, adaptive: bool = False, **settings: Any) -> Outcome:
     options = sysid.Settings(training=training, budget=budget, seed=case.seed, **chosen | settings)
     start = sysid.Start(case.scaling, case.mean, case.found)
     identification = sysid.Identification(case.narx, options, start=start)
-    identification.observe_many(*case.initial)
-    record = identification.observe_many(*case.stream)
+    return _learn_and_predict(identification, case.initial, case.stream, case.test)
+
+
+def run_with_linear_part(case: Case, **settings: Any) -> Outcome:
+    """Run an online GP with a linear part, which estimates all hyper-parameters by itself.
+
+    Its first estimate is from the initial rows that have the lags of the linear part.
+    """
+    rows = case.with_linear_lags
+    options = sysid.Settings(
+        training=sysid.Adaptive(n_initial=len(rows.initial.targets)),
+        acceptance=sysid.AcceptAll(),
+        reduction=sysid.MarginalLogLikelihood(),
+        budget=min(case.budget, len(rows.stream.targets)),
+        seed=case.seed,
+        **settings,
+    )
+    identification = sysid.Identification(rows.narx, options)
+    outcome = _learn_and_predict(identification, rows.initial, rows.stream, rows.test)
+    in_stream = np.full(len(case.stream.targets), np.nan)
+    in_stream[rows.is_in_stream] = outcome.stream_mean
+    return outcome._replace(stream_mean=in_stream)
+
+
+def _learn_and_predict(
+    identification: sysid.Identification, initial: Rows, stream: Rows, test: Rows
+) -> Outcome:
+    """Let an identification learn the initial rows and the stream, and predict the test rows."""
+    identification.observe_many(*initial)
+    record = identification.observe_many(*stream)
     model = identification.require_model()
-    mean, variance = model.predict(case.test.inputs)
+    mean, variance = model.predict(test.inputs)
     counts = {
         "n_numbers": float(sum(array.size for array in model.gp.state().values())),
         "n_revised": float((record["removed"] >= 0).sum()),
@@ -276,11 +322,12 @@ LIKELIHOOD_CRITERION = sysid.MarginalLogLikelihood()
 _run_every_sample = partial(run_ours, **EVERY_SAMPLE_SETTINGS)
 _run_stored = partial(run_ours, **STORED_SETTINGS)
 _run_relevance = partial(_run_stored, reduction=RELEVANCE_CRITERION)
-N_OWN_METHODS = 10  # the first methods are those of this toolbox
+N_OWN_METHODS = 11  # the first methods are those of this toolbox
 #: All methods, in the order of the report.
 ONLINE_METHODS: dict[str, Callable[[Case], Outcome]] = {
     "every_sample": _run_every_sample,
     "every_sample, adaptive": partial(_run_every_sample, adaptive=True),
+    "every_sample, adaptive, linear part": partial(run_with_linear_part, **EVERY_SAMPLE_SETTINGS),
     "every_sample, forgetting": partial(_run_every_sample, forgetting=100.0),
     "every_sample, no gate": partial(_run_every_sample, gate=None),
     "stored, entropy": partial(_run_stored, reduction=ENTROPY_CRITERION),
@@ -327,11 +374,13 @@ def matrix_vector_seconds(n: int) -> float:
 def case_of(unit: Unit, plan: Plan) -> Case:
     """Return the rows of a task and seed, and what is identified from the first ones."""
     narx = STRUCTURES[unit.task]
-    training, test = draw_rows(unit.task, unit.seed, plan.building_samples)
+    records = draw_records(unit.task, unit.seed, plan.building_samples)
+    training, test = records.rows(narx)
     n = plan.n_initial
     max_rows = plan.most_rows
     initial = Rows(training.inputs[:n], training.targets[:n])
     stream = Rows(training.inputs[n : n + max_rows], training.targets[n : n + max_rows])
+    long_rows, is_tested = _rows_with_linear_lags(narx, records, plan)
     settings = sysid.Settings(
         training=sysid.MaximumAPosteriori(n_initial=n),
         budget=plan.budget,
@@ -345,13 +394,55 @@ def case_of(unit: Unit, plan: Plan) -> Case:
         narx=narx,
         initial=initial,
         stream=stream,
-        test=Rows(test.inputs[:max_rows], test.targets[:max_rows]),
+        test=Rows(test.inputs[is_tested], test.targets[is_tested]),
+        with_linear_lags=long_rows,
         scaling=model.scaling,
         mean=model.mean,
         found=identification.hyperparameters,
         budget=plan.budget,
         seed=unit.seed,
     )
+
+
+def _rows_with_linear_lags(
+    narx: sysid.Narx, records: Records, plan: Plan
+) -> tuple[LongRows, np.ndarray]:
+    """Return the rows with the lags of a linear part, and which test rows have them.
+
+    They are of the same samples as the rows without these lags, of which the first `n_initial` and
+    `most_rows` later ones are learned, and `most_rows` are tested.
+    """
+    long_narx = sysid.Settings().with_linear_lags(narx)
+    training, test = records.rows(long_narx)
+    has_lags = _has_lags(narx, long_narx, records.training)
+    n = plan.n_initial
+    is_in_stream = has_lags[n : n + plan.most_rows]
+    n_initial = int(has_lags[:n].sum())
+    n_learned = n_initial + int(is_in_stream.sum())
+    is_tested = _has_lags(narx, long_narx, records.test)
+    is_tested[plan.most_rows :] = False
+    n_tested = int(is_tested.sum())
+    rows = LongRows(
+        narx=long_narx,
+        initial=Rows(training.inputs[:n_initial], training.targets[:n_initial]),
+        stream=Rows(
+            training.inputs[n_initial:n_learned],
+            training.targets[n_initial:n_learned],
+        ),
+        test=Rows(test.inputs[:n_tested], test.targets[:n_tested]),
+        is_in_stream=is_in_stream,
+    )
+    return rows, is_tested
+
+
+def _has_lags(narx: sysid.Narx, long_narx: sysid.Narx, records: Sequence[xr.Dataset]) -> np.ndarray:
+    """Return which rows of `narx` belong to samples that have rows of `long_narx`, too."""
+    n_lost = long_narx.max_lag - narx.max_lag
+    of_records = []
+    for record in records:
+        n_rows = record.sizes["time"] - narx.max_lag
+        of_records.append(np.arange(n_rows) >= n_lost)
+    return np.concatenate(of_records)
 
 
 def _measure(
@@ -371,8 +462,9 @@ def _measure(
     }
     row |= dict.fromkeys(("smse_stream", "per_sample", *ONLINE_COUNTS), np.nan)
     row |= outcome.counts
-    row |= errors_of(targets, outcome.stream_mean)
+    row |= dict.fromkeys(PART_ERRORS, np.nan)
     if np.isfinite(outcome.stream_mean).all():
+        row |= errors_of(targets, outcome.stream_mean)
         row["smse_stream"] = sysid.standardised_mean_squared_error(targets, outcome.stream_mean)
         row["per_sample"] = seconds / len(targets) / product
     return row

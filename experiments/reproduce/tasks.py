@@ -1,6 +1,7 @@
 """The ten tasks of the paper and further streams: training rows in their order, and test rows."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -101,16 +102,29 @@ class TaskData(NamedTuple):
         return np.concatenate([self.initial_targets, self.targets])
 
 
-@dataclass(frozen=True)
-class Task:
-    """A stream to learn, and rows to test the model; `title` is its name in the paper."""
+class Records(NamedTuple):
+    """Records whose samples a model learns in their order, and records that test it."""
+
+    training: Sequence[xr.Dataset]
+    test: Sequence[xr.Dataset]
+
+    def rows(self, narx: sysid.Narx) -> tuple[Rows, Rows]:
+        """Return the rows of these lags, of the training records and of the test records."""
+        return make_rows(narx, self.training), make_rows(narx, self.test)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(ABC):
+    """Rows to learn, and rows to test the model; `title` is its name in the paper."""
 
     title: str
     unit: str  # of the target
-    draw: Callable[[int], tuple[Rows, Rows]]  # training rows in order, and test rows, by the seed
-    narx: sysid.Narx | None = None  # model structure of the rows; None: they have no order
     source: sysid.DataSource | None = None  # of the measured records that it reads
     is_random: bool = True  # whether another seed gives other rows
+
+    @abstractmethod
+    def draw(self, seed: int) -> tuple[Rows, Rows]:
+        """Return the training rows, in the order in which they are learned, and the test rows."""
 
     def seeds(self, n: int) -> tuple[int, ...]:
         """Return the seeds that give different rows: the first n, or 0 alone if none is random."""
@@ -129,6 +143,29 @@ class Task:
         return "-".join(digest(record)[:8] for record in self.source.load().records)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Table(Task):
+    """A task whose rows have no order in time."""
+
+    rows: Callable[[int], tuple[Rows, Rows]]  # of a seed: training rows and test rows
+
+    def draw(self, seed: int) -> tuple[Rows, Rows]:
+        """Return the training rows and the test rows."""
+        return self.rows(seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream(Task):
+    """A task whose rows are those of the lags of records."""
+
+    records: Callable[[int], Records]  # of a seed
+    narx: sysid.Narx
+
+    def draw(self, seed: int) -> tuple[Rows, Rows]:
+        """Return the rows of the training records in the order of time, and the test rows."""
+        return self.records(seed).rows(self.narx)
+
+
 def sample_function(function: simulators.StaticFunction, seed: int) -> tuple[Rows, Rows]:
     """Draw uniform samples of a static function without noise, and a grid over the same domain."""
     box = (function.lower, function.upper)
@@ -137,32 +174,38 @@ def sample_function(function: simulators.StaticFunction, seed: int) -> tuple[Row
     return Rows(training, function(training)), Rows(grid, function(grid))
 
 
-def recorded(
-    title: str, unit: str, source: sysid.DataSource, narx: sysid.Narx | None = None
-) -> Task:
-    """Return the task of a measured record, or of a table without time.
+def measured_table(title: str, unit: str, source: sysid.DataSource) -> Table:
+    """Return the task of a measured table without time, whose rows stay in file order."""
 
-    The estimation part gives the training rows, the first test record the test rows. The rows of a
-    table stay in file order.
+    def rows(seed: int) -> tuple[Rows, Rows]:
+        recordings = source.load()
+        features = {name: [0] for name in recordings.inputs}
+        output = recordings.outputs[0]
+        narx = sysid.Narx({output: []}, features, predict=sysid.Target.value)
+        return Records(recordings.estimation, recordings.test[:1]).rows(narx)
+
+    return Table(title=title, unit=unit, rows=rows, source=source, is_random=False)
+
+
+def measured_stream(title: str, unit: str, source: sysid.DataSource, narx: sysid.Narx) -> Stream:
+    """Return the task of measured records.
+
+    The estimation part is learned, and the first test record tests the model.
     """
 
-    def draw(seed: int) -> tuple[Rows, Rows]:
+    def records(seed: int) -> Records:
         recordings = source.load()
-        structure = narx
-        if structure is None:
-            features = {name: [0] for name in recordings.inputs}
-            output = recordings.outputs[0]
-            structure = sysid.Narx({output: []}, features, predict=sysid.Target.value)
-        training = make_rows(structure, recordings.estimation)
-        return training, make_rows(structure, recordings.test[:1])
+        return Records(recordings.estimation, recordings.test[:1])
 
-    return Task(title, unit, draw, narx, source, is_random=False)
+    return Stream(
+        title=title, unit=unit, records=records, narx=narx, source=source, is_random=False
+    )
 
 
-def simulate_bouc_wen(seed: int) -> tuple[Rows, Rows]:
+def simulate_bouc_wen(seed: int) -> Records:
     """Simulate an estimation record of the official recipe.
 
-    The test rows are those of the official multisine test.
+    The test record is the official multisine test.
     """
     system = simulators.BoucWen()
     rng = simulators.random_stream(seed, "excitation")
@@ -179,16 +222,16 @@ def simulate_bouc_wen(seed: int) -> tuple[Rows, Rows]:
     recordings = sysid.BoucWenData().load()
     names = {recordings.inputs[0]: "force", recordings.outputs[0]: "displacement"}
     test = recordings.test[0].rename(names)
-    return make_rows(BOUC_WEN_NARX, [training]), make_rows(BOUC_WEN_NARX, [test])
+    return Records([training], [test])
 
 
-def simulate_van_der_pol(seed: int) -> tuple[Rows, Rows]:
+def simulate_van_der_pol(seed: int) -> Records:
     """Simulate two independent ensembles of short trajectories.
 
     The initial states are uniform in [-2, 2]^2.
     """
 
-    def rows(purpose: int) -> Rows:
+    def trajectories(purpose: int) -> list[xr.Dataset]:
         states = np.random.default_rng([seed, purpose]).uniform(-2.0, 2.0, size=(N_TRAJECTORIES, 2))
         ensemble = simulators.simulate_many(
             simulators.VanDerPol(),
@@ -196,19 +239,17 @@ def simulate_van_der_pol(seed: int) -> tuple[Rows, Rows]:
             initial_states=states,
             seed=2 * seed + purpose,
         ).to_dataset()
-        trajectories = [ensemble.isel(trajectory=i) for i in range(N_TRAJECTORIES)]
-        return make_rows(VAN_DER_POL_NARX, trajectories)
+        return [ensemble.isel(trajectory=i) for i in range(N_TRAJECTORIES)]
 
-    return rows(0), rows(1)
+    return Records(trajectories(0), trajectories(1))
 
 
 def simulate_building(
     seed: int, n_samples: int = YEAR_SAMPLES, system: simulators.System = NOMINAL_BUILDING
-) -> tuple[Rows, Rows]:
+) -> Records:
     """Simulate the heated building in closed loop.
 
-    The first half of the samples gives the training rows, the second half, with its lags, the test
-    rows.
+    The first half of the samples is learned. The second half, with its lags, tests the model.
     """
     plant = Plant(
         system,
@@ -222,7 +263,7 @@ def simulate_building(
     half = (n_samples - 1) // 2 + 1
     training = record.isel(time=slice(half))
     test = record.isel(time=slice(half - BUILDING_NARX.max_lag, None))
-    return make_rows(BUILDING_NARX, [training]), make_rows(BUILDING_NARX, [test])
+    return Records([training], [test])
 
 
 def simulate_tanks(
@@ -230,10 +271,10 @@ def simulate_tanks(
     *,
     changes: Sequence[simulators.Change] = (),
     noise: simulators.MeasurementNoise = EXACT_MEASUREMENT,
-) -> tuple[Rows, Rows]:
+) -> Records:
     """Simulate the tanks at random levels of the pump, while their parameters change.
 
-    The test rows are those of the plant as it is at the end.
+    The test record is of the plant as it is at the end.
     """
     process_noise: dict[str, Any] = {
         "upper_noise_std": LEVEL_NOISE_STD,
@@ -245,31 +286,31 @@ def simulate_tanks(
         simulators.CascadedTanks(**process_noise, **final),
     )
 
-    def rows(purpose: int, noise: simulators.MeasurementNoise) -> Rows:
+    def record(purpose: int, noise: simulators.MeasurementNoise) -> xr.Dataset:
         n_levels = N_TANK_SAMPLES // PUMP_HOLD_SAMPLES
         levels = np.random.default_rng([seed, purpose]).uniform(1.2, 2.4, n_levels)
-        record = simulators.simulate(
+        trajectory = simulators.simulate(
             plants[purpose],
             levels.repeat(PUMP_HOLD_SAMPLES),
             seed=2 * seed + purpose,
             initial_state=[2.0, 2.0],
             measurement=noise,
-        ).to_dataset()
-        return make_rows(TANKS_NARX, [record])
+        )
+        return trajectory.to_dataset()
 
-    return rows(0, noise), rows(1, EXACT_MEASUREMENT)
+    return Records([record(0, noise)], [record(1, EXACT_MEASUREMENT)])
 
 
-def simulate_tanks_loop(seed: int) -> tuple[Rows, Rows]:
+def simulate_tanks_loop(seed: int) -> Records:
     """Simulate the tanks under a PI controller that follows random levels.
 
-    One run gives the training rows, another one the test rows.
+    One run is learned, another one tests the model.
     """
     system = simulators.CascadedTanks(
         upper_noise_std=LEVEL_NOISE_STD, lower_noise_std=LEVEL_NOISE_STD
     )
 
-    def rows(purpose: int) -> Rows:
+    def record(purpose: int) -> xr.Dataset:
         n_levels = N_TANK_SAMPLES // SETPOINT_HOLD_SAMPLES
         levels = np.random.default_rng([seed, purpose]).uniform(2.0, 8.0, n_levels)
         controller = simulators.PI(
@@ -287,16 +328,15 @@ def simulate_tanks_loop(seed: int) -> tuple[Rows, Rows]:
         samples = simulators.closed_loop(
             system, controller, {}, n_samples=N_TANK_SAMPLES, seed=2 * seed + purpose
         )
-        record = simulators.collect(samples, system, seed=2 * seed + purpose).to_dataset()
-        return make_rows(TANKS_NARX, [record])
+        return simulators.collect(samples, system, seed=2 * seed + purpose).to_dataset()
 
-    return rows(0), rows(1)
+    return Records([record(0)], [record(1)])
 
 
-def simulate_changed_building(seed: int) -> tuple[Rows, Rows]:
+def simulate_changed_building(seed: int) -> Records:
     """Simulate the building while the resistances of its radiator and its wall change.
 
-    The test rows are those of another year of the changed building.
+    The test record is of another year of the changed building.
     """
     resistances: dict[str, Any] = {  # K/W, both twice as large as before
         "radiator_resistance": 0.004,
@@ -304,10 +344,11 @@ def simulate_changed_building(seed: int) -> tuple[Rows, Rows]:
     }
     start = BUILDING_CHANGE_START * NOMINAL_BUILDING.dt
     changes = [simulators.Change(name, to, start) for name, to in resistances.items()]
-    training, _ = simulate_building(seed, YEAR_SAMPLES, simulators.Building(changes=changes))
+    changing = simulators.Building(changes=changes)
     changed = simulators.Building(**resistances)
-    _, test = simulate_building(seed + 1000, YEAR_SAMPLES, changed)
-    return training, test
+    training = simulate_building(seed, YEAR_SAMPLES, changing).training
+    test = simulate_building(seed + 1000, YEAR_SAMPLES, changed).test
+    return Records(training, test)
 
 
 def make_rows(narx: sysid.Narx, records: Sequence[xr.Dataset]) -> Rows:
@@ -328,15 +369,27 @@ FUNCTIONS: dict[str, simulators.StaticFunction] = {
 #: ones are mostly larger.
 PAPER_TASKS: dict[str, Task] = {
     **{
-        name: Task(name.replace("_", " ").title(), "1", partial(sample_function, function))
+        name: Table(
+            title=name.replace("_", " ").title(),
+            unit="1",
+            rows=partial(sample_function, function),
+        )
         for name, function in FUNCTIONS.items()
     },
-    "boston": recorded("Boston", "1000 USD", sysid.BostonData()),
-    "concrete": recorded("Concrete", "MPa", sysid.ConcreteData()),
-    "bouc_wen": Task("Bouc-Wen", "m", simulate_bouc_wen, BOUC_WEN_NARX, sysid.BoucWenData()),
-    "tanks": recorded("Tanks", "V", sysid.CascadedTanksData(), TANKS_NARX),
-    "van_der_pol": Task("Van der Pol", "m", simulate_van_der_pol, VAN_DER_POL_NARX),
-    "building": Task("Building", "K", simulate_building, BUILDING_NARX),
+    "boston": measured_table("Boston", "1000 USD", sysid.BostonData()),
+    "concrete": measured_table("Concrete", "MPa", sysid.ConcreteData()),
+    "bouc_wen": Stream(
+        title="Bouc-Wen",
+        unit="m",
+        records=simulate_bouc_wen,
+        narx=BOUC_WEN_NARX,
+        source=sysid.BoucWenData(),
+    ),
+    "tanks": measured_stream("Tanks", "V", sysid.CascadedTanksData(), TANKS_NARX),
+    "van_der_pol": Stream(
+        title="Van der Pol", unit="m", records=simulate_van_der_pol, narx=VAN_DER_POL_NARX
+    ),
+    "building": Stream(title="Building", unit="K", records=simulate_building, narx=BUILDING_NARX),
 }
 NOMINAL_TANKS = simulators.CascadedTanks()
 SUDDEN_CLOGGING = simulators.Change(
@@ -348,43 +401,56 @@ SLOW_CLOGGING = replace(
     SUDDEN_CLOGGING, end=SUDDEN_CLOGGING.start + CLOGGING_SAMPLES * NOMINAL_TANKS.dt
 )
 #: Streams that the paper does not have, for the comparison of online methods.
-STREAMS: dict[str, Task] = {
-    "silverbox": recorded("Silverbox", "V", sysid.SilverboxData(), SILVERBOX_NARX),
-    "tanks_loop": Task("Tanks in closed loop", "V", simulate_tanks_loop, TANKS_NARX),
-    "steady": Task("Tanks, nothing changes", "V", simulate_tanks, TANKS_NARX),
-    "clogging": Task(
-        "Tanks, outlet clogs slowly",
-        "V",
-        partial(simulate_tanks, changes=[SLOW_CLOGGING]),
-        TANKS_NARX,
+STREAMS: dict[str, Stream] = {
+    "silverbox": measured_stream("Silverbox", "V", sysid.SilverboxData(), SILVERBOX_NARX),
+    "tanks_loop": Stream(
+        title="Tanks in closed loop", unit="V", records=simulate_tanks_loop, narx=TANKS_NARX
     ),
-    "clogged": Task(
-        "Tanks, outlet clogs at once",
-        "V",
-        partial(simulate_tanks, changes=[SUDDEN_CLOGGING]),
-        TANKS_NARX,
+    "steady": Stream(
+        title="Tanks, nothing changes", unit="V", records=simulate_tanks, narx=TANKS_NARX
     ),
-    "failing_sensor": Task(
-        "Tanks, sensor with outliers",
-        "V",
-        partial(simulate_tanks, noise=FAULTY_SENSOR),
-        TANKS_NARX,
+    "clogging": Stream(
+        title="Tanks, outlet clogs slowly",
+        unit="V",
+        records=partial(simulate_tanks, changes=[SLOW_CLOGGING]),
+        narx=TANKS_NARX,
     ),
-    "changed_building": Task(
-        "Building, radiator and wall change",
-        "K",
-        simulate_changed_building,
-        BUILDING_NARX,
+    "clogged": Stream(
+        title="Tanks, outlet clogs at once",
+        unit="V",
+        records=partial(simulate_tanks, changes=[SUDDEN_CLOGGING]),
+        narx=TANKS_NARX,
+    ),
+    "failing_sensor": Stream(
+        title="Tanks, sensor with outliers",
+        unit="V",
+        records=partial(simulate_tanks, noise=FAULTY_SENSOR),
+        narx=TANKS_NARX,
+    ),
+    "changed_building": Stream(
+        title="Building, radiator and wall change",
+        unit="K",
+        records=simulate_changed_building,
+        narx=BUILDING_NARX,
     ),
 }
 #: All tasks by their name in the configuration.
 STUDY_TASKS = PAPER_TASKS | STREAMS
 
 
+def draw_records(task: str, seed: int, building_samples: int = YEAR_SAMPLES) -> Records:
+    """Return the records of a task in time; the Building may be shorter than a year."""
+    if task == "building":
+        return simulate_building(seed, building_samples)
+    stream = STUDY_TASKS[task]
+    assert isinstance(stream, Stream)
+    return stream.records(seed)
+
+
 def draw_rows(task: str, seed: int, building_samples: int = YEAR_SAMPLES) -> tuple[Rows, Rows]:
     """Return training and test rows of a task; the Building may be shorter than a year."""
     if task == "building":
-        return simulate_building(seed, building_samples)
+        return simulate_building(seed, building_samples).rows(BUILDING_NARX)
     return STUDY_TASKS[task].draw(seed)
 
 

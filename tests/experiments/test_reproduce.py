@@ -233,7 +233,7 @@ def test_an_edit_never_mixes_old_results_into_new_tables(undisturbed, monkeypatc
     assert set(plan.read_stores(["table_4", "table_2"])) == {"table_4"}
     old = store.read(undisturbed / "table_4.nc", kind="study")
     monkeypatch.setattr(study, "code_digest", lambda: "edited")
-    other_task = replace(STUDY_TASKS["rastrigin"], draw=STUDY_TASKS["himmelblau"].draw)
+    other_task = replace(STUDY_TASKS["rastrigin"], rows=STUDY_TASKS["himmelblau"].rows)
     monkeypatch.setitem(STUDY_TASKS, "rastrigin", other_task)
     run_here(undisturbed)
     new = store.read(undisturbed / "table_4.nc", kind="study")["smse"]

@@ -16,7 +16,7 @@ from experiments.reproduce.baselines import (
 )
 from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import write_part
-from experiments.reproduce.tasks import Rows, TaskData, simulate_building
+from experiments.reproduce.tasks import BUILDING_NARX, Rows, TaskData, simulate_building
 from helpers.studies import make_plan
 from naive import NaiveGP
 from sysid import Hyperparameters, SquaredExponential
@@ -149,7 +149,7 @@ def test_the_bilinear_model_fits_a_bilinear_function_exactly():
 def make_data(task, seed, plan):
     """Return a short building, or a table for any other task."""
     if task == "building":
-        return TaskData.of(*simulate_building(seed, 401), 20)
+        return TaskData.of(*simulate_building(seed, 401).rows(BUILDING_NARX), 20)
     return make_table(seed=seed)
 
 

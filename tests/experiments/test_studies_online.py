@@ -59,6 +59,53 @@ def van_der_pol_table(parts):
     return next(table for unit, table in parts.items() if unit.task == "van_der_pol")
 
 
+def slice_of_tested_rows(task, plan):
+    """Return the rows of the first test record that are tested: they have the longest lags, too."""
+    narx = online.STUDY_TASKS[task].narx
+    longest = sysid.Settings().with_linear_lags(narx).max_lag
+    return slice(longest - narx.max_lag, plan.most_rows)
+
+
+@pytest.mark.parametrize("task", ["van_der_pol", "failing_sensor"])
+def test_the_rows_with_long_lags_are_of_the_same_samples(task, plan):
+    case = online.case_of(Unit("online", task), plan)
+    long = case.with_linear_lags
+    n_lost = long.narx.max_lag - case.narx.max_lag
+    pairs = [
+        (case.initial.targets[n_lost:], long.initial.targets),
+        (case.stream.targets[long.is_in_stream], long.stream.targets),
+        (case.test.targets, long.test.targets),
+        (case.test.inputs, long.test.inputs[:, : case.narx.n_features]),
+    ]
+    for plain, with_long_lags in pairs:
+        np.testing.assert_array_equal(plain, with_long_lags)
+
+
+def test_the_row_of_the_linear_part_is_what_the_online_gp_itself_gives(parts, plan):
+    """A record is learned sample by sample, and what the study reports is the same."""
+    task = STREAMS["failing_sensor"]
+    records = task.records(0)
+    settings = sysid.Settings(
+        training=sysid.Adaptive(n_initial=plan.n_initial - 12),  # the first samples lack lags
+        insertion=sysid.Novelty(),
+        acceptance=sysid.AcceptAll(),
+        reduction=sysid.MarginalLogLikelihood(),
+        budget=plan.budget,
+    )
+    narx = settings.with_linear_lags(task.narx)
+    training, test = records.rows(narx)
+    identification = sysid.Identification(narx, settings)
+    n_learned = plan.n_initial + plan.most_rows - 12
+    for x, y in zip(training.inputs[:n_learned], training.targets[:n_learned], strict=True):
+        identification.observe(x, y)
+    n_tested = plan.most_rows - 12
+    predicted = identification.model.predict(test.inputs[:n_tested]).mean
+    smse = sysid.standardised_mean_squared_error(test.targets[:n_tested], predicted)
+    table = next(table for unit, table in parts.items() if unit.task == "failing_sensor")
+    row = table.loc["every_sample, adaptive, linear part"]
+    assert row["smse"] == pytest.approx(smse, rel=1e-9)
+
+
 def test_the_row_of_every_sample_is_what_the_online_gp_itself_gives(van_der_pol_table, plan):
     training, test = draw_rows("van_der_pol", 0)
     settings = sysid.Settings(
@@ -71,7 +118,7 @@ def test_the_row_of_every_sample_is_what_the_online_gp_itself_gives(van_der_pol_
     identification = sysid.Identification(online.STUDY_TASKS["van_der_pol"].narx, settings)
     n_learned = plan.n_initial + plan.most_rows
     identification.observe_many(training.inputs[:n_learned], training.targets[:n_learned])
-    scored = slice(plan.most_rows)
+    scored = slice_of_tested_rows("van_der_pol", plan)
     predicted = identification.model.predict(test.inputs[scored]).mean
     smse = sysid.standardised_mean_squared_error(test.targets[scored], predicted)
     assert van_der_pol_table.loc["every_sample", "smse"] == pytest.approx(smse, rel=1e-9)
@@ -80,7 +127,7 @@ def test_the_row_of_every_sample_is_what_the_online_gp_itself_gives(van_der_pol_
 def test_the_row_of_the_linear_model_is_that_of_least_squares(van_der_pol_table, plan):
     training, test = draw_rows("van_der_pol", 0)
     n_learned = plan.n_initial + plan.most_rows
-    scored = slice(plan.most_rows)
+    scored = slice_of_tested_rows("van_der_pol", plan)
     known = np.column_stack([training.inputs[:n_learned], np.ones(n_learned)])
     weights = np.linalg.lstsq(known, training.targets[:n_learned])[0]
     tested = np.column_stack([test.inputs[scored], np.ones(len(test.targets[scored]))])
