@@ -525,6 +525,7 @@ class Adaptation:
         problem = self.problem(gp)
         current = problem.logarithms(gp.kernel, gp.noise_variance)
         start = np.clip(current, *problem.bounds.T)
+        has_linear_part = bool(gp.kernel.linear_lags)
         warnings: tuple[str, ...] = ()
         if np.any(start != current):
             warnings = ("started from the nearest values within the bounds",)
@@ -534,7 +535,8 @@ class Adaptation:
             problem.bounds,
             max_iterations=settings.max_updates,
             max_evaluations=MAX_EVALUATIONS_PER_UPDATE * settings.max_updates,
-            tolerance=settings.tolerance,
+            tolerance=0.0 if has_linear_part else settings.tolerance,
+            min_gain=settings.tolerance * len(problem.targets) if has_linear_part else 0.0,
         )
         kernel, noise_variance = problem.kernel_and_noise(found.x)
         adapted = gp.with_hyperparameters(kernel, noise_variance, all_samples)
@@ -625,7 +627,9 @@ class Adaptive(MaximumAPosteriori):
     #: another estimate is made once this many points have entered since the last one; 0: never
     after_revised: int = 0
     max_updates: int = 20  # iterations of one estimate
-    tolerance: float = 1e-4  # an estimate ends if an iteration gains less than this (relative)
+    #: an estimate ends if an iteration gains less than this, relative to the log density; with a
+    #: linear part: nats per sample, which do not depend on the unit of the target
+    tolerance: float = 1e-4
     #: whether to re-estimate also while learning the record that gave the hyper-parameters
     on_records: bool = False
 

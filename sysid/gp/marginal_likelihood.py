@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import lapack
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 
 from sysid.arrays import NotPositiveDefiniteError
 from sysid.gp.kernels import Kernel
@@ -158,6 +158,7 @@ def minimise(
     max_iterations: int,
     max_evaluations: float = inf,
     tolerance: float = 2.2e-9,
+    min_gain: float = 0.0,
 ) -> Optimum:
     """Minimise a cost with its gradient by L-BFGS-B.
 
@@ -175,6 +176,8 @@ def minimise(
     tolerance : float
         The search ends once an iteration lowers the cost by less than this, relative to the
         magnitude of the cost (at least 1).
+    min_gain : float
+        The search also ends once an iteration lowers the cost by less than this.
     """
     evaluations: list[tuple[float, np.ndarray]] = []
 
@@ -185,6 +188,14 @@ def minimise(
         evaluations.append((value, x.copy()))
         return value, gradient
 
+    costs: list[float] = []
+
+    def stop_if_gain_is_small(intermediate_result: OptimizeResult) -> None:
+        before = costs[-1] if costs else evaluations[0][0]
+        costs.append(float(intermediate_result.fun))
+        if before - costs[-1] < min_gain:
+            raise StopIteration
+
     try:
         result = minimize(
             evaluate,
@@ -193,6 +204,7 @@ def minimise(
             method="L-BFGS-B",
             bounds=bounds,
             options={"maxiter": max_iterations, "ftol": tolerance},
+            callback=stop_if_gain_is_small,
         )
         x = result.x
         value = float(result.fun)

@@ -249,6 +249,25 @@ class TestIdentification:
         difference = predicted["spoilt"][after] - predicted["measured"][after]
         assert np.abs(difference).max() < 0.1
 
+    def test_the_unit_of_the_target_does_not_matter(self):
+        """New estimates of the hyper-parameters end at the same place in every unit."""
+        settings = Settings()
+        narx = settings.with_linear_lags(NARX)
+        counts = []
+        noise_stds = []
+        for unit in (1.0, 1e6):
+            u, y = simulate(600, noise_std=0.02)
+            rows = narx.regressors({"y": unit * y, "u": u})
+            identification = Identification(narx, settings)
+            identification.observe_many(rows.regressor, rows.target)
+            estimates = identification.adaptation.estimates
+            counts.append([estimate.n_evaluations for estimate in estimates])
+            noise_stds.append(np.sqrt(identification.model.gp.noise_variance) / unit)
+        first, second = counts
+        assert len(first) == len(second) > 0
+        np.testing.assert_allclose(first, second, atol=2)
+        assert noise_stds[1] == pytest.approx(noise_stds[0], rel=0.01)
+
     def test_two_outputs_share_their_lags(self):
         lags = {"outputs": {"y": 2, "z": 1}, "inputs": {"u": 1}}
         extended = [Settings().with_linear_lags(Narx(**lags, target=name)) for name in "yz"]

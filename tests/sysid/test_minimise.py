@@ -64,3 +64,22 @@ def test_a_search_that_runs_out_of_iterations_has_not_converged():
 def test_a_minimum_outside_the_bounds_is_found_at_the_bound():
     optimum, _ = search(bounds=np.array([[-2.0, 0.5], [-5.0, 5.0]]))
     np.testing.assert_allclose(optimum.x, [0.5, 0.25], atol=1e-4)
+
+
+def test_a_search_ends_at_a_small_gain():
+    optimum, values = search(tolerance=0.0, min_gain=0.01)
+    exact, all_values = search(tolerance=0.0)
+    assert len(values) < len(all_values)
+    assert exact.cost < optimum.cost < optimum.cost_at_start
+    assert optimum.cost == rosen(optimum.x)
+
+
+def test_a_small_gain_does_not_depend_on_a_constant_in_the_cost():
+    def shifted(x):
+        return rosen(x) + 1e4, rosen_der(x)
+
+    limits = {"max_iterations": 200, "tolerance": 0.0, "min_gain": 0.1}
+    optimum = minimise(shifted, START, WIDE_BOUNDS, **limits)
+    expected, _ = search(tolerance=0.0, min_gain=0.1)
+    assert optimum.n_evaluations == expected.n_evaluations
+    np.testing.assert_allclose(optimum.x, expected.x, atol=1e-6)
