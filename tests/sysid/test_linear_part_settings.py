@@ -287,6 +287,23 @@ class TestRecords:
         assert chosen["with_linear_part"] <= 1.01 * best
         assert "model with a linear part" in str(choice)
 
+    def test_a_demanded_linear_part_is_taken_although_it_does_not_help(self):
+        record = curved_and_short()
+        free = choose_lags(record, "y", ["u"], max_order=1)
+        assert not free.narx.linear
+        settings = Settings(linear_part="stable_spline")
+        demanded = choose_lags(record, "y", ["u"], max_order=1, settings=settings)
+        assert demanded.narx.linear
+
+    @pytest.mark.parametrize("choose", ["lags", "linear part"])
+    def test_given_lags_that_are_longer_than_the_record_are_refused(self, choose):
+        settings = Settings(linear_part=LinearPart(lags=300))
+        with pytest.raises(UserError, match="needs at least 301 samples per record"):
+            if choose == "lags":
+                choose_lags(record_of(200), "y", ["u"], max_order=1, settings=settings)
+            else:
+                choose_linear_part(record_of(200), NARX, settings)
+
     @pytest.mark.parametrize(
         ("make_record", "helps"), [(noisy_line, True), (curved_and_short, False)]
     )
