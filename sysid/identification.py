@@ -121,6 +121,12 @@ class Settings:
         assert isinstance(self.linear_part, LinearPart)  # words were replaced
         return self.linear_part.kind is LinearPartKind.stable_spline
 
+    @property
+    def gives_linear_lags(self) -> bool:
+        """Whether numbers of lags of the linear part are given; then too many are an error."""
+        assert isinstance(self.linear_part, LinearPart)  # words were replaced
+        return self.linear_part.lags != "auto"
+
     def with_linear_lags(self, narx: Narx) -> Narx:
         """Return the lags with those of the linear part that `linear_part` asks for, if any.
 

@@ -214,7 +214,8 @@ def choose_lags(
     lags, a model is then learned with the given settings, without two of five folds, and predicts
     these one step ahead; so does the model with a linear part, if the settings allow one. Among
     errors that differ by less than 1 %, or are as small as rounding errors, the model without a
-    linear part and the fewest lags win. An input that never moves gets no lags.
+    linear part (unless the settings demand one) and the fewest lags win. An input that never moves
+    gets no lags.
 
     If the training is `FreeRun`, the error is that of simulations of held-out folds
     (`FreeRun.compare_lags`). The candidates have 1, 2, 3, 4 or 6 lags of the output, and as many,
@@ -246,6 +247,8 @@ def choose_lags(
         lags = {name: range(nk, nk + nb) for name in moving}
         return Narx({target: na}, lags, target, predict=predict, on_missing=on_missing)
 
+    if settings.demands_linear_part:
+        settings.with_linear_lags(make_narx(1, min(1, len(moving)), 1))  # refuses what prevents it
     if isinstance(settings.training, FreeRun):
         grid = _free_run_grid(max_order, has_inputs=bool(moving))
         candidates = _affordable(grid, several, target, moving)
@@ -268,12 +271,14 @@ def choose_lags(
                     row[LINEAR_PART] = _held_out_error(extended, several, settings)
         output = np.concatenate([record[target].values for record in several])
         rounding_error = ROUNDING_ERROR_STDS * float(np.nanstd(output))
-        smallest = min(row.get(name, inf) for row in scored for name in (estimator, LINEAR_PART))
+        estimators = _rank_estimators(scored, estimator, settings)
+        smallest = min(row.get(name, inf) for row in scored for name in estimators)
         limit = max(MAX_EQUAL_ERROR_RATIO * smallest, rounding_error)
-        equal = [row for row in scored if row[estimator] <= limit]
-        if not equal:
-            has_linear_part = True
-            equal = [row for row in scored if row.get(LINEAR_PART, inf) <= limit]
+        for name in estimators:
+            equal = [row for row in scored if row.get(name, inf) <= limit]
+            if equal:
+                has_linear_part = name == LINEAR_PART or settings.demands_linear_part
+                break
         criterion = "one_step"
     chosen = min(equal, key=lambda row: row["na"] + len(moving) * row["nb"])
     chosen["chosen"] = True
@@ -311,11 +316,30 @@ def choose_linear_part(
     return extended if is_better else narx
 
 
+def _rank_estimators(
+    scored: Sequence[dict[str, Any]], estimator: str, settings: Settings
+) -> list[str]:
+    """Return the names of the errors that decide about the lags, the preferred one first."""
+    if not any(LINEAR_PART in row for row in scored):
+        return [estimator]
+    if settings.demands_linear_part:
+        return [LINEAR_PART]
+    return [estimator, LINEAR_PART]
+
+
 def _with_affordable_linear_lags(
     narx: Narx, records: Sequence[xr.Dataset], settings: Settings
 ) -> Narx:
-    """Return the lags with those of the linear part, if the records are long enough for them."""
+    """Return the lags with those of the linear part, if the records are long enough for them.
+
+    Raises
+    ------
+    ValueError
+        The number of lags is given, and larger than a record.
+    """
     extended = settings.with_linear_lags(narx)
+    if extended.linear and settings.gives_linear_lags:
+        extended.check(records)
     sizes = [record.sizes["time"] for record in records]
     n_rows = sum(sizes) - len(sizes) * extended.max_lag
     is_affordable = (

@@ -117,7 +117,7 @@ class LinearPart:
         """
         if narx.linear or self.kind is LinearPartKind.none:
             return narx
-        if narx.max_lag == 0:
+        if obstacle is None and narx.max_lag == 0:
             obstacle = "all lags are 0, so that the function is static"
         if obstacle is not None:
             if self.kind is LinearPartKind.stable_spline:

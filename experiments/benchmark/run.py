@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -157,9 +158,20 @@ def read_plan(config: DictConfig) -> Plan:
     given["sizes"] = sizes
     given["duration"] = str(config.duration)
     given["cold"] = not flag("quick", config.quick)
-    given["sweep_thresholds"] = listed_numbers(config.sweep_thresholds, "sweep_thresholds")
+    given["sweep_thresholds"] = _read_thresholds(config.sweep_thresholds)
     plan = Plan(**given)
     return replace(plan, **QUICK) if config.quick else plan
+
+
+def _read_thresholds(values: Any) -> tuple[float, ...]:
+    """Return the error thresholds [K] of the jobs of a sweep; there is at least one."""
+    thresholds = listed_numbers(values, "sweep_thresholds")
+    if not thresholds or not all(0 <= threshold < inf for threshold in thresholds):
+        raise UserError(
+            "sweep_thresholds must be one or more finite numbers of at least 0, got "
+            f"{list(thresholds)}"
+        )
+    return thresholds
 
 
 def measure(settings: BenchmarkSettings) -> tuple[list[Row], dict[str, float]]:

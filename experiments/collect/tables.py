@@ -12,6 +12,8 @@ from sysid.store import package_versions
 # Metrics of the Markdown table, unless others are chosen.
 HEADLINE = (
     "smse",
+    "smse_limit",
+    "smse_linear",
     "free_run_fit_percent",
     "coverage_95",
     "n_revised",

@@ -9,14 +9,24 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from experiments.drawing.tables import fixed, to_text, with_unit
+from experiments.drawing.tables import fixed, significant, to_text, with_unit
+from experiments.files.job_file import JOB_FILE, read_summary
 from experiments.validate.assessment import FREE_RUN_LABEL, Assessment
 from experiments.validate.report import find_warnings
-from sysid import Model, store
+from sysid import JointModel, Model, store
 from sysid.store import header
 
 #: the parts of the computing time of a run in which its model is made
 TRAINING_TIMES = ("record", "loop", "training", "bands")
+
+#: scores of a run on its own samples: keys of its summary, with the heads of their columns
+OWN_SCORES = {
+    "smse": "model",
+    "smse_limit": "limit",
+    "smse_linear": "best ARX",
+    "smse_stream": "model, stream",
+    "smse_stream_linear": "recursive least squares, stream",
+}
 
 
 def tabulate(assessments: Mapping[str, Assessment], paths: Mapping[str, Path]) -> pd.DataFrame:
@@ -45,6 +55,45 @@ def tabulate(assessments: Mapping[str, Assessment], paths: Mapping[str, Path]) -
             }
             rows.append(row)
     return pd.DataFrame(rows)
+
+
+def tabulate_own_scores(
+    joints: Mapping[str, JointModel], paths: Mapping[str, Path]
+) -> pd.DataFrame:
+    """Return a table with what each run has found on its own samples, a row for each target.
+
+    It has the SMSE of the model, of the limit and of the best linear models, as in the summary of
+    the run; nan stands for one that does not exist. Models without a run have no row.
+    """
+    rows = []
+    for name, path in paths.items():
+        for summary in _read_summaries(path, joints[name].output_names):
+            scores = {key: summary.get(key) for key in OWN_SCORES}
+            rows.append({"run": name, "target": summary["target"], **scores})
+    return pd.DataFrame(rows, columns=["run", "target", *OWN_SCORES]).astype(
+        dict.fromkeys(OWN_SCORES, float)
+    )
+
+
+def _read_summaries(path: Path, outputs: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the summaries of the run of a model, one for each output; empty if it has none."""
+    if path.name == JOB_FILE:
+        summary = read_summary(path)
+        return [summary] if isinstance(summary.get("target"), str) else [*summary.values()]
+    folders = [path.parent] if len(outputs) == 1 else [path.parent / name for name in outputs]
+    files = [folder / "summary.json" for folder in folders]
+    return [json.loads(file.read_text()) for file in files if file.is_file()]
+
+
+def write_own_scores(table: pd.DataFrame) -> str:
+    """Return the table of the runs' own scores as text; empty if there are none."""
+    if not len(table):
+        return ""
+    text = table[["run", "target"]].copy()
+    for key, words in OWN_SCORES.items():
+        text[words] = [significant(value) or "-" for value in table[key]]
+    title = "SMSE of each run on its own samples, one step ahead, after the stream and in it:"
+    return f"{title}\n{to_text(text, words=('target',))}"
 
 
 def _training_seconds(path: Path) -> float:

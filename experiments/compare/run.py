@@ -13,7 +13,14 @@ from experiments.cli.build import build, trusted_names
 from experiments.cli.ends import deferred_interrupt
 from experiments.cli.options import flag, whole
 from experiments.compare.record import fit_material, read_own_record, read_window
-from experiments.compare.result import draw, tabulate, write_page, write_text
+from experiments.compare.result import (
+    draw,
+    tabulate,
+    tabulate_own_scores,
+    write_own_scores,
+    write_page,
+    write_text,
+)
 from experiments.drawing.tables import to_csv
 from experiments.files.job_file import JOB_FILE
 from experiments.files.outputs import has_page, write_every
@@ -101,7 +108,7 @@ def run(config: DictConfig, folder: Path) -> None:
     notes = note_differences(paths)
     with deferred_interrupt():
         write_files(settings, assessments, table, notes, folder)
-        log_results(table, notes, folder)
+        log_results(table, tabulate_own_scores(joints, paths), notes, folder)
 
 
 def read_settings(config: DictConfig) -> CompareSettings:
@@ -295,9 +302,12 @@ def write_files(
         )
 
 
-def log_results(table: pd.DataFrame, notes: Sequence[str], folder: Path) -> None:
-    """Log the table, the notes on differences between the runs, and the folder of the files."""
-    for line in write_text(table).splitlines():
+def log_results(
+    table: pd.DataFrame, own_scores: pd.DataFrame, notes: Sequence[str], folder: Path
+) -> None:
+    """Log both tables, the notes on differences between the runs, and the folder of the files."""
+    lines = [*write_text(table).splitlines(), *write_own_scores(own_scores).splitlines()]
+    for line in lines:
         log.info("%s", line)
     for note in notes:
         log.info("Note: %s", note)

@@ -24,6 +24,7 @@ from experiments.drawing.style import (
     show_from_to,
     unit_of,
 )
+from sysid.lag_choice import ESTIMATOR_WORDS, LINEAR_PART
 from sysid.model.model import Model
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 from sysid.simulation.validation import Z_95
@@ -34,6 +35,7 @@ MAX_LINEAR_PANELS_PER_ROW = 3  # panels beside each other in the figure of the l
 PREDICTION_DETAIL_DAYS = 2.0  # days at the end that the figure of predictions shows
 SIGNAL_DETAIL_DAYS = 3.0  # days at the end that the figure of signals shows in detail
 MAX_DRAWN_STANDARDISED_ERROR = 5  # larger ones are drawn in the outermost bin of the histogram
+LEGEND_ROOM = 0.14  # room above the curves for a legend in one line, as a fraction of their range
 MAX_RECORDS_NAMED = 2  # records whose names stand in a title
 
 
@@ -95,11 +97,18 @@ def prediction(result: xr.Dataset, noise_variance: float, limit: str = "") -> Fi
     series.set(xlabel=close_up["shown"].attrs["label"], ylabel=label_of(chosen["target"]))
     title += name_records(result, np.unique(close_up["record"]))
     series.set_title(title, loc="left")
-    series.legend(loc="upper right", ncols=3, framealpha=0.8)
+    _leave_room_for_legend(series)
+    series.legend(loc="upper right", ncols=3, frameon=False)
     _draw_standardised_errors(histogram, chosen, noise_variance)
     if limit:
         histogram.set_title(f"{histogram.get_title()}; SMSE: {limit}")
     return figure
+
+
+def _leave_room_for_legend(ax: Axes) -> None:
+    """Extend the y axis upwards, so that a legend in one line covers no curve."""
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high + LEGEND_ROOM * (high - low))
 
 
 def _draw_intervals(ax: Axes, x: np.ndarray, mean: np.ndarray, half_width: np.ndarray) -> None:
@@ -297,7 +306,10 @@ def _unit_of_ratio(numerator: str, denominator: str) -> str:
 
 
 def error(result: xr.Dataset, noise_variance: float) -> Figure:
-    """Draw the root mean squared error and the predicted standard deviation over time."""
+    """Draw the root mean squared error and the predicted standard deviation over time.
+
+    The error of the predictions ``limit`` (sample,) is drawn too, if the result has them.
+    """
     figure, (ax,) = screen(1, 4.4)
     chosen = result.isel(sample=np.flatnonzero(result["phase"] != INITIAL))
     if not chosen.sizes["sample"]:
@@ -313,9 +325,12 @@ def error(result: xr.Dataset, noise_variance: float) -> Figure:
     if not is_static:
         squared_change = (chosen["target"] - chosen["unchanged"]).values ** 2
         _draw_binned_rms(ax, x, squared_change, width, GREY, "predicting no change")
-    _draw_binned_rms(ax, x, squared_error, width, BLUE, "online GP")
-    _draw_binned_rms(ax, x, variance + noise_variance, width, GREEN, "predicted by the GP")
-    _draw_binned_rms(ax, x, variance, width, ORANGE, "predicted, without the noise")
+    if "limit" in chosen:
+        squared_error_of_limit = (chosen["target"] - chosen["limit"]).values ** 2
+        _draw_binned_rms(ax, x, squared_error_of_limit, width, "black", "limit")
+    _draw_binned_rms(ax, x, squared_error, width, BLUE, "model")
+    _draw_binned_rms(ax, x, variance + noise_variance, width, GREEN, "stated by the model")
+    _draw_binned_rms(ax, x, variance, width, ORANGE, "stated, without the noise")
     outliers = np.flatnonzero(chosen["outlier"].values)
     if outliers.size:
         ax.plot(
@@ -339,7 +354,7 @@ def error(result: xr.Dataset, noise_variance: float) -> Figure:
         title=title,
     )
     ax.set_xlabel(chosen["shown"].attrs["label"])
-    figure.legend(loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(loc="outside lower center", ncols=5, frameon=False)
     _shade(ax, chosen, chosen["phase"].values == VALIDATION)
     show_from_to(ax, x)
     return figure
@@ -417,7 +432,7 @@ def _draw_lags(ax: Axes, tried: list[dict[str, Any]], unit: str) -> None:
 
     A marker is open if its error is that of fewer folds, or of a quick version of the training.
     """
-    colors = {"linear": ORANGE, "model": BLUE}
+    colors = {"linear": ORANGE, "model": BLUE, LINEAR_PART: GREEN}
     max_folds = max(row.get(f"{kind}_parts", 0) for row in tried for kind in colors)
     points = dict[str, list[tuple[int, float]]]()  # by label
     styles = dict[str, tuple[str, bool]]()  # colour, and whether the marker is open, by label
@@ -428,7 +443,8 @@ def _draw_lags(ax: Axes, tried: list[dict[str, Any]], unit: str) -> None:
             point = row["na"] + row["nb"], row[kind]
             has_fewer_folds = row.get(f"{kind}_parts", max_folds) < max_folds
             is_rough = has_fewer_folds or row.get(f"{kind}_quick", False)
-            label = f"{kind}, quick or fewer folds" if is_rough else kind
+            words = ESTIMATOR_WORDS[kind]
+            label = f"{words}, quick or fewer folds" if is_rough else words
             styles.setdefault(label, (color, is_rough))
             points.setdefault(label, []).append(point)
             if row.get("chosen"):
@@ -478,7 +494,8 @@ def signals(trajectory: xr.Dataset) -> Figure:
         if name == outputs[0] and "set_point" in trajectory:
             _draw_signal(whole_ax, trajectory, "set_point", GREEN, held=True)
             _draw_signal(detail_ax, close_up, "set_point", GREEN, held=True)
-            detail_ax.legend(["output", "set-point"], frameon=False, ncols=2, loc="best")
+            _leave_room_for_legend(detail_ax)
+            detail_ax.legend(["output", "set-point"], frameon=False, ncols=2, loc="upper left")
         whole_ax.set_ylabel(label_of(trajectory[name], 26), fontsize="small")
         _shade(whole_ax, trajectory, trajectory["part"].values == 1)
     extent = "All rows" if trajectory.attrs.get("static", 0) else "The whole run"
@@ -489,7 +506,7 @@ def signals(trajectory: xr.Dataset) -> Figure:
     title = "The end in detail"
     if len(names) < len(every_name):
         title += f" ({len(names)} of {len(every_name)} signals)"
-    panels[0, 1].set_title(title)
+    panels[0, 1].set_title(title, fontsize="medium")
     for ax in panels[-1]:
         ax.set_xlabel(trajectory["shown"].attrs["label"])
     return figure

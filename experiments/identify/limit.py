@@ -41,8 +41,7 @@ def score_limit(
         return scores
     if validation is None or not validation.sizes["sample"]:
         return scores | {"no_limit": LIMIT_OF_NOTHING.reason}
-    samples = np.rint(validation["time"].values / limit.sampling_time).astype(int)
-    mean = narx.predict.of(limit.mean[samples, output], validation["previous"].values)
+    mean = predict_rows(limit, narx, output, validation)
     target = validation["target"].values
     smse_limit = standardised_mean_squared_error(target, mean)
     scores["smse_limit"] = smse_limit
@@ -50,6 +49,13 @@ def score_limit(
     if smse_limit > MIN_SMSE_OF_NOISE:
         scores["times_the_limit"] = smse / smse_limit
     return scores
+
+
+def predict_rows(limit: Limit, narx: Narx, output: int, rows: xr.Dataset) -> np.ndarray:
+    """Return the predictions (n,) of a known limit for the rows of a lag data set."""
+    assert limit.mean is not None
+    samples = np.rint(rows["time"].values / limit.sampling_time).astype(int)
+    return narx.predict.of(limit.mean[samples, output], rows["previous"].values)
 
 
 def describe_limit(summary: dict[str, Any]) -> str:

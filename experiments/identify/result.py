@@ -14,7 +14,7 @@ import xarray as xr
 from experiments.files import job_file
 from experiments.files.job_file import Content, text_of
 from experiments.files.outputs import RunFiles, write_every
-from experiments.identify.limit import describe_limit
+from experiments.identify.limit import describe_limit, predict_rows
 from experiments.plant.limit import LIMIT_OF_PART, Limit
 from experiments.plant.source import Source, trajectory_of
 from experiments.validate.report import Report, writers
@@ -162,6 +162,7 @@ def _draw(
 
     model = result.identification.model
     noise_variance = 0.0 if model is None else model.gp.noise_variance
+    record = _with_limit(record, result)
     makers = drawings(trajectory, record, noise_variance, describe_limit(result.summary))
     if model is not None and model.gp.n_linear:
         makers["linear_part"] = partial(linear_part, model, result.summary["target_unit"])
@@ -169,6 +170,18 @@ def _draw(
         makers["comparison"] = partial(comparison, result.summary)
     for name, make in list(makers.items())[chosen]:
         yield partial(_write_figure, folder / f"{name}.png", make)
+
+
+def _with_limit(record: xr.Dataset, result: Result) -> xr.Dataset:
+    """Return the record of a run with the predictions ``limit`` (sample,), if they have an error.
+
+    Without noise their errors are rounding errors, which no figure shows.
+    """
+    if result.summary["times_the_limit"] is None:
+        return record
+    narx = result.identification.narx
+    output = result.source.outputs.index(narx.target)
+    return record.assign(limit=("sample", predict_rows(result.limit, narx, output, record)))
 
 
 def _write_figure(path: Path, make: Callable[[], Any]) -> None:

@@ -360,13 +360,14 @@ def _with_linear_lags(narx: Narx, source: Source, learner: Settings) -> Narx:
     Raises
     ------
     ValueError
-        The linear part is demanded, but the source has too few samples, or it is impossible.
+        The source has too few samples, and the linear part or its number of lags is given; or a
+        linear part is demanded where it is impossible.
     """
     extended = source.linear_lags(narx, learner)
     try:
         source.check(extended, _n_needed(extended, learner))
     except UserError:
-        if learner.demands_linear_part:
+        if learner.demands_linear_part or learner.gives_linear_lags:
             raise
         return narx
     return extended

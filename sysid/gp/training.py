@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from sysid.arrays import check_counts
+from sysid.arrays import check_counts, listed_numbers
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Expected, Kernel, SearchSpace, SquaredExponential
@@ -463,8 +463,11 @@ class Fixed(Training):
     def __post_init__(self) -> None:
         check_prototype(self)
         check_counts(self, n_initial=0)
+        is_single = isinstance(self.length_scales, Real | str)
+        given = [self.length_scales] if is_single else self.length_scales
+        scales = np.array(listed_numbers(given, "Fixed: length_scales"))
         # This raises an error for values that are not positive.
-        self.kernel.with_scales(float(self.variance), np.atleast_1d(self.length_scales))
+        self.kernel.with_scales(float(self.variance), scales)
         if not MIN_NOISE_RATIO * self.variance <= self.noise_variance < inf:
             raise UserError(
                 f"Fixed: noise_variance must be at least {MIN_NOISE_RATIO:g} of the variance, "

@@ -397,12 +397,13 @@ class Narx:
 
     def _check_record(self, record: Record) -> None:
         """Raise UserError if a record is too short, or has missing values that are not skipped."""
-        if record.n_samples <= self.max_lag:
-            name = next(name for name, lag in self.features if lag == self.max_lag)
+        max_lag = self.max_lag
+        if record.n_samples <= max_lag:
+            name = next(name for name, lag in self.features if lag == max_lag)
             raise UserError(
-                f"Narx(lags of {name!r} up to {self.max_lag}) needs at least {self.max_lag + 1} "
-                f"samples per record, record {record.number} has {record.n_samples}: use longer "
-                "records or smaller lags"
+                f"Narx(lags of {name!r} up to {max_lag}) needs at least {max_lag + 1} samples per "
+                f"record, record {record.number} has {record.n_samples}: use longer records or "
+                "smaller lags"
             )
         if self.on_missing is OnMissing.skip:
             return

@@ -122,6 +122,26 @@ def test_the_band_holds_95_percent_of_a_true_model():
     np.testing.assert_allclose(corners[:, 1].max(), half_width, rtol=1e-4)
 
 
+def test_the_legend_of_the_predictions_covers_no_band():
+    figure = drawings_of_run(60)["prediction"]()
+    figure.draw_without_rendering()
+    series = figure.axes[0]
+    top_of_band = series.collections[0].get_paths()[0].vertices[:, 1].max()
+    legend = series.get_legend().get_window_extent()
+    assert series.transData.transform((0.0, top_of_band))[1] < legend.y0
+
+
+def test_the_errors_stand_beside_those_of_the_limit():
+    phase = np.repeat([ONLINE, VALIDATION], 20)
+    result = make_result(phase, np.arange(40.0), np.zeros(40), np.ones(40))
+    limit = result["target"] + 0.3
+    with_limit = result.assign(limit=("sample", limit.values))
+    for dataset, expected in ((result, []), (with_limit, [0.3])):
+        figure = figures.drawings(make_trajectory(40), dataset, 0.1)["error"]()
+        lines = [line for line in figure.axes[0].lines if line.get_label() == "limit"]
+        assert [np.unique(line.get_ydata().round(9)).item() for line in lines] == expected
+
+
 def drawings_of_run(n_samples):
     """Return the figures of a run of 60 samples that ended after some of them."""
     phase = np.repeat([INITIAL, ONLINE, VALIDATION], 20)
@@ -224,7 +244,7 @@ def slow_case(*values, id):
 )
 def test_a_comparison_shows_the_lags_that_were_tried(free_run, errors, titles):
     tried = [TRIED_LAGS | {"nb": nb, "model": 0.1 / nb} for nb in (1, 2, 3)]
-    tried[0] |= {"chosen": True, "linear_parts": 2}
+    tried[0] |= {"chosen": True, "linear_parts": 2, "with_linear_part": 0.05}
     tried[1]["model_parts"] = 1
     tried[2]["model_quick"] = True
     figure = draw_comparison(free_run, errors, {"tried": tried})
@@ -233,12 +253,13 @@ def test_a_comparison_shows_the_lags_that_were_tried(free_run, errors, titles):
     assert {label: line.get_markerfacecolor() == "none" for label, line in lines.items()} == {
         "linear": False,
         "model": False,
+        "model with a linear part": False,
         "chosen": True,
         "linear, quick or fewer folds": True,
         "model, quick or fewer folds": True,
     }
     assert list(lines["model, quick or fewer folds"].get_xdata()) == [3, 4]
-    assert list(lines["chosen"].get_ydata()) == [0.3, 0.1]
+    assert list(lines["chosen"].get_ydata()) == [0.3, 0.1, 0.05]
 
 
 # --- figures of collected sweeps, against naive medians, fronts and counts

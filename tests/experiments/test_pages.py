@@ -35,6 +35,7 @@ from experiments.drawing.page import (
     write,
     write_number,
 )
+from experiments.drawing.tables import significant
 from experiments.report.page import find_points, write_run
 
 #: a name that would run a script, if it were not escaped
@@ -330,6 +331,20 @@ def test_a_comparison_has_the_numbers_of_the_runs(runs, compared, name):
     assert row["fit_percent_free_run"] == validation["free_run"]["fit_percent"]
     assert row["points"] == load_summary(runs / name)["n_points"]
     assert row["lags"] == "y 1, u 1"
+
+
+def test_a_comparison_prints_the_scores_of_each_run_beside_its_lines(runs, tmp_path, caplog):
+    caplog.set_level("INFO")
+    compare(tmp_path / "c", runs / "one", runs / "two", figures="false", report="false")
+    lines = caplog.text.splitlines()
+    start = next(i for i, line in enumerate(lines) if "SMSE of each run" in line)
+    assert "limit" in lines[start + 1]
+    for name, line in zip(("one", "two"), lines[start + 2 :], strict=False):
+        summary = load_summary(runs / name)
+        shown = line.split()
+        assert significant(summary["smse"]) in shown
+        assert significant(summary["smse_linear"]) in shown
+        assert "-" in shown, "a record has no limit"
 
 
 def test_a_comparison_has_a_page_and_a_figure(compared):

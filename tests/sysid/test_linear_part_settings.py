@@ -306,6 +306,29 @@ class TestRecords:
         assert chosen["with_linear_part"] <= 1.01 * best
         assert "model with a linear part" in str(choice)
 
+    def test_a_demanded_linear_part_is_taken_although_it_does_not_help(self):
+        record = curved_and_short()
+        free = choose_lags(record, "y", ["u"], max_order=1)
+        assert not free.narx.linear
+        settings = Settings(linear_part="stable_spline")
+        demanded = choose_lags(record, "y", ["u"], max_order=1, settings=settings)
+        assert demanded.narx.linear
+
+    @pytest.mark.parametrize(
+        "choose",
+        [
+            lambda record, settings: choose_lags(
+                record, "y", ["u"], max_order=1, settings=settings
+            ),
+            lambda record, settings: choose_linear_part(record, NARX, settings),
+        ],
+        ids=["choose_lags", "choose_linear_part"],
+    )
+    def test_given_lags_that_are_longer_than_the_record_are_refused(self, choose):
+        settings = Settings(linear_part=LinearPart(lags=300))
+        with pytest.raises(UserError, match=r"needs at least 30\d samples per record"):
+            choose(record_of(200), settings)
+
     @pytest.mark.parametrize(
         ("make_record", "helps"), [(noisy_line, True), (curved_and_short, False)]
     )
