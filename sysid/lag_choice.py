@@ -339,18 +339,23 @@ def _equal_in_free_run(tried: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the candidates whose error in free run counts as equal to that of the first.
 
     The error is the smaller one of the first candidate's model and linear model. Only errors that
-    were measured in the same way, on as many parts, are compared.
+    were measured in the same way, on as many parts, are compared. If the first candidate has no
+    error, because nothing could be trained, it is the only one.
     """
     best = tried[0]
-    estimator = min(("model", "linear"), key=lambda name: best.get(name) or inf)
-    limit = MAX_EQUAL_ERROR_RATIO * (best[estimator] or inf)
+    estimators = [name for name in ("model", "linear") if best.get(name) is not None]
+    if not estimators:
+        return [best]
+    estimator = min(estimators, key=lambda name: best[name])
+    limit = MAX_EQUAL_ERROR_RATIO * best[estimator]
     equal = []
     for row in tried:
         is_comparable = all(
             row.get(f"{estimator}_{how}") == best[f"{estimator}_{how}"]
             for how in ("parts", "quick")
         )
-        if is_comparable and (row[estimator] or inf) <= limit:
+        error = row.get(estimator)
+        if is_comparable and error is not None and error <= limit:
             equal.append(row)
     return equal
 
