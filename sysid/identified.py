@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -19,7 +18,7 @@ import xarray as xr
 from sysid.beside import one_blas_thread
 from sysid.data.csv import KEEP_MISSING, ON_MISSING, read_table, split_table
 from sysid.data.source import Recordings
-from sysid.errors import UserError, UserTypeError
+from sysid.errors import UserError, UserTypeError, warn_user
 from sysid.gp.adaptation import Adaptive
 from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import Matern32, Matern52, SquaredExponential
@@ -328,7 +327,7 @@ class _Reader:
             on_missing=self.on_missing,
         )
         if "note" in records[0].attrs:
-            warnings.warn(records[0].attrs["note"], stacklevel=3)
+            warn_user(records[0].attrs["note"])
         return records
 
     def _record_of_dataset(self, data: xr.Dataset, number: int) -> xr.Dataset:

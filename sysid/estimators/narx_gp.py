@@ -5,7 +5,6 @@ The data are inputs and outputs over time, of one record or of several.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -22,7 +21,7 @@ from sysid.arrays import matrix
 from sysid.beside import one_blas_thread
 from sysid.data.nonlinear_benchmarks import InputOutput
 from sysid.data.source import make_record
-from sysid.errors import UserError
+from sysid.errors import UserError, warn_user
 from sysid.estimators.online_gp import MIN_BATCH_ROWS, GPRegressor, unused_name
 from sysid.identification import Identification, Settings
 from sysid.lag_choice import choose_linear_part
@@ -697,10 +696,7 @@ class NarxGPRegressor(GPRegressor):
 
 def _warn_of_divergence(sample: int, value: object) -> None:
     """Warn that a free run diverged."""
-    warnings.warn(
-        f"the free run diverged at sample {sample} with {value}; from there on it is nan",
-        stacklevel=4,
-    )
+    warn_user(f"the free run diverged at sample {sample} with {value}; from there on it is nan")
 
 
 def _numbered_names(letter: str, n: int) -> list[str]:

@@ -130,8 +130,9 @@ def test_a_file_may_name_units_and_use_a_decimal_comma(
 
 def test_missing_values_split_a_table(table_with_units):
     table_with_units.loc[60:62, "u [%]"] = np.nan
-    with pytest.warns(UserWarning, match="3 rows without a value.*segments: 2"):
+    with pytest.warns(UserWarning, match="3 rows without a value.*segments: 2") as warnings:
         split = identify(table_with_units, NARX, SETTINGS, on_missing="skip")
+    assert warnings[0].filename == __file__
     n_before = round(0.7 * 60)
     n_after = round(0.7 * (N_SHORT - 63))
     lengths = [record.sizes["time"] for record in split.recordings.estimation]
@@ -199,6 +200,8 @@ def test_samples_held_at_a_limit_are_counted_in_a_warning(identified):
     result = replace(identified, identifications={"y": SimpleNamespace(model=limited)})
     with pytest.warns(UserWarning, match="samples are held at a limit") as warnings:
         frame = result.simulate()
+        result.validate()
+    assert {warning.filename for warning in warnings} == {__file__}
     n_held = (frame["y_mean"].abs() == 0.5).sum()
     assert str(warnings[0].message).startswith(f"{n_held} samples")
 
