@@ -167,7 +167,7 @@ def test_table_of_lags_marks_quick_and_chosen_rows(choice_of_one_finalist):
 
 @pytest.mark.parametrize("error", [None, np.inf, 0.0])
 def test_lags_are_chosen_whatever_the_error_of_the_best_linear_model(error, monkeypatch):
-    """There may be no error, as nothing could be trained, or the simulation diverges or is exact."""
+    """Nothing could be trained, its simulation diverges, or it is exact."""
 
     def compare_lags(self, samples, labels, **settings):
         trials = []

@@ -251,8 +251,7 @@ def test_samples_held_at_a_limit_are_counted_in_a_warning(identified):
     result = replace(identified, identifications={"y": SimpleNamespace(model=limited)})
     with pytest.warns(UserWarning, match="samples are held at a limit") as warnings:
         frame = result.simulate()
-        result.validate()
-    assert {warning.filename for warning in warnings} == {__file__}
+    assert warnings[0].filename == __file__
     n_held = (frame["y_mean"].abs() == 0.5).sum()
     assert str(warnings[0].message).startswith(f"{n_held} samples")
 
