@@ -369,7 +369,8 @@ class NarxGPRegressor(GPRegressor):
         `sysid.Pathwise`.
     linear_part : LinearPart or str, optional
         Linear part with a long memory beside the Gaussian process, as in `sysid.Settings`. None:
-        it is tried, and taken if it lowers the error on held-out samples.
+        it is tried, and taken if it lowers the error on held-out samples. There is none if
+        `standardise` is false.
     forgetting, gate, selection, standardise, random_state
         As for `OnlineGPRegressor`.
     budget, kernel, training, mean, insertion, acceptance, reduction, learning
@@ -432,8 +433,14 @@ class NarxGPRegressor(GPRegressor):
         narx = choose_narx(self, outputs, self._inputs)
         self._sampling_time = common_sampling_time(given.sampling_time, self.sampling_time)
         records = self._records(signals, outputs, self._sampling_time)
+        settings = self._settings(len(signals.outputs))
         if self.standardise:
-            narx = choose_linear_part(records, narx, self._settings(len(signals.outputs)))
+            narx = choose_linear_part(records, narx, settings)
+        elif settings.demands_linear_part:
+            raise UserError(
+                "linear_part=stable_spline: a linear part needs standardise=True, which scales all "
+                "lags of a signal alike; take it, or another linear_part"
+            )
         models = [self._identify(replace(narx, target=name), records) for name in outputs]
         self.model_ = JointModel(tuple(models))
         self.output_mean_ = signals.outputs.mean(axis=0)

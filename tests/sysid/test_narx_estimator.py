@@ -389,6 +389,11 @@ def test_a_simulation_that_is_held_at_a_limit_warns(unstable):
         pytest.param(
             {"na": 39}, "at least 2 samples after the largest lag 39, got 1", id="one_row"
         ),
+        pytest.param(
+            {"linear_part": "stable_spline", "standardise": False},
+            "needs standardise=True",
+            id="linear_part_of_other_scales",
+        ),
     ],
 )
 def test_wrong_parameters_are_refused(parameters, words):
