@@ -25,7 +25,8 @@ from simulators.system import names_of, read_vector
 # the distance equals the kurtosis, which makes the error of the mean smallest.
 POINT_DISTANCE = math.sqrt(3.0)
 # Rounding error of a reading, relative to the largest one. It counts as measurement noise, so that
-# a second output that repeats the first one without noise is no division by zero.
+# a second output that repeats the first one without noise is no division by zero. It also keeps the
+# filter stable with sensors without noise if the inverse of the plant is unstable.
 READING_PRECISION = 1e-12
 
 

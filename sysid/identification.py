@@ -64,6 +64,13 @@ ONLINE_GP_SETTINGS = (
 )
 
 
+#: why a model has no linear part if only stored points are learned
+OBSTACLE_OF_STORED = (
+    "learning=stored learns from the stored points alone, which cannot tell the coefficients of "
+    "many lags"
+)
+
+
 @dataclass(frozen=True)
 class Settings:
     """How to learn from a stream; the defaults are those of `sysid-identify`."""
@@ -130,6 +137,8 @@ class Settings:
     def with_linear_lags(self, narx: Narx) -> Narx:
         """Return the lags with those of the linear part that `linear_part` asks for, if any.
 
+        Lags of a linear part that `narx` has already stay, unless `linear_part` is none.
+
         `sysid.identify`, the estimators and `sysid-identify` call this. In a loop of your own, call
         it before you build rows: a model has a linear part if its `Narx` has lags of one. For
         records, `sysid.choose_linear_part` also finds out whether it helps.
@@ -148,11 +157,17 @@ class Settings:
         Raises
         ------
         ValueError
-            The training brings a kernel of its own, without a linear part.
+            The training brings a kernel of its own without a linear part, its kernel has a linear
+            part of other lags, or only stored points are learned.
         """
         assert isinstance(self.linear_part, LinearPart)  # words were replaced
         if not narx.linear:
+            self._check_kernel(narx)
             return self
+        if self.learning is Learning.stored:
+            raise UserError(
+                f"{OBSTACLE_OF_STORED}: take narx.without_linear(), or another learning"
+            )
         if "kernel" in self.training.replaces:
             raise UserError(
                 f"the training {type(self.training).__name__} chooses its kernel itself and "
@@ -160,7 +175,33 @@ class Settings:
             )
         training = self.training.with_linear_part(self.linear_part.prototype(narx))
         # None: a training in the cache, or that of a model that is resumed, estimates it already
-        return self if training is None else replace(self, training=training)
+        settings = self if training is None else replace(self, training=training)
+        settings._check_kernel(narx)
+        return settings
+
+    def _check_kernel(self, narx: Narx) -> None:
+        """Raise UserError if the kernel of the training has a linear part that does not fit."""
+        kernel = getattr(self.training, "kernel", None)
+        if kernel is None:
+            return
+        name = type(self.training).__name__
+        given = f"the kernel of the training {name} has a linear part of {kernel.linear_lags} lags"
+        n_lags = tuple(map(len, narx.linear_lags.values()))
+        if n_lags and not kernel.linear_lags:
+            raise UserError(
+                f"the training {name} estimates no linear part: take narx.without_linear(), or "
+                "another training"
+            )
+        if n_lags and kernel.linear_lags != n_lags:
+            raise UserError(
+                f"{given}, the Narx one of {n_lags}: give both the same lags, or leave out that of "
+                "the kernel"
+            )
+        if sum(kernel.linear_lags) >= narx.n_features:
+            raise UserError(
+                f"{given}, but the Narx only {narx.n_features} features: add the lags to it by "
+                "with_linear"
+            )
 
     def know(self, narx: Narx, regressors: np.ndarray, targets: np.ndarray) -> Start:
         """Return what the training derives from all rows (n, p), (n,) of records.
@@ -182,10 +223,7 @@ class Settings:
     def _obstacle_to_linear_part(self) -> str | None:
         """Return what in these settings speaks against a linear part; None: nothing does."""
         if self.learning is Learning.stored:
-            return (
-                "learning=stored learns from the stored points alone, which cannot tell the "
-                "coefficients of many lags"
-            )
+            return OBSTACLE_OF_STORED
         if not isinstance(self.mean, ConstantMean | ZeroMean):
             return f"the mean function {type(self.mean).__name__} brings a linear part of its own"
         if self.training.with_linear_part(StableSpline([1])) is None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from html import escape
@@ -19,7 +19,7 @@ import xarray as xr
 from sysid.beside import one_blas_thread
 from sysid.data.csv import KEEP_MISSING, ON_MISSING, read_table, split_table
 from sysid.data.source import Recordings
-from sysid.errors import UserError, UserTypeError
+from sysid.errors import UserError, UserTypeError, warn_user
 from sysid.gp.adaptation import Adaptive
 from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import Matern32, Matern52, SquaredExponential
@@ -35,7 +35,13 @@ from sysid.gp.rules import (
 )
 from sysid.gp.training import MaximumAPosteriori, MaximumLikelihood
 from sysid.identification import Identification, Settings
-from sysid.lag_choice import LagChoice, best_arx, choose_lags, choose_linear_part
+from sysid.lag_choice import (
+    LagChoice,
+    best_arx,
+    best_arx_of_equal_lags,
+    choose_lags,
+    choose_linear_part,
+)
 from sysid.model.model import Model, Origin
 from sysid.narx.lags import Narx
 from sysid.narx.record import read_records
@@ -328,7 +334,7 @@ class _Reader:
             on_missing=self.on_missing,
         )
         if "note" in records[0].attrs:
-            warnings.warn(records[0].attrs["note"], stacklevel=3)
+            warn_user(records[0].attrs["note"])
         return records
 
     def _record_of_dataset(self, data: xr.Dataset, number: int) -> xr.Dataset:
@@ -526,8 +532,10 @@ class IdentifiedModel:
     ) -> pd.DataFrame:
         """Compare RMSE and fit with linear ARX models, and with other models, on the same records.
 
-        One ARX model has the lags of this model, the other those of the smallest held-out error.
-        Both are fitted to the records that this model learned.
+        The ARX models are fitted to the records that this model learned. One has the same lags, but
+        none of a linear part. One has the numbers na, nb, nk with the smallest held-out error
+        (`sysid.rank_lags`). One has 1 to 12 lags, equally many of every signal, again with the
+        smallest held-out error. A model that has more lags than the records allow is left out.
 
         Parameters
         ----------
@@ -546,13 +554,8 @@ class IdentifiedModel:
                     "fit_percent": row["fit_percent"],
                 }
         records = self._records(data)
-        learned = self.recordings.estimation
-        for name, model in self.models.items():
-            linear_models = {
-                "ARX, same lags": LinearArx.fit(model.narx.without_linear(), learned),
-                "ARX, best": best_arx(learned, name, self.recordings.inputs),
-            }
-            for title, arx in linear_models.items():
+        for name in self.models:
+            for title, arx in self._linear_models(name, records).items():
                 predictions = {
                     "1 step": _predict_one_step(arx, records),
                     "free run": _simulate_linear(arx, name, records),
@@ -564,6 +567,29 @@ class IdentifiedModel:
                         "fit_percent": measures.fit_percent,
                     }
         return pd.DataFrame(rows).T.rename_axis(["output", "model", "horizon"])
+
+    def _linear_models(self, name: str, records: Sequence[xr.Dataset]) -> dict[str, LinearArx]:
+        """Return linear ARX models of an output for these records, by the title of their line.
+
+        A model is left out if the records, or those that it would be fitted to, are too short.
+        """
+        narx = self.models[name].narx.without_linear()
+        learned = self.recordings.estimation
+        inputs = self.recordings.inputs
+        fits: dict[str, Callable[[], LinearArx]] = {
+            "ARX, same lags": lambda: LinearArx.fit(narx, learned),
+        }
+        if not self.recordings.is_static:
+            fits["ARX, best"] = lambda: best_arx(learned, name, inputs)
+            fits["ARX, 1 to 12 lags"] = lambda: best_arx_of_equal_lags(learned, narx, inputs)
+        n_samples = min(record.sizes["time"] for record in records)
+        models = {}
+        for title, fit in fits.items():
+            with suppress(UserError):
+                model = fit()
+                if model.narx.max_lag < n_samples:
+                    models[title] = model
+        return models
 
     def plot(self, data: Signals | Sequence[Signals] | None = None) -> list[Any]:
         """Plot measurement, prediction and 95 % band of the first record.

@@ -32,6 +32,9 @@ LONG_INPUT_ORDERS = (10, 20, 41)
 #: Long input lags are tried only if `max_order` is at least this.
 LONG_INPUTS_FROM_MAX_ORDER = 10
 
+#: largest number of lags of a linear model with equally many lags of every signal
+MAX_EQUAL_LAGS = 12
+
 #: number of samples of one piece of a long record in free run
 PIECE_SAMPLES = 2000
 
@@ -167,10 +170,7 @@ def rank_lags(
         predict=Target.value,
         on_missing=on_missing,
     )
-    rows = narx.dataset(several)
-    if not np.ptp(rows["target"].values) > 0:
-        raise UserError(f"{target!r} is constant: there is nothing to learn")
-    errors = HeldOutErrors(rows["regressor"].values, rows["target"].values, N_LAG_FOLDS)
+    errors = _held_out_errors(narx, several)
     tried = []
     for na, nb, nk in candidates:
         columns = _columns_of(
@@ -196,6 +196,53 @@ def best_arx(
     lags = {name: range(best["nk"], best["nk"] + best["nb"]) for name in inputs}
     narx = Narx({target: best["na"]}, lags, target, predict=predict, on_missing=on_missing)
     return LinearArx.fit(narx, records)
+
+
+def best_arx_of_equal_lags(
+    records: xr.Dataset | Sequence[xr.Dataset], narx: Narx, inputs: Sequence[str]
+) -> LinearArx:
+    """Fit the best linear model with equally many lags of every signal, 1 to 12, to all rows.
+
+    Its number of lags has the smallest error on held-out fifths of the rows. It has lags of the
+    target of `narx`, and of these inputs as far as they move. The lags of an input begin with 0 if
+    `narx` has this lag, else with 1.
+
+    Raises
+    ------
+    ValueError
+        The output is constant, or the records are too short.
+    """
+    several = [records] if isinstance(records, xr.Dataset) else list(records)
+    target = narx.target
+    first_lags = {name: 0 if (name, 0) in narx.features else 1 for name in _moving(inputs, several)}
+
+    def make_narx(n_lags: int, predict: Target) -> Narx:
+        lags = {name: range(first, first + n_lags) for name, first in first_lags.items()}
+        return Narx({target: n_lags}, lags, target, predict=predict, on_missing=narx.on_missing)
+
+    grid = [(n_lags, n_lags, 1) for n_lags in range(1, MAX_EQUAL_LAGS + 1)]
+    orders = [n_lags for n_lags, _, _ in _affordable(grid, several, target, [*first_lags])]
+    longest = make_narx(orders[-1], Target.value)
+    held_out = _held_out_errors(longest, several)
+    errors = {}
+    for n_lags in orders:
+        features = make_narx(n_lags, Target.value).features
+        errors[n_lags] = held_out.rmse([longest.features.index(feature) for feature in features])
+    best = min(orders, key=lambda n_lags: errors[n_lags])
+    return LinearArx.fit(make_narx(best, narx.predict), several)
+
+
+def _held_out_errors(narx: Narx, records: Sequence[xr.Dataset]) -> HeldOutErrors:
+    """Return the held-out errors of linear models whose features are among those of `narx`."""
+    rows = narx.dataset(records)
+    if not np.ptp(rows["target"].values) > 0:
+        raise UserError(f"{narx.target!r} is constant: there is nothing to learn")
+    return HeldOutErrors(rows["regressor"].values, rows["target"].values, N_LAG_FOLDS)
+
+
+def _moving(inputs: Sequence[str], records: Sequence[xr.Dataset]) -> list[str]:
+    """Return the inputs that move in any record."""
+    return [name for name in inputs if any(np.ptp(record[name].values) != 0 for record in records)]
 
 
 def choose_lags(
@@ -236,9 +283,7 @@ def choose_lags(
     ('y[k-1]', 'y[k-2]', 'u[k-1]')
     """
     several = [records] if isinstance(records, xr.Dataset) else list(records)
-    moving = [
-        name for name in inputs if any(np.ptp(record[name].values) != 0 for record in several)
-    ]
+    moving = _moving(inputs, several)
     notes = [f"{name} never moves and gets no lags" for name in inputs if name not in moving]
     settings = Settings() if settings is None else settings
     has_linear_part = False
@@ -363,18 +408,23 @@ def _equal_in_free_run(tried: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the candidates whose error in free run counts as equal to that of the first.
 
     The error is the smaller one of the first candidate's model and linear model. Only errors that
-    were measured in the same way, on as many parts, are compared.
+    were measured in the same way, on as many parts, are compared. If the first candidate has no
+    error, because nothing could be trained, it is the only one.
     """
     best = tried[0]
-    estimator = min(("model", "linear"), key=lambda name: best.get(name) or inf)
-    limit = MAX_EQUAL_ERROR_RATIO * (best[estimator] or inf)
+    estimators = [name for name in ("model", "linear") if best.get(name) is not None]
+    if not estimators:
+        return [best]
+    estimator = min(estimators, key=lambda name: best[name])
+    limit = MAX_EQUAL_ERROR_RATIO * best[estimator]
     equal = []
     for row in tried:
         is_comparable = all(
             row.get(f"{estimator}_{how}") == best[f"{estimator}_{how}"]
             for how in ("parts", "quick")
         )
-        if is_comparable and (row[estimator] or inf) <= limit:
+        error = row.get(estimator)
+        if is_comparable and error is not None and error <= limit:
             equal.append(row)
     return equal
 

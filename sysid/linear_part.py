@@ -101,11 +101,12 @@ class LinearPart:
             )
 
     def added_to(self, narx: Narx, obstacle: str | None) -> Narx:
-        """Return the lags with those of the linear part; unchanged if there is none.
+        """Return the lags with those of the linear part, or without one if `kind` is "none".
 
         Parameters
         ----------
         narx : Narx
+            Lags of a linear part that it has already stay.
         obstacle : str or None
             What speaks against a linear part in these settings; None: nothing does.
 
@@ -115,7 +116,9 @@ class LinearPart:
             There is an obstacle, but a linear part is demanded; or `lags` names a signal that the
             `Narx` does not have.
         """
-        if narx.linear or self.kind is LinearPartKind.none:
+        if self.kind is LinearPartKind.none:
+            return narx.without_linear()
+        if narx.linear:
             return narx
         if obstacle is None and narx.max_lag == 0:
             obstacle = "all lags are 0, so that the function is static"

@@ -15,7 +15,7 @@ before the library, which may crash on a damaged file, opens it. Files of other 
 seal. The seal is no signature: whoever edits a file can seal it again.
 
 A file may come from a stranger. Before anything is read, the memory that its variables claim is
-compared with the size of the file, and with `MAX_CONTENT_BYTES`, which the environment variable
+compared with the size of the file, and with `max_content_bytes`, which the environment variable
 SYSID_MOST_BYTES sets.
 """
 
@@ -95,8 +95,11 @@ MAX_CHUNK_VALUES = 2**17
 #: Arrays of at least this size are compressed [byte].
 MIN_COMPRESSED_BYTES = 4096
 
-#: largest size in memory of the content of one file [byte]
-MAX_CONTENT_BYTES = int(os.environ.get("SYSID_MOST_BYTES", 8 * 2**30))
+#: largest size in memory of the content of one file unless `MAX_CONTENT_VARIABLE` sets it [byte]
+DEFAULT_MAX_CONTENT_BYTES = 8 * 2**30
+
+#: environment variable that sets this size
+MAX_CONTENT_VARIABLE = "SYSID_MOST_BYTES"
 
 #: largest possible size in memory for each byte of a file: zlib packs at most 1030 bytes into one
 MAX_COMPRESSION_RATIO = 1100
@@ -817,11 +820,34 @@ def _check_claim(claimed: int, path: str) -> None:
             f"{path} claims {claimed} bytes, more than its {size} bytes can hold: "
             "it is damaged or forged"
         )
-    if claimed > MAX_CONTENT_BYTES:
+    allowed = max_content_bytes()
+    if claimed > allowed:
         raise StoreError(
-            f"{path} takes {claimed} bytes of memory, at most {MAX_CONTENT_BYTES} are allowed: "
-            f"if you trust it, set the environment variable SYSID_MOST_BYTES={claimed}"
+            f"{path} takes {claimed} bytes of memory, at most {allowed} are allowed: "
+            f"if you trust it, set the environment variable {MAX_CONTENT_VARIABLE}={claimed}"
         )
+
+
+def max_content_bytes() -> int:
+    """Return the largest size in memory of the content of one file [byte].
+
+    Raises
+    ------
+    StoreError
+        The environment variable that sets it is no number above 0.
+    """
+    given = os.environ.get(MAX_CONTENT_VARIABLE)
+    if given is None:
+        return DEFAULT_MAX_CONTENT_BYTES
+    n_bytes = math.nan
+    with suppress(ValueError):
+        n_bytes = float(given)
+    if not 1 <= n_bytes < math.inf:
+        raise StoreError(
+            f"environment variable {MAX_CONTENT_VARIABLE}={given!r}: expected a number of bytes "
+            "such as 20e9; change it, or unset it"
+        )
+    return int(n_bytes)
 
 
 def _check_kind(kind: str) -> None:

@@ -213,7 +213,7 @@ found = identify(
 print(found.compare().round(3))
 
 # %%
-# The model is the best of the three, one step ahead and in free run, although it was not trained
+# The model is the best of the four, one step ahead and in free run, although it was not trained
 # for the free run. The section above shows what ``purpose="simulation"`` gains there.
 #
 # The :doc:`glossary </explanation/glossary>` explains our words.

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from os import PathLike
 from types import ModuleType
 from typing import Any
@@ -181,10 +182,17 @@ class Recordings:
         Raises
         ------
         ValueError
-            There is no group, a group has another name, the groups belong to different data splits,
-            or `Recordings` refuses the records.
+            There is no group, a group has another name, two groups are the same record, the groups
+            belong to different data splits, or `Recordings` refuses the records.
         """
-        in_order = sorted((_read_group_name(key), record) for key, record in groups.items())
+        numbers = {key: _read_group_name(key) for key in groups}
+        names = sorted(groups, key=lambda key: numbers[key])
+        for first, second in pairwise(names):
+            if numbers[first] == numbers[second]:
+                raise UserError(
+                    f"groups {first!r} and {second!r} are the same record: leave one of them out"
+                )
+        in_order = [(numbers[key], groups[key]) for key in names]
         headers = {
             tuple(str(record.attrs.get(name)) for name in GROUP_ATTRIBUTES)
             for _, record in in_order

@@ -5,7 +5,6 @@ The data are inputs and outputs over time, of one record or of several.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -22,7 +21,7 @@ from sysid.arrays import matrix
 from sysid.beside import one_blas_thread
 from sysid.data.nonlinear_benchmarks import InputOutput
 from sysid.data.source import make_record
-from sysid.errors import UserError
+from sysid.errors import UserError, warn_user
 from sysid.estimators.online_gp import MIN_BATCH_ROWS, GPRegressor, unused_name
 from sysid.identification import Identification, Settings
 from sysid.lag_choice import choose_linear_part
@@ -370,7 +369,8 @@ class NarxGPRegressor(GPRegressor):
         `sysid.Pathwise`.
     linear_part : LinearPart or str, optional
         Linear part with a long memory beside the Gaussian process, as in `sysid.Settings`. None:
-        it is tried, and taken if it lowers the error on held-out samples.
+        it is tried, and taken if it lowers the error on held-out samples. There is none if
+        `standardise` is false.
     forgetting, gate, selection, standardise, random_state
         As for `OnlineGPRegressor`.
     budget, kernel, training, mean, insertion, acceptance, reduction, learning
@@ -433,8 +433,14 @@ class NarxGPRegressor(GPRegressor):
         narx = choose_narx(self, outputs, self._inputs)
         self._sampling_time = common_sampling_time(given.sampling_time, self.sampling_time)
         records = self._records(signals, outputs, self._sampling_time)
+        settings = self._settings(len(signals.outputs))
         if self.standardise:
-            narx = choose_linear_part(records, narx, self._settings(len(signals.outputs)))
+            narx = choose_linear_part(records, narx, settings)
+        elif settings.demands_linear_part:
+            raise UserError(
+                "linear_part=stable_spline: a linear part needs standardise=True, which scales all "
+                "lags of a signal alike; take it, or another linear_part"
+            )
         models = [self._identify(replace(narx, target=name), records) for name in outputs]
         self.model_ = JointModel(tuple(models))
         self.output_mean_ = signals.outputs.mean(axis=0)
@@ -697,10 +703,7 @@ class NarxGPRegressor(GPRegressor):
 
 def _warn_of_divergence(sample: int, value: object) -> None:
     """Warn that a free run diverged."""
-    warnings.warn(
-        f"the free run diverged at sample {sample} with {value}; from there on it is nan",
-        stacklevel=4,
-    )
+    warn_user(f"the free run diverged at sample {sample} with {value}; from there on it is nan")
 
 
 def _numbered_names(letter: str, n: int) -> list[str]:

@@ -652,7 +652,7 @@ def _check_budget(budget: int, n_linear: int = 0) -> int:
     They grow with the number of points and of coefficients of a linear part. The size of the file
     does not limit the numbers that it names.
     """
-    max_model_bytes = store.MAX_CONTENT_BYTES / MAX_MODEL_DIVISOR
+    max_model_bytes = store.max_content_bytes() / MAX_MODEL_DIVISOR
     largest = int((max_model_bytes / BYTES_PER_POINT_PAIR) ** 0.5)
     size = budget + n_linear
     if size > largest:
@@ -662,7 +662,8 @@ def _check_budget(budget: int, n_linear: int = 0) -> int:
             given = f"its budget of {budget} points and its linear part of {n_linear} lags are"
         raise UserError(
             f"{given} beyond the {largest} that a file may ask for; "
-            f"if you trust it, set the environment variable SYSID_MOST_BYTES={needed_bytes}"
+            "if you trust it, set the environment variable "
+            f"{store.MAX_CONTENT_VARIABLE}={needed_bytes}"
         )
     return budget
 

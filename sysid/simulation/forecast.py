@@ -8,7 +8,6 @@ Without a horizon the model runs freely, which is a simulation: it is given the 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,7 +17,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from sysid.arrays import Array, Indices, check_whole, matrix
-from sysid.errors import UserError
+from sysid.errors import UserError, warn_user
 from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Narx
 from sysid.narx.record import TIME_TOLERANCE, Record, read_records
@@ -268,10 +267,9 @@ def forecast(
 def warn_of_held(n_held: int) -> None:
     """Warn of samples at a limit that the data of the model never reached, if there are any."""
     if n_held:
-        warnings.warn(
+        warn_user(
             f"{n_held} samples are held at a limit that the data of the model never reached, where "
-            "a simulation would run away: they are no predictions",
-            stacklevel=4,
+            "a simulation would run away: they are no predictions"
         )
 
 

@@ -19,6 +19,8 @@ from free_runs import (
 from sysid import FreeRun, Narx, ProfileSearch, Settings, choose_lags, lag_choice, make_record
 from sysid.simulation_error import training as training_module
 from sysid.simulation_error.candidate import Estimator, FitResult, squared_error
+from sysid.simulation_error.linear_model import LinearModel
+from sysid.simulation_error.training import Trial
 
 
 @pytest.fixture
@@ -161,6 +163,28 @@ def test_table_of_lags_marks_quick_and_chosen_rows(choice_of_one_finalist):
     are_chosen = ["chosen" in line for line in lines]
     are_full = ["quick" not in line for line in lines]
     assert are_chosen == are_full
+
+
+@pytest.mark.parametrize("error", [None, np.inf, 0.0])
+def test_lags_are_chosen_whatever_the_error_of_the_best_linear_model(error, monkeypatch):
+    """Nothing could be trained, its simulation diverges, or it is exact."""
+
+    def compare_lags(self, samples, labels, **settings):
+        trials = []
+        for with_lags in samples[::-1]:
+            trial = Trial(LinearModel(), with_lags.narx, [])
+            if error is not None:
+                trial.fits.append(None)
+                trial.errors.append(error**2)
+                trial.sizes.append(9)
+            trials.append(trial)
+        return trials
+
+    monkeypatch.setattr(FreeRun, "compare_lags", compare_lags)
+    record = make_record(first_order_record(90, 1), name="r", sampling_time=1.0)
+    choice = choose_lags(record, "y", ["u"], settings=Settings(training=FreeRun()), max_order=2)
+    n_lags = 2 if error is None else 1
+    assert choice.narx.lags["y"] == tuple(range(1, 1 + n_lags))
 
 
 # --- long records ---------------------------------------------------------------------------------

@@ -128,8 +128,19 @@ def test_a_budget_that_needs_more_memory_than_allowed_is_refused(tmp_path, model
 def test_the_memory_of_one_file_has_a_limit_that_can_be_set(tmp_path, monkeypatch):
     path = tmp_path / "record.nc"
     store.write(make_rig_record(), path, kind="trajectory")
-    monkeypatch.setattr(store, "MAX_CONTENT_BYTES", 1000)
+    monkeypatch.setenv("SYSID_MOST_BYTES", "1e3")
     with pytest.raises(StoreError, match=r"at most 1000 are allowed.*SYSID_MOST_BYTES=1"):
+        store.read(path, kind="trajectory")
+
+
+@pytest.mark.parametrize("limit", ["", "much", "0", "nan", "inf", "-8e9"])
+def test_a_limit_of_memory_that_is_no_number_is_refused_in_one_sentence(
+    limit, tmp_path, monkeypatch
+):
+    path = tmp_path / "record.nc"
+    store.write(make_rig_record(), path, kind="trajectory")
+    monkeypatch.setenv("SYSID_MOST_BYTES", limit)
+    with pytest.raises(StoreError, match=rf"^environment variable SYSID_MOST_BYTES='{limit}'"):
         store.read(path, kind="trajectory")
 
 

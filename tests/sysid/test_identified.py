@@ -130,8 +130,9 @@ def test_a_file_may_name_units_and_use_a_decimal_comma(
 
 def test_missing_values_split_a_table(table_with_units):
     table_with_units.loc[60:62, "u [%]"] = np.nan
-    with pytest.warns(UserWarning, match="3 rows without a value.*segments: 2"):
+    with pytest.warns(UserWarning, match="3 rows without a value.*segments: 2") as warnings:
         split = identify(table_with_units, NARX, SETTINGS, on_missing="skip")
+    assert warnings[0].filename == __file__
     n_before = round(0.7 * 60)
     n_after = round(0.7 * (N_SHORT - 63))
     lengths = [record.sizes["time"] for record in split.recordings.estimation]
@@ -179,6 +180,57 @@ def test_a_comparison_holds_the_model_others_and_linear_models(identified):
     assert ("y", "ARX, best", "free run") in comparison.index
 
 
+def lags_of_all(u, y, n_lags):
+    """Return lags 1 to `n_lags` of output and input, and ones, for the samples from 12 on."""
+    n = len(y)
+    columns = [y[12 - lag : n - lag] for lag in range(1, n_lags + 1)]
+    columns += [u[12 - lag : n - lag] for lag in range(1, n_lags + 1)]
+    return np.column_stack([*columns, np.ones(n - 12)])
+
+
+def test_a_comparison_holds_the_best_line_of_equally_many_lags(identified):
+    """The number of lags has the smallest error on fifths that a fit to the others predicts."""
+    u, y = U[:N_LEARNED], Y[:N_LEARNED]
+    target = y[12:]
+    folds = np.array_split(np.arange(len(target)), 5)
+    errors = []
+    for n_lags in range(1, 13):
+        x = lags_of_all(u, y, n_lags)
+        squares = 0.0
+        for fold in folds:
+            rest = np.setdiff1d(np.arange(len(target)), fold)
+            theta = np.linalg.lstsq(x[rest], target[rest], rcond=None)[0]
+            squares += np.sum((x[fold] @ theta - target[fold]) ** 2)
+        errors.append(squares)
+    n_lags = 1 + int(np.argmin(errors))
+    arx = LinearArx.fit(Narx({"y": n_lags}, {"u": n_lags}), identified.recordings.estimation)
+    rows = arx.narx.dataset(identified.recordings.test[0])
+    expected = np.sqrt(np.mean((rows["target"].values - arx.one_step(rows)) ** 2))
+    assert n_lags > 1
+    rmse = identified.compare()["rmse"]
+    assert rmse[("y", "ARX, 1 to 12 lags", "1 step")] == pytest.approx(expected)
+    assert np.isfinite(rmse[("y", "ARX, 1 to 12 lags", "free run")])
+
+
+def test_lines_with_more_lags_than_a_record_has_samples_are_left_out(identified):
+    few = TABLE.head(3)
+    comparison = identified.compare(data=few)
+    assert {*comparison.index.get_level_values("model")} == {"model", "ARX, same lags"}
+
+
+def test_static_data_are_compared_with_no_line_of_past_values():
+    x = np.random.default_rng(0).uniform(-1, 1, 150)
+    static = xr.Dataset(
+        {"x": ("time", x), "y": ("time", np.sin(3 * x))},
+        {"time": np.arange(150.0)},
+        attrs={"static": 1},
+    )
+    narx = Narx({"y": []}, {"x": [0]}, predict="value")
+    found = identify(static, narx, budget=20)
+    comparison = found.compare()
+    assert {*comparison.index.get_level_values("model")} == {"model", "ARX, same lags"}
+
+
 def test_a_simulation_needs_the_first_outputs_only(identified):
     is_measured = np.arange(N_SAMPLES) < 5
     without_outputs = TABLE.assign(y=np.where(is_measured, Y, np.nan))
@@ -199,6 +251,7 @@ def test_samples_held_at_a_limit_are_counted_in_a_warning(identified):
     result = replace(identified, identifications={"y": SimpleNamespace(model=limited)})
     with pytest.warns(UserWarning, match="samples are held at a limit") as warnings:
         frame = result.simulate()
+    assert warnings[0].filename == __file__
     n_held = (frame["y_mean"].abs() == 0.5).sum()
     assert str(warnings[0].message).startswith(f"{n_held} samples")
 

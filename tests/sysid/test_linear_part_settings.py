@@ -18,6 +18,9 @@ from sysid import (
     Narx,
     SecondOrderSpline,
     Settings,
+    SquaredExponential,
+    StableSpline,
+    WithLinearPart,
     ZeroMean,
     choose_lags,
     choose_linear_part,
@@ -28,6 +31,10 @@ from sysid.errors import UserError, UserTypeError
 NARX = Narx({"y": 2}, {"u": 2})
 STATIC = Narx({"y": []}, {"u": [0]}, predict="value")
 FIXED = Fixed(1.0, [1.0] * 4, 0.01)
+WITH_LINEAR = NARX.with_linear({"y": 4, "u": 4})
+LINEAR_KERNEL = MaximumAPosteriori(
+    kernel=WithLinearPart(SquaredExponential(), StableSpline([3, 5]))
+)
 
 
 def simulate(n, seed=0, noise_std=0.1):
@@ -157,9 +164,28 @@ class TestSetting:
 
     @pytest.mark.parametrize("training", [FreeRun(), FreeRun(folds=2)], ids=["default", "folds"])
     def test_a_training_with_a_kernel_of_its_own_refuses_its_lags(self, training):
-        narx = NARX.with_linear({"y": 4, "u": 4})
         with pytest.raises(UserError, match=r"FreeRun .*without_linear"):
-            Identification(narx, Settings(training=training))
+            Identification(WITH_LINEAR, Settings(training=training))
+
+    @pytest.mark.parametrize(
+        ("changes", "narx", "words"),
+        [
+            ({"learning": "stored"}, WITH_LINEAR, r"learning=stored .*without_linear"),
+            ({"training": FIXED}, WITH_LINEAR, r"Fixed estimates no linear part.*without_linear"),
+            ({"training": LINEAR_KERNEL}, WITH_LINEAR, r"\(3, 5\) lags, the Narx one of \(4, 4\)"),
+            ({"training": LINEAR_KERNEL}, NARX, r"\(3, 5\) lags, but the Narx only 4 features"),
+        ],
+        ids=["stored", "fixed", "other lags", "no lags"],
+    )
+    def test_settings_that_do_not_fit_the_lags_are_refused_before_anything_is_learned(
+        self, changes, narx, words
+    ):
+        with pytest.raises(UserError, match=words):
+            Identification(narx, Settings(**changes))
+
+    def test_none_takes_the_lags_of_a_linear_part_away(self):
+        assert Settings(linear_part="none").with_linear_lags(WITH_LINEAR) == NARX
+        assert Settings().with_linear_lags(WITH_LINEAR) == WITH_LINEAR
 
     def test_lags_of_an_unknown_signal_are_refused(self):
         settings = Settings(linear_part=LinearPart(lags={"v": 3}))

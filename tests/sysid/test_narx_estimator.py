@@ -349,8 +349,9 @@ def unstable():
 
 def test_a_simulation_that_diverges_warns(unstable):
     estimator, first_output = unstable
-    with pytest.warns(UserWarning, match="diverged at sample"):
+    with pytest.warns(UserWarning, match="diverged at sample") as warnings:
         simulated = estimator.simulate(LONG_INPUT, first_output)
+    assert warnings[0].filename == __file__
     assert np.isfinite(simulated[:20]).all()
 
 
@@ -368,8 +369,9 @@ def test_a_simulation_that_is_held_at_a_limit_warns(unstable):
     with pytest.warns(UserWarning, match="samples are held at a limit"):
         simulated = estimator.simulate(LONG_INPUT, first_output)
     assert simulated.max() == 99.0
-    with pytest.warns(UserWarning, match="samples are held at a limit"):
+    with pytest.warns(UserWarning, match="samples are held at a limit") as warnings:
         estimator.score(LONG_INPUT, BOUNDED_OUTPUT)
+    assert warnings[0].filename == __file__
 
 
 # --- wrong parameters and signals -----------------------------------------------------------------
@@ -386,6 +388,11 @@ def test_a_simulation_that_is_held_at_a_limit_warns(unstable):
         pytest.param({"na": 40}, "at least 41 samples", id="record_shorter_than_lags"),
         pytest.param(
             {"na": 39}, "at least 2 samples after the largest lag 39, got 1", id="one_row"
+        ),
+        pytest.param(
+            {"linear_part": "stable_spline", "standardise": False},
+            "needs standardise=True",
+            id="linear_part_of_other_scales",
         ),
     ],
 )

@@ -183,6 +183,14 @@ def test_groups_of_different_recordings_are_refused():
         Recordings.from_groups(groups | {"validation": other_groups["test"]})
 
 
+@pytest.mark.parametrize("name", ["/estimation", "estimation/record_0", "estimation/record_00"])
+def test_two_groups_of_one_record_are_refused(name):
+    groups = recordings(estimation=[record()]).to_groups()
+    assert [*groups] == ["estimation"]
+    with pytest.raises(ValueError, match="are the same record"):
+        Recordings.from_groups(groups | {name: record(9)})
+
+
 def test_a_record_instead_of_a_list_of_records_is_refused():
     with pytest.raises(TypeError, match=r"must be an xarray\.Dataset"):
         recordings(estimation=record())
