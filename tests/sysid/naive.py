@@ -115,6 +115,30 @@ def finite_differences(value, at, h):
     return np.array(differences) / (12 * h)
 
 
+def exact_cholesky(matrix):
+    """Return the lower Cholesky factor of a matrix (n, n) by the textbook in 80-bit arithmetic."""
+    a = matrix.astype(np.longdouble)
+    lower = np.zeros_like(a)
+    for j in range(len(a)):
+        lower[j, j] = np.sqrt(a[j, j] - lower[j, :j] @ lower[j, :j])
+        lower[j + 1 :, j] = (a[j + 1 :, j] - lower[j + 1 :, :j] @ lower[j, :j]) / lower[j, j]
+    return lower
+
+
+def exact_inverse_of_lower(lower):
+    """Return the inverse of a lower triangular matrix (n, n) in 80-bit arithmetic."""
+    inverse = np.eye(len(lower), dtype=np.longdouble)
+    for i in range(len(lower)):
+        inverse[i] = (inverse[i] - lower[i, :i] @ inverse[:i]) / lower[i, i]
+    return inverse
+
+
+def exact_inverse(matrix):
+    """Return the inverse of a positive definite matrix (n, n) in 80-bit arithmetic."""
+    inverse_of_factor = exact_inverse_of_lower(exact_cholesky(matrix))
+    return inverse_of_factor.T @ inverse_of_factor
+
+
 # --- the model ------------------------------------------------------------------------------------
 
 

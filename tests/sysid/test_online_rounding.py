@@ -15,20 +15,6 @@ COLLINEAR = SquaredExponential(1.0, [1.5] * 4)
 INVERSE_TOLERANCES = {1e-2: 1e-13, 1e-4: 1e-11, 1e-6: 1e-9, 1e-8: 1e-7}
 
 
-def exact_inverse(matrix):
-    """Return the inverse by a textbook Cholesky factorisation in 80-bit arithmetic."""
-    n = len(matrix)
-    a = matrix.astype(np.longdouble)
-    lower = np.zeros_like(a)
-    for j in range(n):
-        lower[j, j] = np.sqrt(a[j, j] - lower[j, :j] @ lower[j, :j])
-        lower[j + 1 :, j] = (a[j + 1 :, j] - lower[j + 1 :, :j] @ lower[j, :j]) / lower[j, j]
-    inverse = np.eye(n, dtype=np.longdouble)
-    for i in range(n):
-        inverse[i] = (inverse[i] - lower[i, :i] @ inverse[:i]) / lower[i, i]
-    return inverse.T @ inverse
-
-
 def noisy_covariance(gp, inputs):
     """Return Ky in double precision, the matrix whose inverse is asked for."""
     return gp.kernel(inputs, inputs) + gp.noise_variance * np.eye(len(inputs))
@@ -39,7 +25,7 @@ def rounding_errors(gp, points):
 
     The first row (3,) has those of the GP, the second those of a fresh factorisation of its points.
     """
-    inverse = exact_inverse(noisy_covariance(gp, gp.inputs))
+    inverse = naive.exact_inverse(noisy_covariance(gp, gp.inputs))
     cross = gp.kernel(points, gp.inputs).astype(np.longdouble)
     exact_precision = np.diag(inverse)
     exact_mean = cross @ (inverse @ gp.targets)
@@ -65,7 +51,7 @@ def assert_next_replacement_is_exact(gp, x, y):
     oldest = gp.age_order[0]
     tolerance = INVERSE_TOLERANCES[gp.noise_variance]
     targets = np.append(gp.targets, y)
-    inverse = exact_inverse(noisy_covariance(gp, np.vstack([gp.inputs, x])))
+    inverse = naive.exact_inverse(noisy_covariance(gp, np.vstack([gp.inputs, x])))
     q = np.diag(inverse)[:-1]
     a = (inverse @ targets)[:-1]
     report = gp.update(x, y)
@@ -206,6 +192,6 @@ def test_adversarial_streams_stay_within_20_times_a_fresh_factorisation(n_stream
 def test_the_80_bit_reference_is_better_than_double_precision():
     x, _ = naive.narx_stream(40, seed=2)
     ky = COLLINEAR(x, x) + 1e-8 * np.eye(40)
-    residual = ky @ exact_inverse(ky) - np.eye(40)
+    residual = ky @ naive.exact_inverse(ky) - np.eye(40)
     residual_of_double = ky @ np.linalg.inv(ky) - np.eye(40)
     assert np.abs(residual).max() < 0.02 * np.abs(residual_of_double).max()
