@@ -200,8 +200,8 @@ class Dictionary(NamedTuple):
     """State of a GP with a budget of points; every array is preallocated and changed in place.
 
     N is the budget, p the number of features, and p_l the number of those of the linear part, which
-    are the last ones. The arrays `inputs`, `targets`, `covariance` and
-    `number` are in slot order, all others in order of age.
+    are the last ones. The arrays `inputs`, `targets`, `covariance` and `number` are in slot order.
+    The factors and the arrays that follow from them are in order of age.
     """
 
     inputs: np.ndarray  # (p, N) points, one column each
