@@ -14,6 +14,7 @@ from scipy.special import gammainc, gammaincc
 
 from sysid.arrays import check_counts, matrix, vector
 from sysid.errors import UserError
+from sysid.gp import dictionary
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import RECORD_DTYPE
 from sysid.gp.kernels import Kernel
@@ -148,7 +149,7 @@ class Estimate(NamedTuple):
 
     sample: int  # samples seen when it was made, including the initial ones
     reason: Reason
-    statistic: float  # mean squared standardised error that was tested; 1 is expected
+    statistic: float  # mean squared standardised error that was tested; 1 is expected, nan if none
     n_errors: int  # number of errors in that mean
     log_density_before: float  # log p(y_W | y_D) of the hyper-parameters before, within the bounds
     log_density_after: float  # log p(y_W | y_D) of the new hyper-parameters
@@ -163,8 +164,11 @@ def contradicts(squares: np.ndarray, significance: float) -> bool:
     """Return whether squares of presumably standard normal numbers are too large or too small.
 
     Their sum is compared with the two-sided interval of the chi-squared distribution with n degrees
-    of freedom that contains it with probability ``1 - significance``.
+    of freedom that contains it with probability ``1 - significance``. No squares contradict
+    nothing.
     """
+    if len(squares) == 0:
+        return False
     half_n = 0.5 * len(squares)
     half_sum = 0.5 * float(np.sum(squares))
     smaller_tail = min(gammainc(half_n, half_sum), gammaincc(half_n, half_sum))
@@ -192,7 +196,8 @@ class Adaptation:
     the last one. As long as W contains all samples that were learned, and nothing is forgotten, W
     is learned again with every estimate. Later the information of the samples is carried over, and
     prediction errors cause no estimate before a tenth more samples have been seen, because W hardly
-    changes until then.
+    changes until then. Samples that repeat the one before, as those of a plant at rest do
+    (`sysid.gp.dictionary.repeats`), enter neither the test of the errors nor W.
 
     After a plant was at rest and is excited (`sysid.gp.region.Departures`), the scaling and the
     mean are as wrong as the hyper-parameters, and the points and W are full of samples at rest. So
@@ -458,7 +463,7 @@ class Adaptation:
             Estimate(
                 sample=n_seen,
                 reason=Reason.region,
-                statistic=float(np.mean(self._squares)) if len(self._squares) else np.nan,
+                statistic=self._mean_square(),
                 n_errors=len(self._squares),
                 log_density_before=np.nan,
                 log_density_after=training.log_likelihood,
@@ -477,26 +482,28 @@ class Adaptation:
         self.start(scaling, mean, x, y, gp.learning, n_left_out=n_left_out, own_lags=columns)
 
     def _add_to_sample(
-        self, regressors: np.ndarray, targets: np.ndarray, is_usual: np.ndarray
+        self, regressors: np.ndarray, targets: np.ndarray, is_counted: np.ndarray
     ) -> None:
-        """Pass those of the samples (n, p), (n,) that are no outliers to the reservoir.
+        """Pass those of the samples (n, p), (n,) that are counted (n,) to the reservoir.
 
         All samples count as seen.
         """
-        x = regressors[is_usual]
-        numbers = self._n_seen + np.flatnonzero(is_usual)
+        x = regressors[is_counted]
+        numbers = self._n_seen + np.flatnonzero(is_counted)
         standardised = self._scaling.transform(x)
-        self._sample.extend(standardised, targets[is_usual] - self._mean(x), numbers)
+        self._sample.extend(standardised, targets[is_counted] - self._mean(x), numbers)
         self._n_seen += len(targets)
 
     def _test_errors(self, noise_variance: float) -> Reason | None:
         """Test the errors since the last test; return a reason for a new estimate, or None."""
         settings = self.settings
-        is_usual = ~self._record["outlier"]
-        self._add_to_sample(self._regressors, self._targets, is_usual)
         noisy_variance = self._record["variance"] + noise_variance
+        is_counted = ~self._record["outlier"]
+        if self._learns_every_sample:
+            is_counted &= ~self._is_at_rest(noisy_variance)
+        self._add_to_sample(self._regressors, self._targets, is_counted)
         squares = (self._targets - self._record["mean"]) ** 2 / noisy_variance
-        self._squares = np.append(self._squares, squares[is_usual])[-settings.window :]
+        self._squares = np.append(self._squares, squares[is_counted])[-settings.window :]
         self._n_revised += int(self._record["accepted"].sum())
         self._n = 0
         if self._sample_is_new() and contradicts(self._squares, settings.significance):
@@ -506,6 +513,25 @@ class Adaptation:
         if 0 < settings.after_revised <= self._n_revised:
             return Reason.revised
         return None
+
+    def _is_at_rest(self, noisy_variance: np.ndarray) -> np.ndarray:
+        """Return which samples of the interval repeat the one before.
+
+        `noisy_variance` (n,) are the variances of their predictions. The sample before the first
+        one is not known: the first one is at rest if the second one is.
+        """
+        inputs = self._scaling.transform(self._regressors)
+        samples = np.column_stack([inputs, self._targets])
+        is_at_rest = np.zeros(len(samples), dtype=bool)
+        for i in range(1, len(samples)):
+            target = self._targets[i]
+            is_at_rest[i] = dictionary.repeats(samples[i - 1], inputs[i], target, noisy_variance[i])
+        is_at_rest[0] = is_at_rest[min(1, len(samples) - 1)]
+        return is_at_rest
+
+    def _mean_square(self) -> float:
+        """Return the mean squared standardised error since the last estimate; nan without one."""
+        return float(np.mean(self._squares)) if len(self._squares) else np.nan
 
     def _sample_is_new(self) -> bool:
         """Return whether the unbiased sample has changed enough since the last estimate."""
@@ -539,12 +565,19 @@ class Adaptation:
             min_gain=settings.tolerance * len(problem.targets) if has_linear_part else 0.0,
         )
         kernel, noise_variance = problem.kernel_and_noise(found.x)
-        adapted = gp.with_hyperparameters(kernel, noise_variance, all_samples)
+        warnings = (*warnings, *problem.warnings(found.x))
+        try:
+            adapted = gp.with_hyperparameters(kernel, noise_variance, all_samples)
+        except UserError as error:
+            adapted = gp
+            kernel = gp.kernel
+            noise_variance = gp.noise_variance
+            warnings = (*warnings, f"the hyper-parameters were kept, because {error}")
         self.estimates.append(
             Estimate(
                 sample=self._n_seen + self._n_left_out,
                 reason=reason,
-                statistic=float(np.mean(self._squares)),
+                statistic=self._mean_square(),
                 n_errors=len(self._squares),
                 log_density_before=problem.prior(start)[0] - found.cost_at_start,
                 log_density_after=problem.prior(found.x)[0] - found.cost,
@@ -552,7 +585,7 @@ class Adaptation:
                 seconds=perf_counter() - begin,
                 kernel=kernel,
                 noise_variance=noise_variance,
-                warnings=(*warnings, *problem.warnings(found.x)),
+                warnings=warnings,
             )
         )
         self._squares = np.zeros(0)

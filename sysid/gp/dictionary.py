@@ -150,6 +150,15 @@ SCALE_INTERVAL = 100
 MAX_STANDARDISED_SQUARE = 9.0
 
 
+# Largest relative change of each input from one sample to the next while nothing moves.
+REST_INPUT_CHANGE = 1e-9
+
+
+# Largest change of the target from one sample to the next while nothing moves, in standard
+# deviations of its prediction.
+REST_TARGET_CHANGE = 1e-6
+
+
 # Value of `Rules.gate` for which every sample is an outlier.
 GATE_REFUSES_ALL = -1.0
 
@@ -191,8 +200,8 @@ class Dictionary(NamedTuple):
     """State of a GP with a budget of points; every array is preallocated and changed in place.
 
     N is the budget, p the number of features, and p_l the number of those of the linear part, which
-    are the last ones. The arrays `inputs`, `targets`, `covariance` and
-    `number` are in slot order, all others in order of age.
+    are the last ones. The arrays `inputs`, `targets`, `covariance` and `number` are in slot order.
+    The factors and the arrays that follow from them are in order of age.
     """
 
     inputs: np.ndarray  # (p, N) points, one column each
@@ -221,6 +230,9 @@ class Dictionary(NamedTuple):
     #: (L, p) inputs of the last L samples, sample i in row i mod L; nan for a sample that was not
     #: learned. (0, p) unless the posterior forgets
     recent_inputs: np.ndarray
+    #: (p + 1,) inputs and target of the last sample that was learned; nan before the first one, and
+    #: if no squared errors are summed
+    last_sample: np.ndarray
 
     @property
     def factor(self) -> np.ndarray:
@@ -1209,6 +1221,34 @@ def _drop_last_inputs(state):  # type: ignore[no-untyped-def]
             state.recent_inputs[row, d] = math.nan
 
 
+@shared
+def repeats(last_sample, x, target, variance):  # type: ignore[no-untyped-def]
+    """Return whether inputs x (p,) and a target repeat the last sample (p + 1,): nothing moves.
+
+    The target may change by a small part of the standard deviation of its prediction. While a plant
+    is at rest, the same sample comes again and again. Its errors tell nothing about those of a
+    plant that moves.
+    """
+    for d in range(x.size):
+        change = abs(x[d] - last_sample[d])
+        if not change <= REST_INPUT_CHANGE * max(abs(x[d]), abs(last_sample[d])):
+            return False
+    change = abs(target - last_sample[x.size])
+    return change <= REST_TARGET_CHANGE * math.sqrt(variance)
+
+
+@inlined
+def _sum_square(state, x, target, square, variance):  # type: ignore[no-untyped-def]
+    """Add a squared standardised error to the sum for the scale, unless the plant is at rest."""
+    last_sample = state.last_sample
+    if not repeats(last_sample, x, target, variance):
+        state.errors[SUM_OF_SQUARES] += min(square, MAX_STANDARDISED_SQUARE)
+        state.errors[N_SQUARES] += 1.0
+    for d in range(x.size):
+        last_sample[d] = x[d]
+    last_sample[x.size] = target
+
+
 @inlined
 def _begin_row(row, mean, latent, n):  # type: ignore[no-untyped-def]
     """Write the prediction of a sample to its row of the record; nothing is decided yet."""
@@ -1284,15 +1324,15 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
         target = targets[t] - prior_mean[t]
         error = target - mean
         _begin_row(row, mean + prior_mean[t], latent, n)
-        square = error * error / ((latent + rules.noise_variance) * state.errors[ERROR_SCALE])
+        variance = (latent + rules.noise_variance) * state.errors[ERROR_SCALE]
+        square = error * error / variance
         if _test_for_outlier(rules, state, square):
             row["outlier"] = True
             _drop_last_inputs(state)
             return t + 1
         row["inserted"] = _is_candidate(rules, error, latent, residual)
         if rules.scale:
-            state.errors[SUM_OF_SQUARES] += min(square, MAX_STANDARDISED_SQUARE)
-            state.errors[N_SQUARES] += 1.0
+            _sum_square(state, x, target, square, variance)
         if row["inserted"]:
             _propose(rules, state, n, x, target, prior, residual, error, row)
             row["n_points"] = state.counts[N_STORED]

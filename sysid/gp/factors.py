@@ -17,6 +17,10 @@ from sysid.gp.dictionary import Dictionary
 #: as not measured when a posterior is carried over: the fraction is then due to rounding.
 MIN_MEASURED_FRACTION = 1e-13
 
+#: Largest precision in whitened coordinates, relative to the prior, that `carry_over` squares.
+#: Rounding then changes the precision of a direction that is not measured by a thousandth at most.
+MAX_SQUARED_PRECISION = 1e12
+
 
 class Forgotten(NamedTuple):
     """Posterior of the whitened values after a step of forgetting."""
@@ -145,13 +149,16 @@ def _by_precision(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the new M and b from the old ones and ``change = V U^-1``, by `carry_over`'s formulas.
 
-    Rounding is harmless as long as the noise is at least 1e-8 of the prior variance.
+    The precision contains the square of M^-1. Where it is too large for double precision, for
+    instance after thousands of samples at one point, `_by_least_squares` takes over.
     """
     n = len(mean)
     root_inverse = solve_triangular(root, np.eye(n))
     old_precision = root_inverse @ root_inverse.T
-    precision_times_mean = change @ (old_precision @ mean)
     precision = np.eye(n) + change @ (old_precision - np.eye(n)) @ change.T
+    if max(np.trace(old_precision), np.trace(precision)) > MAX_SQUARED_PRECISION:
+        return _by_least_squares(root, mean, change)
+    precision_times_mean = change @ (old_precision @ mean)
     values, vectors = np.linalg.eigh(0.5 * (precision + precision.T))
     covariance = (vectors / np.maximum(values, 1.0)) @ vectors.T
     return np.linalg.cholesky(covariance).T, covariance @ precision_times_mean
@@ -160,7 +167,7 @@ def _by_precision(
 def _by_least_squares(
     root: np.ndarray, mean: np.ndarray, change: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Do the same without the squares of M^-1, for coefficients that are known to many digits.
+    """Return the new M and b without the square of M^-1, for values known to many digits.
 
     With ``M = W diag(s) T'``, the likelihood of the samples is that of the measurements
     ``L w_old = r`` with unit noise, ``L = diag(sqrt(1/s^2 - 1)) T'``. The posterior mean is the

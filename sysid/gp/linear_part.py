@@ -67,7 +67,7 @@ RELATIVE_JITTER = 1e-13
 
 
 class CoefficientDecay(ABC):
-    """Covariance of the coefficients of one signal, for a variance of one of the first of them.
+    """Covariance of the coefficients of one signal, the first of which has the variance 1.
 
     A subclass is a frozen dataclass without fields.
     """

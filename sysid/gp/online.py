@@ -157,8 +157,9 @@ class OnlineGP:
     reduction : Criterion, default `MarginalLogLikelihood`
     learning : Learning or its name, default ``stored``
     scale : bool, default True
-        Whether the variances follow the prediction errors. It has an effect only if every sample
-        is learned.
+        Whether the variances follow the prediction errors, except those of samples that repeat the
+        one before: a plant at rest shows no errors. It has an effect only if every sample is
+        learned.
     forgetting : float, optional
         Memory T >= 2 in samples, for a plant that changes; None: nothing is forgotten. Without
         forgetting, predictions of a plant that drifts for a long time get worse and worse: all
@@ -438,6 +439,7 @@ class OnlineGP:
             root=np.eye(n_coordinates if every_sample else 0),
             errors=np.zeros(dictionary.N_ERRORS),
             recent_inputs=np.full((n_recent, self.n_features), np.nan),
+            last_sample=np.full(self.n_features + 1, np.nan),
         )
         state.errors[dictionary.SCALE_MEMORY] = INITIAL_SCALE_MEMORY
         state.errors[dictionary.ERROR_SCALE] = 1.0
@@ -853,6 +855,7 @@ class OnlineGP:
 
         KRLS-T (Van Vaerenbergh and others, 2012) estimates this scale. Here it is a running mean of
         ``min(e^2/s, 9)`` with a bounded memory; the bound of 9 limits the effect of an outlier.
+        Samples that repeat the one before count neither for the mean nor for the memory.
         """
         state = self._state
         errors = state.errors
@@ -943,6 +946,8 @@ class OnlineGP:
             arrays["root"] = np.triu(state.root[:size, :size])
         if not np.isnan(state.recent_inputs).all():
             arrays["recent_inputs"] = state.recent_inputs.copy()
+        if not np.isnan(state.last_sample).all():
+            arrays["last_sample"] = state.last_sample.copy()
         arrays["errors"] = state.errors.copy()
         arrays["number"] = self.sample_numbers
         arrays["inputs"] = self.inputs
@@ -1078,6 +1083,9 @@ class OnlineGP:
         if len(state.recent_inputs) and "recent_inputs" in arrays:
             state.recent_inputs[:] = arrays["recent_inputs"]
             _check_recent_inputs(state)
+        if "last_sample" in arrays:
+            size = self.n_features + 1
+            state.last_sample[:] = vector(arrays["last_sample"], size, "last_sample")
         state.errors[:] = vector(arrays["errors"], len(state.errors), "errors")
         _check_errors(state)
         state.number[:n] = vector(arrays["number"], n, "number")
@@ -1157,7 +1165,7 @@ class OnlineGP:
         settings["noise_variance"] = noise_variance
         other = OnlineGP(**settings)
         other._state = other._new_state(self.inputs, self.targets, self.budget)
-        for name in ("order", "counts", "number", "recent_inputs"):
+        for name in ("order", "counts", "number", "recent_inputs", "last_sample"):
             getattr(other._state, name)[:] = getattr(self._state, name)
         level = self._state.errors[dictionary.OUTLIER_LEVEL]
         other._state.errors[dictionary.OUTLIER_LEVEL] = level

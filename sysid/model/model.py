@@ -193,6 +193,10 @@ MODEL_ARRAYS = {
         ("recent_sample", "recent_feature"),
         "inputs of the last samples, standardised, by which it forgets; nan: not learned",
     ),
+    "last_sample": (
+        ("value_of_sample",),
+        "inputs, standardised, and target, centred, of the last sample learned",
+    ),
     "linear": LINEAR_PART_ARRAYS["linear"],
     **EVERY_SAMPLE_ARRAYS,
     **MAP_ARRAYS,
@@ -610,7 +614,7 @@ def _check_completeness(attributes: Mapping[str, Any], arrays: Mapping[str, np.n
         raise UserError(
             f"it lacks the attributes {lacking}, which every model file of this version has"
         )
-    optional = {"linear", "recent_inputs", *MAP_ARRAYS, *ADAPTATION_ARRAYS}
+    optional = {"linear", "recent_inputs", "last_sample", *MAP_ARRAYS, *ADAPTATION_ARRAYS}
     if str(attributes["learning"]) != Learning.every_sample.value:
         optional |= {*EVERY_SAMPLE_ARRAYS}
     lacking = [name for name in MODEL_ARRAYS if name not in optional and name not in arrays]
