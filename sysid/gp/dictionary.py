@@ -895,8 +895,10 @@ def candidate_scores(rules, state, n, points, targets, out):  # type: ignore[no-
         for j in range(n):
             out[t, state.order[j]] = state.work[REDUCTION_SCORES, j]
         if rules.every_sample:
-            state.root[:] = root
-            state.whitened[:] = whitened
+            for i in range(root.shape[0]):
+                state.whitened[i] = whitened[i]
+                for j in range(root.shape[1]):
+                    state.root[i, j] = root[i, j]
 
 
 @inlined

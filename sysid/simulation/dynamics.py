@@ -151,7 +151,8 @@ def simulate_paths(  # type: ignore[no-untyped-def]
     for b in range(len(path)):
         n_inside[b] = n_steps
         for t in range(n_steps):
-            x[:] = exogenous[b, t]
+            for d in range(n_features):  # a slice would compile the message for a wrong shape
+                x[d] = exogenous[b, t, d]
             for j in range(mean_map.feedback.size):
                 x[mean_map.feedback[j]] = path[b, t + mean_map.row[j], mean_map.column[j]]
             inside = True

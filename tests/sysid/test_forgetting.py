@@ -129,7 +129,13 @@ def make_drift_gp(criterion, *, is_matched, **settings):
     )
 
 
-@pytest.fixture(scope="module", params=[0.4, 3.0], ids=["slow", "fast"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(0.4, marks=pytest.mark.slow, id="slow"),  # most GPs would follow this anyway
+        pytest.param(3.0, id="fast"),
+    ],
+)
 def drift_stream(request):
     """A drifting stream and the error of KRLS-T on it."""
     x, y = drifting_stream(request.param, 12_000, seed=2)
@@ -144,8 +150,20 @@ def test_a_drift_is_followed_as_by_krls_t(drift_stream, criterion, is_matched):
     assert error < 1.2 * reference
 
 
-@pytest.mark.parametrize("name", COMPARED_CRITERIA)
-@pytest.mark.parametrize("is_matched", [False, True], ids=["all accepted", "matched"])
+@pytest.mark.parametrize(
+    ("name", "is_matched"),
+    [
+        pytest.param(
+            name,
+            is_matched,
+            id=f"{name}-{'matched' if is_matched else 'all accepted'}",
+            # the errors of the default one scatter least
+            marks=() if (name, is_matched) == ("prior_entropy", False) else pytest.mark.slow,
+        )
+        for name in COMPARED_CRITERIA
+        for is_matched in (False, True)
+    ],
+)
 def test_forgetting_costs_nothing_if_the_points_limit_the_accuracy(name, is_matched):
     """The errors are larger than the noise. They scatter by 15 % from seed to seed."""
     errors = []

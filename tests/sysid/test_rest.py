@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -58,6 +59,11 @@ def rows_of(n_at_rest, measurement, narx=NARX, **kwargs):
     return narx.regressors({"y": y, "u": u})
 
 
+def first_rows(rows, n):
+    """Return the first n rows."""
+    return rows._replace(regressor=rows.regressor[:n], target=rows.target[:n])
+
+
 def identify(rows, settings=SETTINGS, narx=NARX):
     """Return an identification of these rows, and its records."""
     identification = Identification(narx, settings)
@@ -73,10 +79,16 @@ def score(rows, mean, variance, noise_variance):
 
 
 @cache
-def score_stream(n_at_rest, measurement, settings):
+def identified_stream(n_at_rest, measurement, settings):
+    """Return rows, their identification, which nobody may change, and its records."""
     narx = settings.with_linear_lags(NARX)
     rows = rows_of(n_at_rest, measurement, narx)
-    identification, records = identify(rows, settings, narx)
+    return rows, *identify(rows, settings, narx)
+
+
+@cache
+def score_stream(n_at_rest, measurement, settings):
+    rows, identification, records = identified_stream(n_at_rest, measurement, settings)
     noise_variance = identification.model.gp.noise_variance
     return score(rows, records["mean"], records["variance"], noise_variance)
 
@@ -104,15 +116,43 @@ def assert_a_rest_costs_little(score_identified, n_at_rest, measurement, setting
     assert coverage > 0.88
 
 
-@pytest.mark.parametrize("n_at_rest", [90, 300, 1000])
-@pytest.mark.parametrize("measurement", MEASUREMENTS)
-@pytest.mark.parametrize("score_identified", [score_stream, score_record])
+#: for both ways to identify: the rest of each measurement that the default tests have
+RESTS = {
+    score_stream: {
+        "noise-free": 1000,
+        "noisy": 1000,
+        "very noisy": 90,
+        "noisy input": 300,
+        "quantised": 300,
+        "noisy and quantised": 90,
+    },
+    score_record: {"noisy": 300, "very noisy": 1000},
+}
+LINEAR_PARTS = [(score_stream, "noisy"), (score_record, "noise-free")]
+
+
+def cases(arguments, default):
+    """Return cases of a test, of which those that are not default are slow."""
+    return [
+        pytest.param(*case, marks=() if case in default else pytest.mark.slow)
+        for case in product(*arguments)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("score_identified", "measurement", "n_at_rest"),
+    cases(
+        [RESTS, MEASUREMENTS, [90, 300, 1000]],
+        [(score, *rest) for score, rests in RESTS.items() for rest in rests.items()],
+    ),
+)
 def test_a_rest_costs_little(score_identified, measurement, n_at_rest):
     assert_a_rest_costs_little(score_identified, n_at_rest, measurement, SETTINGS)
 
 
-@pytest.mark.parametrize("measurement", ["noise-free", "noisy"])
-@pytest.mark.parametrize("score_identified", [score_stream, score_record])
+@pytest.mark.parametrize(
+    ("score_identified", "measurement"), cases([RESTS, ["noise-free", "noisy"]], LINEAR_PARTS)
+)
 def test_a_rest_costs_a_model_with_a_linear_part_little(score_identified, measurement):
     assert_a_rest_costs_little(score_identified, 1000, measurement, WITH_LINEAR_PART)
 
@@ -139,8 +179,7 @@ def test_the_training_waits_until_something_moves():
 
 
 def test_a_model_of_noise_is_replaced_once_the_plant_moves():
-    rows = rows_of(1000, "noisy")
-    identification, records = identify(rows)
+    _, identification, records = identified_stream(1000, "noisy", SETTINGS)
     assert identification.n_waited == 0
     assert np.isfinite(records["mean"][100:]).all()
     renewed = [e.sample for e in identification.adaptation.estimates if e.reason == "region"]
@@ -150,9 +189,8 @@ def test_a_model_of_noise_is_replaced_once_the_plant_moves():
 
 
 def test_earlier_estimates_have_the_units_of_the_new_scaling():
-    rows = rows_of(1000, "noisy")
-    before, _ = identify(rows._replace(regressor=rows.regressor[:1000], target=rows.target[:1000]))
-    after, _ = identify(rows)
+    rows, after, _ = identified_stream(1000, "noisy", SETTINGS)
+    before, _ = identify(first_rows(rows, 1000))
     expected = before.adaptation.estimates[-1].kernel.stretched(before.model.scaling.scale)
     n_before = len(before.adaptation.estimates)
     kernel = after.adaptation.estimates[n_before - 1].kernel
@@ -161,7 +199,7 @@ def test_earlier_estimates_have_the_units_of_the_new_scaling():
 
 
 def test_a_stream_without_rest_is_not_trained_anew():
-    identification, _ = identify(rows_of(0, "noisy"))
+    _, identification, _ = identified_stream(0, "noisy", SETTINGS)
     assert identification.n_waited == 0
     assert all(estimate.reason != "region" for estimate in identification.adaptation.estimates)
 
@@ -173,7 +211,7 @@ def test_nothing_waits_if_the_hyperparameters_are_known(training):
     settings = replace(SETTINGS, training=known)
     start = None
     if training == "known":
-        found, _ = identify(rows_of(0, "noise-free"))
+        _, found, _ = identified_stream(0, "noise-free", SETTINGS)
         start = Start(found.model.scaling, found.model.mean, found.hyperparameters)
         settings = replace(SETTINGS)
     identification = Identification(NARX, settings, start=start)
@@ -183,13 +221,12 @@ def test_nothing_waits_if_the_hyperparameters_are_known(training):
     assert identification.n_waited == 0
 
 
-def test_the_first_movement_is_no_outlier():
-    for measurement in ("noise-free", "noisy"):
-        rows = rows_of(1000, measurement)
-        identification, records = identify(rows)
-        assert identification.n_initial_outliers == 0
-        assert identification.n_mended == {} or sum(identification.n_mended.values()) <= 2
-        assert records["outlier"][1300:].sum() == 0
+@pytest.mark.parametrize("measurement", ["noise-free", "noisy"])
+def test_the_first_movement_is_no_outlier(measurement):
+    _, identification, records = identified_stream(1000, measurement, SETTINGS)
+    assert identification.n_initial_outliers == 0
+    assert identification.n_mended == {} or sum(identification.n_mended.values()) <= 2
+    assert records["outlier"][1300:].sum() == 0
 
 
 # --- a plant that never moves ---------------------------------------------------------------------
@@ -229,15 +266,30 @@ def assert_same_records(actual, expected):
 # --- blocks and resuming --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("measurement", ["noise-free", "noisy", "noisy input"])
-@pytest.mark.parametrize("size", [1, 7, 333])
+N_ROWS = 700
+#: after which rows a model is saved: at rest, in the first block after it, and later
+SAVED_AFTER = (240, 255, 301, 340, 405, 500)
+
+
+@cache
+def identified_at_once(measurement):
+    """Return rows, their identification, which nobody may change, and its records."""
+    rows = first_rows(rows_of(250, measurement), N_ROWS)
+    return rows, *identify(rows)
+
+
+@pytest.mark.parametrize(
+    ("measurement", "size"),
+    cases(
+        [["noise-free", "noisy", "noisy input"], [1, 7, 333]],
+        [("noise-free", 7), ("noisy", 1), ("noisy input", 333)],
+    ),
+)
 def test_blocks_do_not_matter(measurement, size):
-    rows = rows_of(250, measurement)
-    rows = rows._replace(regressor=rows.regressor[:600], target=rows.target[:600])
-    at_once, expected = identify(rows)
+    rows, at_once, expected = identified_at_once(measurement)
     identification = Identification(NARX, SETTINGS)
     records = []
-    for begin in range(0, 600, size):
+    for begin in range(0, N_ROWS, size):
         block = slice(begin, begin + size)
         records.append(identification.observe_many(rows.regressor[block], rows.target[block]))
         if identification.correction is not None:
@@ -247,28 +299,41 @@ def test_blocks_do_not_matter(measurement, size):
     assert identification.n_waited == at_once.n_waited
 
 
-@pytest.mark.parametrize("measurement", ["noisy", "noisy input"])
-@pytest.mark.parametrize("n_before", [240, 255, 301, 340, 405, 500])
-def test_a_saved_model_goes_on_bit_for_bit(measurement, n_before, tmp_path):
-    rows = rows_of(250, measurement)
-    identification, _ = identify(
-        rows._replace(regressor=rows.regressor[:n_before], target=rows.target[:n_before])
-    )
-    identification.model.save(tmp_path / "model.nc")
-    resumed = Identification.resume(Model.load(tmp_path / "model.nc"))
-    later = slice(n_before, 700)
-    expected = identification.observe_many(rows.regressor[later], rows.target[later])
-    actual = resumed.observe_many(rows.regressor[later], rows.target[later])
-    assert_same_records(actual, expected)
-    assert resumed.model.scaling == identification.model.scaling
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Return a function that finds the models of a measurement, saved on the way through it."""
+
+    @cache
+    def models_of(measurement):
+        folder = tmp_path_factory.mktemp("saved")
+        rows, _, _ = identified_at_once(measurement)
+        identification = Identification(NARX, SETTINGS)
+        for begin, end in pairwise((0, *SAVED_AFTER)):
+            identification.observe_many(rows.regressor[begin:end], rows.target[begin:end])
+            identification.model.save(folder / f"{end}.nc")
+        return folder
+
+    return models_of
+
+
+@pytest.mark.parametrize(
+    ("measurement", "n_before"),
+    cases(
+        [["noisy", "noisy input"], SAVED_AFTER],
+        [*product(["noisy"], SAVED_AFTER[::2]), *product(["noisy input"], SAVED_AFTER[1::2])],
+    ),
+)
+def test_a_saved_model_goes_on_bit_for_bit(measurement, n_before, saved):
+    rows, at_once, expected = identified_at_once(measurement)
+    resumed = Identification.resume(Model.load(saved(measurement) / f"{n_before}.nc"))
+    actual = resumed.observe_many(rows.regressor[n_before:], rows.target[n_before:])
+    assert_same_records(actual, expected[n_before:])
+    assert resumed.model.scaling == at_once.model.scaling
     assert len(resumed.adaptation.estimates) > 0
 
 
 def test_a_damaged_state_of_a_departure_is_refused():
-    rows = rows_of(250, "noisy")
-    identification, _ = identify(
-        rows._replace(regressor=rows.regressor[:310], target=rows.target[:310])
-    )
+    identification, _ = identify(first_rows(rows_of(250, "noisy"), 310))
     dataset = identification.model.to_dataset()
     dataset["seen_departed"][0] = 7
     with pytest.raises(UserError):

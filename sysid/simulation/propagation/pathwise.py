@@ -132,7 +132,8 @@ def _sum_waves(points, frequency, phase, amplitude):  # type: ignore[no-untyped-
     angle = np.empty(phase.shape[1])
     for s in range(n_functions):
         for i in range(n):
-            angle[:] = phase[s]
+            for f in range(angle.size):  # a slice would compile the message for a wrong shape
+                angle[f] = phase[s, f]
             for d in range(p):
                 x = points[i, s, d]
                 for f in range(angle.size):
