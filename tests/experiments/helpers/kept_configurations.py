@@ -11,7 +11,6 @@ import os
 import pickle
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from unittest import mock
 
 from hydra._internal import config_loader_impl
@@ -72,11 +71,19 @@ def _state_of(repository):
     state = list(_state_of_store(ConfigStore.instance().repo))
     for source in repository.get_sources():
         state.append((source.provider, source.path, source.scheme()))
-        if source.scheme() == "file":
-            for file in sorted(Path(source.path).rglob("*.yaml")):
-                stat = file.stat()
-                state.append((str(file), stat.st_ino, stat.st_mtime_ns, stat.st_size))
+        if source.scheme() == "file" and os.path.isdir(source.path):
+            state += _state_of_folder(source.path)
     return tuple(state)
+
+
+def _state_of_folder(folder):
+    """Yield what identifies the content of every file in a folder and those below it."""
+    for entry in os.scandir(folder):
+        if entry.is_dir():
+            yield from _state_of_folder(entry.path)
+        else:
+            stat = entry.stat()
+            yield entry.path, stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def _choose_kept(repo, config_name, overrides_list, prepend_hydra, skip_missing):
