@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import cache
 from unittest import mock
 
-from hydra._internal import config_loader_impl
+from hydra._internal import config_loader_impl, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.defaults_list import DefaultsList, Overrides
 from hydra.core.config_store import ConfigStore
@@ -25,6 +25,7 @@ ORIGINAL_LOAD = OmegaConf.load
 ORIGINAL_COPY = composer.deepcopy
 ORIGINAL_PARSE = base.parse
 ORIGINAL_CHOOSE = config_loader_impl.create_defaults_list
+ORIGINAL_MAP = defaults_list._create_interpolation_map
 ORIGINAL_MERGE = ConfigLoaderImpl._compose_config_from_defaults_list
 
 _pickled_files = {}
@@ -109,6 +110,16 @@ def _choose_kept(repo, config_name, overrides_list, prepend_hydra, skip_missing)
     )
 
 
+def _map_if_needed(overrides, options, self_added):
+    """Return the choices by which Hydra resolves interpolations in a list of options, if any.
+
+    Hydra makes a configuration of all choices for each file, a fifth of the time of composing.
+    """
+    if any(option.is_interpolation() for option in options):
+        return ORIGINAL_MAP(overrides, options, self_added)
+    return None
+
+
 def _merge_kept(self, defaults, repo):
     """Return the configuration that Hydra merges from files."""
     files = [(item.config_path, item.package, item.parent, item.is_self) for item in defaults]
@@ -124,6 +135,7 @@ def keep_configurations():
     composer.deepcopy = _copy_kept
     base.parse = cache(ORIGINAL_PARSE)
     config_loader_impl.create_defaults_list = _choose_kept
+    defaults_list._create_interpolation_map = _map_if_needed
     ConfigLoaderImpl._compose_config_from_defaults_list = _merge_kept
 
 
@@ -135,6 +147,7 @@ def keep_nothing():
         mock.patch.object(composer, "deepcopy", ORIGINAL_COPY),
         mock.patch.object(base, "parse", ORIGINAL_PARSE),
         mock.patch.object(config_loader_impl, "create_defaults_list", ORIGINAL_CHOOSE),
+        mock.patch.object(defaults_list, "_create_interpolation_map", ORIGINAL_MAP),
         mock.patch.object(ConfigLoaderImpl, "_compose_config_from_defaults_list", ORIGINAL_MERGE),
     ):
         yield
