@@ -599,6 +599,17 @@ def test_a_command_that_tests_run_composes_what_hydra_composes():
         assert compose_lines(*lines) == expected
 
 
+def test_the_tests_choose_an_interpolated_option_as_hydra_does(tmp_path):
+    for group in ("a", "b"):
+        (tmp_path / group).mkdir()
+        for option in ("x", "y"):
+            (tmp_path / group / f"{option}.yaml").write_text(f"chosen: {option}\n")
+    (tmp_path / "top.yaml").write_text("defaults: [{a: x}, {b: '${a}'}, _self_]\n")
+    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+        for overrides, expected in (([], "x"), (["a=y"], "y"), (["a=y", "b=x"], "x"), ([], "x")):
+            assert compose("top", overrides).b.chosen == expected
+
+
 def test_a_file_that_changes_is_read_again(tmp_path):
     file = tmp_path / "kernel" / "own.yaml"
     file.parent.mkdir()
