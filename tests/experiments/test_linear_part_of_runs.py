@@ -20,6 +20,7 @@ OSCILLATOR = (
     "duration=600samples",
     "noise=measurement",
     "noise.snr_db=30",
+    "seed=1",
 )
 #: number of lags of each of the two signals in the linear part
 N_LAGS = 14
