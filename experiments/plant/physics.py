@@ -14,7 +14,8 @@ import numpy as np
 import xarray as xr
 from omegaconf import DictConfig
 
-from experiments.cli.build import build, build_one, check_trusted
+from experiments.cli.build import build, build_one
+from experiments.cli.described import check_description, class_of
 from experiments.cli.ends import REFUSALS
 from experiments.plant.measured import Measured
 from simulators import (
@@ -27,6 +28,7 @@ from simulators import (
 )
 from simulators.grey_box import output_variance
 from simulators.runge_kutta import integrate, stepper
+from simulators.settings import is_finite, is_whole
 from simulators.system import names_of
 from sysid import (
     Forecast,
@@ -49,6 +51,7 @@ VARIANCE_SUFFIX = ".variance"  # end of the name of an output's variance due to 
 RESIDUAL = "residual"  # value of narx.predict: the output minus the simulated output
 #: fields of the physics that the file of a model keeps
 KEPT_FIELDS = ("system", "initial", "starts", "interpolation")
+MAX_STORED_STARTS = 10_000  # largest number of runs of an estimation that a file may ask for
 # training samples are taken at a distance at which the residual's autocorrelation is at most this
 MAX_AUTOCORRELATION = 0.7
 # samples that give the initial state of a record without a stated initialisation window
@@ -497,8 +500,52 @@ def read_physics(text: str, trusted: Sequence[str]) -> FittedPhysics:
         raise UserError(
             f"physics of the model: expected the text that identification wrote ({error})"
         ) from None
-    check_trusted(description, trusted)
+    check_description(content, trusted, title="physics")
+    _check_fields(description, trusted)
     return FittedPhysics(build_one(description, "physics"), covariance=covariance)
+
+
+def _check_fields(description: Mapping[str, Any], trusted: Sequence[str]) -> None:
+    """Refuse fields of a stored physics that are not of the kind that identification writes.
+
+    Raises
+    ------
+    ValueError
+        If the system is no system, the number of starts is not possible, or a parameter is
+        described by anything but two bounds and its scale.
+    """
+    system = description["system"]
+    if not isinstance(system, dict) or "_target_" not in system:
+        raise UserError(f"physics.system: expected the settings of a system, got {system!r:.200}")
+    class_of(system["_target_"], trusted, System, "physics.system")
+    starts = description["starts"]
+    if not is_whole(starts, 1, MAX_STORED_STARTS):
+        raise UserError(
+            f"physics.starts must be an integer from 1 to {MAX_STORED_STARTS}, got {starts!r:.200}"
+        )
+    for group in ("initial", "free"):
+        parameters = description.get(group, {})
+        if not isinstance(parameters, dict):
+            raise UserError(
+                f"physics.{group} must map names of parameters to bounds, got {parameters!r:.200}"
+            )
+        for name, bounds in parameters.items():
+            is_plain = isinstance(bounds, dict) and all(map(_is_bound, bounds.items()))
+            if not is_plain or not {"lower", "upper"} <= bounds.keys():
+                raise UserError(
+                    f"physics.{group}.{name:.200}: expected {{lower, upper, logarithmic}}, two "
+                    f"finite numbers and a flag, got {bounds!r:.200}"
+                )
+
+
+def _is_bound(entry: tuple[str, Any]) -> bool:
+    """Whether an entry of a parameter is a finite bound, or the flag of a logarithmic scale."""
+    name, value = entry
+    return (
+        isinstance(value, bool)
+        if name == "logarithmic"
+        else (name in ("lower", "upper") and is_finite(value))
+    )
 
 
 def variance_at(rows: xr.Dataset, records: Sequence[xr.Dataset], target: str) -> Array:
