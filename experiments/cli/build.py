@@ -82,7 +82,7 @@ def build_one(description: Any, option: str) -> Any:
     """
     description = with_present_names(to_plain(description))
     for target in targets_of(description).values():
-        public = _name_now(target)
+        public = name_now(target)
         if public is not None and public != target:
             raise UserError(
                 f"{option}: _target_ must be {public}, the public name of that class, got {target}"
@@ -290,7 +290,7 @@ def with_present_names(description: Any) -> Any:
     return description
 
 
-def _name_now(target: str) -> str | None:
+def name_now(target: str) -> str | None:
     """Return the public name of a class of the toolbox, by a present or former name.
 
     None: it is no class of the toolbox.

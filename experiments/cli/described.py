@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from hydra._internal.utils import _locate
 
-from experiments.cli.build import TOOLBOX_PACKAGES, present_name
+from experiments.cli.build import TOOLBOX_PACKAGES, name_now, present_name
 from sysid.errors import UserError
 
 #: classes that a file may name, by their module. Calling one of them with plain values has no
@@ -100,6 +100,12 @@ def _check_target(target: Any, trusted: Sequence[str], place: str) -> None:
     if not isinstance(target, str):
         raise UserError(f"{place}: _target_ must be the name of a class, got {target!r:.200}")
     if not (_is_known(target) or _is_trusted(target, trusted)):
+        public = name_now(target)
+        if public is not None and _is_known(public):
+            raise UserError(
+                f"{place}: _target_ must be {public}, the public name of that class, "
+                f"got {target:.200}"
+            )
         module = target.rpartition(".")[0]
         raise UserError(
             f"{place}: {target!r:.200} is no class of the toolbox that a file may name, and the "

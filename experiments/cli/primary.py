@@ -19,8 +19,6 @@ from sysid.errors import UserError
 
 PRIMARY_NAME = "configuration_of_a_file"  # name under which Hydra finds such a configuration
 ADVICE = "--config-dir FOLDER --config-name configuration"
-#: keys of a primary configuration that tell Hydra what to do
-KEYS_OF_HYDRA = ("hydra", "defaults")
 
 
 def take_primary(
@@ -57,14 +55,8 @@ def take_primary(
         return list(arguments)
     name = f"{given.config_name or command}".removesuffix(".yaml") + ".yaml"
     path = _find(name, [given.config_path, given.config_dir])
-    content = dict(read(path, _trusted_of(given.overrides)))
-    of_hydra = [key for key in KEYS_OF_HYDRA if key in content]
-    if of_hydra:
-        raise UserError(
-            f"{path}: expected the settings of a benchmark, got the key {of_hydra[0]!r}, which "
-            "tells Hydra what to do: remove it, or set it on the command line"
-        )
-    ConfigStore.instance().store(name=PRIMARY_NAME, node=content)
+    content = read(path, _trusted_of(given.overrides))
+    ConfigStore.instance().store(name=PRIMARY_NAME, node=dict(content))
     return ["--config-name", PRIMARY_NAME, *others]
 
 

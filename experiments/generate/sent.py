@@ -10,8 +10,9 @@ from experiments.cli.primary import take_primary
 from experiments.files.stated import MAX_CONFIGURATION_CHARACTERS, read_configuration
 from sysid.errors import UserError
 
-#: keys that only the command line sets: where files are written, and whom the user trusts
-KEYS_OF_COMMAND_LINE = ("output", "figures", "trusted")
+#: keys that only the command line sets: where files are written, whom the user trusts, and what
+#: Hydra does
+KEYS_OF_COMMAND_LINE = ("output", "figures", "trusted", "hydra", "defaults")
 
 
 def take_configuration(arguments: list[str]) -> list[str]:
@@ -36,13 +37,13 @@ def read_sent(path: Path, trusted: Sequence[str]) -> dict[str, Any]:
             f"{path}: expected the settings of a benchmark, plain YAML of at most "
             f"{MAX_CONFIGURATION_CHARACTERS} characters without aliases: make the file anew"
         )
+    given = [key for key in KEYS_OF_COMMAND_LINE if key in plain]
+    if given:
+        raise UserError(f"{path}: remove the key {given[0]!r}: only the command line sets it")
     try:
         check_description(plain, trusted)  # before another reader sees the text
         content: dict[str, Any] = from_yaml(text)
         check_description(content, trusted)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    for key in KEYS_OF_COMMAND_LINE:
-        if key in content:
-            raise UserError(f"{path}: remove the key {key!r}: only the command line sets it")
     return content
