@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
+from omegaconf._utils import get_omega_conf_dumper
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.cli.options import meant
@@ -36,8 +37,17 @@ def check_keys(config: DictConfig, name: str) -> None:
 
 
 def to_yaml(settings: Mapping[str, Any]) -> str:
-    """Write settings as a configuration, so that reading it gives the same values and types."""
-    return OmegaConf.to_yaml(settings)
+    """Write plain settings as a configuration: reading it gives the same values and types.
+
+    Texts that look like interpolations are written as they are.
+    """
+    return yaml.dump(
+        dict(settings),
+        default_flow_style=False,
+        allow_unicode=True,
+        sort_keys=False,
+        Dumper=get_omega_conf_dumper(),
+    )
 
 
 def from_yaml(text: str) -> Any:

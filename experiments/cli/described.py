@@ -140,7 +140,11 @@ def class_of(target: Any, trusted: Sequence[str], role: type, option: str) -> ty
 
 
 def check_classes(
-    content: Mapping[str, Any], trusted: Sequence[str], roles: Mapping[str, type]
+    content: Mapping[str, Any],
+    trusted: Sequence[str],
+    roles: Mapping[str, type],
+    *,
+    title: str = "",
 ) -> None:
     """Refuse classes of checked content that have not the role of their place.
 
@@ -154,7 +158,10 @@ def check_classes(
     trusted : sequence of str
         Modules and classes of the user's own that the content may name.
     roles : mapping
-        Role of the class at a path. Any role is accepted at other paths.
+        Role of the class at a path; ``a.*`` stands for all entries of ``a``. Any role is accepted
+        at other paths.
+    title : str
+        Name of the content in the messages.
 
     Raises
     ------
@@ -167,7 +174,7 @@ def check_classes(
             group = place.partition(".")[0]
             is_entry = place.count(".") == 1
             role = roles.get(place, roles.get(f"{group}.*", object) if is_entry else object)
-            class_of(target, trusted, role, place)
+            class_of(target, trusted, role, f"{title}.{place}".removeprefix("."))
 
 
 def _entries(content: Any, path: str, level: int = 0) -> Iterator[Entry]:

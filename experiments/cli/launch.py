@@ -23,6 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments.cli.config import CONF, check_keys
 from experiments.cli.ends import Refused, Stopped, is_mistake
+from experiments.cli.invocation import given_overrides
 from experiments.cli.mistakes import check_added, check_arguments, explain_overrides
 from experiments.cli.process import EXIT_CODE_INTERRUPTED, stop_ending_at_once
 
@@ -112,7 +113,7 @@ def launch(module: str, config: DictConfig) -> float | None:
     is_single_run = settings.mode == RunMode.RUN
     try:
         check_keys(config, str(settings.job.config_name))
-        added = [text for text in settings.overrides.task if text.startswith("+")]
+        added = [text for text in given_overrides() if text.startswith("+")]
         if is_single_run and added:
             check_added(OverridesParser.create().parse_overrides(added), config)
         return importlib.import_module(module).run(config, folder)

@@ -21,7 +21,7 @@ from experiments.cli.build import (
 )
 from experiments.cli.config import CONF, fill_in
 from experiments.cli.described import check_classes, check_description
-from experiments.cli.invocation import is_multirun
+from experiments.cli.invocation import given_overrides, is_multirun
 from experiments.cli.options import flag, whole
 from experiments.cli.primary import PRIMARY_NAME
 from experiments.cli.progress import doing
@@ -197,10 +197,7 @@ def _check_foreign(config: DictConfig, trusted: Sequence[str]) -> DictConfig:
 
 def _is_trust_given_by_command() -> bool:
     """Return whether the command line sets `trusted`; a configuration file cannot trust itself."""
-    if not HydraConfig.initialized():
-        return False
-    overrides = HydraConfig.get().overrides.task
-    return any(override.lstrip("+").startswith("trusted=") for override in overrides)
+    return any(override.lstrip("+").startswith("trusted=") for override in given_overrides())
 
 
 def starts_from_package() -> bool:
@@ -348,7 +345,7 @@ def _describe_command() -> str:
     """Return the command line without its seed and its folders."""
     arguments = [
         override
-        for override in HydraConfig.get().overrides.task
+        for override in given_overrides()
         if not override.lstrip("+~").startswith(HIDDEN_OVERRIDES)
     ]
     for source in HydraConfig.get().runtime.config_sources:

@@ -15,7 +15,7 @@ import xarray as xr
 from omegaconf import DictConfig
 
 from experiments.cli.build import build, build_one
-from experiments.cli.described import check_description, class_of
+from experiments.cli.described import check_classes, check_description
 from experiments.cli.ends import REFUSALS
 from experiments.plant.measured import Measured
 from simulators import (
@@ -520,7 +520,8 @@ def _check_fields(description: Mapping[str, Any], trusted: Sequence[str]) -> Non
     system = description["system"]
     if not isinstance(system, dict) or "_target_" not in system:
         raise UserError(f"physics.system: expected the settings of a system, got {system!r:.200}")
-    class_of(system["_target_"], trusted, System, "physics.system")
+    own = {name: value for name, value in description.items() if name != "_target_"}
+    check_classes(own, trusted, {"system": System}, title="physics")
     numbers = {
         "starts": (description["starts"], MAX_STORED_STARTS),
         "system.substeps": (system.get("substeps", 1), MAX_STORED_SUBSTEPS),

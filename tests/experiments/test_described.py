@@ -12,16 +12,19 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 import simulators
 import sysid
 from experiments.cli import described
 from experiments.cli.build import build, build_one
-from experiments.cli.config import fill_in, from_yaml
+from experiments.cli.config import fill_in, from_yaml, to_yaml
 from experiments.cli.described import check_classes, check_description, class_of
+from experiments.cli.invocation import given_overrides
 from experiments.generate.sent import read_sent
 from experiments.plant.physics import FittedPhysics, Physics, read_physics
+from helpers.benchmarks import BOUC_WEN, generate
 from helpers.commands import run_command
 from helpers.records import make_model
 from simulators import CascadedTanks, System
@@ -159,6 +162,13 @@ def test_a_module_that_is_trusted_gives_systems_only(name, here):
     """What the module has imported, or defines beside its systems, is not called."""
     description = with_system(_target_=f"own_tanks.{name}")
     with pytest.raises(ValueError, match=r"System of the toolbox|no class"):
+        read_physics(json.dumps(description), ["own_tanks"])
+
+
+@pytest.mark.parametrize("name", ["function", "Popen", "NoSystem"])
+def test_what_a_trusted_module_holds_is_not_called_in_the_settings_of_a_system(name, here):
+    description = with_system(_target_="own_tanks.Own", changes=[{"_target_": f"own_tanks.{name}"}])
+    with pytest.raises(ValueError, match=r"physics\.system\.changes\.0: expected .* dataclass"):
         read_physics(json.dumps(description), ["own_tanks"])
 
 
@@ -386,12 +396,30 @@ def test_interpolations_do_not_grow_without_end(content):
         fill_in(content)
 
 
+def test_a_configuration_that_a_program_loads_is_not_resolved(here):
+    with pytest.raises(ValueError, match=r"licence: .*interpolation"):
+        generate(here / "bw", *BOUC_WEN, licence=ENVIRONMENT)
+
+
 # --- the configuration of the user
 
 
 def test_a_text_that_looks_like_an_interpolation_is_resolved_once():
     config = OmegaConf.create(r"data: {_target_: sysid.CsvFiles, test: ['\${oc.env:HOME}.csv']}")
     assert build(config, "data").test == ["${oc.env:HOME}.csv"]
+
+
+def test_overrides_stay_as_they_were_typed(monkeypatch):
+    typed = [f"licence={ENVIRONMENT}", "data.test='\\${x}.csv'"]
+    config = OmegaConf.create({"hydra": {"overrides": {"task": typed}}})
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", config)
+    assert given_overrides() == tuple(typed)
+
+
+def test_settings_are_written_as_they_are():
+    settings = {"a": ENVIRONMENT, "b": "${", "c": ["1e-3", 1e-3, None]}
+    assert from_yaml(to_yaml({"c": settings["c"]})) == {"c": settings["c"]}
+    assert yaml.safe_load(to_yaml(settings))["a"] == ENVIRONMENT
 
 
 def test_an_object_gets_plain_containers():
