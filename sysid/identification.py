@@ -64,6 +64,11 @@ ONLINE_GP_SETTINGS = (
 )
 
 
+#: Number of samples in a row that are far from a rest when it has ended. A wrong measurement is
+#: part of two samples at most: of two changes, or of one target and one first lag.
+N_FAR_SAMPLES = 3
+
+
 #: why a model has no linear part if only stored points are learned
 OBSTACLE_OF_STORED = (
     "learning=stored learns from the stored points alone, which cannot tell the coefficients of "
@@ -237,7 +242,8 @@ class Collector:
     A stream may begin at rest, and samples at rest teach nothing about the plant. While every
     sample equals the first one, the collector waits. It goes on waiting until enough samples have
     come after the rest if the samples at rest would be more than half of the initial ones. A rest
-    with noise ends where the target moves far outside the region of all samples before (`Region`).
+    with noise ends where the target moves far outside the region of all samples before (`Region`)
+    and stays there for `N_FAR_SAMPLES`. A single wrong measurement does not.
 
     Parameters
     ----------
@@ -266,14 +272,16 @@ class Collector:
         self._n_initial = n_initial
         self._waits = waits and bool(n_initial)
         self._has_moved = False
-        self._region = Region(own_lags_of(narx))  # of all samples so far
+        # of all samples so far, except those far from it
+        self._region = Region(own_lags_of(narx)[:1])
+        self._far: list[tuple[np.ndarray, np.ndarray]] = []  # the last samples, if they are far
         self._blocks: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     @property
     def is_complete(self) -> bool:
         """Whether as many samples are collected as the training needs."""
         n_initial = self._n_initial
-        if n_initial is None or self.n_collected < n_initial:
+        if n_initial is None or self.n_collected < n_initial or self._far:
             return False
         is_mostly_at_rest = 2 * self.n_at_rest > n_initial
         return not is_mostly_at_rest or self.n_collected - self.n_at_rest >= n_initial
@@ -325,13 +333,25 @@ class Collector:
     def _notice_movement(self, x: np.ndarray, y: np.ndarray) -> None:
         """Compare the next sample (1, p), (1,) with those before."""
         if self._has_moved and self._region.is_far_from(x, y)[0]:
-            self.n_at_rest = self.n_collected
-        elif not self._has_moved and self._blocks:
+            self._notice_far_sample(x, y)
+            return
+        self._far.clear()
+        if not self._has_moved and self._blocks:
             first_x, first_y, _ = self._blocks[0]
             self._has_moved = not (np.array_equal(x, first_x) and np.array_equal(y, first_y))
             if self._has_moved:
                 del self._blocks[:-1]
         self._region.extend(x, y)
+
+    def _notice_far_sample(self, x: np.ndarray, y: np.ndarray) -> None:
+        """End the rest at the first of the last samples that are all far from those before."""
+        self._far.append((x.copy(), y.copy()))
+        if len(self._far) < N_FAR_SAMPLES:
+            return
+        self.n_at_rest = self.n_collected + 1 - N_FAR_SAMPLES
+        for far_x, far_y in self._far:
+            self._region.extend(far_x, far_y)
+        self._far.clear()
 
     def _append(self, x: np.ndarray, y: np.ndarray, follows: np.ndarray) -> None:
         """Copy samples (n, p), (n,)."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
-from importlib.util import find_spec
+from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from sysid.store import NUMERICAL_PACKAGES, package_versions
 PACKAGE_FOLDERS = [
     Path(str(package.__file__)).parent for package in (sysid, simulators, experiments)
 ]
+#: file with the digest of the text of the toolbox, and that of its parsed code
+KEPT_DIGEST = Path(cache_from_source(__file__)).with_suffix(".digest")
 #: top-level packages whose versions, or Python's, are in the digest already
 VERSIONED_PACKAGES = frozenset(
     {*NUMERICAL_PACKAGES, "sysid", "simulators", "experiments", *sys.stdlib_module_names}
@@ -139,38 +141,70 @@ def code_digest(configuration: Mapping[str, Any] | None = None) -> str:
 
 @cache
 def _own_digest() -> str:
-    """Return the SHA-256 of all modules of the toolbox: of their names and of their parsed code."""
+    """Return the SHA-256 of all modules of the toolbox: of their names and of their parsed code.
+
+    Parsing takes a second. So the digest is kept in a file beside the compiled modules, together
+    with the digest of the text that was parsed: it counts for this text alone.
+    """
+    texts = _read_toolbox()
+    text = _digest_of_texts(texts)
+    with suppress(OSError, ValueError):
+        kept_text, kept_digest = KEPT_DIGEST.read_text().split()
+        if kept_text == text and len(kept_digest) == len(text):
+            return kept_digest
     digest = hashlib.sha256()
-    for folder in PACKAGE_FOLDERS:
-        _add_modules(digest, folder)
+    for package in texts:
+        _add_modules(digest, package)
+    if not sys.dont_write_bytecode:
+        with suppress(OSError):
+            own_file = KEPT_DIGEST.with_name(f"{KEPT_DIGEST.name}.{os.getpid()}")
+            own_file.write_text(f"{text} {digest.hexdigest()}")
+            own_file.replace(KEPT_DIGEST)
     return digest.hexdigest()
 
 
 @cache
 def text_digest() -> str:
-    """Return the SHA-256 of the text of the toolbox and of the versions.
+    """Return the SHA-256 of the names and texts of all modules of the toolbox and of the versions.
 
     Equal text digests imply equal results of `code_digest`, which is slower.
     """
-    digest = hashlib.sha256(package_versions().encode())
-    for folder in PACKAGE_FOLDERS:
-        for path in sorted(folder.rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return _digest_of_texts(_read_toolbox())
 
 
-def _add_modules(digest: Any, folder: Path) -> None:
-    """Add the names and the parsed code of all modules in a folder to a digest."""
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(path.relative_to(folder).as_posix().encode() + _parsed(path))
+def _read_toolbox() -> list[dict[str, bytes]]:
+    """Return the text of every module by its name, for each package of the toolbox."""
+    return [_read_modules(folder) for folder in PACKAGE_FOLDERS]
 
 
-def _parsed(path: Path) -> bytes:
+def _read_modules(folder: Path) -> dict[str, bytes]:
+    """Return the text of every module in a folder, by its name relative to the folder."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*.py"))
+    }
+
+
+def _digest_of_texts(packages: list[dict[str, bytes]]) -> str:
+    """Return the SHA-256 of the texts of all modules in packages, and of the versions."""
+    digests = [
+        {name: hashlib.sha256(text).hexdigest() for name, text in package.items()}
+        for package in packages
+    ]
+    return key_of({"modules": digests, "versions": package_versions()})
+
+
+def _add_modules(digest: Any, texts: Mapping[str, bytes]) -> None:
+    """Add the names and the parsed code of modules to a digest."""
+    for name, text in texts.items():
+        digest.update(name.encode() + _parsed(text))
+
+
+def _parsed(source: bytes) -> bytes:
     """Return the parsed code of a module, without comments, docstrings and line breaks.
 
     A module that cannot be parsed is returned as it is.
     """
-    source = path.read_bytes()
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -194,9 +228,9 @@ def _module_digest(name: str) -> str:
         return "not found"
     if spec.submodule_search_locations:
         for folder in sorted(spec.submodule_search_locations):
-            _add_modules(digest, Path(folder))
+            _add_modules(digest, _read_modules(Path(folder)))
     elif spec.origin is not None and os.path.isfile(spec.origin):
-        digest.update(_parsed(Path(spec.origin)))
+        digest.update(_parsed(Path(spec.origin).read_bytes()))
     return digest.hexdigest()
 
 

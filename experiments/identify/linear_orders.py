@@ -23,7 +23,7 @@ from sysid.arrays import Array
 from sysid.errors import UserError
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.mean import linear_fit
-from sysid.lag_choice import MIN_ROWS_PER_COEFFICIENT, N_LAG_FOLDS
+from sysid.lag_choice import MAX_EQUAL_LAGS, MIN_ROWS_PER_COEFFICIENT, N_LAG_FOLDS
 from sysid.simulation.linear_models import (
     HeldOutErrors,
     LaggedSignals,
@@ -31,7 +31,6 @@ from sysid.simulation.linear_models import (
     recursive_least_squares,
 )
 
-MAX_EQUAL_LAGS = 12  # largest number of lags of every signal that is tried
 MIN_ROWS_FOR_SCALES = 10  # fewer initial samples do not standardise the features of the recursion
 NO_ORDERS: dict[str, Any] = {"smse_linear": None, "smse_stream_linear": None, "linear_lags": None}
 

@@ -20,6 +20,8 @@ from experiments.reproduce import online_methods
 from experiments.reproduce.baselines import Fitted, condition, solve_linear
 from experiments.reproduce.study import Plan, Study, Unit, part_of, round_numbers
 from experiments.reproduce.tasks import STUDY_TASKS, Records, Rows, Stream, draw_records
+from sysid.lag_choice import MAX_EQUAL_LAGS
+from sysid.simulation.linear_models import recursive_least_squares
 
 N_STREAM_PARTS = 12  # parts of a stream whose errors are reported one by one
 # Mean squared error in each part, over the variance of the target in the stream.
@@ -32,6 +34,7 @@ N_WARM_UP_SAMPLES = 50  # samples of a first run, which compiles and is not time
 #: Methods whose error over the stream is drawn, with their colours.
 DRAWN_METHODS = {
     "RLS": PALETTE[0],
+    "linear, best order": GREY,
     "stored, mean relevance": PALETTE[1],
     "every_sample": PALETTE[2],
     "every_sample, adaptive": PALETTE[3],
@@ -64,6 +67,32 @@ class LongRows(NamedTuple):
     stream: Rows
     test: Rows
     is_in_stream: np.ndarray  # (n,) whether a row of the stream of the other methods is among them
+
+    @property
+    def orders(self) -> dict[int, list[int]]:
+        """Features of a linear model by its number of lags of each signal, the largest lags last.
+
+        They are those of the linear part.
+        """
+        narx = self.narx
+        of_lags: dict[int, list[int]] = {}  # features by the number of their lag, from 1
+        for column in range(narx.n_features - narx.n_linear, narx.n_features):
+            signal, lag = narx.features[column]
+            first_lag = min(narx.linear_lags[signal])
+            of_lags.setdefault(1 + lag - first_lag, []).append(column)
+        columns: list[int] = []
+        orders = {}
+        for order in range(1, MAX_EQUAL_LAGS + 1):
+            columns = [*columns, *of_lags[order]]
+            orders[order] = columns
+        return orders
+
+    def learned(self) -> Rows:
+        """Return the initial rows and the stream."""
+        return Rows(
+            np.concatenate([self.initial.inputs, self.stream.inputs]),
+            np.concatenate([self.initial.targets, self.stream.targets]),
+        )
 
 
 class Case(NamedTuple):
@@ -240,6 +269,41 @@ def run_batch(case: Case, fit: Callable[[Case, np.ndarray, np.ndarray], Fitted])
     return Outcome(in_stream, *_predict(case, fitted), {"n_numbers": fitted.size_bytes / 8})
 
 
+def run_best_linear(case: Case) -> Outcome:
+    """Fit linear models of 1 to 12 lags of each signal, and take the best one in hindsight.
+
+    Least squares of all learned rows predict the test rows. Recursive least squares predict the
+    stream; their number of lags is the best one for the stream.
+    """
+    rows = case.with_linear_lags
+    inputs, targets = rows.learned()
+    tested = []
+    for columns in rows.orders.values():
+        fitted = solve_linear(inputs[:, columns], targets)
+        mean, variance = fitted.predict(rows.test.inputs[:, columns])
+        error = sysid.standardised_mean_squared_error(rows.test.targets, mean)
+        tested.append((error, mean, variance + fitted.noise_variance, fitted.size_bytes / 8))
+    _, mean, variance, n_numbers = min(tested, key=lambda found: found[0])
+    in_stream = np.full(len(case.stream.targets), np.nan)
+    in_stream[rows.is_in_stream] = _predict_by_recursion(rows)
+    return Outcome(in_stream, mean, variance, {"n_numbers": n_numbers})
+
+
+def _predict_by_recursion(rows: LongRows) -> np.ndarray:
+    """Return the predictions of the stream (n,) by the best recursive least squares for it."""
+    orders = rows.orders
+    columns = orders[MAX_EQUAL_LAGS]
+    inputs, targets = rows.learned()
+    scaling = sysid.Scaling.fit(rows.initial.inputs[:, columns])
+    mean = rows.initial.targets.mean()
+    features = np.column_stack([np.ones(len(targets)), scaling.transform(inputs[:, columns])])
+    sizes = [1 + len(of_order) for of_order in orders.values()]
+    predicted = mean + recursive_least_squares(features, targets - mean, sizes)
+    in_stream = predicted[len(rows.initial.targets) :]
+    errors = ((in_stream - rows.stream.targets[:, None]) ** 2).mean(axis=0)
+    return np.asarray(in_stream[:, np.argmin(errors)])
+
+
 def fit_some(case: Case, x: np.ndarray, y: np.ndarray) -> Fitted:
     """Condition an exact GP on all rows, or on some of them in equal steps."""
     chosen = np.linspace(0, len(y) - 1, min(len(y), MAX_BATCH_ROWS)).astype(int)
@@ -349,6 +413,7 @@ ONLINE_METHODS: dict[str, Callable[[Case], Outcome]] = {
     "RLS": partial(run_other, make=_make_rls),
     "RLS, forgetting": partial(run_other, make=partial(_make_rls, memory=300)),
     "linear": partial(run_batch, fit=_fit_linear),
+    "linear, best order": run_best_linear,
     "full_gp": partial(run_batch, fit=fit_some),
 }
 

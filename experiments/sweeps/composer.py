@@ -141,9 +141,9 @@ class Composer:
                 config = self._loader.load_configuration(name, lines, RunMode.RUN)
             except ValueError as error:  # raised by Hydra if an option is not a name
                 raise UserError(f"{' '.join(option_lines)}: {error}") from error
-            task_keys = [str(name) for name in config if name != "hydra"]
-            task_config = OmegaConf.masked_copy(config, task_keys)
-            refers_to_hydra = "${hydra" in OmegaConf.to_yaml(task_config)
+            content = OmegaConf.to_container(config)
+            assert isinstance(content, dict)
+            refers_to_hydra = "${hydra" in repr(content | {"hydra": None})
             self._loaded[option_lines] = config, refers_to_hydra
         return self._loaded[option_lines]
 

@@ -36,6 +36,7 @@ from helpers.commands import (
     phase_masks,
     run_identify,
 )
+from helpers.kept_configurations import keep_nothing
 from plants import concrete_classes
 from sysid import Matern52, Model
 from sysid.model.description import name_of
@@ -571,7 +572,7 @@ def test_a_number_of_samples_out_of_range_is_refused(duration):
     ],
 )
 def test_configurations_that_the_tests_keep_are_those_that_hydra_composes(overrides):
-    """`helpers.kept_configurations` reads each file once and copies by pickling."""
+    """`helpers.kept_configurations` composes each combination once and copies by pickling."""
     overrides = overrides.split()
     expected = compose_anew(*overrides)
     for _ in range(2):  # the second time, nothing is loaded
@@ -580,6 +581,33 @@ def test_configurations_that_the_tests_keep_are_those_that_hydra_composes(overri
         assert OmegaConf.to_yaml(kept, resolve=True) == OmegaConf.to_yaml(expected, resolve=True)
         assert OmegaConf.is_struct(kept) == OmegaConf.is_struct(expected)
         kept.budget = "changed"
+
+
+def test_a_command_that_tests_run_composes_what_hydra_composes():
+    """All of it, with the node of Hydra; what another command has set is not kept."""
+
+    def compose_lines(*lines):
+        configuration = compose("identify", list(lines), return_hydra_config=True)
+        return OmegaConf.to_yaml(configuration, sort_keys=False)
+
+    lines = ("hydra/launcher=joblib", "kernel=matern_52", "budget=7", "+kernel.own={a: 1}")
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        with keep_nothing():
+            expected = compose_lines(*lines)
+        assert compose_lines(*lines) == expected
+        assert compose_lines(*lines[:2], "budget=8") != expected
+        assert compose_lines(*lines) == expected
+
+
+def test_the_tests_choose_an_interpolated_option_as_hydra_does(tmp_path):
+    for group in ("a", "b"):
+        (tmp_path / group).mkdir()
+        for option in ("x", "y"):
+            (tmp_path / group / f"{option}.yaml").write_text(f"chosen: {option}\n")
+    (tmp_path / "top.yaml").write_text("defaults: [{a: x}, {b: '${a}'}, _self_]\n")
+    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+        for overrides, expected in (([], "x"), (["a=y"], "y"), (["a=y", "b=x"], "x"), ([], "x")):
+            assert compose("top", overrides).b.chosen == expected
 
 
 def test_a_file_that_changes_is_read_again(tmp_path):

@@ -404,19 +404,20 @@ def test_one_step_ahead_the_run_and_its_validation_keep_to_the_limits(
 
 # --- static functions -----------------------------------------------------------------------------
 
+#: options of a short run on a function of two inputs
+ROSENBROCK_RUN = (
+    "data=function",
+    "function@data.function=rosenbrock",
+    "training.n_initial=40",
+    "budget=60",
+    "data.n_estimation=120",
+    "data.n_axis=7",
+    "figures=false",
+)
+
 
 def test_a_static_function_gives_rows_to_learn_from_and_a_grid_to_validate_on(tmp_path):
-    folder = run_identify(
-        tmp_path,
-        "data=function",
-        "function@data.function=rosenbrock",
-        "sampling@data.sampling=latin_hypercube",
-        "training.n_initial=40",
-        "budget=60",
-        "data.n_estimation=120",
-        "data.n_axis=7",
-        "figures=false",
-    )
+    folder = run_identify(tmp_path, *ROSENBROCK_RUN, "sampling@data.sampling=latin_hypercube")
 
     summary = load_summary(folder)
     rows = load_dataset(folder, "trajectory")
@@ -433,16 +434,7 @@ def test_a_static_function_gives_rows_to_learn_from_and_a_grid_to_validate_on(tm
 
 def test_a_static_function_is_compared_with_a_linear_function_of_its_features(tmp_path, caplog):
     caplog.set_level("INFO")
-    folder = run_identify(
-        tmp_path,
-        "data=function",
-        "function@data.function=rosenbrock",
-        "training.n_initial=40",
-        "budget=60",
-        "data.n_estimation=120",
-        "data.n_axis=7",
-        "figures=false",
-    )
+    folder = run_identify(tmp_path, *ROSENBROCK_RUN)
 
     summary = load_summary(folder)
     rows = load_dataset(folder, "trajectory")

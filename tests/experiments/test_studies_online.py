@@ -135,6 +135,28 @@ def test_the_row_of_the_linear_model_is_that_of_least_squares(van_der_pol_table,
     assert van_der_pol_table.loc["linear", "smse"] == pytest.approx(smse, rel=1e-6)
 
 
+def test_the_best_line_is_the_best_of_all_orders_by_least_squares(parts, plan):
+    """The rows are made anew for each order, and cut to the samples of the study."""
+    task = STREAMS["failing_sensor"]
+    records = task.records(0)
+    n_lost = sysid.Settings().with_linear_lags(task.narx).max_lag
+    n_learned = plan.n_initial + plan.most_rows - n_lost + task.narx.max_lag
+    errors = []
+    for order in range(1, 13):
+        lags = {"pump_voltage": order}
+        narx = sysid.Narx({"level": order}, lags, predict=sysid.Target.change)
+        training, test = records.rows(narx)
+        learned = slice(n_lost - order, n_lost - order + n_learned)
+        scored = slice(n_lost - order, plan.most_rows + task.narx.max_lag - order)
+        known = np.column_stack([training.inputs[learned], np.ones(n_learned)])
+        weights = np.linalg.lstsq(known, training.targets[learned])[0]
+        tested = np.column_stack([test.inputs[scored], np.ones(len(test.targets[scored]))])
+        mean = tested @ weights
+        errors.append(sysid.standardised_mean_squared_error(test.targets[scored], mean))
+    table = next(table for unit, table in parts.items() if unit.task == "failing_sensor")
+    assert table.loc["linear, best order", "smse"] == pytest.approx(min(errors), rel=1e-6)
+
+
 def test_the_outlet_clogs_and_the_sensor_fails():
     """Streams of the tanks differ from the steady one where they state it.
 

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -32,9 +33,14 @@ SETTINGS = {
     "system": {"_target_": "simulators.VanDerPol", "dt": 0.1, "lags": [1, 2]},
     "hydra": {"launcher": {"_target_": "x"}, "job": {"num": 3}},
 }
-IDENTITY = identity_of("a:b", SETTINGS)
 
 # --- settings
+
+
+@pytest.fixture(scope="module")
+def identity_of_settings():
+    """Identity of a job with these settings."""
+    return identity_of("a:b", SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +57,8 @@ IDENTITY = identity_of("a:b", SETTINGS)
     ],
     ids=str,
 )
-def test_every_setting_makes_another_job(change):
-    assert identity_of("a:b", SETTINGS | change) != IDENTITY
+def test_every_setting_makes_another_job(change, identity_of_settings):
+    assert identity_of("a:b", SETTINGS | change) != identity_of_settings
 
 
 @pytest.mark.parametrize(
@@ -65,13 +71,13 @@ def test_every_setting_makes_another_job(change):
     ],
     ids=str,
 )
-def test_how_a_job_is_run_makes_no_other_job(change):
-    assert identity_of("a:b", SETTINGS | change) == IDENTITY
+def test_how_a_job_is_run_makes_no_other_job(change, identity_of_settings):
+    assert identity_of("a:b", SETTINGS | change) == identity_of_settings
 
 
-def test_the_command_makes_another_job_and_the_order_of_settings_does_not():
-    assert identity_of("a:c", SETTINGS) != IDENTITY
-    assert identity_of("a:b", dict(reversed(SETTINGS.items()))) == IDENTITY
+def test_the_command_makes_another_job_and_the_order_of_settings_does_not(identity_of_settings):
+    assert identity_of("a:c", SETTINGS) != identity_of_settings
+    assert identity_of("a:b", dict(reversed(SETTINGS.items()))) == identity_of_settings
 
 
 def test_figures_count_where_they_are_drawn():
@@ -172,6 +178,67 @@ def test_a_module_in_no_package_counts_by_itself(own_modules, text):
     before = digest_of_target("alone_in_its_file.Plant")
     (own_modules / "alone_in_its_file.py").write_text(text)
     assert digest_of_target("alone_in_its_file.Plant") != before
+
+
+@pytest.fixture
+def small_toolbox(tmp_path, monkeypatch):
+    """The only module of a toolbox, whose digest is kept in a file of its own."""
+    module = tmp_path / "toolbox" / "module.py"
+    module.parent.mkdir()
+    module.write_text('"""Words."""\nGAIN = 1\n')
+    monkeypatch.setattr(identity, "PACKAGE_FOLDERS", [module.parent])
+    monkeypatch.setattr(identity, "KEPT_DIGEST", tmp_path / "kept.digest")
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    return module
+
+
+def digest_of_new_process():
+    """Return the digest of the toolbox as a process finds it that has just started."""
+    return identity._own_digest.__wrapped__()
+
+
+def test_the_digest_of_the_toolbox_is_read_by_the_next_process(small_toolbox, monkeypatch):
+    before = digest_of_new_process()
+    assert [path.name for path in small_toolbox.parents[1].glob("kept*")] == ["kept.digest"]
+    monkeypatch.setattr(identity, "_parsed", None)
+    assert digest_of_new_process() == before, "it was parsed a second time"
+
+
+def test_a_kept_digest_counts_for_the_same_text_versions_and_names_alone(
+    small_toolbox, monkeypatch
+):
+    before = digest_of_new_process()
+    small_toolbox.write_text('"""Other words."""\nGAIN = 1\n')
+    assert digest_of_new_process() == before
+    small_toolbox.write_text('"""Other words."""\nGAIN = 2\n')
+    changed = digest_of_new_process()
+    renamed = small_toolbox.rename(small_toolbox.with_name("other.py"))
+    of_other_name = digest_of_new_process()
+    assert len({before, changed, of_other_name}) == 3
+    renamed.rename(small_toolbox)
+    assert digest_of_new_process() == changed
+    parsed = mock.Mock(return_value=b"")
+    monkeypatch.setattr(identity, "_parsed", parsed)
+    monkeypatch.setattr(identity, "package_versions", lambda: "another version of Python")
+    digest_of_new_process()
+    parsed.assert_called_once()
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff", b"one", b"1 2 3"], ids=repr)
+def test_a_damaged_kept_digest_is_computed_anew(small_toolbox, damage):
+    before = digest_of_new_process()
+    text, _ = identity.KEPT_DIGEST.read_text().split()
+    for content in (damage, text.encode(), f"{text} 12".encode()):
+        identity.KEPT_DIGEST.write_bytes(content)
+        assert digest_of_new_process() == before
+
+
+def test_a_digest_that_cannot_be_kept_is_computed_each_time(small_toolbox, monkeypatch):
+    before = digest_of_new_process()
+    nowhere = small_toolbox.parent / "missing" / "kept.digest"
+    monkeypatch.setattr(identity, "KEPT_DIGEST", nowhere)
+    assert digest_of_new_process() == before
+    assert not nowhere.parent.exists()
 
 
 @pytest.fixture(scope="module")

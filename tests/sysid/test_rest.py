@@ -178,6 +178,22 @@ def test_the_training_waits_until_something_moves():
     assert {str(estimate.reason) for estimate in identification.adaptation.estimates} == {"errors"}
 
 
+@pytest.mark.parametrize("sample", [70, 98, 101])
+def test_a_wrong_measurement_ends_no_rest(sample):
+    """The plant is excited from the start; one value of its output is wrong."""
+    y, u = measure(0, "noisy")
+    y[sample] += 100.0 * np.std(y)
+    identification, _ = identify(first_rows(NARX.regressors({"y": y, "u": u}), 110))
+    assert identification.model is not None
+    assert identification.n_waited <= 2
+
+
+@pytest.mark.parametrize("n_at_rest", [80, 98, 99, 100])
+def test_a_rest_that_ends_within_the_initial_samples_has_ended(n_at_rest):
+    identification, _ = identify(first_rows(rows_of(n_at_rest, "noisy"), 300))
+    assert identification.n_waited == pytest.approx(n_at_rest, abs=5)
+
+
 def test_a_model_of_noise_is_replaced_once_the_plant_moves():
     _, identification, records = identified_stream(1000, "noisy", SETTINGS)
     assert identification.n_waited == 0
