@@ -191,6 +191,8 @@ def _check_scalar(value: Any, declared: Any, option: str) -> None:
         raise UserError(f"{option} must be a text, got {value!r}")
     if wanted not in ("float", "int", "bool"):
         return
+    if wanted == "float" and isinstance(value, int) and abs(value) > sys.float_info.max:
+        raise UserError(f"{option} must be a number of at most 308 digits, got {len(str(value))}")
     is_missing = value is None and "None" not in str(declared)
     if is_missing or isinstance(value, str | Mapping | list | ListConfig):
         expected = "flag" if wanted == "bool" else "number"

@@ -113,6 +113,11 @@ ATTACKS_ON_PHYSICS = {
     "starts without end": (TANKS | {"starts": 10**9}, "integer from 1"),
     "starts as a text": (TANKS | {"starts": "3"}, "integer from 1"),
     "steps without end": (with_system(substeps=10**12), "integer from 1"),
+    "number that no float can hold": (with_system(dt=10**400), "308 digits"),
+    "bound that no float can hold": (
+        TANKS | {"initial": {"dt": {"lower": 0, "upper": 10**400}}},
+        "finite",
+    ),
     "bounds that are none": (TANKS | {"initial": {"dt": {"lower": 0, "upper": "1"}}}, "finite"),
     "bounds with a name": (
         TANKS | {"initial": {"dt": {"lower": 0, "upper": 1, "name": "x"}}},
@@ -463,8 +468,11 @@ def test_a_partial_call_of_the_user_is_made_later():
         ({"_target_": "sys.path"}, "x: _target_ must name a class or a function"),
         ("matern", "x must be settings with a _target_"),
         ({"_target_": "sysid.ZeroMean", "a": 1}, "x: .*unexpected keyword argument 'a'"),
+        ({"_target_": "sysid.ConstantMean", "value": 10**400}, r"x\.value must be .* 308 digits"),
+        ({"_target_": "simulators.Recorded", "values": [10**400]}, "x: .*finite numbers"),
+        ({"_target_": "simulators.NoExcitation", "offset": -(10**400)}, "308 digits"),
     ],
-    ids=["module", "name", "no function", "text", "setting"],
+    ids=["module", "name", "no function", "text", "setting", "mean", "values", "negative"],
 )
 def test_what_cannot_be_built_is_named(description, words):
     with pytest.raises(ValueError, match=words):
