@@ -42,8 +42,16 @@ def refuse(owner: Any, name: str, expected: str) -> UserError:
 
 
 def is_finite(value: object) -> bool:
-    """Whether a value is a finite real number; True and False do not count as numbers."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether a value is a finite real number; True and False do not count as numbers.
+
+    Integers that no float can hold do not count either.
+    """
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return False
 
 
 def is_whole(value: object, lowest: int, highest: float = math.inf) -> bool:

@@ -302,6 +302,13 @@ def test_a_configuration_is_read_once():
     assert not violations
 
 
+def test_hydra_makes_no_objects():
+    """Its `instantiate` and `call` would resolve texts once more, which may come from a file."""
+    makers = {f"hydra.utils.{name}" for name in ("instantiate", "call", "get_class", "get_object")}
+    users = {name for name, path in CODE.items() if makers & set(imports_of(path))}
+    assert not users
+
+
 def errors_of_bugs(node):
     """Yield the names of built-in errors below a node, but where errors are caught or derived."""
     if isinstance(node, ast.Name) and node.id in ERRORS_OF_BUGS:

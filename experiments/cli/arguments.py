@@ -46,8 +46,16 @@ def quote(text: str) -> str:
         return doubled_backslashes + (r"\'" if found[2] else "")
 
     escaped = re.sub(r"(\\*)('|$)", escape, text)
-    escaped = re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + r"\${", escaped)
-    return f"'{escaped}'"
+    return f"'{escape_interpolations(escaped)}'"
+
+
+def escape_interpolations(text: str) -> str:
+    r"""Return the text that a configuration resolves to this text, whatever it contains.
+
+    >>> print(escape_interpolations("a ${b}"))
+    a \${b}
+    """
+    return re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + r"\${", text)
 
 
 def mark_runs(arguments: Sequence[str]) -> list[str]:

@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra._internal.utils import _locate
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from experiments.cli.ends import is_mistake
@@ -70,22 +70,32 @@ def check_map(config: DictConfig, group: str) -> None:
 def build_one(description: Any, option: str) -> Any:
     """Return the object that an option describes by its ``_target_``.
 
+    The description is resolved once and becomes plain data before anything is called: a text of the
+    result that looks like an interpolation stays a text. It belongs to the user, and may name any
+    class or function. For a description that somebody else may have written, call
+    `experiments.cli.described.check_description` before.
+
     Raises
     ------
     ValueError
         As `build`. The message names the option.
     """
-    description = with_present_names(description)
+    description = with_present_names(to_plain(description))
     for target in targets_of(description).values():
-        public = _name_now(target)
+        public = name_now(target)
         if public is not None and public != target:
             raise UserError(
                 f"{option}: _target_ must be {public}, the public name of that class, got {target}"
             )
     _check_scalars(description, option)
+    if not isinstance(description, Mapping | list | None):
+        raise UserError(
+            f"{option} must be settings with a _target_, or an option of this group, "
+            f"got {description!r}"
+        )
     try:
-        return instantiate(description, _convert_="all")
-    except InstantiationException as error:
+        return _construct(description)
+    except Exception as error:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
@@ -95,17 +105,60 @@ def build_one(description: Any, option: str) -> Any:
         raise UserError(f"{option}: {cause}") from error
 
 
+def to_plain(description: Any) -> Any:
+    """Return a part of the configuration as resolved plain data; other data as they are.
+
+    Raises
+    ------
+    omegaconf.errors.OmegaConfBaseException
+        If an interpolation refers to nothing, or a mandatory value is missing.
+    """
+    if not OmegaConf.is_config(description):
+        return description
+    return OmegaConf.to_container(
+        description, resolve=True, throw_on_missing=True, enum_to_str=False
+    )
+
+
+def _construct(description: Any) -> Any:
+    """Return plain data in which every map with a ``_target_`` is the object that it describes.
+
+    The keys ``_args_``, ``_partial_`` and ``_recursive_`` have their meaning in Hydra. The key
+    ``_convert_`` has no effect, because all data are plain.
+    """
+    if isinstance(description, list):
+        return [_construct(entry) for entry in description]
+    if not isinstance(description, Mapping):
+        return description
+    settings = dict(description)
+    if "_target_" not in settings:
+        return {key: _construct(value) for key, value in settings.items()}
+    target = settings.pop("_target_")
+    is_partial = settings.pop("_partial_", False)
+    is_recursive = settings.pop("_recursive_", True)
+    settings.pop("_convert_", None)
+    function = _locate(target) if isinstance(target, str) else target
+    if not callable(function):
+        raise UserError(f"_target_ must name a class or a function, got {target!r}")
+    if is_recursive:
+        settings = {key: _construct(value) for key, value in settings.items()}
+    arguments = settings.pop("_args_", ())
+    if is_partial:
+        return partial(function, *arguments, **settings)
+    return function(*arguments, **settings)
+
+
 def _was_raised_in_toolbox(error: BaseException) -> bool:
     """Whether code of the toolbox raised an error.
 
-    The call of a class with unknown settings fails outside: in the code of Hydra.
+    The call of a class with unknown settings fails outside: in this module, which makes the call.
     """
     module = ""
     trace = error.__traceback__
     while trace is not None:
         module = str(trace.tb_frame.f_globals.get("__name__"))
         trace = trace.tb_next
-    return module.partition(".")[0] in TOOLBOX_PACKAGES
+    return module != __name__ and module.partition(".")[0] in TOOLBOX_PACKAGES
 
 
 def _check_scalars(description: Any, option: str) -> None:
@@ -138,6 +191,8 @@ def _check_scalar(value: Any, declared: Any, option: str) -> None:
         raise UserError(f"{option} must be a text, got {value!r}")
     if wanted not in ("float", "int", "bool"):
         return
+    if wanted == "float" and isinstance(value, int) and abs(value) > sys.float_info.max:
+        raise UserError(f"{option} must be a number of at most 308 digits, got {len(str(value))}")
     is_missing = value is None and "None" not in str(declared)
     if is_missing or isinstance(value, str | Mapping | list | ListConfig):
         expected = "flag" if wanted == "bool" else "number"
@@ -177,12 +232,22 @@ def trusted_names(config: DictConfig) -> list[str]:
     ValueError
         If the option is anything but a list of texts.
     """
-    names = config.trusted
+    return check_names(config.trusted)
+
+
+def check_names(names: Any) -> list[str]:
+    """Return the names of the option ``trusted``.
+
+    Raises
+    ------
+    ValueError
+        If they are anything but a list of texts.
+    """
     if not isinstance(names, ListConfig | list) or not all(isinstance(name, str) for name in names):
         raise UserError(
             f"trusted must be a list of modules and classes, such as [mine.mean], got {names!r}"
         )
-    return list(names)
+    return [str(name) for name in names]
 
 
 def targets_of(settings: Any, key: str = "") -> dict[str, str]:
@@ -201,7 +266,7 @@ def targets_of(settings: Any, key: str = "") -> dict[str, str]:
     return targets
 
 
-def _present_name(target: str) -> str:
+def present_name(target: str) -> str:
     """Return the present dotted name of a class by its present or former one.
 
     Names that this package never had are returned as they are.
@@ -211,30 +276,28 @@ def _present_name(target: str) -> str:
 
 
 def with_present_names(description: Any) -> Any:
-    """Return a description in which every class of this package has its present name."""
+    """Return plain data in which every class of this package has its present name."""
     has_former_name = any(
-        _present_name(target) != target for target in targets_of(description).values()
+        present_name(target) != target for target in targets_of(description).values()
     )
     if not has_former_name:
         return description
-    if OmegaConf.is_config(description):
-        description = OmegaConf.to_container(description, resolve=True)
     if isinstance(description, Mapping):
         renamed = {key: with_present_names(value) for key, value in description.items()}
         if "_target_" in renamed:
-            renamed["_target_"] = _present_name(str(description["_target_"]))
+            renamed["_target_"] = present_name(str(description["_target_"]))
         return renamed
     if isinstance(description, Sequence) and not isinstance(description, str):
         return [with_present_names(value) for value in description]
     return description
 
 
-def _name_now(target: str) -> str | None:
+def name_now(target: str) -> str | None:
     """Return the public name of a class of the toolbox, by a present or former name.
 
     None: it is no class of the toolbox.
     """
-    target = _present_name(target)
+    target = present_name(target)
     if target.startswith(FORMER_BASELINES):
         target = f"experiments.generate.baselines.{target.rpartition('.')[2]}"
     is_nameable = target.rpartition(".")[0] in NAMEABLE_MODULES
@@ -244,28 +307,3 @@ def _name_now(target: str) -> str | None:
         return None
     found = getattr(import_module(module), last, None)
     return name if isinstance(found, type) else None
-
-
-def check_trusted(settings: Any, trusted: Sequence[str]) -> None:
-    """Refuse settings that would call anything but classes of the toolbox and trusted ones.
-
-    Parameters
-    ----------
-    settings
-        A configuration that somebody else may have written.
-    trusted : sequence of str
-        Modules and classes of the user's own.
-
-    Raises
-    ------
-    ValueError
-        If there is such a name. The message names the option that trusts it.
-    """
-    for key, target in targets_of(settings).items():
-        module = target.rpartition(".")[0]
-        is_trusted = target in trusted or module in trusted
-        if _name_now(target) is None and not is_trusted:
-            raise UserError(
-                f"{key}: {target!r} is no class of the toolbox, and the configuration alone does "
-                f"not make it run: trust it with +trusted=[{module}], if you know what it does"
-            )

@@ -14,7 +14,10 @@ from experiments.cli.process import owns_process, set_up_process
 
 
 def entry(
-    name: str, module: str, read: Callable[[list[str]], list[str]] | None = None
+    name: str,
+    module: str,
+    read: Callable[[list[str]], list[str]] | None = None,
+    take: Callable[[list[str]], list[str]] | None = None,
 ) -> Callable[[], Any]:
     """Return the function of command `name`, which is in ``experiments/<name>/``.
 
@@ -34,6 +37,9 @@ def entry(
         Dotted name of the module with the function ``run``.
     read
         Function that turns arguments that are neither overrides nor flags into overrides.
+    take
+        Function that takes a primary configuration that somebody else may have written out of the
+        arguments, before Hydra reads it (`experiments.cli.primary.take_primary`).
     """
 
     def job(config: Any) -> Any:
@@ -55,7 +61,7 @@ def entry(
             return _answer_help(name)
         from experiments.cli.launch import compose_and_run  # imports Hydra
 
-        return compose_and_run(name, job)
+        return compose_and_run(name, job, take)
 
     return main
 

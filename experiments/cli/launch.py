@@ -23,6 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments.cli.config import CONF, check_keys
 from experiments.cli.ends import Refused, Stopped, is_mistake
+from experiments.cli.invocation import given_overrides
 from experiments.cli.mistakes import check_added, check_arguments, explain_overrides
 from experiments.cli.process import EXIT_CODE_INTERRUPTED, stop_ending_at_once
 
@@ -35,8 +36,14 @@ COMPOSING = "SYSID_COMPOSING"
 NOISY_PACKAGES = ("numba", "matplotlib", "fontTools")
 
 
-def compose_and_run(name: str, job: Callable[[DictConfig], Any]) -> Any:
+def compose_and_run(
+    name: str,
+    job: Callable[[DictConfig], Any],
+    take: Callable[[list[str]], list[str]] | None = None,
+) -> Any:
     """Let Hydra compose the configuration of a command from the command line, and call `job`.
+
+    `take` takes what Hydra must not read out of the arguments (`experiments.cli.entry.entry`).
 
     Raises
     ------
@@ -48,6 +55,8 @@ def compose_and_run(name: str, job: Callable[[DictConfig], Any]) -> Any:
         setattr(argparse.ArgumentParser, "_check_help", lambda self, action: None)  # noqa: B010
     main = hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(job)
     check_arguments(name, sys.argv[1:])
+    if take is not None:
+        sys.argv[1:] = _take(take, sys.argv[1:])
     if FULL_ERROR not in os.environ:  # errors of the composition are printed here, in one line
         os.environ[FULL_ERROR] = "1"
         os.environ[COMPOSING] = "1"
@@ -61,6 +70,17 @@ def compose_and_run(name: str, job: Callable[[DictConfig], Any]) -> Any:
     finally:
         _end_composing()
         stop_ending_at_once()
+
+
+def _take(take: Callable[[list[str]], list[str]], arguments: list[str]) -> list[str]:
+    """Return what `take` leaves of the arguments; print why if it refuses them."""
+    try:
+        return take(arguments)
+    except Exception as error:
+        if not is_mistake(error):
+            raise
+        print(f"Error: {' '.join(str(error).split())}", file=sys.stderr)
+        raise Refused(1) from None
 
 
 def _explain_composing(name: str, error: Exception) -> str:
@@ -93,7 +113,7 @@ def launch(module: str, config: DictConfig) -> float | None:
     is_single_run = settings.mode == RunMode.RUN
     try:
         check_keys(config, str(settings.job.config_name))
-        added = [text for text in settings.overrides.task if text.startswith("+")]
+        added = [text for text in given_overrides() if text.startswith("+")]
         if is_single_run and added:
             check_added(OverridesParser.create().parse_overrides(added), config)
         return importlib.import_module(module).run(config, folder)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from experiments.cli.options import samples_of, whole
 from experiments.plant.plant import Plant
 from simulators import Signal, System, Trajectory, noise_free
 from simulators.errors import SimulationError
+from simulators.settings import is_finite
 from sysid import Narx, make_record
 from sysid.arrays import Array
 from sysid.data.source import RECORD_ROLES
@@ -123,7 +123,7 @@ def _finite_pair(values: Any) -> tuple[float, float] | None:
     """Return two finite numbers, or None if the values are anything else."""
     if not isinstance(values, Sequence) or len(values) != 2:
         return None
-    if not all(type(value) in (int, float) and isfinite(value) for value in values):
+    if not all(type(value) in (int, float) and is_finite(value) for value in values):
         return None
     return float(values[0]), float(values[1])
 

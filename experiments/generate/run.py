@@ -16,13 +16,14 @@ from omegaconf import DictConfig, OmegaConf
 from experiments.cli.build import (
     build,
     build_all,
-    check_trusted,
     targets_of,
     trusted_names,
 )
-from experiments.cli.config import CONF
-from experiments.cli.invocation import is_multirun
+from experiments.cli.config import CONF, fill_in
+from experiments.cli.described import check_classes, check_description
+from experiments.cli.invocation import given_overrides, is_multirun
 from experiments.cli.options import flag, whole
+from experiments.cli.primary import PRIMARY_NAME
 from experiments.cli.progress import doing
 from experiments.generate.baselines import BaselineSettings, choose_lags, score_models
 from experiments.generate.benchmark import (
@@ -38,7 +39,18 @@ from experiments.generate.card import table
 from experiments.generate.folder import new_folder, write_benchmark
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.plant import Plant, plant_of, warn_of_integration
-from sysid import Narx, Orders
+from simulators import Controller, Excitation, MeasurementNoise, System, Weather
+from sysid import (
+    Acceptance,
+    Criterion,
+    Insertion,
+    Kernel,
+    MeanFunction,
+    Narx,
+    Orders,
+    Selection,
+    Training,
+)
 from sysid.data.source import RECORD_ROLES
 from sysid.errors import UserError
 from sysid.store import provenance
@@ -48,6 +60,23 @@ MIN_SECRET_SEED = 2**32  # smaller seeds can be found by trying all of them
 KEYS_NOT_STORED = ("output", "figures", "trusted")  # keys that do not change the data
 #: starts of overrides that the card does not show: they reveal the answer, or folders of a machine
 HIDDEN_OVERRIDES = ("seed=", "output=", "trusted=", "hydra.")
+#: roles of the classes that a configuration names, by their place in it
+ROLES = {
+    "system": System,
+    "controller": Controller,
+    "weather": Weather,
+    "excitation": Excitation,
+    "excitations.*": Excitation,
+    "noise": MeasurementNoise,
+    "baseline.*": BaselineSettings,
+    "kernel": Kernel,
+    "training": Training,
+    "mean": MeanFunction,
+    "insertion": Insertion,
+    "acceptance": Acceptance,
+    "reduction": Criterion,
+    "selection": Selection,
+}
 #: packages that are installed wherever the benchmark can be made again
 PACKAGES_WITH_SYSTEMS = {"simulators", "sysid", "experiments"}
 
@@ -123,12 +152,9 @@ def read_settings(config: DictConfig, folder: Path, trusted: Sequence[str]) -> G
     # The configuration that is stored in a benchmark folder lacks these keys.
     defaults = {"output": None, "figures": True}
     config = cast(DictConfig, OmegaConf.merge(defaults, config))
-    everything = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     if not starts_from_package():
-        all_trusted = list(trusted)
-        if _is_trust_given_by_command():
-            all_trusted += trusted_names(config)
-        check_trusted(everything, all_trusted)
+        config = _check_foreign(config, trusted)
+    everything = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     plant = plant_of(config)
     name = type(plant.system).__name__ if config.name is None else config.name
     check_options(config, name)
@@ -149,12 +175,29 @@ def read_settings(config: DictConfig, folder: Path, trusted: Sequence[str]) -> G
     )
 
 
+def _check_foreign(config: DictConfig, trusted: Sequence[str]) -> DictConfig:
+    """Return a configuration that somebody else may have written, as plain values.
+
+    Raises
+    ------
+    ValueError
+        If it has an interpolation of its own, or names a class that is not trusted or has not the
+        role of its place.
+    """
+    all_trusted = list(trusted)
+    if _is_trust_given_by_command():
+        all_trusted += trusted_names(config)
+    content = cast(dict[str, Any], OmegaConf.to_container(config, resolve=False))
+    content.pop("trusted", None)
+    content = fill_in(content)
+    check_description(content, all_trusted)
+    check_classes(content, all_trusted, ROLES)
+    return OmegaConf.create(content)
+
+
 def _is_trust_given_by_command() -> bool:
     """Return whether the command line sets `trusted`; a configuration file cannot trust itself."""
-    if not HydraConfig.initialized():
-        return False
-    overrides = HydraConfig.get().overrides.task
-    return any(override.lstrip("+").startswith("trusted=") for override in overrides)
+    return any(override.lstrip("+").startswith("trusted=") for override in given_overrides())
 
 
 def starts_from_package() -> bool:
@@ -302,7 +345,7 @@ def _describe_command() -> str:
     """Return the command line without its seed and its folders."""
     arguments = [
         override
-        for override in HydraConfig.get().overrides.task
+        for override in given_overrides()
         if not override.lstrip("+~").startswith(HIDDEN_OVERRIDES)
     ]
     for source in HydraConfig.get().runtime.config_sources:
@@ -311,6 +354,14 @@ def _describe_command() -> str:
             path = Path(os.path.relpath(source.path))
             shown_path = f"path/to/{path.name}" if ".." in path.parts else path.as_posix()
             arguments = ["--config-dir", shown_path, *arguments]
+    if HydraConfig.get().job.config_name == PRIMARY_NAME:
+        arguments = [
+            "--config-dir",
+            "path/to/benchmark",
+            "--config-name",
+            "configuration",
+            *arguments,
+        ]
     return shlex.join(["sysid-generate", *arguments])
 
 

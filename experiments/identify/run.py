@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from experiments.cli.arguments import without_effect
 from experiments.cli.build import build, build_one
+from experiments.cli.config import to_yaml
 from experiments.cli.ends import Stopped, deferred_interrupt, is_mistake
 from experiments.cli.invocation import given_overrides, is_multirun
 from experiments.cli.options import flag, whole
@@ -114,11 +115,9 @@ def run(config: DictConfig, folder: Path) -> float:
     if targets is not None:
         _check_targets(settings.lags, source, targets)
         if len(targets) > 1:
-            settings_by_target = {
-                target: _for_output(config, settings, target) for target in targets
-            }
+            settings_by_target = {target: _for_output(settings, target) for target in targets}
             return _run_joint(settings, settings_by_target, folder, source, cache)
-        settings = _for_output(config, settings, targets[0])
+        settings = _for_output(settings, targets[0])
     result = identify(settings, source, cache, seconds)
     _keep(settings, folder, result)
     return _smse(result)
@@ -188,10 +187,14 @@ def _read_learner(config: DictConfig, lags: LagOptions, overrides: tuple[str, ..
     return Settings(**parts, **values)
 
 
-def _for_output(config: DictConfig, settings: RunSettings, target: str) -> RunSettings:
-    """Return the settings for one output, as if ``narx.target`` named it alone."""
-    alone = OmegaConf.merge(config, {"narx": {"target": target}})
-    files = replace(settings.files, configuration=OmegaConf.to_yaml(alone, resolve=True))
+def _for_output(settings: RunSettings, target: str) -> RunSettings:
+    """Return the settings for one output, as if ``narx.target`` named it alone.
+
+    A file may have given the output its name, which is not resolved.
+    """
+    narx = {**settings.resolved["narx"], "target": target}
+    configuration = to_yaml({**settings.resolved, "narx": narx})
+    files = replace(settings.files, configuration=configuration)
     return replace(settings, lags=settings.lags.of(target), files=files)
 
 

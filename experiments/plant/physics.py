@@ -14,7 +14,8 @@ import numpy as np
 import xarray as xr
 from omegaconf import DictConfig
 
-from experiments.cli.build import build, build_one, check_trusted
+from experiments.cli.build import build, build_one
+from experiments.cli.described import check_classes, check_description
 from experiments.cli.ends import REFUSALS
 from experiments.plant.measured import Measured
 from simulators import (
@@ -27,6 +28,7 @@ from simulators import (
 )
 from simulators.grey_box import output_variance
 from simulators.runge_kutta import integrate, stepper
+from simulators.settings import is_finite, is_whole
 from simulators.system import names_of
 from sysid import (
     Forecast,
@@ -49,6 +51,8 @@ VARIANCE_SUFFIX = ".variance"  # end of the name of an output's variance due to 
 RESIDUAL = "residual"  # value of narx.predict: the output minus the simulated output
 #: fields of the physics that the file of a model keeps
 KEPT_FIELDS = ("system", "initial", "starts", "interpolation")
+MAX_STORED_STARTS = 10_000  # largest number of runs of an estimation that a file may ask for
+MAX_STORED_SUBSTEPS = 100_000  # largest number of steps per sample that a file may ask for
 # training samples are taken at a distance at which the residual's autocorrelation is at most this
 MAX_AUTOCORRELATION = 0.7
 # samples that give the initial state of a record without a stated initialisation window
@@ -485,20 +489,71 @@ def read_physics(text: str, trusted: Sequence[str]) -> FittedPhysics:
         If it names a class that is not trusted, or describes no physics.
     """
     covariance = None
+    expected = "physics of the model: expected the text that identification wrote"
     try:
         content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{expected} ({error})") from None
+    check_description(content, trusted, title="physics")
+    try:
         description: dict[str, Any] = {"_target_": f"{__name__}.Physics"}
         description |= {name: content[name] for name in KEPT_FIELDS}
         if "covariance" in content:
             description |= {"free": content["free"], "covariance": True}
             n_free = len(content["free"])
             covariance = np.array(content["covariance"], dtype=float).reshape([n_free, n_free])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UserError(
-            f"physics of the model: expected the text that identification wrote ({error})"
-        ) from None
-    check_trusted(description, trusted)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{expected} ({error})") from None
+    _check_fields(description, trusted)
     return FittedPhysics(build_one(description, "physics"), covariance=covariance)
+
+
+def _check_fields(description: Mapping[str, Any], trusted: Sequence[str]) -> None:
+    """Refuse fields of a stored physics that are not of the kind that identification writes.
+
+    Raises
+    ------
+    ValueError
+        If the system is no system, a number of starts or of steps is not possible, or a parameter
+        is described by anything but two bounds and flags.
+    """
+    system = description["system"]
+    if not isinstance(system, dict) or "_target_" not in system:
+        raise UserError(f"physics.system: expected the settings of a system, got {system!r:.200}")
+    own = {name: value for name, value in description.items() if name != "_target_"}
+    check_classes(own, trusted, {"system": System}, title="physics")
+    numbers = {
+        "starts": (description["starts"], MAX_STORED_STARTS),
+        "system.substeps": (system.get("substeps", 1), MAX_STORED_SUBSTEPS),
+    }
+    for name, (value, largest) in numbers.items():
+        if not is_whole(value, 1, largest):
+            raise UserError(
+                f"physics.{name} must be an integer from 1 to {largest}, got {value!r:.200}"
+            )
+    flags = {"initial": {"logarithmic"}, "free": {"logarithmic", "own"}}
+    for group, flags_of_group in flags.items():
+        parameters = description.get(group, {})
+        if not isinstance(parameters, dict):
+            raise UserError(
+                f"physics.{group} must map names of parameters to bounds, got {parameters!r:.200}"
+            )
+        for name, bounds in parameters.items():
+            if not _is_range(bounds, flags_of_group):
+                raise UserError(
+                    f"physics.{group}.{name:.200}: expected lower and upper, finite numbers, and "
+                    f"at most the flags {sorted(flags_of_group)}, got {bounds!r:.200}"
+                )
+
+
+def _is_range(bounds: Any, flags: set[str]) -> bool:
+    """Whether the range of a parameter has two finite bounds, and at most these flags."""
+    if not isinstance(bounds, dict) or not {"lower", "upper"} <= bounds.keys():
+        return False
+    if not bounds.keys() <= {"lower", "upper"} | flags:
+        return False
+    are_flags = all(isinstance(bounds[name], bool) for name in flags & bounds.keys())
+    return are_flags and is_finite(bounds["lower"]) and is_finite(bounds["upper"])
 
 
 def variance_at(rows: xr.Dataset, records: Sequence[xr.Dataset], target: str) -> Array:

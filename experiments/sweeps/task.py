@@ -41,6 +41,7 @@ from omegaconf import DictConfig
 from threadpoolctl import threadpool_limits
 
 from experiments import THREAD_VARIABLES
+from experiments.cli.arguments import escape_interpolations
 from experiments.cli.options import seconds
 from experiments.cli.progress import use_own_lock
 from experiments.files.identity import code_digest, file_digests, text_digest
@@ -246,11 +247,26 @@ def hydra_config(job: Job) -> DictConfig:
 
     The JSON text of the configuration does not hold these types.
     """
-    config = DictConfig(json.loads(job.configuration))
+    content = json.loads(job.configuration)
+    # the command's part is resolved: what looks like an interpolation in it is a text
+    config = DictConfig(
+        {name: value if name == "hydra" else _literal(value) for name, value in content.items()}
+    )
     config.hydra._metadata.object_type = HydraConf
     if config.hydra.mode is not None:
         config.hydra.mode = RunMode[config.hydra.mode]
     return config
+
+
+def _literal(value: Any) -> Any:
+    """Return plain data that a configuration can hold and that are the same once resolved."""
+    if isinstance(value, dict):
+        return {key: _literal(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_literal(entry) for entry in value]
+    if isinstance(value, str):
+        return escape_interpolations(value)
+    return value
 
 
 @contextmanager

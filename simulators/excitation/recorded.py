@@ -1,9 +1,7 @@
 """A recorded signal."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,7 @@ from simulators.settings import (
     Array,
     check_flag,
     find_file,
+    is_finite,
     parse_number,
     read_csv,
     refuse,
@@ -73,7 +72,7 @@ class Recorded(Excitation):
         if self.path is not None:
             raise refuse(self, "path", "only one of path and values")
         values = tuple(self.values) if isinstance(self.values, Iterable) else ()
-        are_finite = all(isinstance(value, Real) and math.isfinite(value) for value in values)
+        are_finite = all(isinstance(value, bool) or is_finite(value) for value in values)
         if not values or not are_finite:
             raise UserError(
                 "Recorded(values=...): expected finite numbers, at least one; repair values"

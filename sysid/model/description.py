@@ -17,6 +17,21 @@ Role = TypeVar("Role")
 
 #: packages whose public classes a text may name
 DESCRIBED_PACKAGES = ("sysid", "simulators")
+#: roles of the classes that a text may name; making an object of one of them has no other effect
+DESCRIBED_ROLES = (
+    "Acceptance",
+    "CoefficientDecay",
+    "Criterion",
+    "Estimator",
+    "Insertion",
+    "Kernel",
+    "LinearPart",
+    "MeanFunction",
+    "Propagation",
+    "Selection",
+    "Training",
+)
+INTERPOLATION = "${"  # start of an interpolation, which no text of a description may contain
 
 
 class OwnClassError(UserError):
@@ -83,12 +98,23 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
+    if isinstance(value, str):
+        _refuse_interpolation(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise UserTypeError(
         f"cannot describe {value!r}: expected a dataclass of numbers, texts, enum members and "
         "dataclasses; make the class a dataclass to keep it in a file"
     )
+
+
+def _refuse_interpolation(text: str) -> None:
+    """Raise UserError if a text contains the start of an interpolation."""
+    if INTERPOLATION in text:
+        raise UserError(
+            f"expected a text without {INTERPOLATION!r}, got {text[:200]!r}: what a file describes "
+            "is not resolved; write the value itself"
+        )
 
 
 def build(text: str, role: type[Role], *, trusted: Sequence[str] = ()) -> Role:
@@ -108,8 +134,8 @@ def build(text: str, role: type[Role], *, trusted: Sequence[str] = ()) -> Role:
     OwnClassError
         The text names a class outside the toolbox that is not trusted, or that cannot be imported.
     ValueError, TypeError
-        The text is none of `describe`, or of another role; its fields do not fit; `trusted` is a
-        text instead of a list.
+        The text is none of `describe`, or of another role; its fields do not fit; it contains an
+        interpolation (``${``); `trusted` is a text instead of a list.
 
     Examples
     --------
@@ -123,42 +149,52 @@ def build(text: str, role: type[Role], *, trusted: Sequence[str] = ()) -> Role:
         )
     content = json.loads(text)
     has_role = isinstance(content, dict) and issubclass(
-        _class_of(str(content.get("class")), trusted), role
+        _class_of(str(content.get("class")), trusted, role), role
     )
     if not has_role:
         raise UserError(f"expected the description of a {role.__name__}, got {text[:200]}")
-    built: Role = _rebuild(content, trusted)
+    built: Role = _rebuild(content, trusted, role)
     return built
 
 
-def _rebuild(value: Any, trusted: Sequence[str]) -> Any:
+def _rebuild(value: Any, trusted: Sequence[str], role: type) -> Any:
     """Invert `_plain`; dictionaries become dataclass instances."""
     if isinstance(value, list):
-        return [_rebuild(item, trusted) for item in value]
+        return [_rebuild(item, trusted, role) for item in value]
+    if isinstance(value, str):
+        _refuse_interpolation(value)
     if not isinstance(value, dict):
         return value
-    content = {name: _rebuild(item, trusted) for name, item in value.items() if name != "class"}
-    kind = _class_of(str(value.get("class")), trusted)
+    content = {}
+    for name, item in value.items():
+        _refuse_interpolation(name)
+        if name != "class":
+            content[name] = _rebuild(item, trusted, role)
+    kind = _class_of(str(value.get("class")), trusted, role)
     return kind(**content)
 
 
-def _class_of(name: str, trusted: Sequence[str]) -> type:
-    """Return the dataclass that a file names: a public one of the toolbox, or a trusted one."""
+def _class_of(name: str, trusted: Sequence[str], role: type) -> type:
+    """Return the dataclass that a file names: a public one of the toolbox, or a trusted one.
+
+    It has the given role, or one of `DESCRIBED_ROLES`.
+    """
     if name.partition(".")[0] == "sysid":
         public = public_name(name)
         kind = getattr(sysid, public.removeprefix("sysid.")) if public else None
     else:
         kind = _import_own(name, trusted)
-    if not (isinstance(kind, type) and is_dataclass(kind) and _has_role(kind)):
+    if not (isinstance(kind, type) and is_dataclass(kind) and _has_role(kind, role)):
         raise UserError(
             f"expected the name of a dataclass that has a role in the toolbox, got {name!r}"
         )
     return kind
 
 
-def _has_role(kind: type) -> bool:
-    """Whether a class is, or inherits from, a class of this package."""
-    return any(_is_of_toolbox(base) for base in kind.__mro__)
+def _has_role(kind: type, role: type) -> bool:
+    """Whether a class has a role, or one that every text may name."""
+    described = [base for base in kind.__mro__ if base.__name__ in DESCRIBED_ROLES]
+    return issubclass(kind, role) or any(map(_is_of_toolbox, described))
 
 
 def _is_of_toolbox(kind: type) -> bool:

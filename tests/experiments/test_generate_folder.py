@@ -394,13 +394,15 @@ def test_a_system_of_the_user_makes_a_folder_that_is_made_again_only_if_trusted(
     )
     refused = generate_here(*again, "+trusted=[mine.other]")
     assert refused.code == 1
-    assert "+trusted=[mine.rooms]" in refused.out
+    assert "+trusted=[mine.rooms]" in refused.err
     assert not (tmp_path / "again").exists()
 
     trusted = generate_here(*again, "+trusted=[mine.rooms]")
     assert trusted.code == 0, trusted
     csv_again = (tmp_path / "again" / "csv" / "test.csv").read_bytes()
     assert csv_again == (benchmark / "csv" / "test.csv").read_bytes()
+    shown = "sysid-generate --config-dir path/to/benchmark --config-name configuration "
+    assert shown in read_card(tmp_path / "again")
 
     own = {"trusted": ["mine.rooms"], "output": "x", "figures": False}
     configuration = OmegaConf.merge(OmegaConf.load(benchmark / "configuration.yaml"), own)

@@ -53,6 +53,19 @@ print(json.dumps({{name: os.waitstatus_to_exitcode(status) for name, status in s
 """
 
 
+# --- the configuration of a job
+
+
+@pytest.mark.parametrize("text", ["${oc.env:HOME}", "a${b}c", "${", r"a\${b}", r"\\${b}\\"])
+def test_a_text_that_is_resolved_already_stays_as_it_is(text, tmp_path):
+    content = {"x": {"y": [text]}, "z": text, "hydra": {"mode": None, "a": "${z}"}}
+    job = replace(make_job(tmp_path, 0, "returning"), configuration=json.dumps(content))
+    config = hydra_config(job)
+    assert OmegaConf.to_container(config, resolve=True)["x"] == {"y": [text]}
+    assert config.z == text
+    assert config.hydra.a == text
+
+
 # --- outcomes
 
 
