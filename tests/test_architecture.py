@@ -48,6 +48,7 @@ LAYERS = {
         "errors",
         "beside",
         "arrays",
+        "file_structure",
         "store",
         "narx",
         "gp",

@@ -17,6 +17,7 @@ import pandas as pd
 import xarray as xr
 from tqdm import tqdm
 
+from experiments.files.foreign import check_folder
 from experiments.files.job_file import (
     JOB_FILE,
     SUMMARY_NUMBERS,
@@ -123,7 +124,7 @@ def read_sweep(folder: Path) -> Manifest:
     ValueError
         The manifest is damaged, or that of another project or of a newer version.
     sysid.StoreError
-        The folder does not exist, or has no sweep.
+        The folder does not exist, or has no sweep, or has a link that leads out of it.
     """
     if not folder.is_dir():
         raise StoreError(
@@ -133,6 +134,7 @@ def read_sweep(folder: Path) -> Manifest:
         raise StoreError(
             f"{folder} is no sweep folder, it has no {MANIFEST_FILE}: name the folder that has"
         )
+    check_folder(folder)
     manifest = Manifest.read(folder)
     jobs = manifest.entries.values()
     keys = dict.fromkeys(

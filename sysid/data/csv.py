@@ -230,6 +230,7 @@ def read_table(
             skip_blank_lines=False,
             skipinitialspace=True,
             encoding=codec,
+            compression=None,  # by default, pandas unpacks a file whose name ends as an archive
         )
     except FileNotFoundError:
         raise DataError(f"no file {path} (seen from {Path.cwd()}): check the path") from None
