@@ -50,6 +50,7 @@ LAYERS = {
         "arrays",
         "file_structure",
         "store",
+        "foreign",
         "narx",
         "gp",
         "model",

@@ -17,7 +17,6 @@ import pandas as pd
 import xarray as xr
 from tqdm import tqdm
 
-from experiments.files.foreign import check_folder
 from experiments.files.job_file import (
     JOB_FILE,
     SUMMARY_NUMBERS,
@@ -36,6 +35,7 @@ from experiments.sweeps.store import (
     read_outcome,
 )
 from sysid import StoreError
+from sysid.foreign import check_folder
 from sysid.model.result import squared_unit
 
 # The position of a status is its flag in the data set.

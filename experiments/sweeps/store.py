@@ -24,15 +24,15 @@ from typing import Any, BinaryIO, NamedTuple
 
 import yaml
 
-from experiments.files.foreign import (
+from experiments.files.identity import code_digest
+from sysid import __version__, store
+from sysid.errors import UserError, UserTypeError
+from sysid.foreign import (
     is_inner_name,
     link_inner,
     open_inner,
     read_json,
 )
-from experiments.files.identity import code_digest
-from sysid import __version__, store
-from sysid.errors import UserError, UserTypeError
 
 OUTCOME_FILE = "outcome.json"  # file that states how a job ended
 MANIFEST_FILE = "sweep.json"  # file that lists the jobs of a sweep

@@ -25,7 +25,6 @@ from tqdm import tqdm
 from experiments.cli.ends import Refused, interruptible
 from experiments.cli.options import seconds_text
 from experiments.cli.progress import use_own_lock
-from experiments.files.foreign import check_folder
 from experiments.files.identity import (
     code_digest,
     file_digests,
@@ -45,6 +44,7 @@ from experiments.sweeps.store import (
 )
 from experiments.sweeps.task import keep
 from sysid.errors import UserError
+from sysid.foreign import check_folder
 from sysid.store import write_bytes
 
 JOB_SUBDIR = "${hydra.job.num}"  # the only value that hydra.sweep.subdir may have

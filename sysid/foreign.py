@@ -6,19 +6,24 @@ as a whole (`check_folder`). Names in its files count only if they stay within i
 and such a file is opened without following links (`open_inner`).
 """
 
+import errno
+import hashlib
 import json
 import os
 import stat
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from sysid import StoreError
 from sysid.errors import UserError
+from sysid.store import StoreError
 
 MAX_NAME_CHARACTERS = 1000  # of the name of a file within a folder
+#: errors of the system at a link that must not be followed, or at a file in place of a folder
+LINK_ERRORS = (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)
 MAX_JSON_BYTES = 2**26  # size of a JSON file that is read
 MAX_JSON_LEVELS = 50  # levels of lists and maps within each other
 
@@ -78,7 +83,7 @@ def _check_entry(path: str, root: str, folder: Path) -> None:
 
 
 @contextmanager
-def open_inner(folder: Path, name: str) -> Iterator[BinaryIO]:
+def open_inner(folder: Path, name: str) -> Iterator[BufferedReader]:
     """Open a file within a folder for reading, without following links below the folder.
 
     Raises
@@ -90,13 +95,33 @@ def open_inner(folder: Path, name: str) -> Iterator[BinaryIO]:
     """
     if not is_inner_name(name):
         raise UserError(f"expected the name of a file within a folder, got {name!r}")
-    with _open_parent(folder, name) as parent:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        descriptor = os.open(name.rpartition("/")[2], flags, dir_fd=parent)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with _open_parent(folder, name) as parent:
+            descriptor = os.open(name.rpartition("/")[2], flags, dir_fd=parent)
+    except OSError as error:
+        if error.errno not in LINK_ERRORS:
+            raise
+        raise StoreError(
+            f"{folder / name} is a link, or lies behind one, and may lead out of {folder}: "
+            "put the file itself there, or remove the link"
+        ) from error
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{name} is no plain file")
+            raise StoreError(f"{folder / name} is no file: remove it")
         yield file
+
+
+def inner_path(folder: Path, name: str) -> Path:
+    """Return the path of a file within a folder, after a check that no link leads to it.
+
+    Raises
+    ------
+    ValueError, OSError
+        As `open_inner`.
+    """
+    with open_inner(folder, name):
+        return folder / name
 
 
 def link_inner(folder: Path, name: str, target: Path) -> None:
@@ -132,6 +157,18 @@ def _open_parent(folder: Path, name: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def digest_inner(folder: Path, name: str) -> str:
+    """Return the SHA-256 of a file within a folder.
+
+    Raises
+    ------
+    OSError
+        As `open_inner`.
+    """
+    with open_inner(folder, name) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any]:
