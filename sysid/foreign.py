@@ -192,16 +192,16 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
         raise UserError(f"{name} is nested too deeply") from None
     if not isinstance(content, dict):
         raise UserError(f"{name} holds no map")
-    if _is_deeper(content, MAX_JSON_LEVELS):
+    if is_deeper(content, MAX_JSON_LEVELS):
         raise UserError(f"{name} is nested too deeply")
     return content
 
 
-def _is_deeper(value: object, n_levels: int) -> bool:
+def is_deeper(value: object, n_levels: int) -> bool:
     """Return whether lists and maps lie within each other on more than so many levels."""
     if not isinstance(value, dict | list):
         return False
     if n_levels == 0:
         return True
     inner = value.values() if isinstance(value, dict) else value
-    return any(_is_deeper(entry, n_levels - 1) for entry in inner)
+    return any(is_deeper(entry, n_levels - 1) for entry in inner)

@@ -692,12 +692,14 @@ def read_any(path: str | os.PathLike[str], *, kind: str) -> dict[str, xr.Dataset
 def from_file(path: Path) -> xr.Dataset:
     """Read a NetCDF 4 file of any origin into memory as a data set; the inverse of `to_bytes`.
 
+    The seal is not checked (`is_sealed`).
+
     Raises
     ------
     StoreError
         Missing, truncated or damaged file.
     """
-    with _report_damage(path), _open_alone(path) as file:
+    with _report_damage(path), _open_unless_it_refers(path) as file:
         return _load_groups(file, [""])[""]
 
 
@@ -722,7 +724,8 @@ def header(path: str | os.PathLike[str]) -> dict[str, Any]:
         with _report_damage(path):
             if not Path(path).is_file():
                 return {}
-            with _open_alone(path) as file:
+            is_sealed(path)
+            with _open_unless_it_refers(path) as file:
                 return _read_attributes(file)
     except StoreError:
         return {}
@@ -741,24 +744,24 @@ def _open(
             advice = f"it is a folder; name one of {names_inside} in it"
         raise StoreError(f"no file {path}: {advice}, or write it with sysid.store.write")
     with _report_damage(path):
-        file = _open_alone(path)
+        is_sealed(path)
+        file = _open_unless_it_refers(path)
     with file:
         attributes = _read_attributes(file)
         _check_schema(attributes, path, kind)
         yield file, attributes
 
 
-def _open_alone(path: str | os.PathLike[str]) -> netCDF4.Dataset:
-    """Open a file whose seal is right, and which refers to no other file.
+def _open_unless_it_refers(path: str | os.PathLike[str]) -> netCDF4.Dataset:
+    """Open a file that refers to no other file, and not to the same text many times.
 
     Raises
     ------
     StoreError
-        It refers to another file, or to the same text too often.
+        It does.
     OSError, ValueError
-        It cannot be read, or was cut or changed.
+        It cannot be read.
     """
-    is_sealed(path)
     reference = find_reference(path, ALWAYS_ALLOWED_BYTES)
     if reference:
         raise StoreError(

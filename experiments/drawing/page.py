@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 
+from experiments.cli.plain_yaml import read_plain
 from experiments.drawing.style import BLUE, GREEN, GREY, ORANGE, PALETTE
 from experiments.drawing.tables import significant
 from sysid import store
@@ -165,9 +165,9 @@ def _read_command(folder: Path) -> str:
         settings = _read_yaml(folder, "hydra.yaml")
         overrides = _read_yaml(folder, "overrides.yaml")
         name = settings["hydra"]["job"]["name"]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, yaml.YAMLError):
+    except (OSError, ValueError, LookupError, TypeError):
         return ""
-    words = overrides or []
+    words = [] if overrides is None else overrides
     if not isinstance(name, str) or not re.fullmatch("[a-z]+", name):
         return ""
     if not isinstance(words, list) or not all(map(_is_override, words)):
@@ -176,12 +176,13 @@ def _read_command(folder: Path) -> str:
 
 
 def _read_yaml(folder: Path, name: str) -> Any:
-    """Read a file of Hydra as plain data."""
+    """Read a file of Hydra as plain data; raise an error of values if it has other content."""
     with open_inner(folder, name) as file:
-        text = file.read(MAX_YAML_BYTES + 1)
-    if len(text) > MAX_YAML_BYTES:
-        raise UserError(f"{name} has more than {MAX_YAML_BYTES} bytes")
-    return yaml.safe_load(text)
+        text = file.read(MAX_YAML_BYTES + 1).decode()
+    content = read_plain(text)
+    if content is None and text.strip() not in ("", "[]", "null"):
+        raise UserError(f"{name} has other content than plain data")
+    return content
 
 
 def _is_override(word: object) -> bool:

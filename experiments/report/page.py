@@ -71,7 +71,8 @@ def write_run(folder: Path) -> Path:
 def _read_free_runs(path: Path, validation: dict[str, Any]) -> Mapping[str, xr.Dataset]:
     """Return the free runs of a validation that began behind its first initialisation window."""
     horizons = validation["horizons"]
-    window = next(score["window"] for score in horizons if score["horizon"] == "free_run")
+    windows = [score["window"] for score in horizons if score["horizon"] == "free_run"]
+    window = windows[0]
     return store.read_groups(path, kind="validation", under=f"free_run_window_{window}")
 
 
