@@ -45,10 +45,17 @@ def is_inner_name(name: object) -> bool:
     return all(part not in ("", ".", "..") for part in name.split("/"))
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, within: str = "") -> None:
     """Check that all content of a folder is files and folders, and links to these.
 
     The folder itself may be a link. A folder that does not exist passes.
+
+    Parameters
+    ----------
+    folder
+        The folder.
+    within
+        Check only the folder of this name in it, which is no link out of it either.
 
     Raises
     ------
@@ -56,7 +63,11 @@ def check_folder(folder: Path) -> None:
         A link leads out of the folder; or there is a pipe, a socket or a device.
     """
     root = os.path.realpath(folder)
-    for place, folders, files in os.walk(root):
+    top = os.path.join(root, within)
+    with suppress(FileNotFoundError):
+        if within:
+            _check_entry(top, root, folder)
+    for place, folders, files in os.walk(top):
         for name in (*folders, *files):
             with suppress(FileNotFoundError):  # a sweep that runs removes its unfinished files
                 _check_entry(os.path.join(place, name), root, folder)

@@ -11,7 +11,9 @@ import pytest
 
 from experiments.collect.read import read_results
 from experiments.files.cache import TRAJECTORY, Cache
+from experiments.reproduce.run import run as reproduce
 from experiments.sweeps import store
+from helpers.commands import compose_configuration
 from helpers.jobs import make_job
 from helpers.sweeps import run_sweep
 from helpers.written_sweeps import make_summary, write_sweep
@@ -414,3 +416,15 @@ def test_a_manifest_of_another_form_is_damaged(sent_sweep, changed):
     (sent_sweep / "sweep.json").write_text(json.dumps(content | changed))
     with pytest.raises(ValueError, match="is damaged"):
         read_results(sent_sweep)
+
+
+@pytest.mark.parametrize("name", ["parts", "parts/0123", "parts/0123/0.nc"])
+def test_the_results_of_a_study_are_not_kept_behind_a_link(home, tmp_path, name):
+    folder = tmp_path / "study"
+    (folder / name).parent.mkdir(parents=True)
+    (folder / name).symlink_to(home)
+    config = compose_configuration(f"output={folder}", command="reproduce")
+    before = read_all(home)
+    with pytest.raises(StoreError, match="leads out of the folder"):
+        reproduce(config, folder)
+    assert read_all(home) == before
