@@ -15,6 +15,7 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,9 @@ REFERENCE_BYTES = 12
 MAX_TEXT_RATIO = 2
 
 
+Content = mmap.mmap | bytes  # the bytes of a file
+
+
 def find_reference(path: str | os.PathLike[str], allowed_bytes: int) -> str:
     """Describe what a NetCDF file refers to and NetCDF does not need; empty if there is nothing.
 
@@ -81,10 +85,7 @@ def find_reference(path: str | os.PathLike[str], allowed_bytes: int) -> str:
     """
     if not Path(path).stat().st_size:
         return ""
-    with (
-        open(path, "rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-    ):
+    with _mapped(path) as content:
         if content[: len(CLASSIC_SIGNATURE)] == CLASSIC_SIGNATURE:
             return ""
         if content[: len(HDF5_SIGNATURE)] != HDF5_SIGNATURE or not _has_base_address_zero(content):
@@ -105,18 +106,31 @@ def find_reference(path: str | os.PathLike[str], allowed_bytes: int) -> str:
     return ""
 
 
-def _has_base_address_zero(content: mmap.mmap) -> bool:
+@contextmanager
+def _mapped(path: str | os.PathLike[str]) -> Iterator[Content]:
+    """Map a file into memory, or read it where the file system cannot map files."""
+    with open(path, "rb") as file:
+        try:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError:
+            yield file.read()
+            return
+        with mapped:
+            yield mapped
+
+
+def _has_base_address_zero(content: Content) -> bool:
     """Return whether all addresses of an HDF5 file count from its first byte."""
     position = BASE_ADDRESS_POSITIONS.get(content[8])
     return position is not None and not any(content[position : position + 8])
 
 
-def _has_extension(content: mmap.mmap) -> bool:
+def _has_extension(content: Content) -> bool:
     """Return whether the superblock of a file has an extension, which shared attributes need."""
     return content[8] in (2, 3) and content[20:28] != b"\xff" * 8
 
 
-def _positions(content: mmap.mmap, signature: bytes) -> Iterator[int]:
+def _positions(content: Content, signature: bytes) -> Iterator[int]:
     """Yield all positions of a signature in a file."""
     position = content.find(signature)
     while position >= 0:
@@ -124,7 +138,7 @@ def _positions(content: mmap.mmap, signature: bytes) -> Iterator[int]:
         position = content.find(signature, position + 1)
 
 
-def _has_external_data(content: mmap.mmap) -> bool:
+def _has_external_data(content: Content) -> bool:
     """Return whether a list of external files refers to one of the local heaps of a file.
 
     The list has its version, three reserved bytes, its length, its used length and the address.
@@ -137,7 +151,7 @@ def _has_external_data(content: mmap.mmap) -> bool:
     return False
 
 
-def _has_external_link(content: mmap.mmap) -> bool:
+def _has_external_link(content: Content) -> bool:
     """Return whether a file has a message of a link to another file."""
     for begin, block in _blocks(content, 2):
         is_found = (block[:-2] == 1) & (block[1:-1] & 0xE8 == 0x08) & (block[2:] == EXTERNAL_LINK)
@@ -146,7 +160,7 @@ def _has_external_link(content: mmap.mmap) -> bool:
     return False
 
 
-def _is_external_link(content: mmap.mmap, position: int) -> bool:
+def _is_external_link(content: Content, position: int) -> bool:
     """Return whether the bytes at a position have the form of the message of an external link.
 
     HDF5 accepts more bytes behind the names.
@@ -173,7 +187,7 @@ def _is_external_link(content: mmap.mmap, position: int) -> bool:
     return bool(file_name and separator and is_text)
 
 
-def _has_virtual_data(content: mmap.mmap) -> bool:
+def _has_virtual_data(content: Content) -> bool:
     """Return whether a file has the layout of a virtual data set, which names other files."""
     for begin, block in _blocks(content, 1):
         is_version = (block[:-1] >= FIRST_VIRTUAL_VERSION) & (block[:-1] < 16)
@@ -186,7 +200,7 @@ def _has_virtual_data(content: mmap.mmap) -> bool:
     return False
 
 
-def _has_hidden_links(content: mmap.mmap) -> bool:
+def _has_hidden_links(content: Content) -> bool:
     """Return whether the links of a group lie in a heap with filters, which would hide them."""
     for position in _positions(content, FRACTAL_HEAP):
         head = content[position : position + FRACTAL_HEAP_BYTES]
@@ -201,7 +215,7 @@ def _has_hidden_links(content: mmap.mmap) -> bool:
     return False
 
 
-def _count_text_bytes(content: mmap.mmap) -> int:
+def _count_text_bytes(content: Content) -> int:
     """Return the length of all texts of a file, counted as often as they are referenced."""
     lengths = _lengths_of_texts(content)
     if not lengths:
@@ -228,7 +242,7 @@ def _count_text_bytes(content: mmap.mmap) -> int:
     return n_bytes
 
 
-def _lengths_of_texts(content: mmap.mmap) -> dict[tuple[int, int], int]:
+def _lengths_of_texts(content: Content) -> dict[tuple[int, int], int]:
     """Return the lengths of the texts of a file, by the address of their collection and index."""
     lengths = {}
     for address in _positions(content, GLOBAL_HEAP):
@@ -244,7 +258,7 @@ def _lengths_of_texts(content: mmap.mmap) -> dict[tuple[int, int], int]:
     return lengths
 
 
-def _blocks(content: mmap.mmap, overlap: int) -> Iterator[tuple[int, np.ndarray]]:
+def _blocks(content: Content, overlap: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the position and the bytes of blocks of a file; each one overlaps the next one."""
     for begin in range(0, max(len(content) - overlap, 0), SEARCH_BLOCK_BYTES):
         block = content[begin : begin + SEARCH_BLOCK_BYTES + overlap]

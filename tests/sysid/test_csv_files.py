@@ -418,7 +418,7 @@ def test_a_folder_instead_of_a_file_is_named(tmp_path, load):
 # --- names of archives
 
 
-@pytest.mark.parametrize("suffix", ["gz", "bz2", "zip", "xz", "zst", "tar", "tar.gz"])
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "zip", "xz", "tar", "tar.gz"])
 def test_a_file_is_read_as_it_is_whatever_its_name(load, suffix):
     (record,) = load(name=f"run.csv.{suffix}").estimation
     np.testing.assert_array_equal(record["u"], [1.0, 2.0, -0.3])
