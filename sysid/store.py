@@ -337,11 +337,12 @@ def is_sealed(path: str | os.PathLike[str]) -> bool:
     Raises
     ------
     OSError, ValueError
-        The file cannot be read, or was cut or changed.
+        The file cannot be read, is larger than allowed, or was cut or changed.
     """
     with open(path, "rb") as file:
         head = file.read(HDF5_HEAD_BYTES)
         size = os.fstat(file.fileno()).st_size
+        _check_size(path, size)
         content_end = size - SEAL_BYTES
         file.seek(max(content_end, 0))
         end_of_file = file.read()
@@ -358,6 +359,16 @@ def is_sealed(path: str | os.PathLike[str]) -> bool:
     if end_of_file != SEAL_PREFIX + content_digest.hexdigest().encode():
         raise UserError("its bytes are not those that were written")
     return True
+
+
+def _check_size(path: str | os.PathLike[str], size: int) -> None:
+    """Raise StoreError if a file has more bytes than its content may have, as a sparse file may."""
+    allowed = max_content_bytes()
+    if size > allowed:
+        raise StoreError(
+            f"{path} has {size} bytes, at most {allowed} are allowed: "
+            f"if you trust it, set the environment variable {MAX_CONTENT_VARIABLE}={size}"
+        )
 
 
 def digest(dataset: xr.Dataset, attributes: Iterable[str] = ()) -> str:

@@ -4,7 +4,7 @@ import base64
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -142,16 +142,26 @@ def read_origin(
         "facts": facts | {name: str(version) for name, version in versions.items()},
         "configuration": attributes.get("configuration", ""),
         "command": _read_command(folder / ".hydra"),
-        "files": [
-            (
-                path.relative_to(folder).as_posix(),
-                path.stat().st_size,
-                digest_inner(folder, path.relative_to(folder).as_posix()),
-            )
-            for path in files
-            if ".hydra" not in path.parts
-        ],
+        "files": list(_list_files(folder, files)),
     }
+
+
+def _list_files(folder: Path, files: Sequence[Path]) -> Iterator[tuple[str, int, str]]:
+    """Yield name, size and digest of files in a folder, without those of Hydra.
+
+    As many bytes are read as one file may have; then the digests of larger files are left out.
+    """
+    n_bytes_left = store.max_content_bytes()
+    for path in files:
+        if ".hydra" in path.parts:
+            continue
+        name = path.relative_to(folder).as_posix()
+        size = path.stat().st_size
+        digest = "not computed: too large"
+        if size <= n_bytes_left:
+            n_bytes_left -= size
+            digest = digest_inner(folder, name)
+        yield name, size, digest
 
 
 def _read_command(folder: Path) -> str:

@@ -331,6 +331,17 @@ def test_a_page_embeds_pictures_of_its_folder_only(tmp_path, spoil):
     assert names == ["a.png"] * (spoil is copy_other_file)
 
 
+def test_a_page_lists_a_huge_file_without_reading_it(tmp_path):
+    with open(tmp_path / "huge", "wb") as file:
+        file.truncate(2**40)  # without content on the disk
+    (tmp_path / "small").write_bytes(b"")
+    (tmp_path / "linked").symlink_to(ROOT)
+    files = read_origin(tmp_path, {})["files"]
+    assert files[0] == ("huge", 2**40, "not computed: too large")
+    assert files[1][:2] == ("small", 0)
+    assert len(files) == 2
+
+
 @pytest.mark.parametrize(
     "name", ["summary.json", "result.nc", "model.nc", "validation.json", "validation.nc"]
 )

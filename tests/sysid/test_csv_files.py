@@ -443,3 +443,9 @@ def make_sparse_archive():
 def test_an_archive_is_not_unpacked(load, suffix, content):
     with pytest.raises(ValueError, match=r"run\.(tar|csv\.gz)"):
         load(content, name=f"run.{suffix}")
+
+
+def test_a_file_of_more_than_the_allowed_size_is_not_read(load, tmp_path, monkeypatch):
+    monkeypatch.setenv("SYSID_MOST_BYTES", "1e6")
+    with pytest.raises(DataError, match="SYSID_MOST_BYTES"):
+        load("u,y\n" + "1,1\n" * 300_000)

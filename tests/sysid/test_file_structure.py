@@ -184,3 +184,13 @@ def test_single_characters_count_as_texts(tmp_path):
         variable.setncattr("_Encoding", "utf-8")
     with pytest.raises(StoreError, match="claims 640000000 bytes"):
         store.read(path, kind="narx")
+
+
+def test_a_file_of_more_than_the_allowed_size_is_not_read(tmp_path):
+    path = tmp_path / "narx.nc"
+    store.write(xr.Dataset({"x": 1.0}), path, kind="narx")
+    with open(path, "r+b") as file:
+        file.truncate(2**40)  # without content on the disk
+    with pytest.raises(StoreError, match="has 1099511627776 bytes, at most 8589934592"):
+        store.read(path, kind="narx")
+    assert store.header(path) == {}
