@@ -491,6 +491,28 @@ def test_a_comparison_has_the_numbers_of_the_runs(runs, compared, name):
     assert row["lags"] == "y 1, u 1"
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("summary.json", None),
+        ("validation.json", None),
+        ("trajectory.nc", None),
+        ("validation.json", "{}"),
+        ("validation.json", '{"horizons": [{"window": [1]}]}'),
+        ("summary.json", "[" * 100_000),
+    ],
+)
+def test_a_comparison_reads_files_of_the_folder_of_a_run_only(runs, tmp_path, name, content):
+    folder = shutil.copytree(runs / "one", tmp_path / "run")
+    if content is None:
+        (folder / name).rename(tmp_path / name)
+        (folder / name).symlink_to(tmp_path / name)
+    else:
+        (folder / name).write_text(content)
+    with pytest.raises(MISTAKES):
+        compare(tmp_path / "c", folder, runs / "two")
+
+
 def test_a_comparison_prints_the_scores_of_each_run_beside_its_lines(runs, tmp_path, caplog):
     caplog.set_level("INFO")
     compare(tmp_path / "c", runs / "one", runs / "two", figures="false", report="false")
