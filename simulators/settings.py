@@ -17,6 +17,8 @@ from simulators.errors import UserError, UserTypeError
 
 Array: TypeAlias = NDArray[np.float64]
 
+MAX_CSV_BYTES = 2**30  # size of a CSV or EPW file; a sparse one of any size takes nothing to send
+
 
 def refuse(owner: Any, name: str, expected: str) -> UserError:
     """Build the error for one field of a settings object.
@@ -188,9 +190,11 @@ def read_lines(
     Raises
     ------
     ValueError
-        If it is no CSV file in this encoding, or has more than `max_lines` lines after the first
-        ones.
+        If it is no CSV file in this encoding, has more than `max_lines` lines after the first ones,
+        or more than `MAX_CSV_BYTES` bytes.
     """
+    if path.stat().st_size > MAX_CSV_BYTES:
+        raise UserError(f"{path}: expected at most {MAX_CSV_BYTES} bytes, got more; cut the record")
     n_read = None if max_lines is None else max_lines + 1
     try:
         with path.open(encoding=encoding, newline="") as file:

@@ -42,6 +42,7 @@ import xarray as xr
 
 from sysid import __version__
 from sysid.errors import UserError, UserTypeError
+from sysid.file_structure import HDF5_SIGNATURE, find_reference
 
 SCHEMA_VERSION = 3  # version of the files that are written; no other version is read
 CONVENTIONS = "CF-1.11"
@@ -116,8 +117,8 @@ SEAL_BYTES = len(SEAL_PREFIX) + 64
 #: size of the blocks in which a file is read to compute its digest [byte]
 DIGEST_BLOCK_BYTES = 2**20
 
-#: first bytes of an HDF5 file
-HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+BYTES_PER_EMPTY_TEXT = 64  # memory of a text of Python without characters [byte]
+BYTES_PER_CHARACTER = 4  # memory of a character in an array of texts [byte]
 
 #: number of first bytes that contain the stated length of a file
 HDF5_HEAD_BYTES = 52
@@ -336,11 +337,12 @@ def is_sealed(path: str | os.PathLike[str]) -> bool:
     Raises
     ------
     OSError, ValueError
-        The file cannot be read, or was cut or changed.
+        The file cannot be read, is larger than allowed, or was cut or changed.
     """
     with open(path, "rb") as file:
         head = file.read(HDF5_HEAD_BYTES)
         size = os.fstat(file.fileno()).st_size
+        _check_size(path, size)
         content_end = size - SEAL_BYTES
         file.seek(max(content_end, 0))
         end_of_file = file.read()
@@ -357,6 +359,16 @@ def is_sealed(path: str | os.PathLike[str]) -> bool:
     if end_of_file != SEAL_PREFIX + content_digest.hexdigest().encode():
         raise UserError("its bytes are not those that were written")
     return True
+
+
+def _check_size(path: str | os.PathLike[str], size: int) -> None:
+    """Raise StoreError if a file has more bytes than its content may have, as a sparse file may."""
+    allowed = max_content_bytes()
+    if size > allowed:
+        raise StoreError(
+            f"{path} has {size} bytes, at most {allowed} are allowed: "
+            f"if you trust it, set the environment variable {MAX_CONTENT_VARIABLE}={size}"
+        )
 
 
 def digest(dataset: xr.Dataset, attributes: Iterable[str] = ()) -> str:
@@ -615,7 +627,7 @@ def read(path: str | os.PathLike[str], *, kind: str) -> xr.Dataset:
             raise StoreError(
                 f"{path} holds the groups {names}: read it with sysid.store.read_groups"
             )
-        return _load(file)
+        return _load_groups(file, [""])[""]
 
 
 def read_groups(
@@ -643,7 +655,7 @@ def read_groups(
     """
     with _open(path, kind) as (file, attributes):
         names = _read_group_names(attributes, path, under)
-        return {name: _load(file, name) for name in names}
+        return _load_groups(file, names)
 
 
 def read_attributes(
@@ -665,7 +677,12 @@ def read_attributes(
     """
     with _open(path, kind) as (file, attributes):
         names = _read_group_names(attributes, path, under)
-        return {"": attributes} | {name: _read_attributes(file, name) for name in names}
+        claim = _Claim(str(path))
+        groups = {"": attributes}
+        for name in names:
+            groups[name] = _read_attributes(file, name)
+            claim.add_texts(groups[name].values())
+        return groups
 
 
 def read_any(path: str | os.PathLike[str], *, kind: str) -> dict[str, xr.Dataset]:
@@ -680,19 +697,21 @@ def read_any(path: str | os.PathLike[str], *, kind: str) -> dict[str, xr.Dataset
         names = [""]
         if "group_names" in attributes:
             names = _read_group_names(attributes, path, "")
-        return {name: _load(file, name) for name in names}
+        return _load_groups(file, names)
 
 
 def from_file(path: Path) -> xr.Dataset:
     """Read a NetCDF 4 file of any origin into memory as a data set; the inverse of `to_bytes`.
+
+    The seal is not checked (`is_sealed`).
 
     Raises
     ------
     StoreError
         Missing, truncated or damaged file.
     """
-    with _report_damage(path), netCDF4.Dataset(path) as file:
-        return _load(file)
+    with _report_damage(path), _open_unless_it_refers(path) as file:
+        return _load_groups(file, [""])[""]
 
 
 def parse_json(text: object, path: str | os.PathLike[str]) -> Any:
@@ -717,7 +736,7 @@ def header(path: str | os.PathLike[str]) -> dict[str, Any]:
             if not Path(path).is_file():
                 return {}
             is_sealed(path)
-            with netCDF4.Dataset(path) as file:
+            with _open_unless_it_refers(path) as file:
                 return _read_attributes(file)
     except StoreError:
         return {}
@@ -737,11 +756,30 @@ def _open(
         raise StoreError(f"no file {path}: {advice}, or write it with sysid.store.write")
     with _report_damage(path):
         is_sealed(path)
-        file = netCDF4.Dataset(path)
+        file = _open_unless_it_refers(path)
     with file:
         attributes = _read_attributes(file)
         _check_schema(attributes, path, kind)
         yield file, attributes
+
+
+def _open_unless_it_refers(path: str | os.PathLike[str]) -> netCDF4.Dataset:
+    """Open a file that refers to no other file, and not to the same text many times.
+
+    Raises
+    ------
+    StoreError
+        It does.
+    OSError, ValueError
+        It cannot be read.
+    """
+    reference = find_reference(path, ALWAYS_ALLOWED_BYTES)
+    if reference:
+        raise StoreError(
+            f"{path} refers to {reference}: it is damaged or forged; "
+            "write its content to a NetCDF file of its own"
+        )
+    return netCDF4.Dataset(path)
 
 
 @contextmanager
@@ -777,19 +815,83 @@ def _read_attributes(file: netCDF4.Dataset, group: str = "") -> dict[str, Any]:
         return {name: owner.getncattr(name) for name in owner.ncattrs()}
 
 
-def _load(file: netCDF4.Dataset, group: str = "") -> xr.Dataset:
-    """Read the data set of a file or of one of its groups into memory."""
-    path = file.filepath()
-    with _report_damage(path):
+class _Claim:
+    """The memory that the content of a file takes, summed over all groups that are read.
+
+    Two names of groups may mean the same group, and a text may be referenced many times: content
+    counts as often as it is read.
+
+    Parameters
+    ----------
+    path
+        Path of the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.size = os.path.getsize(path)
+        self._n_bytes = 0
+        self._n_bytes_of_texts = 0
+
+    def add(self, n_bytes: int) -> None:
+        """Count content; raise StoreError if all takes more than the file can hold or may take."""
+        self._n_bytes += n_bytes
+        self._check(self._n_bytes, MAX_COMPRESSION_RATIO * self.size)
+
+    def add_texts(self, values: Iterable[object]) -> None:
+        """Count the texts among values; raise StoreError if they are longer than the file.
+
+        A file holds each text once, and without compression.
+        """
+        for value in values:
+            if isinstance(value, str):
+                self._n_bytes_of_texts += len(value)
+            elif isinstance(value, list | np.ndarray):
+                texts = np.ravel(np.asarray(value, dtype=object))
+                self._n_bytes_of_texts += sum(len(text) for text in texts if isinstance(text, str))
+        self._check(self._n_bytes_of_texts, self.size)
+
+    def _check(self, claimed: int, possible: int) -> None:
+        if claimed > max(ALWAYS_ALLOWED_BYTES, possible):
+            raise StoreError(
+                f"{self.path} claims {claimed} bytes, more than its {self.size} bytes can hold: "
+                "it is damaged or forged"
+            )
+        allowed = max_content_bytes()
+        if claimed > allowed:
+            raise StoreError(
+                f"{self.path} takes {claimed} bytes of memory, at most {allowed} are allowed: "
+                f"if you trust it, set the environment variable {MAX_CONTENT_VARIABLE}={claimed}"
+            )
+
+
+def _load_groups(file: netCDF4.Dataset, names: Iterable[str]) -> dict[str, xr.Dataset]:
+    """Read the data sets of groups into memory; the name "" means that of the file."""
+    claim = _Claim(file.filepath())
+    return {name: _load(file, name, claim) for name in names}
+
+
+def _load(file: netCDF4.Dataset, group: str, claim: _Claim) -> xr.Dataset:
+    """Read the data set of a file or of one of its groups into memory, and count what it takes."""
+    with _report_damage(claim.path):
         owner = file[group] if group else file
         stored = list(owner.variables.values())
-        _check_claim(sum(math.prod(v.shape) * _bytes_per_value(v) for v in stored), path)
-        texts = [np.asarray(v[...], dtype=object) for v in stored if v.dtype is str]
-        _check_claim(sum(_bytes_as_array(values) for values in texts), path)
+        for variable in stored:
+            if variable.dtype is not str and not isinstance(variable.datatype, np.dtype):
+                raise StoreError(
+                    f"{claim.path}: variable {variable.name!r} has a type of its own "
+                    f"({variable.datatype}), expected numbers or texts: write it with numbers"
+                )
+        claim.add(sum(math.prod(v.shape) * _bytes_per_value(v) for v in stored))
+        for variable in stored:
+            claim.add_texts(variable.getncattr(name) for name in variable.ncattrs())
+            if variable.dtype is str:
+                claim.add(_bytes_as_array(variable, claim))
         dataset = xr.open_dataset(
             xr.backends.NetCDF4DataStore(owner), decode_times=False, mask_and_scale=False
         )
         dataset = dataset.load().drop_encoding()
+        claim.add_texts(dataset.attrs.values())
         converted = {
             name: (variable.dims, variable.values.astype(str), variable.attrs)
             for name, variable in dataset.variables.items()
@@ -799,33 +901,46 @@ def _load(file: netCDF4.Dataset, group: str = "") -> xr.Dataset:
 
 
 def _bytes_per_value(variable: netCDF4.Variable) -> int:
-    """Return the bytes of one value in memory; for a text, those of an empty one.
+    """Return the bytes of one value in memory.
 
-    The length of a text is known only after it has been read.
+    The length of a text is known only after it has been read: it counts as an empty one. Characters
+    are joined to texts, and may be texts of one character each.
     """
-    return 64 if variable.dtype is str else int(np.dtype(variable.dtype).itemsize)
+    if variable.dtype is str or np.dtype(variable.dtype).kind == "S":
+        return BYTES_PER_EMPTY_TEXT
+    return int(np.dtype(variable.dtype).itemsize)
 
 
-def _bytes_as_array(texts: np.ndarray) -> int:
-    """Return the bytes of an array of texts, in which each takes as much as the longest one."""
-    longest = max((len(text) for text in texts.flat), default=0)
-    return 4 * texts.size * longest
+def _bytes_as_array(variable: netCDF4.Variable, claim: _Claim) -> int:
+    """Return the bytes of a variable of texts, in which each takes as much as the longest one.
+
+    The texts are read in blocks, each of which takes at most `ALWAYS_ALLOWED_BYTES` if every text
+    is as long as the file, and counted after each.
+    """
+    longest = 0
+    for texts in _text_blocks(variable, max(ALWAYS_ALLOWED_BYTES // claim.size, 1)):
+        claim.add_texts([texts])
+        longest = max(longest, max(map(len, texts), default=0))
+    return BYTES_PER_CHARACTER * math.prod(variable.shape) * longest
 
 
-def _check_claim(claimed: int, path: str) -> None:
-    """Raise StoreError if content would take more memory than the file can hold or is allowed."""
-    size = os.path.getsize(path)
-    if claimed > max(ALWAYS_ALLOWED_BYTES, MAX_COMPRESSION_RATIO * size):
-        raise StoreError(
-            f"{path} claims {claimed} bytes, more than its {size} bytes can hold: "
-            "it is damaged or forged"
-        )
-    allowed = max_content_bytes()
-    if claimed > allowed:
-        raise StoreError(
-            f"{path} takes {claimed} bytes of memory, at most {allowed} are allowed: "
-            f"if you trust it, set the environment variable {MAX_CONTENT_VARIABLE}={claimed}"
-        )
+def _text_blocks(
+    variable: netCDF4.Variable, max_texts: int, index: tuple[int, ...] = ()
+) -> Iterator[np.ndarray]:
+    """Yield the texts of a variable in blocks of at most so many, those below an index."""
+    if len(index) == variable.ndim:
+        yield np.array([variable[index or ...]], dtype=object)
+        return
+    n_rows = variable.shape[len(index)]
+    n_texts_of_row = math.prod(variable.shape[len(index) + 1 :])
+    if n_texts_of_row > max_texts:
+        for row in range(n_rows):
+            yield from _text_blocks(variable, max_texts, (*index, row))
+        return
+    n_rows_of_block = max_texts // max(n_texts_of_row, 1)
+    for first in range(0, n_rows, n_rows_of_block):
+        rows = slice(first, first + n_rows_of_block)
+        yield np.ravel(np.asarray(variable[(*index, rows)], dtype=object))
 
 
 def max_content_bytes() -> int:
@@ -886,8 +1001,12 @@ def _read_group_names(
     """Return the names of the groups of a file that are `under`, or of all groups."""
     if "group_names" not in attributes:
         raise StoreError(f"{path} holds one data set and no groups: read it with sysid.store.read")
-    with _report_damage(path):
-        names = [str(name) for name in parse_json(attributes["group_names"], path)]
+    names = parse_json(attributes["group_names"], path)
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not is_list or len(set(names)) < len(names):
+        raise StoreError(
+            f"{path} does not list its groups (attribute group_names): it is damaged or forged"
+        )
     if not under:
         return names
     return [name for name in names if f"{name}/".startswith(f"{under}/")]

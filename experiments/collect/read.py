@@ -6,9 +6,9 @@ The numbers are collected as tables, and laid out as a data set.
 import json
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ from experiments.sweeps.store import (
     read_outcome,
 )
 from sysid import StoreError
+from sysid.foreign import check_folder
 from sysid.model.result import squared_unit
 
 # The position of a status is its flag in the data set.
@@ -62,6 +63,7 @@ HOW_TO_RESUME = "start the sweep again with the same command; finished jobs are 
 ABSENT = object()  # value of a parameter that a job does not have
 # A grid has at most this number of cells per job; the values of a random search make far more.
 MAX_CELLS_PER_JOB = 4
+ALWAYS_ALLOWED_CELLS = 1_000_000  # cells of a table that files of any size may make
 METRIC_MEANINGS = {
     **{name: meaning for name, (_, meaning) in SUMMARY_NUMBERS.items()},
     **{f"{TIMES_KEY}_{name}": meaning for name, meaning in SUMMARY_TIMES.items()},
@@ -123,7 +125,7 @@ def read_sweep(folder: Path) -> Manifest:
     ValueError
         The manifest is damaged, or that of another project or of a newer version.
     sysid.StoreError
-        The folder does not exist, or has no sweep.
+        The folder does not exist, or has no sweep, or has a link that leads out of it.
     """
     if not folder.is_dir():
         raise StoreError(
@@ -133,11 +135,13 @@ def read_sweep(folder: Path) -> Manifest:
         raise StoreError(
             f"{folder} is no sweep folder, it has no {MANIFEST_FILE}: name the folder that has"
         )
+    check_folder(folder)
     manifest = Manifest.read(folder)
     jobs = manifest.entries.values()
     keys = dict.fromkeys(
         key for job in sorted(jobs) for key in job.values if not key.startswith("hydra")
     )
+    _check_cells(len(keys) * len(jobs), (folder / MANIFEST_FILE).stat().st_size, folder)
     differing = [key for key in keys if any(key not in job.values for job in jobs)]
     manifest.swept = [key for key in dict.fromkeys([*manifest.swept, *differing]) if key in keys]
     return manifest
@@ -160,18 +164,18 @@ def read_results(folder: Path) -> Results:
     units = set()
     has_simulated = np.zeros(len(planned), dtype=bool)
 
-    def new_column() -> np.ndarray:
-        return np.full(len(planned), np.nan)
+    def new_table() -> dict[Keys, dict[int, float]]:
+        return defaultdict(dict)
 
-    def new_table() -> dict[Keys, np.ndarray]:
-        return defaultdict(new_column)
-
-    columns: dict[str, dict[Keys, np.ndarray]] = defaultdict(new_table)
+    # Rows of the jobs and their values, by output and keys: as many as the files have.
+    columns: dict[str, dict[Keys, dict[int, float]]] = defaultdict(new_table)
+    n_bytes = (folder / MANIFEST_FILE).stat().st_size
     progress = tqdm(planned, unit=" jobs", disable=None, desc="collecting", mininterval=0.2)
     for row, job in enumerate(progress):
         status, error, outcome, summaries = read_job(job, folder / str(job.number))
         ends.append((status, error, (outcome.get("host"), outcome.get("pid"))))
         values.append({key: job.values[key] for key in sweep.swept if key in job.values})
+        n_bytes += sum(stated["bytes"] for stated in outcome.get("files", {}).values())
         wall_time = {TIMES_KEY: {"job": outcome.get("seconds")}}
         for output, summary in summaries.items():
             units.add(str(summary.get("target_unit", "")))
@@ -181,6 +185,7 @@ def read_results(folder: Path) -> Results:
                 if keys not in no_metrics:
                     columns[output][keys][row] = value
     columns = dict(sorted(columns.items())) or {"": {}}
+    _check_cells(len(planned) * sum(map(len, columns.values())), n_bytes, folder)
     metrics = name_metrics(dict.fromkeys(keys for by_keys in columns.values() for keys in by_keys))
     parameters = name_parameters(sweep.swept, RESERVED | metrics.keys())
     jobs = pd.DataFrame(ends, [job.number for job in planned], ["status", "error", "process"])
@@ -190,7 +195,10 @@ def read_results(folder: Path) -> Results:
         jobs[name] = column_of([job_values.get(key, ABSENT) for job_values in values])
     numbers = {
         output: pd.DataFrame(
-            {name: by_keys.get(keys, np.nan) for name, keys in metrics.items()},
+            {
+                name: _fill_column(by_keys.get(keys, {}), len(planned))
+                for name, keys in metrics.items()
+            },
             jobs.index,
         )
         for output, by_keys in columns.items()
@@ -198,6 +206,22 @@ def read_results(folder: Path) -> Results:
     unit = units.pop() if len(units) == 1 else ""
     is_search = (folder / SEARCH_FILE).is_file()
     return Results(sweep, parameters, metrics, jobs, numbers, timing, unit, is_search)
+
+
+def _fill_column(values: Mapping[int, float], n_rows: int) -> np.ndarray:
+    """Return a column with values in some rows, and nan in the others."""
+    column = np.full(n_rows, np.nan)
+    column[list(values.keys())] = list(values.values())
+    return column
+
+
+def _check_cells(n_cells: int, n_bytes: int, folder: Path) -> None:
+    """Raise StoreError if a table has far more cells than its files have content for."""
+    if n_cells > max(ALWAYS_ALLOWED_CELLS, n_bytes):
+        raise StoreError(
+            f"the jobs in {folder} would make a table of {n_cells} cells, from files of {n_bytes} "
+            "bytes: nearly every job has names of its own; the sweep is damaged or forged"
+        )
 
 
 def read_job(
@@ -324,12 +348,14 @@ def name_parameters(keys: Sequence[str], taken: Collection[str]) -> dict[str, st
     ['error_threshold', 'data_duration', 'duration', 'sampling_data_sampling']
     """
     last_parts = [_plain(re.split(r"[./@]", key)[-1]) for key in keys]
-    names: dict[str, str] = {}
+    counts = Counter(last_parts)
+    names = FreeNames(taken)
+    keys_by_name: dict[str, str] = {}
     for key, short in zip(keys, last_parts, strict=True):
-        is_ambiguous = last_parts.count(short) > 1
+        is_ambiguous = counts[short] > 1
         name = _plain(key) if is_ambiguous or short in taken else short
-        names[_find_free(name, {*taken, *names})] = key
-    return names
+        keys_by_name[names.take(name)] = key
+    return keys_by_name
 
 
 def name_metrics(paths: Collection[Keys]) -> dict[str, Keys]:
@@ -338,10 +364,8 @@ def name_metrics(paths: Collection[Keys]) -> dict[str, Keys]:
     >>> list(name_metrics([("times", "loop"), ("kernel", "y[k-1]"), ("times_loop",), ("job",)]))
     ['times_loop', 'kernel_y_k_1', 'times_loop_2', 'job_2']
     """
-    names: dict[str, Keys] = {}
-    for keys in paths:
-        names[_find_free(_plain("_".join(keys)), RESERVED | names.keys())] = keys
-    return names
+    names = FreeNames(RESERVED)
+    return {names.take(_plain("_".join(keys))): keys for keys in paths}
 
 
 def _plain(name: str) -> str:
@@ -349,12 +373,30 @@ def _plain(name: str) -> str:
     return re.sub(r"\W+", "_", name).strip("_")
 
 
-def _find_free(name: str, taken: Collection[str]) -> str:
-    """Return the name if it is not taken, else the name with the first free number from 2."""
-    if name not in taken:
-        return name
-    numbered = (f"{name}_{number}" for number in count(2))
-    return next(free for free in numbered if free not in taken)
+class FreeNames:
+    """Names of which each is taken once.
+
+    Parameters
+    ----------
+    taken
+        Names that are taken from the beginning.
+    """
+
+    def __init__(self, taken: Collection[str]) -> None:
+        self._taken = set(taken)
+        self._next_numbers: dict[str, int] = {}  # first number to try, by name
+
+    def take(self, name: str) -> str:
+        """Return the name if it is not taken, else the name with the first free number from 2."""
+        free = name
+        if name in self._taken:
+            number = self._next_numbers.get(name, 2)
+            while f"{name}_{number}" in self._taken:
+                number += 1
+            self._next_numbers[name] = number + 1
+            free = f"{name}_{number}"
+        self._taken.add(free)
+        return free
 
 
 # --- the data set ---------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """The test record on which models are compared, and the signals and window that each model gets."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,8 +13,9 @@ from experiments.validate.material import (
     check_signals,
     select_records,
 )
-from sysid import JointModel, Recordings, store
+from sysid import JointModel, Recordings, StoreError, store
 from sysid.errors import UserError
+from sysid.foreign import inner_path, read_json
 from sysid.store import header
 
 RECORD_ADVICE = "name a record for all models: data=..., or a plant with system=..."
@@ -76,18 +76,20 @@ def _read_test_rows(name: str, path: Path) -> HeldOutRows:
 
     Signals of the physics are left out, because the model simulates them itself.
     """
-    trajectories = sorted(path.parent.glob("**/trajectory.nc"))
+    folder = path.parent
+    trajectories = sorted(folder.glob("**/trajectory.nc"))
     if not trajectories:
         raise UserError(f"{name} has no record of its own (trajectory.nc): {RECORD_ADVICE}")
     # A run with several outputs has several files, which hold the same record.
-    dataset = store.read(trajectories[0], kind="trajectory")
+    trajectory = inner_path(folder, trajectories[0].relative_to(folder).as_posix())
+    dataset = store.read(trajectory, kind="trajectory")
     test = dataset.isel(time=np.flatnonzero(dataset["part"] == 1))
     if not test.sizes["time"]:
         raise UserError(
             f"{name} has no test samples that its model has not learned: {RECORD_ADVICE}"
         )
-    outputs = json.loads(str(dataset.attrs["outputs"]))
-    inputs = json.loads(str(dataset.attrs["inputs"]))
+    outputs = store.parse_json(dataset.attrs["outputs"], trajectory)
+    inputs = store.parse_json(dataset.attrs["inputs"], trajectory)
     if "physics" in header(path):
         inputs = [signal for signal in inputs if not signal.startswith("physics.")]
     return HeldOutRows(test, outputs, inputs)
@@ -106,8 +108,14 @@ def read_window(path: Path) -> int:
     validation = path.parent / "validation.json"
     if not validation.is_file():
         return 1
-    content = json.loads(validation.read_text())
-    return int(content["horizons"][0]["window"])
+    content = read_json(path.parent, validation.name)
+    try:
+        return int(content["horizons"][0]["window"])
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
+        raise StoreError(
+            f"{validation} states no initialisation window ({error!r}): it is damaged; "
+            "validate the model again"
+        ) from error
 
 
 def fit_material(

@@ -14,6 +14,7 @@ from experiments.files.job_file import JOB_FILE, read_summary
 from experiments.validate.assessment import FREE_RUN_LABEL, Assessment
 from experiments.validate.report import find_warnings
 from sysid import JointModel, Model, store
+from sysid.foreign import read_json
 from sysid.store import header
 
 #: the parts of the computing time of a run in which its model is made
@@ -80,9 +81,11 @@ def _read_summaries(path: Path, outputs: Sequence[str]) -> list[dict[str, Any]]:
     if path.name == JOB_FILE:
         summary = read_summary(path)
         return [summary] if isinstance(summary.get("target"), str) else [*summary.values()]
-    folders = [path.parent] if len(outputs) == 1 else [path.parent / name for name in outputs]
-    files = [folder / "summary.json" for folder in folders]
-    return [json.loads(file.read_text()) for file in files if file.is_file()]
+    folder = path.parent
+    names = ["summary.json"]
+    if len(outputs) > 1:
+        names = [f"{output}/summary.json" for output in outputs]
+    return [read_json(folder, name) for name in names if (folder / name).is_file()]
 
 
 def write_own_scores(table: pd.DataFrame) -> str:

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from experiments.cli.build import build, trusted_names
 from experiments.cli.ends import deferred_interrupt
 from experiments.cli.options import flag, whole
+from experiments.cli.plain_yaml import text_of
 from experiments.compare.record import fit_material, read_own_record, read_window
 from experiments.compare.result import (
     draw,
@@ -24,7 +25,7 @@ from experiments.compare.result import (
 from experiments.drawing.tables import to_csv
 from experiments.files.job_file import JOB_FILE
 from experiments.files.outputs import has_page, write_every
-from experiments.files.stated import read_configuration, text_of
+from experiments.files.stated import read_configuration
 from experiments.plant.records_or_plant import records_or_plant
 from experiments.validate.assessment import Assessment, assess, plan_cases
 from experiments.validate.material import Material, find_material

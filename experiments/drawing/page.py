@@ -1,26 +1,30 @@
 """The frame of every page, and series in a browser: offline, light and dark, wide and narrow."""
 
 import base64
-import hashlib
 import json
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 
+from experiments.cli.plain_yaml import read_plain
 from experiments.drawing.style import BLUE, GREEN, GREY, ORANGE, PALETTE
 from experiments.drawing.tables import significant
 from sysid import store
+from sysid.errors import UserError
+from sysid.foreign import digest_inner, open_inner
 
 PAGE_FILE = "report.html"  # file name
 MAX_SAMPLES_DRAWN = 40_000  # samples of all series of a page; with more the page would be slow
 MAX_PICTURE_BYTES = 1_400_000  # size of all pictures of a page, which keeps it below 5 MB
 #: endings of the names of files that are still written to after the page
 CHANGING_FILES = (".log", PAGE_FILE)
+MAX_YAML_BYTES = 2**20  # size of a file of Hydra; ordinary ones have some thousand bytes
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"  # first bytes of a picture
 FIGURE_TOOLS = "pan,box_zoom,wheel_zoom,reset,save"  # tools of Bokeh's figures
 #: layout of figures that are as wide as the page
 WIDE_LAYOUT: dict[str, Any] = {"sizing_mode": "stretch_width", "min_width": 200}
@@ -80,7 +84,8 @@ def write(path: Path, template: Path, figures: Mapping[str, Any], **content: Any
         figures={name: Markup(division) for name, division in divisions.items()},
         **content,
     )
-    store.write_bytes(text.encode(), path)
+    # Names of files may have bytes that are no text.
+    store.write_bytes(text.encode(errors="backslashreplace"), path)
     return path
 
 
@@ -114,46 +119,85 @@ def read_origin(
         Attributes of one of the NetCDF files of the run.
     pattern
         Pattern of the names of its files.
+
+    Raises
+    ------
+    sysid.StoreError
+        The attributes are not those that the toolbox writes.
     """
     files = sorted(
         path
         for path in folder.glob(pattern)
-        if path.is_file() and not path.name.endswith(CHANGING_FILES)
+        if not path.is_symlink() and path.is_file() and not path.name.endswith(CHANGING_FILES)
     )
     facts = {
         name.replace("_", " "): str(attributes[name])
         for name in ("creation_time", "source_commit", "seed", "digest")
         if name in attributes
     }
-    versions = json.loads(str(attributes.get("package_versions", "{}")))
+    versions = store.parse_json(attributes.get("package_versions", "{}"), folder)
+    if not isinstance(versions, dict):
+        raise store.StoreError(f"{folder}: a file states no versions of packages: it is damaged")
     return {
-        "facts": facts | versions,
+        "facts": facts | {name: str(version) for name, version in versions.items()},
         "configuration": attributes.get("configuration", ""),
         "command": _read_command(folder / ".hydra"),
-        "files": [
-            (
-                path.relative_to(folder).as_posix(),
-                path.stat().st_size,
-                hashlib.sha256(path.read_bytes()).hexdigest(),
-            )
-            for path in files
-            if ".hydra" not in path.parts
-        ],
+        "files": list(_list_files(folder, files)),
     }
+
+
+def _list_files(folder: Path, files: Sequence[Path]) -> Iterator[tuple[str, int, str]]:
+    """Yield name, size and digest of files in a folder, without those of Hydra.
+
+    As many bytes are read as one file may have; then the digests of larger files are left out.
+    """
+    n_bytes_left = store.max_content_bytes()
+    for path in files:
+        if ".hydra" in path.parts:
+            continue
+        name = path.relative_to(folder).as_posix()
+        size = path.stat().st_size
+        digest = "not computed: too large"
+        if size <= n_bytes_left:
+            n_bytes_left -= size
+            digest = digest_inner(folder, name)
+        yield name, size, digest
 
 
 def _read_command(folder: Path) -> str:
     """Return the command of a run, from the files that Hydra wrote; empty without them.
 
     The files may come from an untrusted author: they are read as plain data, and nothing in them is
-    resolved.
+    resolved. There is no command if they are not as Hydra writes them for a command of the toolbox,
+    or if a character could act on the terminal into which somebody pastes it.
     """
-    if not (folder / "overrides.yaml").is_file():
+    try:
+        settings = _read_yaml(folder, "hydra.yaml")
+        overrides = _read_yaml(folder, "overrides.yaml")
+        name = settings["hydra"]["job"]["name"]
+    except (OSError, ValueError, LookupError, TypeError):
         return ""
-    settings = yaml.safe_load((folder / "hydra.yaml").read_text(encoding="utf-8"))
-    overrides = yaml.safe_load((folder / "overrides.yaml").read_text(encoding="utf-8"))
-    words = [f"sysid-{settings['hydra']['job']['name']}", *map(str, overrides or [])]
-    return " ".join(map(_quote_for_shell, words))
+    words = [] if overrides is None else overrides
+    if not isinstance(name, str) or not re.fullmatch("[a-z]+", name):
+        return ""
+    if not isinstance(words, list) or not all(map(_is_override, words)):
+        return ""
+    return " ".join(map(_quote_for_shell, [f"sysid-{name}", *words]))
+
+
+def _read_yaml(folder: Path, name: str) -> Any:
+    """Read a file of Hydra as plain data; raise an error of values if it has other content."""
+    with open_inner(folder, name) as file:
+        text = file.read(MAX_YAML_BYTES + 1).decode()
+    content = read_plain(text)
+    if content is None and text.strip() not in ("", "[]", "null"):
+        raise UserError(f"{name} has other content than plain data")
+    return content
+
+
+def _is_override(word: object) -> bool:
+    """Return whether a value is an override that can be typed: printable, and no option."""
+    return isinstance(word, str) and word.isprintable() and not word.startswith("-")
 
 
 def _quote_for_shell(word: str) -> str:
@@ -167,18 +211,23 @@ def _quote_for_shell(word: str) -> str:
 def read_pictures(folder: Path) -> tuple[dict[str, str], list[str]]:
     """Return the figures of a folder as data URLs by name, and the names of those left out.
 
-    Figures are left out if there is no room for them on a page.
+    Figures are left out if there is no room for them on a page. So are links, and files that do
+    not begin as pictures do.
     """
     n_bytes_left = MAX_PICTURE_BYTES
     pictures = dict[str, str]()
     left_out = []
     for path in sorted(folder.glob("*.png")):
-        size = path.stat().st_size
-        if size > n_bytes_left:
+        if path.is_symlink() or not path.is_file():
             left_out.append(path.name)
             continue
-        n_bytes_left -= size
-        encoded = base64.b64encode(path.read_bytes()).decode()
+        with open_inner(folder, path.name) as file:
+            content = file.read(n_bytes_left + 1)
+        if len(content) > n_bytes_left or not content.startswith(PNG_SIGNATURE):
+            left_out.append(path.name)
+            continue
+        n_bytes_left -= len(content)
+        encoded = base64.b64encode(content).decode()
         pictures[path.stem] = f"data:image/png;base64,{encoded}"
     return pictures, left_out
 

@@ -40,6 +40,7 @@ from sysid.model.model_file import start_from_dataset, start_to_dataset
 
 # longest time to wait for another process that computes the same result [s]; then both compute it
 MAX_WAIT_FOR_RESULT = 900.0
+LOCK_SUFFIX = ".lock"  # ending of the file that is locked while a result is computed
 N_KEY_DIGITS_LOGGED = 12  # digits of a key that log lines show
 #: errors of a file that cannot be read, or of content that cannot be converted
 CONTENT_ERRORS = (
@@ -100,6 +101,10 @@ class Cache:
             Any error of `compute`. Nothing is stored then.
         """
         path = self.folder / kind.name / f"{key}.nc"
+        if path.parent.is_symlink() or path.with_suffix(LOCK_SUFFIX).is_symlink():
+            self._warn_once(f"{path.parent} or its lock is a link, which is not followed")
+            self.counts[kind.name]["misses"] += 1
+            return compute()
         with nullcontext() if path.exists() else self._locked(path):
             content: Any = self._read(kind, key, path)
             if content is None:
@@ -111,6 +116,8 @@ class Cache:
     def _read(self, kind: Kind, key: str, path: Path) -> Any:
         """Return the content of a file; None if there is none, or if it was changed or damaged."""
         try:
+            if path.is_symlink() or (path.exists() and not path.is_file()):
+                raise UserError("it is a link or no file")
             if not store.is_sealed(path):
                 raise UserError("it does not end with the digest of its content")
             dataset = store.from_file(path)
@@ -161,7 +168,7 @@ class Cache:
 
         The block also runs without the lock if locking fails, or if the wait takes too long.
         """
-        lock = FileLock(path.with_suffix(".lock"), timeout=self.patience)
+        lock = FileLock(path.with_suffix(LOCK_SUFFIX), timeout=self.patience)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire()

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from sysid import store
+from sysid.foreign import MAX_JSON_LEVELS, is_deeper
 from sysid.model.model_file import JOB_SCHEMA, MODEL_GROUP
 from sysid.model.result import squared_unit
 
@@ -195,4 +196,7 @@ def _checked_summary(attributes: dict[str, Any], path: str | Path) -> dict[str, 
         raise store.StoreError(
             f"{path} has a summary that is damaged or was edited: run its job again"
         )
-    return dict(store.parse_json(text, path))
+    summary = store.parse_json(text, path)
+    if not isinstance(summary, dict) or is_deeper(summary, MAX_JSON_LEVELS):
+        raise store.StoreError(f"{path} has a summary of another form: run its job again")
+    return summary

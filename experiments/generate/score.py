@@ -72,15 +72,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 def score(files: list[Path], task: str) -> dict[str, Any]:
     """Return the scores of prediction files, one file for each test record."""
-    about = read_json(HERE / "benchmark.json")
+    about = read_about()
     records = about["test"]
     names = [output["name"] for output in about["outputs"]]
     if len(files) != len(records):
         raise Refused(
             f"expected {len(records)} prediction file(s), one per test record, got {len(files)}"
         )
-    window = int(about["initialisation_window"])
-    measured = [read_columns(HERE / record["measured"], names) for record in records]
+    window = about["initialisation_window"]
+    measured = [read_columns(find(record["measured"]), names) for record in records]
+    if min(map(len, measured)) <= window:
+        raise Refused(f"a test record has no sample after the first {window}")
     predicted = [
         read_predictions(path, names, len(y))
         for path, y in zip(files, measured)  # noqa: B905 (Python 3.8)
@@ -92,7 +94,7 @@ def score(files: list[Path], task: str) -> dict[str, Any]:
         "initialisation_window": window,
         "outputs": scores(about["outputs"], measured, predicted, window),
     }
-    truth_files = [HERE / record["noise_free"] for record in records]
+    truth_files = [find(record["noise_free"]) for record in records]
     if all(path.is_file() for path in truth_files):
         truth_names = [f"{name}_noise_free" for name in names]
         noise_free = [read_columns(path, truth_names) for path in truth_files]
@@ -157,8 +159,9 @@ def read_npy(path: Path, names: list[str], n: int) -> np.ndarray:
     """
     try:
         # Mapped into memory, because the header may claim any size.
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
-        values = values[: n + 1].astype(float)
+        stored = np.load(path, mmap_mode="r", allow_pickle=False)
+        shape = stored.shape
+        kind = stored.dtype.kind
     except (
         OSError,
         EOFError,
@@ -168,18 +171,24 @@ def read_npy(path: Path, names: list[str], n: int) -> np.ndarray:
         LookupError,
     ) as error:
         raise Refused(f"cannot read {path} as an array of numbers: {error}") from error
-    if values.ndim == 1 and len(names) == 1:
-        return values[:, np.newaxis]
-    if values.ndim != 2 or values.shape[1] != len(names):
+    if kind not in "iuf":
         raise Refused(
-            f"{path} has shape {values.shape}, expected (n, {len(names)}) "
+            f"{path} holds {stored.dtype}, expected real numbers: integers or floating point "
+            "numbers; complex numbers, flags, texts, times and records are not scored"
+        )
+    is_column = len(shape) == 1 and len(names) == 1
+    if not is_column and shape[1:] != (len(names),):
+        raise Refused(
+            f"{path} has shape {shape}, expected (n, {len(names)}) "
             f"for the outputs {', '.join(names)}"
         )
-    return values
+    return np.array(stored[: n + 1], dtype=float).reshape(-1, len(names))
 
 
 def read_columns(path: Path, names: list[str]) -> np.ndarray:
     """Read the named columns of a CSV file (n, number of names)."""
+    if not path.is_file():
+        raise Refused(f"no file {path}")
     try:
         with path.open(encoding="utf-8-sig") as file:
             header = [cell.strip() for cell in file.readline().split(",")]
@@ -197,11 +206,43 @@ def read_columns(path: Path, names: list[str]) -> np.ndarray:
         raise Refused(f"cannot read {path}: {error}") from error
 
 
+def read_about() -> dict[str, Any]:
+    """Read what benchmark.json states about the test records and the outputs."""
+    about = read_json(HERE / "benchmark.json")
+    try:
+        return {
+            "name": str(about["name"]),
+            "initialisation_window": max(int(about["initialisation_window"]), 0),
+            "outputs": [
+                {"name": str(output["name"]), "unit": str(output["unit"])}
+                for output in about["outputs"]
+            ],
+            "test": [
+                {"measured": str(record["measured"]), "noise_free": str(record["noise_free"])}
+                for record in about["test"]
+            ],
+        }
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
+        raise Refused(f"benchmark.json is damaged or forged ({error!r})") from error
+
+
+def find(name: str) -> Path:
+    """Return the path of a file that benchmark.json names, in its folder."""
+    path = HERE / name
+    if HERE not in path.resolve().parents:
+        raise Refused(
+            f"benchmark.json names {name!r}, which is not in its folder: it is damaged or forged"
+        )
+    return path
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file of this folder."""
+    if not path.is_file():
+        raise Refused(f"no file {path}: keep score.py in the folder of the benchmark")
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise Refused(
             f"cannot read {path}: {error}; keep score.py in the folder of the benchmark"
         ) from error

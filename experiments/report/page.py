@@ -14,6 +14,7 @@ from experiments.drawing.style import label_of, unit_of, with_clock
 from experiments.files import job_file
 from experiments.files.job_file import SUMMARY_NUMBERS
 from sysid import StoreError, store
+from sysid.foreign import inner_path, read_json
 from sysid.model.result import INITIAL, VALIDATION
 from sysid.simulation.validation import Z_95
 
@@ -29,12 +30,13 @@ def write_run(folder: Path) -> Path:
     Raises
     ------
     sysid.StoreError
-        The folder has no run, or a damaged one; or the page cannot be written.
+        The folder has no run, or a damaged one, or a link in place of a file; or the page cannot
+        be written.
     """
     outputs = read_outputs(folder)
     pictures, left_out = page.read_pictures(folder)
     stored = folder / "validation.json"
-    validation = json.loads(stored.read_text()) if stored.is_file() else None
+    validation = read_json(folder, stored.name) if stored.is_file() else None
     if not outputs and validation is None:
         raise StoreError(
             f"no run in {folder}: expected a folder with summary.json, job.nc or validation.json"
@@ -42,7 +44,7 @@ def write_run(folder: Path) -> Path:
     free_runs: Mapping[str, xr.Dataset] = {}
     attributes: dict[str, Any] = {}
     if validation is not None:
-        path = stored.with_suffix(".nc")
+        path = inner_path(folder, "validation.nc")
         free_runs = _read_free_runs(path, validation)
         attributes = store.header(path)
     for output in outputs:
@@ -69,7 +71,8 @@ def write_run(folder: Path) -> Path:
 def _read_free_runs(path: Path, validation: dict[str, Any]) -> Mapping[str, xr.Dataset]:
     """Return the free runs of a validation that began behind its first initialisation window."""
     horizons = validation["horizons"]
-    window = next(score["window"] for score in horizons if score["horizon"] == "free_run")
+    windows = [score["window"] for score in horizons if score["horizon"] == "free_run"]
+    window = windows[0]
     return store.read_groups(path, kind="validation", under=f"free_run_window_{window}")
 
 
@@ -95,11 +98,11 @@ def read_outputs(folder: Path) -> list[dict[str, Any]]:
     The files may be those of a full or of a lean run (``outputs=lean``).
     """
     if (folder / "summary.json").is_file():
-        return [_read_full(folder)]
-    job = folder / job_file.JOB_FILE
-    if job.is_file():
-        return _read_lean(job)
-    return [_read_full(path.parent) for path in sorted(folder.glob("*/summary.json"))]
+        return [_read_full(folder, "")]
+    if (folder / job_file.JOB_FILE).is_file():
+        return _read_lean(inner_path(folder, job_file.JOB_FILE))
+    inner = sorted(path.parent.name for path in folder.glob("*/summary.json"))
+    return [_read_full(folder, f"{name}/") for name in inner]
 
 
 def _read_lean(job: Path) -> list[dict[str, Any]]:
@@ -119,12 +122,17 @@ def _read_lean(job: Path) -> list[dict[str, Any]]:
     return outputs
 
 
-def _read_full(folder: Path) -> dict[str, Any]:
-    """Return the output in a folder; record and model are None if there is no file."""
-    parts: dict[str, Any] = {"summary": json.loads((folder / "summary.json").read_text())}
+def _read_full(folder: Path, prefix: str) -> dict[str, Any]:
+    """Return the output whose files have names with a prefix, that of their folder in the run.
+
+    Record and model are None if there is no file.
+    """
+    parts: dict[str, Any] = {"summary": read_json(folder, f"{prefix}summary.json")}
     for name, kind in (("record", "result"), ("model", "model")):
-        path = folder / f"{kind}.nc"
-        parts[name] = store.read(path, kind=kind) if path.is_file() else None
+        file = f"{prefix}{kind}.nc"
+        parts[name] = None
+        if (folder / file).is_file():
+            parts[name] = store.read(inner_path(folder, file), kind=kind)
     return parts
 
 

@@ -12,7 +12,8 @@ from experiments.collect.tables import count_jobs
 from experiments.files.outputs import has_page
 from experiments.report.page import write_run
 from experiments.sweeps.store import MANIFEST_FILE
-from sysid.errors import UserError
+from sysid import StoreError
+from sysid.errors import UserError, UserTypeError
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,32 @@ def run(config: DictConfig, folder: Path) -> None:
     """
     source = read_settings(config).folder
     is_sweep = (source / MANIFEST_FILE).is_file()
-    path = write_sweep_page(source) if is_sweep else write_run(source)
+    try:
+        path = write_sweep_page(source) if is_sweep else write_run(source)
+    except (UserError, UserTypeError):
+        raise
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        raise _describe_content(source, error) from error
+    except Exception as error:
+        if not type(error).__module__.startswith("jinja2."):
+            raise
+        raise _describe_content(source, error) from error
     log.info("Report: %s", path)
+
+
+def _describe_content(source: Path, error: Exception) -> StoreError:
+    """Return the error for a folder whose files have another content than the commands write."""
+    return StoreError(
+        f"the files in {source} do not hold what a run or a sweep writes "
+        f"({type(error).__name__}: {error}): they are damaged or were edited; run it again"
+    )
 
 
 def read_settings(config: DictConfig) -> ReportSettings:

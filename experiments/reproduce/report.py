@@ -17,6 +17,7 @@ from experiments.reproduce.study import Plan, Study
 from experiments.reproduce.tables import INSERTION_RULES, count_below, summarise_cells
 from experiments.reproduce.tasks import STUDY_TASKS
 from sysid import store
+from sysid.foreign import open_inner
 
 TEMPLATES = Path(__file__).parent / "text"
 QUICK_WARNING = "**Computed with `quick=true`: sizes too small for the numbers to mean anything.**"
@@ -94,7 +95,7 @@ def to_short_csv(frame: pd.DataFrame) -> str:
 def write_report(plan: Plan) -> None:
     """Write one file with a summary and all tables of the folder."""
     stores = plan.read_stores([*STUDIES])
-    parts = [(plan.folder / f"{name}.md").read_text(encoding="utf-8") for name in stores]
+    parts = [_read_text(plan.folder, f"{name}.md") for name in stores]
     sections = "\n".join(re.sub("^(?=#+ )", "#", part, flags=re.MULTILINE) for part in parts)
     warning = QUICK_WARNING if plan.quick else ""
     head = fill_template(
@@ -104,6 +105,12 @@ def write_report(plan: Plan) -> None:
         short=summarise_stores(stores),
     )
     store.write_bytes(f"{head}\n{sections}".encode(), plan.folder / "report.md")
+
+
+def _read_text(folder: Path, name: str) -> str:
+    """Read a text within a folder; raise StoreError if it is a link."""
+    with open_inner(folder, name) as file:
+        return file.read().decode()
 
 
 def summarise_stores(stores: Mapping[str, xr.Dataset]) -> str:

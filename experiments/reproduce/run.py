@@ -30,6 +30,7 @@ from experiments.reproduce.tasks import STUDY_TASKS
 from sysid import DataError
 from sysid.beside import n_cores
 from sysid.errors import UserError
+from sysid.foreign import check_folder
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +54,14 @@ def run(config: DictConfig, folder: Path) -> None:
     ValueError
         A study or task is unknown, or the numbers leave nothing to compute.
     sysid.StoreError
-        A result in the folder is damaged, or a file cannot be written.
+        A result in the folder is damaged or leads out of it, or a file cannot be written.
     Stopped
         The user pressed Ctrl-C, or a worker died. What was computed so far is kept, and the same
         command continues.
     """
     begin = time.perf_counter()
     settings = read_settings(config)
+    check_folder(settings.plan.folder, "parts")
     settings.plan.folder.mkdir(parents=True, exist_ok=True)
     plan, gaps = read_records(settings.plan)
     has_other_results = any((plan.folder / "parts").glob("*")) and not plan.parts.is_dir()

@@ -11,20 +11,28 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import socket
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import yaml
 
 from experiments.files.identity import code_digest
 from sysid import __version__, store
 from sysid.errors import UserError, UserTypeError
+from sysid.foreign import (
+    is_inner_name,
+    link_inner,
+    open_inner,
+    read_json,
+)
 
 OUTCOME_FILE = "outcome.json"  # file that states how a job ended
 MANIFEST_FILE = "sweep.json"  # file that lists the jobs of a sweep
@@ -34,6 +42,11 @@ ATTEMPTS = "attempts"  # file with a line for each start of a job
 TRACE = ".trace"  # file with the traceback of a job that was ended by its timer
 #: files in the folder of a job that do not belong to its result; the page can be written again
 FILES_BESIDE_RESULT = (OUTCOME_FILE, ATTEMPTS, TRACE, "report.html")
+#: endings of the files that the store of results keeps
+KEPT_SUFFIXES = frozenset(
+    {".nc", ".json", ".csv", ".md", ".html", ".png", ".pdf", ".svg", ".yaml", ".txt"}
+)
+DIGEST_BLOCK_BYTES = 2**20  # size of the blocks in which a file is read to compute its digest
 SWEEP_SCHEMA_VERSION = 1  # version of the schemas of the manifest and of outcomes
 PROJECT_NAME = "sysid"
 LOCK_FILE = ".lock"  # file that is locked while a sweep runs in its folder
@@ -122,21 +135,55 @@ def write_outcome(outcome: Outcome, job: Job) -> None:
 def read_outcome(folder: Path) -> dict[str, Any] | None:
     """Return the content of `outcome.json` in the folder of a job; None if it cannot be read."""
     try:
-        content = json.loads((folder / OUTCOME_FILE).read_bytes())
-        return content if _is_outcome(content) else None
-    except (OSError, ValueError, LookupError, TypeError):
+        content = read_json(folder, OUTCOME_FILE)
+    except (OSError, ValueError):
         return None
+    return content if _is_outcome(content) else None
 
 
 def _is_outcome(content: Mapping[str, Any]) -> bool:
     """Return whether the content of a JSON file has the form that `write_outcome` writes."""
-    if content["schema"] != "outcome" or content["schema_version"] != SWEEP_SCHEMA_VERSION:
+    if content.get("schema") != "outcome" or content.get("schema_version") != SWEEP_SCHEMA_VERSION:
         return False
-    has_failed = content["status"] == "failed"
-    is_done = content["status"] == "done"
-    if not has_failed and not (is_done and isinstance(content["files"], dict)):
+    if not isinstance(content.get("identity"), str) or not _is_whole(content.get("number")):
         return False
-    return "identity" in content and "number" in content
+    if not _is_finite(content.get("seconds", 0.0)):
+        return False
+    if not _is_finite(content.get("value", 0.0), or_none=True):
+        return False
+    texts = [content.get(name, "") for name in ("error", "traceback", "host")]
+    if not all(isinstance(text, str) for text in texts) or not _is_whole(content.get("pid", 0)):
+        return False
+    if content.get("status") == "failed":
+        return True
+    return content.get("status") == "done" and _are_digests(content.get("files"))
+
+
+def _is_whole(value: object) -> bool:
+    """Return whether a value is a whole number of at least 0."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_finite(value: object, *, or_none: bool = False) -> bool:
+    """Return whether a value is a finite number, or None where this is allowed."""
+    if value is None:
+        return or_none
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max
+
+
+def _are_digests(files: object) -> bool:
+    """Return whether a value states sizes and digests of files within the folder of a job."""
+    if not isinstance(files, dict):
+        return False
+    return all(
+        is_inner_name(name)
+        and isinstance(stated, dict)
+        and _is_whole(stated.get("bytes"))
+        and isinstance(stated.get("sha256"), str)
+        for name, stated in files.items()
+    )
 
 
 def outcome_in(folder: Path) -> Outcome | None:
@@ -154,15 +201,35 @@ def outcome_in(folder: Path) -> Outcome | None:
 
 def damage(content: Mapping[str, Any], folder: Path) -> str:
     """Describe a file of a finished job that has changed since; empty if no file has changed."""
-    for name, size_and_digest in content.get("files", {}).items():
+    files = content.get("files", {})
+    allowed = store.max_content_bytes()
+    if sum(stated["bytes"] for stated in files.values()) > allowed:
+        return (
+            f"its files have more than {allowed} bytes; if you trust them, set the environment "
+            f"variable {store.MAX_CONTENT_VARIABLE} to a larger number"
+        )
+    for name, stated in files.items():
         try:
-            if _size_and_digest(folder / name) != size_and_digest:
-                return f"{name} is damaged"
+            with open_inner(folder, name) as file:
+                if not _is_as_stated(file, stated):
+                    return f"{name} is damaged"
         except FileNotFoundError:
             return f"{name} is missing"
         except OSError as error:
-            return f"{name} cannot be read ({error.strerror})"
+            return f"{name} cannot be read ({error.strerror or error})"
     return ""
+
+
+def _is_as_stated(file: BinaryIO, stated: Mapping[str, Any]) -> bool:
+    """Return whether an open file has the stated size and digest; no more than the size is read."""
+    n_left = int(stated["bytes"])
+    if os.fstat(file.fileno()).st_size != n_left:
+        return False
+    digest = hashlib.sha256()
+    while block := file.read(min(DIGEST_BLOCK_BYTES, n_left)):
+        digest.update(block)
+        n_left -= len(block)
+    return digest.hexdigest() == stated["sha256"]
 
 
 def note_attempt(folder: Path) -> int:
@@ -229,15 +296,16 @@ def share(job: Job, results: Path) -> None:
     """
     folder = Path(job.folder)
     stored_folder = results / job.identity
-    if stored_folder.exists():
+    if results.is_symlink() or stored_folder.exists():
         return
     content = read_outcome(folder)
-    if content is None or content["status"] != "done":
+    if content is None or not _can_be_kept(content):
         return
-    temporary = results / f".{job.identity}.{socket.gethostname()}.{os.getpid()}.tmp"
+    temporary = results / f".{job.identity}.{secrets.token_hex(8)}.tmp"
     try:
-        for name in [*content["files"], OUTCOME_FILE]:
-            _link(folder / name, temporary / name)
+        results.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()  # raises an error if another user has made it
+        _link_files(folder, [*content["files"], OUTCOME_FILE], temporary)
         os.replace(temporary, stored_folder)
     except OSError:  # the disk is full or read-only, or another sweep was faster
         shutil.rmtree(temporary, ignore_errors=True)
@@ -246,24 +314,30 @@ def share(job: Job, results: Path) -> None:
 def fetch(job: Job, results: Path) -> Outcome | None:
     """Copy a finished result with the identity of a job from the store into the job's folder.
 
-    The result may come from another sweep. Return its outcome, or None if there is no such result
-    or it is damaged.
+    The result may come from another sweep, and from another user: it writes nothing outside of the
+    job's folder, and its files are checked where they are used. Return its outcome, or None if
+    there is no such result or it is damaged.
     """
     folder = Path(job.folder)
     stored_folder = results / job.identity
+    if results.is_symlink() or stored_folder.is_symlink():
+        return None
     content = read_outcome(stored_folder)
     if (
         content is None
         or content["identity"] != job.identity
-        or content["status"] != "done"
+        or not _can_be_kept(content)
         or damage(content, stored_folder)
     ):
         shutil.rmtree(stored_folder, ignore_errors=True)
         return None
     try:
         forget(folder)
-        for name in content["files"]:
-            _link(stored_folder / name, folder / name)
+        _link_files(stored_folder, content["files"], folder)
+        if damage(content, folder):  # the files were exchanged in the meantime
+            for name in content["files"]:
+                (folder / name).unlink(missing_ok=True)
+            return None
         folder.mkdir(parents=True, exist_ok=True)
         own_content = {**content, "number": job.number, "overrides": list(job.overrides)}
         _write_json(own_content, folder / OUTCOME_FILE)
@@ -272,14 +346,25 @@ def fetch(job: Job, results: Path) -> Outcome | None:
     return outcome_in(folder)
 
 
-def _link(source: Path, target: Path) -> None:
-    """Make a hard link to a file, or copy the file if that is not possible."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+def _can_be_kept(content: Mapping[str, Any]) -> bool:
+    """Return whether an outcome is that of a finished job with results of known kinds alone."""
+    if content["status"] != "done":
+        return False
+    return all(
+        Path(name).suffix in KEPT_SUFFIXES
+        and Path(name).name not in FILES_BESIDE_RESULT
+        and not any(part.startswith(".") for part in name.split("/"))
+        for name in content["files"]
+    )
+
+
+def _link_files(source: Path, names: Iterable[str], target: Path) -> None:
+    """Link or copy files of a folder to the same names in another one, which they replace."""
+    for name in names:
+        path = target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        link_inner(source, name, path)
 
 
 # --- the manifest of a sweep
@@ -356,13 +441,15 @@ class Manifest:
         damaged = f"{path} is damaged: restore it, or move the folder away"
         try:
             content = dict(json.loads(path.read_bytes()))
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise UserError(f"{damaged} ({error})") from None
         if content.get("schema") != "sweep" or content.get("project") != PROJECT_NAME:
             raise UserError(
                 f"{path} is not the manifest of a sweep of {PROJECT_NAME}: choose another folder"
             )
         schema_version = content.get("schema_version", 0)
+        if not _is_whole(schema_version):
+            raise UserError(f"{damaged} (schema_version is {schema_version!r})")
         if schema_version > SWEEP_SCHEMA_VERSION:
             raise UserError(
                 f"{path} has schema_version {schema_version}, "
@@ -370,8 +457,12 @@ class Manifest:
             )
         try:
             entries = [_read_entry(job) for job in content["jobs"]]
-            if sorted(entry.number for entry in entries) != list(range(len(entries))):
+            numbers = [entry.number for entry in entries]
+            if not all(map(_is_whole, numbers)) or sorted(numbers) != list(range(len(numbers))):
                 raise UserTypeError("it has a number of a job twice, or a job without a number")
+            texts = content["command"], content["version"], content["code"]
+            if not all(isinstance(text, str) for text in texts) or not _are_texts(content["swept"]):
+                raise UserTypeError("its command, version, code or swept keys are no texts")
             return cls(
                 folder,
                 content["command"],
@@ -435,8 +526,17 @@ class Manifest:
 
 
 def _read_entry(job: Mapping[str, Any]) -> Entry:
-    """Return a job of the manifest."""
-    return Entry(**{**job, "overrides": tuple(job["overrides"])})
+    """Return a job of the manifest; raise TypeError or LookupError if it is none."""
+    entry = Entry(**job)
+    is_entry = isinstance(entry.identity, str) and isinstance(entry.values, dict)
+    if not is_entry or not _are_texts(entry.overrides):
+        raise UserTypeError(f"job {entry.number!r} has another form")
+    return entry._replace(overrides=tuple(entry.overrides))
+
+
+def _are_texts(value: object) -> bool:
+    """Return whether a value is a list of texts."""
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 # --- one sweep at a time in a folder

@@ -44,6 +44,7 @@ from experiments.sweeps.store import (
 )
 from experiments.sweeps.task import keep
 from sysid.errors import UserError
+from sysid.foreign import check_folder
 from sysid.store import write_bytes
 
 JOB_SUBDIR = "${hydra.job.num}"  # the only value that hydra.sweep.subdir may have
@@ -85,7 +86,7 @@ class Sweep:
         ------
         ValueError, OSError
             Before the first job, if a key or an option does not exist, or the folder belongs to
-            something else or to a sweep that is running.
+            something else or to a sweep that is running, or has a link that leads out of it.
         Refused
             After an interrupt, or if the engine cannot go on. Finished jobs are stored.
         """
@@ -119,6 +120,7 @@ class Sweep:
         self.composer = Composer(self.loader, self.master)
         try:
             report = Report(self.folder, planned)
+            check_folder(self.folder)
             with (
                 interruptible() as self._check,
                 store.hold(self.folder),
@@ -226,9 +228,10 @@ class Sweep:
                 damage = store.damage(content, folder)
             else:
                 damage = "its result belongs to other settings or files"
-            if not damage:
+            outcome = outcome_in(folder)
+            if not damage and outcome is not None:
                 self._share(job)
-                return outcome_in(folder)
+                return outcome._replace(number=job.number)
             self.report.damaged(job, damage)
         may_still_run = (self.folder / TASKS_FILE).exists()
         if job.number not in self._stores or may_still_run:

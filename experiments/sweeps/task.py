@@ -97,7 +97,7 @@ def execute(job: Job) -> Outcome:
         try:
             outcome = store.outcome_in(folder)
             if outcome is not None:
-                return outcome
+                return outcome._replace(number=job.number)
             trace = "" if limits.time is None else _read_trace(folder)
             if limits.time is not None and trace:
                 return keep(

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from sysid import store
 from sysid.arrays import listed
 from sysid.data.source import (
     RECORD_ROLES,
@@ -209,6 +210,11 @@ def read_table(
     """
     if path.exists() and not path.is_file():
         raise DataError(f"cannot read {path}: it is no plain file; name a CSV file")
+    if path.exists() and path.stat().st_size > store.max_content_bytes():
+        raise DataError(
+            f"{path} has more than {store.max_content_bytes()} bytes: cut it, or set the "
+            f"environment variable {store.MAX_CONTENT_VARIABLE} to a larger number"
+        )
     if not isinstance(encoding, str):
         raise UserError(
             f"encoding: expected one that Python knows, such as utf-8 or cp1252, got {encoding!r}"
@@ -230,6 +236,7 @@ def read_table(
             skip_blank_lines=False,
             skipinitialspace=True,
             encoding=codec,
+            compression=None,  # by default, pandas unpacks a file whose name ends as an archive
         )
     except FileNotFoundError:
         raise DataError(f"no file {path} (seen from {Path.cwd()}): check the path") from None

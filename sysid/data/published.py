@@ -304,9 +304,11 @@ def read_columns(paths: list[Path], names: tuple[str, ...]) -> list[Array]:
             np.array(sheet.col_values(i, start_rowx=1), dtype=np.float64) for i in range(len(names))
         ]
     if suffix == ".csv":
-        frame = pd.read_csv(path, usecols=list(names), dtype=object)
+        frame = pd.read_csv(path, usecols=list(names), dtype=object, compression=None)
     else:
-        frame = pd.read_csv(path, sep=r"\s+", header=None, names=list(names), dtype=object)
+        frame = pd.read_csv(
+            path, sep=r"\s+", header=None, names=list(names), dtype=object, compression=None
+        )
     # the cells were read as text, so that every bit of the numbers is right
     return [frame[name].to_numpy().astype(np.float64) for name in names]
 

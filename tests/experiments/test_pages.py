@@ -1,6 +1,7 @@
 """Pages of runs, sweeps and comparisons: complete, offline, with right numbers and safe names."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
+from experiments.cli.ends import MISTAKES
 from experiments.collect.run import run as collect
 from experiments.compare import run as comparison
 from experiments.files.identity import identity_of
@@ -31,6 +33,7 @@ from experiments.drawing.page import (
     Curve,
     draw_series,
     read_origin,
+    read_pictures,
     thin,
     write,
     write_number,
@@ -234,6 +237,161 @@ def test_nothing_in_the_command_of_a_run_is_resolved(tmp_path):
     assert read_origin(tmp_path, {})["command"] == "sysid-identify seed=1 'name=${oc.env:HOME}'"
 
 
+def write_command(folder, overrides, name="identify"):
+    """Write the files of Hydra of a run, and return the command that its page shows."""
+    (folder / ".hydra").mkdir(exist_ok=True)
+    (folder / ".hydra" / "hydra.yaml").write_text(f"hydra: {{job: {{name: {name}}}}}\n")
+    text = overrides if isinstance(overrides, str) else json.dumps(overrides)
+    (folder / ".hydra" / "overrides.yaml").write_text(text)
+    return read_origin(folder, {})["command"]
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "a=$(touch hacked)",
+        "a=`touch hacked`",
+        "a=1; touch hacked",
+        "a='1'; touch hacked; '",
+        'a=it\'s "$(touch hacked)"',
+        "a=1 && touch hacked #",
+        "a=\\'; touch hacked; \\'",
+        "a=!! | touch hacked",
+        "a=${HOME} > hacked",
+        "a='b' \\\\",
+    ],
+)
+def test_the_command_of_a_run_is_one_command_with_these_words(tmp_path, word):
+    command = write_command(tmp_path, ["seed=1", word])
+    shown = subprocess.run(
+        ["sh", "-c", command.replace("sysid-identify", "printf '%s\\n'", 1)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert shown.stdout == f"seed=1\n{word}\n"
+    assert not (tmp_path / "hacked").exists()
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["a=1\ntouch hacked"],
+        ["a=\x15touch hacked\r"],
+        ["a=\x1b[201~\ntouch hacked"],
+        ["a=\u202etouch"],
+        ["--config-dir=elsewhere"],
+        ["-cd", "elsewhere"],
+        [["a=1"]],
+        {"a": 1},
+        [1],
+        "- &a [x, x]\n- &b [*a, *a]\n- [*b, *b]\n",
+        "- !!python/object/apply:os.system [touch hacked]\n",
+        "[" * 5000,
+        "- 'a",
+        "- a" + "b" * 2**20,
+    ],
+    ids=lambda overrides: repr(overrides)[:30],
+)
+def test_what_is_no_list_of_overrides_that_can_be_typed_is_no_command(tmp_path, overrides):
+    assert write_command(tmp_path, overrides) == ""
+    assert not (tmp_path / "hacked").exists()
+
+
+@pytest.mark.parametrize("name", ["a;touch hacked", "{}", "'a b'", "../../bin/sh", "null"])
+def test_the_name_of_a_command_is_a_word(tmp_path, name):
+    assert write_command(tmp_path, ["a=1"], name) == ""
+
+
+def link_picture(folder, secret):
+    (folder / "a.png").symlink_to(secret)
+
+
+def copy_other_file(folder, secret):
+    shutil.copy(secret, folder / "a.png")
+
+
+def make_pipe(folder, secret):
+    os.mkfifo(folder / "a.png")
+
+
+def link_device(folder, secret):
+    (folder / "a.png").symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("spoil", [link_picture, copy_other_file, make_pipe, link_device])
+def test_a_page_embeds_pictures_of_its_folder_only(tmp_path, spoil):
+    secret = tmp_path / "secret"
+    secret.write_text("a secret of the user")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    spoil(folder, secret)
+    assert read_pictures(folder) == ({}, ["a.png"])
+    names = [name for name, _, _ in read_origin(folder, {})["files"]]
+    assert names == ["a.png"] * (spoil is copy_other_file)
+
+
+def test_a_page_lists_a_huge_file_without_reading_it(tmp_path):
+    with open(tmp_path / "huge", "wb") as file:
+        file.truncate(2**40)  # without content on the disk
+    (tmp_path / "small").write_bytes(b"")
+    (tmp_path / "linked").symlink_to(ROOT)
+    files = read_origin(tmp_path, {})["files"]
+    assert files[0] == ("huge", 2**40, "not computed: too large")
+    assert files[1][:2] == ("small", 0)
+    assert len(files) == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["summary.json", "result.nc", "model.nc", "validation.json", "validation.nc"]
+)
+def test_a_page_reads_no_file_through_a_link(runs, tmp_path, name):
+    folder = shutil.copytree(runs / "one", tmp_path / "run")
+    (folder / name).rename(tmp_path / name)
+    (folder / name).symlink_to(tmp_path / name)
+    with pytest.raises(StoreError, match="is a link, or lies behind one"):
+        write_run(folder)
+
+
+def test_a_page_reads_no_output_through_a_linked_folder(runs, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "y").symlink_to(runs / "one")
+    with pytest.raises(StoreError, match="is a link, or lies behind one"):
+        write_run(folder)
+
+
+def test_a_page_is_no_file_behind_a_link(runs, tmp_path):
+    folder = shutil.copytree(runs / "one", tmp_path / "run")
+    (tmp_path / "profile").write_text("as before")
+    (folder / PAGE_FILE).unlink()
+    (folder / PAGE_FILE).symlink_to(tmp_path / "profile")
+    write_run(folder)
+    assert (tmp_path / "profile").read_text() == "as before"
+
+
+@pytest.mark.parametrize(
+    ("file", "changed"),
+    [
+        ("summary.json", {"target": None, "warnings": None}),
+        ("summary.json", {"warnings": 3}),
+        ("summary.json", {"free_run": {"rmse": "many"}}),
+        ("summary.json", {"lags": {"tried": 3}}),
+        ("summary.json", {"a": json.loads("[" * 200 + "]" * 200)}),
+        ("validation.json", {"horizons": []}),
+        ("validation.json", []),
+    ],
+    ids=str,
+)
+def test_a_page_of_edited_files_is_refused_in_one_line(runs, tmp_path, file, changed):
+    folder = shutil.copytree(runs / "one", tmp_path / "run")
+    content = json.loads((folder / file).read_text())
+    edited = content | changed if isinstance(changed, dict) else changed
+    (folder / file).write_text(json.dumps(edited))
+    with pytest.raises(MISTAKES):
+        report.run(compose_configuration(f"folder={folder}", command="report"), folder)
+
+
 # --- pages of sweeps
 
 
@@ -331,6 +489,28 @@ def test_a_comparison_has_the_numbers_of_the_runs(runs, compared, name):
     assert row["fit_percent_free_run"] == validation["free_run"]["fit_percent"]
     assert row["points"] == load_summary(runs / name)["n_points"]
     assert row["lags"] == "y 1, u 1"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("summary.json", None),
+        ("validation.json", None),
+        ("trajectory.nc", None),
+        ("validation.json", "{}"),
+        ("validation.json", '{"horizons": [{"window": [1]}]}'),
+        ("summary.json", "[" * 100_000),
+    ],
+)
+def test_a_comparison_reads_files_of_the_folder_of_a_run_only(runs, tmp_path, name, content):
+    folder = shutil.copytree(runs / "one", tmp_path / "run")
+    if content is None:
+        (folder / name).rename(tmp_path / name)
+        (folder / name).symlink_to(tmp_path / name)
+    else:
+        (folder / name).write_text(content)
+    with pytest.raises(MISTAKES):
+        compare(tmp_path / "c", folder, runs / "two")
 
 
 def test_a_comparison_prints_the_scores_of_each_run_beside_its_lines(runs, tmp_path, caplog):

@@ -1,6 +1,7 @@
 """The scoring script of a benchmark: its numbers, its formats, what it refuses."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -241,6 +242,20 @@ BAD_PREDICTIONS = {
         lambda p: np.array([{"a": 1}], dtype=object),
         ["cannot read", "numbers"],
     ),
+    "complex numbers": (lambda p: p + 0j, ["complex128", "expected real numbers"]),
+    "complex single precision": (lambda p: p.astype("c8"), ["complex64", "real numbers"]),
+    "flags": (lambda p: p > 0, ["bool", "real numbers"]),
+    "texts": (lambda p: p.astype(str), ["<U", "real numbers"]),
+    "bytes": (lambda p: p.astype("S"), ["|S", "real numbers"]),
+    "dates": (lambda p: np.zeros(len(p), "M8[s]"), ["datetime64", "real numbers"]),
+    "durations": (lambda p: np.zeros(len(p), "m8[s]"), ["timedelta64", "real numbers"]),
+    "records": (lambda p: np.zeros(len(p), [("displacement", "f8")]), ["real numbers"]),
+    "untyped bytes": (lambda p: np.zeros(len(p), "V8"), ["real numbers"]),
+    "complex cells": (lambda p: "displacement" + len(p) * "\n1+0j", ["cannot read"]),
+    "flags in cells": (lambda p: "displacement" + len(p) * "\nTrue", ["cannot read"]),
+    "dates in cells": (lambda p: "displacement" + len(p) * "\n2020-01-01", ["cannot read"]),
+    "a single number": (lambda p: np.array(1.0), ["shape ()", "expected (n, 1)"]),
+    "three dimensions": (lambda p: p[:, None, None], ["expected (n, 1)"]),
 }
 
 
@@ -256,6 +271,15 @@ def test_bad_predictions_are_refused(case, public, prediction, tmp_path):
         np.save(path, content, allow_pickle=True)
 
     assert_refused(public, path, words=words)
+
+
+@pytest.mark.parametrize("dtype", ["f4", ">f8", "i4", "u2", "g"])
+def test_real_numbers_of_any_kind_are_scored(public, prediction, tmp_path, dtype):
+    converted = np.round(1e3 * prediction).astype(int).astype(dtype)
+    np.save(tmp_path / "p.npy", converted)
+    np.save(tmp_path / "q.npy", converted.astype(float))
+    scores = score_as_json(public, tmp_path / "p.npy")
+    assert scores == score_as_json(public, tmp_path / "q.npy")
 
 
 def test_more_files_than_records_are_refused(public, prediction_file):
@@ -286,3 +310,30 @@ def test_a_folder_with_a_damaged_description_is_refused(public, prediction_file,
     copy = shutil.copytree(public, tmp_path / "copy")
     (copy / "benchmark.json").write_text("{")
     assert_refused(copy, prediction_file, words=["benchmark.json"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"test": [{"measured": "../test.csv", "noise_free": "a.csv"}]}, ["not in its folder"]),
+        ({"test": [{"measured": "/dev/zero", "noise_free": "a.csv"}]}, ["not in its folder"]),
+        ({"test": [{"measured": "csv/test.csv", "noise_free": "../a"}]}, ["not in its folder"]),
+        ({"test": [{"measured": "linked.csv", "noise_free": "a.csv"}]}, ["not in its folder"]),
+        ({"test": [{"measured": "pipe.csv", "noise_free": "a.csv"}]}, ["no file"]),
+        ({"test": [{"measured": 3}]}, ["damaged or forged"]),
+        ({"outputs": "displacement"}, ["damaged or forged"]),
+        ({"initialisation_window": 10**9}, ["no sample after"]),
+        ({"initialisation_window": "long"}, ["damaged or forged"]),
+    ],
+    ids=str,
+)
+def test_a_folder_that_describes_something_else_is_refused(
+    public, prediction_file, tmp_path, changed, words
+):
+    copy = shutil.copytree(public, tmp_path / "copy")
+    shutil.copy(public / "csv" / "test.csv", tmp_path / "test.csv")
+    (copy / "linked.csv").symlink_to(tmp_path / "test.csv")
+    os.mkfifo(copy / "pipe.csv")
+    about = json.loads((copy / "benchmark.json").read_text())
+    (copy / "benchmark.json").write_text(json.dumps(about | changed))
+    assert_refused(copy, prediction_file, words=words)

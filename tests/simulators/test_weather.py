@@ -9,6 +9,7 @@ import pytest
 
 from plants import DAY, HOUR
 from simulators import EpwWeather, MeasuredWeather, SyntheticWeather
+from simulators.settings import read_csv
 
 QUARTERS_OF_A_YEAR = 900.0 * np.arange(35041)  # s, in steps of a quarter of an hour
 HOURS_OF_A_YEAR = HOUR * np.arange(24 * 365)  # s
@@ -378,3 +379,12 @@ def test_path_that_is_no_file_is_refused_at_once(tmp_path, kind):
     paths = {"folder": tmp_path, "pipe": pipe, "device": "/dev/zero"}
     with pytest.raises(FileNotFoundError, match="change path"):
         EpwWeather(str(paths[kind])).temperature([0.0])
+
+
+def test_a_file_of_any_size_without_content_is_not_read(tmp_path):
+    path = tmp_path / "year.csv"
+    path.write_text("hour,temperature\n0,1\n")
+    with open(path, "r+b") as file:
+        file.truncate(2**40)  # without content on the disk
+    with pytest.raises(ValueError, match="at most 1073741824 bytes"):
+        read_csv(path)

@@ -1,5 +1,7 @@
 """CSV files of a user: ways of writing numbers, names and times; gaps; and what is refused."""
 
+import gzip
+
 import numpy as np
 import pytest
 
@@ -411,3 +413,39 @@ def test_a_missing_file_is_named(tmp_path, load):
 def test_a_folder_instead_of_a_file_is_named(tmp_path, load):
     with pytest.raises(DataError, match=str(tmp_path)):
         load(estimation=str(tmp_path))
+
+
+# --- names of archives
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "zip", "xz", "tar", "tar.gz"])
+def test_a_file_is_read_as_it_is_whatever_its_name(load, suffix):
+    (record,) = load(name=f"run.csv.{suffix}").estimation
+    np.testing.assert_array_equal(record["u"], [1.0, 2.0, -0.3])
+
+
+def make_sparse_archive():
+    """Return the head of an archive of text whose only file claims 3 GB, and stores none of it."""
+    head = bytearray(512)
+    fields = {0: b"u,y", 100: b"0000644", 124: b"00000000000", 156: b"S", 257: b"ustar  "}
+    fields |= {386: b"%011o" % 3_000_000_000, 398: b"%011o" % 0, 483: b"%011o" % 3_000_000_000}
+    fields |= {148: b"        "}
+    for position, content in fields.items():
+        head[position : position + len(content)] = content
+    head[148:156] = b"%06o\0 " % sum(head)
+    return bytes(head) + bytes(1024)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content"),
+    [("tar", make_sparse_archive()), ("csv.gz", gzip.compress(GOOD_FILE.encode()))],
+)
+def test_an_archive_is_not_unpacked(load, suffix, content):
+    with pytest.raises(ValueError, match=r"run\.(tar|csv\.gz)"):
+        load(content, name=f"run.{suffix}")
+
+
+def test_a_file_of_more_than_the_allowed_size_is_not_read(load, tmp_path, monkeypatch):
+    monkeypatch.setenv("SYSID_MOST_BYTES", "1e6")
+    with pytest.raises(DataError, match="SYSID_MOST_BYTES"):
+        load("u,y\n" + "1,1\n" * 300_000)
