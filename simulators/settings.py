@@ -128,8 +128,11 @@ def read_real(values: ArrayLike, title: str) -> NDArray[Any]:
     TypeError
         If they are something else.
     ValueError
-        If they are nested lists of different lengths.
+        If they are nested lists of different lengths, or some are masked.
     """
+    is_list = isinstance(values, list | tuple)
+    if any(map(np.ma.is_masked, values if is_list else [values])):  # type: ignore[arg-type]
+        raise UserError(f"{title}: some values are masked; fill them, or leave their samples out")
     try:
         array = np.asarray(values)
     except ValueError as error:

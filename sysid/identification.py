@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from sysid.arrays import check_whole, matrix, member, rows, vector
+from sysid.arrays import check_whole, flags, matrix, member, rows, vector
 from sysid.beside import one_blas_thread
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.adaptation import Adaptation, Adaptive
@@ -685,27 +685,42 @@ class Identification:
         Raises
         ------
         ValueError
-            Wrong shape, or a value that is not finite. No sample was learned or collected.
+            Wrong shape, a value that is not finite, or a sample that the model cannot learn
+            (`OnlineGP.update`). Nothing has happened then: no sample was learned or collected, and
+            a sample that is held back still waits for the next one.
         other errors
             Errors of the training. The samples up to the last one passed to the training stay
             collected; the training is tried again with each further sample.
         """
-        self.correction = None
         phase = self._phase
         if isinstance(phase, Collector):
             x = matrix(regressors, self.narx.n_features, "regressors")
             y = vector(targets, len(x), "targets")
-            if follows is None:
-                follows = np.ones(len(y), dtype=bool)
-            return self._collect(phase, x, y, np.asarray(follows, dtype=bool))
+            follows = flags(follows, len(y), "follows")
+            self.correction = None
+            return self._collect(phase, x, y, follows)
         x, y = rows(regressors, targets, self.narx.n_features, "regressors")
-        if len(y) > 1:  # all samples are checked before the first is learned
-            x = matrix(x, self.narx.n_features, "regressors")
-            y = vector(y, len(x), "targets")
+        if follows is not None:
+            follows = flags(follows, len(y), "follows")
+        # A single sample is checked where it is learned, unless another is decided about before.
+        if len(y) > 1 or phase.outliers.suspect is not None:
+            phase.model.check_samples(x, y)
+        self.correction = None
         records, self.correction = phase.learn(x, y, follows)
         if len(records) == 1:
             return records[0]
         return np.concatenate([NOT_PREDICTED[:0], *records])
+
+    def check_samples(self, regressors: ArrayLike, targets: ArrayLike) -> None:
+        """Raise the ValueError of `observe_many` if it would refuse these samples; do nothing else.
+
+        Call this for all outputs of a plant before the first of their models learns a sample.
+        """
+        if isinstance(self._phase, Learner):
+            self._phase.model.check_samples(regressors, targets)
+        else:
+            x = matrix(regressors, self.narx.n_features, "regressors")
+            vector(targets, len(x), "targets")
 
     def _collect(
         self, collector: Collector, x: np.ndarray, y: np.ndarray, follows: np.ndarray
@@ -883,7 +898,7 @@ class Identification:
         samples = InitialSamples(self.narx, x, y, consecutive(rows)[first:])
         estimates = None if judged is None else judged["regressor"].values[first:]
         if np.ndim(added):
-            added = np.asarray(added)[first:]
+            added = vector(added, first + len(y), "calibrate: added")[first:]
         bands = measure_bands_by_folds(
             model, samples, learn, s.seed, estimates=estimates, added=added
         )

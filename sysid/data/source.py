@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from sysid.arrays import listed
+from sysid.arrays import listed, real_numbers
 from sysid.errors import UserError, UserTypeError
 from sysid.narx.record import TIME_TOLERANCE, Record, check_name, read_records
 
@@ -254,7 +254,7 @@ def make_record(
     Parameters
     ----------
     signals
-        Arrays (n,) by the name of their signal.
+        Arrays (n,) by the name of their signal. Masked values are missing: they become nan.
     name
         Name of the record.
     sampling_time
@@ -275,7 +275,8 @@ def make_record(
             texts["units"] = units[signal]
         if signal in long_names:
             texts["long_name"] = long_names[signal]
-        variables[signal] = ("time", np.array(values, dtype=np.float64), texts)
+        numbers = real_numbers(values, f"signal {signal!r}", missing=True)
+        variables[signal] = ("time", numbers.copy(), texts)
     n = len(next(iter(variables.values()))[1])
     time = (
         "time",

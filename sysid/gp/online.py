@@ -661,6 +661,7 @@ class OnlineGP:
         plant is taken to have changed: the gate opens, and stays open until a later sample passes
         the outlier test.
         """
+        self.check_samples(x, y, prior_mean)
         counts = self._state.counts
         errors = self._state.errors
         if was_outlier:
@@ -755,12 +756,18 @@ class OnlineGP:
             Wrong shape, a value that is not finite, or features at which the prior variance is more
             than 1e13 times the noise variance. Nothing has been learned then.
         """
-        point = np.ascontiguousarray(x)
-        target = np.array([y])
-        has_shape = point.shape == (self.n_features,) and target.shape == (1,)
-        is_float = point.dtype == target.dtype == np.float64
-        # arrays that fit already are not converted, because a closed loop calls this often
-        if not (has_shape and is_float and point.flags.writeable):
+        # An array that fits already is not converted, because a closed loop calls this often.
+        fits = (
+            type(x) is np.ndarray
+            and x.dtype == np.float64
+            and x.flags.carray
+            and x.shape == (self.n_features,)
+            and isinstance(y, float)
+        )
+        if fits:
+            point = np.asarray(x)
+            target = np.array([y])
+        else:
             point = vector(x, self.n_features, "x")
             target = vector([y], 1, "y")
         record = self.learn(point[None], target, ZERO_PRIOR_MEAN)
@@ -813,6 +820,12 @@ class OnlineGP:
                 # no step of forgetting: `believe` takes it if the outlier is accepted later
                 return record[:done]
         return record
+
+    def check_samples(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> None:
+        """Raise the ValueError of `learn` if it would refuse these samples; learn nothing."""
+        matrix(x, self.n_features, "inputs")
+        vector(y - prior_mean, len(x), "targets")
+        self._check_prior(x)
 
     def _refuse_samples(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> NoReturn:
         """Raise the error that explains why `dictionary.learn` has refused samples."""

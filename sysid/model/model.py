@@ -15,7 +15,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from sysid import store
-from sysid.arrays import matrix, rows
+from sysid.arrays import matrix, rows, vector
 from sysid.errors import UserError, UserTypeError
 from sysid.gp import dictionary
 from sysid.gp.adaptation import WATCHED_FIELDS, Adaptation, Adaptive
@@ -394,16 +394,27 @@ class Model:
         not learned (`OnlineGP.withhold`).
         """
         x, y = rows(regressors, targets, self.narx.n_features, "regressors")
-        prior_mean = np.ascontiguousarray(self.mean(x), dtype=np.float64)
-        if prior_mean.shape != y.shape:
-            raise UserError(
-                f"{self.mean}: expected a mean {y.shape} of regressors {x.shape}, "
-                f"got {prior_mean.shape}"
-            )
+        prior_mean = self._prior_mean(x)
         z = self.scaling.transform(x)
         if withhold:
             return self.gp.withhold(z, y, prior_mean)
         return self.gp.learn(z, y, prior_mean, until_outlier=until_outlier)
+
+    def _prior_mean(self, x: np.ndarray) -> np.ndarray:
+        """Return the mean function (n,) at regressors (n, n_features)."""
+        prior_mean = np.ascontiguousarray(self.mean(x), dtype=np.float64)
+        if prior_mean.shape != (len(x),):
+            raise UserError(
+                f"{self.mean}: expected a mean {(len(x),)} of regressors {x.shape}, "
+                f"got {prior_mean.shape}"
+            )
+        return prior_mean
+
+    def check_samples(self, regressors: ArrayLike, targets: ArrayLike) -> None:
+        """Raise the ValueError of `update_many` if it would refuse these rows; learn nothing."""
+        x = matrix(regressors, self.narx.n_features, "regressors")
+        y = vector(targets, len(x), "targets")
+        self.gp.check_samples(self.scaling.transform(x), y, self._prior_mean(x))
 
     @property
     def hyperparameters(self) -> dict[str, Any]:

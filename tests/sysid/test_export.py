@@ -327,6 +327,11 @@ def test_an_output_may_have_a_name_with_quotes(tmp_path):
         ),
         pytest.param("start", [[1.0, 2.0], [1.0]], "got 2 and 1", id="start_with_other_lengths"),
         pytest.param("regressors", [np.zeros(5), np.zeros(6)], "one length", id="regressors"),
+        pytest.param("predict", [np.ma.masked_equal(np.eye(3), 1.0)], "masked", id="masked"),
+        pytest.param("predict", [np.zeros((2, 3)) + 1j], "complex", id="complex"),
+        pytest.param(
+            "simulate", [np.ma.masked_equal([0.0, -999.0], -999.0), [1.0]], "masked", id="masked u"
+        ),
     ],
 )
 def test_the_file_refuses_wrong_arrays(tank, function, arguments, words):
@@ -339,6 +344,7 @@ def test_the_file_refuses_wrong_arrays(tank, function, arguments, words):
     [
         pytest.param([np.nan], "u: .*finite", id="input_of_nan"),
         pytest.param([1.0, [1.0, 2.0]], "y: ", id="two_outputs"),
+        pytest.param([np.ma.masked_array([1.0], [True])], "masked", id="masked"),
     ],
 )
 def test_a_step_refuses_wrong_arrays(tank, arguments, words):
