@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from sysid.arrays import check_whole, flags, matrix, member, rows, vector
 from sysid.beside import one_blas_thread
 from sysid.errors import UserError, UserTypeError
+from sysid.exclusive import Exclusive, exclusive
 from sysid.gp.adaptation import Adaptation, Adaptive
 from sysid.gp.dictionary import NOT_PREDICTED, UpdateReport
 from sysid.gp.linear_part import StableSpline
@@ -508,7 +509,7 @@ class Learner:
         self.model.pending.update(seen=self.model.gp.n_seen, **self.outliers.pending())
 
 
-class Identification:
+class Identification(Exclusive):
     """Identification of a model: collects the initial samples, trains, then learns online.
 
     Outlier test: a sample whose standardised error is beyond the gate is not learned. Its
@@ -526,6 +527,9 @@ class Identification:
     before the jump, that value replaces the newest one among the lags, and the sample is learned.
     Values of the initial samples are replaced in the same way if the Gaussian process trained with
     the replacements predicts each sample better from the others.
+
+    `observe`, `observe_many`, `finish` and `calibrate` hold the `lock` of the object while they
+    run. Another thread that saves the model takes it, too: ``with identification.lock: ...``.
 
     Parameters
     ----------
@@ -563,6 +567,7 @@ class Identification:
     """
 
     def __init__(self, narx: Narx, settings: Settings, *, start: Start | None = None) -> None:
+        self._renew_lock()
         self.narx = narx
         self.settings = settings.for_linear_lags(narx)
         self.start = Start() if start is None else start
@@ -643,6 +648,7 @@ class Identification:
         """Number of values of each signal but the target that were replaced."""
         return dict(self._phase.outliers.n_mended) if isinstance(self._phase, Learner) else {}
 
+    @exclusive
     def observe(
         self, regressor: ArrayLike, target: float, *, follows: bool = True
     ) -> UpdateReport | None:
@@ -655,6 +661,7 @@ class Identification:
         record = self.observe_many(np.asanyarray(regressor)[None], [target], follows=[follows])
         return None if is_collected else UpdateReport(*record[0].item())
 
+    @exclusive
     def observe_many(
         self,
         regressors: ArrayLike,
@@ -711,6 +718,7 @@ class Identification:
             return records[0]
         return np.concatenate([NOT_PREDICTED[:0], *records])
 
+    @exclusive
     def check_samples(self, regressors: ArrayLike, targets: ArrayLike) -> None:
         """Raise the ValueError of `observe_many` if it would refuse these samples; do nothing else.
 
@@ -738,6 +746,7 @@ class Identification:
         records, self.correction = learner.learn(x[n_taken:], y[n_taken:], follows[n_taken:])
         return np.concatenate([collected, *records])
 
+    @exclusive
     def finish(self) -> None:
         """End the stream: decide about a sample held back; train if the training uses all samples.
 
@@ -853,6 +862,7 @@ class Identification:
                 ) from error
         return identification
 
+    @exclusive
     def calibrate(
         self, rows: xr.Dataset, judged: xr.Dataset | None = None, added: ArrayLike = 0.0
     ) -> None:

@@ -448,6 +448,11 @@ class IdentifiedModel:
     lag_choices: Mapping[str, LagChoice]
 
     @property
+    def lock(self) -> Any:
+        """Lock that `step` and `save` hold, so that several threads may use this object."""
+        return next(iter(self.identifications.values())).lock
+
+    @property
     def models(self) -> dict[str, Model]:
         """Current model of every output."""
         models = {}
@@ -690,14 +695,15 @@ class IdentifiedModel:
         The files of several models have the name of the output after the stem of the path.
         """
         path = Path(path)
-        models = self.models
         paths = []
-        for name, model in models.items():
-            model_path = path
-            if len(models) > 1:
-                model_path = path.with_name(f"{path.stem}_{name}{path.suffix}")
-            paths.append(model_path)
-            model.save(model_path)
+        with self.lock:
+            models = self.models
+            for name, model in models.items():
+                model_path = path
+                if len(models) > 1:
+                    model_path = path.with_name(f"{path.stem}_{name}{path.suffix}")
+                paths.append(model_path)
+                model.save(model_path)
         return paths
 
     def step(
@@ -727,6 +733,11 @@ class IdentifiedModel:
             A value is missing or no finite number, or a model cannot learn the sample. No model has
             seen the sample then.
         """
+        with self.lock:
+            return self._step(y, u)
+
+    def _step(self, y: Any, u: Any) -> dict[str, UpdateReport]:
+        """Do what `step` does, while no other thread does."""
         measured = _by_name("outputs", self.recordings.outputs, y)
         applied = _by_name("inputs", self.recordings.inputs, u)
         values = measured | applied

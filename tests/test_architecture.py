@@ -46,6 +46,7 @@ LAYERS = {
     ),
     "sysid": (
         "errors",
+        "exclusive",
         "beside",
         "arrays",
         "store",

@@ -28,7 +28,7 @@ from sysid.gp.kernels import (
 )
 from sysid.gp.linear_part import WithLinearPart
 from sysid.model.description import name_of
-from sysid.model.model import JointModel, Model
+from sysid.model.model import JointModel, Model, on_unchanged_model
 from sysid.narx.lags import Target
 from sysid.simulation.dynamics import AFFINE_MEANS, Dynamics
 from sysid.simulation.forecast import free_run
@@ -106,6 +106,7 @@ if __name__ == "__main__":
 '''
 
 
+@on_unchanged_model
 def export_python(
     model: Model | JointModel,
     path: str | os.PathLike[str],
