@@ -42,6 +42,7 @@ import xarray as xr
 
 from sysid import __version__
 from sysid.errors import UserError, UserTypeError
+from sysid.netcdf_names import obstacle_to_name
 
 SCHEMA_VERSION = 3  # version of the files that are written; no other version is read
 CONVENTIONS = "CF-1.11"
@@ -533,6 +534,9 @@ def _check_name(owner: str, name: object) -> None:
         raise UserError(
             f"{owner} {name!r} cannot be stored: a name is text, not empty, without '/'"
         )
+    obstacle = obstacle_to_name(name)
+    if obstacle:
+        raise UserError(f"{owner} {name!r} cannot be stored: {obstacle}")
 
 
 def _is_number(dtype: np.dtype) -> bool:

@@ -46,6 +46,7 @@ LAYERS = {
     ),
     "sysid": (
         "errors",
+        "netcdf_names",
         "exclusive",
         "beside",
         "arrays",

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from sysid.arrays import listed, real_numbers
 from sysid.errors import UserError, UserTypeError
-from sysid.narx.record import TIME_TOLERANCE, Record, check_name, read_records
+from sysid.narx.record import TIME_TOLERANCE, Record, check_name_in_record, read_records
 
 #: roles of the records of a data split
 RECORD_ROLES = ("estimation", "validation", "test")
@@ -74,7 +74,7 @@ class Recordings:
             object.__setattr__(self, field, tuple(getattr(self, field)))
         names = self.inputs + self.outputs
         for name in names:
-            check_name(name)
+            check_name_in_record(name)
         if not self.outputs or len(set(names)) < len(names):
             raise UserError(
                 f"Recordings({self.name!r}): expected at least one output and every signal once, "
@@ -270,6 +270,7 @@ def make_record(
     long_names = long_names or {}
     variables = {}
     for signal, values in signals.items():
+        check_name_in_record(signal)
         texts = {}
         if signal in units:
             texts["units"] = units[signal]
