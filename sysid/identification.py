@@ -65,6 +65,16 @@ ONLINE_GP_SETTINGS = (
 )
 
 
+#: settings that are objects, and the class of each
+CLASS_OF_SETTING: dict[str, type] = {
+    "training": Training,
+    "mean": MeanFunction,
+    "insertion": Insertion,
+    "acceptance": Acceptance,
+    "reduction": Criterion,
+    "selection": Selection,
+}
+
 #: why a model has no linear part if only stored points are learned
 OBSTACLE_OF_STORED = (
     "learning=stored learns from the stored points alone, which cannot tell the coefficients of "
@@ -103,6 +113,13 @@ class Settings:
     seed: int = 0  # seed of the training's random starts
 
     def __post_init__(self) -> None:
+        for name, kind in CLASS_OF_SETTING.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                raise UserTypeError(
+                    f"Settings: {name} must be a {kind.__name__} of the toolbox or of your own, "
+                    f"got {value!r}"
+                )
         check_whole(self.budget, 2, "Settings: budget")
         if "mean" in self.training.replaces and self.mean != AutomaticMean():
             raise UserError(

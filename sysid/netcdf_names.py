@@ -1,5 +1,7 @@
-"""Names that NetCDF can store."""
+"""Names that NetCDF can store, and paths that its library can open."""
 
+import os
+import sys
 import unicodedata
 
 #: Largest name of a variable or group in UTF-8 [bytes]. NetCDF and file systems allow 255, but a
@@ -27,5 +29,25 @@ def obstacle_to_name(name: str) -> str:
     if joined != name:
         return (
             f"NetCDF would store {name!a} as {joined!a}, with accents and letters in one character"
+        )
+    return ""
+
+
+def obstacle_to_path(path: str | os.PathLike[str]) -> str:
+    """Return why the NetCDF library cannot open a file of this path; empty if it can.
+
+    The library encodes a path strictly, in the encoding of the locale.
+
+    >>> obstacle_to_path("outputs/r/model.nc")
+    ''
+    """
+    text = os.fspath(path)
+    encoding = sys.getfilesystemencoding()
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError as error:
+        return (
+            f"NetCDF cannot open a path with {text[error.start]!a} in this locale ({encoding}); "
+            "set LC_ALL=C.UTF-8, or take another name"
         )
     return ""

@@ -42,7 +42,7 @@ import xarray as xr
 
 from sysid import __version__
 from sysid.errors import UserError, UserTypeError
-from sysid.netcdf_names import obstacle_to_name
+from sysid.netcdf_names import obstacle_to_name, obstacle_to_path
 
 SCHEMA_VERSION = 3  # version of the files that are written; no other version is read
 CONVENTIONS = "CF-1.11"
@@ -739,6 +739,9 @@ def _open(
         if names_inside:
             advice = f"it is a folder; name one of {names_inside} in it"
         raise StoreError(f"no file {path}: {advice}, or write it with sysid.store.write")
+    obstacle = obstacle_to_path(path)
+    if obstacle:
+        raise StoreError(f"cannot read {path}: {obstacle}")
     with _report_damage(path):
         is_sealed(path)
         file = netCDF4.Dataset(path)

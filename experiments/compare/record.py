@@ -106,7 +106,7 @@ def read_window(path: Path) -> int:
     validation = path.parent / "validation.json"
     if not validation.is_file():
         return 1
-    content = json.loads(validation.read_text())
+    content = json.loads(validation.read_text("utf-8"))
     return int(content["horizons"][0]["window"])
 
 

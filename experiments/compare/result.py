@@ -82,7 +82,7 @@ def _read_summaries(path: Path, outputs: Sequence[str]) -> list[dict[str, Any]]:
         return [summary] if isinstance(summary.get("target"), str) else [*summary.values()]
     folders = [path.parent] if len(outputs) == 1 else [path.parent / name for name in outputs]
     files = [folder / "summary.json" for folder in folders]
-    return [json.loads(file.read_text()) for file in files if file.is_file()]
+    return [json.loads(file.read_text("utf-8")) for file in files if file.is_file()]
 
 
 def write_own_scores(table: pd.DataFrame) -> str:

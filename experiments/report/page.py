@@ -34,7 +34,7 @@ def write_run(folder: Path) -> Path:
     outputs = read_outputs(folder)
     pictures, left_out = page.read_pictures(folder)
     stored = folder / "validation.json"
-    validation = json.loads(stored.read_text()) if stored.is_file() else None
+    validation = json.loads(stored.read_text("utf-8")) if stored.is_file() else None
     if not outputs and validation is None:
         raise StoreError(
             f"no run in {folder}: expected a folder with summary.json, job.nc or validation.json"
@@ -121,7 +121,7 @@ def _read_lean(job: Path) -> list[dict[str, Any]]:
 
 def _read_full(folder: Path) -> dict[str, Any]:
     """Return the output in a folder; record and model are None if there is no file."""
-    parts: dict[str, Any] = {"summary": json.loads((folder / "summary.json").read_text())}
+    parts: dict[str, Any] = {"summary": json.loads((folder / "summary.json").read_text("utf-8"))}
     for name, kind in (("record", "result"), ("model", "model")):
         path = folder / f"{kind}.nc"
         parts[name] = store.read(path, kind=kind) if path.is_file() else None

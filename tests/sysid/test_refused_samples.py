@@ -208,3 +208,12 @@ def test_a_check_of_samples_learns_nothing():
     found.check_samples(x, t)
     for name, values in found.model.gp.state().items():
         np.testing.assert_array_equal(values, before[name])
+
+
+@pytest.mark.parametrize(
+    "name", ["training", "mean", "insertion", "acceptance", "reduction", "selection"]
+)
+@pytest.mark.parametrize("value", [1e300, None, "none", MaximumAPosteriori])
+def test_settings_that_are_no_objects_of_their_class_are_refused(name, value):
+    with pytest.raises(TypeError, match=f"Settings: {name} must be a"):
+        Settings(**{name: value})
