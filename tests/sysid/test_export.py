@@ -309,6 +309,33 @@ def test_an_output_may_have_a_name_with_quotes(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        'a""" + open("written", "w").write("x") + """',
+        'a"""\nopen("written", "w")\nb"""',
+        "a\\N{x}",
+        "a\\u12",
+        "a\\x1",
+        "a\\",
+        "{name}",
+        "class",
+        "größe",
+        "a\nb",
+        "a\udcff",
+    ],
+    ids=ascii,
+)
+def test_the_name_of_the_file_is_no_code(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / f"{name}.py"
+    export_python(make_model(), path)
+    compile(path.read_bytes(), "exported", "exec")
+    docstring = ast.get_docstring(ast.parse(path.read_bytes()))
+    assert "import model  # Python cannot import the name of this file" in docstring
+    assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize(
     ("function", "arguments", "words"),
     [
         pytest.param("predict", [np.zeros((2, 4))], r"\(n, 3\)", id="too_many_features"),
