@@ -46,6 +46,10 @@ def is_finite(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
+#: largest whole number of a setting: compiled functions take 64 bits
+MAX_WHOLE = 2**63 - 1
+
+
 def is_whole(value: object, lowest: int, highest: float = math.inf) -> bool:
     """Whether a value is an integer from `lowest` to `highest`, both included.
 
@@ -84,7 +88,7 @@ def check_not_negative(owner: Any, *names: str) -> None:
             raise refuse(owner, name, "a finite number >= 0")
 
 
-def check_whole(owner: Any, name: str, lowest: int, highest: float = math.inf) -> None:
+def check_whole(owner: Any, name: str, lowest: int, highest: int = MAX_WHOLE) -> None:
     """Raise ValueError unless a field is an integer from `lowest` to `highest`, both included.
 
     Integers of numpy are refused.

@@ -22,7 +22,7 @@ from experiments.cli.build import (
 )
 from experiments.cli.config import CONF
 from experiments.cli.invocation import is_multirun
-from experiments.cli.options import flag, whole
+from experiments.cli.options import MAX_RUN_SAMPLES, flag, whole
 from experiments.cli.progress import doing
 from experiments.generate.baselines import BaselineSettings, choose_lags, score_models
 from experiments.generate.benchmark import (
@@ -192,7 +192,11 @@ def check_options(config: DictConfig, name: Any) -> None:
             f"got {name!r}; change name"
         )
     flag("figures", config.figures)
-    whole("transient", config.transient, 0)
+    if whole("transient", config.transient, 0) > MAX_RUN_SAMPLES:
+        raise UserError(
+            f"transient is {config.transient} samples, expected at most {MAX_RUN_SAMPLES}; "
+            "change transient"
+        )
     whole("noise_paths", config.noise_paths, 4)
 
 
