@@ -41,13 +41,20 @@ def refuse(owner: Any, name: str, expected: str) -> UserError:
     )
 
 
-def is_finite(value: object) -> bool:
-    """Whether a value is a finite real number; True and False do not count as numbers."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-
-
 #: largest whole number of a setting: compiled functions take 64 bits
 MAX_WHOLE = 2**63 - 1
+
+
+def is_finite(value: object) -> bool:
+    """Whether a value is a finite real number; True and False do not count as numbers.
+
+    Integers of more than 64 bits do not count either: NumPy cannot compute with them.
+    """
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    if isinstance(value, int):
+        return abs(value) <= MAX_WHOLE
+    return math.isfinite(value)
 
 
 def is_whole(value: object, lowest: int, highest: float = math.inf) -> bool:
