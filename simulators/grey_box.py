@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from simulators.errors import SimulationError, UserError
 from simulators.interpolation import Interpolation
 from simulators.runge_kutta import DivergenceError, integrate
-from simulators.settings import Array, check_ascending, check_count, refuse
+from simulators.settings import Array, check_ascending, check_count, read_real, refuse
 from simulators.simulation import read_input, read_start
 from simulators.system import System, is_refusal, names_of
 
@@ -213,7 +213,7 @@ def _check_free(system: System, free: Sequence[FreeParameter]) -> None:
 
 def _read_record(system: System, input: ArrayLike, output: ArrayLike, title: str) -> Measured:
     """Return a record as arrays, after a check that the system can be simulated with its input."""
-    y = np.array(output, dtype=np.float64)
+    y = read_real(output, f"outputs of {title}").astype(np.float64)
     if y.ndim == 1 and len(system.outputs) == 1:
         y = y[:, np.newaxis]
     if y.ndim != 2 or y.shape[1] != len(system.outputs) or not np.all(np.isfinite(y)):

@@ -43,16 +43,22 @@ def refuse(owner: Any, name: str, expected: str) -> UserError:
     )
 
 
+#: largest whole number of a setting: compiled functions take 64 bits
+MAX_WHOLE = 2**63 - 1
+
+
 def is_finite(value: object) -> bool:
     """Whether a value is a finite real number; True and False do not count as numbers.
 
-    Integers that no float can hold do not count either.
+    Integers of more than 64 bits do not count either: NumPy cannot compute with them.
     """
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
+    if isinstance(value, int):
+        return abs(value) <= MAX_WHOLE
     try:
         return math.isfinite(value)
-    except OverflowError:  # an integer of more than 308 digits
+    except OverflowError:  # a fraction of more than 308 digits
         return False
 
 
@@ -94,7 +100,7 @@ def check_not_negative(owner: Any, *names: str) -> None:
             raise refuse(owner, name, "a finite number >= 0")
 
 
-def check_whole(owner: Any, name: str, lowest: int, highest: float = math.inf) -> None:
+def check_whole(owner: Any, name: str, lowest: int, highest: int = MAX_WHOLE) -> None:
     """Raise ValueError unless a field is an integer from `lowest` to `highest`, both included.
 
     Integers of numpy are refused.
@@ -138,8 +144,11 @@ def read_real(values: ArrayLike, title: str) -> NDArray[Any]:
     TypeError
         If they are something else.
     ValueError
-        If they are nested lists of different lengths.
+        If they are nested lists of different lengths, or some are masked.
     """
+    is_list = isinstance(values, list | tuple)
+    if any(map(np.ma.is_masked, values if is_list else [values])):  # type: ignore[arg-type]
+        raise UserError(f"{title}: some values are masked; fill them, or leave their samples out")
     try:
         array = np.asarray(values)
     except ValueError as error:

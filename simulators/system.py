@@ -26,6 +26,9 @@ from simulators.settings import (
 
 Default = TypeVar("Default")
 
+#: largest number of steps of the integrator within one sample
+MAX_SUBSTEPS = 1_000_000
+
 
 class Signal(NamedTuple):
     """Name, unit and meaning of one scalar signal; the name becomes a data-set variable."""
@@ -195,7 +198,7 @@ class System(ABC):
 
     def __post_init__(self) -> None:
         check_positive(self, "dt")
-        check_whole(self, "substeps", 1)
+        check_whole(self, "substeps", 1, MAX_SUBSTEPS)
         object.__setattr__(self, "changes", _read_changes(self))
 
     @staticmethod

@@ -30,17 +30,68 @@ class NotPositiveDefiniteError(UserError, np.linalg.LinAlgError):
 MAX_MAGNITUDE = 1e100
 
 
+def has_masked_arrays(values: Any) -> bool:
+    """Return whether the values are a masked array, or a list with masked arrays at any depth."""
+    if isinstance(values, np.ma.MaskedArray):
+        return True
+    if not isinstance(values, list | tuple):
+        return False
+    return any(has_masked_arrays(value) for value in values if not isinstance(value, float))
+
+
+def check_unmasked(values: Any, name: str) -> None:
+    """Raise UserError if a value is masked: NumPy would take the number below the mask.
+
+    >>> check_unmasked(np.ma.masked_values([1.0, 2.0], -999.0), "u")
+    """
+    if not has_masked_arrays(values):
+        return
+    if not isinstance(values, np.ma.MaskedArray):
+        for number, value in enumerate(values):
+            check_unmasked(value, f"{name}[{number}]")
+    elif np.ma.is_masked(values):
+        n_masked = int(np.count_nonzero(np.ma.getmaskarray(values)))
+        raise UserError(
+            f"{name}: {n_masked} of {values.size} values are masked, which means that they are "
+            "missing: fill them, or leave their samples out"
+        )
+
+
+def real_numbers(values: Any, name: str, *, missing: bool = False) -> np.ndarray:
+    """Return real numbers as a float64 array, which is a copy only if it has to be one.
+
+    Masked values are refused. With `missing` they become nan instead, because the caller decides
+    about missing values.
+
+    >>> real_numbers(np.ma.masked_values([1.0, -999.0], -999.0), "u", missing=True)
+    array([ 1., nan])
+
+    Raises
+    ------
+    TypeError
+        Something else than real numbers, such as complex numbers, texts or time stamps.
+    ValueError
+        Masked values, or nested lists of different lengths.
+    """
+    if not missing:
+        check_unmasked(values, name)
+    try:
+        array: Any = np.ma.asarray(values) if has_masked_arrays(values) else np.asarray(values)
+    except ValueError as error:
+        raise UserError(f"{name}: expected rows of one length, got {error}") from error
+    if array.dtype.kind not in "fiub":
+        raise UserTypeError(f"{name}: expected real numbers, got dtype {array.dtype}")
+    if isinstance(array, np.ma.MaskedArray):
+        array = np.ma.filled(array.astype(np.float64), np.nan)
+    return np.asarray(array, dtype=np.float64)
+
+
 def _floats(values: ArrayLike, name: str) -> np.ndarray:
     """Return the values as a contiguous, writeable float64 array.
 
     Compiled functions would be compiled once more for arrays that cannot be written to.
     """
-    if np.ma.is_masked(values):
-        raise UserError(f"{name}: some entries are masked; fill them, or leave their samples out")
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiub":
-        raise UserTypeError(f"{name}: expected real numbers, got dtype {array.dtype}")
-    return np.require(array, np.float64, ["C", "W"])
+    return np.require(real_numbers(values, name), np.float64, ["C", "W"])
 
 
 def _check_finite(array: np.ndarray, name: str) -> None:
@@ -99,19 +150,37 @@ def rows(
     Arrays that fit already are returned without a check of their values, because a closed loop
     passes one row at a time, where each call counts. The caller checks that they are finite.
     """
-    x = np.asanyarray(inputs)
-    y = np.asanyarray(targets)
-    is_contiguous_float = (
-        type(x) is type(y) is np.ndarray
-        and x.dtype == y.dtype == np.float64
-        and x.flags.carray
-        and y.flags.carray
-    )
-    if is_contiguous_float and x.ndim == 2 and x.shape == (*y.shape, n_columns):
-        return x, y
+    if not has_masked_arrays(inputs) and not has_masked_arrays(targets):
+        x = np.asanyarray(inputs)
+        y = np.asanyarray(targets)
+        is_contiguous_float = (
+            type(x) is type(y) is np.ndarray
+            and x.dtype == y.dtype == np.float64
+            and x.flags.carray
+            and y.flags.carray
+        )
+        if is_contiguous_float and x.ndim == 2 and x.shape == (*y.shape, n_columns):
+            return x, y
     x = matrix(inputs, n_columns, name)
     y = vector(targets, len(x), "targets")
     return x, y
+
+
+def flags(values: ArrayLike | None, size: int, name: str) -> np.ndarray:
+    """Return truth values (size,), which may be given as 0 and 1; None: all of them are true.
+
+    >>> flags([1, 0], 2, "follows")
+    array([ True, False])
+    """
+    if values is None:
+        return np.ones(size, dtype=bool)
+    check_unmasked(values, name)
+    array = np.asarray(values)
+    if array.shape != (size,):
+        raise UserError(f"{name}: expected shape ({size},), got {array.shape}")
+    if array.dtype.kind != "b" and not np.isin(array, (0, 1)).all():
+        raise UserError(f"{name}: expected True or False for each sample, got {array.tolist()}")
+    return array.astype(bool, copy=False)
 
 
 def check_whole(value: Any, least: int, name: str, *, below: float = 2**63) -> None:

@@ -15,9 +15,10 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from sysid.arrays import check_whole, matrix, member, rows, vector
+from sysid.arrays import check_whole, flags, matrix, member, rows, vector
 from sysid.beside import one_blas_thread
 from sysid.errors import UserError, UserTypeError
+from sysid.exclusive import Exclusive, exclusive
 from sysid.gp.adaptation import Adaptation, Adaptive
 from sysid.gp.dictionary import NOT_PREDICTED, UpdateReport
 from sysid.gp.linear_part import StableSpline
@@ -69,6 +70,17 @@ ONLINE_GP_SETTINGS = (
 N_FAR_SAMPLES = 3
 
 
+#: settings that are objects, and the class of each
+CLASS_OF_SETTING: dict[str, type] = {
+    "training": Training,
+    "mean": MeanFunction,
+    "insertion": Insertion,
+    "acceptance": Acceptance,
+    "reduction": Criterion,
+    "selection": Selection,
+}
+
+
 #: why a model has no linear part if only stored points are learned
 OBSTACLE_OF_STORED = (
     "learning=stored learns from the stored points alone, which cannot tell the coefficients of "
@@ -107,6 +119,13 @@ class Settings:
     seed: int = 0  # seed of the training's random starts
 
     def __post_init__(self) -> None:
+        for name, kind in CLASS_OF_SETTING.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                raise UserTypeError(
+                    f"Settings: {name} must be a {kind.__name__} of the toolbox or of your own, "
+                    f"got {value!r}"
+                )
         check_whole(self.budget, 2, "Settings: budget")
         if "mean" in self.training.replaces and self.mean != AutomaticMean():
             raise UserError(
@@ -528,7 +547,7 @@ class Learner:
         self.model.pending.update(seen=self.model.gp.n_seen, **self.outliers.pending())
 
 
-class Identification:
+class Identification(Exclusive):
     """Identification of a model: collects the initial samples, trains, then learns online.
 
     Outlier test: a sample whose standardised error is beyond the gate is not learned. Its
@@ -546,6 +565,9 @@ class Identification:
     before the jump, that value replaces the newest one among the lags, and the sample is learned.
     Values of the initial samples are replaced in the same way if the Gaussian process trained with
     the replacements predicts each sample better from the others.
+
+    `observe`, `observe_many`, `finish` and `calibrate` hold the `lock` of the object while they
+    run. Another thread that saves the model takes it, too: ``with identification.lock: ...``.
 
     Parameters
     ----------
@@ -583,6 +605,7 @@ class Identification:
     """
 
     def __init__(self, narx: Narx, settings: Settings, *, start: Start | None = None) -> None:
+        self._renew_lock()
         self.narx = narx
         self.settings = settings.for_linear_lags(narx)
         self.start = Start() if start is None else start
@@ -663,6 +686,7 @@ class Identification:
         """Number of values of each signal but the target that were replaced."""
         return dict(self._phase.outliers.n_mended) if isinstance(self._phase, Learner) else {}
 
+    @exclusive
     def observe(
         self, regressor: ArrayLike, target: float, *, follows: bool = True
     ) -> UpdateReport | None:
@@ -675,6 +699,7 @@ class Identification:
         record = self.observe_many(np.asanyarray(regressor)[None], [target], follows=[follows])
         return None if is_collected else UpdateReport(*record[0].item())
 
+    @exclusive
     def observe_many(
         self,
         regressors: ArrayLike,
@@ -705,27 +730,43 @@ class Identification:
         Raises
         ------
         ValueError
-            Wrong shape, or a value that is not finite. No sample was learned or collected.
+            Wrong shape, a value that is not finite, or a sample that the model cannot learn
+            (`OnlineGP.update`). Nothing has happened then: no sample was learned or collected, and
+            a sample that is held back still waits for the next one.
         other errors
             Errors of the training. The samples up to the last one passed to the training stay
             collected; the training is tried again with each further sample.
         """
-        self.correction = None
         phase = self._phase
         if isinstance(phase, Collector):
             x = matrix(regressors, self.narx.n_features, "regressors")
             y = vector(targets, len(x), "targets")
-            if follows is None:
-                follows = np.ones(len(y), dtype=bool)
-            return self._collect(phase, x, y, np.asarray(follows, dtype=bool))
+            follows = flags(follows, len(y), "follows")
+            self.correction = None
+            return self._collect(phase, x, y, follows)
         x, y = rows(regressors, targets, self.narx.n_features, "regressors")
-        if len(y) > 1:  # all samples are checked before the first is learned
-            x = matrix(x, self.narx.n_features, "regressors")
-            y = vector(y, len(x), "targets")
+        if follows is not None:
+            follows = flags(follows, len(y), "follows")
+        # A single sample is checked where it is learned, unless another is decided about before.
+        if len(y) > 1 or phase.outliers.suspect is not None:
+            phase.model.check_samples(x, y)
+        self.correction = None
         records, self.correction = phase.learn(x, y, follows)
         if len(records) == 1:
             return records[0]
         return np.concatenate([NOT_PREDICTED[:0], *records])
+
+    @exclusive
+    def check_samples(self, regressors: ArrayLike, targets: ArrayLike) -> None:
+        """Raise the ValueError of `observe_many` if it would refuse these samples; do nothing else.
+
+        Call this for all outputs of a plant before the first of their models learns a sample.
+        """
+        if isinstance(self._phase, Learner):
+            self._phase.model.check_samples(regressors, targets)
+        else:
+            x = matrix(regressors, self.narx.n_features, "regressors")
+            vector(targets, len(x), "targets")
 
     def _collect(
         self, collector: Collector, x: np.ndarray, y: np.ndarray, follows: np.ndarray
@@ -743,6 +784,7 @@ class Identification:
         records, self.correction = learner.learn(x[n_taken:], y[n_taken:], follows[n_taken:])
         return np.concatenate([collected, *records])
 
+    @exclusive
     def finish(self) -> None:
         """End the stream: decide about a sample held back; train if the training uses all samples.
 
@@ -858,6 +900,7 @@ class Identification:
                 ) from error
         return identification
 
+    @exclusive
     def calibrate(
         self, rows: xr.Dataset, judged: xr.Dataset | None = None, added: ArrayLike = 0.0
     ) -> None:
@@ -903,7 +946,7 @@ class Identification:
         samples = InitialSamples(self.narx, x, y, consecutive(rows)[first:])
         estimates = None if judged is None else judged["regressor"].values[first:]
         if np.ndim(added):
-            added = np.asarray(added)[first:]
+            added = vector(added, first + len(y), "calibrate: added")[first:]
         bands = measure_bands_by_folds(
             model, samples, learn, s.seed, estimates=estimates, added=added
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from html import escape
 from inspect import signature
+from math import inf, isnan
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from sysid.arrays import real_numbers
 from sysid.beside import one_blas_thread
 from sysid.data.csv import KEEP_MISSING, ON_MISSING, read_table, split_table
 from sysid.data.source import Recordings
@@ -44,7 +46,7 @@ from sysid.lag_choice import (
 )
 from sysid.model.model import Model, Origin
 from sysid.narx.lags import Narx
-from sysid.narx.record import read_records
+from sysid.narx.record import TIME_TOLERANCE, read_records
 from sysid.narx.window import LagWindow
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.forecast import forecast, warn_of_held
@@ -317,7 +319,7 @@ class _Reader:
             table = read_table(Path(data))
         elif isinstance(data, pd.DataFrame | Mapping):
             name = f"record {number}"
-            table = pd.DataFrame(data)
+            table = data if isinstance(data, pd.DataFrame) else _tabulate(data)
         else:
             expected = (
                 "an xarray.Dataset, a pandas.DataFrame, arrays by name, a path, or a pair (u, y)"
@@ -340,6 +342,17 @@ class _Reader:
     def _record_of_dataset(self, data: xr.Dataset, number: int) -> xr.Dataset:
         """Return a data set with the attributes that every record needs."""
         (read,) = read_records(data, (*self.inputs, *self.outputs))
+        if self.time not in (None, "time"):
+            raise UserError(
+                f"identify: the times of a data set are its coordinate 'time', got "
+                f"time={self.time!r}: leave time out, or rename the coordinate"
+            )
+        if self.dt is not None and not _is_close(self.dt, read.sampling_time):
+            unit = " samples" if read.time_unit == "1" else " s"
+            raise UserError(
+                f"identify: dt={self.dt!r} does not fit record {number}, whose time has steps of "
+                f"{read.sampling_time:.9g}{unit}: leave dt out, or correct the coordinate time"
+            )
         defaults = {
             "name": f"record {number}",
             "initialisation_window": 0,
@@ -348,26 +361,69 @@ class _Reader:
         attributes = defaults | data.attrs | {"sampling_time": read.sampling_time}
         return data.assign_attrs(attributes)
 
-    def _name(self, u: Any, y: Any) -> dict[str, Any]:
-        """Return the columns of a pair of arrays by name, and remember the names."""
+    def _name(self, u: Any, y: Any) -> pd.DataFrame:
+        """Return the columns of a pair of arrays as a table, and remember the names."""
+        index = _shared_index(u, y)
         inputs = _name_columns("inputs", self.inputs, "u", u)
         outputs = _name_columns("outputs", self.outputs, "y", y)
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
-        return inputs | outputs
+        columns = inputs | outputs
+        lengths = {name: len(values) for name, values in columns.items()}
+        if len({*lengths.values()}) > 1:
+            raise UserError(f"identify: signals of a record need one length, got {lengths}")
+        return pd.DataFrame(columns, index=index)
+
+
+def _is_close(dt: float, sampling_time: float) -> bool:
+    """Whether a stated sampling time is that of a record, which may have a single sample."""
+    if not 0 < dt < inf:
+        raise UserError(f"dt={dt!r} must be a finite number of seconds > 0")
+    return isnan(sampling_time) or abs(dt - sampling_time) <= TIME_TOLERANCE * sampling_time
+
+
+def _tabulate(signals: Mapping[str, Any]) -> pd.DataFrame:
+    """Return arrays by name as a table, in which arrays that have an index are aligned by it."""
+    return pd.DataFrame({name: _with_index(values) for name, values in signals.items()})
+
+
+def _shared_index(*signals: Any) -> pd.Index | None:
+    """Return the index that these signals have in common; None if none of them has one.
+
+    Raises
+    ------
+    ValueError
+        Two signals have different indices: their samples do not belong together by position.
+    """
+    labelled = [_with_index(values) for values in signals]
+    indices = [values.index for values in labelled if isinstance(values, pd.Series | pd.DataFrame)]
+    if len(indices) > 1 and not indices[0].equals(indices[1]):
+        shown = " and ".join(f"{[*index[:2]]} ... {[*index[-1:]]}" for index in indices)
+        raise UserError(
+            f"identify: u and y of a pair must have the same index, got {shown}: align them in one "
+            "table, pd.concat([u, y], axis=1), or pass u.to_numpy() and y.to_numpy()"
+        )
+    return indices[0] if indices else None
+
+
+def _with_index(values: Any) -> Any:
+    """Return an `xarray.DataArray` that has coordinates as a table, and anything else as it is."""
+    if isinstance(values, xr.DataArray) and values.ndim in (1, 2) and values.indexes:
+        return values.to_pandas()
+    return values
 
 
 def _name_columns(
     kind: str, names: tuple[str, ...], letter: str, values: Any
 ) -> dict[str, np.ndarray]:
-    """Return the columns of an array by name.
+    """Return the columns of an array by name; masked values are nan.
 
     Without given names a single column is named by the letter, several columns by the letter and
     their number.
     """
     columns = np.empty((0, 0))
     if values is not None:
-        columns = np.atleast_2d(np.asarray(values, dtype=float).T)
+        columns = np.atleast_2d(real_numbers(values, f"identify: {kind}", missing=True).T)
     n = len(columns)
     if not names and n == 1:
         names = (letter,)
@@ -390,6 +446,11 @@ class IdentifiedModel:
     purpose: str  # "prediction" or "simulation"
     #: choice of the lags of each output; empty if the lags were given
     lag_choices: Mapping[str, LagChoice]
+
+    @property
+    def lock(self) -> Any:
+        """Lock that `step` and `save` hold, so that several threads may use this object."""
+        return next(iter(self.identifications.values())).lock
 
     @property
     def models(self) -> dict[str, Model]:
@@ -634,14 +695,15 @@ class IdentifiedModel:
         The files of several models have the name of the output after the stem of the path.
         """
         path = Path(path)
-        models = self.models
         paths = []
-        for name, model in models.items():
-            model_path = path
-            if len(models) > 1:
-                model_path = path.with_name(f"{path.stem}_{name}{path.suffix}")
-            paths.append(model_path)
-            model.save(model_path)
+        with self.lock:
+            models = self.models
+            for name, model in models.items():
+                model_path = path
+                if len(models) > 1:
+                    model_path = path.with_name(f"{path.stem}_{name}{path.suffix}")
+                paths.append(model_path)
+                model.save(model_path)
         return paths
 
     def step(
@@ -664,16 +726,34 @@ class IdentifiedModel:
             Predictions and decisions by output; empty until there are enough samples for the lags.
             The next call decides about a sample that may be an outlier, see
             `Identification.correction`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            A value is missing or no finite number, or a model cannot learn the sample. No model has
+            seen the sample then.
         """
+        with self.lock:
+            return self._step(y, u)
+
+    def _step(self, y: Any, u: Any) -> dict[str, UpdateReport]:
+        """Do what `step` does, while no other thread does."""
         measured = _by_name("outputs", self.recordings.outputs, y)
         applied = _by_name("inputs", self.recordings.inputs, u)
         values = measured | applied
-        reports = {}
+        samples = {}
         for name, identification in self.identifications.items():
             narx = identification.narx
-            output = np.array([values[signal] for signal in narx.output_names])
-            input_ = np.array([values[signal] for signal in narx.input_names])
-            row = self._windows[name].observe(output, input_)
+            samples[name] = (
+                np.array([values[signal] for signal in narx.output_names]),
+                np.array([values[signal] for signal in narx.input_names]),
+            )
+            expected = self._windows[name].preview(*samples[name])
+            if expected is not None:
+                identification.check_samples(expected.regressor[None], [expected.target])
+        reports = {}
+        for name, identification in self.identifications.items():
+            row = self._windows[name].observe(*samples[name])
             if row is None:
                 continue
             report = identification.observe(*row)
@@ -718,11 +798,22 @@ class IdentifiedModel:
 def _by_name(kind: str, names: Sequence[str], values: Any) -> dict[str, float]:
     """Return the values of one sample by the name of their signal."""
     if not isinstance(values, Mapping):
-        values = dict(zip(names, np.atleast_1d(values), strict=True))
+        given = np.atleast_1d(real_numbers(values, f"step: {kind}", missing=True))
+        if given.shape != (len(names),):
+            raise UserError(
+                f"step: expected the {kind} {list(names)}, got values of shape {given.shape}"
+            )
+        values = dict(zip(names, given, strict=True))
     missing = [name for name in names if name not in values]
     if missing:
         raise UserError(f"step: expected the {kind} {list(names)}, {missing} are not there")
-    return dict(values)
+    numbers = {}
+    for name in names:
+        number = real_numbers(values[name], f"step: {name}", missing=True)
+        if number.size != 1:
+            raise UserError(f"step: expected one number for {name}, got shape {number.shape}")
+        numbers[name] = float(number.item())
+    return numbers
 
 
 def _fill_after_window(record: xr.Dataset, name: str, window: int) -> xr.Dataset:

@@ -43,6 +43,7 @@ import xarray as xr
 from sysid import __version__
 from sysid.errors import UserError, UserTypeError
 from sysid.file_structure import HDF5_SIGNATURE, find_reference
+from sysid.netcdf_names import obstacle_to_name, obstacle_to_path
 
 SCHEMA_VERSION = 3  # version of the files that are written; no other version is read
 CONVENTIONS = "CF-1.11"
@@ -545,6 +546,9 @@ def _check_name(owner: str, name: object) -> None:
         raise UserError(
             f"{owner} {name!r} cannot be stored: a name is text, not empty, without '/'"
         )
+    obstacle = obstacle_to_name(name)
+    if obstacle:
+        raise UserError(f"{owner} {name!r} cannot be stored: {obstacle}")
 
 
 def _is_number(dtype: np.dtype) -> bool:
@@ -754,6 +758,9 @@ def _open(
         if names_inside:
             advice = f"it is a folder; name one of {names_inside} in it"
         raise StoreError(f"no file {path}: {advice}, or write it with sysid.store.write")
+    obstacle = obstacle_to_path(path)
+    if obstacle:
+        raise StoreError(f"cannot read {path}: {obstacle}")
     with _report_damage(path):
         is_sealed(path)
         file = _open_unless_it_refers(path)

@@ -46,6 +46,8 @@ LAYERS = {
     ),
     "sysid": (
         "errors",
+        "netcdf_names",
+        "exclusive",
         "beside",
         "arrays",
         "file_structure",

@@ -26,6 +26,8 @@ from experiments.cli.ends import Refused, Stopped, is_mistake
 from experiments.cli.invocation import given_overrides
 from experiments.cli.mistakes import check_added, check_arguments, explain_overrides
 from experiments.cli.process import EXIT_CODE_INTERRUPTED, stop_ending_at_once
+from sysid.errors import UserError
+from sysid.netcdf_names import obstacle_to_path
 
 log = logging.getLogger(__name__)
 # environment variable with which Hydra raises its errors instead of printing them
@@ -62,10 +64,11 @@ def compose_and_run(
         os.environ[COMPOSING] = "1"
     try:
         return main()
-    except (HydraException, OmegaConfBaseException, OSError) as error:
-        if COMPOSING not in os.environ:
+    except Exception as error:
+        known = _known_error(error)
+        if COMPOSING not in os.environ or known is None:
             raise
-        print(f"Error: {_explain_composing(name, error)}", file=sys.stderr)
+        print(f"Error: {_explain_composing(name, known)}", file=sys.stderr)
         raise Refused(1) from None
     finally:
         _end_composing()
@@ -81,6 +84,14 @@ def _take(take: Callable[[list[str]], list[str]], arguments: list[str]) -> list[
             raise
         print(f"Error: {' '.join(str(error).split())}", file=sys.stderr)
         raise Refused(1) from None
+
+
+def _known_error(error: Exception) -> Exception | None:
+    """Return the error before the job that has an explanation; None if it is a bug."""
+    if isinstance(error, ValueError) and isinstance(error.__cause__, OSError):
+        error = error.__cause__  # `logging` could not open the log file in the folder of the run
+    is_known = isinstance(error, HydraException | OmegaConfBaseException | OSError)
+    return error if is_known else None
 
 
 def _explain_composing(name: str, error: Exception) -> str:
@@ -112,6 +123,9 @@ def launch(module: str, config: DictConfig) -> float | None:
     folder = Path(settings.runtime.output_dir)
     is_single_run = settings.mode == RunMode.RUN
     try:
+        obstacle = obstacle_to_path(folder)
+        if obstacle:
+            raise UserError(f"cannot write results to {folder}: {obstacle}")
         check_keys(config, str(settings.job.config_name))
         added = [text for text in given_overrides() if text.startswith("+")]
         if is_single_run and added:
@@ -141,6 +155,10 @@ def launch(module: str, config: DictConfig) -> float | None:
 def _configure_logging() -> None:
     """Log Python's warnings, and only the warnings of noisy packages."""
     logging.captureWarnings(True)
+    for handler in logging.getLogger().handlers:
+        # Hydra opens it in the encoding of the locale
+        if isinstance(handler, logging.FileHandler) and handler.stream is not None:
+            handler.stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     logging.raiseExceptions = False  # the run goes on if the output is closed, as by `| head`
     for package in NOISY_PACKAGES:
         logging.getLogger(package).setLevel(logging.WARNING)

@@ -25,12 +25,38 @@ def owns_process() -> bool:
 
 
 def set_up_process() -> None:
-    """Collect less garbage, end with one line at Ctrl-C, and show the progress line."""
+    """Collect less garbage, end with one line at Ctrl-C, and show the progress line.
+
+    Before that the standard streams are completed (`complete_standard_streams`).
+    """
+    complete_standard_streams()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
     sys.excepthook = _end_quietly
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, end_at_once)
     progress.start()
+
+
+def complete_standard_streams() -> None:
+    """Make sure that there are standard streams, and that they take every text.
+
+    A service or a job system may start a command with closed streams. Nobody reads them then, and
+    nothing else may get their numbers: what a library prints would get into a file of results. A
+    character that a stream cannot encode is written as its number, because an error there would
+    hide the message.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+            setattr(sys, name, stream)
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _end_quietly(kind: type[BaseException], error: BaseException, trace: Any) -> None:

@@ -112,6 +112,10 @@ class OnlineGp(BaselineSettings):
     reduction: sysid.Criterion = field(default_factory=sysid.MeanRelevance)
     selection: sysid.Selection = field(default_factory=sysid.Backward)
 
+    def __post_init__(self) -> None:
+        """Check the settings before anything is simulated."""
+        Settings(**vars(self))
+
     def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> Baseline:
         settings = Settings(**vars(self), seed=seed)
         identification = sysid.Identification.of_records(

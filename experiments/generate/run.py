@@ -22,7 +22,7 @@ from experiments.cli.build import (
 from experiments.cli.config import CONF, fill_in
 from experiments.cli.described import check_classes, check_description
 from experiments.cli.invocation import given_overrides, is_multirun
-from experiments.cli.options import flag, whole
+from experiments.cli.options import MAX_RUN_SAMPLES, flag, whole
 from experiments.cli.primary import PRIMARY_NAME
 from experiments.cli.progress import doing
 from experiments.generate.baselines import BaselineSettings, choose_lags, score_models
@@ -235,7 +235,11 @@ def check_options(config: DictConfig, name: Any) -> None:
             f"got {name!r}; change name"
         )
     flag("figures", config.figures)
-    whole("transient", config.transient, 0)
+    if whole("transient", config.transient, 0) > MAX_RUN_SAMPLES:
+        raise UserError(
+            f"transient is {config.transient} samples, expected at most {MAX_RUN_SAMPLES}; "
+            "change transient"
+        )
     whole("noise_paths", config.noise_paths, 4)
 
 

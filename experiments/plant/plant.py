@@ -13,7 +13,7 @@ from experiments.cli.build import build, build_all
 from experiments.cli.options import choice, samples_of
 from simulators import Interpolation, NoExcitation, OpenLoop, Sample, System, Trajectory
 from sysid.errors import UserError
-from sysid.narx.record import check_name
+from sysid.narx.record import check_name_in_record
 
 # largest accepted error of an output that the Runge-Kutta steps of one sample cause, in standard
 # deviations of the change of the output
@@ -41,7 +41,7 @@ class Plant:
             does not exist.
         """
         for name in (*self.inputs, *self.outputs):
-            check_name(name)
+            check_name_in_record(name)
         title = type(self.system).__name__
         advice = "take another option (controller=, weather=, excitation=none)"
         driven_by: dict[str, str] = {}

@@ -241,7 +241,7 @@ def note_attempt(folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.glob(".*.tmp"):
         path.unlink(missing_ok=True)
-    with open(folder / ATTEMPTS, "a") as file:
+    with open(folder / ATTEMPTS, "a", encoding="utf-8") as file:
         file.write(f"{os.getpid()}\n")
     return count_attempts(folder)
 
@@ -249,7 +249,7 @@ def note_attempt(folder: Path) -> int:
 def count_attempts(folder: str | Path) -> int:
     """Return how often the job of a folder was started."""
     try:
-        return len(Path(folder, ATTEMPTS).read_text().splitlines())
+        return len(Path(folder, ATTEMPTS).read_text("utf-8").splitlines())
     except OSError:
         return 0
 

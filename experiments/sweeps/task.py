@@ -136,7 +136,7 @@ def _refuse_other_code(job: Job) -> Outcome:
 def _read_trace(folder: Path) -> str:
     """Return the traceback that the timer of an earlier attempt has written; empty without one."""
     trace = folder / TRACE
-    return trace.read_text() if trace.exists() else ""
+    return trace.read_text("utf-8") if trace.exists() else ""
 
 
 def keep(outcome: Outcome, job: Job) -> Outcome:
@@ -399,7 +399,7 @@ def _limited(limits: Limits, folder: Path, fail: Callable[[str], object]) -> Ite
                     os.kill(os.getpid(), signal.SIGKILL)
 
     watcher = threading.Thread(target=watch, name="limits of the job", daemon=True)
-    with open(folder / TRACE, "w") as file:
+    with open(folder / TRACE, "w", encoding="utf-8") as file:
         if limits.time is not None:
             faulthandler.dump_traceback_later(limits.time + TIMER_DELAY, exit=True, file=file)
         watcher.start()

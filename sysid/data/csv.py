@@ -302,18 +302,21 @@ def split_table(
 ) -> list[xr.Dataset]:
     """Split a table into records of the named columns; the parameters are those of `CsvFiles`.
 
-    If no column of times is named, an index of time stamps has the times. With
+    If no column of times is named, an index of time stamps or periods has the times. With
     ``on_missing="skip"`` every segment between two gaps becomes a record; its attribute ``note``
     states what was left out. With ``on_missing="keep"`` missing values stay as nan.
 
     Raises
     ------
     ValueError
-        A column is missing or occurs twice, a cell is no number, a value is missing, or the times
-        do not increase in equal steps. The message names the file and the line.
+        A column is missing or occurs twice, a cell is no number, a value is missing, or the times,
+        or the numbers in the index, do not increase in equal steps. The message names the file and
+        the line.
     """
     if dt is not None and not 0 < dt < math.inf:
         raise UserError(f"dt={dt!r} must be a finite number of seconds > 0")
+    if time is None:
+        table = _check_index(table)
     columns = _find_columns(table, signals)
     if len(set(columns.values())) < len(columns):
         raise UserError(f"{_location(table)}: {[*columns]} name the same column twice")
@@ -361,6 +364,38 @@ def split_table(
         segment_times = times[segment[0]] + record["time"].values
         records.append(record.assign_coords(time=("time", segment_times, record["time"].attrs)))
     return records
+
+
+def _check_index(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose index shows no gap; one of periods becomes one of time stamps.
+
+    Rows that were left out, sorted otherwise or taken from several runs do not follow each other in
+    time. An index of numbers shows that by its steps, which must be equal.
+    """
+    index = table.index
+    if isinstance(index, pd.PeriodIndex):
+        return table.set_axis(index.to_timestamp())
+    if isinstance(index, pd.MultiIndex):
+        raise UserError(
+            f"{_location(table)}: expected one run, its index has the levels {list(index.names)}: "
+            "pass a list with a table for each run, "
+            "[run.droplevel(0) for _, run in table.groupby(level=0)], or name the column of times"
+        )
+    is_forward_range = isinstance(index, pd.RangeIndex) and index.step > 0
+    if is_forward_range or index.dtype.kind not in "iuf":
+        return table
+    steps = np.diff(index.to_numpy(dtype=np.float64))
+    step = float(np.median(steps)) if len(steps) else 1.0
+    is_jump = ~(np.abs(steps - step) <= MAX_JITTER * step)
+    if is_jump.any():
+        row = int(np.argmax(is_jump))
+        raise UserError(
+            f"{_location(table)}: its index goes from {index[row]} to {index[row + 1]} at row "
+            f"{row + 1}, where the usual step is {step:g}: rows must follow each other in time; "
+            "pass a list with a table for each run, keep the rows with missing values and set "
+            'on_missing="skip", or drop the index, table.reset_index(drop=True)'
+        )
+    return table
 
 
 def _keep_long(
@@ -529,6 +564,11 @@ def _to_number(text: str, decimal: str) -> float | None:
 def _read_numbers(table: pd.DataFrame, column: int, decimal: str) -> Array:
     """Return the numbers (n,) of a column, nan where a cell is empty."""
     cells = table.iloc[:, column]
+    if pd.api.types.is_complex_dtype(cells):
+        raise UserError(
+            f"{_location(table)}, column {str(table.columns[column])!r}: expected real numbers, "
+            "got complex ones: make a column of each part, .real and .imag"
+        )
     if pd.api.types.is_numeric_dtype(cells):
         return np.asarray(cells.to_numpy(dtype=np.float64, na_value=np.nan))
     values = np.full(len(cells), np.nan)
@@ -547,8 +587,12 @@ def _read_numbers(table: pd.DataFrame, column: int, decimal: str) -> Array:
                 where = f"{_location(table, row)}, column {str(table.columns[column])!r}"
                 raise UserError(f"{where}: it holds {cell.strip()!r}, expected a number: {advice}")
             values[row] = value
-        elif not pd.isna(cell):
-            values[row] = float(cell)
+        elif cell is not np.ma.masked and not np.any(pd.isna(cell)):
+            try:
+                values[row] = float(cell)
+            except (TypeError, ValueError):
+                where = f"{_location(table, row)}, column {str(table.columns[column])!r}"
+                raise UserError(f"{where}: expected a number, got {cell!r}") from None
     return values
 
 

@@ -18,9 +18,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from sysid.arrays import listed
+from sysid.arrays import listed, real_numbers
 from sysid.errors import UserError, UserTypeError
-from sysid.narx.record import TIME_TOLERANCE, Record, check_name, read_records
+from sysid.narx.record import TIME_TOLERANCE, Record, check_name_in_record, read_records
 
 #: roles of the records of a data split
 RECORD_ROLES = ("estimation", "validation", "test")
@@ -74,7 +74,7 @@ class Recordings:
             object.__setattr__(self, field, tuple(getattr(self, field)))
         names = self.inputs + self.outputs
         for name in names:
-            check_name(name)
+            check_name_in_record(name)
         if not self.outputs or len(set(names)) < len(names):
             raise UserError(
                 f"Recordings({self.name!r}): expected at least one output and every signal once, "
@@ -254,7 +254,7 @@ def make_record(
     Parameters
     ----------
     signals
-        Arrays (n,) by the name of their signal.
+        Arrays (n,) by the name of their signal. Masked values are missing: they become nan.
     name
         Name of the record.
     sampling_time
@@ -270,12 +270,14 @@ def make_record(
     long_names = long_names or {}
     variables = {}
     for signal, values in signals.items():
+        check_name_in_record(signal)
         texts = {}
         if signal in units:
             texts["units"] = units[signal]
         if signal in long_names:
             texts["long_name"] = long_names[signal]
-        variables[signal] = ("time", np.array(values, dtype=np.float64), texts)
+        numbers = real_numbers(values, f"signal {signal!r}", missing=True)
+        variables[signal] = ("time", numbers.copy(), texts)
     n = len(next(iter(variables.values()))[1])
     time = (
         "time",

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sysid.arrays import matrix
+from sysid.arrays import check_unmasked, matrix
 from sysid.beside import one_blas_thread
 from sysid.data.nonlinear_benchmarks import InputOutput
 from sysid.data.source import make_record
@@ -97,6 +97,8 @@ def read_signals(u: Any, y: Any = None, groups: ArrayLike | None = None) -> Sign
     """
     if isinstance(u, InputOutput) or _is_list_of(u, InputOutput):
         return _read_records(u, y, groups)
+    for values, name in ((u, "inputs"), (y, "outputs"), (groups, "groups")):
+        check_unmasked(values, name)
     if _is_list_of(u, np.ndarray) or (u is None and _is_list_of(y, np.ndarray)):
         return _read_lists(u, y, groups)
     lengths = None if groups is None else _lengths_of_groups(groups)
@@ -208,6 +210,8 @@ def _read_records(u: Any, y: Any, groups: ArrayLike | None) -> Signals:
     records: Sequence[InputOutput] = u if is_list else [u]
     times: list[float | None] = []
     for record in records:
+        check_unmasked(record.u, "inputs")
+        check_unmasked(record.y, "outputs")
         if record.sampling_time is None:
             times.append(None)
         else:

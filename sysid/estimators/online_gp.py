@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sysid.arrays import vector
+from sysid.arrays import check_unmasked, matrix, vector
 from sysid.beside import one_blas_thread
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.adaptation import Adaptive
@@ -193,15 +193,19 @@ class OnlineGPRegressor(GPRegressor):
     @one_blas_thread
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Forget everything, then learn rows X (n, p), y (n,) or (n, m), with n >= 2."""
+        _check_unmasked_rows(X, y)
         x, targets = validate_data(self, X, y, ensure_min_samples=MIN_BATCH_ROWS, **_CHECK_OPTIONS)
         self._begin(targets, n_samples=len(x))
         return self._learn(x, targets)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn more rows X (n, p), y (n,) or (n, m)."""
+        """Learn more rows X (n, p), y (n,) or (n, m); all or, after an error, none of them."""
         is_first = not self.__sklearn_is_fitted__()
+        _check_unmasked_rows(X, y)
         x, targets = validate_data(self, X, y, reset=is_first, **_CHECK_OPTIONS)
+        matrix(targets.reshape(len(x), -1), targets[0].size, "y")
         if is_first:
+            matrix(x, x.shape[1], "X")
             self._begin(targets)
         if targets.shape[1:] != self._target_shape:
             expected_shape = ("n", *self._target_shape)
@@ -218,6 +222,7 @@ class OnlineGPRegressor(GPRegressor):
         uncertainty of the model and the noise.
         """
         check_is_fitted(self)
+        check_unmasked(X, "X")
         x = validate_data(self, X, reset=False, dtype=np.float64)
         mean, std = self._moments(x)
         return (mean, std) if return_std else mean
@@ -310,7 +315,10 @@ class OnlineGPRegressor(GPRegressor):
     def _learn(self, x: np.ndarray, targets: np.ndarray) -> Self:
         """Learn rows x (n, p), and keep their targets as long as a model is missing."""
         columns = targets.reshape(len(x), -1)
-        for identification, column in zip(self._identifications, columns.T, strict=True):
+        pairs = list(zip(self._identifications, columns.T, strict=True))
+        for identification, column in pairs:  # before any output has learned anything
+            identification.check_samples(x, column)
+        for identification, column in pairs:
             identification.observe_many(x, column)
         self.n_samples_seen_ += len(x)
         if len(self.models_) < self.n_outputs_:
@@ -335,6 +343,12 @@ class OnlineGPRegressor(GPRegressor):
         mean = np.stack(means, axis=1)
         variance = np.stack(variances, axis=1)
         return mean.reshape(shape), np.sqrt(variance).reshape(shape)
+
+
+def _check_unmasked_rows(X: ArrayLike, y: ArrayLike) -> None:
+    """Raise UserError if a feature or a target is masked, which scikit-learn does not see."""
+    check_unmasked(X, "X")
+    check_unmasked(y, "y")
 
 
 def _values(given: Mapping[Hashable, float], names: tuple[Hashable, ...], kind: str) -> np.ndarray:

@@ -9,6 +9,7 @@ import tempfile
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from sysid.gp.kernels import (
 )
 from sysid.gp.linear_part import WithLinearPart
 from sysid.model.description import name_of
-from sysid.model.model import JointModel, Model
+from sysid.model.model import JointModel, Model, on_unchanged_model
 from sysid.narx.lags import Target
 from sysid.simulation.dynamics import AFFINE_MEANS, Dynamics
 from sysid.simulation.forecast import free_run
@@ -61,7 +62,7 @@ DOCSTRING_TEMPLATE = '''\
 
 It needs Python 3.9 and NumPy 1.20, or newer, and nothing else::
 
-    import {name}  # the name of this file
+    import {name}  # {remark}
     x = {name}.regressors(u, y)  # of samples {first}, {second}, ...
     mean, variance = {name}.predict(x)  # one step ahead
 {free_run}{facts}
@@ -106,6 +107,7 @@ if __name__ == "__main__":
 '''
 
 
+@on_unchanged_model
 def export_python(
     model: Model | JointModel,
     path: str | os.PathLike[str],
@@ -183,6 +185,10 @@ def _docstring(models: Sequence[Model], name: str, window: int | None, usage: st
     """Return the docstring of the file, which describes its use and its content."""
     first = models[0]
     narx = first.narx
+    remark = "the name of this file"
+    if not name.isascii() or not name.isidentifier() or iskeyword(name):
+        name = "model"
+        remark = "Python cannot import the name of this file: give it this one"
     sizes = [f"{model.gp.n_points} points of {_safe(model.narx.target)}" for model in models]
     features = [_safe(feature) for feature in narx.feature_names]
     is_change = narx.predict is Target.change
@@ -206,6 +212,7 @@ def _docstring(models: Sequence[Model], name: str, window: int | None, usage: st
     return DOCSTRING_TEMPLATE.format(
         version=__version__,
         name=name,
+        remark=remark,
         first=narx.max_lag,
         second=narx.max_lag + 1,
         free_run=free_run,

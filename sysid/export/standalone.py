@@ -48,7 +48,7 @@ class ExportedModel(NamedTuple):
 
         Both have shape (n,), or (n, number of targets) if there are several targets.
         """
-        x = np.asarray(regressors, dtype=float)
+        x = real_numbers(regressors)
         p = len(self.features)
         if x.ndim != 2 or x.shape[1] != p or not np.isfinite(x).all():
             raise ValueError(f"regressors: expected finite numbers (n, {p}), got shape {x.shape}")
@@ -280,7 +280,7 @@ def columns(values: Any, names: Sequence[str], kind: str) -> np.ndarray:
 
     The values may have shape (n,) if there is a single name.
     """
-    array = np.asarray(values, dtype=float)
+    array = real_numbers(values)
     if array.ndim == 1 and len(names) == 1:
         array = array[:, None]
     if array.ndim != 2 or array.shape[1] != len(names) or not np.isfinite(array).all():
@@ -288,6 +288,15 @@ def columns(values: Any, names: Sequence[str], kind: str) -> np.ndarray:
             f"{kind}: expected finite numbers (n, {len(names)}) of {list(names)}, got {array.shape}"
         )
     return array
+
+
+def real_numbers(values: Any) -> np.ndarray:
+    """Return the values as an array of floats; what lies below a mask was not measured."""
+    if np.ma.is_masked(values):
+        raise ValueError("some values are masked: fill them, or leave their samples out")
+    if np.iscomplexobj(values):
+        raise ValueError("expected real numbers, got complex ones")
+    return np.asarray(values, dtype=float)
 
 
 def shaped(parts: Sequence[np.ndarray]) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sysid.arrays import matrix, vector
+from sysid.arrays import matrix, real_numbers, vector
 from sysid.errors import UserError
 
 Array = NDArray[np.float64]
@@ -104,7 +104,7 @@ class AffineMap:
             If the samples are not two-dimensional, there are none, or values are not finite. The
             message counts these values and names the first one.
         """
-        x = np.asarray(x, dtype=np.float64)
+        x = real_numbers(x, "AffineMap.fit(x)")
         if x.ndim != 2 or x.shape[0] == 0:
             raise UserError(
                 f"AffineMap.fit: expected samples (n, p), n >= 1, got {x.shape}; "
@@ -192,7 +192,7 @@ class AffineMap:
 
     def _rows(self, x: ArrayLike) -> Array:
         """Return x as an array (p,) or (n, p)."""
-        array = np.asarray(x, dtype=np.float64)
+        array = real_numbers(x, "AffineMap")
         p = self.n_features
         if array.ndim not in (1, 2) or array.shape[-1] != p:
             raise UserError(

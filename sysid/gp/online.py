@@ -13,6 +13,7 @@ from scipy.linalg import solve_triangular
 
 from sysid.arrays import check_whole, matrix, member, rows, vector
 from sysid.errors import UserError, UserTypeError
+from sysid.exclusive import Exclusive, exclusive
 from sysid.gp import dictionary
 from sysid.gp.dictionary import RECORD_DTYPE, Dictionary, Rules, UpdateReport
 from sysid.gp.factors import (
@@ -119,7 +120,7 @@ class _Basis(NamedTuple):
     linear_root: np.ndarray  # (n_linear, n_linear) C'
 
 
-class OnlineGP:
+class OnlineGP(Exclusive):
     """Zero-mean GP regression that learns from a stream and keeps at most `budget` points.
 
     Posterior at x*, with ``Ky = K + noise_variance I`` over the stored points (section 2 of Wietzke
@@ -143,6 +144,9 @@ class OnlineGP:
     With a linear part (`WithLinearPart`), which takes ``learning="every_sample"``, the posterior of
     its coefficients is learned jointly with that of the values at the points, and predictions add
     both parts. The points, and all criteria, concern the Gaussian process alone.
+
+    Every method holds the `lock` of the object while it runs, so that several threads may use one
+    GP. Hold it yourself where several calls belong together: ``with gp.lock: ...``.
 
     Parameters
     ----------
@@ -210,6 +214,7 @@ class OnlineGP:
         gate: float | None = None,
         gate_opens_after: int = 4,
     ) -> None:
+        self._renew_lock()
         check_whole(budget, 2, "OnlineGP: budget")
         check_whole(gate_opens_after, 1, "OnlineGP: gate_opens_after")
         self.gate_opens_after = int(gate_opens_after)
@@ -329,11 +334,13 @@ class OnlineGP:
         return sum(self.kernel.linear_lags)
 
     @property
+    @exclusive
     def coefficients(self) -> np.ndarray:
         """Posterior mean of the coefficients of the linear part (n_linear,)."""
         return np.asarray(self._rules.linear_root.T @ self._state.whitened[: self.n_linear])
 
     @property
+    @exclusive
     def coefficient_covariance(self) -> np.ndarray:
         """Posterior covariance of the coefficients of the linear part (n_linear, n_linear).
 
@@ -457,13 +464,16 @@ class OnlineGP:
         state.counts[dictionary.MINIMUM_IS_STALE] = 1
         return state
 
+    @exclusive
     def __getstate__(self) -> dict[str, object]:
-        content = dict(vars(self))
+        content = super().__getstate__()
         del content["_rules"]  # they contain addresses, which hold in one process only
+        # copies, because another thread may go on learning while these are written
+        content["_state"] = Dictionary(*map(np.copy, self._state))
         return content
 
     def __setstate__(self, content: dict[str, object]) -> None:
-        vars(self).update(content)
+        super().__setstate__(content)
         # copies, because joblib maps large arrays read-only
         self._state = Dictionary(*map(np.array, self._state))
         self._rules = self._compile_rules()
@@ -487,26 +497,31 @@ class OnlineGP:
         return int(self._state.counts[dictionary.N_SEEN])
 
     @property
+    @exclusive
     def inputs(self) -> np.ndarray:
         """Inputs of the stored points (n_points, n_features), by slot."""
         return np.ascontiguousarray(self._state.inputs[:, : self.n_points].T)
 
     @property
+    @exclusive
     def point_inputs(self) -> np.ndarray:
         """Features of the stored points that `point_kernel` takes (n_points, d), by slot."""
         return np.ascontiguousarray(self._point_features(self.inputs))
 
     @property
+    @exclusive
     def targets(self) -> np.ndarray:
         """Targets of the stored points (n_points,), by slot."""
         return self._state.targets[: self.n_points].copy()
 
     @property
+    @exclusive
     def age_order(self) -> np.ndarray:
         """Slots of the stored points from the oldest to the youngest."""
         return self._state.order[: self.n_points].copy()
 
     @property
+    @exclusive
     def sample_numbers(self) -> np.ndarray:
         """Number of the sample that each stored point was, by slot.
 
@@ -516,6 +531,7 @@ class OnlineGP:
         return self._state.number[: self.n_points].copy()
 
     @property
+    @exclusive
     def repairs(self) -> dict[str, int]:
         """Numbers of numerical repairs and irregular samples so far.
 
@@ -534,6 +550,7 @@ class OnlineGP:
             "outliers": int(counts[dictionary.N_OUTLIERS]),
         }
 
+    @exclusive
     def counts(self) -> dict[str, int]:
         """Return all counters by the names that files use.
 
@@ -545,6 +562,7 @@ class OnlineGP:
             counts[name] = getattr(self, f"n_{name}")
         return counts
 
+    @exclusive
     def fit(
         self, inputs: ArrayLike, targets: ArrayLike, *, numbers: ArrayLike | None = None
     ) -> OnlineGP:
@@ -584,6 +602,7 @@ class OnlineGP:
         self.n_clipped_predictions = 0
         return self
 
+    @exclusive
     def absorb(self, inputs: ArrayLike, targets: ArrayLike) -> None:
         """Learn samples (n, n_features), (n,) without storing them.
 
@@ -619,6 +638,7 @@ class OnlineGP:
             b += root.T @ (root @ (phi @ error))
         state.root[:n, :n] = root
 
+    @exclusive
     def is_beyond_gate(self, error: float, variance: float) -> bool:
         """Return whether a sample is an outlier, by its prediction error and latent variance.
 
@@ -627,6 +647,7 @@ class OnlineGP:
         noisy = (variance + self.noise_variance) * self._state.errors[dictionary.ERROR_SCALE]
         return bool(error**2 > (self.gate or np.inf) ** 2 * noisy)
 
+    @exclusive
     def withhold(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> np.ndarray:
         """Predict one sample (1, n_features), (1,) as `learn` does, but do not learn it.
 
@@ -646,6 +667,7 @@ class OnlineGP:
             errors[dictionary.OUTLIER_LEVEL] += 1.0
         return record
 
+    @exclusive
     def believe(
         self,
         x: np.ndarray,
@@ -661,6 +683,7 @@ class OnlineGP:
         plant is taken to have changed: the gate opens, and stays open until a later sample passes
         the outlier test.
         """
+        self.check_samples(x, y, prior_mean)
         counts = self._state.counts
         errors = self._state.errors
         if was_outlier:
@@ -673,10 +696,12 @@ class OnlineGP:
             self._state.errors[dictionary.OUTLIER_LEVEL] = self.gate_opens_after
         return record
 
+    @exclusive
     def copy(self) -> OnlineGP:
         """Return an independent online GP with the same settings, points and counts."""
         return copy(self)
 
+    @exclusive
     def reduce_to(self, n_points: int) -> None:
         """Remove the point of lowest reduction score until `n_points` are left.
 
@@ -691,6 +716,7 @@ class OnlineGP:
         dictionary.reduce(self._rules, self._state, int(n_points))
         factorise(self._state)
 
+    @exclusive
     def predict(self, inputs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Return the posterior mean (m,) and latent variance (m,) at inputs (m, n_features).
 
@@ -755,12 +781,18 @@ class OnlineGP:
             Wrong shape, a value that is not finite, or features at which the prior variance is more
             than 1e13 times the noise variance. Nothing has been learned then.
         """
-        point = np.ascontiguousarray(x)
-        target = np.array([y])
-        has_shape = point.shape == (self.n_features,) and target.shape == (1,)
-        is_float = point.dtype == target.dtype == np.float64
-        # arrays that fit already are not converted, because a closed loop calls this often
-        if not (has_shape and is_float and point.flags.writeable):
+        # An array that fits already is not converted, because a closed loop calls this often.
+        fits = (
+            type(x) is np.ndarray
+            and x.dtype == np.float64
+            and x.flags.carray
+            and x.shape == (self.n_features,)
+            and isinstance(y, float)
+        )
+        if fits:
+            point = np.asarray(x)
+            target = np.array([y])
+        else:
             point = vector(x, self.n_features, "x")
             target = vector([y], 1, "y")
         record = self.learn(point[None], target, ZERO_PRIOR_MEAN)
@@ -782,6 +814,7 @@ class OnlineGP:
         x, y = rows(inputs, targets, self.n_features, "inputs")
         return self.learn(x, y, np.zeros(len(x)))
 
+    @exclusive
     def learn(
         self,
         x: np.ndarray,
@@ -813,6 +846,13 @@ class OnlineGP:
                 # no step of forgetting: `believe` takes it if the outlier is accepted later
                 return record[:done]
         return record
+
+    @exclusive
+    def check_samples(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> None:
+        """Raise the ValueError of `learn` if it would refuse these samples; learn nothing."""
+        matrix(x, self.n_features, "inputs")
+        vector(y - prior_mean, len(x), "targets")
+        self._check_prior(x)
 
     def _refuse_samples(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> NoReturn:
         """Raise the error that explains why `dictionary.learn` has refused samples."""
@@ -894,6 +934,7 @@ class OnlineGP:
             "factor: scale the features to the order of one, or raise the noise variance"
         )
 
+    @exclusive
     def candidate_scores(
         self, inputs: ArrayLike, targets: ArrayLike, criterion: Criterion | None = None
     ) -> np.ndarray:
@@ -911,6 +952,7 @@ class OnlineGP:
         dictionary.candidate_scores(rules, self._state, self.n_points, x, y, scores)
         return scores
 
+    @exclusive
     def leave_one_out(self) -> LeaveOneOut:
         """Predict every stored point from the others: residual ``a_i/q_i``, variance ``1/q_i``.
 
@@ -936,6 +978,7 @@ class OnlineGP:
         of_points = self._state.whitened[self.n_linear :][:n]
         return solve_triangular(self._state.cholesky[:n, :n], of_points)
 
+    @exclusive
     def state(self) -> dict[str, np.ndarray]:
         """Return copies of the arrays that define the dictionary, for `restore`."""
         state = self._state
@@ -966,6 +1009,7 @@ class OnlineGP:
         arrays["counts"] = state.counts.copy()
         return arrays
 
+    @exclusive
     def exact_form(self) -> dict[str, np.ndarray]:
         """Return the arrays of `state`, changed to those of an exact GP with the same posterior.
 
@@ -1041,6 +1085,7 @@ class OnlineGP:
         """
         return self.draw_posterior(n_draws, generator).targets
 
+    @exclusive
     def draw_posterior(self, n_draws: int, generator: np.random.Generator) -> PosteriorDraws:
         """Draw the coefficients of the linear part jointly with the values of `draw_targets`."""
         state = self._state
@@ -1056,6 +1101,7 @@ class OnlineGP:
         by_slot[self.age_order] = np.triu(state.cholesky[:n, :n]).T @ of_points
         return PosteriorDraws(self._rules.linear_root.T @ whitened[: self.n_linear], by_slot)
 
+    @exclusive
     def restore(self, arrays: Mapping[str, np.ndarray], counts: Sequence[int]) -> None:
         """Take over the arrays and counts of `state`, bit for bit.
 
@@ -1143,6 +1189,7 @@ class OnlineGP:
         if shapes != expected:
             raise UserError(f"restore: expected arrays of shapes {expected}, got {shapes}")
 
+    @exclusive
     def with_hyperparameters(
         self,
         kernel: Kernel,
@@ -1179,6 +1226,7 @@ class OnlineGP:
             setattr(other, f"n_{name}", getattr(self, f"n_{name}"))
         return other
 
+    @exclusive
     def drift(self) -> float:
         """Return how far the factors are from the covariance; 0 if they are exact.
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import wraps
 from math import inf
 from numbers import Real
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
 from sysid import store
-from sysid.arrays import matrix, rows
+from sysid.arrays import matrix, rows, vector
 from sysid.errors import UserError, UserTypeError
 from sysid.gp import dictionary
 from sysid.gp.adaptation import WATCHED_FIELDS, Adaptation, Adaptive
@@ -36,6 +38,7 @@ from sysid.model.model_file import (
 )
 from sysid.narx.lags import Narx, own_lags_of
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 Units = tuple[tuple[str, str], ...]
 
 
@@ -355,9 +358,10 @@ class Model:
         first_coordinate = self.gp.n_features - self.gp.n_linear
         first_feature = self.narx.n_features - self.gp.n_linear
         A = self.scaling.linear_part()[first_coordinate:, first_feature:]
-        return LinearCoefficients(
-            A.T @ self.gp.coefficients, A.T @ self.gp.coefficient_covariance @ A
-        )
+        with self.gp.lock:
+            return LinearCoefficients(
+                A.T @ self.gp.coefficients, A.T @ self.gp.coefficient_covariance @ A
+            )
 
     def calibrated(self, variance: ArrayLike, horizon: ArrayLike = 1) -> np.ndarray:
         """Return the latent variance v' that makes bands as wide as the errors of held-out samples.
@@ -394,16 +398,27 @@ class Model:
         not learned (`OnlineGP.withhold`).
         """
         x, y = rows(regressors, targets, self.narx.n_features, "regressors")
-        prior_mean = np.ascontiguousarray(self.mean(x), dtype=np.float64)
-        if prior_mean.shape != y.shape:
-            raise UserError(
-                f"{self.mean}: expected a mean {y.shape} of regressors {x.shape}, "
-                f"got {prior_mean.shape}"
-            )
+        prior_mean = self._prior_mean(x)
         z = self.scaling.transform(x)
         if withhold:
             return self.gp.withhold(z, y, prior_mean)
         return self.gp.learn(z, y, prior_mean, until_outlier=until_outlier)
+
+    def _prior_mean(self, x: np.ndarray) -> np.ndarray:
+        """Return the mean function (n,) at regressors (n, n_features)."""
+        prior_mean = np.ascontiguousarray(self.mean(x), dtype=np.float64)
+        if prior_mean.shape != (len(x),):
+            raise UserError(
+                f"{self.mean}: expected a mean {(len(x),)} of regressors {x.shape}, "
+                f"got {prior_mean.shape}"
+            )
+        return prior_mean
+
+    def check_samples(self, regressors: ArrayLike, targets: ArrayLike) -> None:
+        """Raise the ValueError of `update_many` if it would refuse these rows; learn nothing."""
+        x = matrix(regressors, self.narx.n_features, "regressors")
+        y = vector(targets, len(x), "targets")
+        self.gp.check_samples(self.scaling.transform(x), y, self._prior_mean(x))
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -460,6 +475,10 @@ class Model:
 
     def to_dataset(self) -> xr.Dataset:
         """Return a data set that rebuilds the model bit for bit; schema "model" of the store."""
+        with self.gp.lock:
+            return self._to_dataset()
+
+    def _to_dataset(self) -> xr.Dataset:
         gp = self.gp
         attributes = {
             "narx": json.dumps(self.narx.to_dict()),
@@ -788,6 +807,24 @@ class JointModel:
             return cls(tuple(models))
         except UserError as error:
             raise store.StoreError(f"{path} cannot be simulated: {error}") from error
+
+
+def on_unchanged_model(function: Function) -> Function:
+    """Make a function of a model, its first argument, hold the locks of its Gaussian processes.
+
+    Another thread that learns waits until the function ends.
+    """
+
+    @wraps(function)
+    def held(model: Model | JointModel, *arguments: Any, **options: Any) -> Any:
+        parts = model.models if isinstance(model, JointModel) else (model,)
+        with ExitStack() as stack:
+            for part in parts:
+                if isinstance(part, Model):  # anything else is refused by the function
+                    stack.enter_context(part.gp.lock)
+            return function(model, *arguments, **options)
+
+    return held  # type: ignore[return-value]
 
 
 def _shared_facts(model: Model) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import expm, matrix_balance, qr
 
-from sysid.arrays import Array, matrix, vector
+from sysid.arrays import Array, matrix, real_numbers, vector
 from sysid.errors import UserError
 from sysid.narx.lags import Narx, Target
 
@@ -193,7 +193,7 @@ def _check_values(values: ArrayLike, shape: tuple[int, ...] | None, name: str, a
 
     Without a shape a vector of any length is accepted.
     """
-    array = np.array(values, dtype=np.float64)
+    array = real_numbers(values, f"linearise: {name}").copy()
     has_shape = array.ndim == 1 if shape is None else array.shape == shape
     if not has_shape:
         raise UserError(f"linearise: {name} must return shape {shape or '(n,)'}, got {array.shape}")

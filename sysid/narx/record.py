@@ -12,12 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from sysid.arrays import Array, vector
 from sysid.errors import UserError, UserTypeError
+from sysid.netcdf_names import obstacle_to_name
 
 TIME_TOLERANCE = 1e-6  # largest deviation of a time step, as a fraction of the sampling time [-]
 MAX_NAME_LENGTH = 100  # characters of the name of a signal
 
 # Characters that have a meaning in paths, groups of files, templates or formulas in labels.
 UNSAFE_NAME_CHARACTERS = set("/\\{}$")
+
+#: Coordinates of records and of their files, which no signal can be named after.
+RECORD_COORDINATES = ("time", "record", "part")
 
 HOW_TO_MAKE_A_RECORD = (
     "build one from arrays or columns with sysid.make_record(signals, name=..., sampling_time=...)"
@@ -93,6 +97,25 @@ def check_name(name: object) -> None:
             f"a signal cannot be named {name[:MAX_NAME_LENGTH]!r}: a name has up to "
             f"{MAX_NAME_LENGTH} printable characters, none of {unsafe}, and begins with no point, "
             "hyphen or blank; rename it, and keep its unit in the attribute units"
+        )
+
+
+def check_name_in_record(name: object) -> None:
+    """Raise an error unless a signal of this name can be stored in the file of a record.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `check_name`; NetCDF refuses the name, or a coordinate of a record has it.
+    """
+    check_name(name)
+    obstacle = obstacle_to_name(str(name))
+    if name in RECORD_COORDINATES:
+        obstacle = f"the files of records have the coordinates {', '.join(RECORD_COORDINATES)}"
+    if obstacle:
+        raise UserError(
+            f"a signal cannot be named {name!r}: {obstacle}; rename it, or leave it out of the "
+            "signals"
         )
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysid.arrays import Array
-from sysid.errors import UserError, UserTypeError
+from sysid.arrays import Array, real_numbers
+from sysid.errors import UserError
 from sysid.narx.lags import LagRows, Narx, OnMissing
 
 NO_INPUT = np.empty(0)  # inputs of one sample of a record without inputs
@@ -130,6 +130,21 @@ class LagWindow:
                 return None
         self.previous_target_value = previous
         return row
+
+    def preview(self, output: Array, input: Array = NO_INPUT) -> LagPair | None:
+        """Return what `observe` would return, or raise its error, without storing the sample."""
+        previous_of_last_row = self.previous_target_value
+        try:
+            regressor = self.regressor(input)
+            previous = self.previous_target_value
+        finally:
+            self.previous_target_value = previous_of_last_row
+        outputs = _read_samples("output", output, self._output_shape)
+        self._check_missing(outputs, 0)
+        value = float(outputs[0, self._target])
+        if regressor is None or not isfinite(value):
+            return None
+        return LagPair(regressor, float(self._predict.of(value, previous)))
 
     def push(self, output: Array, input: Array = NO_INPUT) -> None:
         """Store the present sample; the next one becomes the present.
@@ -293,14 +308,9 @@ class LagWindow:
 
 
 def _read_samples(name: str, values: Array, shape: tuple[int, ...]) -> Array:
-    """Convert samples to floats (n, m); a single sample may be (m,)."""
+    """Convert samples to floats (n, m), masked values to nan; a single sample may be (m,)."""
     if type(values) is not np.ndarray or values.dtype != np.float64:
-        values = np.asarray(values)
-        if values.dtype.kind not in "biuf":
-            raise UserTypeError(
-                f"LagWindow expects {name} of real numbers, got dtype {values.dtype}"
-            )
-        values = values.astype(np.float64)
+        values = real_numbers(values, f"LagWindow: {name}", missing=True)
     if values.shape == shape:
         return values[None, :]
     if values.ndim != 2 or values.shape[1:] != shape:

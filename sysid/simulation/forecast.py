@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sysid.arrays import Array, Indices, check_whole, matrix
 from sysid.errors import UserError, warn_user
-from sysid.model.model import JointModel, Model
+from sysid.model.model import JointModel, Model, on_unchanged_model
 from sysid.narx.lags import Narx
 from sysid.narx.record import TIME_TOLERANCE, Record, read_records
 from sysid.simulation.dynamics import Dynamics, exogenous_rows
@@ -50,6 +50,7 @@ class SimulatedOutput(NamedTuple):
     n_held: int
 
 
+@on_unchanged_model
 def free_run(
     model: Model | JointModel,
     inputs: ArrayLike,
@@ -209,6 +210,7 @@ class Forecast:
         return sum(record.n_held for record in self.records)
 
 
+@on_unchanged_model
 def forecast(
     model: Model | JointModel,
     records: xr.Dataset | Sequence[xr.Dataset],

@@ -12,7 +12,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtrc, fdtrc, ndtri
 
-from sysid.arrays import Array, Indices, matrix
+from sysid.arrays import Array, Indices, matrix, real_numbers
 from sysid.errors import UserError
 from sysid.simulation.validation import Z_95
 
@@ -67,7 +67,7 @@ VARIABLE_LONG_NAMES = {
 
 def _read_columns(records: Records, name: str) -> list[Array]:
     """Read every record as (n_i, number of signals)."""
-    given = list(records) if isinstance(records, list | tuple) else [np.asarray(records)]
+    given: list[Any] = list(records) if isinstance(records, list | tuple) else [records]
     if not given:
         raise UserError(
             f"residual_tests: no record of {name}; give an array, or a list with one array per "
@@ -81,7 +81,7 @@ def _read_columns(records: Records, name: str) -> list[Array]:
         )
     columns = []
     for record in given:
-        values = np.asarray(record)
+        values = real_numbers(record, f"residual_tests: {name}")
         columns.append(values[:, None] if values.ndim == 1 else values)
     n_signals = columns[0].shape[1]
     return [

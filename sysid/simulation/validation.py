@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from sysid.arrays import Array, vector
+from sysid.arrays import Array, real_numbers, vector
 from sysid.errors import UserError
 
 Z_95 = float(ndtri(0.975))  # half width of a 95 % band in standard deviations
@@ -295,8 +295,8 @@ def fit_percent(y: ArrayLike, y_hat: ArrayLike) -> float | np.ndarray:
     >>> fit_percent([0.0, 2.0, 4.0], [0.0, 2.0, 3.0])  # doctest: +ELLIPSIS
     64.6...
     """
-    measured = np.asarray(y, dtype=np.float64)
-    predicted = np.asarray(y_hat, dtype=np.float64)
+    measured = real_numbers(y, "fit_percent: y")
+    predicted = real_numbers(y_hat, "fit_percent: y_hat")
     if measured.shape != predicted.shape or measured.ndim not in (1, 2):
         raise UserError(
             "fit_percent: expected two arrays (n,) or (n, m) of one shape, got "

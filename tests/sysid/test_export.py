@@ -309,6 +309,33 @@ def test_an_output_may_have_a_name_with_quotes(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        'a""" + open("written", "w").write("x") + """',
+        'a"""\nopen("written", "w")\nb"""',
+        "a\\N{x}",
+        "a\\u12",
+        "a\\x1",
+        "a\\",
+        "{name}",
+        "class",
+        "größe",
+        "a\nb",
+        "a\udcff",
+    ],
+    ids=ascii,
+)
+def test_the_name_of_the_file_is_no_code(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / f"{name}.py"
+    export_python(make_model(), path)
+    compile(path.read_bytes(), "exported", "exec")
+    docstring = ast.get_docstring(ast.parse(path.read_bytes()))
+    assert "import model  # Python cannot import the name of this file" in docstring
+    assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize(
     ("function", "arguments", "words"),
     [
         pytest.param("predict", [np.zeros((2, 4))], r"\(n, 3\)", id="too_many_features"),
@@ -327,6 +354,11 @@ def test_an_output_may_have_a_name_with_quotes(tmp_path):
         ),
         pytest.param("start", [[1.0, 2.0], [1.0]], "got 2 and 1", id="start_with_other_lengths"),
         pytest.param("regressors", [np.zeros(5), np.zeros(6)], "one length", id="regressors"),
+        pytest.param("predict", [np.ma.masked_equal(np.eye(3), 1.0)], "masked", id="masked"),
+        pytest.param("predict", [np.zeros((2, 3)) + 1j], "complex", id="complex"),
+        pytest.param(
+            "simulate", [np.ma.masked_equal([0.0, -999.0], -999.0), [1.0]], "masked", id="masked u"
+        ),
     ],
 )
 def test_the_file_refuses_wrong_arrays(tank, function, arguments, words):
@@ -339,6 +371,7 @@ def test_the_file_refuses_wrong_arrays(tank, function, arguments, words):
     [
         pytest.param([np.nan], "u: .*finite", id="input_of_nan"),
         pytest.param([1.0, [1.0, 2.0]], "y: ", id="two_outputs"),
+        pytest.param([np.ma.masked_array([1.0], [True])], "masked", id="masked"),
     ],
 )
 def test_a_step_refuses_wrong_arrays(tank, arguments, words):

@@ -93,6 +93,20 @@ def short_predictions():
             id="table with stamps",
         ),
         pytest.param(SHORT_RECORD, {}, id="data set"),
+        pytest.param(SHORT_RECORD, {"dt": SAMPLING_TIME, "time": "time"}, id="data set and its dt"),
+        pytest.param(
+            SHORT_TABLE.set_index(pd.RangeIndex(0, 10 * len(SHORT_TABLE), 10)),
+            {"dt": SAMPLING_TIME},
+            id="table of every tenth row",
+        ),
+        pytest.param(
+            (pd.Series(SHORT_U, SHORT_STAMPS), pd.DataFrame({"y": SHORT_Y}, SHORT_STAMPS)),
+            {},
+            id="pair with an index of stamps",
+        ),
+        pytest.param(
+            SHORT_TABLE.set_index(SHORT_STAMPS.to_period("100ms")), {}, id="index of periods"
+        ),
         pytest.param([SHORT_RECORD], {"test": None}, id="list of data sets"),
     ],
 )
@@ -342,6 +356,7 @@ def test_a_users_own_loop_calls_step():
 
 
 PAIR = (U, Y)
+TWO_RUNS = pd.MultiIndex.from_product([range(2), range(N_SAMPLES // 2)], names=["run", "k"])
 DT = {"dt": SAMPLING_TIME}
 
 
@@ -447,6 +462,85 @@ DT = {"dt": SAMPLING_TIME}
             "leave out the purpose or the training",
             id="training for another purpose",
         ),
+        pytest.param(
+            SHORT_RECORD,
+            {"dt": 5.0},
+            "dt=5.0 does not fit record 0, whose time has steps of 0.1 s",
+            id="data set of another sampling time",
+        ),
+        pytest.param(
+            SHORT_RECORD, {"dt": -1.0}, "dt=-1.0 must be a finite number", id="data set, dt below 0"
+        ),
+        pytest.param(
+            SHORT_RECORD,
+            {"time": "stamp"},
+            "times of a data set are its coordinate 'time', got time='stamp'",
+            id="data set and a column of times",
+        ),
+        pytest.param(
+            (pd.Series(U), pd.Series(Y, index=range(5, N_SAMPLES + 5))),
+            DT,
+            r"must have the same index, got \[0, 1\] \.\.\. .* and \[5, 6\]",
+            id="pair of series apart",
+        ),
+        pytest.param(
+            (pd.Series(U, STAMPS), pd.DataFrame({"y": Y}, STAMPS + pd.Timedelta("1s"))),
+            DT,
+            "must have the same index",
+            id="pair of stamps apart",
+        ),
+        pytest.param(
+            (
+                xr.DataArray(U, {"time": np.arange(N_SAMPLES)}),
+                xr.DataArray(Y, {"time": np.arange(N_SAMPLES) + 1}),
+            ),
+            DT,
+            "must have the same index",
+            id="pair of labelled arrays apart",
+        ),
+        pytest.param(
+            (pd.Series(U, STAMPS), pd.Series(Y, STAMPS)),
+            {"dt": 5.0},
+            "the step of time is 0.1 s where dt is 5 s",
+            id="pair of stamps of another sampling time",
+        ),
+        pytest.param(
+            TABLE.set_index(TWO_RUNS),
+            DT,
+            r"expected one run, its index has the levels \['run', 'k'\]",
+            id="two runs of an index of levels",
+        ),
+        pytest.param(
+            pd.concat([TABLE, TABLE]),
+            DT,
+            f"its index goes from {N_SAMPLES - 1} to 0 at row {N_SAMPLES}",
+            id="two runs in one table",
+        ),
+        pytest.param(
+            TABLE.drop(index=50), DT, "goes from 49 to 51 at row 50", id="table with a row left out"
+        ),
+        pytest.param(TABLE[::-1], DT, "at row 1", id="table from the end to the start"),
+        pytest.param(
+            TABLE.sample(frac=1.0, random_state=0), DT, "its index goes from", id="shuffled table"
+        ),
+        pytest.param((U, Y + 5j), DT, "outputs: expected real numbers", id="complex output"),
+        pytest.param(
+            {"u": U + 5j, "y": Y}, DT, "column 'u': expected real numbers", id="complex column"
+        ),
+        pytest.param(
+            {"u": U, "y": [*Y[1:], 1j]}, DT, "column 'y': expected real", id="complex cell"
+        ),
+        pytest.param(
+            {"u": U, "y": [*Y[1:], [1.0]]},
+            DT,
+            r"expected a number, got \[1.0\]",
+            id="cell of a list",
+        ),
+        pytest.param((U, STAMPS), DT, "outputs: expected real numbers", id="stamps as output"),
+        pytest.param(
+            {"u": U, "y": STAMPS}, DT, "row 0 of the table, column 'y'", id="column of stamps"
+        ),
+        pytest.param((U, Y[1:]), DT, "signals of a record need one length", id="lengths differ"),
     ],
 )
 def test_unfit_data_and_settings_are_refused(data, options, message):

@@ -582,8 +582,8 @@ def test_a_regressor_uses_the_present_input_and_belongs_to_the_caller():
             r"input of shape \(1,\), got \(0,\)",
             id="no input",
         ),
-        pytest.param([0j], [0.0], TypeError, "output of real numbers", id="complex output"),
-        pytest.param([0.0], ["a"], TypeError, "input of real numbers", id="input is a text"),
+        pytest.param([0j], [0.0], TypeError, "output: expected real numbers", id="complex output"),
+        pytest.param([0.0], ["a"], TypeError, "input: expected real numbers", id="input is a text"),
         pytest.param(
             [0.0],
             [np.nan],

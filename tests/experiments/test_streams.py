@@ -1,0 +1,59 @@
+"""Closed standard streams, characters that they cannot encode, and folders that take no files."""
+
+import io
+import os
+import sys
+
+import pytest
+
+from experiments.cli.process import complete_standard_streams
+from helpers.commands import run_command
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_closed_stream_takes_what_nobody_reads(name, monkeypatch):
+    monkeypatch.setattr(sys, name, None)
+    complete_standard_streams()
+    stream = getattr(sys, name)
+    print("größe \udcff", file=stream, flush=True)
+    stream.close()
+
+
+@pytest.mark.parametrize("text", ["größe", "日", "\udcff"])
+def test_a_stream_takes_characters_that_it_cannot_encode(text, monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
+    complete_standard_streams()
+    print(f"Error: {text}", flush=True)
+    assert written.getvalue().startswith(b"Error: ")
+    assert b"\\" in written.getvalue()
+
+
+def test_the_number_of_a_closed_stream_goes_to_nothing_else(monkeypatch):
+    opened = []
+
+    def fstat(number):
+        if number == 2:
+            raise OSError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fstat", fstat)
+        patched.setattr(os, "open", lambda path, flags: opened.append(path))
+        complete_standard_streams()
+    assert opened == [os.devnull]
+
+
+def test_a_folder_that_takes_no_log_file_is_named_in_one_line(tmp_path):
+    (tmp_path / "run" / "identify.log").mkdir(parents=True)
+    done = run_command("identify", "duration=400samples", "hydra.run.dir=run", cwd=tmp_path)
+    assert done.code == 1
+    assert done.err.count("\n") == 1
+    assert "cannot write to the folder of the run" in done.err
+    assert "identify.log" in done.err
+
+
+def test_a_folder_that_netcdf_cannot_open_is_refused_before_anything_is_computed(tmp_path):
+    done = run_command("identify", "duration=400samples", 'hydra.run.dir="r\udcff"', cwd=tmp_path)
+    assert done.code == 1
+    assert "NetCDF cannot open a path" in done.out + done.err
+    assert not [*tmp_path.iterdir()]
