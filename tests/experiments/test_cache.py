@@ -24,7 +24,7 @@ from experiments.plant.live import Simulation
 from experiments.plant.plant import Plant
 from helpers.cached_numbers import N_ASKING, NUMBERS, VALUES, obtain_beside_others
 from helpers.commands import compose_configuration, fail_after
-from helpers.jobs import script_process, wait_until
+from helpers.jobs import HANG_TIMEOUT, script_process, wait_until
 from helpers.sweeps import job_content
 from simulators import DivergenceError
 from sysid import (
@@ -316,27 +316,27 @@ def kill_while_others_wait(killed, folder):
 
 def test_threads_wait_for_the_process_that_computes_and_one_takes_over_when_it_dies(tmp_path):
     with (
-        start_obtaining(tmp_path, "killed", 60.0) as killed,
+        start_obtaining(tmp_path, "killed", HANG_TIMEOUT) as killed,
         ThreadPoolExecutor(2) as pool,
     ):
         assert wait_until((tmp_path / "killed.computes").exists)
         waiting = [pool.submit(obtain_beside_others, tmp_path, name, 0.1) for name in "ab"]
         kill_while_others_wait(killed, tmp_path)
-        counts = [future.result(timeout=60) for future in waiting]
+        counts = [future.result(timeout=HANG_TIMEOUT) for future in waiting]
     assert sorted(counts, key=str) == [{"numbers": {"hits": 1}}, {"numbers": {"misses": 1}}]
     assert len(list(tmp_path.glob("*.computes"))) == 2
 
 
 @pytest.mark.slow
 def test_processes_wait_for_the_one_that_computes_and_one_takes_over_when_it_dies(tmp_path):
-    with start_obtaining(tmp_path, "killed", 60.0) as killed:
+    with start_obtaining(tmp_path, "killed", HANG_TIMEOUT) as killed:
         assert wait_until((tmp_path / "killed.computes").exists)
         with (
             start_obtaining(tmp_path, "a", 0.1) as first,
             start_obtaining(tmp_path, "b", 0.1) as second,
         ):
             kill_while_others_wait(killed, tmp_path)
-            printed = [process.communicate(timeout=60)[0] for process in (first, second)]
+            printed = [process.communicate(timeout=HANG_TIMEOUT)[0] for process in (first, second)]
     assert sorted(printed) == [
         "{'numbers': {'hits': 1}}\n",
         "{'numbers': {'misses': 1}}\n",

@@ -16,6 +16,7 @@ from experiments.sweeps.slurm_engine import SlurmQueue
 from experiments.sweeps.store import read_outcome
 from helpers.jobs import (
     DRIVER_SCRIPT,
+    HANG_TIMEOUT,
     ROOT,
     child_processes,
     count_starts,
@@ -200,7 +201,7 @@ def test_workers_of_dask_end_with_a_driver_that_is_interrupted(tmp_path, start_d
     with start_driver("dask", functions) as driver:
         workers = workers_of(driver, tmp_path, functions)
         os.killpg(driver.pid, signal.SIGINT)
-        out, err = driver.communicate(timeout=60)
+        out, err = driver.communicate(timeout=HANG_TIMEOUT)
         assert driver.returncode == 130
         assert out == ""
         assert err == ""

@@ -26,7 +26,7 @@ from experiments.sweeps.engines import InProcess
 from experiments.sweeps.store import Manifest
 from experiments.sweeps.sweep import print_line
 from helpers.benchmarks import BOUC_WEN, SHORT_BENCHMARK
-from helpers.jobs import make_job
+from helpers.jobs import HANG_TIMEOUT, make_job
 from helpers.records import ONE_STEP_ONLY, csv_overrides, save_models, write_record
 from helpers.sweeps import (
     N_JOBS,
@@ -559,7 +559,6 @@ def run_on_a_small_disk(tmp_path, size, filled):
             env=process_environment(),
             capture_output=True,
             text=True,
-            timeout=300,
         )
         if process.returncode == 0:
             return
@@ -624,7 +623,7 @@ def run_on_a_terminal(folder, *overrides, n_lines=40, n_columns=100):
     with open(our_end, "rb", buffering=0) as screen, contextlib.suppress(OSError):
         while part := screen.read(65536):
             printed += part
-    return process.wait(timeout=60), printed.decode().replace("\r\n", "\n")
+    return process.wait(timeout=HANG_TIMEOUT), printed.decode().replace("\r\n", "\n")
 
 
 def progress_frames(line):

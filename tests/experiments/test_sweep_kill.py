@@ -340,7 +340,7 @@ def test_ctrl_c_while_jobs_are_composed_ends_before_the_first_one(tmp_path):
 
 def moments_of_the_start():
     """Return launchers and the seconds after which Ctrl-C comes, as parameters of a test."""
-    moments = [pytest.param("in_process", 0.8)]
+    moments = [pytest.param("in_process", 0.3)]
     for launcher in ("joblib", "dask", "local"):
         generator = random.Random(launcher)
         for _ in range(4):

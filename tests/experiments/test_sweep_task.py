@@ -23,20 +23,21 @@ from experiments.sweeps.task import (
     hydra_config,
     limits_of,
 )
-from helpers.jobs import count_starts, make_job, script_process
+from helpers.jobs import HANG_TIMEOUT, count_starts, make_job, script_process
 
 #: a job that sleeps, and one that takes memory: time and memory limit
 LIMITS = {"sleeping": (0.3, None), "greedy": (None, 600_000_000)}
-#: a job in a compiled loop
-LIMITS_OF_COMPILED_CODE = {"spinning": (1.0, None)}
+#: s until the timer ends a process that has time to store the reason itself: it never does
+NO_TIMER = 1e5
 #: runs each of the jobs in a child process, below the folder that is its argument, and prints
 #: their exit codes; the children are forked, so that nothing is imported more than once
 LIMITS_SCRIPT = """
 import json, os, sys
 from helpers import jobs
-from experiments.sweeps.task import execute
+from experiments.sweeps import task
 
 limits = {limits}
+task.TIMER_DELAY = {timer_delay}
 if "spinning" in limits:  # compilation would let other threads run
     jobs.spin.compile("void(float64[::1])")
 children = {{}}
@@ -46,7 +47,7 @@ for name, (time_limit, memory_limit) in limits.items():
     job = jobs.make_job(folder, 0, name, time_limit=time_limit, memory_limit=memory_limit)
     children[name] = os.fork()
     if children[name] == 0:
-        execute(job)
+        task.execute(job)
         os._exit(0)
 statuses = {{name: os.waitpid(pid, 0)[1] for name, pid in children.items()}}
 print(json.dumps({{name: os.waitstatus_to_exitcode(status) for name, status in statuses.items()}}))
@@ -262,12 +263,31 @@ def test_a_memory_limit_that_is_no_size_is_refused(text):
         limits_of(None, text)
 
 
-def run_over_limits(folder, limits):
-    """Run jobs over their limits, side by side; return their folders and exit codes."""
-    script = LIMITS_SCRIPT.format(limits=limits)
+def run_over_limits(folder, limits, timer_delay=NO_TIMER):
+    """Run jobs over their limits, side by side; return their folders and exit codes.
+
+    The timer ends a process `timer_delay` seconds after its time limit.
+    """
+    script = LIMITS_SCRIPT.format(limits=limits, timer_delay=timer_delay)
     with script_process(script, folder, stdout=subprocess.PIPE) as process:
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=HANG_TIMEOUT)
     return {name: folder / name for name in limits}, json.loads(out)
+
+
+def run_into_a_compiled_loop(folder):
+    """Run a job that is in its compiled loop when its time is over, however busy the machine is.
+
+    Return the folder above its own, its time limit [s] and the exit code of its process.
+    """
+    time_limit = 1.0
+    while True:
+        attempt = folder / f"{time_limit:g}"
+        attempt.mkdir()
+        limits = {"spinning": (time_limit, None)}
+        folders, codes = run_over_limits(attempt, limits, timer_delay=1.0)
+        if (folders["spinning"] / "0" / ".spinning").exists():
+            return folders["spinning"], time_limit, codes["spinning"]
+        time_limit *= 4.0
 
 
 @pytest.fixture(scope="module")
@@ -295,9 +315,9 @@ def test_a_job_over_its_memory_limit_says_so_and_ends_its_process(jobs_over_limi
 @pytest.mark.slow
 def test_a_job_over_its_time_limit_in_compiled_code_ends_and_its_next_attempt_says_so(tmp_path):
     """A compiled loop holds Python's global lock, so that nothing can be written then."""
-    folders, codes = run_over_limits(tmp_path, LIMITS_OF_COMPILED_CODE)
-    assert codes["spinning"] == 1
-    assert read_outcome(folders["spinning"] / "0") is None
-    outcome = execute(make_job(folders["spinning"], 0, "spinning", time_limit=1.0))
-    assert outcome.error == "time limit of 1 s exceeded"
+    folder, time_limit, code = run_into_a_compiled_loop(tmp_path)
+    assert code == 1
+    assert read_outcome(folder / "0") is None
+    outcome = execute(make_job(folder, 0, "spinning", time_limit=time_limit))
+    assert outcome.error == f"time limit of {time_limit:g} s exceeded"
     assert "in spinning" in outcome.traceback
