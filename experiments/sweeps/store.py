@@ -229,7 +229,7 @@ def share(job: Job, results: Path) -> None:
     """
     folder = Path(job.folder)
     stored_folder = results / job.identity
-    if stored_folder.exists():
+    if os.path.exists(stored_folder):
         return
     content = read_outcome(folder)
     if content is None or content["status"] != "done":
@@ -246,8 +246,9 @@ def share(job: Job, results: Path) -> None:
 def fetch(job: Job, results: Path) -> Outcome | None:
     """Copy a finished result with the identity of a job from the store into the job's folder.
 
-    The result may come from another sweep. Return its outcome, or None if there is no such result
-    or it is damaged.
+    The result may come from another sweep. Return its outcome, or None if there is no such result,
+    if it cannot be read, or if it is damaged. Only a damaged result is removed: one that cannot be
+    read may belong to another user.
     """
     folder = Path(job.folder)
     stored_folder = results / job.identity
@@ -258,7 +259,9 @@ def fetch(job: Job, results: Path) -> Outcome | None:
         or content["status"] != "done"
         or damage(content, stored_folder)
     ):
-        shutil.rmtree(stored_folder, ignore_errors=True)
+        names = [OUTCOME_FILE, *(content or {}).get("files", {})]
+        if not any(_is_closed(stored_folder / name) for name in names):
+            shutil.rmtree(stored_folder, ignore_errors=True)
         return None
     try:
         forget(folder)
@@ -270,6 +273,17 @@ def fetch(job: Job, results: Path) -> Outcome | None:
     except OSError:  # the job is run instead, and reports what is wrong with its folder
         return None
     return outcome_in(folder)
+
+
+def _is_closed(path: Path) -> bool:
+    """Return whether a file is there but cannot be opened, for example as it is another user's."""
+    try:
+        path.open("rb").close()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def _link(source: Path, target: Path) -> None:

@@ -4,8 +4,12 @@ This also holds with damaged files, on full disks, and if a process is killed.
 """
 
 import logging
+import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from unittest import mock
 
@@ -39,6 +43,7 @@ from sysid import (
 )
 
 KEY = "0123456789abcdef"
+OTHER_USER = 65534  # number of the user who owns nothing ("nobody")
 
 
 class Work:
@@ -79,6 +84,48 @@ def test_work_is_done_once_and_then_read(tmp_path):
     assert computed.tobytes() == read.tobytes() == VALUES.tobytes()
     assert first_counts == {"misses": 1}
     assert next_counts == {"hits": 1}
+
+
+@contextmanager
+def bound_by_modes():
+    """Drop the rights of root, whom no mode of a file binds."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(OTHER_USER)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that another user may enter, unlike `tmp_path`."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+        folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("closed", [".", "cache", "cache/numbers", f"cache/numbers/{KEY}.nc"])
+def test_a_cache_that_another_user_has_closed_costs_only_time(closed, open_folder, caplog):
+    folder = open_folder / "cache"
+    obtain(folder, Work())
+    obtain(folder, Work())  # imports what a reader needs
+    (open_folder / closed).chmod(0)
+    work = Work()
+    with bound_by_modes():
+        content, counts = obtain(folder, work)
+    (open_folder / closed).chmod(0o755)
+    assert work.n_calls == 1
+    assert content.tobytes() == VALUES.tobytes()
+    assert counts == {"misses": 1}
+    (warning,) = logged_warnings(caplog)
+    assert "every job computes what it lacks" in warning
+    assert "Permission denied" in warning
+    assert counts_of_obtaining(folder, Work()) == {"hits": 1}
 
 
 #: a kind whose files hold another variable

@@ -134,6 +134,16 @@ def test_jobs_of_all_kinds_cost_only_themselves_and_leave_nothing(
 
 
 @pytest.mark.slow
+def test_a_killed_worker_of_dask_is_replaced_however_long_its_start_takes(tmp_path):
+    dask = pytest.importorskip("dask")
+    jobs = make_jobs(tmp_path, ["killing_once"])
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"}):
+        (outcome,) = DaskCluster(tmp_path, workers=1, patience="20s").run(jobs)
+    assert outcome.done
+    assert count_starts(jobs[0]) == 2
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "engine",
     [JoblibPool, partial(DaskCluster, cluster=CLUSTER_SETTINGS)],

@@ -284,6 +284,36 @@ def test_a_fetched_result_has_all_files_and_counts_no_attempt(equal_jobs, tmp_pa
     assert store.count_attempts(folder) == 0
 
 
+@pytest.mark.parametrize("closed", ["outcome.json", "result.txt"])
+def test_a_shared_result_that_cannot_be_read_is_not_removed(
+    closed, equal_jobs, tmp_path, monkeypatch
+):
+    """It may belong to another user; one that is damaged is removed."""
+    job, equal_job = equal_jobs
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "result.txt").write_text("1")
+    store.write_outcome(store.Outcome(0, True, 0.5), job)
+    results = tmp_path / "results"
+    store.share(job, results)
+    kept = results / job.identity
+
+    def refuse(path, *arguments, open=open, **options):
+        if path == kept / closed:
+            raise PermissionError(13, "Permission denied")
+        return open(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", refuse)
+        patch.setattr("io.open", refuse)
+        assert store.fetch(equal_job, results) is None
+    assert sorted(path.name for path in kept.iterdir()) == ["outcome.json", "result.txt"]
+    assert store.fetch(equal_job, results).done
+
+    (kept / closed).write_text("damaged")
+    assert store.fetch(equal_job, results) is None
+    assert not kept.exists()
+
+
 def test_a_result_that_the_driver_does_not_see_is_a_failure(tmp_path, monkeypatch):
     run = InProcess.run
 
