@@ -54,6 +54,9 @@ AFTER_THE_TRAJECTORY = WITHOUT_EFFECT | {
     "gate",
     "physics",
 }
+#: modules of this process that are known to have, or not to have, the code of `text_digest`
+_checked_modules: set[str] = set()
+_edited_modules: list[str] = []
 # bytes; a larger file in a folder counts by its size and time of change, not by its content
 MAX_BYTES_READ_IN_FOLDER = 2**26
 
@@ -129,12 +132,25 @@ def code_digest(configuration: Mapping[str, Any] | None = None) -> str:
         what it computes.
     """
     found = {"toolbox": _own_digest(), "packages": package_versions()}
+    found |= {f"module {name}": digest for name, digest in module_digests(configuration).items()}
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+def module_digests(configuration: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the digest of every foreign module that a configuration names in a ``_target_``.
+
+    The keys are the top-level names. Each module is read once in a process.
+
+    Parameters
+    ----------
+    configuration
+        As that of `code_digest`.
+    """
     targets = {
         str(value) for key, value in _leaves(_without_hydra(configuration)) if key == "_target_"
     }
     foreign = {target.partition(".")[0] for target in targets} - VERSIONED_PACKAGES
-    found |= {f"module {name}": _module_digest(name) for name in sorted(foreign)}
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    return {name: _module_digest(name) for name in sorted(foreign)}
 
 
 @cache
@@ -152,11 +168,36 @@ def text_digest() -> str:
 
     Equal text digests imply equal results of `code_digest`, which is slower.
     """
-    digest = hashlib.sha256(package_versions().encode())
-    for folder in PACKAGE_FOLDERS:
-        for path in sorted(folder.rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return key_of({"packages": package_versions(), "texts": _text_digests()})
+
+
+@cache
+def _text_digests() -> dict[str, str]:
+    """Return the SHA-256 of the text of each module of the toolbox, by its path in its package."""
+    _checked_modules.update(sys.modules)  # they were imported before: later edits do not matter
+    return {
+        path.relative_to(folder.parent).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for folder in PACKAGE_FOLDERS
+        for path in sorted(folder.rglob("*.py"))
+    }
+
+
+def edited_modules() -> list[str]:
+    """Return the modules of the toolbox that were edited after `text_digest`, and then imported.
+
+    This process has other code than the digest says. What was imported before is in memory, so
+    that an edit has no effect on it.
+    """
+    for name in sys.modules.keys() - _checked_modules:
+        _checked_modules.add(name)
+        path = Path(getattr(sys.modules[name], "__file__", None) or "")
+        for folder in PACKAGE_FOLDERS:
+            if not path.is_relative_to(folder):
+                continue
+            text = hashlib.sha256(path.read_bytes()).hexdigest()
+            if _text_digests().get(path.relative_to(folder.parent).as_posix()) != text:
+                _edited_modules.append(name)
+    return _edited_modules
 
 
 def _add_modules(digest: Any, folder: Path) -> None:
@@ -185,6 +226,11 @@ def _parsed(path: Path) -> bytes:
 
 @cache
 def _module_digest(name: str) -> str:
+    """Return `module_digest`; the module is read once in a process."""
+    return module_digest(name)
+
+
+def module_digest(name: str) -> str:
     """Return the digest of a top-level package, or of a module in no package, without import."""
     digest = hashlib.sha256()
     spec = None

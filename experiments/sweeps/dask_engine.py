@@ -45,8 +45,8 @@ MAX_KILLED_BEFORE_START = 3  # times that Dask may give up a job that was never 
 #: memory at which a nanny kills its worker, over the memory limit; the job itself ends before that
 #: and reports the reason
 NANNY_MEMORY_FACTOR = 1.25
-#: settings of Dask while a cluster of this machine runs: Dask would end the nanny of a killed worker
-#: if the next worker needs more than 15 s to start, as on a busy machine
+#: settings of Dask while a cluster of this machine runs: otherwise Dask ends the nanny of a killed
+#: worker if the next worker needs more than 15 s to start, as on a busy machine
 LOCAL_CLUSTER_SETTINGS = {"distributed.deploy.lost-worker-timeout": "1000 days"}
 LOOPBACK = "127.0.0.1:0"
 SCHEDULER_LOST = (

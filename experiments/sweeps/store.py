@@ -63,6 +63,8 @@ class Job:
     text: str = ""  # digest of the source text; the code is compared only if this one differs
     #: names and digests of the input files that the worker must find; None: any
     files: tuple[tuple[str, str], ...] | None = None
+    #: names and digests of the user's modules that the worker must find
+    modules: tuple[tuple[str, str], ...] = ()
     #: working folder, to which relative paths refer; empty: that of the worker
     cwd: str = ""
     search_path: tuple[str, ...] = ()  # folders of modules

@@ -1,5 +1,6 @@
 """One job in one process: its outcome, its attempts, its limits, and what it leaves."""
 
+import importlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from omegaconf import OmegaConf
 
 from experiments.files import identity
 from experiments.files.identity import file_digests
+from experiments.sweeps import task
 from experiments.sweeps.store import TRACE, Limits, damage, forget, read_outcome
 from experiments.sweeps.task import (
     DIED_TWICE,
@@ -232,6 +234,76 @@ def test_code_is_checked_where_the_job_runs_and_other_words_in_it_do_not_count(t
 
     same_text = replace(job, folder=str(tmp_path / "3"), code="other", text=identity.text_digest())
     assert execute(same_text).done
+
+
+@pytest.fixture
+def job_of_own_module(tmp_path, monkeypatch):
+    """A function that makes a job, which runs a module of the user, after it was written."""
+    monkeypatch.setattr(task, "imported_modules", {})
+    (tmp_path / "code").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path / "code"))
+
+    def make(number, value):
+        path = tmp_path / "code" / "own_command.py"
+        path.write_text(f"import os\n\ndef run(config):\n    return {value}\n")
+        importlib.invalidate_caches()
+        job = make_job(tmp_path, number, "run", task="own_command:")
+        return path, replace(job, modules=(("own_command", identity.module_digest("own_command")),))
+
+    yield make
+    sys.modules.pop("own_command", None)
+
+
+def test_a_module_of_the_user_that_was_edited_after_the_start_is_not_run(job_of_own_module):
+    path, job = job_of_own_module(0, 1.0)
+    path.write_text(path.read_text().replace("1.0", "20.0"))
+    outcome = execute(job)
+    assert not outcome.done
+    assert "the module own_command" in outcome.error
+    assert "is not what it was when the sweep was started" in outcome.error
+    assert "own_command" not in sys.modules
+
+
+def test_a_module_of_the_user_that_is_edited_while_it_is_imported_gives_no_result(
+    job_of_own_module, monkeypatch
+):
+    path, job = job_of_own_module(0, 1.0)
+    call = task._call
+
+    def edit_and_call(job):
+        path.write_text(path.read_text().replace("1.0", "20.0"))
+        return call(job)
+
+    monkeypatch.setattr(task, "_call", edit_and_call)
+    assert "is not what it was" in execute(job).error
+
+
+def test_a_worker_that_has_imported_an_older_module_of_the_user_refuses_the_job(job_of_own_module):
+    path, job = job_of_own_module(0, 1.0)
+    assert execute(job).value == 1.0
+    path.write_text(path.read_text().replace("1.0", "20.0"))
+    _, same_code = job_of_own_module(1, 1.0)
+    assert execute(same_code).value == 1.0
+    _, other_code = job_of_own_module(2, 20.0)
+    assert "restart workers" in execute(other_code).error
+
+
+def test_a_module_of_the_toolbox_that_is_imported_after_an_edit_gives_no_result(
+    tmp_path, monkeypatch
+):
+    name = "experiments.sweeps.shared_output"
+    job = replace(make_job(tmp_path, 0, "returning"), code=identity.code_digest())
+    monkeypatch.setattr(identity, "_edited_modules", [])
+    texts = dict(identity._text_digests())
+    monkeypatch.setattr(identity, "_text_digests", lambda: texts)
+    importlib.import_module(name)
+    identity._checked_modules.discard(name)
+    assert execute(job).done
+
+    texts["experiments/sweeps/shared_output.py"] = "digest of the text before an edit"
+    identity._checked_modules.discard(name)
+    other_job = replace(job, folder=str(tmp_path / "1"))
+    assert f"the module {name} of the toolbox was edited" in execute(other_job).error
 
 
 def test_the_node_of_hydra_has_its_types_again(tmp_path):
