@@ -9,6 +9,7 @@ import os
 import signal
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 SINGLE_CORE_VARIABLES = (
@@ -75,6 +76,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # a process that was started in the background ignores Ctrl-C, but the tests send it
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# on a busy machine an example takes any time
+hypothesis.settings.register_profile(
+    "any_time", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any_time")
 
 
 def pytest_xdist_auto_num_workers(config):

@@ -378,7 +378,6 @@ def run_script(script):
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=120,
     )
     assert process.returncode == 0, process.stderr
     return process.stdout

@@ -186,7 +186,6 @@ def run_python(arguments, folder):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=300,
     )
     assert process.returncode == 0, process.stdout + process.stderr
 

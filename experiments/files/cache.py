@@ -7,6 +7,7 @@ wait.
 import hashlib
 import json
 import logging
+import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -71,7 +72,8 @@ class Cache:
     """Shared results in a folder, from the view of one job.
 
     Problems with the folder never stop a job or change its result: the content of a damaged file is
-    computed again, and without write access every job computes its results. Both are logged.
+    computed again, and without access to the folder every job computes its results. Both are
+    logged. Another user who shares the folder may have closed it, or files in it.
 
     Parameters
     ----------
@@ -89,7 +91,7 @@ class Cache:
     def __init__(self, folder: Path, *, patience: float = MAX_WAIT_FOR_RESULT) -> None:
         self.folder = folder
         self.patience = patience
-        self._has_warned = False  # whether a warning states that the folder cannot be written to
+        self._has_warned = False  # whether a warning states that the folder cannot be used
         self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def obtain(self, kind: Kind, key: str, compute: Callable[[], Content]) -> Content:
@@ -105,7 +107,7 @@ class Cache:
             self._warn_once(f"{path.parent} or its lock is a link, which is not followed")
             self.counts[kind.name]["misses"] += 1
             return compute()
-        with nullcontext() if path.exists() else self._locked(path):
+        with nullcontext() if os.path.exists(path) else self._locked(path):
             content: Any = self._read(kind, key, path)
             if content is None:
                 self.counts[kind.name]["misses"] += 1
@@ -125,6 +127,9 @@ class Cache:
                 raise UserError(f"it belongs to the key {dataset.attrs.get('key')!r}")
             content = kind.from_dataset(dataset)
         except (FileNotFoundError, NotADirectoryError):
+            return None
+        except PermissionError as reason:
+            self._warn_once("read", reason)
             return None
         except CONTENT_ERRORS as reason:
             log.warning(
@@ -157,7 +162,7 @@ class Cache:
             store.write_bytes(store.seal(body), path)
             log.info("Cache: %s computed and kept (%s)", kind.name, key[:N_KEY_DIGITS_LOGGED])
         except OSError as reason:
-            self._warn_once(reason)
+            self._warn_once("written to", reason)
         except CONTENT_ERRORS as reason:
             self.counts[kind.name]["left_out"] += 1
             log.debug("Cache: the %s is not kept: %s", kind.name, reason)
@@ -179,18 +184,19 @@ class Cache:
                 self.patience,
             )
         except (OSError, NotImplementedError) as reason:
-            self._warn_once(reason)
+            self._warn_once("written to", reason)
         try:
             yield
         finally:
             lock.release()
 
-    def _warn_once(self, reason: object) -> None:
-        """Warn that the folder cannot be written to, once per cache."""
+    def _warn_once(self, use: str, reason: object) -> None:
+        """Warn that the folder cannot be used, once per cache; `use` is what fails."""
         if not self._has_warned:
             log.warning(
-                "Note: the cache %s cannot be written to, every job computes what it lacks: %s",
+                "Note: the cache %s cannot be %s, every job computes what it lacks: %s",
                 self.folder,
+                use,
                 reason,
             )
         self._has_warned = True

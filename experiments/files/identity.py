@@ -56,6 +56,9 @@ AFTER_THE_TRAJECTORY = WITHOUT_EFFECT | {
     "gate",
     "physics",
 }
+#: modules of this process that are known to have, or not to have, the code of `text_digest`
+_checked_modules: set[str] = set()
+_edited_modules: list[str] = []
 # bytes; a larger file in a folder counts by its size and time of change, not by its content
 MAX_BYTES_READ_IN_FOLDER = 2**26
 
@@ -131,12 +134,25 @@ def code_digest(configuration: Mapping[str, Any] | None = None) -> str:
         what it computes.
     """
     found = {"toolbox": _own_digest(), "packages": package_versions()}
+    found |= {f"module {name}": digest for name, digest in module_digests(configuration).items()}
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+def module_digests(configuration: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the digest of every foreign module that a configuration names in a ``_target_``.
+
+    The keys are the top-level names. Each module is read once in a process.
+
+    Parameters
+    ----------
+    configuration
+        As that of `code_digest`.
+    """
     targets = {
         str(value) for key, value in _leaves(_without_hydra(configuration)) if key == "_target_"
     }
     foreign = {target.partition(".")[0] for target in targets} - VERSIONED_PACKAGES
-    found |= {f"module {name}": _module_digest(name) for name in sorted(foreign)}
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    return {name: _module_digest(name) for name in sorted(foreign)}
 
 
 @cache
@@ -169,7 +185,32 @@ def text_digest() -> str:
 
     Equal text digests imply equal results of `code_digest`, which is slower.
     """
-    return _digest_of_texts(_read_toolbox())
+    return _digest_of_digests(_text_digests())
+
+
+@cache
+def _text_digests() -> list[dict[str, str]]:
+    """Return the SHA-256 of the text of each module by its name, for each of our packages."""
+    _checked_modules.update(sys.modules)  # they were imported before: later edits do not matter
+    return [_digest_each(package) for package in _read_toolbox()]
+
+
+def edited_modules() -> list[str]:
+    """Return the modules of the toolbox that were edited after `text_digest`, and then imported.
+
+    This process has other code than the digest says. What was imported before is in memory, so
+    that an edit has no effect on it.
+    """
+    for name in sys.modules.keys() - _checked_modules:
+        _checked_modules.add(name)
+        path = Path(getattr(sys.modules[name], "__file__", None) or "")
+        for folder, digests in zip(PACKAGE_FOLDERS, _text_digests(), strict=True):
+            if not path.is_relative_to(folder):
+                continue
+            text = hashlib.sha256(path.read_bytes()).hexdigest()
+            if digests.get(path.relative_to(folder).as_posix()) != text:
+                _edited_modules.append(name)
+    return _edited_modules
 
 
 def _read_toolbox() -> list[dict[str, bytes]]:
@@ -187,11 +228,17 @@ def _read_modules(folder: Path) -> dict[str, bytes]:
 
 def _digest_of_texts(packages: list[dict[str, bytes]]) -> str:
     """Return the SHA-256 of the texts of all modules in packages, and of the versions."""
-    digests = [
-        {name: hashlib.sha256(text).hexdigest() for name, text in package.items()}
-        for package in packages
-    ]
-    return key_of({"modules": digests, "versions": package_versions()})
+    return _digest_of_digests([_digest_each(package) for package in packages])
+
+
+def _digest_each(texts: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the SHA-256 of each text by its name."""
+    return {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
+
+
+def _digest_of_digests(packages: list[dict[str, str]]) -> str:
+    """Return the SHA-256 of the digests of all modules in packages, and of the versions."""
+    return key_of({"modules": packages, "versions": package_versions()})
 
 
 def _add_modules(digest: Any, texts: Mapping[str, bytes]) -> None:
@@ -219,6 +266,11 @@ def _parsed(source: bytes) -> bytes:
 
 @cache
 def _module_digest(name: str) -> str:
+    """Return `module_digest`; the module is read once in a process."""
+    return module_digest(name)
+
+
+def module_digest(name: str) -> str:
     """Return the digest of a top-level package, or of a module in no package, without import."""
     digest = hashlib.sha256()
     spec = None

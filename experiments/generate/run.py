@@ -38,6 +38,7 @@ from experiments.generate.benchmark import (
 from experiments.generate.card import table
 from experiments.generate.folder import new_folder, write_benchmark
 from experiments.plant.lags import AutomaticNarx
+from experiments.plant.physics import ResidualNarx
 from experiments.plant.plant import Plant, plant_of, warn_of_integration
 from simulators import Controller, Excitation, MeasurementNoise, System, Weather
 from sysid import (
@@ -170,7 +171,7 @@ def read_settings(config: DictConfig, folder: Path, trusted: Sequence[str]) -> G
         ranges=read_ranges(config.initial_states, plant.system),
         initialisation_window=config.initialisation_window,
         baselines=build_all(config, "baseline"),
-        narx=build(config, "narx"),
+        narx=_read_lags(config),
         stored={key: value for key, value in everything.items() if key not in KEYS_NOT_STORED},
     )
 
@@ -262,6 +263,23 @@ def read_splits(config: DictConfig, dt: float) -> tuple[Split, ...]:
         n_records = whole(f"realisations.{role}", config.realisations[role], 1)
         splits.append(Split(role, n_samples, n_records))
     return tuple(splits)
+
+
+def _read_lags(config: DictConfig) -> Narx | Orders | AutomaticNarx:
+    """Return the lags of the models, or how they are found.
+
+    Raises
+    ------
+    ValueError
+        If the models would need physics beside them.
+    """
+    narx: Narx | Orders | AutomaticNarx | ResidualNarx = build(config, "narx")
+    if isinstance(narx, ResidualNarx):
+        raise UserError(
+            "narx=residual needs physics beside the model, which the baselines do not have: "
+            "set other lags, for example narx=auto"
+        )
+    return narx
 
 
 def make_benchmark(settings: GenerateSettings) -> Benchmark:

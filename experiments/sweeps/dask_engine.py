@@ -45,6 +45,9 @@ MAX_KILLED_BEFORE_START = 3  # times that Dask may give up a job that was never 
 #: memory at which a nanny kills its worker, over the memory limit; the job itself ends before that
 #: and reports the reason
 NANNY_MEMORY_FACTOR = 1.25
+#: settings of Dask while a cluster of this machine runs: otherwise Dask ends the nanny of a killed
+#: worker if the next worker needs more than 15 s to start, as on a busy machine
+LOCAL_CLUSTER_SETTINGS = {"distributed.deploy.lost-worker-timeout": "1000 days"}
 LOOPBACK = "127.0.0.1:0"
 SCHEDULER_LOST = (
     "the scheduler of the Dask cluster has ended, was restarted, or can no longer be reached: "
@@ -130,6 +133,7 @@ class DaskCluster(Engine):
     @contextmanager
     def _connected(self, n_jobs: int) -> Iterator[Any]:
         """Connect to the cluster, or start it, and yield a client of it."""
+        import dask
         from distributed import Client
 
         with ExitStack() as stack:
@@ -148,6 +152,7 @@ class DaskCluster(Engine):
                         # With `adapt`, workers that end are replaced.
                         cluster.adapt(minimum=self.workers, maximum=self.workers)
                     else:
+                        stack.enter_context(dask.config.set(LOCAL_CLUSTER_SETTINGS))
                         cluster = self._start(min(self.workers or n_cores(), n_jobs), folder)
                         stack.callback(_end, cluster, is_local=True)
                     client = Client(cluster, set_as_default=False, name="sysid")

@@ -14,6 +14,7 @@ import os
 import secrets
 import shutil
 import socket
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -76,6 +77,8 @@ class Job:
     text: str = ""  # digest of the source text; the code is compared only if this one differs
     #: names and digests of the input files that the worker must find; None: any
     files: tuple[tuple[str, str], ...] | None = None
+    #: names and digests of the user's modules that the worker must find
+    modules: tuple[tuple[str, str], ...] = ()
     #: working folder, to which relative paths refer; empty: that of the worker
     cwd: str = ""
     search_path: tuple[str, ...] = ()  # folders of modules
@@ -296,7 +299,7 @@ def share(job: Job, results: Path) -> None:
     """
     folder = Path(job.folder)
     stored_folder = results / job.identity
-    if results.is_symlink() or stored_folder.exists():
+    if results.is_symlink() or os.path.exists(stored_folder):
         return
     content = read_outcome(folder)
     if content is None or not _can_be_kept(content):
@@ -316,7 +319,8 @@ def fetch(job: Job, results: Path) -> Outcome | None:
 
     The result may come from another sweep, and from another user: it writes nothing outside of the
     job's folder, and its files are checked where they are used. Return its outcome, or None if
-    there is no such result or it is damaged.
+    there is no such result, if it cannot be read, or if it is damaged. Only a damaged result is
+    removed: one that cannot be read may belong to another user.
     """
     folder = Path(job.folder)
     stored_folder = results / job.identity
@@ -329,7 +333,9 @@ def fetch(job: Job, results: Path) -> Outcome | None:
         or not _can_be_kept(content)
         or damage(content, stored_folder)
     ):
-        shutil.rmtree(stored_folder, ignore_errors=True)
+        names = [OUTCOME_FILE, *(content or {}).get("files", {})]
+        if not any(_is_closed(stored_folder / name) for name in names):
+            shutil.rmtree(stored_folder, ignore_errors=True)
         return None
     try:
         forget(folder)
@@ -365,6 +371,18 @@ def _link_files(source: Path, names: Iterable[str], target: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         link_inner(source, name, path)
+
+
+def _is_closed(path: Path) -> bool:
+    """Return whether a plain file is there that cannot be opened, as it may be another user's."""
+    try:
+        if stat.S_ISREG(path.lstat().st_mode):
+            path.open("rb").close()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 # --- the manifest of a sweep

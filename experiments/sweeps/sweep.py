@@ -29,6 +29,7 @@ from experiments.files.identity import (
     code_digest,
     file_digests,
     identity_of,
+    module_digests,
     text_digest,
 )
 from experiments.sweeps import store
@@ -209,6 +210,7 @@ class Sweep:
             code=code_digest(),
             text=text_digest(),
             files=tuple(files.items()),
+            modules=tuple(module_digests(configuration).items()),
             cwd=os.getcwd(),
             search_path=_search_path(),
             limits=self._engine.limits,

@@ -44,7 +44,13 @@ from experiments import THREAD_VARIABLES
 from experiments.cli.arguments import escape_interpolations
 from experiments.cli.options import seconds
 from experiments.cli.progress import use_own_lock
-from experiments.files.identity import code_digest, file_digests, text_digest
+from experiments.files.identity import (
+    code_digest,
+    edited_modules,
+    file_digests,
+    module_digest,
+    text_digest,
+)
 from experiments.sweeps import store
 from experiments.sweeps.store import TRACE, Job, Limits, Outcome
 from sysid.errors import UserError
@@ -74,6 +80,8 @@ ONE_THREAD = dict.fromkeys(
 PR_SET_PDEATHSIG = 1  # option of prctl(2)
 #: lets a worker with several threads run one job at a time, as Hydra's state belongs to the process
 JOB_LOCK = threading.Lock()
+#: digests of the user's modules that jobs have imported in this process
+imported_modules: dict[str, str] = {}
 
 
 def execute(job: Job) -> Outcome:
@@ -167,7 +175,9 @@ def _run(job: Job) -> Outcome:
     """Run the command's function as Hydra runs it, unless an input file has changed."""
     try:
         _check_input_files(job)
+        _check_modules(job)
         value = _call(job)
+        _check_modules(job, are_imported=True)
     except Exception as error:
         if _is_caused_by_interrupt(error):
             raise KeyboardInterrupt from error
@@ -190,6 +200,30 @@ def _check_input_files(job: Job) -> None:
             f"{changed} is not what it was when the sweep was started, or {socket.gethostname()} "
             f"has another file of this name in {os.getcwd()}: "
             "run the same command again to use the present file"
+        )
+
+
+def _check_modules(job: Job, *, are_imported: bool = False) -> None:
+    """Raise ValueError if a module is not the same as at the start of the sweep.
+
+    A module of the user is compared before and after its first import in this process, and what was
+    imported is compared with what later jobs expect. Modules of the toolbox are compared when they
+    have been imported.
+    """
+    here = f"on {socket.gethostname()} in process {os.getpid()}"
+    for name, expected in job.modules:
+        found = imported_modules.get(name) or module_digest(name)
+        if found != expected:
+            raise UserError(
+                f"the module {name} {here} is not what it was when the sweep was started: run the "
+                "same command again to use the present module, and restart workers that you started"
+            )
+        if are_imported:
+            imported_modules[name] = expected
+    if job.code and edited_modules():
+        raise UserError(
+            f"the module {edited_modules()[0]} of the toolbox was edited while the sweep ran, and "
+            f"then imported {here}: run the same command again in another folder"
         )
 
 

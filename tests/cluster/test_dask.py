@@ -90,7 +90,7 @@ def test_a_running_cluster_is_reached_by_its_address_and_outlives_worker_and_swe
         assert sorted(outcomes) == list(range(12))
         assert all(outcome.done for outcome in outcomes.values())
         assert all(count_starts(job) <= 2 for job in jobs)
-        assert foreign_task.result(timeout=20) == 3
+        assert foreign_task.result() == 3
         assert all(process.poll() is None for process in members)
         tasks = neighbour.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks))
         assert tasks == [foreign_key]

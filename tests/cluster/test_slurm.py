@@ -71,7 +71,7 @@ def queue(tmp_path):
     left = list_tasks()
     if left:
         subprocess.run(["scancel", *(name for name, _ in left)])
-        assert wait_until(lambda: list_tasks() == [], 60)
+        assert wait_until(lambda: list_tasks() == [])
     assert left == []
 
 
@@ -137,7 +137,7 @@ def test_a_killed_driver_is_taken_over_by_the_same_command_alone(tmp_path):
     assert "another sweep runs in" in second.err
 
     attempts = [folder / str(number) / "attempts" for number in (0, 1)]
-    assert wait_until(lambda: all(path.exists() for path in attempts), 120)
+    assert wait_until(lambda: all(path.exists() for path in attempts))
     process.kill()
     wait_for_end(process)
     assert not finished_jobs(folder), "the jobs have to be at work still"

@@ -4,8 +4,12 @@ This also holds with damaged files, on full disks, and if a process is killed.
 """
 
 import logging
+import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from unittest import mock
 
@@ -24,7 +28,7 @@ from experiments.plant.live import Simulation
 from experiments.plant.plant import Plant
 from helpers.cached_numbers import N_ASKING, NUMBERS, VALUES, obtain_beside_others
 from helpers.commands import compose_configuration, fail_after
-from helpers.jobs import script_process, wait_until
+from helpers.jobs import HANG_TIMEOUT, script_process, wait_until
 from helpers.sweeps import job_content
 from simulators import DivergenceError
 from sysid import (
@@ -39,6 +43,7 @@ from sysid import (
 )
 
 KEY = "0123456789abcdef"
+OTHER_USER = 65534  # number of the user who owns nothing ("nobody")
 
 
 class Work:
@@ -79,6 +84,48 @@ def test_work_is_done_once_and_then_read(tmp_path):
     assert computed.tobytes() == read.tobytes() == VALUES.tobytes()
     assert first_counts == {"misses": 1}
     assert next_counts == {"hits": 1}
+
+
+@contextmanager
+def bound_by_modes():
+    """Drop the rights of root, whom no mode of a file binds."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(OTHER_USER)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that another user may enter, unlike `tmp_path`."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+        folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("closed", [".", "cache", "cache/numbers", f"cache/numbers/{KEY}.nc"])
+def test_a_cache_that_another_user_has_closed_costs_only_time(closed, open_folder, caplog):
+    folder = open_folder / "cache"
+    obtain(folder, Work())
+    obtain(folder, Work())  # imports what a reader needs
+    (open_folder / closed).chmod(0)
+    work = Work()
+    with bound_by_modes():
+        content, counts = obtain(folder, work)
+    (open_folder / closed).chmod(0o755)
+    assert work.n_calls == 1
+    assert content.tobytes() == VALUES.tobytes()
+    assert counts == {"misses": 1}
+    (warning,) = logged_warnings(caplog)
+    assert "every job computes what it lacks" in warning
+    assert "Permission denied" in warning
+    assert counts_of_obtaining(folder, Work()) == {"hits": 1}
 
 
 #: a kind whose files hold another variable
@@ -316,27 +363,27 @@ def kill_while_others_wait(killed, folder):
 
 def test_threads_wait_for_the_process_that_computes_and_one_takes_over_when_it_dies(tmp_path):
     with (
-        start_obtaining(tmp_path, "killed", 60.0) as killed,
+        start_obtaining(tmp_path, "killed", HANG_TIMEOUT) as killed,
         ThreadPoolExecutor(2) as pool,
     ):
         assert wait_until((tmp_path / "killed.computes").exists)
         waiting = [pool.submit(obtain_beside_others, tmp_path, name, 0.1) for name in "ab"]
         kill_while_others_wait(killed, tmp_path)
-        counts = [future.result(timeout=60) for future in waiting]
+        counts = [future.result(timeout=HANG_TIMEOUT) for future in waiting]
     assert sorted(counts, key=str) == [{"numbers": {"hits": 1}}, {"numbers": {"misses": 1}}]
     assert len(list(tmp_path.glob("*.computes"))) == 2
 
 
 @pytest.mark.slow
 def test_processes_wait_for_the_one_that_computes_and_one_takes_over_when_it_dies(tmp_path):
-    with start_obtaining(tmp_path, "killed", 60.0) as killed:
+    with start_obtaining(tmp_path, "killed", HANG_TIMEOUT) as killed:
         assert wait_until((tmp_path / "killed.computes").exists)
         with (
             start_obtaining(tmp_path, "a", 0.1) as first,
             start_obtaining(tmp_path, "b", 0.1) as second,
         ):
             kill_while_others_wait(killed, tmp_path)
-            printed = [process.communicate(timeout=60)[0] for process in (first, second)]
+            printed = [process.communicate(timeout=HANG_TIMEOUT)[0] for process in (first, second)]
     assert sorted(printed) == [
         "{'numbers': {'hits': 1}}\n",
         "{'numbers': {'misses': 1}}\n",

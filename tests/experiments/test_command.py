@@ -41,7 +41,6 @@ def run_process(arguments, folder, **environment):
         env={name: value for name, value in variables.items() if value is not None},
         capture_output=True,
         text=True,
-        timeout=120,
     )
     assert process.returncode == 0, printed_by(process)
     return process

@@ -16,6 +16,7 @@ from experiments.sweeps.slurm_engine import SlurmQueue
 from experiments.sweeps.store import read_outcome
 from helpers.jobs import (
     DRIVER_SCRIPT,
+    HANG_TIMEOUT,
     ROOT,
     child_processes,
     count_starts,
@@ -133,6 +134,16 @@ def test_jobs_of_all_kinds_cost_only_themselves_and_leave_nothing(
 
 
 @pytest.mark.slow
+def test_a_killed_worker_of_dask_is_replaced_however_long_its_start_takes(tmp_path):
+    dask = pytest.importorskip("dask")
+    jobs = make_jobs(tmp_path, ["killing_once"])
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"}):
+        (outcome,) = DaskCluster(tmp_path, workers=1, patience="20s").run(jobs)
+    assert outcome.done
+    assert count_starts(jobs[0]) == 2
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "engine",
     [JoblibPool, partial(DaskCluster, cluster=CLUSTER_SETTINGS)],
@@ -200,7 +211,7 @@ def test_workers_of_dask_end_with_a_driver_that_is_interrupted(tmp_path, start_d
     with start_driver("dask", functions) as driver:
         workers = workers_of(driver, tmp_path, functions)
         os.killpg(driver.pid, signal.SIGINT)
-        out, err = driver.communicate(timeout=60)
+        out, err = driver.communicate(timeout=HANG_TIMEOUT)
         assert driver.returncode == 130
         assert out == ""
         assert err == ""

@@ -39,7 +39,6 @@ def test_help_lists_options_and_loads_nothing_heavy(tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
     )
     assert process.returncode == 0, printed_by(process)
     assert process.stdout.endswith("heavy: []\n")

@@ -644,7 +644,7 @@ def show_in_browser(path, folder, *, is_phone):
     if is_phone:
         command.append("--force-dark-mode")
     command += ["--dump-dom", f"file://{copy}"]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    process = subprocess.run(command, capture_output=True, text=True)
     messages = [
         line
         for line in process.stderr.splitlines()

@@ -21,7 +21,7 @@ from experiments.reproduce.stream import Setting, data_of, hyperparameters_of
 from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import Unit, digest_code, read_part, write_part
 from experiments.reproduce.tasks import STUDY_TASKS, Rows, TaskData, draw_rows, load_task
-from helpers.jobs import script_process, wait_until
+from helpers.jobs import HANG_TIMEOUT, script_process, wait_until
 from helpers.studies import compose_study, make_plan, prepare_units
 from naive import NaiveGP
 from sysid import (
@@ -157,9 +157,9 @@ def test_ctrl_c_ends_the_command_and_its_processes(undisturbed, tmp_path):
     }
     script = "from experiments.reproduce import main; main()"
     with script_process(script, *QUICK_RUN, "output=results", **streams) as process:
-        assert wait_until(lambda: list(tmp_path.glob("results/parts/*/*/*.nc")), 200)
+        assert wait_until(lambda: list(tmp_path.glob("results/parts/*/*/*.nc")))
         process.send_signal(signal.SIGINT)
-        text, _ = process.communicate(timeout=60)
+        text, _ = process.communicate(timeout=HANG_TIMEOUT)
     assert process.returncode == 130, text
     assert "Run interrupted" in text
     assert "Traceback" not in text

@@ -187,7 +187,6 @@ def test_the_script_runs_as_a_program_without_the_toolbox(
         env={"PYTHONPATH": "", "PATH": ""},
         capture_output=True,
         text=True,
-        timeout=60,
     )
     assert process.returncode == 0, process.stderr
     assert json.loads(process.stdout) == scores

@@ -418,7 +418,7 @@ def test_a_local_task_is_a_process_with_the_command_line_of_submitit(is_task, tm
     words = [str(tmp_path / ".slurm")]
     if is_task:
         words.append("submitit.local._local")
-    command = [sys.executable, "-S", "-c", "import time; time.sleep(60)", *words]
+    command = [sys.executable, "-S", "-c", "import signal; signal.pause()", *words]
     with subprocess.Popen(command) as process:
         names = [str(os.getpid()), str(process.pid), "999999999"]
         expected = {str(process.pid): True} if is_task else {}
@@ -426,7 +426,7 @@ def test_a_local_task_is_a_process_with_the_command_line_of_submitit(is_task, tm
         submission.cancel(names)
         if not is_task:
             process.kill()
-        assert process.wait(10) == (-signal.SIGTERM if is_task else -signal.SIGKILL)
+        assert process.wait() == (-signal.SIGTERM if is_task else -signal.SIGKILL)
 
 
 def test_the_error_of_a_local_task_is_read_and_its_files_are_removed(tmp_path):

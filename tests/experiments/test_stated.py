@@ -68,10 +68,10 @@ def test_settings_are_written_in_the_order_of_their_keys():
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
 def test_a_text_of_a_stranger_runs_nothing_and_counts_as_different(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    start = time.perf_counter()
+    start = time.process_time()
     assert read_configuration(text) is None
     assert not state_alike(text, text, "system")
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert not list(tmp_path.iterdir())
 
 

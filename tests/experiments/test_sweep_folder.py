@@ -26,7 +26,7 @@ from experiments.sweeps.engines import InProcess
 from experiments.sweeps.store import Manifest
 from experiments.sweeps.sweep import print_line
 from helpers.benchmarks import BOUC_WEN, SHORT_BENCHMARK
-from helpers.jobs import make_job
+from helpers.jobs import HANG_TIMEOUT, make_job
 from helpers.records import ONE_STEP_ONLY, csv_overrides, save_models, write_record
 from helpers.sweeps import (
     N_JOBS,
@@ -282,6 +282,36 @@ def test_a_fetched_result_has_all_files_and_counts_no_attempt(equal_jobs, tmp_pa
     assert (folder / "more" / "a.txt").read_text() == "1"
     assert not list(results.glob(".*"))
     assert store.count_attempts(folder) == 0
+
+
+@pytest.mark.parametrize("closed", ["outcome.json", "result.txt"])
+def test_a_shared_result_that_cannot_be_read_is_not_removed(
+    closed, equal_jobs, tmp_path, monkeypatch
+):
+    """It may belong to another user; one that is damaged is removed."""
+    job, equal_job = equal_jobs
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "result.txt").write_text("1")
+    store.write_outcome(store.Outcome(0, True, 0.5), job)
+    results = tmp_path / "results"
+    store.share(job, results)
+    kept = results / job.identity
+
+    def refuse(path, *arguments, open=open, **options):
+        if path == kept / closed:
+            raise PermissionError(13, "Permission denied")
+        return open(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", refuse)
+        patch.setattr("io.open", refuse)
+        assert store.fetch(equal_job, results) is None
+    assert sorted(path.name for path in kept.iterdir()) == ["outcome.json", "result.txt"]
+    assert store.fetch(equal_job, results).done
+
+    (kept / closed).write_text("damaged")
+    assert store.fetch(equal_job, results) is None
+    assert not kept.exists()
 
 
 def test_a_result_that_the_driver_does_not_see_is_a_failure(tmp_path, monkeypatch):
@@ -559,7 +589,6 @@ def run_on_a_small_disk(tmp_path, size, filled):
             env=process_environment(),
             capture_output=True,
             text=True,
-            timeout=300,
         )
         if process.returncode == 0:
             return
@@ -624,7 +653,7 @@ def run_on_a_terminal(folder, *overrides, n_lines=40, n_columns=100):
     with open(our_end, "rb", buffering=0) as screen, contextlib.suppress(OSError):
         while part := screen.read(65536):
             printed += part
-    return process.wait(timeout=60), printed.decode().replace("\r\n", "\n")
+    return process.wait(timeout=HANG_TIMEOUT), printed.decode().replace("\r\n", "\n")
 
 
 def progress_frames(line):

@@ -92,7 +92,7 @@ def check_interruption_is_reported(result, folder):
 # --- in this process
 
 
-def test_an_interrupted_sweep_says_what_is_done_and_how_to_go_on(tmp_path, monkeypatch):
+def test_an_interrupted_sweep_says_what_is_done_and_goes_on(tmp_path, monkeypatch, expected):
     folder = tmp_path / "sweep"
     run = InProcess.run
 
@@ -107,6 +107,11 @@ def test_an_interrupted_sweep_says_what_is_done_and_how_to_go_on(tmp_path, monke
     result = run_sweep(folder, *QUICK_JOBS)
     assert check_interruption_is_reported(result, folder) == 2
     assert finished_jobs(folder) == {0, 1, 2}
+
+    before = finished_outcomes(folder)
+    monkeypatch.undo()
+    check_sweep_is_whole(folder, N_JOBS, QUICK_JOBS, expected=expected)
+    assert {number: read_job_outcome(folder, number) for number in before} == before
 
 
 @pytest.mark.slow
@@ -340,7 +345,7 @@ def test_ctrl_c_while_jobs_are_composed_ends_before_the_first_one(tmp_path):
 
 def moments_of_the_start():
     """Return launchers and the seconds after which Ctrl-C comes, as parameters of a test."""
-    moments = [pytest.param("in_process", 0.8)]
+    moments = [pytest.param("in_process", 0.3)]
     for launcher in ("joblib", "dask", "local"):
         generator = random.Random(launcher)
         for _ in range(4):

@@ -54,7 +54,6 @@ def run_own_command(tmp_path):
             env=process_environment(),
             capture_output=True,
             text=True,
-            timeout=400,
         )
 
     return run

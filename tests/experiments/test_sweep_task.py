@@ -1,5 +1,6 @@
 """One job in one process: its outcome, its attempts, its limits, and what it leaves."""
 
+import importlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from omegaconf import OmegaConf
 
 from experiments.files import identity
 from experiments.files.identity import file_digests
+from experiments.sweeps import task
 from experiments.sweeps.store import TRACE, Limits, damage, forget, read_outcome
 from experiments.sweeps.task import (
     DIED_TWICE,
@@ -23,20 +25,21 @@ from experiments.sweeps.task import (
     hydra_config,
     limits_of,
 )
-from helpers.jobs import count_starts, make_job, script_process
+from helpers.jobs import HANG_TIMEOUT, count_starts, make_job, script_process
 
 #: a job that sleeps, and one that takes memory: time and memory limit
 LIMITS = {"sleeping": (0.3, None), "greedy": (None, 600_000_000)}
-#: a job in a compiled loop
-LIMITS_OF_COMPILED_CODE = {"spinning": (1.0, None)}
+#: s until the timer ends a process that has time to store the reason itself: it never does
+NO_TIMER = 1e5
 #: runs each of the jobs in a child process, below the folder that is its argument, and prints
 #: their exit codes; the children are forked, so that nothing is imported more than once
 LIMITS_SCRIPT = """
 import json, os, sys
 from helpers import jobs
-from experiments.sweeps.task import execute
+from experiments.sweeps import task
 
 limits = {limits}
+task.TIMER_DELAY = {timer_delay}
 if "spinning" in limits:  # compilation would let other threads run
     jobs.spin.compile("void(float64[::1])")
 children = {{}}
@@ -46,7 +49,7 @@ for name, (time_limit, memory_limit) in limits.items():
     job = jobs.make_job(folder, 0, name, time_limit=time_limit, memory_limit=memory_limit)
     children[name] = os.fork()
     if children[name] == 0:
-        execute(job)
+        task.execute(job)
         os._exit(0)
 statuses = {{name: os.waitpid(pid, 0)[1] for name, pid in children.items()}}
 print(json.dumps({{name: os.waitstatus_to_exitcode(status) for name, status in statuses.items()}}))
@@ -246,6 +249,76 @@ def test_code_is_checked_where_the_job_runs_and_other_words_in_it_do_not_count(t
     assert execute(same_text).done
 
 
+@pytest.fixture
+def job_of_own_module(tmp_path, monkeypatch):
+    """A function that makes a job, which runs a module of the user, after it was written."""
+    monkeypatch.setattr(task, "imported_modules", {})
+    (tmp_path / "code").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path / "code"))
+
+    def make(number, value):
+        path = tmp_path / "code" / "own_command.py"
+        path.write_text(f"import os\n\ndef run(config):\n    return {value}\n")
+        importlib.invalidate_caches()
+        job = make_job(tmp_path, number, "run", task="own_command:")
+        return path, replace(job, modules=(("own_command", identity.module_digest("own_command")),))
+
+    yield make
+    sys.modules.pop("own_command", None)
+
+
+def test_a_module_of_the_user_that_was_edited_after_the_start_is_not_run(job_of_own_module):
+    path, job = job_of_own_module(0, 1.0)
+    path.write_text(path.read_text().replace("1.0", "20.0"))
+    outcome = execute(job)
+    assert not outcome.done
+    assert "the module own_command" in outcome.error
+    assert "is not what it was when the sweep was started" in outcome.error
+    assert "own_command" not in sys.modules
+
+
+def test_a_module_of_the_user_that_is_edited_while_it_is_imported_gives_no_result(
+    job_of_own_module, monkeypatch
+):
+    path, job = job_of_own_module(0, 1.0)
+    call = task._call
+
+    def edit_and_call(job):
+        path.write_text(path.read_text().replace("1.0", "20.0"))
+        return call(job)
+
+    monkeypatch.setattr(task, "_call", edit_and_call)
+    assert "is not what it was" in execute(job).error
+
+
+def test_a_worker_that_has_imported_an_older_module_of_the_user_refuses_the_job(job_of_own_module):
+    path, job = job_of_own_module(0, 1.0)
+    assert execute(job).value == 1.0
+    path.write_text(path.read_text().replace("1.0", "20.0"))
+    _, same_code = job_of_own_module(1, 1.0)
+    assert execute(same_code).value == 1.0
+    _, other_code = job_of_own_module(2, 20.0)
+    assert "restart workers" in execute(other_code).error
+
+
+def test_a_module_of_the_toolbox_that_is_imported_after_an_edit_gives_no_result(
+    tmp_path, monkeypatch
+):
+    name = "experiments.sweeps.shared_output"
+    job = replace(make_job(tmp_path, 0, "returning"), code=identity.code_digest())
+    monkeypatch.setattr(identity, "_edited_modules", [])
+    texts = dict(identity._text_digests())
+    monkeypatch.setattr(identity, "_text_digests", lambda: texts)
+    importlib.import_module(name)
+    identity._checked_modules.discard(name)
+    assert execute(job).done
+
+    texts["experiments/sweeps/shared_output.py"] = "digest of the text before an edit"
+    identity._checked_modules.discard(name)
+    other_job = replace(job, folder=str(tmp_path / "1"))
+    assert f"the module {name} of the toolbox was edited" in execute(other_job).error
+
+
 def test_the_node_of_hydra_has_its_types_again(tmp_path):
     job = make_job(tmp_path, 3, "returning")
     content = json.loads(job.configuration)
@@ -275,12 +348,31 @@ def test_a_memory_limit_that_is_no_size_is_refused(text):
         limits_of(None, text)
 
 
-def run_over_limits(folder, limits):
-    """Run jobs over their limits, side by side; return their folders and exit codes."""
-    script = LIMITS_SCRIPT.format(limits=limits)
+def run_over_limits(folder, limits, timer_delay=NO_TIMER):
+    """Run jobs over their limits, side by side; return their folders and exit codes.
+
+    The timer ends a process `timer_delay` seconds after its time limit.
+    """
+    script = LIMITS_SCRIPT.format(limits=limits, timer_delay=timer_delay)
     with script_process(script, folder, stdout=subprocess.PIPE) as process:
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=HANG_TIMEOUT)
     return {name: folder / name for name in limits}, json.loads(out)
+
+
+def run_into_a_compiled_loop(folder):
+    """Run a job that is in its compiled loop when its time is over, however busy the machine is.
+
+    Return the folder above its own, its time limit [s] and the exit code of its process.
+    """
+    time_limit = 1.0
+    while True:
+        attempt = folder / f"{time_limit:g}"
+        attempt.mkdir()
+        limits = {"spinning": (time_limit, None)}
+        folders, codes = run_over_limits(attempt, limits, timer_delay=1.0)
+        if (folders["spinning"] / "0" / ".spinning").exists():
+            return folders["spinning"], time_limit, codes["spinning"]
+        time_limit *= 4.0
 
 
 @pytest.fixture(scope="module")
@@ -308,9 +400,9 @@ def test_a_job_over_its_memory_limit_says_so_and_ends_its_process(jobs_over_limi
 @pytest.mark.slow
 def test_a_job_over_its_time_limit_in_compiled_code_ends_and_its_next_attempt_says_so(tmp_path):
     """A compiled loop holds Python's global lock, so that nothing can be written then."""
-    folders, codes = run_over_limits(tmp_path, LIMITS_OF_COMPILED_CODE)
-    assert codes["spinning"] == 1
-    assert read_outcome(folders["spinning"] / "0") is None
-    outcome = execute(make_job(folders["spinning"], 0, "spinning", time_limit=1.0))
-    assert outcome.error == "time limit of 1 s exceeded"
+    folder, time_limit, code = run_into_a_compiled_loop(tmp_path)
+    assert code == 1
+    assert read_outcome(folder / "0") is None
+    outcome = execute(make_job(folder, 0, "spinning", time_limit=time_limit))
+    assert outcome.error == f"time limit of {time_limit:g} s exceeded"
     assert "in spinning" in outcome.traceback

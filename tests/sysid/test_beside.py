@@ -1,6 +1,7 @@
 """Work in other processes."""
 
 import os
+import signal
 import time
 
 import numpy  # noqa: F401 - loads the BLAS whose threads are counted
@@ -82,7 +83,7 @@ def test_cores_of_the_machine_count_where_a_process_cannot_be_bound(monkeypatch,
     [
         pytest.param(lambda: os._exit(9), id="killed"),
         pytest.param(lambda: 1 / 0, id="failed"),
-        pytest.param(lambda: time.sleep(100), id="too slow"),
+        pytest.param(signal.pause, id="too slow"),
     ],
 )
 def test_work_that_fails_in_another_process_is_done_here(two_cores, fail):
@@ -122,7 +123,7 @@ def test_results_come_in_order_and_no_more_processes_work_than_there_are_cores(c
 
 
 def test_dropped_work_ends(two_cores):
-    slow = Beside(lambda: time.sleep(100))
+    slow = Beside(signal.pause)
     quick = Beside(lambda: 1)
     wait_for_any([slow, quick])
     assert not slow.is_over

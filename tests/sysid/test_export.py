@@ -399,7 +399,7 @@ def exported_path(tmp_path):
 def run_without_toolbox(path):
     """Run a file as a script in a process that cannot import the toolbox."""
     command = [sys.executable, "-I", "-c", RUN_WITHOUT_TOOLBOX, str(path)]
-    options = {"capture_output": True, "text": True, "timeout": 60}
+    options = {"capture_output": True, "text": True}
     return subprocess.run(command, cwd=path.parent, **options)
 
 
@@ -420,7 +420,7 @@ def test_the_file_has_a_clean_style(exported_path):
     ruff = pytest.importorskip("ruff").find_ruff_bin()
     rules = "--select=E,F,W,I,B,C4,NPY,D1"
     command = [ruff, "check", "--isolated", "--line-length=100", rules, exported_path]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True)
 
 
 @pytest.mark.skipif(JIT_DISABLED, reason="the file does not know whether the toolbox compiles")

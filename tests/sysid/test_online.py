@@ -637,7 +637,7 @@ def test_compiled_equals_plain(tmp_path):
     disables_compiler = "0" if config.DISABLE_JIT else "1"
     environment = {**os.environ, "NUMBA_DISABLE_JIT": disables_compiler}
     command = [sys.executable, str(Path(fixed_streams.__file__)), str(path)]
-    finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     arrays = fixed_streams.run_fixed_streams()
     with np.load(path) as loaded:

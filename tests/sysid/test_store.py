@@ -541,8 +541,7 @@ def kill_a_writer(path, delay):
     before = inode_of(path)
     command = [sys.executable, "-c", WRITER_PROGRAM, str(path)]
     with subprocess.Popen(command) as process:
-        deadline = time.monotonic() + 60
-        while inode_of(path) == before and time.monotonic() < deadline:
+        while inode_of(path) == before and process.poll() is None:
             time.sleep(0.005)
         time.sleep(delay)
         process.kill()

@@ -27,14 +27,19 @@ from experiments.sweeps.store import Job, Limits, count_attempts
 #: folder from which workers import `helpers`
 HELPERS_ROOT = Path(__file__).parents[1]
 ROOT = HELPERS_ROOT.parents[1]
+#: s after which a test gives up a process or an event that it waits for, because it hangs; on a
+#: busy machine everything takes ten times as long
+HANG_TIMEOUT = 1800.0
+#: bytes that `greedy` takes over its limit: fewer than those at which others would kill its process
+MEMORY_OVER_LIMIT = 24_000_000
 
 
 def make_job(folder, number, function, *, task="helpers.jobs:", **settings):
     """Make a job of one of the functions below, in a sweep folder.
 
-    `settings` are keys of its configuration, and its limits `time_limit` and `memory_limit`.
+    `settings` are keys of its configuration; `time_limit` and `memory_limit` are its limits too.
     """
-    limits = Limits(settings.pop("time_limit", None), settings.pop("memory_limit", None))
+    limits = Limits(settings.get("time_limit"), settings.get("memory_limit"))
     config = json.loads(empty_configuration())
     config["hydra"]["sweep"] = {"dir": str(folder), "subdir": str(number)}
     config["hydra"]["job"] |= {"name": "job", "num": number, "id": str(number)}
@@ -156,11 +161,15 @@ def showing(config):
 
 
 def greedy(config):
-    """Take more and more memory, 8 MB at a time."""
+    """Take memory, 8 MB at a time, until the process is over its limit; then sleep.
+
+    Whoever watches the process has all the time that a busy machine takes.
+    """
     held = []
-    while True:
+    process = psutil.Process()
+    while process.memory_info().rss < config.memory_limit + MEMORY_OVER_LIMIT:
         held.append(np.ones(1_000_000))
-        time.sleep(0.005)
+    sleeping(config)
 
 
 def killing(config):
@@ -208,7 +217,7 @@ def count_starts(job):
     return count_attempts(job.folder)
 
 
-def wait_until(condition, seconds=60.0, pause=0.01):
+def wait_until(condition, seconds=HANG_TIMEOUT, pause=0.01):
     """Wait until a condition is true, for at most so many seconds; return its last value."""
     end = time.monotonic() + seconds
     value = condition()

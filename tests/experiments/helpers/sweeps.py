@@ -27,7 +27,7 @@ from helpers.commands import (
     compose_configuration,
     run_command,
 )
-from helpers.jobs import is_alive, wait_until
+from helpers.jobs import HANG_TIMEOUT, is_alive, wait_until
 from sysid import store
 
 #: engines that run jobs in other processes, by their names in `hydra/launcher`
@@ -105,18 +105,20 @@ def start_sweep(folder, *overrides, **options):
     return subprocess.Popen(sweep_command_line(folder, *overrides), **(defaults | options))
 
 
-def wait_for_end(process, seconds=120):
+def wait_for_end(process, seconds=HANG_TIMEOUT):
     """Wait until a process has ended, and return its exit code and its output."""
     out, err = process.communicate(timeout=seconds)
     return CommandResult(process.returncode, out, err)
 
 
 def interrupt_sweep(process, environment, pause):
-    """Send Ctrl-C to a sweep after a pause [s], check that it ends cleanly, return its output.
+    """Send Ctrl-C to a sweep, check that it ends cleanly, return its output.
 
-    It ends with exit code 130 and at most one line of error, and leaves no process behind.
-    `environment` is the marked environment of the sweep.
+    Ctrl-C comes a pause [s] after the command has begun to load Hydra. The sweep ends with exit
+    code 130 and at most one line of error, and leaves no process behind. `environment` is the
+    marked environment of the sweep.
     """
+    assert wait_until(lambda: loads_hydra(process) or process.poll() is not None)
     time.sleep(pause)
     os.killpg(process.pid, signal.SIGINT)
     result = wait_for_end(process)
@@ -125,6 +127,14 @@ def interrupt_sweep(process, environment, pause):
     assert len(result.err.splitlines()) <= 1, (pause, result)
     assert_no_process_is_left(environment)
     return result
+
+
+def loads_hydra(process):
+    """Return whether a process has loaded the first library of Hydra.
+
+    Before, the interpreter itself starts, and it handles Ctrl-C in its own way.
+    """
+    return "/yaml/" in Path(f"/proc/{process.pid}/maps").read_text()
 
 
 def read_job_outcome(folder, number):
