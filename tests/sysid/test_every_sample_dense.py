@@ -31,7 +31,7 @@ from sysid import (
     ZeroMean,
 )
 
-N_COMBINATIONS = 96  # 544 were compared once, with streams of 115 samples
+N_COMBINATIONS = 96
 N_INITIAL = 12  # samples that a selection chooses from
 #: The scale of the variances changes after 100 samples: every fourth stream is longer than that.
 LENGTHS = (60, 60, 60, 115)
