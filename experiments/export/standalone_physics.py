@@ -7,6 +7,8 @@ names they use.
 from __future__ import annotations
 
 import inspect
+import math  # noqa: F401  # found by name
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,6 +28,10 @@ from sysid.export.standalone import ExportedModel, columns
 N_PHYSICS_CHECK_SAMPLES = (
     20  # samples of the physics that an exported file simulates to check itself
 )
+
+
+#: Modules that the drift of an exported physics may use.
+KNOWN_MODULES = ("math", "numpy")
 
 
 class ExportedPhysics(NamedTuple):
@@ -255,7 +261,7 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
     physics = fitted.physics
     system = physics.system
     title = f"the physics of the model, {type(system).__name__}, cannot be exported"
-    constants, modules = _names_of_drift(type(system).drift, title)
+    constants, imports = _names_of_drift(type(system).drift, title)
     if fitted.covariance is not None:
         raise UserError(
             f"{title}: a file has no covariance of parameters; "
@@ -267,11 +273,6 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
     u, checked = _simulate_check(fitted)
     drift = textwrap.dedent(inspect.getsource(type(system).drift)).replace("@staticmethod\n", "")
     fields = ", ".join(f"{name}={_literal(value)}" for name, value in numbers.items())
-    imports = [
-        f"import {module} as {name}"
-        for name, module in modules.items()
-        if name not in ("math", "np")
-    ]
     lines = [
         "from math import inf  # of a state without a limit",
         *imports,
@@ -302,31 +303,43 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
     }
 
 
-def _names_of_drift(
-    drift: Callable[..., None], title: str
-) -> tuple[dict[str, float], dict[str, str]]:
-    """Return the constants and the modules that a drift uses, by name.
+def _names_of_drift(drift: Callable[..., None], title: str) -> tuple[dict[str, float], list[str]]:
+    """Return the constants that a drift uses, by name, and imports of everything else it uses.
 
     Raises
     ------
     ValueError
-        The drift uses anything else, or a module that is neither NumPy nor math.
+        The drift uses something else than numbers, NumPy, math, and functions of these two.
     """
     known = inspect.getclosurevars(drift)
-    needed = {**known.globals, **known.nonlocals}
-    constants = {name: value for name, value in needed.items() if isinstance(value, float | int)}
-    modules = {
-        name: value.__name__ for name, value in needed.items() if isinstance(value, ModuleType)
-    }
-    foreign = needed.keys() - constants.keys() - modules.keys()
-    if not foreign:
-        foreign = {*modules.values()} - {"math", "numpy"}
+    constants: dict[str, float] = {}
+    imports: list[str] = []
+    foreign: list[str] = []
+    for name, value in {**known.globals, **known.nonlocals}.items():
+        if isinstance(value, float | int):
+            constants[name] = value
+        elif isinstance(value, ModuleType) and value.__name__ in KNOWN_MODULES:
+            is_imported = (value.__name__, name) in (("math", "math"), ("numpy", "np"))
+            imports += [] if is_imported else [f"import {value.__name__} as {name}"]
+        elif (origin := _module_of_function(value)) is not None:
+            imports.append(f"from {origin} import {value.__name__} as {name}")
+        else:
+            foreign.append(name)
     if foreign:
         raise UserError(
             f"{title}: its drift needs {sorted(foreign)}; "
             "write it with numpy, math and numbers alone"
         )
-    return constants, modules
+    return constants, imports
+
+
+def _module_of_function(value: Any) -> str | None:
+    """Return the module, NumPy or math, that a function belongs to; None: neither."""
+    name = getattr(value, "__name__", None)
+    for module in KNOWN_MODULES:
+        if isinstance(name, str) and getattr(sys.modules[module], name, None) is value:
+            return module
+    return None
 
 
 def _numbers_of(fitted: FittedPhysics, title: str) -> dict[str, object]:
@@ -353,7 +366,8 @@ def _numbers_of(fitted: FittedPhysics, title: str) -> dict[str, object]:
 
     matrix, offset = _affine(outputs, len(system.states), f"{title}: an output")
     directions, lowest = _affine(initial_state, len(parameters), f"{title}: the initial state")
-    shares = [parameter.share(getattr(system, parameter.name)) for parameter in parameters]
+    values = np.array([getattr(system, parameter.name) for parameter in parameters])
+    shares = (values - low) / (high - low)  # of the range, even if the estimation takes logarithms
     return {
         "parameters": system.parameters(),
         "limits": limits_of(system),
@@ -368,7 +382,7 @@ def _numbers_of(fitted: FittedPhysics, title: str) -> dict[str, object]:
         "offset": offset,
         "lowest": lowest,
         "directions": directions,
-        "shares": np.array(shares),
+        "shares": shares,
         "n_first": N_INITIAL_STATE_SAMPLES,
     }
 

@@ -104,7 +104,7 @@ class Cache:
         """
         path = self.folder / kind.name / f"{key}.nc"
         if path.parent.is_symlink() or path.with_suffix(LOCK_SUFFIX).is_symlink():
-            self._warn_once(f"{path.parent} or its lock is a link, which is not followed")
+            self._warn_once("used", f"{path.parent} or its lock is a link, which is not followed")
             self.counts[kind.name]["misses"] += 1
             return compute()
         with nullcontext() if os.path.exists(path) else self._locked(path):

@@ -61,7 +61,7 @@ from sysid.gp.formula import (
 )
 
 # Scores whose relative difference is smaller than this are a tie. Of tied points the oldest is
-# removed.
+# removed, and a candidate that ties with the smallest acceptance score is not accepted.
 SCORE_TIE = 1e-9
 
 
@@ -934,15 +934,20 @@ def _smallest_acceptance_score(rules, state, n):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _largest_tie(score):  # type: ignore[no-untyped-def]
+    """Return the largest score that ties with this one (`SCORE_TIE`)."""
+    if abs(score) < math.inf:
+        return score + SCORE_TIE * abs(score)
+    return score
+
+
+@inlined
 def index_of_lowest(values, n):  # type: ignore[no-untyped-def]
     """Return the index of the lowest of n values.
 
     Among ties (`SCORE_TIE`) it is the first one, which belongs to the oldest point.
     """
-    lowest = _smallest(values, n)
-    bound = lowest
-    if abs(lowest) < math.inf:
-        bound = lowest + SCORE_TIE * abs(lowest)
+    bound = _largest_tie(_smallest(values, n))
     for j in range(n):
         if values[j] <= bound:
             return j
@@ -1147,7 +1152,8 @@ def _is_accepted(rules, state, n, error, s, row):  # type: ignore[no-untyped-def
     scores(rules.acceptance, 1, residual, variance, rules.diagonal, score)
     row["acceptance_score"] = score[0]
     row["acceptance_minimum"] = _smallest_acceptance_score(rules, state, n)
-    return row["acceptance_score"] > row["acceptance_minimum"]
+    # in sample, a candidate that repeats the worst point has the score of that point
+    return row["acceptance_score"] > _largest_tie(row["acceptance_minimum"])
 
 
 @inlined

@@ -564,7 +564,12 @@ class OnlineGP(Exclusive):
 
     @exclusive
     def fit(
-        self, inputs: ArrayLike, targets: ArrayLike, *, numbers: ArrayLike | None = None
+        self,
+        inputs: ArrayLike,
+        targets: ArrayLike,
+        *,
+        numbers: ArrayLike | None = None,
+        n_seen: int | None = None,
     ) -> OnlineGP:
         """Replace everything learned so far by these samples, and return this object.
 
@@ -577,13 +582,17 @@ class OnlineGP(Exclusive):
         targets : (n,)
         numbers : (n,) of int, optional
             Numbers of the samples in a stream (`sample_numbers`); by default 0 to n - 1.
+        n_seen : int, optional
+            Number of samples of that stream so far, which the next sample gets as its number; by
+            default n, or one more than the largest of the numbers.
         """
         x = matrix(inputs, self.n_features, "inputs")
         y = vector(targets, len(x), "targets")
+        sample_numbers, n_seen = _number_samples(len(x), numbers, n_seen)
         self._check_prior(x)
         candidates = self._new_state(x, y, max(self.budget, len(x)), Learning.stored)
-        candidates.number[: len(x)] = np.arange(len(x)) if numbers is None else numbers
-        candidates.counts[dictionary.N_SEEN] = len(x)
+        candidates.number[: len(x)] = sample_numbers
+        candidates.counts[dictionary.N_SEEN] = n_seen
         factorise(candidates)
         if len(x) > self.budget:
             stored_rules = self._rules._replace(diagonal=self.noise_variance, every_sample=False)
@@ -592,7 +601,7 @@ class OnlineGP(Exclusive):
         state = self._new_state(candidates.inputs[:, :n].T, candidates.targets[:n], self.budget)
         state.order[:] = candidates.order[: self.budget]
         state.number[:] = candidates.number[: self.budget]
-        state.counts[dictionary.N_SEEN] = len(x)
+        state.counts[dictionary.N_SEEN] = n_seen
         factorise(state)
         self._state = state
         self._rules = self._compile_rules()
@@ -691,7 +700,7 @@ class OnlineGP(Exclusive):
         counts[dictionary.N_SEEN] -= 1
         if opens:
             errors[dictionary.OUTLIER_LEVEL] = self.gate_opens_after
-        record = self.learn(x, y, prior_mean)
+        record = self.learn(x, y, prior_mean, is_predicted=True)
         if opens:
             self._state.errors[dictionary.OUTLIER_LEVEL] = self.gate_opens_after
         return record
@@ -822,16 +831,22 @@ class OnlineGP(Exclusive):
         prior_mean: np.ndarray,
         *,
         until_outlier: bool = False,
+        is_predicted: bool = False,
     ) -> np.ndarray:
         """Do what `update_many` does, for arrays whose shapes were checked.
 
         The arrays are C-contiguous and of float64. The GP learns ``y - prior_mean``, with the prior
         mean (n,) at the inputs; the reported means are predictions of y. With `until_outlier` the
-        record ends with the first outlier, and the samples after it are not processed.
+        record ends with the first outlier, and the samples after it are not processed. With
+        `is_predicted` the first sample has been predicted before, and is now learned after all.
         """
         record = np.zeros(len(x), dtype=RECORD_DTYPE)
         done = 0
         while done < len(x):
+            if self._must_still_forget() and not (is_predicted and done == 0):
+                if done == 0:
+                    self.check_samples(x, y, prior_mean)
+                self._forget()
             done = dictionary.learn(self._rules, self._state, x, y, prior_mean, done, record)
             if done < 0:
                 self._refuse_samples(x, y, prior_mean)
@@ -843,27 +858,36 @@ class OnlineGP(Exclusive):
                 if self._is_time_to_forget():
                     self._forget()
             elif until_outlier:
-                # no step of forgetting: `believe` takes it if the outlier is accepted later
                 return record[:done]
         return record
 
     @exclusive
     def check_samples(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> None:
         """Raise the ValueError of `learn` if it would refuse these samples; learn nothing."""
-        matrix(x, self.n_features, "inputs")
+        matrix(x, self.n_features, "inputs")  # raises if a value is not finite
         vector(y - prior_mean, len(x), "targets")
         self._check_prior(x)
 
     def _refuse_samples(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> NoReturn:
         """Raise the error that explains why `dictionary.learn` has refused samples."""
-        matrix(x, self.n_features, "inputs")  # raises if a value is not finite
-        vector(y - prior_mean, len(x), "targets")
+        self.check_samples(x, y, prior_mean)
         raise self._prior_is_too_large(x)
 
     def _is_time_to_forget(self) -> bool:
         """Return whether a step of forgetting is due after the last sample."""
         interval = self._rules.forget_interval
         return interval > 0 and self._state.counts[dictionary.N_SEEN] % interval == 0
+
+    def _must_still_forget(self) -> bool:
+        """Return whether the step of forgetting that was due after the last sample is missing.
+
+        If that sample was not learned, the step waits for the next one: until then `believe` may
+        learn the sample, and takes the step.
+        """
+        if not self._is_time_to_forget() or self.n_seen == 0:
+            return False
+        recent_inputs = self._state.recent_inputs
+        return bool(np.isnan(recent_inputs[(self.n_seen - 1) % len(recent_inputs), 0]))
 
     def _forget(self) -> None:
         """Forget for all samples since the last step, where the recent ones excite (`forget`).
@@ -1254,6 +1278,20 @@ class OnlineGP(Exclusive):
         else:
             self.n_renewals += 1
         factorise(self._state)
+
+
+def _number_samples(
+    n: int, numbers: ArrayLike | None, n_seen: int | None
+) -> tuple[np.ndarray, int]:
+    """Return the numbers (n,) of samples in a stream, and how many samples it has had so far."""
+    found = np.arange(n)
+    if numbers is not None:
+        found = vector(numbers, n, "numbers").astype(np.int64)
+    least = max(n, int(found.max(initial=-1)) + 1)
+    if n_seen is None:
+        return found, least
+    check_whole(n_seen, least, "fit: n_seen")
+    return found, int(n_seen)
 
 
 def _count_near_duplicates(covariance: np.ndarray) -> int:

@@ -91,6 +91,6 @@ class Forward(Selection):
             latent = np.maximum(latent - columns[step] ** 2, 0.0)
             chosen[step] = j
             is_free[j] = False
-        gp.fit(x[chosen], y[chosen], numbers=chosen)
+        gp.fit(x[chosen], y[chosen], numbers=chosen, n_seen=n)
         gp.absorb(x[is_free], y[is_free])
         return gp

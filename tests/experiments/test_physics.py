@@ -34,13 +34,14 @@ from helpers.commands import (
     run_identify,
 )
 from helpers.records import run_validate
-from simulators import Building, CascadedTanks, Interpolation, simulate
+from simulators import Building, CascadedTanks, Interpolation, Servo, Silverbox, simulate
 from sysid import (
     Model,
     Narx,
     Recordings,
     Settings,
     export_python,
+    free_run,
     make_record,
     standardised_mean_squared_error,
     store,
@@ -549,6 +550,21 @@ def simulated(exported_names, record_of_test):
     return Simulated(u, y, levels[N_INITIAL_STATE_SAMPLES:])
 
 
+def test_an_exported_file_equals_the_toolbox_for_the_same_signals(exported_names, run, simulated):
+    """The signals of the physics that the file simulates are given to the model of the toolbox."""
+    n = N_INITIAL_STATE_SAMPLES
+    inputs = exported_names["WITH_PHYSICS"].join(simulated.u, simulated.y[:n])
+    model = Model.load(run / "model.nc")
+    expected = free_run(model, inputs, simulated.y[:n, None]).mean[:, 0]
+    np.testing.assert_allclose(simulated.levels, expected, rtol=1e-10)
+    rows = exported_names["regressors"](simulated.u, simulated.y)
+    mean, variance = exported_names["predict"](rows)
+    prediction = model.predict(rows)
+    np.testing.assert_allclose(mean, prediction.mean, rtol=1e-10)
+    noise = model.gp.noise_variance
+    np.testing.assert_allclose(variance / noise, prediction.variance / noise, atol=1e-8)
+
+
 def test_an_exported_file_predicts_as_it_simulates(exported_names, simulated):
     """No output is fed back, and the physics is initialised with the same samples."""
     regressors = exported_names["regressors"](simulated.u, simulated.y)
@@ -590,6 +606,60 @@ PUMP_CHANGE = {"parameter": "pump_gain", "to": 0.05, "start": 0, "end": None}
 def test_physics_that_cannot_be_written_as_numpy_is_not_exported(system, reason):
     with pytest.raises(ValueError, match=reason):
         standalone_physics.physics_text(FittedPhysics(replace(TANKS, system=system)))
+
+
+LOGARITHMIC = {"lower": 0.5, "upper": 9.0, "logarithmic": True}
+PHYSICS_TO_EXPORT = {
+    "tanks": replace(TANKS, free={}),
+    "tanks, logarithmic bounds": replace(
+        TANKS, free={}, initial={"initial_upper": LOGARITHMIC, "initial_lower": LOGARITHMIC}
+    ),
+    "servo": Physics(Servo(), initial={"initial_velocity": {"lower": -2.0, "upper": 2.0}}),
+    "silverbox": Physics(Silverbox()),
+    "building": Physics(Building()),
+}
+#: mean and standard deviation of each input
+INPUTS_OF_PHYSICS = {
+    CascadedTanks: [(3.0, 1.0)],
+    Servo: [(0.0, 3.0)],
+    Silverbox: [(0.0, 0.1)],
+    Building: [(5.0, 5.0), (0.03, 0.01)],
+}
+
+
+@pytest.mark.parametrize(
+    "interpolation",
+    [
+        "held",
+        pytest.param("linear", marks=pytest.mark.slow),
+        pytest.param("band_limited", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("name", PHYSICS_TO_EXPORT)
+def test_exported_physics_simulates_as_the_toolbox(name, interpolation, run, tmp_path):
+    """The initial state is compared if inputs are held: an end of the inputs changes the others."""
+    physics = replace(PHYSICS_TO_EXPORT[name], interpolation=interpolation)
+    fitted = FittedPhysics(physics)
+    text = standalone_physics.physics_text(fitted)
+    path = export_python(Model.load(run / "model.nc"), tmp_path / "model.py", **text)
+    exported = runpy.run_path(str(path))
+    assert exported["self_check"]() < 1e-10
+    generator = np.random.default_rng(0)
+    system = physics.system
+    moments = np.array(INPUTS_OF_PHYSICS[type(system)])
+    levels = generator.normal(size=(12, len(moments)))
+    u = np.repeat(moments[:, 0] + moments[:, 1] * levels, 10, axis=0)
+    low, high = system.input_limits()
+    u = np.clip(u, low, high)
+    trajectory = simulate(system, u, interpolation=physics.interpolation, noise=False)
+    signals = fitted.values(trajectory.state)
+    simulated = exported["PHYSICS"].simulate(u)
+    scale = abs(signals).max(axis=0)
+    np.testing.assert_allclose(simulated / scale, signals / scale, atol=1e-10)
+    if interpolation == "held":
+        n = N_INITIAL_STATE_SAMPLES
+        state = exported["PHYSICS"].first_state(u[:n], trajectory.output[:n])
+        np.testing.assert_allclose(state, system.initial_state(), rtol=1e-4, atol=1e-4)
 
 
 class Interpolated(NamedTuple):

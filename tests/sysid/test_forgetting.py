@@ -185,7 +185,7 @@ def one_feature_stream(drift, n=12_000):
     return x, np.sin(2 * x[:, 0] + phase) + 0.1 * random.normal(size=n)
 
 
-def make_one_feature_gp(forgetting):
+def make_one_feature_gp(forgetting, **settings):
     return OnlineGP(
         SquaredExponential(1.0, [1.0]),
         noise_variance=0.01,
@@ -194,6 +194,7 @@ def make_one_feature_gp(forgetting):
         reduction=MeanRelevance(),
         learning="every_sample",
         forgetting=forgetting,
+        **settings,
     )
 
 
@@ -209,6 +210,35 @@ def test_the_error_of_a_drift_is_that_of_a_memory_of_t_samples(drift, largest):
     x, y = one_feature_stream(drift)
     assert mean_square(make_one_feature_gp(MEMORY), x, y) < largest * 0.01
     assert mean_square(make_one_feature_gp(None), x, y) > 5 * 0.01
+
+
+def test_outliers_at_the_times_of_the_steps_do_not_stop_forgetting():
+    """A step is due after every 20 samples, and each 20th sample is an outlier."""
+    x, y = one_feature_stream(1.0)
+    y[19::20] += 3.0
+    gp = make_one_feature_gp(MEMORY, gate=4.0)
+    record = gp.update_many(x, y)
+    assert record["outlier"][19::20].mean() > 0.95
+    error = (record["mean"] - y)[6000:]
+    error = np.delete(error, np.s_[19::20])
+    assert np.mean(error**2) < 1.4 * 0.01
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [([np.nan], 0.0), ([0.0], np.inf)],
+    ids=["input", "target"],
+)
+def test_a_refused_sample_takes_no_step(x, y):
+    """The step after an outlier waits for the next sample."""
+    xs, ys = one_feature_stream(0.0, n=60)
+    ys[-1] += 30.0
+    gp = make_one_feature_gp(MEMORY, gate=4.0)
+    assert gp.update_many(xs, ys)["outlier"][-1]
+    before = gp.state()
+    with pytest.raises(ValueError, match="not finite"):
+        gp.update(x, y)
+    np.testing.assert_equal(gp.state(), before)
 
 
 # --- what is not excited --------------------------------------------------------------------------
@@ -312,6 +342,21 @@ def test_one_by_one_and_after_a_restart_all_bits_are_the_same():
     counts = [int(value) for value in one_by_one._state.counts]
     resumed.restore(one_by_one.state(), counts)
     resumed.update_many(x[187:], y[187:])
+    np.testing.assert_equal(resumed.state(), at_once.state())
+
+
+def test_with_outliers_at_the_steps_all_bits_are_the_same():
+    """The stream is divided after an outlier, before its step of forgetting."""
+    x, y = one_feature_stream(1.0, n=200)
+    y[19::20] += 3.0
+    at_once = make_one_feature_gp(MEMORY, gate=4.0)
+    reports = at_once.update_many(x, y)
+    assert reports["outlier"][99]
+    divided = make_one_feature_gp(MEMORY, gate=4.0)
+    divided.update_many(x[:100], y[:100])
+    resumed = make_one_feature_gp(MEMORY, gate=4.0)
+    resumed.restore(divided.state(), [int(value) for value in divided._state.counts])
+    resumed.update_many(x[100:], y[100:])
     np.testing.assert_equal(resumed.state(), at_once.state())
 
 

@@ -210,6 +210,20 @@ def test_a_candidate_must_exceed_the_minimum_and_not_just_reach_it():
     np.testing.assert_array_equal(scores, minima)
 
 
+@pytest.mark.parametrize("learning", ["stored", "every_sample"])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_sample_that_repeats_the_worst_point_just_reaches_the_minimum(learning, seed):
+    """In sample both have the same score, whatever rounding says."""
+    x, y = naive.random_stream(4, 2, seed)
+    acceptance = ExceedsMinimum(PriorEntropy(), "in_sample")
+    gp = naive.online_gp(2, budget=4, acceptance=acceptance, learning=learning).fit(x, y)
+    _, variances = gp.predict(x)
+    worst = np.argmin(variances)
+    report = gp.update(x[worst], y[worst])
+    assert report.acceptance_score == pytest.approx(report.acceptance_minimum, rel=1e-9)
+    assert not report.accepted
+
+
 # --- consistency ----------------------------------------------------------------------------------
 
 

@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 
 from naive import CRITERIA, NaiveGP, backward_elimination, criterion_name
-from sysid import Backward, Forward, OnlineGP, SquaredExponential
+from sysid import (
+    Adaptive,
+    Backward,
+    Forward,
+    Identification,
+    Model,
+    Narx,
+    OnlineGP,
+    Settings,
+    SquaredExponential,
+)
 
 KERNEL = SquaredExponential(1.3, [0.4, 0.9])
 NOISE_VARIANCE = 0.01
@@ -81,3 +91,49 @@ def test_forward_refuses_a_target_of_nan(criterion):
     y[3] = np.nan
     with pytest.raises(ValueError, match="targets"):
         fill(Forward(), x, y, budget=5, reduction=criterion)
+
+
+@pytest.mark.parametrize("learning", ["stored", "every_sample"])
+@pytest.mark.parametrize("selection", [Forward(), Backward()], ids=["forward", "backward"])
+def test_all_samples_have_been_seen_whichever_are_chosen(selection, learning):
+    """The samples that follow get the next numbers, and the state can be restored."""
+    x, y = nonlinear_samples(30)
+    gp = fill(selection, x[:20], y[:20], budget=6, learning=learning)
+    assert gp.n_seen == 20
+    np.testing.assert_array_equal(gp.inputs, x[gp.sample_numbers])
+    restored = OnlineGP(KERNEL, noise_variance=NOISE_VARIANCE, budget=6, learning=learning)
+    restored.restore(gp.state(), [int(count) for count in gp._state.counts])
+    restored.update_many(x[20:], y[20:])
+    np.testing.assert_array_equal(restored.inputs, x[restored.sample_numbers])
+    assert restored.sample_numbers.max() >= 20
+
+
+@pytest.mark.parametrize("selection", [Forward(), Backward()], ids=["forward", "backward"])
+def test_a_model_is_saved_and_resumed_whatever_selected_its_points(selection, tmp_path):
+    """Its training continues, too: it has seen as many samples as the model."""
+    narx = Narx({"y": 1}, {"u": 1})
+    training = Adaptive(n_initial=60, restarts=1, interval=20)
+    settings = Settings(budget=8, selection=selection, training=training)
+    identification = Identification(narx, settings)
+    x, y = nonlinear_samples(75)
+    identification.observe_many(x, y)
+    identification.model.save(tmp_path / "model.nc")
+    resumed = Identification.resume(Model.load(tmp_path / "model.nc"))
+    assert resumed.model.gp.n_seen == identification.adaptation.n_seen
+    assert resumed.adaptation is not None
+
+
+@pytest.mark.parametrize(
+    ("numbers", "n_seen", "words"),
+    [
+        pytest.param([0, 1, 7], 7, "n_seen must be a whole number of at least 8", id="number"),
+        pytest.param(None, 2, "n_seen must be a whole number of at least 3", id="samples"),
+        pytest.param([0, 1], None, "numbers: ", id="lengths"),
+    ],
+)
+def test_numbers_of_samples_that_were_not_seen_are_refused(numbers, n_seen, words):
+    x, y = nonlinear_samples(3)
+    gp = OnlineGP(KERNEL, noise_variance=NOISE_VARIANCE, budget=6)
+    with pytest.raises(ValueError, match=words):
+        gp.fit(x, y, numbers=numbers, n_seen=n_seen)
+    assert gp.n_points == 0
