@@ -103,7 +103,7 @@ class Cache:
             Any error of `compute`. Nothing is stored then.
         """
         path = self.folder / kind.name / f"{key}.nc"
-        if path.parent.is_symlink() or path.with_suffix(LOCK_SUFFIX).is_symlink():
+        if os.path.islink(path.parent) or os.path.islink(path.with_suffix(LOCK_SUFFIX)):
             self._warn_once("used", f"{path.parent} or its lock is a link, which is not followed")
             self.counts[kind.name]["misses"] += 1
             return compute()

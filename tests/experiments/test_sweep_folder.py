@@ -302,9 +302,15 @@ def test_a_shared_result_that_cannot_be_read_is_not_removed(
             raise PermissionError(13, "Permission denied")
         return open(path, *arguments, **options)
 
+    def refuse_in_folder(name, *arguments, open=os.open, dir_fd=None, **options):
+        if name == closed and dir_fd is not None:
+            raise PermissionError(13, "Permission denied")
+        return open(name, *arguments, dir_fd=dir_fd, **options)
+
     with monkeypatch.context() as patch:
         patch.setattr("builtins.open", refuse)
         patch.setattr("io.open", refuse)
+        patch.setattr("os.open", refuse_in_folder)
         assert store.fetch(equal_job, results) is None
     assert sorted(path.name for path in kept.iterdir()) == ["outcome.json", "result.txt"]
     assert store.fetch(equal_job, results).done

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hydra.conf import HydraConf
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
+import experiments
 from experiments.files import identity
 from experiments.files.identity import file_digests
 from experiments.sweeps import task
@@ -307,13 +309,14 @@ def test_a_module_of_the_toolbox_that_is_imported_after_an_edit_gives_no_result(
     name = "experiments.sweeps.shared_output"
     job = replace(make_job(tmp_path, 0, "returning"), code=identity.code_digest())
     monkeypatch.setattr(identity, "_edited_modules", [])
-    texts = dict(identity._text_digests())
+    texts = [dict(package) for package in identity._text_digests()]
     monkeypatch.setattr(identity, "_text_digests", lambda: texts)
     importlib.import_module(name)
     identity._checked_modules.discard(name)
     assert execute(job).done
 
-    texts["experiments/sweeps/shared_output.py"] = "digest of the text before an edit"
+    of_experiments = texts[identity.PACKAGE_FOLDERS.index(Path(experiments.__file__).parent)]
+    of_experiments["sweeps/shared_output.py"] = "digest of the text before an edit"
     identity._checked_modules.discard(name)
     other_job = replace(job, folder=str(tmp_path / "1"))
     assert f"the module {name} of the toolbox was edited" in execute(other_job).error
