@@ -637,7 +637,7 @@ def draw_errors(found: xr.Dataset) -> Figure:
     figure.legend(
         *figure.axes[0].get_legend_handles_labels(),
         loc="outside upper center",
-        ncols=4,
+        ncols=3,
         frameon=False,
     )
     return figure
