@@ -466,6 +466,7 @@ class TestPythonExamples:
     def test_two_pages_have_examples(self):
         assert list(EXAMPLES) == ["README.md", "docs/how_to/python.md"]
 
+    @pytest.mark.slow
     def test_the_first_look_identifies_a_model(self, readme):
         assert readme.names["found"].model.gp.n_points == 100
 

@@ -361,6 +361,7 @@ def kill_while_others_wait(killed, folder):
     killed.kill()
 
 
+@pytest.mark.slow
 def test_threads_wait_for_the_process_that_computes_and_one_takes_over_when_it_dies(tmp_path):
     with (
         start_obtaining(tmp_path, "killed", HANG_TIMEOUT) as killed,

@@ -166,6 +166,7 @@ def combined(tmp_path_factory):
     return STUDY.combine(plan)
 
 
+@pytest.mark.slow
 def test_file_order_and_shuffle_are_never_mixed(combined):
     titles = ["Boston", "Boston, shuffled", "Rastrigin", "Tanks", "Building"]
     assert combined["dataset"].values.tolist() == titles
