@@ -231,6 +231,23 @@ def check_counts(settings: object, **least: int) -> None:
         check_whole(getattr(settings, name), lowest, f"{class_name}: {name}")
 
 
+def check_instances(owner: object, classes: Mapping[str, type]) -> None:
+    """Check that attributes of an object are instances of these classes, by name.
+
+    Raises
+    ------
+    TypeError
+        An attribute has another class.
+    """
+    for name, expected in classes.items():
+        value = getattr(owner, name)
+        if not isinstance(value, expected):
+            raise UserTypeError(
+                f"{type(owner).__name__}: {name} must be an instance of {expected.__name__}, "
+                f"got {value!r}"
+            )
+
+
 def member(kind: type[Choice], value: Choice | str, setting: str, *, quoted: bool = True) -> Choice:
     """Return the member of an enumeration that has this value.
 

@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from sysid.arrays import check_whole, flags, matrix, member, rows, vector
+from sysid.arrays import check_instances, check_whole, flags, matrix, member, rows, vector
 from sysid.beside import one_blas_thread
 from sysid.errors import UserError, UserTypeError
 from sysid.exclusive import Exclusive, exclusive
@@ -71,7 +71,7 @@ N_FAR_SAMPLES = 3
 
 
 #: settings that are objects, and the class of each
-CLASS_OF_SETTING: dict[str, type] = {
+CLASS_OF_OBJECT_SETTING: dict[str, type] = {
     "training": Training,
     "mean": MeanFunction,
     "insertion": Insertion,
@@ -119,13 +119,7 @@ class Settings:
     seed: int = 0  # seed of the training's random starts
 
     def __post_init__(self) -> None:
-        for name, kind in CLASS_OF_SETTING.items():
-            value = getattr(self, name)
-            if not isinstance(value, kind):
-                raise UserTypeError(
-                    f"Settings: {name} must be a {kind.__name__} of the toolbox or of your own, "
-                    f"got {value!r}"
-                )
+        check_instances(self, CLASS_OF_OBJECT_SETTING)
         check_whole(self.budget, 2, "Settings: budget")
         if "mean" in self.training.replaces and self.mean != AutomaticMean():
             raise UserError(

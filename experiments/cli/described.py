@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 from hydra._internal.utils import _locate
 
 from experiments.cli.build import TOOLBOX_PACKAGES, name_now, present_name
+from experiments.cli.plain_yaml import MAX_NESTING_LEVELS
 from sysid.errors import UserError
+from sysid.model.description import INTERPOLATION
 
 #: classes that a file may name, by their module. Calling one of them with plain values has no
 #: effect outside the object: it opens no file, and imports nothing
@@ -45,9 +47,7 @@ CLASSES = {
 }
 #: keys with which Hydra calls something in another way than with named settings
 KEYS_OF_CALLS = ("_args_", "_partial_", "_recursive_", "_convert_")
-INTERPOLATION = "${"  # start of an interpolation
-MAX_NESTING_LEVELS = 50  # levels of settings within settings
-MAX_NAME_CHARACTERS = 100  # characters of each name in the path of an entry
+MAX_PATH_NAME_CHARACTERS = 100  # characters of each name in the path of an entry
 
 
 class Entry(NamedTuple):
@@ -194,7 +194,7 @@ def _entries(content: Any, path: str, level: int = 0) -> Iterator[Entry]:
     if level > MAX_NESTING_LEVELS:
         raise UserError(f"{path}: expected at most {MAX_NESTING_LEVELS} levels of settings")
     for name, value in entries:
-        own_path = f"{path}.{name[:MAX_NAME_CHARACTERS]}".removeprefix(".")
+        own_path = f"{path}.{name[:MAX_PATH_NAME_CHARACTERS]}".removeprefix(".")
         yield Entry(own_path, name, value)
         yield from _entries(value, own_path, level + 1)
 

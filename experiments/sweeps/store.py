@@ -47,7 +47,6 @@ FILES_BESIDE_RESULT = (OUTCOME_FILE, ATTEMPTS, TRACE, "report.html")
 KEPT_SUFFIXES = frozenset(
     {".nc", ".json", ".csv", ".md", ".html", ".png", ".pdf", ".svg", ".yaml", ".txt"}
 )
-DIGEST_BLOCK_BYTES = 2**20  # size of the blocks in which a file is read to compute its digest
 SWEEP_SCHEMA_VERSION = 1  # version of the schemas of the manifest and of outcomes
 PROJECT_NAME = "sysid"
 LOCK_FILE = ".lock"  # file that is locked while a sweep runs in its folder
@@ -229,7 +228,7 @@ def _is_as_stated(file: BinaryIO, stated: Mapping[str, Any]) -> bool:
     if os.fstat(file.fileno()).st_size != n_left:
         return False
     digest = hashlib.sha256()
-    while block := file.read(min(DIGEST_BLOCK_BYTES, n_left)):
+    while block := file.read(min(store.DIGEST_BLOCK_BYTES, n_left)):
         digest.update(block)
         n_left -= len(block)
     return digest.hexdigest() == stated["sha256"]

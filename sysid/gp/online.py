@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
-from sysid.arrays import check_whole, matrix, member, rows, vector
+from sysid.arrays import check_instances, check_whole, matrix, member, rows, vector
 from sysid.errors import UserError, UserTypeError
 from sysid.exclusive import Exclusive, exclusive
 from sysid.gp import dictionary
@@ -253,13 +253,7 @@ class OnlineGP(Exclusive):
 
     def _check_setting_classes(self) -> None:
         """Raise `UserTypeError` if the kernel or a rule is not an instance of its class."""
-        for name, expected_class in CLASS_OF_SETTING.items():
-            value = getattr(self, name)
-            if not isinstance(value, expected_class):
-                raise UserTypeError(
-                    f"OnlineGP: {name} must be an instance of {expected_class.__name__}, "
-                    f"got {value!r}"
-                )
+        check_instances(self, CLASS_OF_SETTING)
 
     def _check_linear_part(self) -> None:
         """Raise `UserError` if there is a linear part and only stored samples are learned."""
