@@ -243,8 +243,8 @@ def check_instances(owner: object, classes: Mapping[str, type]) -> None:
         value = getattr(owner, name)
         if not isinstance(value, expected):
             raise UserTypeError(
-                f"{type(owner).__name__}: {name} must be an instance of {expected.__name__}, "
-                f"got {value!r}"
+                f"{type(owner).__name__}: {name} must be a {expected.__name__} of the toolbox or "
+                f"of your own, got {value!r}"
             )
 
 
