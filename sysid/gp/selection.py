@@ -7,7 +7,7 @@ import numpy as np
 
 from sysid.arrays import check_counts, matrix, vector
 from sysid.errors import UserError
-from sysid.gp.dictionary import scores
+from sysid.gp.dictionary import SCORE_TIE, scores
 from sysid.gp.online import OnlineGP
 
 
@@ -65,7 +65,8 @@ class Forward(Selection):
         s_i -= l_i^2,   r_i -= l_i r_j / sqrt(s_j + noise_variance)
 
     and appends the column l. For the entropies, which choose the sample of largest variance next,
-    this is the pivoted Cholesky factorisation. Of equal scores the first sample is chosen.
+    this is the pivoted Cholesky factorisation. Of scores that are equal up to rounding, the first
+    sample is chosen.
     """
 
     def fill(self, gp: OnlineGP, inputs: np.ndarray, targets: np.ndarray) -> OnlineGP:
@@ -83,7 +84,8 @@ class Forward(Selection):
         is_free = np.ones(n, dtype=bool)
         for step in range(n_chosen):
             scores(formula, n, residual, latent + noise, noise, score)
-            j = int(np.flatnonzero(is_free)[np.argmax(score[is_free])])
+            free = np.flatnonzero(is_free)
+            j = int(free[_index_of_highest(score[free])])
             pivot = np.sqrt(latent[j] + noise)
             column = gp.kernel(x, x[[j]])[:, 0] - columns[:step].T @ columns[:step, j]
             columns[step] = column / pivot
@@ -94,3 +96,11 @@ class Forward(Selection):
         gp.fit(x[chosen], y[chosen], numbers=chosen, n_seen=n)
         gp.absorb(x[is_free], y[is_free])
         return gp
+
+
+def _index_of_highest(values: np.ndarray) -> int:
+    """Return the index of the highest value; among ties (`SCORE_TIE`) it is the first one."""
+    highest = float(values.max())
+    if not np.isfinite(highest):
+        return int(values.argmax())
+    return int(np.argmax(values >= highest - SCORE_TIE * abs(highest)))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from naive import CRITERIA, NaiveGP, backward_elimination, criterion_name
+from naive import CRITERIA, NaiveGP, backward_elimination, criterion_name, first_lowest
 from sysid import (
     Adaptive,
     Backward,
@@ -37,7 +37,10 @@ def fill(selection, x, y, **rules):
 
 
 def choose_forward(criterion, x, y, n_points):
-    """Return the indices that forward selection chooses, by a refit for every candidate."""
+    """Return the indices that forward selection chooses, by a refit for every candidate.
+
+    Of scores that are equal up to rounding, the first one is chosen.
+    """
     chosen = []
     for _ in range(n_points):
         model = NaiveGP(KERNEL, NOISE_VARIANCE, x[chosen], y[chosen])
@@ -46,7 +49,7 @@ def choose_forward(criterion, x, y, n_points):
             mean, latent = model.predict_one(x[i])
             noisy_variance = latent + NOISE_VARIANCE
             scores[i] = criterion.acceptance(y[i] - mean, noisy_variance, NOISE_VARIANCE)
-        chosen.append(int(np.argmax(scores)))
+        chosen.append(first_lowest(-scores))
     return chosen
 
 
@@ -57,6 +60,37 @@ def test_forward_adds_the_sample_of_the_highest_score(criterion):
     gp = fill(Forward(), x, y, budget=8, reduction=criterion)
     np.testing.assert_array_equal(gp.inputs, x[chosen])
     np.testing.assert_array_equal(gp.targets, y[chosen])
+
+
+def symmetric_samples():
+    """Return a grid of points around the origin, and a function with the same symmetry."""
+    step = 0.7
+    steps = step * np.array([-2.0, -1.0, 1.0, 2.0])
+    x = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)
+    return x, np.cos(0.9 * x[:, 0]) * np.cos(0.9 * x[:, 1])
+
+
+def repeated_samples(seed):
+    """Return nonlinear samples, each of which occurs three times, in random order."""
+    x, y = nonlinear_samples(12)
+    order = np.random.default_rng(seed).permutation(np.repeat(np.arange(12), 3))
+    return x[order], y[order]
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        pytest.param(symmetric_samples(), id="symmetric"),
+        *[pytest.param(repeated_samples(seed), id=f"repeated {seed}") for seed in range(4)],
+    ],
+)
+@each_criterion
+def test_forward_adds_the_first_of_the_samples_whose_scores_differ_by_rounding(criterion, samples):
+    """The same formula in other arithmetic, compiled or not, chooses the same samples."""
+    x, y = samples
+    chosen = choose_forward(criterion, x, y, 12)
+    gp = fill(Forward(), x, y, budget=12, reduction=criterion)
+    np.testing.assert_array_equal(gp.sample_numbers[gp.age_order], chosen)
 
 
 @each_criterion
