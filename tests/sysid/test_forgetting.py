@@ -368,3 +368,77 @@ def test_a_state_with_half_an_input_is_refused():
     state["recent_inputs"][3, 2] = np.nan
     with pytest.raises(ValueError, match="recent_inputs must be finite"):
         make_linear_gp().restore(state, [int(value) for value in gp._state.counts])
+
+
+# --- a long life ----------------------------------------------------------------------------------
+
+N_LONG = 200_000  # samples, a thousand memories
+N_CHECKS = 40  # times in a long stream at which the state is checked
+N_RECENT = 10 * int(MEMORY)  # samples that a new GP learns, to be compared with the old one
+
+
+def long_stream(has_linear_part):
+    """Return a stream that drifts from its beginning to its end, with noise of 0.1."""
+    random = np.random.default_rng(5)
+    phase = 0.5 * 0.1 / MEMORY * np.arange(N_LONG)
+    feature = random.uniform(-2.0, 2.0, (N_LONG, 1))
+    y = np.sin(feature[:, 0] + phase) + 0.1 * random.normal(size=N_LONG)
+    if not has_linear_part:
+        return feature, y
+    lags = random.normal(size=(N_LONG, 8))
+    y += lags @ [0.5, 0.3, 0.2, 0.1, 0.8, -0.4, 0.2, 0.1] + 0.5 * np.sin(2 * phase) * lags[:, 0]
+    return np.hstack([feature, lags]), y
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("has_linear_part", "insertion", "largest_difference"),
+    [
+        pytest.param(False, Novelty(), 0.1, id="points"),
+        pytest.param(True, Novelty(), 0.1, id="linear part"),
+        # other points, of which the old GP has replaced hundreds of thousands
+        pytest.param(True, Novelty(1e-3), 0.6, id="linear part, points replaced"),
+    ],
+)
+def test_after_a_thousand_memories_the_posterior_is_as_good_as_new(
+    has_linear_part, insertion, largest_difference
+):
+    """Whatever the formula of a step: nothing grows, and only recent samples count.
+
+    The largest difference is that of the means to a new GP, in standard deviations of the noise.
+    """
+    x, y = long_stream(has_linear_part)
+    kernel = SquaredExponential(1.0, [0.5])
+    if has_linear_part:
+        kernel = WithLinearPart(kernel, StableSpline([4, 4], [1.0, 1.0], [3.0, 3.0]))
+    settings = {
+        "noise_variance": 0.01,
+        "budget": 15,
+        "insertion": insertion,
+        "reduction": MeanRelevance(),
+        "scale": False,
+        **EVERY_SAMPLE,
+    }
+    gp = OnlineGP(kernel, **settings)
+    prior_variance = kernel.diagonal(x[:200])
+    mean = []
+    for of_part, y_of_part in zip(np.split(x, N_CHECKS), np.split(y, N_CHECKS), strict=True):
+        mean.append(gp.update_many(of_part, y_of_part)["mean"])
+        state = gp.state()
+        assert (np.diag(state["root"]) > 0).all()
+        assert (np.diag(state["factor"]) > 0).all()
+        _, variance = gp.predict(x[:200])
+        assert (variance > 0).all()
+        assert (variance <= (1 + 1e-9) * prior_variance).all()
+    assert gp.drift() < 1e-9
+    assert gp.repairs["clipped_variances"] == 0
+    assert gp.repairs["refactorisations"] == 0
+
+    errors = np.split((np.concatenate(mean) - y) ** 2, 10)
+    assert np.mean(errors[-1]) == pytest.approx(np.mean(errors[1]), rel=0.1)
+    assert np.mean(errors[-1]) < 1.6 * 0.01
+
+    new = OnlineGP(kernel, **settings)
+    new.update_many(x[-N_RECENT:], y[-N_RECENT:])
+    difference = gp.predict(x[:200])[0] - new.predict(x[:200])[0]
+    assert np.sqrt(np.mean(difference**2)) < largest_difference * 0.1
