@@ -128,6 +128,58 @@ def test_a_cache_that_another_user_has_closed_costs_only_time(closed, open_folde
     assert counts_of_obtaining(folder, Work()) == {"hits": 1}
 
 
+def close_for_writing(folder):
+    """Let others read a folder and all that is in it, and write nothing."""
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+
+
+@contextmanager
+def readable_only(folder):
+    """Be another user, who may only read a folder; check that its files stay as they are."""
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    close_for_writing(folder)
+    with bound_by_modes():
+        yield
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o755)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.fixture
+def cache_of_another_user(open_folder):
+    """A cache with content of one key, into which only another user may write."""
+    folder = open_folder / "cache"
+    obtain(folder, Work())
+    obtain(folder, Work())  # imports what a reader needs
+    return folder
+
+
+def test_a_cache_of_another_user_is_read(cache_of_another_user, caplog):
+    with readable_only(cache_of_another_user):
+        work = Work()
+        content, counts = obtain(cache_of_another_user, work)
+    assert work.n_calls == 0
+    assert content.tobytes() == VALUES.tobytes()
+    assert counts == {"hits": 1}
+    assert not logged_warnings(caplog)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True], ids=["lacks it", "has it damaged"])
+def test_what_a_cache_of_another_user_does_not_give_costs_only_time(
+    is_damaged, cache_of_another_user, caplog
+):
+    if is_damaged:
+        path = cache_of_another_user / "numbers" / f"{KEY}.nc"
+        path.write_bytes(path.read_bytes()[:-1])
+    with readable_only(cache_of_another_user):
+        work = Work()
+        content, _ = obtain(cache_of_another_user, work, key=KEY if is_damaged else "another")
+    assert work.n_calls == 1
+    assert content.tobytes() == VALUES.tobytes()
+    assert any("every job computes what it lacks" in line for line in logged_warnings(caplog))
+
+
 #: a kind whose files hold another variable
 OTHER_KIND = Kind(
     "odd",

@@ -11,7 +11,9 @@ import shutil
 import struct
 import subprocess
 import termios
+import time
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,6 +36,7 @@ from helpers.sweeps import (
     QUICK_JOBS,
     finished_jobs,
     finished_outcomes,
+    job_content,
     process_environment,
     read_job_outcome,
     read_manifest,
@@ -44,6 +47,7 @@ from helpers.sweeps import (
     unfinished_files,
 )
 from hydra_plugins.sysid_sweep.plugins import sweep_name
+from sysid import store as sysid_store
 
 
 def only_line(result):
@@ -568,6 +572,42 @@ def test_a_damaged_result_is_run_anew_and_the_log_says_why(repaired_sweep, damag
     for name in ("job.nc", "outcome.json"):
         file = repaired_sweep.folder / str(number) / name
         assert file not in repaired_sweep.unchanged
+
+
+# --- a clock that is wrong
+
+
+@pytest.fixture
+def backward_clock(monkeypatch):
+    """Set the clock of this process back by an hour whenever somebody looks at it."""
+    times = iter(range(1_700_000_000, 0, -3600))
+
+    class BackwardDatetime(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls.fromtimestamp(next(times), tz)
+
+    monkeypatch.setattr(time, "time", lambda: float(next(times)))
+    for module in (sysid_store, store, sweep_module):
+        monkeypatch.setattr(module, "datetime", BackwardDatetime)
+
+
+@pytest.mark.usefixtures("backward_clock")
+def test_a_clock_that_goes_backwards_changes_no_result_and_runs_nothing_again(copied_sweep, swept):
+    """Sound results are of next year, and the damaged one is older than all of them."""
+    for path in copied_sweep.rglob("*"):
+        os.utime(path, (2e9, 2e9))
+    damaged = copied_sweep / "1" / "job.nc"
+    damaged.write_bytes(b"damaged")
+    os.utime(damaged, (0, 0))
+    before = modification_times(copied_sweep)
+    result = run_sweep(copied_sweep, *QUICK_JOBS)
+    assert result.code == 0, result
+    assert count_jobs(result) == (N_JOBS, N_JOBS - 1, 1)
+    after = modification_times(copied_sweep)
+    results = {path for path in before if path.name in ("job.nc", "outcome.json")}
+    assert {path.parent.name for path in results if after[path] != before[path]} == {"1"}
+    assert job_content(damaged)[:2] == job_content(swept / "1" / "job.nc")[:2]
 
 
 # --- disks and folders
