@@ -136,6 +136,15 @@ def test_a_job_that_raises_or_exits_or_does_not_exist_has_failed(tmp_path, funct
     assert "number: 0" in content["configuration"]
 
 
+@pytest.mark.parametrize(("number", "error"), [(0, "Unable to allocate"), (1, "")])
+def test_a_job_that_gets_no_memory_has_failed_and_the_next_one_runs(tmp_path, number, error):
+    outcome = execute(make_job(tmp_path, number, "exhausting"))
+    assert not outcome.done
+    assert outcome.error.startswith(f"MemoryError: {error}".rstrip(": "))
+    assert read_outcome(tmp_path / str(number))["error"] == outcome.error
+    assert execute(make_job(tmp_path, 2, "returning")).done
+
+
 def test_an_interrupt_that_another_error_hides_is_no_failure(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         execute(make_job(tmp_path, 0, "interrupted"))

@@ -172,6 +172,12 @@ def greedy(config):
     sleeping(config)
 
 
+def exhausting(config):
+    """Ask for more memory than any machine has, as arrays of NumPy do, or as Python does."""
+    size = 2**61
+    return bytearray(size) if config.number else np.ones(size // 8)
+
+
 def killing(config):
     """Kill the process of the job, every time."""
     os.kill(os.getpid(), signal.SIGKILL)
