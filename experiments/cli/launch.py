@@ -7,7 +7,6 @@ import argparse
 import importlib
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from experiments.cli.ends import Refused, Stopped, is_mistake
 from experiments.cli.invocation import given_overrides
 from experiments.cli.mistakes import check_added, check_arguments, explain_overrides
 from experiments.cli.process import EXIT_CODE_INTERRUPTED, stop_ending_at_once
+from experiments.cli.run_folder import hold, remove_unused
 from sysid.errors import UserError
 from sysid.netcdf_names import obstacle_to_path
 
@@ -123,14 +123,15 @@ def launch(module: str, config: DictConfig) -> float | None:
     folder = Path(settings.runtime.output_dir)
     is_single_run = settings.mode == RunMode.RUN
     try:
-        obstacle = obstacle_to_path(folder)
-        if obstacle:
-            raise UserError(f"cannot write results to {folder}: {obstacle}")
-        check_keys(config, str(settings.job.config_name))
-        added = [text for text in given_overrides() if text.startswith("+")]
-        if is_single_run and added:
-            check_added(OverridesParser.create().parse_overrides(added), config)
-        return importlib.import_module(module).run(config, folder)
+        if not is_single_run:
+            return _run(module, config, folder)
+        with hold(folder):
+            try:
+                return _run(module, config, folder)
+            except Exception as error:
+                if is_mistake(error):
+                    remove_unused(folder, f"{settings.job.name}.log")
+                raise
     except Stopped as stop:
         log.error("%s", stop)
         if is_single_run:
@@ -148,8 +149,21 @@ def launch(module: str, config: DictConfig) -> float | None:
             raise
         log.debug("details", exc_info=True)
         log.error("Error: %s", str(error) or type(error).__name__)
-        remove_unused(folder, f"{settings.job.name}.log")
         raise SystemExit(1) from None
+
+
+def _run(module: str, config: DictConfig, folder: Path) -> float | None:
+    """Check the folder and the keys of a run, and run it."""
+    settings = HydraConfig.get()
+    obstacle = obstacle_to_path(folder)
+    if obstacle:
+        raise UserError(f"cannot write results to {folder}: {obstacle}")
+    check_keys(config, str(settings.job.config_name))
+    added = [text for text in given_overrides() if text.startswith("+")]
+    if settings.mode == RunMode.RUN and added:
+        check_added(OverridesParser.create().parse_overrides(added), config)
+    result: float | None = importlib.import_module(module).run(config, folder)
+    return result
 
 
 def _configure_logging() -> None:
@@ -162,13 +176,3 @@ def _configure_logging() -> None:
     logging.raiseExceptions = False  # the run goes on if the output is closed, as by `| head`
     for package in NOISY_PACKAGES:
         logging.getLogger(package).setLevel(logging.WARNING)
-
-
-def remove_unused(folder: Path, log_file: str) -> None:
-    """Remove the folder of a run that was refused, if it holds nothing but Hydra's files.
-
-    The working folder is kept.
-    """
-    names = {path.name for path in folder.iterdir()}
-    if folder.resolve() != Path.cwd() and names <= {".hydra", log_file}:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.image import imread
 
 from experiments.cli.ends import Stopped
-from experiments.cli.launch import remove_unused
+from experiments.cli.run_folder import remove_unused
 from experiments.validate import figures
 from helpers.commands import CONF, load_summary, run_identify
 from helpers.records import (
