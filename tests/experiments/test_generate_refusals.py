@@ -1,5 +1,7 @@
 """What `sysid-generate` refuses, and what it leaves behind when it fails: nothing."""
 
+import contextlib
+
 import pytest
 from omegaconf import OmegaConf
 
@@ -104,6 +106,23 @@ def test_an_error_while_writing_leaves_nothing(error, monkeypatch, tmp_path):
         generate(tmp_path / "a" / "bw", *QUICK_BENCHMARK)
 
     assert list_names(tmp_path) == []
+
+
+@pytest.mark.parametrize("sees_the_other", [True, False], ids=["before", "while renaming"])
+def test_of_two_commands_at_once_the_one_that_ends_first_gets_the_output(
+    sees_the_other, monkeypatch, tmp_path
+):
+    output = tmp_path / "a" / "bw"
+    late = contextlib.ExitStack()
+    (late.enter_context(generate_folder.new_folder(output)) / "CARD.md").write_text("late")
+    with generate_folder.new_folder(output) as early:
+        (early / "CARD.md").write_text("early")
+    if not sees_the_other:
+        monkeypatch.setattr(generate_folder, "_check_free", lambda path: None)
+    with pytest.raises(StoreError, match=r"bw is a folder with files|could not make the folder"):
+        late.close()
+    assert (output / "CARD.md").read_text() == "early"
+    assert list_names(output.parent) == ["bw"]
 
 
 def test_a_file_that_appears_while_writing_is_kept(monkeypatch, tmp_path):
