@@ -79,7 +79,8 @@ def _lock(descriptor: int, folder: Path) -> None:
     except BlockingIOError:
         raise FolderInUseError(
             f"another command writes into {folder}: "
-            "wait for it, end it, or choose another folder (hydra.run.dir=...)"
+            "wait for it, end it, or choose another folder "
+            "(hydra.run.dir=..., for sysid-reproduce output=...)"
         ) from None
     except OSError:
         return

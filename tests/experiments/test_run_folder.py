@@ -34,6 +34,7 @@ def run_in(folder, *arguments, command="identify"):
         ("validate", ["model=missing.nc"]),
         ("export", ["model=missing.nc"]),
         ("generate", ["output=new"]),
+        ("reproduce", []),
     ],
 )
 def test_a_second_command_in_the_folder_is_refused(command, arguments, folder):
