@@ -9,7 +9,7 @@ import numpy as np
 from numba import config
 
 import naive
-from sysid import OnlineGP, UpdateReport, log_marginal_likelihood
+from sysid import Forward, OnlineGP, UpdateReport, log_marginal_likelihood
 
 N_SAMPLES = 40  # of each stream that goes through the rules
 N_KERNEL_SAMPLES = 25  # of the stream that each kernel learns
@@ -46,6 +46,14 @@ def results_of_kernel(kernel):
     return results
 
 
+def selected_samples(criterion):
+    """Return the samples that forward selection chooses, in order, if each occurs three times."""
+    x, y = naive.random_stream(N_SAMPLES // 3, 2, seed=2)
+    gp = naive.online_gp(2, budget=2 * BUDGET, reduction=criterion)
+    Forward().fill(gp, np.repeat(x, 3, axis=0), np.repeat(y, 3))
+    return gp.sample_numbers[gp.age_order]
+
+
 def run_fixed_streams():
     """Return the results of every criterion, acceptance rule, insertion rule and kernel."""
     arrays = {"compiled": np.array(not config.DISABLE_JIT)}
@@ -56,6 +64,7 @@ def run_fixed_streams():
             results = results_of_rules(criterion, acceptance, insertion, seed=case)
             for name, value in results.items():
                 arrays[f"{naive.criterion_name(criterion)}-{case}-{name}"] = value
+        arrays[f"{naive.criterion_name(criterion)}-selected"] = selected_samples(criterion)
     for kernel_name, kernel in naive.FAMILY.items():
         for name, value in results_of_kernel(kernel).items():
             arrays[f"{kernel_name}-{name}"] = value
