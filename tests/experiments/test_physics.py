@@ -565,6 +565,51 @@ def test_an_exported_file_equals_the_toolbox_for_the_same_signals(exported_names
     np.testing.assert_allclose(variance / noise, prediction.variance / noise, atol=1e-8)
 
 
+#: lags of the output, of the input and of the simulated output
+FED_BACK = (
+    "narx=lags",
+    "narx.outputs={level: 2}",
+    "narx.inputs={pump_voltage: [1], physics.level: [0]}",
+    "budget=15",
+)
+#: overrides of a run whose model feeds its output back beside the physics
+TRAINED_BESIDE_PHYSICS = {
+    "linear part": ("linear_part=stable_spline", "training.n_initial=100"),
+    "adaptive": ("training=adaptive", "training.n_initial=60", "linear_part=none"),
+    "free run": ("training=free_run", "training.folds=2", "training.routes.0.evaluations=20"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overrides", TRAINED_BESIDE_PHYSICS.values(), ids=TRAINED_BESIDE_PHYSICS)
+def test_an_exported_file_beside_physics_equals_the_toolbox(
+    overrides, data, record_of_test, tmp_path
+):
+    """The signals of the physics that the file simulates are given to the model of the toolbox."""
+    folder = run_identify(
+        tmp_path / "run", *data, *PHYSICS_OVERRIDES, *FED_BACK, *overrides, "figures=false"
+    )
+    export_model(folder / "model.nc", tmp_path / "tanks.py", tmp_path)
+    exported = runpy.run_path(str(tmp_path / "tanks.py"))
+    n = N_INITIAL_STATE_SAMPLES
+    beginning = record_of_test.isel(time=slice(0, n + 80))
+    u = beginning["pump_voltage"].values
+    y = beginning["level"].values
+
+    model = Model.load(folder / "model.nc")
+    inputs = exported["WITH_PHYSICS"].join(u, y[:n])
+    expected = free_run(model, inputs, y[:n, None]).mean[:, 0]
+    np.testing.assert_allclose(exported["simulate"](u, y[:n])[n:], expected, rtol=1e-10)
+    rows = exported["regressors"](u, y)
+    mean, variance = exported["predict"](rows)
+    prediction = model.predict(rows)
+    scale = abs(prediction.mean).max()
+    np.testing.assert_allclose(mean / scale, prediction.mean / scale, rtol=0, atol=1e-10)
+    scale = prediction.variance.max()
+    np.testing.assert_allclose(variance / scale, prediction.variance / scale, rtol=0, atol=1e-10)
+    assert exported["self_check"]() < 1e-10
+
+
 def test_an_exported_file_predicts_as_it_simulates(exported_names, simulated):
     """No output is fed back, and the physics is initialised with the same samples."""
     regressors = exported_names["regressors"](simulated.u, simulated.y)
