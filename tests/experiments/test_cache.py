@@ -26,9 +26,11 @@ from experiments.identify import linear_orders
 from experiments.identify import run as identify
 from experiments.plant.live import Simulation
 from experiments.plant.plant import Plant
+from experiments.sweeps import store as results
+from experiments.sweeps.task import execute
 from helpers.cached_numbers import N_ASKING, NUMBERS, VALUES, obtain_beside_others
 from helpers.commands import compose_configuration, fail_after
-from helpers.jobs import HANG_TIMEOUT, script_process, wait_until
+from helpers.jobs import HANG_TIMEOUT, make_job, script_process, wait_until
 from helpers.sweeps import job_content
 from simulators import DivergenceError
 from sysid import (
@@ -178,6 +180,33 @@ def test_what_a_cache_of_another_user_does_not_give_costs_only_time(
     assert work.n_calls == 1
     assert content.tobytes() == VALUES.tobytes()
     assert any("every job computes what it lacks" in line for line in logged_warnings(caplog))
+
+
+@pytest.mark.parametrize("is_damaged", [False, True], ids=["sound", "damaged"])
+def test_a_result_that_another_user_has_kept_is_taken_if_it_is_sound(is_damaged, open_folder):
+    jobs = []
+    for name in ("theirs", "mine"):
+        (open_folder / name / "0").mkdir(parents=True)
+        for path in (open_folder / name, open_folder / name / "0"):
+            path.chmod(0o777)
+        jobs.append(make_job(open_folder / name, 0, "writing"))
+    assert execute(jobs[0]).done
+    kept = open_folder / "cache" / "results"
+    results.share(jobs[0], kept)
+    if is_damaged:
+        # a new file: the kept one may be the file of the job itself
+        path = kept / jobs[0].identity / "result.txt"
+        path.unlink()
+        path.write_text("number 1\n")
+    with readable_only(open_folder / "cache"):
+        outcome = results.fetch(jobs[1], kept)
+    taken = open_folder / "mine" / "0" / "result.txt"
+    if is_damaged:
+        assert outcome is None
+        assert not taken.exists()
+    else:
+        assert outcome.done
+        assert taken.read_text() == "number 0\n"
 
 
 #: a kind whose files hold another variable
