@@ -147,9 +147,17 @@ def launch(module: str, config: DictConfig) -> float | None:
         if not is_single_run or not is_mistake(error):
             raise
         log.debug("details", exc_info=True)
-        log.error("Error: %s", str(error) or type(error).__name__)
+        log.error("Error: %s", _explain_mistake(error))
         remove_unused(folder, f"{settings.job.name}.log")
         raise SystemExit(1) from None
+
+
+def _explain_mistake(error: Exception) -> str:
+    """Return the text of an error that ends a command with one line."""
+    if isinstance(error, MemoryError):
+        reason = f" ({error})" if str(error) else ""
+        return f"not enough memory{reason}: ask for fewer samples, records, lags or points"
+    return str(error) or type(error).__name__
 
 
 def _configure_logging() -> None:

@@ -60,6 +60,7 @@ from sysid import (
     learn_from,
 )
 from sysid.errors import UserError
+from sysid.foreign import check_folder
 from sysid.gp.dictionary import NOT_PREDICTED
 
 log = logging.getLogger(__name__)
@@ -587,6 +588,8 @@ def _run_joint(
     cache: Cache | None,
 ) -> float:
     """Identify several outputs from the same samples, join the models; return the largest SMSE."""
+    for target in settings_by_target:
+        check_folder(folder, target)  # a link in place of the output's folder would lead elsewhere
     found: dict[str, Result] = {}
     try:
         for target, complete_settings in settings_by_target.items():

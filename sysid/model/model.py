@@ -669,14 +669,18 @@ def _build_gp(attributes: Mapping[str, Any], read: Callable[[str, type], Any]) -
     )
 
 
+def max_points(n_bytes: float) -> int:
+    """Return the largest budget of a model that takes at most `n_bytes` of memory."""
+    return int((n_bytes / BYTES_PER_POINT_PAIR) ** 0.5)
+
+
 def _check_budget(budget: int, n_linear: int = 0) -> int:
     """Return a budget; raise UserError if the arrays of such a model would need too much memory.
 
     They grow with the number of points and of coefficients of a linear part. The size of the file
     does not limit the numbers that it names.
     """
-    max_model_bytes = store.max_content_bytes() / MAX_MODEL_DIVISOR
-    largest = int((max_model_bytes / BYTES_PER_POINT_PAIR) ** 0.5)
+    largest = max_points(store.max_content_bytes() / MAX_MODEL_DIVISOR)
     size = budget + n_linear
     if size > largest:
         needed_bytes = MAX_MODEL_DIVISOR * BYTES_PER_POINT_PAIR * (size + 1) ** 2
