@@ -46,6 +46,7 @@ from sysid.gp.training import (
 )
 from sysid.initial_training import Trained, train
 from sysid.linear_part import LinearPart, LinearPartKind
+from sysid.model.description import refuse_interpolations
 from sysid.model.model import BYTES_PER_POINT_PAIR, NO_OUTPUT_LIMITS, Model, max_points
 from sysid.narx.lags import Narx, consecutive, own_lags_of
 from sysid.outliers import OutlierHandling, reach_of
@@ -123,6 +124,8 @@ class Settings:
         check_instances(self, CLASS_OF_OBJECT_SETTING)
         check_whole(self.budget, 2, "Settings: budget")
         self._check_memory()
+        for name in CLASS_OF_OBJECT_SETTING:
+            refuse_interpolations(getattr(self, name))
         if "mean" in self.training.replaces and self.mean != AutomaticMean():
             raise UserError(
                 f"Settings: expected no mean, as this training brings its own, got {self.mean}; "

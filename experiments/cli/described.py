@@ -79,13 +79,8 @@ def check_description(content: Any, trusted: Sequence[str] = (), *, title: str =
         object is described by anything but its class and named settings, or maps are nested too
         deeply.
     """
+    check_texts(content, title=title)
     for path, name, value in _entries(content, title):
-        for text in (name, value):
-            if isinstance(text, str) and INTERPOLATION in text:
-                raise UserError(
-                    f"{path}: expected plain values, got the interpolation {text[:200]!r}: what a "
-                    "file describes is not resolved; write the value itself"
-                )
         if name in KEYS_OF_CALLS:
             raise UserError(
                 f"{path}: a file may describe an object by _target_ and by its settings, got "
@@ -93,6 +88,32 @@ def check_description(content: Any, trusted: Sequence[str] = (), *, title: str =
             )
         if name == "_target_":
             _check_target(value, trusted, path.removesuffix("_target_").removesuffix("."))
+
+
+def check_texts(content: Any, *, title: str = "") -> None:
+    """Refuse plain data with a text or a key that looks like an interpolation.
+
+    A file with such a text could not be read again.
+
+    Parameters
+    ----------
+    content
+        Numbers, texts, lists and maps.
+    title : str
+        Name of the content in the messages.
+
+    Raises
+    ------
+    ValueError
+        If there is one, or maps are nested too deeply.
+    """
+    for path, name, value in _entries(content, title):
+        for text in (name, value):
+            if isinstance(text, str) and INTERPOLATION in text:
+                raise UserError(
+                    f"{path}: expected plain values, got the interpolation {text[:200]!r}: what a "
+                    "file describes is not resolved; write the value itself"
+                )
 
 
 def _check_target(target: Any, trusted: Sequence[str], place: str) -> None:

@@ -20,7 +20,7 @@ from experiments.cli.build import (
     trusted_names,
 )
 from experiments.cli.config import CONF, fill_in
-from experiments.cli.described import check_classes, check_description
+from experiments.cli.described import check_classes, check_description, check_texts
 from experiments.cli.invocation import given_overrides, is_multirun
 from experiments.cli.options import MAX_RUN_SAMPLES, flag, whole
 from experiments.cli.primary import PRIMARY_NAME
@@ -163,6 +163,8 @@ def read_settings(config: DictConfig, folder: Path, trusted: Sequence[str]) -> G
     check_options(config, name)
     splits = read_splits(config, float(plant.system.dt))
     check_size(splits, config.transient, plant.system)
+    stored = {key: value for key, value in everything.items() if key not in KEYS_NOT_STORED}
+    check_texts(stored)
     return GenerateSettings(
         name=name,
         folder=Path(config.output) if config.output else folder / name,
@@ -176,7 +178,7 @@ def read_settings(config: DictConfig, folder: Path, trusted: Sequence[str]) -> G
         initialisation_window=config.initialisation_window,
         baselines=build_all(config, "baseline"),
         narx=_read_lags(config),
-        stored={key: value for key, value in everything.items() if key not in KEYS_NOT_STORED},
+        stored=stored,
     )
 
 
