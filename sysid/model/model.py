@@ -89,7 +89,7 @@ class Origin:
                 continue
             if not isinstance(value, Real):
                 raise UserTypeError(f"Origin: {name} must be a number, got {value!r}")
-            if not limit <= value < inf or value == -inf:
+            if not limit <= float(value) < inf or value == -inf:
                 raise UserError(f"Origin: {name} must be finite and possible, got {value!r}")
         if self.n_samples is not None:
             check_whole(self.n_samples, 0, "Origin: n_samples")
