@@ -26,6 +26,7 @@ from experiments.cli.ends import Refused, Stopped, is_mistake
 from experiments.cli.invocation import given_overrides
 from experiments.cli.mistakes import check_added, check_arguments, explain_overrides
 from experiments.cli.process import EXIT_CODE_INTERRUPTED, stop_ending_at_once
+from experiments.cli.terminal import PRINTABLE_MESSAGES, printable
 from sysid.errors import UserError
 from sysid.netcdf_names import obstacle_to_path
 
@@ -68,7 +69,7 @@ def compose_and_run(
         known = _known_error(error)
         if COMPOSING not in os.environ or known is None:
             raise
-        print(f"Error: {_explain_composing(name, known)}", file=sys.stderr)
+        print(f"Error: {printable(_explain_composing(name, known))}", file=sys.stderr)
         raise Refused(1) from None
     finally:
         _end_composing()
@@ -82,7 +83,7 @@ def _take(take: Callable[[list[str]], list[str]], arguments: list[str]) -> list[
     except Exception as error:
         if not is_mistake(error):
             raise
-        print(f"Error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"Error: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         raise Refused(1) from None
 
 
@@ -161,9 +162,10 @@ def _explain_mistake(error: Exception) -> str:
 
 
 def _configure_logging() -> None:
-    """Log Python's warnings, and only the warnings of noisy packages."""
+    """Log printable texts, Python's warnings, and only the warnings of noisy packages."""
     logging.captureWarnings(True)
     for handler in logging.getLogger().handlers:
+        handler.addFilter(PRINTABLE_MESSAGES)
         # Hydra opens it in the encoding of the locale
         if isinstance(handler, logging.FileHandler) and handler.stream is not None:
             handler.stream.reconfigure(encoding="utf-8", errors="backslashreplace")

@@ -8,6 +8,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from experiments.cli.ends import Refused
+from experiments.cli.terminal import printable
 from sysid.foreign import check_folder
 from sysid.store import StoreError
 
@@ -30,7 +31,7 @@ class RunFolder(Callback):
             for name in names:
                 check_folder(folder, name)
         except StoreError as error:
-            print(f"Error: {error}", file=sys.stderr)
+            print(f"Error: {printable(str(error))}", file=sys.stderr)
             raise Refused(1) from None
         except OSError:  # Hydra reports what is wrong with the folder
             return

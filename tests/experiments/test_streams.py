@@ -1,12 +1,14 @@
 """Closed standard streams, characters that they cannot encode, and folders that take no files."""
 
 import io
+import logging
 import os
 import sys
 
 import pytest
 
 from experiments.cli.process import complete_standard_streams
+from experiments.cli.terminal import PrintableMessages, printable
 from helpers.commands import run_command
 
 
@@ -57,3 +59,30 @@ def test_a_folder_that_netcdf_cannot_open_is_refused_before_anything_is_computed
     assert done.code == 1
     assert "NetCDF cannot open a path" in done.out + done.err
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("größe 日 °C\u00a0\n\t", "größe 日 °C\u00a0\n\t"),
+        ("\x1b]0;mine\x07", "\\x1b]0;mine\\x07"),
+        ("a\rb\x9b2J", "a\\rb\\x9b2J"),
+        ("\u202etxt\u2028", "\\u202etxt\\u2028"),
+        ("\udcff", "\\udcff"),
+    ],
+    ids=["letters", "title", "controls", "direction", "byte"],
+)
+def test_a_message_does_not_act_on_the_terminal(text, shown):
+    assert printable(text) == shown
+    record = logging.LogRecord("x", logging.INFO, "", 0, "%s", (text,), None)
+    assert PrintableMessages().filter(record)
+    assert record.getMessage() == shown
+
+
+def test_what_a_command_says_about_a_file_does_not_act_on_the_terminal(tmp_path):
+    (tmp_path / "r.csv").write_text("time,u,y\x1b[2J\n0,1,2\n1,2,3\n")
+    record = ("data=csv", "data.estimation=r.csv", "data.inputs=[u]", "data.outputs=[y]")
+    done = run_command("identify", *record, cwd=tmp_path)
+    assert done.code == 1
+    assert "y\\x1b[2J" in done.out
+    assert "\x1b" not in done.out + done.err
