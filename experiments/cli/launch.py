@@ -25,7 +25,11 @@ from experiments.cli.config import CONF, check_keys
 from experiments.cli.ends import Refused, Stopped, is_mistake
 from experiments.cli.invocation import given_overrides
 from experiments.cli.mistakes import check_added, check_arguments, explain_overrides
-from experiments.cli.process import EXIT_CODE_INTERRUPTED, stop_ending_at_once
+from experiments.cli.process import (
+    EXIT_CODE_INTERRUPTED,
+    stop_ending_at_once,
+    warn_of_code_of_others,
+)
 from experiments.cli.terminal import PRINTABLE_MESSAGES, printable
 from sysid.errors import UserError
 from sysid.netcdf_names import obstacle_to_path
@@ -58,6 +62,7 @@ def compose_and_run(
         setattr(argparse.ArgumentParser, "_check_help", lambda self, action: None)  # noqa: B010
     main = hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(job)
     check_arguments(name, sys.argv[1:])
+    warn_of_code_of_others()
     if take is not None:
         sys.argv[1:] = _take(take, sys.argv[1:])
     if FULL_ERROR not in os.environ:  # errors of the composition are printed here, in one line

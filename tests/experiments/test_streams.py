@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from experiments.cli.process import complete_standard_streams
+from experiments.cli.process import complete_standard_streams, warn_of_code_of_others
 from experiments.cli.terminal import PrintableMessages, printable
 from helpers.commands import run_command
 
@@ -43,6 +43,30 @@ def test_the_number_of_a_closed_stream_goes_to_nothing_else(monkeypatch):
         patched.setattr(os, "open", lambda path, flags: opened.append(path))
         complete_standard_streams()
     assert opened == [os.devnull]
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "is_noted"),
+    [(0o755, 0, False), (0o775, 0, False), (0o777, 0, True), (0o1777, 0, True), (0o755, 1, True)],
+    ids=["own", "group", "everybody", "sticky", "another user's"],
+)
+def test_a_folder_of_compiled_functions_of_others_is_noted(
+    tmp_path, monkeypatch, capsys, mode, owner, is_noted
+):
+    tmp_path.chmod(mode)
+    uid = tmp_path.stat().st_uid
+    monkeypatch.setattr("experiments.cli.process.ADMINISTRATOR", -1)
+    monkeypatch.setattr(os, "getuid", lambda: uid + owner)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    warn_of_code_of_others()
+    assert ("run code with your rights" in capsys.readouterr().err) == is_noted
+
+
+@pytest.mark.parametrize("folder", ["", "missing"])
+def test_no_folder_of_compiled_functions_is_no_news(folder, monkeypatch, capsys):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", folder)
+    warn_of_code_of_others()
+    assert capsys.readouterr().err == ""
 
 
 def test_a_folder_that_takes_no_log_file_is_named_in_one_line(tmp_path):
