@@ -152,9 +152,10 @@ def _list_files(folder: Path, files: Sequence[Path]) -> Iterator[tuple[str, int,
     """
     n_bytes_left = store.max_content_bytes()
     for path in files:
-        if ".hydra" in path.parts:
+        inner_path = path.relative_to(folder)
+        if ".hydra" in inner_path.parts:
             continue
-        name = path.relative_to(folder).as_posix()
+        name = inner_path.as_posix()
         size = path.stat().st_size
         digest = "not computed: too large"
         if size <= n_bytes_left:
