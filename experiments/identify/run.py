@@ -355,6 +355,8 @@ def prepare(
     if not settings.in_sweep:
         _log_plan(source, learner)
     narx = narx_of(settings.lags, source, learner)
+    if source.lag_choice is not None:
+        learner = source.lag_choice.settings
     source.check(narx, _n_needed(narx, learner))
     changes: dict[str, Any] = {}
     if settings.lags.predicts_residual and source.physics is not None:
