@@ -30,6 +30,9 @@ from simulators.settings import (
 )
 from simulators.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_YEAR
 
+# Longest time of a synthetic climate, h: some 2000 years.
+MAX_SYNTHETIC_HOURS = 20_000_000
+
 
 class Weather(ABC):
     """Ambient temperature over time; time zero is midnight before the first day of the year."""
@@ -104,13 +107,24 @@ class SyntheticWeather(Weather):
         check_positive(self, "correlation_hours")
 
     def temperature(self, time: ArrayLike, *, seed: int = 0) -> Array:
-        """Return the ambient temperature [degC] at times [s]; equation in the class."""
+        """Return the ambient temperature [degC] at times [s]; equation in the class.
+
+        Raises
+        ------
+        ValueError
+            If there are more hours than fit into memory.
+        """
         t = check_times(time)
         coldest = SECONDS_PER_DAY * self.coldest_day
         warmest = SECONDS_PER_HOUR * self.warmest_hour
         annual = self.annual_amplitude * np.cos(2 * np.pi * (t - coldest) / SECONDS_PER_YEAR)
         daily = self.daily_amplitude * np.cos(2 * np.pi * (t - warmest) / SECONDS_PER_DAY)
         n_hours = math.ceil(np.max(t, initial=0.0) / SECONDS_PER_HOUR) + 1
+        if n_hours > MAX_SYNTHETIC_HOURS:
+            raise UserError(
+                f"SyntheticWeather: expected times up to {MAX_SYNTHETIC_HOURS} h, "
+                f"got {n_hours - 1} h; take a shorter duration or a smaller dt"
+            )
         hourly = self._draw_hours(n_hours, seed)
         z = np.interp(t, SECONDS_PER_HOUR * np.arange(n_hours), hourly)
         return self.mean - annual + daily + z

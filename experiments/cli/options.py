@@ -39,7 +39,7 @@ def choice(option: str, choices: type[Choice], value: Any) -> Choice:
 
 
 def whole(option: str, value: Any, least: int) -> int:
-    """Return a value that is an integer of at least `least`.
+    """Return a value that is an integer of at least `least`, and that a file can hold: of 64 bits.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def whole(option: str, value: Any, least: int) -> int:
     """
     from sysid.arrays import check_whole
 
-    check_whole(value, least, option, below=math.inf)
+    check_whole(value, least, option)
     return int(value)
 
 

@@ -261,6 +261,11 @@ def read_splits(config: DictConfig, dt: float) -> tuple[Split, ...]:
     for role in RECORD_ROLES:
         n_samples = count_samples(role, config[role], dt)
         n_records = whole(f"realisations.{role}", config.realisations[role], 1)
+        if n_samples * n_records > MAX_RUN_SAMPLES:
+            raise UserError(
+                f"{role}: {n_records} records of {n_samples} samples, expected at most "
+                f"{MAX_RUN_SAMPLES} samples in all; change {role} or realisations.{role}"
+            )
         splits.append(Split(role, n_samples, n_records))
     return tuple(splits)
 

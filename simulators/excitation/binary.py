@@ -8,6 +8,7 @@ import numpy as np
 from simulators.excitation.role import (
     WHOLE_SAMPLE_TOLERANCE,
     Excitation,
+    check_length,
     count_samples,
     find_first_sample,
 )
@@ -181,13 +182,15 @@ class APRBS(Excitation):
         Raises
         ------
         ValueError
-            If the shortest hold is shorter than a sample, or no whole number of samples lies
-            between the holds.
+            If the shortest hold is shorter than a sample, a hold is longer than any record, or
+            no whole number of samples lies between the holds.
         """
         shortest = dt if self.shortest_hold is None else self.shortest_hold
         longest = DEFAULT_HOLD_RATIO * shortest if self.longest_hold is None else self.longest_hold
         if shortest < dt * (1.0 - WHOLE_SAMPLE_TOLERANCE):
             raise refuse(self, "shortest_hold", f"a time of at least one sample, dt={dt:.9g} s")
+        check_length(self, "shortest_hold", shortest, dt)
+        check_length(self, "longest_hold", longest, dt)
         fewest = find_first_sample(shortest, dt)
         most = math.floor(longest / dt + WHOLE_SAMPLE_TOLERANCE)
         if fewest > most:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simulators.errors import UserError
 from simulators.excitation.role import (
+    MAX_SAMPLES,
     Band,
     Excitation,
     check_below_nyquist,
@@ -161,7 +162,7 @@ class Multisine(Excitation):
         check_whole(self, "group", 2)
         check_whole(self, "clippings", 0)
         if self.period is not None:
-            check_whole(self, "period", 3)
+            check_whole(self, "period", 3, MAX_SAMPLES)
 
     def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
         """Return v (n,) [unit of the input]; equation in the class."""

@@ -15,6 +15,9 @@ from simulators.settings import Array, check_count, check_finite, is_finite, ref
 # A time counts as a whole number of samples if it differs by less than this, because of rounding.
 WHOLE_SAMPLE_TOLERANCE = 1e-6
 
+# Longest time of an excitation in samples: no record that fits into memory is longer.
+MAX_SAMPLES = 20_000_000
+
 Band = tuple[float, float]  # lowest and highest frequency, Hz
 
 
@@ -45,14 +48,15 @@ def count_samples(owner: Any, name: str, dt: float | None) -> int:
     Raises
     ------
     ValueError
-        If the sampling time is missing, or the time is shorter than a sample or no whole multiple
-        of it. The message names the nearest multiples.
+        If the sampling time is missing, or the time is shorter than a sample, longer than any
+        record or no whole multiple of the sampling time. The message names the nearest multiples.
     """
     if dt is None:
         raise UserError(
             f"{type(owner).__name__}: expected dt, since {name} is set in seconds; "
             "give period_samples a dt"
         )
+    check_length(owner, name, getattr(owner, name), dt)
     ratio = getattr(owner, name) / dt
     count = round(ratio)
     if count >= 1 and abs(ratio - count) <= WHOLE_SAMPLE_TOLERANCE * max(1.0, 0.01 * count):
@@ -64,6 +68,14 @@ def count_samples(owner: Any, name: str, dt: float | None) -> int:
         name,
         f"a whole multiple of the sampling time dt={dt:.9g} s, such as {multiples} s",
     )
+
+
+def check_length(owner: Any, name: str, time: float, dt: float) -> None:
+    """Raise ValueError if a time [s], which field `name` sets, is longer than any record."""
+    if not time / dt <= MAX_SAMPLES:
+        raise refuse(
+            owner, name, f"at most {MAX_SAMPLES} samples of dt={dt:.9g} s, {MAX_SAMPLES * dt:.9g} s"
+        )
 
 
 def find_first_sample(time: float, dt: float) -> int:

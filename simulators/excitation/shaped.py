@@ -9,8 +9,10 @@ from itertools import pairwise
 import numpy as np
 
 from simulators.excitation.role import (
+    MAX_SAMPLES,
     Excitation,
     check_below_nyquist,
+    check_length,
     count_samples,
     find_first_sample,
     is_pair,
@@ -89,6 +91,8 @@ class Steps(Excitation):
 
     def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
         """Return v (n,) [unit of the input]; equation in the class."""
+        for time, _ in self.steps:
+            check_length(self, "steps", time, dt)
         first_samples = np.array([find_first_sample(time, dt) for time, _ in self.steps])
         distances = np.diff(first_samples)
         if np.any(distances == 0):
@@ -153,7 +157,7 @@ class Staircase(Excitation):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ascending(self, "low", "high")
-        check_whole(self, "levels", 2)
+        check_whole(self, "levels", 2, MAX_SAMPLES)
         check_flag(self, "down")
         check_positive(self, *list_given(self, "hold"))
 

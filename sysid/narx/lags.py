@@ -591,7 +591,12 @@ class Orders:
             is_list = isinstance(value, Sequence) and not isinstance(value, str)
             orders = tuple(value) if is_list else (value,)
             for order in orders:
-                check_whole(order, 0, f"Orders: {name}, or every one of a list of them,")
+                check_whole(
+                    order,
+                    0,
+                    f"Orders: {name}, or every one of a list of them,",
+                    below=MAX_LAG + 1,
+                )
             if is_list:
                 object.__setattr__(self, name, orders)
 
