@@ -23,7 +23,7 @@ from sysid.gp.adaptation import Adaptation, Adaptive
 from sysid.gp.dictionary import NOT_PREDICTED, UpdateReport
 from sysid.gp.linear_part import StableSpline
 from sysid.gp.mean import AutomaticMean, ConstantMean, MeanFunction, ZeroMean
-from sysid.gp.online import OnlineGP
+from sysid.gp.online import MAX_BUDGET, OnlineGP
 from sysid.gp.region import Region, count_at_rest
 from sysid.gp.rules import (
     Acceptance,
@@ -120,7 +120,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_instances(self, CLASS_OF_OBJECT_SETTING)
-        check_whole(self.budget, 2, "Settings: budget")
+        check_whole(self.budget, 2, "Settings: budget", below=MAX_BUDGET + 1)
         if "mean" in self.training.replaces and self.mean != AutomaticMean():
             raise UserError(
                 f"Settings: expected no mean, as this training brings its own, got {self.mean}; "
