@@ -27,8 +27,9 @@ class NotPositiveDefiniteError(UserError, np.linalg.LinAlgError):
     """
 
 
-#: Values beyond this are refused: their squares would overflow, and no measurement is as large.
-MAX_MAGNITUDE = 1e100
+#: Values beyond this are refused: their fourth powers would overflow, and no measurement is as
+#: large.
+MAX_MAGNITUDE = 1e70
 
 
 def has_masked_arrays(values: Any) -> bool:

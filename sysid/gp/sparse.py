@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from time import perf_counter
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 from warnings import warn
 
 import numpy as np
@@ -39,10 +39,6 @@ from sysid.gp.training import (
 #: Largest number of covariances between samples and inducing points that an evaluation keeps from
 #: its first pass over the data for its second. Each takes 16 byte.
 MAX_KEPT_COVARIANCES = 2_000_000
-
-#: Divisors between these have a square that a float can hold with all its digits.
-MIN_SQUARED = 1e-150
-MAX_SQUARED = 1e150
 
 #: Training of the exact GP, on some of the samples, that gives the first hyper-parameters.
 EXACT_GP_TRAINING = MaximumLikelihood(n_initial=500, restarts=3)
@@ -402,7 +398,7 @@ class InducingPoints:
             by_cross = mixing @ block.whitened
             by_cross += np.outer(weights, b)
             self._add_to_gradient(gradient, by_cross, block)
-            by_noise += 0.5 * (b @ b + _over_square(block.residual.sum(), s2))
+            by_noise += 0.5 * (b @ b + block.residual.sum() / s2**2)
         return _Slopes(
             by_point_covariance=np.outer(w, w) - 2.0 * eye + inverse + C @ C.T,
             by_variances=np.full(len(y), -0.5 / s2),
@@ -429,7 +425,7 @@ class InducingPoints:
             d = block.noise
             solved = inverse @ v
             b = (y[block.rows] - w @ v) / d
-            g = 0.5 * (b * b - 1.0 / d + _over_square(np.einsum("ij,ij->j", v, solved), d))
+            g = 0.5 * (b * b - 1.0 / d + np.einsum("ij,ij->j", v, solved) / d**2)
             minus_by_whitened = self._represented(v) * (2.0 * g)
             by_point_covariance -= minus_by_whitened @ v.T
             solved /= d
@@ -495,13 +491,6 @@ def _inverse(factor: np.ndarray) -> np.ndarray:
     """Return ``(C C')^-1`` of a lower triangular factor C."""
     root = lapack.dtrtri(factor, lower=1)[0]
     return root.T @ root
-
-
-def _over_square(values: Any, divisors: Any) -> Any:
-    """Return ``values / divisors**2`` for positive divisors, also if a float holds no square."""
-    if np.all((divisors > MIN_SQUARED) & (divisors < MAX_SQUARED)):
-        return values / divisors**2
-    return values / divisors / divisors
 
 
 def _cholesky(a: np.ndarray, name: str) -> np.ndarray:

@@ -493,9 +493,9 @@ def test_training_refuses_wrong_arguments(argument, value, name):
 
 
 @each_approximation
-@pytest.mark.parametrize("unit", [2.0**-310, 2.0**310], ids=["tiny", "huge"])
+@pytest.mark.parametrize("unit", [2.0**-220, 2.0**220], ids=["tiny", "huge"])
 def test_the_likelihood_does_not_depend_on_the_unit_of_the_target(approximation, unit):
-    """The square of the noise variance is beyond the range of a float."""
+    """Its fourth power is near the ends of the range of a float."""
     kernel, noise_variance, points, x, y = random_case(3, 20, 5, 2, -1)
     expected = InducingPoints(kernel, noise_variance, points, approximation).log_likelihood(x, y)
     scaled_kernel = replace(kernel, variance=kernel.variance * unit**2)
