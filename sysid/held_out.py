@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import inf
 from typing import Any, NamedTuple
 
@@ -14,9 +15,6 @@ from sysid.narx.lags import Narx, consecutive
 #: number of consecutive folds into which the rows of all records are divided
 N_FOLDS = 5
 
-#: Folds that are held out together, so that three models predict all folds.
-HELD_OUT_TOGETHER = ((0, 3), (1, 4), (2,))
-
 #: largest number of rows that the models learn and predict
 MAX_SCORED_ROWS = 10_000
 
@@ -25,7 +23,9 @@ class FoldErrors(NamedTuple):
     """One-step errors of a model on folds that it has not learned."""
 
     rmse: float  # unit of the target, on the folds that were held out
-    n_folds: int  # fewer than `N_FOLDS` if the error could no longer come below the limit
+    #: mean square of each fold, unit of the target squared; fewer than `N_FOLDS` if the error could
+    #: no longer come below the limit
+    mean_squares: tuple[float, ...]
 
 
 def held_out_error(
@@ -33,8 +33,8 @@ def held_out_error(
 ) -> FoldErrors:
     """Return the one-step error of the model on folds that it has not learned.
 
-    The rows of the records are divided into five folds. Three models each learn the rows without
-    one or two folds, and predict these.
+    The rows of the records are divided into five folds. Five models each learn the rows without one
+    fold, and predict it.
 
     Parameters
     ----------
@@ -63,20 +63,19 @@ def held_out_error(
     ends = np.linspace(0, len(y), N_FOLDS + 1).astype(int)
     sum_of_squares = 0.0
     n_predicted = 0
-    n_folds = 0
-    for folds in HELD_OUT_TOGETHER:
+    mean_squares = []
+    for begin, end in pairwise(ends):
         is_learned = np.ones(len(y), dtype=bool)
+        is_learned[begin:end] = False
         follows_learned = follows.copy()
-        for fold in folds:
-            is_learned[ends[fold] : ends[fold + 1]] = False
-            follows_learned[ends[fold + 1] : ends[fold + 1] + 1] = False
+        follows_learned[end : end + 1] = False
         error = _errors(narx, settings, x, y, follows_learned, is_learned)
         sum_of_squares += float(error @ error)
         n_predicted += len(error)
-        n_folds += len(folds)
+        mean_squares.append(float(np.mean(error**2)))
         if sum_of_squares > limit**2 * len(y):
             break
-    return FoldErrors(float(np.sqrt(sum_of_squares / n_predicted)), n_folds)
+    return FoldErrors(float(np.sqrt(sum_of_squares / n_predicted)), tuple(mean_squares))
 
 
 def _errors(

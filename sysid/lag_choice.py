@@ -69,7 +69,6 @@ LINEAR_PART = "with_linear_part"
 
 #: variants of a model that only the best candidate is tried with
 LONG_SCALES = "long_length_scales"
-MORE_SAMPLES = "more_samples"
 CONSTANT_MEAN = "constant_mean"
 
 #: words for the estimators in the text, the simplest first
@@ -79,12 +78,8 @@ ESTIMATOR_WORDS = {
     MODEL: "model",
     LINEAR_PART: "model with a linear part",
     LONG_SCALES: "with longer length scales",
-    MORE_SAMPLES: "trained on more samples",
     CONSTANT_MEAN: "with a constant mean",
 }
-
-#: number of samples that the hyper-parameters are estimated from in the variant of more samples
-N_MORE_SAMPLES = 1000
 
 #: largest number of candidates in the text of a `LagChoice`
 MAX_SHOWN_CANDIDATES = 4
@@ -282,7 +277,7 @@ def choose_lags(
 
     Among errors that differ by less than 1 %, or are as small as rounding errors, the first of
     these estimators and the fewest lags win. If a model wins, it then competes with variants of
-    itself: longer length scales a priori, hyper-parameters from more samples, a constant mean. The
+    itself: longer length scales a priori, a constant mean. The
     linear models and the variants take part only if the settings name no kernel, no mean and no
     kind of linear part. An input that never moves gets no lags.
 
@@ -472,8 +467,9 @@ def _score(
     """Add the held-out error of an estimator to a candidate."""
     error = held_out_error(narx, records, settings, limit)
     row[name] = error.rmse
-    if error.n_folds < N_FOLDS:
-        row[f"{name}_parts"] = error.n_folds
+    n_parts = len(error.mean_squares)
+    if n_parts < N_FOLDS:
+        row[f"{name}_parts"] = n_parts
 
 
 def _complete_error(row: dict[str, Any], name: str) -> float:
@@ -519,10 +515,6 @@ def _best_variant(
         record_length_prior_std=training.length_scale_prior_std,
     )
     variants[LONG_SCALES] = replace(settings, training=longer)
-    n_rows = sum(record.sizes["time"] for record in records)
-    if n_rows > training.record_samples:
-        more = replace(training, record_samples=max(N_MORE_SAMPLES, training.record_samples))
-        variants[MORE_SAMPLES] = replace(settings, training=more)
     if name == MODEL:
         variants[CONSTANT_MEAN] = replace(settings, mean=ConstantMean())
     smallest = row[name]
