@@ -121,6 +121,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_instances(self, CLASS_OF_OBJECT_SETTING)
         check_whole(self.budget, 2, "Settings: budget")
+        check_whole(self.seed, 0, "Settings: seed")
         if "mean" in self.training.replaces and self.mean != AutomaticMean():
             raise UserError(
                 f"Settings: expected no mean, as this training brings its own, got {self.mean}; "
