@@ -242,7 +242,10 @@ def identify(
             lags = lag_choices[target].narx
         identification = Identification.of_records(recordings.estimation, lags, chosen)
         origin = Origin.of(identification.narx.dataset(recordings.estimation))
-        identification.model = replace(identification.require_model(), origin=origin)
+        model = replace(identification.require_model(), origin=origin)
+        identification.model = model
+        if model.gp.unreached_memory:
+            warn_user(f"{target}: {model.gp.unreached_memory}")
         identifications[target] = identification
     return IdentifiedModel(identifications, recordings, purpose, lag_choices)
 

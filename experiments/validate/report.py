@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -464,6 +465,8 @@ def validate_on_test(
     model: Model | JointModel | None,
     make_propagation: Callable[[], Propagation],
     seed: int,
+    *,
+    is_trained_for_free_run: bool = False,
 ) -> tuple[Report | None, list[str]]:
     """Validate one step and free run on the test records of a source.
 
@@ -492,7 +495,9 @@ def validate_on_test(
         joint = JointModel.of(model)
         material = select_records(recordings)
         cases = plan_cases([1], None, material.default_window(joint.models[0].narx))
-        report = make_report(assess(joint, material, cases, make_propagation(), seed=seed))
+        assessment = assess(joint, material, cases, make_propagation(), seed=seed)
+        assessment = replace(assessment, is_trained_for_free_run=is_trained_for_free_run)
+        report = make_report(assessment)
     except (UserError, np.linalg.LinAlgError) as error:
         return None, [f"not validated in free run: {error}"]
     return report, report.content["warnings"]
@@ -573,11 +578,13 @@ def _warn_of_free_run_errors(assessment: Assessment) -> Iterator[str]:
         has_good_fit = free_run.fit_percent > GOOD_FIT_PERCENT
         if is_far_worse and not has_good_fit:
             unit = assessment.error_unit(name)
+            advice = "; if you want to simulate with the model, look at the free run"
+            if assessment.is_trained_for_free_run:
+                advice = ", although the model is trained for the free run"
             yield (
                 f"the free run of {name} is far worse than one step ahead: "
                 f"RMSE {with_unit(free_run.rmse, unit)} against {with_unit(one_step.rmse, unit)}, "
-                f"fit {free_run.fit_percent:.1f} % against {one_step.fit_percent:.1f} %; "
-                "if you want to simulate with the model, look at the free run"
+                f"fit {free_run.fit_percent:.1f} % against {one_step.fit_percent:.1f} %{advice}"
             )
 
 

@@ -285,6 +285,29 @@ def test_the_features_of_a_linear_part_have_no_region():
     assert outside.where.startswith(f"{model.narx.feature_names[0]} reaches")
 
 
+# --- free run against one step --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("training", "words"),
+    [
+        ("sysid.FreeRun", "although the model is trained for the free run"),
+        ("sysid.Adaptive", "if you want to simulate with the model, look at the free run"),
+    ],
+)
+def test_a_model_trained_for_the_free_run_is_not_advised_to_be_judged_by_it(
+    training, words, fitting, model_file, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(report, "MAX_FREE_RUN_ERROR_RATIO", 2.0)
+    model = replace(make_model(), mean=ConstantMean(0.05))
+    configuration = f"training:\n  _target_: {training}\n"
+    model.save(model_file, attributes={"configuration": configuration})
+
+    content = run_validate(tmp_path / "run", *fitting)
+
+    assert find_warning(content, "is far worse than one step ahead").endswith(words)
+
+
 # --- bands and draws ------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """From signals to a model in one call."""
 
 import re
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,6 +39,10 @@ N_LEARNED = 140  # 70 % of the samples; the others are the test
 SAMPLING_TIME = 0.1  # s
 NARX = Narx({"y": 2}, {"u": 1})
 SETTINGS = Settings(budget=20, training=Adaptive(n_initial=40), linear_part="none")
+#: a training with a kernel that takes next to no time
+QUICK_SETTINGS = replace(
+    SETTINGS, training=MaximumLikelihood(n_initial=20, restarts=1, max_iterations=1), budget=10
+)
 
 
 def small_system(n=N_SAMPLES, seed=0):
@@ -584,6 +589,43 @@ def test_unfit_data_and_settings_are_refused(data, options, message):
         identify(data, **({"narx": NARX} | options))
 
 
+# --- a memory that is not reached -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("forgetting", "linear_part", "words"),
+    [
+        pytest.param(12, "none", "take forgetting=20 or more, or budget=12", id="points"),
+        pytest.param(
+            30,
+            "stable_spline",
+            "20 points and 28 coefficients of the linear part: take forgetting=48 or more, or "
+            "budget=2$",
+            id="points and linear part",
+        ),
+        pytest.param(
+            12,
+            "stable_spline",
+            "or linear_part=none and budget=12",
+            id="fewer than the coefficients",
+        ),
+        pytest.param(20, "none", None, id="reached"),
+        pytest.param(None, "none", None, id="no forgetting"),
+    ],
+)
+def test_a_memory_that_is_not_reached_is_told(forgetting, linear_part, words):
+    options = {"dt": SAMPLING_TIME, "forgetting": forgetting, "linear_part": linear_part}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        identify((SHORT_U, SHORT_Y), NARX, replace(QUICK_SETTINGS, budget=20), **options)
+    told = [str(warning.message) for warning in caught if "forgetting=" in str(warning.message)]
+    assert len(told) == (words is not None)
+    if words is not None:
+        assert told[0].startswith(f"y: forgetting={forgetting}: a memory of fewer than")
+        assert re.search(words, told[0])
+        assert {w.filename for w in caught if str(w.message) == told[0]} == {__file__}
+
+
 # --- words of the command line --------------------------------------------------------------------
 
 #: groups of the command line whose options are settings of `identify`, too
@@ -605,10 +647,6 @@ WORDS = [
     for group in WORD_GROUPS
     for path in sorted((CONFIGURATION / group).glob("*.yaml"))
 ]
-#: a training with a kernel that takes next to no time
-QUICK_SETTINGS = replace(
-    SETTINGS, training=MaximumLikelihood(n_initial=20, restarts=1, max_iterations=1), budget=10
-)
 
 
 @pytest.mark.parametrize(("group", "word"), WORDS, ids=[f"{g}={w}" for g, w in WORDS])
