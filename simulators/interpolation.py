@@ -12,6 +12,9 @@ from simulators.settings import Array
 # Rows of a linearly interpolated input that are in memory at a time.
 PIECE_ROWS = 2**16
 
+# Rows of a band-limited input, which is resampled as a whole: more do not fit into memory.
+MAX_RESAMPLED_ROWS = 200_000_000
+
 
 class Piece(NamedTuple):
     """Input of the integrator over a stretch of samples."""
@@ -71,6 +74,12 @@ class Interpolation(Enum):
         if self is Interpolation.held:
             yield Piece(0, n - 1, input, 1)
         elif self is Interpolation.band_limited:
+            if n * per_sample > MAX_RESAMPLED_ROWS:
+                raise UserError(
+                    f"interpolation=band_limited: {n} samples of {substeps} substeps are "
+                    f"{n * per_sample} values of an input, expected at most {MAX_RESAMPLED_ROWS}; "
+                    "lower substeps, or simulate fewer samples"
+                )
             values = upsample(input, per_sample)[: (n - 1) * per_sample + 1]
             yield Piece(0, n - 1, values, per_sample)
         else:

@@ -47,6 +47,10 @@ def refuse(owner: Any, name: str, expected: str) -> UserError:
 MAX_WHOLE = 2**63 - 1
 
 
+#: samples of the longest signal that is computed at once: more do not fit into memory
+MAX_SIGNAL_SAMPLES = 20_000_000
+
+
 def is_finite(value: object) -> bool:
     """Whether a value is a finite real number; True and False do not count as numbers.
 

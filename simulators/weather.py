@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from simulators.errors import UserError
 from simulators.noise import random_stream
 from simulators.settings import (
+    MAX_SIGNAL_SAMPLES,
     Array,
     check_finite,
     check_not_negative,
@@ -111,6 +112,11 @@ class SyntheticWeather(Weather):
         annual = self.annual_amplitude * np.cos(2 * np.pi * (t - coldest) / SECONDS_PER_YEAR)
         daily = self.daily_amplitude * np.cos(2 * np.pi * (t - warmest) / SECONDS_PER_DAY)
         n_hours = math.ceil(np.max(t, initial=0.0) / SECONDS_PER_HOUR) + 1
+        if n_hours > MAX_SIGNAL_SAMPLES:
+            raise UserError(
+                f"weather: expected times of at most {MAX_SIGNAL_SAMPLES} hours, got "
+                f"{n_hours:.3g} hours; simulate fewer samples, or a smaller dt"
+            )
         hourly = self._draw_hours(n_hours, seed)
         z = np.interp(t, SECONDS_PER_HOUR * np.arange(n_hours), hourly)
         return self.mean - annual + daily + z

@@ -85,9 +85,10 @@ _exclusive_objects: WeakSet[Exclusive] = WeakSet()
 
 
 def _refuse_lost_locks() -> None:
-    for each in list(_exclusive_objects):
-        if not isinstance(each.lock, _LockOfLostThread):
-            each._refuse_if_held()
+    """Refuse, in a new process, the use of objects that a thread was changing during the fork."""
+    for exclusive_object in list(_exclusive_objects):
+        if not isinstance(exclusive_object.lock, _LockOfLostThread):
+            exclusive_object._refuse_if_held()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows

@@ -43,10 +43,14 @@ LOCAL_HEAP = b"HEAP\0"
 #: version of a list of external files
 EXTERNAL_FILES_VERSION = 1
 
+#: length of such a list up to the end of the address of its heap
+EXTERNAL_FILES_BYTES = 16
+
 FRACTAL_HEAP = b"FRHP\0"  # signature and version of a heap that holds the links of a group
 FRACTAL_HEAP_BYTES = 142  # length of its head without filters
 GLOBAL_HEAP = b"GCOL\x01"  # signature and version of a collection of texts
 GLOBAL_HEAP_HEAD_BYTES = 16  # length of the head of a collection, and of that of each object
+MIN_TEXTS = 10_000  # number of texts that a file of any length may have
 SHARED_MESSAGES = b"SMTB"  # signature of a table of attributes that several groups share
 
 EXTERNAL_LINK = 64  # type of a link to another file
@@ -143,24 +147,53 @@ def _has_external_data(content: Content) -> bool:
 
     The list has its version, three reserved bytes, its length, its used length and the address.
     """
-    for heap in _positions(content, LOCAL_HEAP):
-        for address in _positions(content, struct.pack("<Q", heap)):
-            head = content[max(address - 8, 0) : address]
-            if len(head) == 8 and head[0] == EXTERNAL_FILES_VERSION and any(head[6:]):
-                return True
+    heaps = np.array(list(_positions(content, LOCAL_HEAP)), dtype=np.int64)
+    if not len(heaps):
+        return False
+    for _, block in _blocks(content, EXTERNAL_FILES_BYTES - 1):
+        n = len(block) - EXTERNAL_FILES_BYTES + 1
+        is_list = block[:n] == EXTERNAL_FILES_VERSION
+        is_list &= (block[6 : n + 6] | block[7 : n + 7]) != 0
+        is_list &= (block[14 : n + 14] | block[15 : n + 15]) == 0  # an address has 48 bits
+        at = np.flatnonzero(is_list)
+        if np.isin(_addresses_at(block, at + 8), heaps).any():
+            return True
     return False
 
 
 def _has_external_link(content: Content) -> bool:
     """Return whether a file has a message of a link to another file."""
+    zeros = _Zeros(content)
     for begin, block in _blocks(content, 2):
         is_found = (block[:-2] == 1) & (block[1:-1] & 0xE8 == 0x08) & (block[2:] == EXTERNAL_LINK)
-        if any(_is_external_link(content, begin + int(i)) for i in np.flatnonzero(is_found)):
+        found = np.flatnonzero(is_found).tolist()
+        if any(_is_external_link(content, begin + i, zeros) for i in found):
             return True
     return False
 
 
-def _is_external_link(content: Content, position: int) -> bool:
+class _Zeros:
+    """The bytes of a file that are zero, searched from its beginning to its end only once."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self._begin = 0  # the bytes from here to `_zero` are not zero
+        self._zero = 0
+
+    def is_free(self, begin: int, end: int) -> bool:
+        """Return whether no byte from `begin` to before `end` is zero."""
+        if begin < self._begin:
+            if self._content.find(b"\0", begin, min(self._begin, end)) >= 0:
+                return False
+            begin = self._begin
+        if begin > self._zero or self._zero == 0:
+            zero = self._content.find(b"\0", begin)
+            self._begin = begin
+            self._zero = len(self._content) if zero < 0 else zero
+        return end <= self._zero
+
+
+def _is_external_link(content: Content, position: int, zeros: _Zeros) -> bool:
     """Return whether the bytes at a position have the form of the message of an external link.
 
     HDF5 accepts more bytes behind the names.
@@ -172,11 +205,13 @@ def _is_external_link(content: Content, position: int) -> bool:
     n_bytes_of_length = 1 << (flags & 0x03)
     name_length = int.from_bytes(content[at : at + n_bytes_of_length], "little")
     at += n_bytes_of_length
-    name = content[at : at + name_length]
-    at += name_length
+    name_end = at + name_length
+    if not 0 < name_length <= len(content) - at or not zeros.is_free(at, name_end):
+        return False
+    at = name_end
     length = int.from_bytes(content[at : at + 2], "little")
     value = content[at + 2 : at + 2 + length]
-    if not name or b"\0" in name or len(value) != length or not value or value[0]:
+    if len(value) != length or not value or value[0]:
         return False
     file_name, separator, others = value[1:].partition(b"\0")
     object_name = others.partition(b"\0")[0]
@@ -228,28 +263,41 @@ def _count_text_bytes(content: Content) -> int:
         is_found = (block[6 : n + 6] | block[7 : n + 7] | block[10 : n + 10] | block[11:]) == 0
         is_found &= (block[8 : n + 8] | block[9 : n + 9]) != 0
         at = np.flatnonzero(is_found)
-        found = sum(block[at + i].astype(np.int64) << 8 * i for i in range(6))
-        at = at[np.isin(found, addresses)]
-        references = np.column_stack(
-            [
-                sum(block[at + i].astype(np.int64) << 8 * i for i in range(6)),
-                sum(block[at + 8 + i].astype(np.int64) << 8 * i for i in range(2)),
-            ]
-        )
+        at = at[np.isin(_addresses_at(block, at), addresses)]
+        indices = sum(block[at + 8 + i].astype(np.int64) << 8 * i for i in range(2))
+        references = np.column_stack([_addresses_at(block, at), indices])
         different, counts = np.unique(references, axis=0, return_counts=True)
         for (address, index), count in zip(different.tolist(), counts.tolist(), strict=True):
             n_bytes += count * lengths.get((address, index), 0)
     return n_bytes
 
 
+def _addresses_at(block: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Return the addresses (n,) of 48 bits at positions (n,) of a block."""
+    addresses = np.zeros(len(at), dtype=np.int64)
+    for i in range(6):
+        addresses += block[at + i].astype(np.int64) << 8 * i
+    return addresses
+
+
 def _lengths_of_texts(content: Content) -> dict[tuple[int, int], int]:
-    """Return the lengths of the texts of a file, by the address of their collection and index."""
+    """Return the lengths of the texts of a file, by the address of their collection and index.
+
+    Raises
+    ------
+    ValueError
+        The file has more texts than fit into it, because its collections overlap each other.
+    """
     lengths = {}
+    n_left = MIN_TEXTS + len(content) // GLOBAL_HEAP_HEAD_BYTES
     for address in _positions(content, GLOBAL_HEAP):
         collection_size = int.from_bytes(content[address + 8 : address + 16], "little")
         end = min(address + collection_size, len(content))
         position = address + GLOBAL_HEAP_HEAD_BYTES
         while position + GLOBAL_HEAP_HEAD_BYTES <= end:
+            n_left -= 1
+            if n_left < 0:
+                raise UserError("its collections of texts overlap each other")
             index, _, length = struct.unpack_from("<HHxxxxQ", content, position)
             if index == 0:  # the free space at the end of the collection
                 break

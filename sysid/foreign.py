@@ -195,16 +195,20 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
     """
     with open_inner(folder, name) as file:
         text = file.read(MAX_JSON_BYTES + 1)
+    expected = f"{folder / name}: expected a JSON file that the toolbox has written"
+    advice = "restore the file, or make it again"
     if len(text) > MAX_JSON_BYTES:
-        raise UserError(f"{name} has more than {MAX_JSON_BYTES} bytes")
+        raise UserError(f"{expected}, got more than {MAX_JSON_BYTES} bytes; {advice}")
     try:
         content = json.loads(text)
-    except RecursionError:
-        raise UserError(f"{name} is nested too deeply") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{expected} ({error}); {advice}") from None
     if not isinstance(content, dict):
-        raise UserError(f"{name} holds no map")
+        raise UserError(f"{expected}, got no map of names to values; {advice}")
     if is_deeper(content, MAX_JSON_LEVELS):
-        raise UserError(f"{name} is nested too deeply")
+        raise UserError(
+            f"{expected}, got more than {MAX_JSON_LEVELS} levels of maps and lists; {advice}"
+        )
     return content
 
 

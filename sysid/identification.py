@@ -46,10 +46,12 @@ from sysid.gp.training import (
 )
 from sysid.initial_training import Trained, train
 from sysid.linear_part import LinearPart, LinearPartKind
-from sysid.model.model import NO_OUTPUT_LIMITS, Model
+from sysid.model.description import refuse_interpolations
+from sysid.model.model import BYTES_PER_POINT_PAIR, NO_OUTPUT_LIMITS, Model, max_points
 from sysid.narx.lags import Narx, consecutive, own_lags_of
 from sysid.outliers import OutlierHandling, reach_of
 from sysid.simulation.bands import MIN_ROWS_FOR_BANDS, measure_bands_by_folds
+from sysid.store import MAX_CONTENT_VARIABLE, max_content_bytes
 
 #: largest number of rows passed to the online GP in one call, which returns at the first outlier
 MAX_PIECE_ROWS = 1000
@@ -122,6 +124,9 @@ class Settings:
         check_instances(self, CLASS_OF_OBJECT_SETTING)
         check_whole(self.budget, 2, "Settings: budget")
         check_whole(self.seed, 0, "Settings: seed")
+        self._check_memory()
+        for name in CLASS_OF_OBJECT_SETTING:
+            refuse_interpolations(getattr(self, name))
         if "mean" in self.training.replaces and self.mean != AutomaticMean():
             raise UserError(
                 f"Settings: expected no mean, as this training brings its own, got {self.mean}; "
@@ -139,6 +144,18 @@ class Settings:
             raise UserTypeError(
                 "Settings: linear_part must be auto, stable_spline, none or a LinearPart, got "
                 f"{self.linear_part!r}"
+            )
+
+    def _check_memory(self) -> None:
+        """Raise UserError if the matrices of a full budget would not fit into memory."""
+        allowed_bytes = max_content_bytes()
+        largest = max_points(allowed_bytes)
+        if self.budget > largest:
+            needed_bytes = BYTES_PER_POINT_PAIR * (self.budget + 1) ** 2
+            raise UserError(
+                f"Settings: a budget of {self.budget} points needs {needed_bytes:.2g} bytes of "
+                f"memory, expected at most {allowed_bytes:.2g} bytes ({largest} points); lower "
+                f"budget, or set the environment variable {MAX_CONTENT_VARIABLE}={needed_bytes}"
             )
 
     @property

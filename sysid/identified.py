@@ -233,6 +233,7 @@ def identify(
     lag_choices = {}
     targets = [narx.target] if isinstance(narx, Narx) else recordings.outputs
     for target in targets:
+        settings_of_target = chosen
         if isinstance(narx, Narx):
             lags = choose_linear_part(recordings.estimation, narx, chosen)
         else:
@@ -240,7 +241,8 @@ def identify(
                 recordings.estimation, target, recordings.inputs, settings=chosen
             )
             lags = lag_choices[target].narx
-        identification = Identification.of_records(recordings.estimation, lags, chosen)
+            settings_of_target = lag_choices[target].settings
+        identification = Identification.of_records(recordings.estimation, lags, settings_of_target)
         origin = Origin.of(identification.narx.dataset(recordings.estimation))
         model = replace(identification.require_model(), origin=origin)
         identification.model = model

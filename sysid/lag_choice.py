@@ -1,10 +1,10 @@
-"""Lags of a record, chosen by held-out error.
+"""Lags of a record and the estimator, chosen by held-out error.
 
-One step ahead, linear models rank all candidates, and the model itself ranks the best of them. In
-free run, quick versions of the estimators of the training rank a coarse grid of candidates.
+One step ahead, linear models rank all candidates, and models compete with the best of them. In free
+run, quick versions of the estimators of the training rank a coarse grid of candidates.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from math import inf
@@ -14,8 +14,12 @@ import numpy as np
 import xarray as xr
 
 from sysid.errors import UserError
+from sysid.gp.kernels import Linear, SquaredExponential
+from sysid.gp.mean import AutomaticMean, ConstantMean
+from sysid.gp.rules import Learning
 from sysid.gp.training import InitialSamples, MaximumLikelihood
-from sysid.identification import Identification, Settings
+from sysid.held_out import N_FOLDS, held_out_error
+from sysid.identification import Settings
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
 from sysid.simulation.baselines import LinearArx
@@ -41,12 +45,6 @@ PIECE_SAMPLES = 2000
 #: largest number of samples that are simulated; of longer records only some pieces are simulated
 MAX_SIMULATED_SAMPLES = 10_000
 
-#: number of folds that are held out in turn from a linear model
-N_LAG_FOLDS = 5
-
-#: numbers of the folds, from 0, that are held out from the model; the last fold cannot be one
-MODEL_FOLDS = (1, 3)
-
 #: The model also scores the best linear model with at most these numbers of lags, and the best of
 #: all.
 SCORED_ORDER_LIMITS = (2, 4, 6)
@@ -60,22 +58,33 @@ ROUNDING_ERROR_STDS = 1e-7
 #: A candidate is tried only with at least this many rows for each coefficient.
 MIN_ROWS_PER_COEFFICIENT = 4
 
-#: largest number of rows that the model learns and predicts to score a candidate
-MAX_SCORED_ROWS = 10_000
-
-#: largest number of samples for the hyper-parameters of such a model
-MAX_TRAINING_SAMPLES = 300
-
 #: The linear part is tried only with at least this many rows for each of its coefficients.
 MIN_ROWS_PER_LINEAR_COEFFICIENT = 4
 
-#: errors of a candidate by the name of its estimator, with the words for it in the text
+#: names of the estimators whose errors a candidate has
+LINEAR = "linear"
+LONG_LINEAR = "linear_with_long_memory"
+MODEL = "model"
 LINEAR_PART = "with_linear_part"
+
+#: variants of a model that only the best candidate is tried with
+LONG_SCALES = "long_length_scales"
+MORE_SAMPLES = "more_samples"
+CONSTANT_MEAN = "constant_mean"
+
+#: words for the estimators in the text, the simplest first
 ESTIMATOR_WORDS = {
-    "linear": "linear",
-    "model": "model",
+    LINEAR: "linear",
+    LONG_LINEAR: "linear with a long memory",
+    MODEL: "model",
     LINEAR_PART: "model with a linear part",
+    LONG_SCALES: "with longer length scales",
+    MORE_SAMPLES: "trained on more samples",
+    CONSTANT_MEAN: "with a constant mean",
 }
+
+#: number of samples that the hyper-parameters are estimated from in the variant of more samples
+N_MORE_SAMPLES = 1000
 
 #: largest number of candidates in the text of a `LagChoice`
 MAX_SHOWN_CANDIDATES = 4
@@ -90,35 +99,41 @@ class LagChoice(NamedTuple):
     narx: Narx
     criterion: str  # one_step or free_run
     #: The candidates, one of them `chosen`. One step ahead they are rows of `rank_lags`; some have
-    #: the held-out RMSE of the `model`, and of the model `with_linear_part`, too. In free run each
-    #: has, for `linear` or `model`, the RMSE, the number of held-out `parts` that were simulated
-    #: (fewer for a candidate that could no longer become the best), and whether a `quick` version
-    #: of the training was used.
+    #: the held-out RMSE of other estimators, too (`ESTIMATOR_WORDS`), and the chosen one names its
+    #: `estimator`. In free run each has the RMSE for `linear` or `model`, and whether a `quick`
+    #: version of the training was used. For each estimator, `parts` is the number of held-out
+    #: parts: fewer for a candidate that could no longer become the best.
     tried: list[dict[str, Any]]
     notes: list[str]
+    settings: Settings  #: those of the identification, with the chosen estimator
 
     def __str__(self) -> str:
         how = "in free run" if self.criterion == "free_run" else "one step ahead"
         target = self.narx.target
         lines = [f"{_shorten(self.narx)}; RMSE {how} on held-out parts, unit of {target}:"]
-        scored = [row for row in self.tried if "model" in row] or self.tried
-        for row in scored[:MAX_SHOWN_CANDIDATES]:
+        shown = [row for row in self.tried if MODEL in row] or self.tried
+        shown = shown[:MAX_SHOWN_CANDIDATES]
+        shown += [row for row in self.tried if "chosen" in row and row not in shown]
+        for row in shown:
             errors = [
-                f"{words} {row[estimator]:.4g}{_free_run_note(row, estimator)}"
+                f"{words} {row[estimator]:.4g}{_parts_note(row, estimator)}"
                 for estimator, words in ESTIMATOR_WORDS.items()
                 if row.get(estimator) is not None
             ]
             numbers = f"na={row['na']} nb={row['nb']} nk={row['nk']}"
-            chosen = ", chosen" if "chosen" in row else ""
+            chosen = ""
+            if "chosen" in row:
+                words = ESTIMATOR_WORDS.get(row.get("estimator", ""), "")
+                chosen = f", chosen: {words}" if words else ", chosen"
             lines.append(f"  {numbers}: {', '.join(errors)}{chosen}")
         return "\n".join([*lines, *self.notes])
 
 
-def _free_run_note(row: dict[str, Any], estimator: str) -> str:
-    """Return how an error in free run was measured; one step ahead an empty text."""
+def _parts_note(row: dict[str, Any], estimator: str) -> str:
+    """Return how an error was measured, if not on all parts one step ahead."""
     if f"{estimator}_parts" not in row:
         return ""
-    quick = ", quick" if row[f"{estimator}_quick"] else ""
+    quick = ", quick" if row.get(f"{estimator}_quick") else ""
     return f" ({row[f'{estimator}_parts']} parts{quick})"
 
 
@@ -237,7 +252,7 @@ def _held_out_errors(narx: Narx, records: Sequence[xr.Dataset]) -> HeldOutErrors
     rows = narx.dataset(records)
     if not np.ptp(rows["target"].values) > 0:
         raise UserError(f"{narx.target!r} is constant: there is nothing to learn")
-    return HeldOutErrors(rows["regressor"].values, rows["target"].values, N_LAG_FOLDS)
+    return HeldOutErrors(rows["regressor"].values, rows["target"].values, N_FOLDS)
 
 
 def _moving(inputs: Sequence[str], records: Sequence[xr.Dataset]) -> list[str]:
@@ -255,14 +270,21 @@ def choose_lags(
     predict: Target = Target.change,
     on_missing: OnMissing = OnMissing.error,
 ) -> LagChoice:
-    """Choose lags of the output and of the inputs by held-out error.
+    """Choose lags of the output and of the inputs, and the estimator, by held-out error.
 
     `rank_lags` ranks all candidates with linear models. For the best candidates of few and of many
-    lags, a model is then learned with the given settings, without two of five folds, and predicts
-    these one step ahead; so does the model with a linear part, if the settings allow one. Among
-    errors that differ by less than 1 %, or are as small as rounding errors, the model without a
-    linear part (unless the settings demand one) and the fewest lags win. An input that never moves
-    gets no lags.
+    lags, these estimators compete one step ahead (`sysid.held_out`):
+
+    - the linear model of these lags, by least squares;
+    - a linear model with a long memory (`sysid.StableSpline`);
+    - the model with the given settings;
+    - the model beside a linear part with a long memory.
+
+    Among errors that differ by less than 1 %, or are as small as rounding errors, the first of
+    these estimators and the fewest lags win. If a model wins, it then competes with variants of
+    itself: longer length scales a priori, hyper-parameters from more samples, a constant mean. The
+    linear models and the variants take part only if the settings name no kernel, no mean and no
+    kind of linear part. An input that never moves gets no lags.
 
     If the training is `FreeRun`, the error is that of simulations of held-out folds
     (`FreeRun.compare_lags`). The candidates have 1, 2, 3, 4 or 6 lags of the output, and as many,
@@ -286,7 +308,6 @@ def choose_lags(
     moving = _moving(inputs, several)
     notes = [f"{name} never moves and gets no lags" for name in inputs if name not in moving]
     settings = Settings() if settings is None else settings
-    has_linear_part = False
 
     def make_narx(na: int, nb: int, nk: int) -> Narx:
         lags = {name: range(nk, nk + nb) for name in moving}
@@ -303,34 +324,13 @@ def choose_lags(
         criterion = "free_run"
     else:
         tried = rank_lags(several, target, moving, max_order=max_order, on_missing=on_missing)
-        scored = tried
-        estimator = "linear"
-        if isinstance(settings.training, MaximumLikelihood):
-            scored = _best_by_order(tried)
-            estimator = "model"
-            for row in scored:
-                narx = make_narx(row["na"], row["nb"], row["nk"])
-                row["model"] = _held_out_error(narx, several, settings)
-                extended = _with_affordable_linear_lags(narx, several, settings)
-                if extended.linear:
-                    row[LINEAR_PART] = _held_out_error(extended, several, settings)
-        output = np.concatenate([record[target].values for record in several])
-        rounding_error = ROUNDING_ERROR_STDS * float(np.nanstd(output))
-        estimators = _rank_estimators(scored, estimator, settings)
-        smallest = min(row.get(name, inf) for row in scored for name in estimators)
-        limit = max(MAX_EQUAL_ERROR_RATIO * smallest, rounding_error)
-        for name in estimators:
-            equal = [row for row in scored if row.get(name, inf) <= limit]
-            if equal:
-                has_linear_part = name == LINEAR_PART or settings.demands_linear_part
-                break
-        criterion = "one_step"
+        chosen, narx, settings = _choose_one_step_ahead(tried, make_narx, several, settings)
+        chosen["chosen"] = True
+        return LagChoice(narx, "one_step", tried, notes, settings)
     chosen = min(equal, key=lambda row: row["na"] + len(moving) * row["nb"])
     chosen["chosen"] = True
     narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
-    if has_linear_part:
-        narx = settings.with_linear_lags(narx)
-    return LagChoice(narx, criterion, tried, notes)
+    return LagChoice(narx, criterion, tried, notes, settings)
 
 
 def choose_linear_part(
@@ -338,8 +338,8 @@ def choose_linear_part(
 ) -> Narx:
     """Return the lags with those of the linear part, if it lowers the held-out error.
 
-    The model with a linear part and that without one are learned without two of five folds, and
-    predict these one step ahead, as in `choose_lags`. A linear part that the settings demand is not
+    The model with a linear part and that without one predict held-out folds one step ahead, as in
+    `choose_lags`. A linear part that the settings demand is not
     tried, but taken. The models of several outputs share their regressors; so the first output
     decides for all.
     """
@@ -355,21 +355,170 @@ def choose_linear_part(
     judged_with_linear = _with_affordable_linear_lags(judged, several, settings)
     if not judged_with_linear.linear:
         return narx
-    error = _held_out_error(judged, several, settings)
-    error_with_linear = _held_out_error(judged_with_linear, several, settings)
+    error = held_out_error(judged, several, settings).rmse
+    error_with_linear = held_out_error(judged_with_linear, several, settings).rmse
     is_better = MAX_EQUAL_ERROR_RATIO * error_with_linear < error
     return extended if is_better else narx
 
 
-def _rank_estimators(
-    scored: Sequence[dict[str, Any]], estimator: str, settings: Settings
-) -> list[str]:
-    """Return the names of the errors that decide about the lags, the preferred one first."""
-    if not any(LINEAR_PART in row for row in scored):
-        return [estimator]
+def _choose_one_step_ahead(
+    tried: list[dict[str, Any]],
+    make_narx: Callable[[int, int, int], Narx],
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+) -> tuple[dict[str, Any], Narx, Settings]:
+    """Return the best candidate of `rank_lags`, its regressors, and the settings to learn with.
+
+    The errors of the estimators are added to the candidates.
+    """
+    if not isinstance(settings.training, MaximumLikelihood):
+        chosen = _fewest_lags(tried, LINEAR, _largest_equal(tried, [LINEAR], records, make_narx))
+        narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
+        if settings.demands_linear_part:
+            narx = settings.with_linear_lags(narx)
+        return chosen, narx, settings
+    is_open = _leaves_estimator_open(settings)
+    scored = _best_by_order(tried)
+    smallest = tried[0][LINEAR] if is_open else inf
+    entrants: dict[int, dict[str, tuple[Narx, Settings]]] = {}
+    for row in scored:
+        narx = make_narx(row["na"], row["nb"], row["nk"])
+        entrants[id(row)] = _entrants(narx, records, settings)
+    names = [LINEAR, LONG_LINEAR, MODEL, LINEAR_PART] if is_open else [MODEL, LINEAR_PART]
+    for name in names[1:] if is_open else names:
+        for row in scored:
+            if name not in entrants[id(row)]:
+                continue
+            limit = MAX_EQUAL_ERROR_RATIO * smallest
+            narx, entrant = entrants[id(row)][name]
+            _score(row, name, narx, records, entrant, limit)
+            if f"{name}_parts" not in row:
+                smallest = min(smallest, row[name])
+    has_linear_part = any(LINEAR_PART in row for row in scored)
+    if settings.demands_linear_part and has_linear_part:
+        names = [LINEAR_PART]
+    limit = _largest_equal(scored, names, records, make_narx)
+    for name in names:
+        candidates = tried if name == LINEAR else scored
+        if any(_complete_error(row, name) <= limit for row in candidates):
+            break
+    chosen = _fewest_lags(candidates, name, limit)
+    if is_open:
+        chosen["estimator"] = name
+    narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
+    if name == LINEAR:
+        return chosen, narx, _linear(settings)
+    narx, settings_of_entrant = entrants[id(chosen)][name]
     if settings.demands_linear_part:
-        return [LINEAR_PART]
-    return [estimator, LINEAR_PART]
+        narx = settings.with_linear_lags(narx)
+    if is_open and name in (MODEL, LINEAR_PART):
+        settings_of_entrant = _best_variant(chosen, name, narx, records, settings)
+    return chosen, narx, settings_of_entrant
+
+
+def _leaves_estimator_open(settings: Settings) -> bool:
+    """Return whether the settings name no kernel, no mean and no kind of linear part."""
+    assert isinstance(settings.training, MaximumLikelihood)
+    assert isinstance(settings.linear_part, LinearPart)  # words were replaced
+    return (
+        settings.linear_part.kind is LinearPartKind.auto
+        and settings.learning is Learning.every_sample
+        and settings.mean == AutomaticMean()
+        and settings.training.kernel == SquaredExponential()
+    )
+
+
+def _linear(settings: Settings) -> Settings:
+    """Return the settings whose Gaussian process is a linear function with a weak prior."""
+    training: Any = settings.training
+    return replace(settings, training=replace(training, kernel=Linear()))
+
+
+def _entrants(
+    narx: Narx, records: Sequence[xr.Dataset], settings: Settings
+) -> dict[str, tuple[Narx, Settings]]:
+    """Return the regressors and the settings of the estimators with these lags."""
+    entrants = {MODEL: (narx, settings)}
+    extended = _with_affordable_linear_lags(narx, records, settings)
+    if extended.linear:
+        entrants[LINEAR_PART] = (extended, settings)
+        entrants[LONG_LINEAR] = (extended, _linear(settings))
+    return entrants
+
+
+def _score(
+    row: dict[str, Any],
+    name: str,
+    narx: Narx,
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+    limit: float,
+) -> None:
+    """Add the held-out error of an estimator to a candidate."""
+    error = held_out_error(narx, records, settings, limit)
+    row[name] = error.rmse
+    if error.n_folds < N_FOLDS:
+        row[f"{name}_parts"] = error.n_folds
+
+
+def _complete_error(row: dict[str, Any], name: str) -> float:
+    """Return the error of an estimator on all folds; infinite if it has none."""
+    if f"{name}_parts" in row:
+        return inf
+    return float(row.get(name, inf))
+
+
+def _largest_equal(
+    rows: Sequence[dict[str, Any]],
+    names: Sequence[str],
+    records: Sequence[xr.Dataset],
+    make_narx: Callable[[int, int, int], Narx],
+) -> float:
+    """Return the largest error that counts as equal to the smallest one of these estimators."""
+    smallest = min(_complete_error(row, name) for row in rows for name in names)
+    target = make_narx(1, 1, 1).target
+    output = np.concatenate([record[target].values for record in records])
+    rounding_error = ROUNDING_ERROR_STDS * float(np.nanstd(output))
+    return max(MAX_EQUAL_ERROR_RATIO * smallest, rounding_error)
+
+
+def _fewest_lags(rows: Sequence[dict[str, Any]], name: str, limit: float) -> dict[str, Any]:
+    """Return the candidate of the fewest lags whose error does not exceed the limit."""
+    equal = [row for row in rows if _complete_error(row, name) <= limit]
+    return min(equal, key=lambda row: row["na"] + row["nb"])
+
+
+def _best_variant(
+    row: dict[str, Any],
+    name: str,
+    narx: Narx,
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+) -> Settings:
+    """Return the settings of the best variant of a model: the given ones unless one is better."""
+    variants = {}
+    training: Any = settings.training
+    longer = replace(
+        training,
+        record_length_prior_median=training.length_scale_prior_median,
+        record_length_prior_std=training.length_scale_prior_std,
+    )
+    variants[LONG_SCALES] = replace(settings, training=longer)
+    n_rows = sum(record.sizes["time"] for record in records)
+    if n_rows > training.record_samples:
+        more = replace(training, record_samples=max(N_MORE_SAMPLES, training.record_samples))
+        variants[MORE_SAMPLES] = replace(settings, training=more)
+    if name == MODEL:
+        variants[CONSTANT_MEAN] = replace(settings, mean=ConstantMean())
+    smallest = row[name]
+    best = settings
+    for variant, changed in variants.items():
+        _score(row, variant, narx, records, changed, smallest)
+        if MAX_EQUAL_ERROR_RATIO * _complete_error(row, variant) < smallest:
+            smallest = row[variant]
+            best = changed
+            row["estimator"] = variant
+    return best
 
 
 def _with_affordable_linear_lags(
@@ -530,37 +679,3 @@ def _columns_of(
         first = max_na + i * (max_input_lag + 1)
         columns += range(first + nk, first + nk + nb)
     return columns
-
-
-def _held_out_error(narx: Narx, records: Sequence[xr.Dataset], settings: Settings) -> float:
-    """Return the one-step RMSE of the model on folds of the records that it has not learned."""
-    rows = narx.dataset(records)
-    x = rows["regressor"].values
-    y = rows["target"].values
-    follows = consecutive(rows)
-    is_learned = np.ones(len(y), dtype=bool)
-    ends = np.linspace(0, len(y), N_LAG_FOLDS + 1).astype(int)
-    for fold in MODEL_FOLDS:
-        is_learned[ends[fold] : ends[fold + 1]] = False
-        follows[ends[fold + 1]] = False
-    is_held_out = ~is_learned
-    step = len(y) // MAX_SCORED_ROWS + 1
-    if step > 1:  # rows of long records are thinned: then no row follows another
-        is_kept = np.arange(len(y)) % step == 0
-        is_held_out = is_held_out & is_kept
-        is_learned = is_learned & is_kept
-        follows = np.zeros(len(y), dtype=bool)
-    training: Any = settings.for_linear_lags(narx).training
-    quick = replace(
-        training,
-        record_samples=min(training.record_samples, MAX_TRAINING_SAMPLES),
-        n_initial=min(training.n_initial, int(is_learned.sum())),
-    )
-    x_learned = x[is_learned]
-    y_learned = y[is_learned]
-    quick_settings = replace(settings, training=quick)
-    start = quick_settings.know(narx, x_learned, y_learned)
-    identification = Identification(narx, quick_settings, start=start)
-    identification.observe_many(x_learned, y_learned, follows=follows[is_learned])
-    error = identification.require_model().predict(x[is_held_out]).mean - y[is_held_out]
-    return float(np.sqrt(np.mean(error**2)))

@@ -15,7 +15,9 @@ def obstacle_to_name(name: str) -> str:
     >>> obstacle_to_name("%open")
     "NetCDF lets a name begin with a letter, a digit or an underscore, not with '%'"
     """
-    first = name[0]
+    first = name[:1]
+    if not first:
+        return "a name has at least one character"
     if first.isascii() and not first.isalnum() and first != "_":
         return (
             f"NetCDF lets a name begin with a letter, a digit or an underscore, not with {first!r}"

@@ -510,7 +510,9 @@ def _check_groups(groups: Mapping[str, xr.Dataset]) -> None:
 
 
 def _check(dataset: xr.Dataset) -> None:
-    """Raise an error if NetCDF cannot give back a variable or an attribute as it is."""
+    """Raise an error if NetCDF cannot give back a variable, dimension or attribute as it is."""
+    for dimension in dataset.sizes:
+        _check_name("dimension", dimension)
     for name, value in dataset.attrs.items():
         _check_attribute("of the data set", name, value)
     for variable_name, variable in dataset.variables.items():

@@ -64,6 +64,7 @@ LAYERS = {
         "initial_training",
         "identification",
         "stream",
+        "held_out",
         "lag_choice",
         "identified",
         "estimators",

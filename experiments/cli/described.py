@@ -20,26 +20,75 @@ from sysid.model.description import INTERPOLATION
 #: effect outside the object: it opens no file, and imports nothing
 CLASSES = {
     "simulators": {
-        *("BoucWen", "Building", "CascadedTanks", "Servo", "Silverbox"),
-        *("VanDerPol", "WienerHammerstein", "Change"),
-        *("PI", "OpenLoop", "ComfortSchedule", "Levels"),
-        *("EpwWeather", "MeasuredWeather", "SyntheticWeather"),
-        *("APRBS", "FilteredNoise", "LinearChirp", "LogarithmicChirp", "Multisine"),
-        *("NoExcitation", "PRBS", "Recorded", "Staircase", "Steps"),
-        *("MeasurementNoise", "OutlierNoise"),
+        "BoucWen",
+        "Building",
+        "CascadedTanks",
+        "Servo",
+        "Silverbox",
+        "VanDerPol",
+        "WienerHammerstein",
+        "Change",
+        "PI",
+        "OpenLoop",
+        "ComfortSchedule",
+        "Levels",
+        "EpwWeather",
+        "MeasuredWeather",
+        "SyntheticWeather",
+        "APRBS",
+        "FilteredNoise",
+        "LinearChirp",
+        "LogarithmicChirp",
+        "Multisine",
+        "NoExcitation",
+        "PRBS",
+        "Recorded",
+        "Staircase",
+        "Steps",
+        "MeasurementNoise",
+        "OutlierNoise",
     },
     "sysid": {
-        *("Linear", "Matern32", "Matern52", "Product", "SquaredExponential", "Sum"),
-        *("Diagonal", "SecondOrderSpline", "StableSpline", "TunedCorrelated", "WithLinearPart"),
-        *("AutomaticMean", "ConstantMean", "LinearMean", "ZeroMean"),
-        *("Always", "Either", "ErrorThreshold", "Novelty", "VarianceThreshold"),
-        *("AcceptAll", "ExceedsMinimum"),
-        *("LogPredictiveDensity", "MarginalLogLikelihood", "MeanRelevance"),
-        *("PredictiveEntropy", "PriorEntropy"),
-        *("Backward", "Forward"),
-        *("Adaptive", "Fixed", "FreeRun", "MaximumAPosteriori", "MaximumLikelihood"),
-        *("DifferenceSearch", "OutputErrorRefinement", "ProfileSearch"),
-        *("LinearPart", "Narx", "Orders"),
+        "Linear",
+        "Matern32",
+        "Matern52",
+        "Product",
+        "SquaredExponential",
+        "Sum",
+        "Diagonal",
+        "SecondOrderSpline",
+        "StableSpline",
+        "TunedCorrelated",
+        "WithLinearPart",
+        "AutomaticMean",
+        "ConstantMean",
+        "LinearMean",
+        "ZeroMean",
+        "Always",
+        "Either",
+        "ErrorThreshold",
+        "Novelty",
+        "VarianceThreshold",
+        "AcceptAll",
+        "ExceedsMinimum",
+        "LogPredictiveDensity",
+        "MarginalLogLikelihood",
+        "MeanRelevance",
+        "PredictiveEntropy",
+        "PriorEntropy",
+        "Backward",
+        "Forward",
+        "Adaptive",
+        "Fixed",
+        "FreeRun",
+        "MaximumAPosteriori",
+        "MaximumLikelihood",
+        "DifferenceSearch",
+        "OutputErrorRefinement",
+        "ProfileSearch",
+        "LinearPart",
+        "Narx",
+        "Orders",
     },
     "experiments.plant.lags": {"AutomaticNarx"},
     "experiments.plant.physics": {"ResidualNarx"},
@@ -79,13 +128,8 @@ def check_description(content: Any, trusted: Sequence[str] = (), *, title: str =
         object is described by anything but its class and named settings, or maps are nested too
         deeply.
     """
+    check_texts(content, title=title)
     for path, name, value in _entries(content, title):
-        for text in (name, value):
-            if isinstance(text, str) and INTERPOLATION in text:
-                raise UserError(
-                    f"{path}: expected plain values, got the interpolation {text[:200]!r}: what a "
-                    "file describes is not resolved; write the value itself"
-                )
         if name in KEYS_OF_CALLS:
             raise UserError(
                 f"{path}: a file may describe an object by _target_ and by its settings, got "
@@ -93,6 +137,32 @@ def check_description(content: Any, trusted: Sequence[str] = (), *, title: str =
             )
         if name == "_target_":
             _check_target(value, trusted, path.removesuffix("_target_").removesuffix("."))
+
+
+def check_texts(content: Any, *, title: str = "") -> None:
+    """Refuse plain data with a text or a key that looks like an interpolation.
+
+    A file with such a text could not be read again.
+
+    Parameters
+    ----------
+    content
+        Numbers, texts, lists and maps.
+    title : str
+        Name of the content in the messages.
+
+    Raises
+    ------
+    ValueError
+        If there is one, or maps are nested too deeply.
+    """
+    for path, name, value in _entries(content, title):
+        for text in (name, value):
+            if isinstance(text, str) and INTERPOLATION in text:
+                raise UserError(
+                    f"{path}: expected plain values, got the interpolation {text[:200]!r}: what a "
+                    "file describes is not resolved; write the value itself"
+                )
 
 
 def _check_target(target: Any, trusted: Sequence[str], place: str) -> None:
@@ -172,8 +242,10 @@ def check_classes(
         if name == "_target_":
             place = path.removesuffix("._target_")
             group = place.partition(".")[0]
-            is_entry = place.count(".") == 1
-            role = roles.get(place, roles.get(f"{group}.*", object) if is_entry else object)
+            is_entry_of_group = place.count(".") == 1
+            role = roles.get(place, object)
+            if place not in roles and is_entry_of_group:
+                role = roles.get(f"{group}.*", object)
             class_of(target, trusted, role, f"{title}.{place}".removeprefix("."))
 
 

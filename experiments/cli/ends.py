@@ -22,6 +22,7 @@ MISTAKES = (
     simulators.errors.UserTypeError,
     simulators.errors.SimulationError,
     OSError,
+    MemoryError,
     OmegaConfBaseException,
 )
 INTERRUPTING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -42,8 +43,9 @@ class Stopped(Exception):
 def is_mistake(error: BaseException) -> bool:
     """Whether an error is a mistake of the user, not a bug.
 
-    A mistake is what the toolbox refuses, what the operating system refuses, and what the
-    configuration cannot hold. Any other ``ValueError`` or ``TypeError`` is a bug.
+    A mistake is what the toolbox refuses, what the operating system refuses, what does not fit into
+    memory, and what the configuration cannot hold. Any other ``ValueError`` or ``TypeError`` is a
+    bug.
     """
     return isinstance(error, MISTAKES)
 

@@ -24,8 +24,13 @@ from experiments.cli.config import CONF, check_keys
 from experiments.cli.ends import Refused, Stopped, is_mistake
 from experiments.cli.invocation import given_overrides
 from experiments.cli.mistakes import check_added, check_arguments, explain_overrides
-from experiments.cli.process import EXIT_CODE_INTERRUPTED, stop_ending_at_once
+from experiments.cli.process import (
+    EXIT_CODE_INTERRUPTED,
+    stop_ending_at_once,
+    warn_of_code_of_others,
+)
 from experiments.cli.run_folder import hold, remove_unused
+from experiments.cli.terminal import PRINTABLE_MESSAGES, printable
 from sysid.errors import UserError
 from sysid.netcdf_names import obstacle_to_path
 
@@ -57,6 +62,7 @@ def compose_and_run(
         setattr(argparse.ArgumentParser, "_check_help", lambda self, action: None)  # noqa: B010
     main = hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(job)
     check_arguments(name, sys.argv[1:])
+    warn_of_code_of_others()
     if take is not None:
         sys.argv[1:] = _take(take, sys.argv[1:])
     if FULL_ERROR not in os.environ:  # errors of the composition are printed here, in one line
@@ -68,7 +74,7 @@ def compose_and_run(
         known = _known_error(error)
         if COMPOSING not in os.environ or known is None:
             raise
-        print(f"Error: {_explain_composing(name, known)}", file=sys.stderr)
+        print(f"Error: {printable(_explain_composing(name, known))}", file=sys.stderr)
         raise Refused(1) from None
     finally:
         _end_composing()
@@ -82,7 +88,7 @@ def _take(take: Callable[[list[str]], list[str]], arguments: list[str]) -> list[
     except Exception as error:
         if not is_mistake(error):
             raise
-        print(f"Error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"Error: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         raise Refused(1) from None
 
 
@@ -148,7 +154,7 @@ def launch(module: str, config: DictConfig) -> float | None:
         if not is_single_run or not is_mistake(error):
             raise
         log.debug("details", exc_info=True)
-        log.error("Error: %s", str(error) or type(error).__name__)
+        log.error("Error: %s", _explain_mistake(error))
         raise SystemExit(1) from None
 
 
@@ -166,10 +172,19 @@ def _run(module: str, config: DictConfig, folder: Path) -> float | None:
     return result
 
 
+def _explain_mistake(error: Exception) -> str:
+    """Return the text of an error that ends a command with one line."""
+    if isinstance(error, MemoryError):
+        reason = f" ({error})" if str(error) else ""
+        return f"not enough memory{reason}: ask for fewer samples, records, lags or points"
+    return str(error) or type(error).__name__
+
+
 def _configure_logging() -> None:
-    """Log Python's warnings, and only the warnings of noisy packages."""
+    """Log printable texts, Python's warnings, and only the warnings of noisy packages."""
     logging.captureWarnings(True)
     for handler in logging.getLogger().handlers:
+        handler.addFilter(PRINTABLE_MESSAGES)
         # Hydra opens it in the encoding of the locale
         if isinstance(handler, logging.FileHandler) and handler.stream is not None:
             handler.stream.reconfigure(encoding="utf-8", errors="backslashreplace")

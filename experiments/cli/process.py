@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from experiments.cli import progress
 
 EXIT_CODE_INTERRUPTED = 130
+COMPILED_FOLDER_VARIABLE = "NUMBA_CACHE_DIR"  # environment variable of the compiled functions
+ADMINISTRATOR = 0  # number of the user who may write everywhere
 #: thresholds of Python's garbage collector: imports make many objects but no garbage, and the
 #: search for it took a third of their time
 COLLECTOR_THRESHOLDS = (100_000, 50, 100)
@@ -57,6 +60,27 @@ def complete_standard_streams() -> None:
             setattr(sys, name, stream)
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+
+
+def warn_of_code_of_others() -> None:
+    """Warn if everybody, or another user, may write to the folder of compiled functions.
+
+    Numba loads from it what was compiled before, and its files can run code.
+    """
+    folder = os.environ.get(COMPILED_FOLDER_VARIABLE)
+    if not folder or not hasattr(os, "getuid"):
+        return
+    try:
+        status = os.stat(folder)
+    except OSError:  # numba makes it, or takes another folder
+        return
+    is_of_another_user = status.st_uid not in (ADMINISTRATOR, os.getuid())
+    if is_of_another_user or status.st_mode & stat.S_IWOTH:
+        print(
+            f"Note: other users can write to {COMPILED_FOLDER_VARIABLE}={folder}, and so run code "
+            "with your rights: set it to a folder of your own",
+            file=sys.stderr,
+        )
 
 
 def _end_quietly(kind: type[BaseException], error: BaseException, trace: Any) -> None:

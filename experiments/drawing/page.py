@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.cli.plain_yaml import read_plain
+from experiments.cli.plain_yaml import MAX_CONFIGURATION_CHARACTERS, read_plain
 from experiments.drawing.style import BLUE, GREEN, GREY, ORANGE, PALETTE
 from experiments.drawing.tables import significant
 from sysid import store
@@ -23,7 +23,6 @@ MAX_SAMPLES_DRAWN = 40_000  # samples of all series of a page; with more the pag
 MAX_PICTURE_BYTES = 1_400_000  # size of all pictures of a page, which keeps it below 5 MB
 #: endings of the names of files that are still written to after the page
 CHANGING_FILES = (".log", PAGE_FILE)
-MAX_YAML_BYTES = 2**20  # size of a file of Hydra; ordinary ones have some thousand bytes
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"  # first bytes of a picture
 FIGURE_TOOLS = "pan,box_zoom,wheel_zoom,reset,save"  # tools of Bokeh's figures
 #: layout of figures that are as wide as the page
@@ -141,7 +140,7 @@ def read_origin(
     return {
         "facts": facts | {name: str(version) for name, version in versions.items()},
         "configuration": attributes.get("configuration", ""),
-        "command": _read_command(folder / ".hydra"),
+        "command": _read_command(folder),
         "files": list(_list_files(folder, files)),
     }
 
@@ -153,9 +152,10 @@ def _list_files(folder: Path, files: Sequence[Path]) -> Iterator[tuple[str, int,
     """
     n_bytes_left = store.max_content_bytes()
     for path in files:
-        if ".hydra" in path.parts:
+        inner_path = path.relative_to(folder)
+        if ".hydra" in inner_path.parts:
             continue
-        name = path.relative_to(folder).as_posix()
+        name = inner_path.as_posix()
         size = path.stat().st_size
         digest = "not computed: too large"
         if size <= n_bytes_left:
@@ -165,15 +165,15 @@ def _list_files(folder: Path, files: Sequence[Path]) -> Iterator[tuple[str, int,
 
 
 def _read_command(folder: Path) -> str:
-    """Return the command of a run, from the files that Hydra wrote; empty without them.
+    """Return the command of the run in a folder, from the files that Hydra wrote; empty without.
 
     The files may come from an untrusted author: they are read as plain data, and nothing in them is
     resolved. There is no command if they are not as Hydra writes them for a command of the toolbox,
     or if a character could act on the terminal into which somebody pastes it.
     """
     try:
-        settings = _read_yaml(folder, "hydra.yaml")
-        overrides = _read_yaml(folder, "overrides.yaml")
+        settings = _read_yaml(folder, ".hydra/hydra.yaml")
+        overrides = _read_yaml(folder, ".hydra/overrides.yaml")
         name = settings["hydra"]["job"]["name"]
     except (OSError, ValueError, LookupError, TypeError):
         return ""
@@ -188,7 +188,7 @@ def _read_command(folder: Path) -> str:
 def _read_yaml(folder: Path, name: str) -> Any:
     """Read a file of Hydra as plain data; raise an error of values if it has other content."""
     with open_inner(folder, name) as file:
-        text = file.read(MAX_YAML_BYTES + 1).decode()
+        text = file.read(MAX_CONFIGURATION_CHARACTERS + 1).decode()
     content = read_plain(text)
     if content is None and text.strip() not in ("", "[]", "null"):
         raise UserError(f"{name} has other content than plain data")

@@ -17,6 +17,13 @@ from sysid import Narx, make_record
 from sysid.arrays import Array
 from sysid.data.source import RECORD_ROLES
 from sysid.errors import UserError
+from sysid.store import MAX_CONTENT_VARIABLE, max_content_bytes
+
+#: memory that a value of a record takes, with its copies and its text in a table [byte]
+BYTES_PER_VALUE = 48
+
+#: memory that a record of any length takes, with its group in a file [byte]
+BYTES_PER_RECORD = 400_000
 
 #: range of each random initial state, by the name of the state, in its unit
 Ranges = Mapping[str, tuple[float, float]]
@@ -47,6 +54,31 @@ def plan_records(seed: int, splits: Sequence[Split]) -> list[Plan]:
             name = role if n_records == 1 else f"{role}_{number}"
             plans.append(Plan(name, role, n_samples, split_seed(seed, role, number)))
     return plans
+
+
+def check_size(splits: Sequence[Split], transient: int, system: System) -> None:
+    """Refuse records that would not fit into memory, before a plan of them is made.
+
+    Raises
+    ------
+    ValueError
+        If they need more memory than the content of a file may have (`sysid.store`).
+    """
+    n_records = sum(split.n_records for split in splits)
+    n_samples = sum(split.n_records * (split.n_samples + transient) for split in splits)
+    n_columns = 1 + len(system.inputs) + 3 * len(system.outputs)
+    n_columns += len(system.states) + len(system.noises)
+    n_bytes = n_samples * n_columns * BYTES_PER_VALUE + n_records * BYTES_PER_RECORD
+    allowed_bytes = max_content_bytes()
+    if n_bytes > allowed_bytes:
+        lengths = ", ".join(
+            f"{split.n_records} of {split.n_samples} samples for {split.role}" for split in splits
+        )
+        raise UserError(
+            f"the records ({lengths}; transient={transient}) need about {n_bytes:.2g} bytes of "
+            f"memory, expected at most {allowed_bytes:.2g}; lower the lengths, realisations or "
+            f"transient, or set the environment variable {MAX_CONTENT_VARIABLE} to a larger number"
+        )
 
 
 def split_seed(seed: int, role: str, number: int) -> int:

@@ -20,7 +20,7 @@ from experiments.cli.build import (
     trusted_names,
 )
 from experiments.cli.config import CONF, fill_in
-from experiments.cli.described import check_classes, check_description
+from experiments.cli.described import check_classes, check_description, check_texts
 from experiments.cli.invocation import given_overrides, is_multirun
 from experiments.cli.options import MAX_RUN_SAMPLES, flag, whole
 from experiments.cli.primary import PRIMARY_NAME
@@ -30,6 +30,7 @@ from experiments.generate.benchmark import (
     Benchmark,
     Ranges,
     Split,
+    check_size,
     count_samples,
     plan_records,
     read_ranges,
@@ -57,6 +58,7 @@ from sysid.errors import UserError
 from sysid.store import provenance
 
 DEFAULT_UNSCORED_WINDOW = 50  # initialisation window of long records [samples]
+MAX_NOISE_PATHS = 1_000_000  # simulations; more of them change the noise floor by less than 0.1 %
 MIN_SECRET_SEED = 2**32  # smaller seeds can be found by trying all of them
 KEYS_NOT_STORED = ("output", "figures", "trusted")  # keys that do not change the data
 #: starts of overrides that the card does not show: they reveal the answer, or folders of a machine
@@ -159,6 +161,10 @@ def read_settings(config: DictConfig, folder: Path, trusted: Sequence[str]) -> G
     plant = plant_of(config)
     name = type(plant.system).__name__ if config.name is None else config.name
     check_options(config, name)
+    splits = read_splits(config, float(plant.system.dt))
+    check_size(splits, config.transient, plant.system)
+    stored = {key: value for key, value in everything.items() if key not in KEYS_NOT_STORED}
+    check_texts(stored)
     return GenerateSettings(
         name=name,
         folder=Path(config.output) if config.output else folder / name,
@@ -167,12 +173,12 @@ def read_settings(config: DictConfig, folder: Path, trusted: Sequence[str]) -> G
         transient=config.transient,
         noise_paths=config.noise_paths,
         seed=whole("seed", config.seed, 0),
-        splits=read_splits(config, float(plant.system.dt)),
+        splits=splits,
         ranges=read_ranges(config.initial_states, plant.system),
         initialisation_window=config.initialisation_window,
         baselines=build_all(config, "baseline"),
         narx=_read_lags(config),
-        stored={key: value for key, value in everything.items() if key not in KEYS_NOT_STORED},
+        stored=stored,
     )
 
 
@@ -241,7 +247,11 @@ def check_options(config: DictConfig, name: Any) -> None:
             f"transient is {config.transient} samples, expected at most {MAX_RUN_SAMPLES}; "
             "change transient"
         )
-    whole("noise_paths", config.noise_paths, 4)
+    if whole("noise_paths", config.noise_paths, 4) > MAX_NOISE_PATHS:
+        raise UserError(
+            f"noise_paths is {config.noise_paths}, expected at most {MAX_NOISE_PATHS}, which give "
+            "the noise floor within 0.1 %; change noise_paths"
+        )
 
 
 def read_splits(config: DictConfig, dt: float) -> tuple[Split, ...]:

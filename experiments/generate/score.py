@@ -39,6 +39,7 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
+MAX_FILE_BYTES = 2**30  # size of a text file; a sparse one of any size takes nothing to send
 
 
 class Refused(Exception):
@@ -63,10 +64,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         result = score(options.predictions, options.task)
+        text = json.dumps(result, indent=2) if options.json else report(result)
     except Refused as error:
-        print(f"refused: {error}", file=sys.stderr)
+        print(printable(f"refused: {error}"), file=sys.stderr)
         return 2
-    print(json.dumps(result, indent=2) if options.json else report(result))
+    print(printable(text))
     return 0
 
 
@@ -132,8 +134,6 @@ def scores(
 
 def read_predictions(path: Path, names: list[str], n: int) -> np.ndarray:
     """Read and check predictions (n, number of outputs)."""
-    if not path.is_file():
-        raise Refused(f"no file {path}")
     is_npy = path.suffix.lower() == ".npy"
     values = read_npy(path, names, n) if is_npy else read_columns(path, names)
     if len(values) != n:
@@ -152,11 +152,21 @@ def read_predictions(path: Path, names: list[str], n: int) -> np.ndarray:
     return values
 
 
+def check_file(path: Path) -> None:
+    """Refuse what is no file, or a file too large to be read as a whole."""
+    if not path.is_file():
+        raise Refused(f"no file {path}")
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise Refused(f"{path} has more than {MAX_FILE_BYTES} bytes: shorten it, or use .npy")
+
+
 def read_npy(path: Path, names: list[str], n: int) -> np.ndarray:
     """Read the array of a NumPy file as (n, number of outputs).
 
     At most n + 1 samples are read, enough to see that there are more than n.
     """
+    if not path.is_file():
+        raise Refused(f"no file {path}")
     try:
         # Mapped into memory, because the header may claim any size.
         stored = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -187,8 +197,7 @@ def read_npy(path: Path, names: list[str], n: int) -> np.ndarray:
 
 def read_columns(path: Path, names: list[str]) -> np.ndarray:
     """Read the named columns of a CSV file (n, number of names)."""
-    if not path.is_file():
-        raise Refused(f"no file {path}")
+    check_file(path)
     try:
         with path.open(encoding="utf-8-sig") as file:
             header = [cell.strip() for cell in file.readline().split(",")]
@@ -238,11 +247,10 @@ def find(name: str) -> Path:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file of this folder."""
-    if not path.is_file():
-        raise Refused(f"no file {path}: keep score.py in the folder of the benchmark")
     try:
+        check_file(path)
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+    except (Refused, OSError, ValueError, TypeError, RecursionError) as error:
         raise Refused(
             f"cannot read {path}: {error}; keep score.py in the folder of the benchmark"
         ) from error
@@ -262,12 +270,31 @@ def report(result: dict[str, Any]) -> str:
             lines.append(line)
     if (HERE / "scores.json").is_file():
         lines.append("")
-        baselines = read_json(HERE / "scores.json")[result["task"]]
-        for model, by_output in baselines.items():
+        lines += baseline_lines(read_json(HERE / "scores.json"), result["task"])
+    return "\n".join(lines)
+
+
+def baseline_lines(scores: dict[str, Any], task: str) -> list[str]:
+    """Return a line for each score of the noise floor and of the baselines."""
+    lines = []
+    try:
+        for model, by_output in scores[task].items():
             for name, score in by_output.items():
                 rmse = "not finite" if score["rmse"] is None else format(score["rmse"], ".6g")
                 lines.append(f"  {model:15s} RMSE {rmse} ({name})")
-    return "\n".join(lines)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise Refused(f"scores.json is damaged or forged ({error!r})") from error
+    return lines
+
+
+def printable(text: str) -> str:
+    """Return a text in which characters that act on a terminal are replaced by their codes."""
+    return "".join(
+        character
+        if character.isprintable() or character == "\n"
+        else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 if __name__ == "__main__":

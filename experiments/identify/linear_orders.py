@@ -23,7 +23,8 @@ from sysid.arrays import Array
 from sysid.errors import UserError
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.mean import linear_fit
-from sysid.lag_choice import MAX_EQUAL_LAGS, MIN_ROWS_PER_COEFFICIENT, N_LAG_FOLDS
+from sysid.held_out import N_FOLDS
+from sysid.lag_choice import MAX_EQUAL_LAGS, MIN_ROWS_PER_COEFFICIENT
 from sysid.simulation.linear_models import (
     HeldOutErrors,
     LaggedSignals,
@@ -191,7 +192,7 @@ def _compare(samples: _Samples) -> dict[str, Any]:
     is_fitted = samples.is_learned & (n_known >= orders[-1])
     if np.ptp(samples.target[is_fitted]) == 0:
         return NO_ORDERS
-    held_out = HeldOutErrors(features[is_fitted], samples.target[is_fitted], N_LAG_FOLDS)
+    held_out = HeldOutErrors(features[is_fitted], samples.target[is_fitted], N_FOLDS)
     stream_errors = _errors_in_stream(samples, features, is_fitted, [*sizes.values()])
     tried = []
     for (order, size), smse_stream in zip(sizes.items(), stream_errors, strict=True):

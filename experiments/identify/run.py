@@ -57,9 +57,11 @@ from sysid import (
     Origin,
     Prediction,
     Settings,
+    describe,
     learn_from,
 )
-from sysid.errors import UserError
+from sysid.errors import UserError, UserTypeError
+from sysid.foreign import check_folder
 from sysid.gp.dictionary import NOT_PREDICTED
 
 log = logging.getLogger(__name__)
@@ -73,6 +75,8 @@ LEARNER_GROUPS = (
     "selection",
     "linear_part",
 )
+#: parts of the learner that the file of a model holds beside the kernel
+KEPT_PARTS = ("mean", "insertion", "acceptance", "reduction")
 #: values of the configuration that are fields of `sysid.Settings`
 LEARNER_VALUES = ("learning", "scale", "forgetting", "gate", "budget", "seed")
 
@@ -170,6 +174,7 @@ def _read_learner(config: DictConfig, lags: LagOptions, overrides: tuple[str, ..
     """Return the settings of the learner; refuse options that the training replaces."""
     parts = {name: build(config, name) for name in LEARNER_GROUPS}
     values = {name: config[name] for name in LEARNER_VALUES}
+    _check_description(parts)
     replaced = parts["training"].replaces
     if lags.predicts_residual and "mean" in replaced:
         raise UserError(
@@ -185,6 +190,22 @@ def _read_learner(config: DictConfig, lags: LagOptions, overrides: tuple[str, ..
             "training.routes.1.kernel, or take another training"
         )
     return Settings(**parts, **values)
+
+
+def _check_description(parts: Mapping[str, Any]) -> None:
+    """Raise UserError if the file of the model could not hold a part of the learner.
+
+    Such a part is a class of the user's own: the file would be refused after all of the work.
+    """
+    kept = {name: parts[name] for name in KEPT_PARTS}
+    kept["kernel"] = getattr(parts["training"], "kernel", None)
+    for name, part in kept.items():
+        if part is None:
+            continue
+        try:
+            describe(part)
+        except (UserError, UserTypeError) as error:
+            raise UserError(f"{name}: {error}") from None
 
 
 def _for_output(settings: RunSettings, target: str) -> RunSettings:
@@ -334,6 +355,8 @@ def prepare(
     if not settings.in_sweep:
         _log_plan(source, learner)
     narx = narx_of(settings.lags, source, learner)
+    if source.lag_choice is not None:
+        learner = source.lag_choice.settings
     source.check(narx, _n_needed(narx, learner))
     changes: dict[str, Any] = {}
     if settings.lags.predicts_residual and source.physics is not None:
@@ -593,6 +616,8 @@ def _run_joint(
     cache: Cache | None,
 ) -> float:
     """Identify several outputs from the same samples, join the models; return the largest SMSE."""
+    for target in settings_by_target:
+        check_folder(folder, target)  # a link in place of the output's folder would lead elsewhere
     found: dict[str, Result] = {}
     try:
         for target, complete_settings in settings_by_target.items():

@@ -15,7 +15,7 @@ import xarray as xr
 from omegaconf import DictConfig
 
 from experiments.cli.build import build, build_one
-from experiments.cli.described import check_classes, check_description
+from experiments.cli.described import check_classes, check_description, check_texts
 from experiments.cli.ends import REFUSALS
 from experiments.plant.measured import Measured
 from simulators import (
@@ -97,6 +97,23 @@ class Physics:
 
     def __post_init__(self) -> None:
         Interpolation(self.interpolation)
+        self._check_description()
+
+    def _check_description(self) -> None:
+        """Raise UserError if the file of a model could not hold this physics.
+
+        That may be so for a system of the user's own, and would be found after all of the work.
+        """
+        settings = asdict(self.system)
+        try:
+            json.dumps(settings)
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"physics.system: expected settings of numbers, texts and lists, which the file of "
+                f"a model can hold, got {type(self.system).__name__} ({error})"
+            ) from None
+        content = {"system": settings, "free": self.free, "initial": self.initial}
+        check_texts(content, title="physics")
 
     @cached_property
     def free_parameters(self) -> list[FreeParameter]:

@@ -40,6 +40,7 @@ MANIFEST_FILE = "sweep.json"  # file that lists the jobs of a sweep
 SEARCH_FILE = "search.json"  # file of the best trials of a search
 TRIALS_FILE = "search.csv"  # table of all trials of a search
 ATTEMPTS = "attempts"  # file with a line for each start of a job
+MAX_ATTEMPTS_BYTES = 2**20  # size of what is read of it
 TRACE = ".trace"  # file with the traceback of a job that was ended by its timer
 #: files in the folder of a job that do not belong to its result; the page can be written again
 FILES_BESIDE_RESULT = (OUTCOME_FILE, ATTEMPTS, TRACE, "report.html")
@@ -251,7 +252,8 @@ def note_attempt(folder: Path) -> int:
 def count_attempts(folder: str | Path) -> int:
     """Return how often the job of a folder was started."""
     try:
-        return len(Path(folder, ATTEMPTS).read_text("utf-8").splitlines())
+        with open_inner(Path(folder), ATTEMPTS) as file:
+            return file.read(MAX_ATTEMPTS_BYTES).count(b"\n")
     except OSError:
         return 0
 
@@ -457,8 +459,8 @@ class Manifest:
         path = folder / MANIFEST_FILE
         damaged = f"{path} is damaged: restore it, or move the folder away"
         try:
-            content = dict(json.loads(path.read_bytes()))
-        except (OSError, ValueError, TypeError, RecursionError) as error:
+            content = read_json(folder, MANIFEST_FILE)
+        except (OSError, ValueError) as error:
             raise UserError(f"{damaged} ({error})") from None
         if content.get("schema") != "sweep" or content.get("project") != PROJECT_NAME:
             raise UserError(
@@ -607,7 +609,7 @@ def _lock(folder: Path) -> int:
             if os.path.samestat(os.fstat(lock), os.stat(folder / LOCK_FILE)):
                 return lock
         except BlockingIOError:
-            holder = os.pread(lock, 200, 0).decode()
+            holder = os.pread(lock, 200, 0).decode(errors="replace")
             os.close(lock)
             raise UserError(
                 f"another sweep runs in {folder} ({holder}): "

@@ -25,6 +25,7 @@ from tqdm import tqdm
 from experiments.cli.ends import Refused, interruptible
 from experiments.cli.options import seconds_text
 from experiments.cli.progress import use_own_lock
+from experiments.cli.terminal import printable
 from experiments.files.identity import (
     code_digest,
     file_digests,
@@ -487,7 +488,7 @@ def print_line(text: str, stream: TextIO | None = None) -> None:
     """
     stream = stream or sys.stdout
     try:
-        print(text, file=stream, flush=True)
+        print(printable(text), file=stream, flush=True)
     except OSError:
         with suppress(OSError, ValueError), open(os.devnull, "w") as nothing:
             os.dup2(nothing.fileno(), stream.fileno())

@@ -173,8 +173,9 @@ def in_one_line() -> Iterator[None]:
 def end_with_error(message: str) -> NoReturn:
     """Print an error, and end the command with exit code 1."""
     from experiments.cli.ends import Refused
+    from experiments.cli.terminal import printable
 
-    print(f"Error: {message}", file=sys.stderr)
+    print(f"Error: {printable(message)}", file=sys.stderr)
     raise Refused(1) from None
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulators.excitation.role import (
+    MAX_SAMPLE_NUMBER,
     WHOLE_SAMPLE_TOLERANCE,
     Excitation,
     count_samples,
@@ -87,7 +88,7 @@ class PRBS(Excitation):
         from scipy.signal import max_len_seq  # takes most of a second to import
 
         n = self._count_stages(n_samples, dt)
-        held = self._count_clock(dt)
+        held = min(self._count_clock(dt), n_samples)
         state = int(generator.integers(1, 2**n)) >> np.arange(n) & 1
         bits, _ = max_len_seq(n, state=state, length=math.ceil(n_samples / held))
         return np.repeat(self.amplitude * (2.0 * bits - 1.0), held)[:n_samples]
@@ -170,7 +171,9 @@ class APRBS(Excitation):
         n_levels = math.ceil(n_samples / shortest)
         # Hold and level are drawn together, so that a longer signal begins with the shorter one.
         draws = generator.random((n_levels, 2))
-        holds = shortest + np.floor(draws[:, 0] * (longest - shortest + 1)).astype(np.int64)
+        added = np.floor(draws[:, 0] * (longest - shortest + 1))
+        # A level is computed no further than to the end of the record.
+        holds = min(shortest, n_samples) + np.minimum(added, n_samples).astype(np.int64)
         levels = self.low + draws[:, 1] * (self.high - self.low)
         n_needed = int(np.searchsorted(np.cumsum(holds), n_samples)) + 1
         return np.repeat(levels[:n_needed], holds[:n_needed])[:n_samples]
@@ -189,7 +192,7 @@ class APRBS(Excitation):
         if shortest < dt * (1.0 - WHOLE_SAMPLE_TOLERANCE):
             raise refuse(self, "shortest_hold", f"a time of at least one sample, dt={dt:.9g} s")
         fewest = find_first_sample(shortest, dt)
-        most = math.floor(longest / dt + WHOLE_SAMPLE_TOLERANCE)
+        most = math.floor(min(longest / dt, MAX_SAMPLE_NUMBER) + WHOLE_SAMPLE_TOLERANCE)
         if fewest > most:
             raise refuse(
                 self,

@@ -16,7 +16,13 @@ from simulators.excitation.role import (
     check_sampling,
     read_band,
 )
-from simulators.settings import Array, check_positive, check_whole, refuse
+from simulators.settings import (
+    MAX_SIGNAL_SAMPLES,
+    Array,
+    check_positive,
+    check_whole,
+    refuse,
+)
 
 
 class Grid(Enum):
@@ -71,6 +77,8 @@ class Grid(Enum):
 
 # A period is clipped at this fraction of its peak [-].
 CLIPPING_SHARE = 0.85
+# Largest number of iterations that lower the crest factor; each takes two Fourier transforms.
+MAX_CLIPPINGS = 1_000_000
 # A band includes a harmonic that it misses by this fraction of a line, because of rounding [-].
 LINE_TOLERANCE = 1e-9
 
@@ -159,9 +167,9 @@ class Multisine(Excitation):
             raise refuse(self, "grid", f"one of {names}")
         object.__setattr__(self, "grid", Grid(self.grid))
         check_whole(self, "group", 2)
-        check_whole(self, "clippings", 0)
+        check_whole(self, "clippings", 0, MAX_CLIPPINGS)
         if self.period is not None:
-            check_whole(self, "period", 3)
+            check_whole(self, "period", 3, MAX_SIGNAL_SAMPLES)
 
     def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
         """Return v (n,) [unit of the input]; equation in the class."""

@@ -15,6 +15,9 @@ from simulators.settings import Array, check_count, check_finite, is_finite, ref
 # A time counts as a whole number of samples if it differs by less than this, because of rounding.
 WHOLE_SAMPLE_TOLERANCE = 1e-6
 
+# A sample that no record reaches: later times count as this one, because they may be no integer.
+MAX_SAMPLE_NUMBER = 10**18
+
 Band = tuple[float, float]  # lowest and highest frequency, Hz
 
 
@@ -53,7 +56,7 @@ def count_samples(owner: Any, name: str, dt: float | None) -> int:
             f"{type(owner).__name__}: expected dt, since {name} is set in seconds; "
             "give period_samples a dt"
         )
-    ratio = getattr(owner, name) / dt
+    ratio = min(getattr(owner, name) / dt, MAX_SAMPLE_NUMBER)
     count = round(ratio)
     if count >= 1 and abs(ratio - count) <= WHOLE_SAMPLE_TOLERANCE * max(1.0, 0.01 * count):
         return count
@@ -67,8 +70,8 @@ def count_samples(owner: Any, name: str, dt: float | None) -> int:
 
 
 def find_first_sample(time: float, dt: float) -> int:
-    """Return the first sample at or after a time [s]."""
-    return math.ceil(time / dt - WHOLE_SAMPLE_TOLERANCE)
+    """Return the first sample at or after a time [s], at most `MAX_SAMPLE_NUMBER`."""
+    return math.ceil(min(time / dt, MAX_SAMPLE_NUMBER) - WHOLE_SAMPLE_TOLERANCE)
 
 
 def read_band(owner: Any) -> Band | None:

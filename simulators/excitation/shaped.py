@@ -16,6 +16,7 @@ from simulators.excitation.role import (
     is_pair,
 )
 from simulators.settings import (
+    MAX_SIGNAL_SAMPLES,
     Array,
     check_ascending,
     check_flag,
@@ -153,7 +154,7 @@ class Staircase(Excitation):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ascending(self, "low", "high")
-        check_whole(self, "levels", 2)
+        check_whole(self, "levels", 2, MAX_SIGNAL_SAMPLES)
         check_flag(self, "down")
         check_positive(self, *list_given(self, "hold"))
 
@@ -169,7 +170,7 @@ class Staircase(Excitation):
                 f"a record of at least {len(stairs)} samples, one per stair, "
                 f"got {n_samples}, or a hold",
             )
-        stair = np.arange(n_samples) // held
+        stair = np.arange(n_samples) // min(held, n_samples)
         return stairs[np.minimum(stair, len(stairs) - 1)]
 
 
@@ -222,6 +223,9 @@ class Chirp(Excitation):
         """Return v (n,) [unit of the input]; equation in the class."""
         f_start, f_end = self.frequencies(n_samples, dt)
         D = self.period_samples(n_samples, dt)
+        if D > MAX_SIGNAL_SAMPLES:
+            expected = f"at most {MAX_SIGNAL_SAMPLES} samples of dt={dt:.9g} s"
+            raise refuse(self, "duration", expected)
         time = dt * np.arange(D, dtype=np.float64)
         sweep = self.amplitude * np.sin(self.phase(time, D * dt, f_start, f_end))
         return np.resize(sweep, n_samples)

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sysid.arrays import check_unmasked, matrix, vector
+from sysid.arrays import check_unmasked, check_whole, matrix, vector
 from sysid.beside import one_blas_thread
 from sysid.errors import UserError, UserTypeError, warn_user
 from sysid.gp.adaptation import Adaptive
@@ -121,6 +121,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def _seed(self) -> int:
         """Return `random_state` if it is an integer, else draw one as scikit-learn does."""
         if isinstance(self.random_state, int | np.integer):
+            check_whole(int(self.random_state), 0, "random_state")
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 

@@ -65,7 +65,7 @@ WATCHED_FIELDS = ("mean", "variance", "accepted", "outlier")
 N_STATE_COUNTS = 6
 
 
-#: Largest `sample_size` and `interval` that are accepted from a model file.
+#: Largest `sample_size` and `interval`: as many samples are kept in memory.
 MAX_KEPT_SAMPLES = 1_000_000
 
 
@@ -317,11 +317,6 @@ class Adaptation:
                 f"seen_counts must be whole numbers of at least 0, got {counts.tolist()}"
             )
         seed, n_drawn, n_seen, n_left_out, n_estimated, n_revised = counts.astype(np.int64).tolist()
-        if max(settings.sample_size or 0, settings.interval) > MAX_KEPT_SAMPLES:
-            raise UserError(
-                f"training: sample_size and interval must be at most {MAX_KEPT_SAMPLES}, "
-                f"got {settings}"
-            )
         adaptation = cls(settings, seed)
         no_regressors = np.zeros((0, p))
         adaptation.start(
@@ -671,6 +666,13 @@ class Adaptive(MaximumAPosteriori):
         check_counts(self, interval=1, window=1, after_revised=0, max_updates=1)
         if self.sample_size is not None:
             check_counts(self, sample_size=2)
+        for name in ("interval", "sample_size"):
+            n_kept = getattr(self, name) or 0
+            if n_kept > MAX_KEPT_SAMPLES:
+                raise UserError(
+                    f"{self._name}: {name} must be at most {MAX_KEPT_SAMPLES} samples, which are "
+                    f"kept in memory, got {n_kept}"
+                )
         for name in ("significance", "tolerance"):
             value = getattr(self, name)
             is_number = isinstance(value, Real) and not isinstance(value, bool)

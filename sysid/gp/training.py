@@ -35,6 +35,9 @@ LOG_NOISE_RATIO_START = np.log(0.01)
 #: Standard deviation of the logarithms of randomly drawn starts.
 RANDOM_START_STD = 0.7
 
+#: Largest number of optimisations, whose starts are drawn before the first one.
+MAX_RESTARTS = 100_000
+
 #: Cost where the covariance is not positive definite, so that the line search turns back.
 COST_IF_NOT_POSITIVE_DEFINITE = 1e25
 
@@ -534,6 +537,10 @@ class MaximumLikelihood(Training):
     def __post_init__(self) -> None:
         check_prototype(self)
         check_counts(self, n_initial=2, restarts=1, max_iterations=1, record_samples=2)
+        if self.restarts > MAX_RESTARTS:
+            raise UserError(
+                f"{self._name}: restarts must be at most {MAX_RESTARTS}, got {self.restarts}"
+            )
         for name in PRIOR_SETTINGS:
             value = getattr(self, name)
             is_number = isinstance(value, Real) and not isinstance(value, bool)

@@ -117,6 +117,26 @@ def _refuse_interpolation(text: str) -> None:
         )
 
 
+def refuse_interpolations(settings: Any) -> None:
+    """Refuse an object that no file could hold, because a text in it looks like an interpolation.
+
+    Texts are searched in the fields of dataclasses and in lists, at every depth.
+
+    Raises
+    ------
+    ValueError
+        A text contains the start of an interpolation (``${``).
+    """
+    if isinstance(settings, str):
+        _refuse_interpolation(settings)
+    elif isinstance(settings, tuple | list):
+        for entry in settings:
+            refuse_interpolations(entry)
+    elif is_dataclass(settings) and not isinstance(settings, type):
+        for field in fields(settings):
+            refuse_interpolations(getattr(settings, field.name))
+
+
 def build(text: str, role: type[Role], *, trusted: Sequence[str] = ()) -> Role:
     """Build the instance that a text of `describe` stands for.
 

@@ -17,7 +17,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from sysid import store
-from sysid.arrays import matrix, rows, vector
+from sysid.arrays import check_whole, matrix, rows, vector
 from sysid.errors import UserError, UserTypeError
 from sysid.gp import dictionary
 from sysid.gp.adaptation import WATCHED_FIELDS, Adaptation, Adaptive
@@ -64,22 +64,35 @@ class Origin:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "units", tuple(sorted(dict(self.units).items())))
-        numbers = {
-            "output_mean": self.output_mean,
-            "output_variance": self.output_variance,
-            "n_samples": self.n_samples,
-        }
         if not all(isinstance(value, str) for value in dict(self.units).values()):
             raise UserTypeError(f"Origin: units must be text, got {self.units}")
-        if not all(value is None or isinstance(value, Real) for value in numbers.values()):
-            raise UserTypeError(f"Origin: expected numbers, got {numbers}")
+        self._check_numbers()
         if self.sampling_time is not None and not 0 < self.sampling_time < inf:
             raise UserError(
                 f"Origin: sampling_time must be positive and finite [s], got {self.sampling_time}"
             )
         if self.output_range is not None:
             output_range = tuple(float(value) for value in self.output_range)
+            if len(output_range) != 2 or not -inf < output_range[0] <= output_range[1] < inf:
+                raise UserError(
+                    "Origin: output_range must be two finite numbers, the smaller one first, got "
+                    f"{self.output_range}"
+                )
             object.__setattr__(self, "output_range", output_range)
+
+    def _check_numbers(self) -> None:
+        """Raise UserTypeError or UserError unless moments and count are possible, or None."""
+        lowest = {"output_mean": -inf, "output_variance": 0.0}
+        for name, limit in lowest.items():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not isinstance(value, Real):
+                raise UserTypeError(f"Origin: {name} must be a number, got {value!r}")
+            if not limit <= float(value) < inf or value == -inf:
+                raise UserError(f"Origin: {name} must be finite and possible, got {value!r}")
+        if self.n_samples is not None:
+            check_whole(self.n_samples, 0, "Origin: n_samples")
 
     @classmethod
     def of(cls, rows: xr.Dataset) -> Origin:
@@ -250,6 +263,9 @@ NO_OUTPUT_LIMITS = (-inf, inf)
 #: Memory that a model takes for each pair of points of its budget [byte]. The coefficients of a
 #: linear part count as points.
 BYTES_PER_POINT_PAIR = 27
+
+#: A counter of a file is smaller than this, so that a model can go on counting in 64 bits.
+MAX_COUNT = 2**53
 
 #: A model may take the memory of the largest content of a file divided by this.
 MAX_MODEL_DIVISOR = 8
@@ -540,10 +556,10 @@ class Model:
             gp = _build_gp(attributes, read)
             _check_linear_part(gp, arrays)
             counts = json.loads(attributes["counts"])
-            gp.n_refactorisations = int(counts["refactorisations"])
-            gp.n_renewals = int(counts["renewals"])
-            gp.n_clipped_predictions = int(counts["clipped_predictions"])
-            state_counts = [int(np.int64(counts[name])) for name in dictionary.COUNT_NAMES]
+            gp.n_refactorisations = _read_count(counts, "refactorisations")
+            gp.n_renewals = _read_count(counts, "renewals")
+            gp.n_clipped_predictions = _read_count(counts, "clipped_predictions")
+            state_counts = [_read_count(counts, name) for name in dictionary.COUNT_NAMES]
             narx = Narx.from_dict(json.loads(attributes["narx"]))
             scaling = map_from_arrays(arrays, json.loads(attributes["constant_features"]))
             mean = read("mean", MeanFunction)
@@ -669,14 +685,24 @@ def _build_gp(attributes: Mapping[str, Any], read: Callable[[str, type], Any]) -
     )
 
 
+def _read_count(counts: Mapping[str, Any], name: str) -> int:
+    """Return a counter of a file; raise UserError unless it is one that can go on counting."""
+    check_whole(counts[name], 0, f"counts: {name}", below=MAX_COUNT)
+    return int(counts[name])
+
+
+def max_points(n_bytes: float) -> int:
+    """Return the largest budget of a model that takes at most `n_bytes` of memory."""
+    return int((n_bytes / BYTES_PER_POINT_PAIR) ** 0.5)
+
+
 def _check_budget(budget: int, n_linear: int = 0) -> int:
     """Return a budget; raise UserError if the arrays of such a model would need too much memory.
 
     They grow with the number of points and of coefficients of a linear part. The size of the file
     does not limit the numbers that it names.
     """
-    max_model_bytes = store.max_content_bytes() / MAX_MODEL_DIVISOR
-    largest = int((max_model_bytes / BYTES_PER_POINT_PAIR) ** 0.5)
+    largest = max_points(store.max_content_bytes() / MAX_MODEL_DIVISOR)
     size = budget + n_linear
     if size > largest:
         needed_bytes = MAX_MODEL_DIVISOR * BYTES_PER_POINT_PAIR * (size + 1) ** 2

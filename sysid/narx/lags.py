@@ -592,6 +592,11 @@ class Orders:
             orders = tuple(value) if is_list else (value,)
             for order in orders:
                 check_whole(order, 0, f"Orders: {name}, or every one of a list of them,")
+                if order > MAX_LAG:
+                    raise UserError(
+                        f"Orders: {name} must be at most {MAX_LAG} lags, got {order}; "
+                        f"lower {name}, or sample more slowly"
+                    )
             if is_list:
                 object.__setattr__(self, name, orders)
 

@@ -52,6 +52,8 @@ from sysid.simulation_error.candidate import (
 COST_TOLERANCE = 1e-3
 # A descent of the simplex ends when its edges are below this, in standard deviations of the priors.
 VARIABLE_TOLERANCE = 1e-2
+# Largest number of searches, whose starts are drawn before the first one.
+MAX_SEARCH_STARTS = 100_000
 # Edges of the first simplex, in standard deviations of the priors.
 FIRST_SIMPLEX_EDGE = 0.7
 # Hyper-parameters stay within this distance of their medians, in standard deviations of the priors.
@@ -613,6 +615,11 @@ class ProfileSearch(Estimator):
                 f"got {self.blocks}"
             )
         check_counts(self, evaluations=1, starts=1, points=1, rows=1, simulated=1)
+        if self.starts > MAX_SEARCH_STARTS:
+            raise UserError(
+                f"{type(self).__name__}: starts must be at most {MAX_SEARCH_STARTS}, "
+                f"got {self.starts}"
+            )
         if not (isinstance(self.regularisation, Real) and 0 <= float(self.regularisation) < np.inf):
             raise UserError(
                 f"ProfileSearch: regularisation must be a number >= 0, got {self.regularisation!r}"

@@ -10,6 +10,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from hydra.core.hydra_config import HydraConfig
@@ -23,12 +24,13 @@ from experiments.cli.config import fill_in, from_yaml, to_yaml
 from experiments.cli.described import check_classes, check_description, class_of
 from experiments.cli.invocation import given_overrides
 from experiments.generate.sent import read_sent
+from experiments.identify.run import read_settings
 from experiments.plant.physics import FittedPhysics, Physics, read_physics
 from helpers.benchmarks import BOUC_WEN, generate
-from helpers.commands import run_command
+from helpers.commands import compose_configuration, run_command
 from helpers.records import make_model
 from simulators import CascadedTanks, System
-from sysid import Kernel, MeanFunction
+from sysid import Kernel, MeanFunction, Settings
 
 SECRET = "value-of-a-variable"
 ENVIRONMENT = "${oc.env:MY_SECRET}"
@@ -412,6 +414,76 @@ def test_a_configuration_that_a_program_loads_is_not_resolved(here):
 def test_a_text_that_looks_like_an_interpolation_is_resolved_once():
     config = OmegaConf.create(r"data: {_target_: sysid.CsvFiles, test: ['\${oc.env:HOME}.csv']}")
     assert build(config, "data").test == ["${oc.env:HOME}.csv"]
+
+
+OWN_PARTS = """
+from dataclasses import dataclass
+
+from simulators import CascadedTanks
+from sysid import ZeroMean
+
+
+@dataclass(frozen=True)
+class Mean(ZeroMean):
+    text: str = ""
+    other: object = None
+
+
+@dataclass(frozen=True)
+class Tanks(CascadedTanks):
+    text: str = ""
+    values: object = None
+"""
+
+
+@pytest.fixture
+def own_parts(here):
+    """Module of the user's own with parts of a model that no file could hold."""
+    (here / "own_parts.py").write_text(OWN_PARTS)
+    yield import_module("own_parts")
+    sys.modules.pop("own_parts", None)
+
+
+@pytest.mark.parametrize(
+    ("mean", "words"),
+    [
+        ({"_target_": "own_parts.Mean", "text": r"\${x}"}, r"expected a text without '\$\{'"),
+        ({"_target_": "own_parts.Mean", "other": {"a": 1}}, "mean: cannot describe {'a': 1}"),
+    ],
+    ids=["interpolation", "map"],
+)
+def test_a_mean_that_no_file_holds_is_refused_before_anything_is_learned(mean, words, own_parts):
+    config = compose_configuration("system=van_der_pol").copy()
+    OmegaConf.update(config, "mean", mean, merge=False)
+    with pytest.raises(ValueError, match=words):
+        read_settings(config)
+
+
+def test_settings_have_no_text_that_no_file_holds(own_parts):
+    with pytest.raises(ValueError, match="without"):
+        Settings(mean=own_parts.Mean("${x}"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"text": "${x}"}, r"physics.system.text: .*interpolation"),
+        ({"values": np.zeros(2)}, "numbers, texts and lists.*Tanks"),
+    ],
+    ids=["interpolation", "array"],
+)
+def test_physics_that_no_file_holds_is_refused_before_anything_is_computed(
+    settings, words, own_parts
+):
+    with pytest.raises(ValueError, match=words):
+        Physics(own_parts.Tanks(**settings))
+
+
+def test_a_benchmark_that_could_not_be_made_again_is_refused_before_it_is_made(here):
+    result = run_command("generate", r"licence='by \${x}'", "output=made")
+    assert result.code == 1
+    assert "licence: expected plain values" in result.out
+    assert not (here / "made").exists()
 
 
 def test_overrides_stay_as_they_were_typed(monkeypatch):

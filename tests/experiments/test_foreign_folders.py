@@ -13,7 +13,7 @@ from experiments.collect.read import read_results
 from experiments.files.cache import TRAJECTORY, Cache
 from experiments.reproduce.run import run as reproduce
 from experiments.sweeps import store
-from helpers.commands import compose_configuration
+from helpers.commands import SMALLEST_RUN, compose_configuration, run_command
 from helpers.jobs import make_job
 from helpers.sweeps import run_sweep
 from helpers.written_sweeps import make_summary, write_sweep
@@ -428,3 +428,54 @@ def test_the_results_of_a_study_are_not_kept_behind_a_link(home, tmp_path, name)
     with pytest.raises(StoreError, match="leads out of the folder"):
         reproduce(config, folder)
     assert read_all(home) == before
+
+
+# --- folders of runs
+
+REFUSED_RUN = ("duration=1samples", "hydra.run.dir=sent/run")  # refused after Hydra wrote its files
+
+
+@pytest.fixture
+def sent_run(home, tmp_path, monkeypatch):
+    """The folder of a run that somebody sent."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "sent" / "run"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["identify.log", ".hydra", ".hydra/config.yaml"])
+@pytest.mark.parametrize("case", SPOILED)
+def test_a_run_writes_nothing_through_its_folder(sent_run, home, case, name):
+    make, words = SPOILED[case]
+    (sent_run / name).parent.mkdir(exist_ok=True)
+    if name == ".hydra/config.yaml" and "link" in case:
+        (sent_run / name).symlink_to(home / "secret.txt")
+    else:
+        make(sent_run / name)
+    before = read_all(home)
+    result = run_command("identify", *REFUSED_RUN)
+    assert result.code == 1
+    assert words in result.err
+    assert "Traceback" not in result.err
+    assert read_all(home) == before
+
+
+def test_a_run_writes_into_a_folder_with_other_links(sent_run, home):
+    """A folder in which somebody works may have links to data elsewhere."""
+    (sent_run / "data").symlink_to(home)
+    result = run_command("identify", *REFUSED_RUN)
+    assert "Error: duration 1samples" in result.out
+    assert (sent_run / "identify.log").exists()
+
+
+def test_outputs_are_not_written_through_a_link(sent_run, home):
+    (sent_run / "z").symlink_to(home)
+    rows = "".join(f"{k},{k % 3},{k % 5},{k % 7}\n" for k in range(80))
+    Path("r.csv").write_text(f"time,u,y,z\n{rows}")
+    record = ("data=csv", "data.estimation=r.csv", "data.inputs=[u]", "data.outputs=[y,z]")
+    lags = ("narx=orders", "narx.target=all")
+    result = run_command("identify", *SMALLEST_RUN, *record, *lags, "hydra.run.dir=sent/run")
+    assert result.code == 1
+    assert "leads out of the folder" in result.out
+    assert set(read_all(home)) == {"secret.txt", "module.py"}

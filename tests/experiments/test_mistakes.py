@@ -18,6 +18,7 @@ import simulators.many
 import sysid.data.source
 import sysid.model.model
 from experiments.cli.ends import is_mistake
+from helpers.commands import run_command
 from helpers.records import save_models
 from simulators import CascadedTanks
 from sysid import JointModel, Model, Narx, OnlineGP, Recordings, Settings
@@ -191,3 +192,15 @@ def test_a_bug_is_not_explained_as_a_mistake_of_the_user(call, monkeypatch, tmp_
         call(monkeypatch, tmp_path)
     assert caught.value is BUG
     assert not is_mistake(caught.value)
+
+
+@pytest.mark.parametrize("reason", ["Unable to allocate 7.28 TiB for an array", ""])
+def test_what_does_not_fit_into_memory_ends_in_one_line(reason, tmp_path, monkeypatch):
+    def fail(config):
+        raise MemoryError(reason)
+
+    monkeypatch.setattr("experiments.identify.run.read_settings", fail)
+    done = run_command("identify", "duration=400samples", cwd=tmp_path)
+    assert done.code == 1
+    assert "Traceback" not in done.out + done.err
+    assert f"Error: not enough memory{f' ({reason})' if reason else ''}: ask for fewer" in done.out

@@ -84,20 +84,21 @@ WITH_LINEAR_PART = LAGS.with_linear({"y": range(1, 15), "u": range(1, 15)})
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
-        pytest.param({}, "; take narx=auto, or more lags, or linear_part=stable_spline", id="own"),
+        pytest.param({}, "; take narx=auto, or more lags", id="own"),
         pytest.param(
             {"best": (1, 1, 1), "narx": WITH_LINEAR_PART}, "; take narx=auto", id="fewer lags"
         ),
         pytest.param(
             {"lag_choice": "chosen", "settings": WITHOUT_LINEAR_PART},
-            "; try linear_part=stable_spline",
-            id="automatic lags",
+            "; take linear_part=auto",
+            id="automatic lags, no linear part by setting",
         ),
         pytest.param(
             {"lag_choice": "chosen", "narx": WITH_LINEAR_PART},
             "",
             id="automatic lags and linear part",
         ),
+        pytest.param({"lag_choice": "chosen"}, "", id="a linear part that was not chosen"),
         pytest.param(
             {"lag_choice": "chosen", "settings": Settings(learning="stored")},
             "",

@@ -246,6 +246,17 @@ def write_command(folder, overrides, name="identify"):
     return read_origin(folder, {})["command"]
 
 
+@pytest.mark.parametrize("name", [".hydra", ".hydra/hydra.yaml", ".hydra/overrides.yaml"])
+def test_a_command_is_not_read_through_a_link(tmp_path, name):
+    """Another run of the reader may have an override that nobody else may see."""
+    sent = tmp_path / "sent"
+    sent.mkdir()
+    assert write_command(sent, ["licence=private"]) == "sysid-identify licence=private"
+    moved = (sent / name).rename(tmp_path / "elsewhere")
+    (sent / name).symlink_to(moved)
+    assert read_origin(sent, {})["command"] == ""
+
+
 @pytest.mark.parametrize(
     "word",
     [

@@ -336,3 +336,41 @@ def test_a_folder_that_describes_something_else_is_refused(
     about = json.loads((copy / "benchmark.json").read_text())
     (copy / "benchmark.json").write_text(json.dumps(about | changed))
     assert_refused(copy, prediction_file, words=words)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [],
+        {},
+        {"free_run": []},
+        {"free_run": {"a": 3}},
+        {"free_run": {"a": {"y": {}}}},
+        {"free_run": {"a": {"y": {"rmse": "small"}}}},
+        {"free_run": {"a": {"y": {"rmse": [1.0]}}}},
+    ],
+    ids=repr,
+)
+def test_scores_of_another_form_are_refused(public, prediction_file, tmp_path, scores):
+    copy = shutil.copytree(public, tmp_path / "copy")
+    (copy / "scores.json").write_text(json.dumps(scores))
+    assert_refused(copy, prediction_file, words=["scores.json is damaged or forged"])
+
+
+def test_names_of_a_folder_do_not_act_on_the_terminal(public, prediction_file, tmp_path):
+    copy = shutil.copytree(public, tmp_path / "copy")
+    about = json.loads((copy / "benchmark.json").read_text())
+    about["outputs"][0]["unit"] = "\x1b[2J"
+    (copy / "benchmark.json").write_text(json.dumps(about | {"name": "x\x1b]0;mine\x07\u202e"}))
+    result = run_score_script(copy, prediction_file)
+    assert result.code == 0
+    assert result.out.startswith("x\\x1b]0;mine\\x07\\u202e, free_run")
+    assert "\x1b" not in result.out
+
+
+@pytest.mark.parametrize("name", ["prediction.csv", "copy/benchmark.json", "copy/csv/test.csv"])
+def test_a_text_of_any_size_without_content_is_not_read(public, prediction_file, tmp_path, name):
+    copy = shutil.copytree(public, tmp_path / "copy")
+    with open(tmp_path / name, "r+b") as file:
+        file.truncate(2**40)  # without content on the disk
+    assert_refused(copy, prediction_file, words=["more than 1073741824 bytes"])

@@ -48,7 +48,10 @@ UNREADABLE = {
     "deep": nested_text(MAX_NESTING_LEVELS + 1),
     "deeper": nested_text(30_000),
     "number": "system: 0x" + 60_000 * "f",
-    "date": "system: 2020-99-99",
+    "set": "system: !!set {a, b}",
+    "bytes": "system: !!binary QUJD",
+    "pairs": "system: !!omap [a: 1]",
+    "date with a tag": "system: !!timestamp 2020-01-02",
     "broken": "system: [1, 2",
     "list": "- system\n",
     "text": "system",
@@ -59,6 +62,12 @@ UNREADABLE = {
 
 def test_a_configuration_is_read_and_interpolations_stay_texts():
     assert read_configuration(TEXT) == SETTINGS
+
+
+@pytest.mark.parametrize("date", ["2020-01-02", "2020-99-99", "2020-01-02T03:04:05Z"])
+def test_a_date_is_the_text_that_hydra_reads(date):
+    assert read_configuration(f"start: {date}") == {"start": date}
+    assert OmegaConf.create(f"start: {date}") == {"start": date}
 
 
 def test_settings_are_written_in_the_order_of_their_keys():

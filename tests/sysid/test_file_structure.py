@@ -5,6 +5,7 @@
 
 import json
 import struct
+import time
 from pathlib import Path
 
 import netCDF4
@@ -13,7 +14,8 @@ import pytest
 import xarray as xr
 
 from sysid import StoreError, store
-from sysid.file_structure import find_reference
+from sysid.errors import UserError
+from sysid.file_structure import HDF5_SIGNATURE, _Zeros, find_reference
 
 REFERENCES = Path(__file__).parents[1] / "data" / "references"
 TEXT_LENGTH = 100_000
@@ -194,3 +196,36 @@ def test_a_file_of_more_than_the_allowed_size_is_not_read(tmp_path):
     with pytest.raises(StoreError, match="has 1099511627776 bytes, at most 8589934592"):
         store.read(path, kind="narx")
     assert store.header(path) == {}
+
+
+#: beginning of an HDF5 file whose addresses count from its first byte
+HDF5_HEAD = HDF5_SIGNATURE + bytes(56)
+
+#: bytes that fill a file, each of which seems to begin something
+ENDLESS = {
+    "local heaps": b"HEAP\0",
+    "collections": b"GCOL\1\0\0\0" + struct.pack("<Q", 2**20) + struct.pack("<HHxxxxQ", 1, 1, 16),
+    "links": b"\x01\x0a\x40\x70\x70\x02\0",
+    "links without a zero": b"\x01\x09\x40\x70\x70",
+    "layouts": b"\x04\x03",
+}
+
+
+@pytest.mark.parametrize("pattern", ENDLESS.values(), ids=ENDLESS)
+def test_a_file_is_searched_in_a_time_that_its_length_justifies(pattern, tmp_path):
+    path = tmp_path / "forged.nc"
+    path.write_bytes(HDF5_HEAD + pattern * (2**20 // len(pattern)))
+    start = time.process_time()
+    try:
+        found = find_reference(path, 2**24)
+    except UserError as error:
+        found = str(error)
+    assert found in ("", "its collections of texts overlap each other")
+    assert time.process_time() - start < 10
+
+
+def test_a_name_is_searched_for_zeros_from_any_position():
+    content = b"ab\0cdef\0gh"
+    zeros = _Zeros(content)
+    for begin, end in [(0, 2), (0, 3), (3, 7), (4, 7), (3, 8), (1, 2), (1, 4), (8, 10), (5, 7)]:
+        assert zeros.is_free(begin, end) == (b"\0" not in content[begin:end])

@@ -75,6 +75,13 @@ def test_a_store_says_why_it_cannot_hold_a_name_and_writes_nothing(name, tmp_pat
         read(tmp_path / "a.nc", kind="result")
 
 
+@pytest.mark.parametrize("name", ["", "%open", "a/b", "n ", "\n", TOO_LONG, DECOMPOSED])
+def test_a_store_refuses_the_name_of_a_dimension_that_it_cannot_hold(name, tmp_path):
+    with pytest.raises(ValueError, match=r"dimension .* cannot be stored"):
+        write(xr.Dataset({"y": (name, [1.0])}), tmp_path / "x.nc", kind="result")
+    assert not [*tmp_path.iterdir()]
+
+
 def test_regressors_of_arrays_may_have_any_such_name():
     rows = Narx({"y": 1}, {"%open": 1}).regressors({"y": np.arange(3.0), "%open": np.ones(3)})
     assert rows.regressor.shape == (2, 2)

@@ -232,7 +232,13 @@ WRONG_ATTRIBUTES = {
     ],
     "bands": ["[[3, 1.0], [1, 1.0]]", "[[1, 0.0]]", "[[0, 1.0]]", "[3]", "wide"],
     "output_limits": [[2.0, 1.0], 3.0, "none", [float("nan"), 1.0]],
-    "origin": ["none", "[]", '{"sampling_time": -1}', '{"unknown": 1}'],
+    "origin": [
+        *("none", "[]", '{"sampling_time": -1}', '{"unknown": 1}'),
+        *('{"output_mean": NaN}', '{"output_mean": "1"}', '{"output_mean": -Infinity}'),
+        *('{"output_variance": -1}', '{"output_variance": NaN}'),
+        *('{"output_range": [1]}', '{"output_range": [2, 1]}', '{"output_range": [0, NaN]}'),
+        *('{"n_samples": -1}', '{"n_samples": 1.5}', '{"n_samples": 1e300}'),
+    ],
 }
 
 #: factors after which a variable no longer fits the others
@@ -312,6 +318,15 @@ def test_content_that_does_not_fit_together_is_refused(damage, dataset):
     with pytest.raises(StoreError, match=r"model\.nc is not a complete model") as refusal:
         Model.restored(sealed, "model.nc")
     assert "digest" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, True, None, "1", 2**62, 10**30, float("nan")])
+@pytest.mark.parametrize("name", ["entries", "seen", "outliers", "renewals"])
+def test_a_counter_that_no_model_has_is_refused(name, value, dataset):
+    counts = json.loads(dataset.attrs["counts"]) | {name: value}
+    edited = dataset.assign_attrs(counts=json.dumps(counts))
+    with pytest.raises(StoreError, match=f"counts: {name} must be a whole number"):
+        Model.restored(edited.assign_attrs(digest=digest(edited)), "model.nc")
 
 
 def shift_feature_offset(dataset):
