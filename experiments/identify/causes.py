@@ -1,5 +1,6 @@
 """Causes of poor predictions that the data of a run show, for the notes of its summary."""
 
+from collections.abc import Iterator
 from enum import Enum
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from experiments.identify.result import Result
 from sysid import Model, ResidualReport, WithLinearPart, residual_tests
 from sysid.arrays import Array
-from sysid.simulation.residuals import CorrelationTest, most_lags
+from sysid.simulation.residuals import most_lags
 
 # --- bands that do not cover ----------------------------------------------------------------------
 
@@ -22,43 +23,49 @@ SIZE_QUANTILE = 0.9  # of the magnitude of the errors, which the bands have to c
 
 def explain_coverage(result: Result) -> str:
     """Return the cause of bands that do not cover the validation samples, as part of a sentence."""
+    tests = _test_residuals(result)
     return (
-        _missing_lag(result)
+        _missing_lag(result, tests)
         or _other_size_of_errors(result)
+        or _missing_dynamics(tests)
         or "the hyper-parameters do not fit these samples"
     )
 
 
-def _missing_lag(result: Result) -> str:
-    """Return which lag the errors one step ahead ask for, if one explains much of them."""
-    tests = _test_residuals(result)
-    if tests is None:
-        return ""
+def _strong_correlations(
+    tests: ResidualReport | None, name: str
+) -> Iterator[tuple[str, int, float]]:
+    """Yield input, lag and value of the correlations that explain much of the errors."""
+    for test in () if tests is None else sorted(tests.tests, key=lambda test: test.p_value):
+        top = int(np.abs(test.values).argmax())
+        lag, correlation = int(test.lags[top]), float(test.values[top])
+        if test.name == name and test.alarm and abs(correlation) >= MIN_CORRELATION:
+            yield test.input, lag, correlation
+
+
+def _missing_lag(result: Result, tests: ResidualReport | None) -> str:
+    """Return which lag of an input the errors one step ahead ask for, if one explains much."""
     narx = result.identification.narx
     known_lags = {name: {*lags} for name, lags in narx.lags.items()}
     for name, lags in narx.linear_lags.items():
         known_lags[name] = known_lags.get(name, set()) | {*lags}
-    for test in sorted(tests.tests, key=lambda test: test.p_value):
-        lag, correlation = _strongest(test)
-        if not test.alarm or abs(correlation) < MIN_CORRELATION:
-            continue
-        if test.name == "input" and lag not in known_lags.get(test.input, ()):
+    for name, lag, correlation in _strong_correlations(tests, "input"):
+        if lag not in known_lags.get(name, ()):
             return (
-                f"the errors correlate with {test.input} {lag} samples before ({correlation:+.2f}),"
-                f" which is not among the regressors: add this lag of {test.input}"
-            )
-        if test.name == "autocorrelation":
-            return (
-                f"the errors correlate with those {lag} samples before ({correlation:+.2f}): "
-                "dynamics are missing"
+                f"the errors correlate with {name} {lag} samples before ({correlation:+.2f}), "
+                f"which is not among the regressors: add this lag of {name}"
             )
     return ""
 
 
-def _strongest(test: CorrelationTest) -> tuple[int, float]:
-    """Return the lag of the largest correlation, and this correlation."""
-    top = int(np.abs(test.values).argmax())
-    return int(test.lags[top]), float(test.values[top])
+def _missing_dynamics(tests: ResidualReport | None) -> str:
+    """Return that the errors one step ahead follow from their own past, if they do."""
+    for _, lag, correlation in _strong_correlations(tests, "autocorrelation"):
+        return (
+            f"the errors correlate with those {lag} samples before ({correlation:+.2f}): dynamics "
+            "are missing"
+        )
+    return ""
 
 
 def _test_residuals(result: Result) -> ResidualReport | None:

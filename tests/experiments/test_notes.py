@@ -308,8 +308,11 @@ def coverage_cause(*, lag=None, size=1.0, own=0.0):
     ("options", "words"),
     [
         pytest.param({"lag": 16}, "errors correlate with u 16 samples before", id="missing lag"),
-        pytest.param({"own": 0.8}, "errors correlate with those 1 samples before", id="dynamics"),
+        pytest.param(
+            {"own": 0.8, "size": 0.6}, "errors correlate with those 1 samples before", id="dynamics"
+        ),
         pytest.param({"size": 3.0}, "times those at the end of the learned", id="other noise"),
+        pytest.param({"size": 5.0, "own": 0.5}, "times those at the end of the learned", id="both"),
         pytest.param({}, "the hyper-parameters do not fit", id="nothing else"),
         pytest.param({"lag": 2, "size": 0.01}, "hyper-parameters|times those", id="a lag it has"),
     ],
