@@ -223,6 +223,12 @@ class SimulatedRecord:
             for begin, end in zip(begins, ends, strict=True)
             if end - begin >= MIN_SEGMENT_SAMPLES
         ]
+        if not pieces:
+            raise UserError(
+                f"record {self.name}: {len(missing)} samples are missing of {self.n_samples}, and "
+                f"{MIN_SEGMENT_SAMPLES} in a row are nowhere left: lower noise.missing, or take "
+                "longer records"
+            )
         return [
             piece.assign_attrs(name=f"{self.name}_part_{number}")
             for number, piece in enumerate(pieces)

@@ -191,8 +191,10 @@ def _advise_free_run(result: Result) -> str:
     The text begins with a semicolon unless it is empty.
     """
     settings = result.identification.settings
-    if not isinstance(settings.mean, AutomaticMean | ConstantMean | LinearMean | ZeroMean):
-        return ""  # the mean is the physics beside the model
+    is_known = isinstance(settings.mean, AutomaticMean | ConstantMean | LinearMean | ZeroMean)
+    may_be_physics = result.source.physics is not None and settings.mean != AutomaticMean()
+    if not is_known or may_be_physics:
+        return ""  # the mean is the physics beside the model, which this training refuses
     left_out = []
     if result.source.lag_choice is None:  # automatic lags bring a kernel and a mean with them
         if settings.mean != AutomaticMean():

@@ -181,6 +181,13 @@ def test_missing_samples_cut_the_estimation_records_only(tmp_path):
     assert "nan" not in card
 
 
+def test_records_of_which_too_many_samples_are_missing_are_refused(tmp_path):
+    overrides = ("system=heater", "noise=outliers", "noise.missing=250", "on_missing=skip")
+    with pytest.raises(ValueError, match=r"250 samples are missing of 300.*lower noise\.missing"):
+        generate(tmp_path / "heater", *overrides, MEAN_ONLY)
+    assert not (tmp_path / "heater").exists()
+
+
 def test_a_transient_leaves_the_multisine_exact(tmp_path):
     """Samples before the record continue its periods: over whole periods the rms stays exact."""
     short = (

@@ -48,7 +48,9 @@ LONG_LAGS = Narx({"y": 12}, {"u": 12})
 # --- better linear models -------------------------------------------------------------------------
 
 
-def linear_notes(*, settings=None, narx=LAGS, best=(5, 5, 1), lag_choice=None, error=2.0):
+def linear_notes(
+    *, settings=None, narx=LAGS, best=(5, 5, 1), lag_choice=None, error=2.0, physics=None
+):
     """Return the notes on a linear model of RMSE 1, one step ahead and in free run."""
     settings = Settings() if settings is None else settings
     na, nb, nk = best
@@ -56,7 +58,9 @@ def linear_notes(*, settings=None, narx=LAGS, best=(5, 5, 1), lag_choice=None, e
     result = SimpleNamespace(
         identification=SimpleNamespace(narx=narx, settings=settings),
         source=SimpleNamespace(
-            lag_choice=lag_choice, recordings=lambda: SimpleNamespace(is_static=False)
+            physics=physics,
+            lag_choice=lag_choice,
+            recordings=lambda: SimpleNamespace(is_static=False),
         ),
         has_no_feedback=False,
         is_trained_for_free_run=isinstance(settings.training, FreeRun),
@@ -141,6 +145,12 @@ def test_the_training_for_the_free_run_is_advised_where_it_is_possible(settings,
     free_run = linear_notes(settings=settings)[-1]
     assert free_run.startswith("a linear model predicts better in free run")
     assert free_run.endswith(f"){advice}")
+
+
+def test_the_training_for_the_free_run_is_not_advised_for_the_residual_of_physics():
+    notes = linear_notes(settings=Settings(mean=LinearMean([1.0] * 4)), physics="tanks")
+    assert notes[-1].endswith(")")
+    assert "training=free_run" in linear_notes(physics="tanks")[-1]
 
 
 # --- predictions that get worse -------------------------------------------------------------------
