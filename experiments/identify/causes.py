@@ -128,13 +128,14 @@ def _other_size_of_errors(result: Result) -> str:
 # --- predictions that get worse -------------------------------------------------------------------
 
 BLOCK_SAMPLES = 25  # recent samples are learned and predicted in turns of this many
+MAX_COMPARED_ROWS = 10_000  # of old samples, spread over them, and of the most recent ones
 # latent variance over noise variance up to which old samples determine a prediction [-]
 MAX_KNOWN_VARIANCE = 1.0
 MIN_KNOWN_FRACTION = 0.5  # of the recent samples, for a comparison
 # a plant has changed if old samples predict recent ones worse than other recent samples do by this
-# factor of the mean square [-], and by this fraction of the noise variance
+# factor of mean and median of the squared errors [-]; below the second factor it has not changed
 CHANGED_PLANT_RATIO = 2.0
-CHANGED_PLANT_EXCESS = 0.5
+SAME_PLANT_RATIO = 1.3
 
 
 class WorseningCause(Enum):
@@ -142,6 +143,7 @@ class WorseningCause(Enum):
 
     changed_plant = "the old samples describe another plant"
     new_region = "the recent samples are where there are no old ones"
+    unclear = "the old samples describe the recent ones somewhat worse than these each other"
     other = "recent samples do not predict each other any better"
 
 
@@ -161,25 +163,33 @@ def find_worsening_cause(model: Model, inputs: Array, targets: Array) -> Worseni
     targets : (n,)
     """
     n = len(targets)
-    recent = np.arange(n - n // 4, n)
+    old = np.unique(np.linspace(0, n // 2 - 1, MAX_COMPARED_ROWS).astype(int))
+    recent = np.arange(n - min(n // 4, MAX_COMPARED_ROWS), n)
+    rows = np.concatenate([old, recent])
+    inputs = inputs[rows]
+    targets = targets[rows]
+    recent = np.arange(len(old), len(rows))
     is_learned = (np.arange(len(recent)) // BLOCK_SAMPLES) % 2 == 0
     predicted = recent[~is_learned]
     features = _features_of(model, inputs)
     residuals = targets - model.mean(inputs)
     noise_variance = model.gp.noise_variance
-    old_mean, old_variance = _fit(features, residuals, slice(n // 2), predicted, noise_variance)
+    learned = slice(len(old))
+    old_mean, old_variance = _fit(features, residuals, learned, predicted, noise_variance)
     is_known = old_variance <= MAX_KNOWN_VARIANCE * noise_variance
     if is_known.mean() < MIN_KNOWN_FRACTION:
         return WorseningCause.new_region
     mean, _ = _fit(features, residuals, recent[is_learned], predicted, noise_variance)
     measured = residuals[predicted]
-    from_old = float(np.mean((measured - old_mean)[is_known] ** 2))
-    from_recent = float(np.mean((measured - mean)[is_known] ** 2))
-    excess = from_old - from_recent
-    has_changed = from_old > CHANGED_PLANT_RATIO * from_recent
-    if has_changed and excess > CHANGED_PLANT_EXCESS * noise_variance:
+    from_old = (measured - old_mean)[is_known] ** 2
+    from_recent = (measured - mean)[is_known] ** 2
+    ratio = min(
+        float(typical(from_old) / max(typical(from_recent), np.finfo(float).tiny))
+        for typical in (np.mean, np.median)
+    )
+    if ratio > CHANGED_PLANT_RATIO:
         return WorseningCause.changed_plant
-    return WorseningCause.other
+    return WorseningCause.unclear if ratio > SAME_PLANT_RATIO else WorseningCause.other
 
 
 def _features_of(model: Model, inputs: Array) -> Array:
@@ -209,4 +219,4 @@ def _fit(
     covariance = np.linalg.inv(precision)
     weights = covariance @ (phi.T @ residuals[learned]) / noise_variance
     new = features[predicted]
-    return new @ weights, np.einsum("ij,jk,ik->i", new, covariance, new)
+    return new @ weights, np.sum((new @ covariance) * new, axis=1)

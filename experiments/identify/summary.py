@@ -371,7 +371,7 @@ def _explain_drift(result: Result) -> str:
     """Return why the predictions of a stream get worse, and what to do about it."""
     settings = result.identification.settings
     model = result.identification.model
-    cause = WorseningCause.other
+    cause = WorseningCause.unclear
     if model is not None and result.identified is not None:
         is_online = result.is_online & ~result.record["outlier"]
         inputs = result.identified["regressor"].values[is_online]
@@ -393,7 +393,10 @@ def _explain_drift(result: Result) -> str:
     )
     if settings.learning is Learning.stored and not suffers_least:
         advice += "; without forgetting, reduction=prior_entropy acceptance=none suffers least"
-    return f"The plant has changed, and old samples no longer describe it: {advice}"
+    has_changed = "The plant has changed, and old samples no longer describe it"
+    if cause is WorseningCause.unclear:
+        has_changed = "If the plant drifts, old samples no longer describe it"
+    return f"{has_changed}: {advice}"
 
 
 def _advise_samples(result: Result) -> str:

@@ -183,6 +183,8 @@ def stream(kind):
     noise = 0.1 * rng.normal(size=N_STREAM)
     if kind == "plant":
         targets = np.where(is_last, 0.5 * targets, targets)
+    if kind == "slightly":
+        targets = np.where(is_last, targets + 0.07, targets)
     if kind == "drift":
         targets = np.sin(3 * inputs[:, 0] + 0.001 * np.arange(N_STREAM))
     if kind == "noise":
@@ -195,6 +197,7 @@ def stream(kind):
     [
         ("plant", WorseningCause.changed_plant),
         ("drift", WorseningCause.changed_plant),
+        ("slightly", WorseningCause.unclear),
         ("noise", WorseningCause.other),
         ("region", WorseningCause.new_region),
         ("same", WorseningCause.other),
@@ -233,10 +236,11 @@ def drift_warning(target, mean, kind="plant", **settings):
             "set forgetting=<samples>",
             "prior_entropy",
         ),
+        ("slightly", {}, "If the plant drifts, old samples", "has changed"),
         ("noise", {}, "forgetting would not help", "set forgetting"),
         ("region", {}, "excite the plant", "set forgetting"),
     ],
-    ids=["every sample", "stored", "stored, advice followed", "noise", "new region"],
+    ids=["every sample", "stored", "stored, advice followed", "slightly", "noise", "new region"],
 )
 def test_forgetting_is_advised_for_a_plant_that_changes(kind, settings, words, others):
     _, target = stream(kind)

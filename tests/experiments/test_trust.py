@@ -251,6 +251,7 @@ def warning_of_drift(growth, n=4000):
 def test_a_stream_that_is_predicted_worse_and_worse_is_reported():
     warning = warning_of_drift(4.0)
     assert "SMSE 0.01" in warning
+    assert "forgetting=<samples>" in warning
 
 
 def test_a_plant_that_stays_is_not_reported():
