@@ -18,6 +18,8 @@ from simulators.settings import (
 )
 from simulators.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
+MIN_HOLD = 1e-9  # shortest time on a level, s: no float counts the holds of shorter ones
+
 Memory = tuple[float, ...]  # state of a controller; also the values of its inputs
 Time = TypeVar("Time", float, Array)
 
@@ -306,7 +308,7 @@ class Levels(SetPoint):
     Raises
     ------
     ValueError
-        If there is no level, one is not finite or `hold` is not positive.
+        If there is no level, one is not finite or `hold` is shorter than a nanosecond.
 
     Examples
     --------
@@ -319,6 +321,8 @@ class Levels(SetPoint):
 
     def __post_init__(self) -> None:
         check_positive(self, "hold")
+        if self.hold < MIN_HOLD:
+            raise refuse(self, "hold", f"at least {MIN_HOLD:g} s")
         is_list = isinstance(self.levels, Iterable) and not isinstance(self.levels, str)
         if is_list:
             object.__setattr__(self, "levels", tuple(self.levels))
@@ -327,5 +331,5 @@ class Levels(SetPoint):
 
     def set_point(self, time: Time) -> Time:
         """Return the level at `time` [s], a float or an array."""
-        index = np.floor_divide(time, self.hold).astype(int) % len(self.levels)
+        index = (np.floor_divide(time, self.hold) % len(self.levels)).astype(int)
         return np.asarray(self.levels, dtype=np.float64)[index]

@@ -30,7 +30,7 @@ Stepper = Callable[[float, Array, Array, Array], int]
 WITHOUT_COMPILER = bool(vars(config)["DISABLE_JIT"])
 
 # A state beyond this magnitude has diverged: no physical quantity is as large.
-MAX_STATE_MAGNITUDE = 1e100
+MAX_STATE_MAGNITUDE = 1e70
 
 # Rows of the work buffer: four slopes, the state of a stage, the state after the substep.
 WORK_ROWS = 6

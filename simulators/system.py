@@ -26,6 +26,8 @@ from simulators.settings import (
 
 Default = TypeVar("Default")
 
+#: longest sampling time, s: the integers of 64 bits hold the times of every record
+MAX_DT = 1e11
 #: largest number of steps of the integrator within one sample
 MAX_SUBSTEPS = 1_000_000
 
@@ -198,6 +200,8 @@ class System(ABC):
 
     def __post_init__(self) -> None:
         check_positive(self, "dt")
+        if self.dt > MAX_DT:
+            raise refuse(self, "dt", f"at most {MAX_DT:g} s")
         check_whole(self, "substeps", 1, MAX_SUBSTEPS)
         object.__setattr__(self, "changes", _read_changes(self))
 

@@ -105,7 +105,13 @@ class SyntheticWeather(Weather):
         check_positive(self, "correlation_hours")
 
     def temperature(self, time: ArrayLike, *, seed: int = 0) -> Array:
-        """Return the ambient temperature [degC] at times [s]; equation in the class."""
+        """Return the ambient temperature [degC] at times [s]; equation in the class.
+
+        Raises
+        ------
+        ValueError
+            If there are more hours than fit into memory.
+        """
         t = check_times(time)
         coldest = SECONDS_PER_DAY * self.coldest_day
         warmest = SECONDS_PER_HOUR * self.warmest_hour

@@ -6,7 +6,8 @@ numbers. Names must be members of their enumeration.
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from numbers import Integral
+from math import nan
+from numbers import Integral, Real
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -26,8 +27,9 @@ class NotPositiveDefiniteError(UserError, np.linalg.LinAlgError):
     """
 
 
-#: Values beyond this are refused: their squares would overflow, and no measurement is as large.
-MAX_MAGNITUDE = 1e100
+#: Values beyond this are refused: their fourth powers would overflow, and no measurement is as
+#: large.
+MAX_MAGNITUDE = 1e70
 
 
 def has_masked_arrays(values: Any) -> bool:
@@ -190,7 +192,26 @@ def check_whole(value: Any, least: int, name: str, *, below: float = 2**63) -> N
     """
     is_integer = isinstance(value, Integral) and not isinstance(value, bool)
     if not is_integer or not least <= int(value) < below:
-        raise UserError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        at_most = f" and at most {below - 1}" if is_integer and int(value) >= below else ""
+        raise UserError(
+            f"{name} must be a whole number of at least {least}{at_most}, got {value!r}"
+        )
+
+
+def as_number(value: Any) -> float:
+    """Return a real number as a float; nan for anything else.
+
+    A flag is no number, and neither is an integer of more than 308 digits, which no float can hold.
+
+    >>> as_number(3), as_number(True), as_number("3"), as_number(10**400)
+    (3.0, nan, nan, nan)
+    """
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return nan
+    try:
+        return float(value)
+    except OverflowError:
+        return nan
 
 
 def listed(values: Any, setting: str, kind: str) -> tuple[Any, ...]:

@@ -385,15 +385,16 @@ def _choose_one_step_ahead(
         narx = make_narx(row["na"], row["nb"], row["nk"])
         entrants[id(row)] = _entrants(narx, records, settings)
     names = [LINEAR, LONG_LINEAR, MODEL, LINEAR_PART] if is_open else [MODEL, LINEAR_PART]
-    for name in names[1:] if is_open else names:
-        for row in scored:
+    for name in names:
+        if name == LINEAR:
+            continue  # `rank_lags` has scored it
+        for row in _worth_scoring(name, scored):
             if name not in entrants[id(row)]:
                 continue
             limit = MAX_EQUAL_ERROR_RATIO * smallest
             narx, entrant = entrants[id(row)][name]
             _score(row, name, narx, records, entrant, limit)
-            if f"{name}_parts" not in row:
-                smallest = min(smallest, row[name])
+            smallest = min(smallest, _complete_error(row, name))
     has_linear_part = any(LINEAR_PART in row for row in scored)
     if settings.demands_linear_part and has_linear_part:
         names = [LINEAR_PART]
@@ -414,6 +415,20 @@ def _choose_one_step_ahead(
     if is_open and name in (MODEL, LINEAR_PART):
         settings_of_entrant = _best_variant(chosen, name, narx, records, settings)
     return chosen, narx, settings_of_entrant
+
+
+def _worth_scoring(name: str, scored: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the candidates that an estimator is scored with.
+
+    A linear part has long lags of its own. It is scored beside the fewest lags, and beside those
+    with which the model has the smallest error.
+    """
+    if name == MODEL:
+        return list(scored)
+    fewest = min(scored, key=lambda row: row["na"] + row["nb"])
+    best_name = MODEL if name == LINEAR_PART else LINEAR
+    best = min(scored, key=lambda row: _complete_error(row, best_name))
+    return [fewest] if best is fewest else [fewest, best]
 
 
 def _leaves_estimator_open(settings: Settings) -> bool:

@@ -33,11 +33,12 @@ from experiments.benchmark.dictionary import (
 )
 from experiments.benchmark.harness import QUICK, Plan, Row, describe, machine, to_frame
 from experiments.benchmark.simulation import limit, monte_carlo, propagation, simulation, store
-from experiments.cli.options import choose, flag, seconds, whole
+from experiments.cli.options import MAX_WHOLE, choose, flag, seconds, whole
 from experiments.cli.progress import doing
 from experiments.drawing.tables import to_markdown, to_text
 from sysid.arrays import listed, listed_numbers
 from sysid.errors import UserError
+from sysid.gp.online import MAX_BUDGET
 from sysid.store import write_bytes
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,15 @@ SMALLEST_NUMBERS = {
     "budget": 2,
     "jobs": 8,
     "seed": 0,
+}
+#: Largest values of these settings: larger ones would not fit into memory
+LARGEST_NUMBERS = {
+    "budget": MAX_BUDGET,
+    "jobs": 1_000_000,
+    "soak_samples": 1_000_000_000,
+    "stretch": 20_000_000,
+    "sweep_seeds": 100_000,
+    "trajectories": 1_000_000,
 }
 
 
@@ -144,7 +154,7 @@ def read_plan(config: DictConfig) -> Plan:
         The numbers leave nothing to measure.
     """
     given_sizes = listed(config.sizes, "sizes", "numbers of points")
-    sizes = tuple(whole("sizes", size, 2) for size in given_sizes)
+    sizes = tuple(whole("sizes", size, 2, MAX_BUDGET) for size in given_sizes)
     if len(set(sizes)) < 2:
         raise UserError(
             f"sizes must be at least two different numbers of points, got {list(sizes)}"
@@ -154,7 +164,8 @@ def read_plan(config: DictConfig) -> Plan:
     for field in fields(Plan):
         if field.type is int:
             smallest = SMALLEST_NUMBERS.get(field.name, 1)
-            given[field.name] = whole(field.name, config[field.name], smallest)
+            largest = LARGEST_NUMBERS.get(field.name, MAX_WHOLE)
+            given[field.name] = whole(field.name, config[field.name], smallest, largest)
     given["sizes"] = sizes
     given["duration"] = str(config.duration)
     given["cold"] = not flag("quick", config.quick)

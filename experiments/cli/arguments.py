@@ -1,8 +1,8 @@
 """Arguments of a command line: folder names that become overrides, overrides without effect."""
 
+import os
 import re
 from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
 
 
 def mark_folder(arguments: Sequence[str]) -> list[str]:
@@ -28,7 +28,7 @@ def is_path(before: str, argument: str) -> bool:
         return False
     if "=" not in argument:
         return True
-    return Path(argument).exists() and not argument.startswith("folder=")
+    return os.path.exists(argument) and not argument.startswith("folder=")
 
 
 def quote(text: str) -> str:

@@ -164,11 +164,12 @@ def _was_raised_in_toolbox(error: BaseException) -> bool:
 def _check_scalars(description: Any, option: str) -> None:
     """Raise UserError for settings whose kind is not that of the class's field.
 
-    Refused are lists, maps, texts and null where a class takes a number or a flag, and values that
-    are no text where it takes a text.
+    Refused are lists, maps, texts and null where a class takes a number or a flag, values that are
+    no text where it takes a text, and integers that no float can hold.
     """
     if isinstance(description, list | ListConfig):
         for number, entry in enumerate(description):
+            _check_scalar(entry, "", f"{option}.{number}")
             _check_scalars(entry, f"{option}.{number}")
     if not isinstance(description, Mapping):
         return
@@ -184,6 +185,8 @@ def _check_scalars(description: Any, option: str) -> None:
 
 def _check_scalar(value: Any, declared: Any, option: str) -> None:
     """Raise UserError if a value is not of the declared type of its field, a type or its text."""
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        raise UserError(f"{option} must be a number of at most 308 digits, got {len(str(value))}")
     wanted = str(declared).removesuffix(" | None")
     if isinstance(declared, type):
         wanted = declared.__name__
@@ -191,8 +194,6 @@ def _check_scalar(value: Any, declared: Any, option: str) -> None:
         raise UserError(f"{option} must be a text, got {value!r}")
     if wanted not in ("float", "int", "bool"):
         return
-    if wanted == "float" and isinstance(value, int) and abs(value) > sys.float_info.max:
-        raise UserError(f"{option} must be a number of at most 308 digits, got {len(str(value))}")
     is_missing = value is None and "None" not in str(declared)
     if is_missing or isinstance(value, str | Mapping | list | ListConfig):
         expected = "flag" if wanted == "bool" else "number"

@@ -1,5 +1,6 @@
 """The configuration files of the commands, and the keys that a command knows."""
 
+import os
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,15 @@ from sysid.errors import UserError
 MAX_FILLED_ENTRIES = 10_000  # entries of a configuration whose interpolations are replaced
 MAX_LEVELS = 60  # levels of such a configuration
 CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+def option_files(group: str) -> list[Path]:
+    """Return the files of the options of a group, sorted by name; none if there is no such group.
+
+    A group may be any text of a command line, such as one that is too long for the name of a file.
+    """
+    folder = CONF / group
+    return sorted(folder.glob("*.yaml")) if os.path.isdir(folder) else []
 
 
 def check_keys(config: DictConfig, name: str) -> None:

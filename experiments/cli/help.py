@@ -8,7 +8,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from experiments.cli.config import CONF
+from experiments.cli.config import CONF, option_files
 
 # an entry of a list of defaults: group, option, and comment
 DEFAULTS_ENTRY = re.compile(
@@ -27,17 +27,16 @@ def print_help(name: str, wanted: str | None = None) -> None:
         A group, ``group=option``, or ``values``; None: an overview of the command.
     """
     group, _, option = (wanted or "").partition("=")
-    folder = CONF / group
-    option_file = folder / f"{option}.yaml"
-    option_files = sorted(folder.glob("*.yaml"))
+    files = option_files(group)
+    option_file = CONF / group / f"{option}.yaml"
     if not wanted:
         print(_overview(name))
     elif wanted == "values":
         print("\n".join(_values(name)))
-    elif option and option_file.is_file():
+    elif option and option_file in files:
         print(option_file.read_text(encoding="utf-8"), end="")
-    elif option_files and not option:
-        rows = [(path.stem, _first_comment(path)) for path in option_files]
+    elif files and not option:
+        rows = [(path.stem, _first_comment(path)) for path in files]
         print(f"Options of {group} (sysid-{name} {group}=...):\n\n{_table(rows)}")
         print(f"\nsysid-{name} --help {group}={rows[0][0]} shows the values of one option.")
     else:

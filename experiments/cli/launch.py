@@ -119,8 +119,8 @@ def _end_composing() -> None:
 def launch(module: str, config: DictConfig) -> float | None:
     """Run ``module.run(config, folder)``.
 
-    In a single run a mistake of the user ends in one line and exit code 1. In a sweep errors are
-    raised, for the launcher.
+    A mistake of the user ends in one line and exit code 1. In a sweep of one of our launchers
+    errors are raised, for the launcher.
     """
     stop_ending_at_once()  # from now on there are results to keep
     _end_composing()
@@ -128,6 +128,8 @@ def launch(module: str, config: DictConfig) -> float | None:
     settings = HydraConfig.get()
     folder = Path(settings.runtime.output_dir)
     is_single_run = settings.mode == RunMode.RUN
+    # Hydra's own launcher would show the errors of its jobs with a traceback
+    reports_errors = not is_single_run and settings.runtime.choices["hydra/launcher"] != "basic"
     try:
         if not is_single_run:
             return _run(module, config, folder)
@@ -140,18 +142,18 @@ def launch(module: str, config: DictConfig) -> float | None:
                 raise
     except Stopped as stop:
         log.error("%s", stop)
-        if is_single_run:
+        if not reports_errors:
             raise SystemExit(stop.exit_code) from None
         if stop.exit_code == EXIT_CODE_INTERRUPTED:
             raise KeyboardInterrupt from None  # Ctrl-C ends the whole sweep
         raise stop from None
     except KeyboardInterrupt:
-        if not is_single_run:
+        if reports_errors:
             raise
         log.error("Interrupted before all results were written to %s", folder)
         raise SystemExit(EXIT_CODE_INTERRUPTED) from None
     except Exception as error:
-        if not is_single_run or not is_mistake(error):
+        if reports_errors or not is_mistake(error):
             raise
         log.debug("details", exc_info=True)
         log.error("Error: %s", _explain_mistake(error))

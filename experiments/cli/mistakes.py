@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.cli.config import CONF, known_keys
+from experiments.cli.config import CONF, known_keys, option_files
 from experiments.cli.ends import Refused
 from experiments.cli.options import meant
 from sysid.errors import UserError
@@ -80,7 +81,7 @@ def _join_split_list(arguments: Sequence[str]) -> str:
 def _check_option(override: Override) -> str:
     """Return a message if an override gives a group anything but the name of an option."""
     group = override.key_or_group
-    names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    names = [path.stem for path in option_files(group)]
     if not names or override.is_delete():
         return ""
     given = getattr(override._value, "list", override._value)  # of a sweep: its list
@@ -111,8 +112,9 @@ def _explain_argument(name: str, text: str, error: Exception) -> str:
             f"{text}: to read a file write data=csv data.{role}={text} 'data.inputs=[...]' "
             "'data.outputs=[...]'"
         )
-    if "model" in known and (text.endswith(".nc") or path.is_dir()):
-        model_file = path / "model.nc" if path.is_dir() else text
+    is_folder = os.path.isdir(text)  # False, no error, if the text is too long for a name
+    if "model" in known and (text.endswith(".nc") or is_folder):
+        model_file = path / "model.nc" if is_folder else text
         return f"{text}: to name a model write model={model_file}"
     return f"{text}: expected key=value or group=option; sysid-{name} --help lists them"
 
@@ -208,7 +210,7 @@ def _find_elsewhere(key: str) -> str:
     if rest:
         options = [
             path.stem
-            for path in sorted((CONF / group).glob("*.yaml"))
+            for path in option_files(group)
             if OmegaConf.select(OmegaConf.load(path), rest, default=key) != key
         ]
         if options:

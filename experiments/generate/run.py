@@ -242,11 +242,7 @@ def check_options(config: DictConfig, name: Any) -> None:
             f"got {name!r}; change name"
         )
     flag("figures", config.figures)
-    if whole("transient", config.transient, 0) > MAX_RUN_SAMPLES:
-        raise UserError(
-            f"transient is {config.transient} samples, expected at most {MAX_RUN_SAMPLES}; "
-            "change transient"
-        )
+    whole("transient", config.transient, 0, MAX_RUN_SAMPLES)
     if whole("noise_paths", config.noise_paths, 4) > MAX_NOISE_PATHS:
         raise UserError(
             f"noise_paths is {config.noise_paths}, expected at most {MAX_NOISE_PATHS}, which give "

@@ -248,7 +248,7 @@ def _warnings(run_settings: RunSettings, summary: dict[str, Any], result: Result
     if trained is not None:
         warnings += [f"training: {warning}" for warning in trained.warnings]
     warnings += _warn_of_bounds(summary)
-    warnings += _warn_of_data(summary, identification.model)
+    warnings += _warn_of_data(summary, identification.model, is_stream=_is_stream(result))
     return warnings
 
 
@@ -492,23 +492,33 @@ def _warn_of_bounds(summary: dict[str, Any]) -> list[str]:
     return warnings
 
 
-def _warn_of_data(summary: dict[str, Any], model: Model | None) -> list[str]:
-    """Warn of constant regressors, missing samples, and repairs."""
+def _warn_of_data(summary: dict[str, Any], model: Model | None, *, is_stream: bool) -> list[str]:
+    """Warn of constant regressors, missing samples, and repairs.
+
+    `is_stream`: whether the initial samples are the first ones; else they are those of all records.
+    """
     repairs = summary["repairs"]
     n_missing = repairs["missing_samples"]
-    warnings = [] if model is None else _warn_of_constant_features(model)
+    initial = "initial samples" if is_stream else "records"
+    warnings = [] if model is None else _warn_of_constant_features(model, initial)
     if n_missing:
         warnings.append(
             f"{n_missing} samples were not finite; {repairs['skipped_rows']} rows were left out"
         )
     for kind, text in REPAIR_WARNINGS.items():
         if repairs.get(kind):
-            warnings.append(text.format(repairs[kind]))
+            shown = (
+                text if is_stream else text.replace("initial samples", "samples of the training")
+            )
+            warnings.append(shown.format(repairs[kind]))
     return warnings
 
 
-def _warn_of_constant_features(model: Model) -> list[str]:
-    """Warn of regressors that did not move in the training, with each signal named once."""
+def _warn_of_constant_features(model: Model, initial: str) -> list[str]:
+    """Warn of regressors that did not move in the training, with each signal named once.
+
+    `initial` names the samples of the training.
+    """
     features = model.narx.features
     is_constant = np.zeros(len(features), dtype=bool)
     is_constant[list(model.constant_features)] = True
@@ -521,9 +531,7 @@ def _warn_of_constant_features(model: Model) -> list[str]:
         names[signal if is_constant_at_all_lags else model.narx.feature_names[i]] = None
     warnings = []
     if names:
-        warnings.append(
-            f"constant in the initial samples, and therefore not scaled: {', '.join(names)}"
-        )
+        warnings.append(f"constant in the {initial}, and therefore not scaled: {', '.join(names)}")
     without_effect_yet = [
         name
         for name, block in model.linear_blocks.items()

@@ -1,7 +1,9 @@
 """A static test function as a source of data."""
 
 from dataclasses import dataclass
+from math import isqrt
 
+from experiments.cli.options import MAX_RUN_SAMPLES
 from simulators import Grid, Sampling, StaticFunction, random_stream
 from simulators.settings import check_not_negative, check_whole
 from sysid import DataSource, Recordings
@@ -18,8 +20,8 @@ class FunctionData(DataSource):
     Raises
     ------
     ValueError
-        If there is no row to learn from, the grid has fewer than two nodes per axis, or the noise
-        is negative.
+        If there is no row to learn from, the grid has fewer than two nodes per axis, there are more
+        rows or nodes than a run can hold, or the noise is negative.
 
     Notes
     -----
@@ -35,8 +37,8 @@ class FunctionData(DataSource):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_whole(self, "n_estimation", 1)
-        check_whole(self, "n_axis", 2)
+        check_whole(self, "n_estimation", 1, MAX_RUN_SAMPLES)
+        check_whole(self, "n_axis", 2, isqrt(MAX_RUN_SAMPLES))
         check_not_negative(self, "noise_std")
 
     def load(self) -> Recordings:

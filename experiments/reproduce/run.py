@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from multiprocessing import active_children, get_context
 from pathlib import Path
+from typing import Any
 
 import numba
 from omegaconf import DictConfig, OmegaConf
@@ -31,8 +32,14 @@ from sysid import DataError
 from sysid.beside import n_cores
 from sysid.errors import UserError
 from sysid.foreign import check_folder
+from sysid.gp.online import MAX_BUDGET
 
 log = logging.getLogger(__name__)
+
+#: Largest number of seeds of every task; a list of all computations is kept.
+MAX_SEEDS = 10_000
+#: Largest number of processes.
+MAX_WORKERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -110,10 +117,15 @@ def read_settings(config: DictConfig) -> ReproduceSettings:
     return ReproduceSettings(
         plan=plan,
         studies=tuple(study for name, study in STUDIES.items() if name in names),
-        workers=n_cores() if config.workers is None else whole("workers", config.workers, 1),
+        workers=_read_workers(config.workers),
         has_figures=has_figures,
         configuration=OmegaConf.to_yaml(config, resolve=True),
     )
+
+
+def _read_workers(given: Any) -> int:
+    """Return the number of processes; None: one for each core."""
+    return n_cores() if given is None else whole("workers", given, 1, MAX_WORKERS)
 
 
 def make_plan(config: DictConfig) -> Plan:
@@ -130,8 +142,8 @@ def make_plan(config: DictConfig) -> Plan:
     plan = Plan(
         Path(config.output),
         tuple(tasks),
-        whole("seeds", config.seeds, 1),
-        whole("budget", config.budget, 2),
+        whole("seeds", config.seeds, 1, MAX_SEEDS),
+        whole("budget", config.budget, 2, MAX_BUDGET),
     )
     if plan.budget != Plan.budget and choose("study", config.study, list(STUDIES)) != ["online"]:
         raise UserError(

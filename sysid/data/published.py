@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -594,7 +595,8 @@ class StaticTable(DataSource):
         whole = self.table.load(self.path)
         name = self.table.name
         n = whole.sizes["time"]
-        if not 1 <= self.n_estimation < n:
+        is_whole = isinstance(self.n_estimation, Integral)
+        if not is_whole or not 1 <= self.n_estimation < n:
             raise UserError(
                 f"{name}: expected n_estimation from 1 to {n - 1} of {n} rows, "
                 f"got {self.n_estimation}"

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from numbers import Real
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammainc, gammaincc
 
-from sysid.arrays import check_counts, matrix, vector
+from sysid.arrays import as_number, check_counts, matrix, vector
 from sysid.errors import UserError
 from sysid.gp import dictionary
 from sysid.gp.affine_map import AffineMap
@@ -675,8 +674,7 @@ class Adaptive(MaximumAPosteriori):
                 )
         for name in ("significance", "tolerance"):
             value = getattr(self, name)
-            is_number = isinstance(value, Real) and not isinstance(value, bool)
-            if not is_number or not 0 < float(value) < 1:
+            if not 0 < as_number(value) < 1:
                 raise UserError(
                     f"{self._name}: {name} must be a number between 0 and 1, got {value!r}"
                 )

@@ -84,6 +84,9 @@ FIXED_SETTINGS = (
     "gate_opens_after",
 )
 
+#: Largest number of points. Their covariance and its factors take some 10 GB.
+MAX_BUDGET = 20_000
+
 #: Fraction of the noise variance that is added to the diagonal of the points' covariance if every
 #: sample is learned. It keeps the Cholesky factor well conditioned.
 DIAGONAL_TO_NOISE = 0.01
@@ -218,7 +221,7 @@ class OnlineGP(Exclusive):
         gate_opens_after: int = 4,
     ) -> None:
         self._renew_lock()
-        check_whole(budget, MIN_BUDGET, "OnlineGP: budget")
+        check_whole(budget, MIN_BUDGET, "OnlineGP: budget", below=MAX_BUDGET + 1)
         check_whole(gate_opens_after, 1, "OnlineGP: gate_opens_after")
         self.gate_opens_after = int(gate_opens_after)
         self.forgetting = at_least(2.0, forgetting, "OnlineGP: forgetting")
@@ -242,7 +245,13 @@ class OnlineGP(Exclusive):
         self.n_features = kernel.n_features
         no_inputs = np.zeros((0, self.n_features))
         self._check_noise_variance(self._largest_prior_variance(no_inputs))
-        self._state = self._new_state(no_inputs, np.zeros(0), self.budget)
+        try:
+            self._state = self._new_state(no_inputs, np.zeros(0), self.budget)
+        except MemoryError as error:
+            raise UserError(
+                f"OnlineGP: budget={self.budget} needs more memory than there is ({error}); "
+                "take fewer points"
+            ) from error
         self._rules = self._compile_rules()
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -5,13 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from math import inf, log, pi
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit
 
-from sysid.arrays import MAX_MAGNITUDE, member
+from sysid.arrays import MAX_MAGNITUDE, as_number, member
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.dictionary import ACCEPT_ALL, IN_SAMPLE, LEAVE_ONE_OUT
 from sysid.gp.formula import DECISION_SIGNATURE, SCORE_SIGNATURE, address
@@ -24,8 +23,7 @@ def at_least(least: float, value: Any, setting: str) -> float | None:
     """
     if value is None or value == "none":
         return None
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not least <= float(value) < MAX_MAGNITUDE:
+    if not least <= as_number(value) < MAX_MAGNITUDE:
         raise UserError(f"{setting} must be a number of at least {least:g}, or none, got {value!r}")
     return float(value)
 
@@ -315,8 +313,7 @@ class Thresholds(Insertion):
     def __post_init__(self) -> None:
         rule = type(self).__name__
         for name, value in vars(self).items():
-            is_number = isinstance(value, Real) and not isinstance(value, bool)
-            if not is_number or not 0 <= float(value) < inf:
+            if not 0 <= as_number(value) < inf:
                 raise UserError(
                     f"{rule}: {name} must be a number of at least 0, in the target's units, "
                     f"got {value!r}"

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from sysid.arrays import check_counts, listed_numbers
+from sysid.arrays import MAX_MAGNITUDE, as_number, check_counts, listed_numbers
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Expected, Kernel, SearchSpace, SquaredExponential
@@ -543,11 +543,14 @@ class MaximumLikelihood(Training):
             )
         for name in PRIOR_SETTINGS:
             value = getattr(self, name)
-            is_number = isinstance(value, Real) and not isinstance(value, bool)
-            if not is_number or not float(value) > 0:
+            is_off = name.endswith("_std") and value == inf
+            if not is_off and not 1 / MAX_MAGNITUDE <= as_number(value) <= MAX_MAGNITUDE:
+                or_off = " or inf" if name.endswith("_std") else ""
                 raise UserError(
-                    f"{self._name}: {name} must be a positive number or inf, got {value!r}"
+                    f"{self._name}: {name} must be a positive number{or_off}, "
+                    f"from {1 / MAX_MAGNITUDE:g} to {MAX_MAGNITUDE:g}, got {value!r}"
                 )
+            object.__setattr__(self, name, float(value))
         for name, least in LEAST_LOWER_BOUNDS.items():
             object.__setattr__(self, name, self._read_bounds(name, least))
 
@@ -559,7 +562,7 @@ class MaximumLikelihood(Training):
         """Return the two bounds of a setting, the lower of which is at least `least`."""
         try:
             low, high = (float(value) for value in getattr(self, name))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise UserError(
                 f"{self._name}: {name} must be two numbers, got {getattr(self, name)!r}"
             ) from None

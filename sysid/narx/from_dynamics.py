@@ -554,6 +554,12 @@ def lags_from_dynamics(
                 f"lags_from_dynamics: output must return one value, got {len(model.C)}; pick one"
             )
         sampled = discretise(model, dt)
+        if not all(np.isfinite(matrix).all() for matrix in sampled):
+            raise UserError(
+                f"lags_from_dynamics: at the state {state.tolist()} with the input "
+                f"{input.tolist()} the linear system that is sampled every {dt:g} s is not finite; "
+                "take another operating point, or name the lags"
+            )
         points.append(
             _lags_at_point(sampled, state, input, tuple(state_names), tuple(input_names), tolerance)
         )

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from sysid.arrays import Array, vector
+from sysid.arrays import MAX_MAGNITUDE, Array, vector
 from sysid.errors import UserError, UserTypeError
 from sysid.netcdf_names import obstacle_to_name
 
@@ -194,8 +194,20 @@ def _read_record(dataset: xr.Dataset, names: Sequence[str], number: int) -> Reco
                 "('time',): pass several records as a list with one data set each"
             )
     signals = read_signals(dict(dataset.variables), names, number)
+    _check_not_tiny(signals, number)
     attributes = {name: _read_attributes(dataset, name, number) for name in names}
     return Record(signals, number, time, attributes, unit)
+
+
+def _check_not_tiny(signals: Mapping[str, Array], number: int) -> None:
+    """Raise UserError if the powers of a signal would underflow; a signal may be zero."""
+    for name, values in signals.items():
+        largest = np.abs(values).max(initial=0.0, where=np.isfinite(values))
+        if 0 < largest < 1 / MAX_MAGNITUDE:
+            raise UserError(
+                f"signal {name!r} of record {number} has no value above {largest:g}, expected 0 or "
+                f"more than {1 / MAX_MAGNITUDE:g}; give it in a smaller unit"
+            )
 
 
 def _read_time(dataset: xr.Dataset, number: int) -> tuple[Array, str]:

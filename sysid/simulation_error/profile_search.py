@@ -14,14 +14,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from math import ceil
-from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 from scipy.optimize import minimize
 
-from sysid.arrays import Array, Indices, check_counts, listed
+from sysid.arrays import Array, Indices, as_number, check_counts, check_whole, listed
 from sysid.beside import together
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.affine_map import AffineMap
@@ -608,19 +607,17 @@ class ProfileSearch(Estimator):
                 "ProfileSearch: kernels must be prototypes of stationary kernels, at least one, "
                 f"got {self.kernels!r}"
             )
-        are_counts = all(isinstance(number, Real) and number >= 2 for number in self.blocks)
-        if not self.blocks or not are_counts:
-            raise UserError(
-                "ProfileSearch: blocks must be numbers of at least 2, at least one, "
-                f"got {self.blocks}"
-            )
+        if not self.blocks:
+            raise UserError("ProfileSearch: blocks must be one or more numbers, got none")
+        for n_blocks in self.blocks:
+            check_whole(n_blocks, 2, "ProfileSearch: blocks")
         check_counts(self, evaluations=1, starts=1, points=1, rows=1, simulated=1)
         if self.starts > MAX_SEARCH_STARTS:
             raise UserError(
                 f"{type(self).__name__}: starts must be at most {MAX_SEARCH_STARTS}, "
                 f"got {self.starts}"
             )
-        if not (isinstance(self.regularisation, Real) and 0 <= float(self.regularisation) < np.inf):
+        if not 0 <= as_number(self.regularisation) < np.inf:
             raise UserError(
                 f"ProfileSearch: regularisation must be a number >= 0, got {self.regularisation!r}"
             )

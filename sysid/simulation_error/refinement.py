@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sysid.arrays import Array, check_counts, listed_numbers
+from sysid.arrays import Array, as_number, check_counts, listed_numbers
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Matern52, Stationary
@@ -246,8 +245,7 @@ class OutputErrorRefinement(Estimator):
         ]
         for name in ("penalty", "spread", "first_spread"):
             value = getattr(self, name)
-            is_positive = isinstance(value, Real) and 0 < float(value) < np.inf
-            requirements.append((name, is_positive, "positive and finite"))
+            requirements.append((name, 0 < as_number(value) < np.inf, "positive and finite"))
         for name in ("plain_spreads", "state_spreads"):
             are_positive = all(0 < value < np.inf for value in getattr(self, name))
             requirements.append((name, are_positive, "positive and finite"))

@@ -31,6 +31,9 @@ from helpers.records import csv_overrides, write_record
 from sysid import ErrorThreshold, Identification, Narx
 from sysid.gp.formula import JIT_DISABLED
 
+#: longer than any name of a file
+LONG = "a" * 300
+
 
 def run_process(arguments, folder, **environment):
     """Run Python in a process of its own, from a folder, without the variables that are None."""
@@ -299,3 +302,66 @@ def test_a_bug_of_the_toolbox_is_no_mistake(source, monkeypatch):
     bug = eval(source, {"__name__": "sysid.gp.rules"})
     monkeypatch.setattr(ErrorThreshold, "__post_init__", bug)
     assert not is_mistake(error_of(lambda: build_insertion(error_threshold=1)))
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        pytest.param("benchmark", ["seed=x,-1"], id="benchmark"),
+        pytest.param("compare", ["runs=[a],[b]"], id="compare"),
+        pytest.param("reproduce", ["seeds=0,-1"], id="reproduce"),
+        pytest.param("report", ["folder=a,b"], id="report"),
+        pytest.param("collect", ["folder=a,b"], id="collect"),
+    ],
+)
+def test_a_mistake_in_a_multirun_of_hydras_own_launcher_ends_in_one_line(
+    command, arguments, tmp_path
+):
+    result = run_command(command, "-m", *arguments, cwd=tmp_path)
+    assert result.code == 1
+    assert "Error: " in result.out + result.err
+    assert "Traceback" not in result.out + result.err
+
+
+@pytest.mark.parametrize(
+    ("command", "argument"),
+    [
+        pytest.param("collect", f"metrics=[{LONG}]", id="list"),
+        pytest.param("compare", f"runs=[{LONG}]", id="runs"),
+        pytest.param("report", LONG, id="folder"),
+        pytest.param("export", LONG, id="model"),
+        pytest.param("validate", f"{LONG}.nc", id="file"),
+        pytest.param("identify", f"{LONG}=1", id="key"),
+        pytest.param("identify", f"~{LONG}", id="deleted key"),
+        pytest.param("identify", f"system={LONG}", id="option"),
+    ],
+)
+def test_an_argument_longer_than_the_name_of_a_file_ends_in_one_line(command, argument, tmp_path):
+    result = run_command(command, argument, cwd=tmp_path)
+    assert result.code == 1
+    text = result.out + result.err
+    assert text.count("\n") == 1
+    assert text.startswith("Error: ")
+
+
+def test_a_list_longer_than_the_name_of_a_file_is_an_override(tmp_path):
+    runs = ",".join(f"'{tmp_path}/run_{number}'" for number in range(20))
+    result = run_command("compare", f"runs=[{runs}]", cwd=tmp_path)
+    assert f"{tmp_path}/run_0" in result.out + result.err
+    assert result.code == 1
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        f"training.noise_bounds=[1e-8,{'1' * 400}]",
+        f"training.variance_bounds=[{'1' * 400},1]",
+        f"insertion.error_threshold={'1' * 400}",
+        f"training.interval={'1' * 400}",
+    ],
+    ids=["second bound", "first bound", "number", "count"],
+)
+def test_a_number_that_no_float_can_hold_is_refused(override, tmp_path):
+    result = run_command("identify", "insertion=error", override, cwd=tmp_path)
+    assert result.code == 1
+    assert "must be a number of at most 308 digits, got 400" in result.out + result.err

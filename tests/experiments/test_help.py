@@ -116,3 +116,8 @@ def test_the_progress_line_of_a_terminal_gives_way_to_output(monkeypatch):
         "",
     ]
     assert shown == "\n".join(lines)
+
+
+@pytest.mark.parametrize("group", ["a" * 300, "system=" + "a" * 300])
+def test_help_of_a_group_whose_name_no_file_can_have_says_so(group):
+    assert "There is no group" in help_text(group)

@@ -16,6 +16,7 @@ from experiments.identify.linear import note_linear
 from experiments.identify.summary import (
     _advise_samples,
     _quality_warnings,
+    _warn_of_data,
     _warn_of_drift,
     _warn_of_no_candidates,
     _warn_of_refused_samples,
@@ -406,3 +407,22 @@ def test_a_reference_that_is_set_is_not_advised(reference):
     assert "try acceptance=none" in note
     assert ("acceptance.reference=in_sample" in note) == (reference != "in_sample")
     assert not refused(replace(settings, insertion=Always()), n_inserted=50, n_turned_away=40)
+
+
+@pytest.mark.parametrize(
+    ("is_stream", "words"),
+    [
+        (True, ("constant in the initial samples", "initial samples that contradicted")),
+        (False, ("constant in the records", "samples of the training that contradicted")),
+    ],
+    ids=["stream", "records"],
+)
+def test_the_samples_of_the_training_are_called_what_they_are(is_stream, words):
+    inputs, targets = stream("same")
+    inputs[:, 1] = 3.0
+    model = model_of(inputs, targets)
+    scaling = AffineMap.fit(inputs)
+    summary = {"repairs": {"missing_samples": 0, "initial_outliers": 2}}
+    notes = " ".join(_warn_of_data(summary, replace(model, scaling=scaling), is_stream=is_stream))
+    for word in words:
+        assert word in notes

@@ -8,6 +8,7 @@ from simulators import (
     PRBS,
     BoucWen,
     Interpolation,
+    Levels,
     LinearChirp,
     Multisine,
     Servo,
@@ -85,3 +86,15 @@ def test_a_resampled_input_fits_into_memory():
             seed=0,
             interpolation=Interpolation.band_limited,
         )
+
+
+@pytest.mark.parametrize("seconds", [1e-300, 5e-324])
+def test_a_hold_of_a_level_can_be_counted(seconds):
+    with pytest.raises(ValueError, match=r"hold=.*at least 1e-09 s"):
+        Levels(hold=seconds)
+
+
+@pytest.mark.parametrize("seconds", [1e300, 2**63 - 1])
+def test_a_sampling_time_times_a_number_of_samples_is_a_number(seconds):
+    with pytest.raises(ValueError, match=r"dt=.*at most 1e\+11 s"):
+        Servo(dt=seconds)

@@ -107,7 +107,7 @@ def test_rounding_errors_count_as_constant_and_a_small_signal_does_not():
     assert AffineMap.fit(small_signal).constant == ()
 
 
-@pytest.mark.parametrize("magnitude", [1e-300, 1e-160, 1e99])
+@pytest.mark.parametrize("magnitude", [1e-300, 1e-160, 1e69])
 def test_a_signal_of_any_magnitude_is_scaled(magnitude):
     scaling = AffineMap.fit(magnitude * np.array([[1.0], [2.0], [4.0]]))
     assert scaling.scale[0] / magnitude == pytest.approx(np.std([1.0, 2.0, 4.0]), rel=1e-14)

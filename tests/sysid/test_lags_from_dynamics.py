@@ -276,3 +276,19 @@ def test_steps_at_rest_follow_the_magnitudes_of_the_other_points():
 def test_wrong_points_are_named(system, states, inputs, output, message):
     with pytest.raises(ValueError, match=message):
         lags_of(system, states, inputs, output)
+
+
+def test_a_point_whose_sampled_linear_system_is_not_finite_is_named():
+    """The slope of the square root is beyond what the exponential of the matrix can hold."""
+    with pytest.raises(ValueError, match=r"at the state \[1e-160, 1\.0\] .*not finite"):
+        lags_from_dynamics(
+            tanks,
+            lambda x: x[1:],
+            [[1e-160, 1.0]],
+            [[1.0]],
+            4.0,
+            state_names=["upper", "lower"],
+            input_names=["pump"],
+            output_name="level",
+            jacobian=lambda x, u: ([[-0.075 / np.sqrt(x[0]), 0], [1, -0.05]], [[0.07], [0]]),
+        )

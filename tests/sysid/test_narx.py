@@ -11,7 +11,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysid import LagWindow, Narx, OnMissing, Orders, Target
+from sysid import LagWindow, Narx, OnMissing, Orders, Target, make_record
 
 STATIC = Narx({"y": []}, {"v": [0], "u": [0]}, predict="value")  # without lagged outputs
 LABELS = {
@@ -665,3 +665,11 @@ def test_wrong_orders_are_named(name, value):
 def test_too_many_orders_are_named(name):
     with pytest.raises(ValueError, match=f"one number {name}"):
         Orders(**{name: [1, 1]}).narx(["y"], ["u"])
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-80])
+def test_a_signal_whose_powers_would_underflow_is_refused(unit):
+    signals = {"y": unit * np.arange(9.0), "u": np.zeros(9)}
+    record = make_record(signals, name="r", sampling_time=1.0)
+    with pytest.raises(ValueError, match=r"'y' of record 0 has no value above .*smaller unit"):
+        Narx({"y": 1}, {"u": 1}).dataset(record)

@@ -875,3 +875,18 @@ def test_parameters_of_a_users_rule_may_be_integers(bound):
     error = y - reports["mean"]
     np.testing.assert_array_equal(reports["inserted"], abs(error) > 1)
     assert 0 < reports["inserted"].sum() < 60
+
+
+@pytest.mark.parametrize("budget", [20_001, 10**9, 2**62, 10**30])
+def test_a_budget_that_no_memory_holds_is_refused(budget):
+    with pytest.raises(ValueError, match=r"budget must be .*at most 20000, got"):
+        OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=budget)
+
+
+def test_a_lack_of_memory_is_explained(monkeypatch):
+    def fail(*arguments):
+        raise MemoryError("Unable to allocate 3 GiB")
+
+    monkeypatch.setattr(OnlineGP, "_new_state", fail)
+    with pytest.raises(ValueError, match=r"budget=9000 needs more memory.*3 GiB.*fewer points"):
+        OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=9000)

@@ -179,7 +179,7 @@ def test_static_sets_keep_the_order_of_the_file_or_a_seeded_one(
 @STATIC_SETS
 def test_static_sets_need_rows_for_estimation_and_test(source, file, n_estimation, shared_data):
     n_rows = len((shared_data / file).read_text().splitlines()) - 1
-    for n in (0, n_rows):
+    for n in (0, n_rows, 1.5):
         with pytest.raises(ValueError, match=f"n_estimation .* got {n}"):
             source(path=str(shared_data), n_estimation=n).load()
 

@@ -490,3 +490,16 @@ def test_training_refuses_wrong_arguments(argument, value, name):
     arguments[argument] = value
     with pytest.raises((TypeError, ValueError), match=name):
         fit_sparse(**arguments)
+
+
+@each_approximation
+@pytest.mark.parametrize("unit", [2.0**-220, 2.0**220], ids=["tiny", "huge"])
+def test_the_likelihood_does_not_depend_on_the_unit_of_the_target(approximation, unit):
+    """Its fourth power is near the ends of the range of a float."""
+    kernel, noise_variance, points, x, y = random_case(3, 20, 5, 2, -1)
+    expected = InducingPoints(kernel, noise_variance, points, approximation).log_likelihood(x, y)
+    scaled_kernel = replace(kernel, variance=kernel.variance * unit**2)
+    prior = InducingPoints(scaled_kernel, noise_variance * unit**2, points, approximation)
+    found = prior.log_likelihood(x, y * unit)
+    assert found.value == pytest.approx(expected.value - len(y) * np.log(unit), rel=1e-12)
+    np.testing.assert_allclose(found.gradient, expected.gradient, rtol=1e-9)

@@ -34,7 +34,7 @@ REPORT = {
 STARTS = {
     "nothing": Start(),
     "scaling": Start(
-        scaling=Scaling(np.array([0.1, 1e99]), np.array([1 / 3, 1.0]), (1,)),
+        scaling=Scaling(np.array([0.1, 1e69]), np.array([1 / 3, 1.0]), (1,)),
         mean=ConstantMean(math.pi),
     ),
     "projection": Start(

@@ -206,7 +206,7 @@ def test_a_stored_state_of_the_training_must_fit(name, change, adapted):
     dataset = adapted.model.to_dataset().drop_vars(name)
     dimensions = [f"{name}_{i}" for i in range(changed.ndim)]
     dataset[name] = dimensions, changed
-    with pytest.raises(ValueError, match=r"seen_|training|expected the description"):
+    with pytest.raises(ValueError, match=r"seen_|training|interval|expected the description"):
         Model.from_dataset(dataset)
 
 
@@ -223,7 +223,7 @@ def test_a_stored_description_of_the_training_must_fit(old, new, adapted):
     description = dataset.attrs["training"]
     assert old in description
     dataset.attrs["training"] = description.replace(old, new)
-    with pytest.raises(ValueError, match=r"seen_|training|expected the description"):
+    with pytest.raises(ValueError, match=r"seen_|training|interval|expected the description"):
         Model.from_dataset(dataset)
 
 

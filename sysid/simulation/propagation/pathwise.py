@@ -24,7 +24,7 @@ import numpy as np
 from numba import njit
 from scipy.linalg import solve_triangular
 
-from sysid.arrays import Array, check_counts
+from sysid.arrays import Array, check_whole
 from sysid.errors import UserError
 from sysid.gp.kernels import (
     Kernel,
@@ -42,6 +42,9 @@ from sysid.simulation.propagation.propagation import (
     Trajectories,
     fed_back_noise_variance,
 )
+
+#: Largest number of cosines of a function; 1000 functions of so many take a gigabyte.
+MAX_FEATURES = 100_000
 
 #: Values (n, P) of P functions at points (n, P, p); each column belongs to one function.
 Functions: TypeAlias = Callable[[Array], Array]
@@ -192,7 +195,7 @@ class Pathwise(Trajectories):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_counts(self, n_features=1)
+        check_whole(self.n_features, 1, "Pathwise: n_features", below=MAX_FEATURES + 1)
 
     @property
     def is_calibrated(self) -> bool:
