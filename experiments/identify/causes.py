@@ -69,9 +69,12 @@ def _missing_dynamics(tests: ResidualReport | None) -> str:
 
 
 def _test_residuals(result: Result) -> ResidualReport | None:
-    """Return the residual tests of the validation samples; None if there are too few."""
+    """Return the residual tests of the validation samples.
+
+    None if there are too few, or if the order of the samples means nothing: then there are no lags.
+    """
     validation = result.validation
-    if validation is None:
+    if validation is None or not result.identification.narx.max_lag:
         return None
     source = result.source
     names = [name for name in source.inputs if name in result.signals[0]]

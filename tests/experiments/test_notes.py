@@ -283,7 +283,7 @@ def test_a_coverage_that_chance_explains_is_not_warned_of(coverage, n, width):
         assert f"is too {width}: the hyper-parameters do not fit" in warnings[0]
 
 
-def coverage_cause(*, lag=None, size=1.0, own=0.0):
+def coverage_cause(*, lag=None, size=1.0, own=0.0, narx=LAGS):
     """Return the cause for errors with a part of an input at a lag, of a size, with own dynamics.
 
     The errors of the stream have the size 1.
@@ -307,7 +307,7 @@ def coverage_cause(*, lag=None, size=1.0, own=0.0):
     record = np.zeros(n, dtype=[("mean", float), ("outlier", bool)])
     identified = xr.Dataset({"target": ("sample", rng.normal(size=n))})
     result = SimpleNamespace(
-        identification=SimpleNamespace(narx=LAGS),
+        identification=SimpleNamespace(narx=narx),
         source=SimpleNamespace(inputs=["u"]),
         signals=[signals],
         validation=rows,
@@ -329,6 +329,11 @@ def coverage_cause(*, lag=None, size=1.0, own=0.0):
         pytest.param({"size": 3.0}, "times those at the end of the learned", id="other noise"),
         pytest.param({"size": 5.0, "own": 0.5}, "times those at the end of the learned", id="both"),
         pytest.param({}, "the hyper-parameters do not fit", id="nothing else"),
+        pytest.param(
+            {"own": 0.8, "size": 0.6, "narx": Narx({"y": []}, {"u": [0]}, predict="value")},
+            "the hyper-parameters do not fit",
+            id="static data",
+        ),
         pytest.param({"lag": 2, "size": 0.01}, "hyper-parameters|times those", id="a lag it has"),
     ],
 )
