@@ -1,0 +1,160 @@
+"""The estimator of a record, chosen together with its lags by held-out error."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from sysid import (
+    AutomaticMean,
+    ConstantMean,
+    Linear,
+    LinearMean,
+    Matern52,
+    MaximumAPosteriori,
+    Narx,
+    Settings,
+    SquaredExponential,
+    choose_lags,
+    identify,
+    lag_choice,
+)
+from sysid.held_out import HELD_OUT_TOGETHER, N_FOLDS, held_out_error
+
+NARX = Narx({"y": 1}, {"u": 1}, "y")
+#: quick settings that leave the estimator open
+SETTINGS = Settings(budget=30)
+
+
+def make_record(response, n=400, noise=0.1, seed=0):
+    """Return a record of ``y[k] = 0.7 y[k-1] + response(u[k-1]) + e[k]``."""
+    random = np.random.default_rng(seed)
+    u = random.uniform(-2, 2, n)
+    y = np.zeros(n)
+    for k in range(1, n):
+        y[k] = 0.7 * y[k - 1] + response(u[k - 1]) + noise * random.normal()
+    return xr.Dataset({"y": ("time", y), "u": ("time", u)}, {"time": np.arange(float(n))})
+
+
+LINE = make_record(lambda u: 0.5 * u)
+CURVE = make_record(lambda u: np.sin(2 * u), noise=0.02)
+
+
+def chosen_row(choice):
+    (row,) = [row for row in choice.tried if "chosen" in row]
+    return row
+
+
+def least_squares_error(rows):
+    """Return the RMSE of least squares on the folds that `held_out_error` holds out."""
+    x = np.column_stack([rows["regressor"].values, np.ones(rows.sizes["sample"])])
+    y = rows["target"].values
+    ends = np.linspace(0, len(y), N_FOLDS + 1).astype(int)
+    errors = []
+    for folds in HELD_OUT_TOGETHER:
+        held_out = np.concatenate([np.arange(ends[fold], ends[fold + 1]) for fold in folds])
+        learned = np.setdiff1d(np.arange(len(y)), held_out)
+        coefficients = np.linalg.lstsq(x[learned], y[learned], rcond=None)[0]
+        errors.append(x[held_out] @ coefficients - y[held_out])
+    return np.sqrt(np.mean(np.concatenate(errors) ** 2))
+
+
+# --- held-out errors ------------------------------------------------------------------------------
+
+
+def test_a_linear_model_has_the_held_out_error_of_least_squares():
+    training = MaximumAPosteriori(kernel=Linear())
+    error = held_out_error(NARX, [LINE], replace(SETTINGS, training=training))
+    assert error.n_folds == N_FOLDS
+    assert error.rmse == pytest.approx(least_squares_error(NARX.dataset(LINE)), rel=1e-3)
+
+
+def test_every_fold_is_held_out_once():
+    folds = [fold for together in HELD_OUT_TOGETHER for fold in together]
+    assert sorted(folds) == list(range(N_FOLDS))
+
+
+def test_no_further_fold_is_held_out_once_the_error_must_exceed_the_limit():
+    error = held_out_error(NARX, [LINE], SETTINGS, limit=0.01)
+    assert error.n_folds == 2
+    complete = held_out_error(NARX, [LINE], SETTINGS, limit=0.2)
+    assert complete.n_folds == N_FOLDS
+    assert complete == held_out_error(NARX, [LINE], SETTINGS)
+
+
+# --- the choice -----------------------------------------------------------------------------------
+
+
+def test_a_line_is_identified_as_a_line():
+    found = identify(LINE, inputs=["u"], outputs=["y"], budget=30)
+    row = chosen_row(found.lag_choices["y"])
+    assert row["estimator"] == "linear"
+    assert isinstance(found.model.gp.kernel, Linear)
+    assert "chosen: linear" in str(found.lag_choices["y"])
+    inputs = found.model.narx.dataset(LINE)["regressor"].values
+    truth = 0.7 * inputs[:, 0] + 0.5 * inputs[:, found.model.narx.feature_names.index("u[k-1]")]
+    assert np.sqrt(np.mean((found.model.predict(inputs).mean - truth) ** 2)) < 0.03
+
+
+def test_a_curve_is_identified_as_a_curve():
+    found = identify(CURVE, inputs=["u"], outputs=["y"], budget=30)
+    row = chosen_row(found.lag_choices["y"])
+    assert row["estimator"] not in ("linear", "linear_with_long_memory")
+    assert isinstance(found.model.gp.kernel, SquaredExponential)
+    assert 3 * row["model"] < row["linear"]
+    errors = {"model", "long_length_scales", "constant_mean"}
+    assert errors <= row.keys()
+
+
+@pytest.mark.slow
+def test_noise_in_the_measurement_asks_for_a_long_memory():
+    """A slow plant whose output has noise: the best predictor is a sum over many lags."""
+    random = np.random.default_rng(3)
+    n = 600
+    u = random.normal(size=n)
+    y = np.zeros(n)
+    for k in range(1, n):
+        y[k] = 0.95 * y[k - 1] + u[k - 1]
+    record = xr.Dataset(
+        {"y": ("time", y + 0.5 * random.normal(size=n)), "u": ("time", u)},
+        {"time": np.arange(float(n))},
+    )
+    choice = choose_lags(record, "y", ["u"], settings=SETTINGS, max_order=1)
+    assert chosen_row(choice)["estimator"] == "linear_with_long_memory"
+    assert choice.narx.linear
+    assert isinstance(choice.settings.training.kernel, Linear)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"linear_part": "none"},
+        {"mean": ConstantMean()},
+        {"mean": LinearMean()},
+        {"training": MaximumAPosteriori(kernel=Matern52())},
+        {"learning": "stored", "linear_part": "none"},
+    ],
+    ids=["no linear part", "constant mean", "linear mean", "kernel", "stored"],
+)
+def test_what_the_settings_name_is_not_replaced(named):
+    settings = replace(SETTINGS, **named)
+    choice = choose_lags(LINE, "y", ["u"], settings=settings, max_order=1)
+    assert choice.settings == settings
+    assert "estimator" not in chosen_row(choice)
+
+
+def test_a_candidate_that_was_given_up_is_not_chosen():
+    """The model extrapolates: on the first two folds its error is already too large."""
+    random = np.random.default_rng(0)
+    n = 200
+    u = np.linspace(-4, 4, n) + 0.1 * random.normal(size=n)
+    y = np.zeros(n)
+    for k in range(1, n):
+        y[k] = 0.5 * y[k - 1] + u[k - 1] + 0.05 * random.normal()
+    record = xr.Dataset({"y": ("time", y), "u": ("time", u)}, {"time": np.arange(float(n))})
+    settings = replace(SETTINGS, training=MaximumAPosteriori(), mean=AutomaticMean())
+    row = chosen_row(choose_lags(record, "y", ["u"], settings=settings, max_order=1))
+    assert row["estimator"] == "linear"
+    row |= {"with_linear_part": 0.01 * row["linear"], "with_linear_part_parts": 2}
+    assert lag_choice._complete_error(row, "with_linear_part") == np.inf
