@@ -84,6 +84,8 @@ MIN_COVERAGE = 0.85
 MAX_COVERAGE = 0.99
 # such a coverage is left to chance if a correct band has one as extreme with this probability
 CHANCE_PROBABILITY = 0.01
+# a model that is trained for the free run simulates well above this fit [%]
+MIN_FREE_RUN_FIT_PERCENT = 50.0
 NEAR_LIMIT = 1.1  # a model has reached the limit of prediction within this factor of its SMSE
 # more initial samples are advised if they are at most this fraction of the samples
 MAX_INITIAL_FRACTION = 0.5
@@ -240,8 +242,11 @@ def _warnings(run_settings: RunSettings, summary: dict[str, Any], result: Result
         scores = summary
         if result.has_no_feedback:
             scores = {**summary, "smse_no_change": math.nan}
+        free_run_fit = (summary["free_run"] or {}).get("fit_percent")
+        simulates_well = free_run_fit is not None and free_run_fit > MIN_FREE_RUN_FIT_PERCENT
         warnings += _quality_warnings(
             scores,
+            is_for_one_step=not (result.is_trained_for_free_run and simulates_well),
             advice=_advise_samples(result),
             explain_coverage=partial(explain_coverage, result),
         )
@@ -422,6 +427,7 @@ def _advise_samples(result: Result) -> str:
 def _quality_warnings(
     summary: dict[str, Any],
     *,
+    is_for_one_step: bool = True,
     advice: str = "",
     explain_coverage: Callable[[], str] = lambda: "the hyper-parameters do not fit these samples",
 ) -> list[str]:
@@ -431,6 +437,9 @@ def _quality_warnings(
     ----------
     summary
         Scores of the final model.
+    is_for_one_step
+        Whether a poor prediction one step ahead matters: not for a model that is trained for the
+        free run and simulates well.
     advice
         What to do about a model that predicts poorly; begins with a semicolon unless it is empty.
     explain_coverage
@@ -447,7 +456,7 @@ def _quality_warnings(
         trivial = "the mean"
         trivial_smse = 1.0
     warnings = []
-    if not smse < MAX_SMSE_OVER_TRIVIAL * trivial_smse:
+    if is_for_one_step and not smse < MAX_SMSE_OVER_TRIVIAL * trivial_smse:
         limit = summary.get("smse_limit", math.nan)
         if smse <= NEAR_LIMIT * limit:
             advice = (

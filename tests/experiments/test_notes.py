@@ -283,6 +283,13 @@ def test_a_coverage_that_chance_explains_is_not_warned_of(coverage, n, width):
         assert f"is too {width}: the hyper-parameters do not fit" in warnings[0]
 
 
+@pytest.mark.parametrize("is_for_one_step", [True, False], ids=["one step", "free run"])
+def test_a_model_that_simulates_well_need_not_predict_one_step(is_for_one_step):
+    summary = {"smse": 2.5, "smse_no_change": 1.0, "coverage_95": 0.95, "n_validation": 500}
+    warnings = _quality_warnings(summary, is_for_one_step=is_for_one_step)
+    assert len(warnings) == is_for_one_step
+
+
 def coverage_cause(*, lag=None, size=1.0, own=0.0, narx=LAGS):
     """Return the cause for errors with a part of an input at a lag, of a size, with own dynamics.
 
