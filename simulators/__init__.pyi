@@ -61,6 +61,7 @@ from .system import parameter as parameter
 from .systems.bouc_wen import BoucWen as BoucWen
 from .systems.building import Building as Building
 from .systems.cascaded_tanks import CascadedTanks as CascadedTanks
+from .systems.heater import Heater as Heater
 from .systems.servo import Servo as Servo
 from .systems.silverbox import Silverbox as Silverbox
 from .systems.van_der_pol import VanDerPol as VanDerPol

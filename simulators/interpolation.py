@@ -1,6 +1,6 @@
 """Interpolation of an input between its samples."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -55,7 +55,22 @@ class Interpolation(Enum):
         names = ", ".join(repr(member.value) for member in cls)
         raise UserError(f"interpolation={value!r}: expected one of {names}; change interpolation")
 
-    def pieces(self, input: Array, substeps: int) -> Iterator[Piece]:
+    def delayed(self, input: Array, delays: Sequence[int]) -> Array:
+        """Return an input (n, n_u) as it acts, each column by a number of samples later.
+
+        Before its first sample it had the value of that sample; a band-limited input is periodic.
+        """
+        if not any(delays):
+            return input
+        acting = np.empty_like(input)
+        samples = np.arange(len(input))
+        for column, delay in enumerate(delays):
+            rows = samples - delay
+            rows = rows % len(input) if self is Interpolation.band_limited else np.maximum(rows, 0)
+            acting[:, column] = input[rows, column]
+        return acting
+
+    def pieces(self, input: Array, substeps: int, delays: Sequence[int] = ()) -> Iterator[Piece]:
         """Yield an input (n, n_u) in stretches that cover the samples 0 to n - 1.
 
         Parameters
@@ -64,6 +79,8 @@ class Interpolation(Enum):
             Samples; a band-limited input must hold whole periods, its end joins its start.
         substeps : int
             Runge-Kutta steps per sample; an input that varies is evaluated at every half of one.
+        delays : sequence of int
+            Samples by which each column acts later; by default none does.
 
         Yields
         ------
@@ -71,6 +88,7 @@ class Interpolation(Enum):
         """
         n = len(input)
         per_sample = 2 * substeps
+        input = self.delayed(input, delays)
         if self is Interpolation.held:
             yield Piece(0, n - 1, input, 1)
         elif self is Interpolation.band_limited:
@@ -88,6 +106,17 @@ class Interpolation(Enum):
                 last = min(first + length, n - 1)
                 values = interpolate(input[first : last + 1], per_sample)
                 yield Piece(first, last, values, per_sample)
+
+
+def late_rows(k: int, delays: Sequence[int], columns: Sequence[int]) -> list[int]:
+    """Return the rows of an input, one for each of these columns, that act at sample k.
+
+    A controller sets these columns, so that rows after k are not known yet.
+
+    >>> late_rows(5, [2, 0, 9], [0, 1, 2])
+    [3, 5, 0]
+    """
+    return [max(k - delays[column], 0) for column in columns]
 
 
 def interpolate(input: Array, factor: int) -> Array:

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simulators.errors import SimulationError, UserError
+from simulators.interpolation import late_rows
 from simulators.record import Trajectory
 from simulators.runge_kutta import WORK_ROWS, kernel, problem_of, step_each
 from simulators.settings import Array, read_real
-from simulators.system import names_of, read_vector
+from simulators.system import delays_of, names_of, read_vector
 
 # Distance of the points of a difference, in standard deviations: for Gaussian states the square of
 # the distance equals the kurtosis, which makes the error of the mean smallest.
@@ -184,7 +185,7 @@ def _read_variances(measurement_std: ArrayLike, trajectory: Trajectory) -> Array
 
 
 def inputs_between(trajectory: Trajectory, driven: Sequence[str]) -> Iterator[Array]:
-    """Yield the input from each sample of a simulation to the next.
+    """Yield the input from each sample of a simulation to the next, as it acts after its delay.
 
     Its shape is (1, n_u) if it is held, else (2 substeps + 1, n_u); see `Piece.split`.
 
@@ -212,11 +213,12 @@ def inputs_between(trajectory: Trajectory, driven: Sequence[str]) -> Iterator[Ar
         raise UserError(f"driven={list(driven)}: expected inputs among {names}; change driven")
     columns = [names.index(name) for name in driven]
     k = 0
-    for piece in trajectory.interpolation.pieces(u, system.substeps):
+    delays = delays_of(system)
+    for piece in trajectory.interpolation.pieces(u, system.substeps, delays):
         for inputs in piece.split():
             if columns and piece.rows > 1:
                 inputs = inputs.copy()
-                inputs[:, columns] = u[k, columns]
+                inputs[:, columns] = u[late_rows(k, delays, columns), columns]
             yield inputs
             k += 1
 

@@ -26,7 +26,7 @@ from simulators.record import (
 from simulators.runge_kutta import Problem, check_drift, follow_pieces, problem_of
 from simulators.settings import Array, check_count, is_whole, read_real
 from simulators.simulation import NO_MEASUREMENT_NOISE, check_states, read_input, set_sampling
-from simulators.system import System, is_refusal, names_of, read_vector
+from simulators.system import System, delays_of, is_refusal, names_of, read_vector
 
 # Arrays (N, n, m) of an ensemble, and the signals of the system in their columns.
 COMPUTED_SIGNALS = {
@@ -336,8 +336,10 @@ def _prepare_fill(
     interpolation = ensemble.interpolation
     n = len(ensemble.time)
     shared_pieces: tuple[Piece, ...] = ()
-    if inputs is None:
-        shared_pieces = tuple(interpolation.pieces(ensemble.input, systems[0].substeps))
+    delays = [delays_of(system) for system in systems]
+    have_shared_pieces = inputs is None and all(each == delays[0] for each in delays)
+    if have_shared_pieces:
+        shared_pieces = tuple(interpolation.pieces(ensemble.input, systems[0].substeps, delays[0]))
 
     @functools.cache
     def prepare(system: System) -> tuple[Problem, Array]:
@@ -354,7 +356,9 @@ def _prepare_fill(
         ensemble.noise[i] = w
         if inputs is not None:
             ensemble.input[i] = read_input(system, inputs[i], n)
-            pieces = tuple(interpolation.pieces(ensemble.input[i], system.substeps))
+        if not have_shared_pieces:
+            u = ensemble.input if inputs is None else ensemble.input[i]
+            pieces = tuple(interpolation.pieces(u, system.substeps, delays[i]))
         path = follow_pieces(problem, states[i], pieces, w)
         ensemble.state[i] = path.states
         ensemble.n_clipped[i] = path.n_clipped

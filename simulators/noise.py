@@ -23,6 +23,7 @@ class Streams(NamedTuple):
     excitation: np.random.Generator  # random test signals
     measurement: np.random.Generator  # measurement noise
     faults: np.random.Generator  # gross errors and dropouts of sensors
+    missing: np.random.Generator  # samples that are missing
 
 
 def random_streams(seed: int) -> Streams:
@@ -36,8 +37,8 @@ def random_streams(seed: int) -> Streams:
     Returns
     -------
     Streams
-        Generators of ``SeedSequence(seed).spawn(5)``: process, weather, excitation, measurement,
-        faults.
+        Generators of ``SeedSequence(seed).spawn(6)``: process, weather, excitation, measurement,
+        faults, missing.
 
     Raises
     ------

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,6 +75,10 @@ class MeasurementNoise:
         """Draw the faults of the sensors in a run; None if there are none."""
         return None
 
+    def complete(self) -> "MeasurementNoise":
+        """Return the same sensors, of whose samples none is missing."""
+        return self
+
     def measure(self, output: Array, seed: int) -> Array:
         """Return the readings (n, n_y) of the sensors for noise-free outputs (n, n_y) of a run."""
         readings = output + draw_noise(seed, "measurement", len(output), self.std_of(output))
@@ -138,18 +142,22 @@ class Faults(NamedTuple):
     error: Array  # (n, n_y) gross error that is added to the reading
     reading: Array  # (n, n_y) value that replaces the reading; nan where nothing replaces it
     is_stuck: NDArray[np.bool_]  # (n,) whether the last readings are shown again
+    is_missing: NDArray[np.bool_]  # (n,) whether the sample is missing from the record
 
     @property
     def are_any(self) -> bool:
         """Whether there is a fault at any sample."""
         is_replaced = ~np.isnan(self.reading)
-        return bool(self.error.any() or is_replaced.any() or self.is_stuck.any())
+        has_fault = self.error.any() or is_replaced.any() or self.is_stuck.any()
+        return bool(has_fault or self.is_missing.any())
 
     def read(self, values: Array, last: Array, k: int) -> Array:
         """Return the readings (n_y,) of noisy outputs (n_y,) at sample k.
 
         `last` are the readings at the sample before.
         """
+        if self.is_missing[k]:
+            return np.full(len(values), np.nan)
         if self.is_stuck[k]:
             return last
         return np.where(np.isnan(self.reading[k]), values + self.error[k], self.reading[k])
@@ -160,8 +168,10 @@ class OutlierNoise(MeasurementNoise):
     """White Gaussian noise, and sensors that fail: gross errors, dropouts, readings that are stuck.
 
     A share of the samples of each output has an error of ``+size`` or ``-size``, both equally
-    likely. Another share drops out and reads `dropout_value`. From sample `stuck_from` on, all
-    outputs repeat their last reading for `stuck_samples` samples.
+    likely; with `largest_size` the size of each error is uniform from `size` to that one. Another
+    share drops out and reads `dropout_value`. From sample `stuck_from` on, all outputs repeat their
+    last reading for `stuck_samples` samples. In `missing` samples, any but the first, all readings
+    are nan.
 
     Raises
     ------
@@ -179,10 +189,13 @@ class OutlierNoise(MeasurementNoise):
     share: float = 0.02  # share of the samples with a gross error
     #: size of a gross error, unit of the outputs; one for all, or one for each
     size: float | Sequence[float] = 1.0
+    #: largest size of a gross error, unit of the outputs; None: all have the size `size`
+    largest_size: float | None = None
     dropouts: float = 0.0  # share of the samples that drop out
     dropout_value: float = 0.0  # reading of a sensor that drops out, unit of the output
     stuck_from: int = 0  # first sample whose readings are stuck; 0: none are
     stuck_samples: int = 0  # number of samples whose readings are stuck
+    missing: int = 0  # number of samples that are missing: all readings are nan
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -197,6 +210,10 @@ class OutlierNoise(MeasurementNoise):
         check_finite(self, "dropout_value")
         check_whole(self, "stuck_from", 0)
         check_whole(self, "stuck_samples", 0)
+        check_whole(self, "missing", 0)
+        is_given = self.largest_size is not None
+        if is_given and not _are_numbers(self.largest_size, lowest=max(sizes)):
+            raise refuse(self, "largest_size", f"a number >= size={max(sizes):g}, or None")
 
     def faults(self, seed: int, n_samples: int, n_outputs: int) -> Faults:
         """Draw the faults of the sensors in a run, from the stream `faults` of the seed."""
@@ -206,14 +223,31 @@ class OutlierNoise(MeasurementNoise):
         draws = random_stream(seed, "faults").random((n_samples, n_outputs, 2))
         fault = draws[..., 0]
         sign = np.where(draws[..., 1] < 0.5, -1.0, 1.0)
-        gross_error = sign * np.asarray(self.size, dtype=np.float64)
+        size = np.asarray(self.size, dtype=np.float64)
+        if self.largest_size is not None:
+            size = size + (self.largest_size - size) * np.abs(2.0 * draws[..., 1] - 1.0)
+        gross_error = sign * size
         error = np.where(fault < self.share, gross_error, 0.0)
         is_dropped = fault >= 1.0 - self.dropouts
         reading = np.where(is_dropped, self.dropout_value, np.nan)
         is_stuck = np.zeros(n_samples, dtype=bool)
         if self.stuck_from > 0:
             is_stuck[self.stuck_from : self.stuck_from + self.stuck_samples] = True
-        return Faults(error, reading, is_stuck)
+        return Faults(error, reading, is_stuck, self._missing_samples(seed, n_samples))
+
+    def complete(self) -> "OutlierNoise":
+        """Return the same sensors, of whose samples none is missing."""
+        return replace(self, missing=0)
+
+    def _missing_samples(self, seed: int, n_samples: int) -> NDArray[np.bool_]:
+        """Draw which samples (n,) are missing from the record of a run."""
+        is_missing = np.zeros(n_samples, dtype=bool)
+        if self.missing:
+            if self.missing >= n_samples:
+                raise refuse(self, "missing", f"fewer than the {n_samples} samples of the run")
+            later = random_stream(seed, "missing").permutation(n_samples - 1)
+            is_missing[1 + later[: self.missing]] = True
+        return is_missing
 
 
 def signal_to_noise(output: Array, measured: Array) -> Array:

@@ -11,7 +11,7 @@ from simulators.interpolation import Interpolation
 from simulators.record import Trajectory
 from simulators.runge_kutta import DivergenceError, stepper
 from simulators.settings import Array
-from simulators.system import System
+from simulators.system import System, delays_of
 
 InputAt = Callable[[int, float], Array]
 
@@ -53,7 +53,8 @@ def solve_reference(
         "rtol": relative_tolerance,
         "atol": absolute_tolerance,
     }
-    input_at = interpolate_input(input, system.dt, interpolation)
+    acting = interpolation.delayed(input, delays_of(system))
+    input_at = interpolate_input(acting, system.dt, interpolation)
     for k in range(len(input) - 1):
 
         def drift(t: float, x: Array, k: int = k) -> Array:
@@ -141,13 +142,14 @@ def substep_error(trajectory: Trajectory, *, n_samples: int = 200) -> float:
     """
     system = trajectory.system
     spread = np.diff(trajectory.noise_free_output, axis=0).std(axis=0)
+    acting = trajectory.interpolation.delayed(trajectory.input, delays_of(system))
     coarse = stepper(system)
     fine = stepper(replace(system, substeps=2 * system.substeps))
     largest = np.zeros(len(spread))
     samples = np.unique(np.linspace(0, len(trajectory.time) - 2, n_samples).astype(int))
     for k in samples:
         time = trajectory.time[k]
-        held_input = trajectory.input[k : k + 1]
+        held_input = acting[k : k + 1]
         noise = trajectory.noise[k]
         outputs = []
         for advance in (coarse, fine):

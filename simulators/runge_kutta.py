@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 from simulators.errors import SimulationError, UserError, UserTypeError
 from simulators.interpolation import Interpolation, Piece
 from simulators.settings import Array
-from simulators.system import System, limits_of, names_of, read_vector
+from simulators.system import System, delays_of, limits_of, names_of, read_vector
 
 Drift = Callable[..., None]
 Stepper = Callable[[float, Array, Array, Array], int]
@@ -429,7 +429,8 @@ def stepper(system: System) -> Stepper:
     callable
         ``advance(time, state, inputs, noise) -> n_clipped``: moves `state`, a C-contiguous float64
         array like the others, in place from `time` [s] to `time + dt`; `inputs` is (1, n_u), held,
-        or (2 substeps + 1, n_u), its values at every half substep. Raises DivergenceError.
+        or (2 substeps + 1, n_u), its values at every half substep, as they act after their delays.
+        Raises DivergenceError.
     """
     problem = problem_of(system)
     address = problem.address
@@ -501,7 +502,8 @@ def integrate(
     initial_state : (n_x,) array
         State at time zero.
     input, noise : (n, n_u), (n, n_w) C-contiguous float64 array
-        Row k belongs to time k dt.
+        Row k belongs to time k dt. Inputs that act late (`System.input_delays`) are given as they
+        are set.
     interpolation : Interpolation
         The input between its samples.
 
@@ -516,7 +518,7 @@ def integrate(
     DivergenceError
         If a state diverges.
     """
-    pieces = Interpolation(interpolation).pieces(input, system.substeps)
+    pieces = Interpolation(interpolation).pieces(input, system.substeps, delays_of(system))
     return follow_pieces(problem_of(system), initial_state, pieces, noise)
 
 

@@ -1,7 +1,7 @@
 """Simulation of a system in open loop and in closed loop, and checks of its arguments."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,12 +9,12 @@ from numpy.typing import ArrayLike
 
 from simulators.controllers import Controller
 from simulators.errors import SimulationError, UserError, UserTypeError
-from simulators.interpolation import Interpolation
+from simulators.interpolation import Interpolation, late_rows
 from simulators.noise import draw_noise
 from simulators.record import Faults, MeasurementNoise, Sample, Trajectory, sample_times
 from simulators.runge_kutta import check_drift, integrate, stepper
 from simulators.settings import Array, check_count, read_real
-from simulators.system import System, limits_of, names_of, read_vector
+from simulators.system import System, delays_of, limits_of, names_of, read_vector
 
 
 def set_sampling(system: System, dt: float | None, substeps: int | None) -> System:
@@ -339,6 +339,7 @@ def closed_loop(
     x0 = read_start(system, initial_state, u)
     w = _draw_process_noise(system, seed, len(u), noise)
     advance = stepper(system)
+    delays = delays_of(system)
     dt = float(system.dt)
     read = [names_of(system.outputs).index(name) for name in controller.outputs_read]
     driven = [names_of(system.inputs).index(name) for name in controller.inputs_driven]
@@ -348,7 +349,7 @@ def closed_loop(
 
         The inputs that the controller drives are written into their columns of `u`.
         """
-        between = _split_pieces(interpolation, u, system.substeps)
+        between = _split_pieces(interpolation, u, system.substeps, delays)
         x = x0.copy()
         y = np.zeros(e.shape[1])
         memory = controller.initial_state()
@@ -357,7 +358,7 @@ def closed_loop(
             time = k * dt
             if k > 0:
                 inputs = next(between).copy()
-                inputs[:, driven] = u[k - 1, driven]
+                inputs[:, driven] = u[late_rows(k - 1, delays, driven), driven]
                 n_clipped = advance((k - 1) * dt, x, inputs, w[k - 1])
             y0 = np.array(system.output(x))
             noisy = y0 + e[k]
@@ -385,9 +386,11 @@ def closed_loop(
     return run(u, e, measurement.faults(seed, *no_noise.shape))
 
 
-def _split_pieces(interpolation: Interpolation, u: Array, substeps: int) -> Iterator[Array]:
+def _split_pieces(
+    interpolation: Interpolation, u: Array, substeps: int, delays: Sequence[int]
+) -> Iterator[Array]:
     """Yield the input from each sample to the next; see `Piece.split`."""
-    for piece in interpolation.pieces(u, substeps):
+    for piece in interpolation.pieces(u, substeps, delays):
         yield from piece.split()
 
 

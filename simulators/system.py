@@ -331,6 +331,14 @@ class System(ABC):
         infinite = np.full(len(self.inputs), np.inf)
         return -infinite, infinite
 
+    def input_delays(self) -> tuple[int, ...]:
+        """Return by how many samples each input acts late; by default none does.
+
+        The drift gets the inputs as they act. At the start of a record the input of its first
+        sample has acted before, unless the input is periodic (band-limited).
+        """
+        return (0,) * len(self.inputs)
+
     def jacobian(self, state: Array, input: Array) -> tuple[Array, Array] | None:
         """Return df/dx (n_x, n_x) and df/du (n_x, n_u) without noise at time zero.
 
@@ -482,6 +490,24 @@ def read_vector(system: System, method: str) -> Array:
             f"expected a vector of {numbers}; return np.array([...])"
         )
     return np.ascontiguousarray(vector, dtype=np.float64)
+
+
+def delays_of(system: System) -> tuple[int, ...]:
+    """Return the delays of the inputs [samples].
+
+    Raises
+    ------
+    ValueError
+        If there is not a whole number of at least 0 for each input.
+    """
+    delays = system.input_delays()
+    are_whole = all(type(delay) is int and delay >= 0 for delay in delays)
+    if len(delays) != len(system.inputs) or not are_whole:
+        raise UserError(
+            f"{type(system).__name__}.input_delays() returned {delays!r}: expected a whole number "
+            f"of samples of at least 0 for each of the inputs {names_of(system.inputs)}"
+        )
+    return tuple(delays)
 
 
 def limits_of(system: System) -> Array:

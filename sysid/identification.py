@@ -123,6 +123,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_instances(self, CLASS_OF_OBJECT_SETTING)
         check_whole(self.budget, 2, "Settings: budget")
+        check_whole(self.seed, 0, "Settings: seed")
         self._check_memory()
         for name in CLASS_OF_OBJECT_SETTING:
             refuse_interpolations(getattr(self, name))

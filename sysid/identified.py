@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from html import escape
 from inspect import signature
 from math import inf, isnan
+from numbers import Real
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,18 +25,29 @@ from sysid.data.source import Recordings
 from sysid.errors import UserError, UserTypeError, warn_user
 from sysid.gp.adaptation import Adaptive
 from sysid.gp.dictionary import UpdateReport
-from sysid.gp.kernels import Matern32, Matern52, SquaredExponential
+from sysid.gp.kernels import (
+    Kernel,
+    Linear,
+    Matern32,
+    Matern52,
+    Product,
+    SquaredExponential,
+    Sum,
+)
+from sysid.gp.mean import AutomaticMean, ConstantMean, LinearMean, ZeroMean
 from sysid.gp.rules import (
     CRITERIA,
     AcceptAll,
     Always,
     Criterion,
+    Either,
     ErrorThreshold,
     ExceedsMinimum,
     Novelty,
     VarianceThreshold,
 )
-from sysid.gp.training import MaximumAPosteriori, MaximumLikelihood
+from sysid.gp.selection import Backward, Forward
+from sysid.gp.training import Fixed, MaximumAPosteriori, MaximumLikelihood
 from sysid.identification import Identification, Settings
 from sysid.lag_choice import (
     LagChoice,
@@ -74,9 +86,21 @@ CLASSES_BY_WORD: dict[str, dict[str, Any]] = {
         "maximum_likelihood": MaximumLikelihood,
         "adaptive": Adaptive,
         "free_run": FreeRun,
+        "fixed": Fixed,
+    },
+    "mean": {
+        "automatic": AutomaticMean,
+        "constant": ConstantMean,
+        "linear": LinearMean,
+        "zero": ZeroMean,
+    },
+    "selection": {
+        "backward": Backward,
+        "forward": Forward,
     },
     "insertion": {
         "always": Always,
+        "either": Either,
         "novelty": Novelty,
         "error": ErrorThreshold,
         "variance": VarianceThreshold,
@@ -85,11 +109,17 @@ CLASSES_BY_WORD: dict[str, dict[str, Any]] = {
     "acceptance": {"none": AcceptAll}
     | {name: partial(_make_acceptance, criterion) for name, criterion in CRITERIA.items()},
 }
-#: kernels by the word that `identify` accepts for them
-KERNEL_CLASSES: dict[str, Any] = {
-    "squared_exponential": SquaredExponential,
-    "matern_32": Matern32,
-    "matern_52": Matern52,
+#: word for the acceptance by the criterion of the reduction
+MATCHED = "matched"
+#: prototypes of kernels by the word that `identify` accepts for them
+KERNELS_BY_WORD: dict[str, Kernel] = {
+    "squared_exponential": SquaredExponential(),
+    "matern_32": Matern32(),
+    "matern_52": Matern52(),
+    "linear": Linear(),
+    "linear_plus_squared_exponential": Sum([Linear(), SquaredExponential()]),
+    "linear_plus_matern_52": Sum([Linear(), Matern52()]),
+    "linear_times_squared_exponential": Product([Linear(), SquaredExponential()]),
 }
 PURPOSES = ("prediction", "simulation")
 
@@ -144,8 +174,9 @@ def identify(
         trained (`FreeRun`).
     **changes
         Changes of the settings, for example ``budget=50``. A word stands for an object with its
-        default settings, as on the command line: ``training="adaptive"``, ``kernel="matern_52"``,
-        ``insertion="novelty"``, ``reduction="prior_entropy"``.
+        default settings, as on the command line: ``training="adaptive"``, ``mean="linear"``,
+        ``kernel="linear_plus_squared_exponential"``, ``insertion="novelty"``,
+        ``reduction="prior_entropy"``.
 
     Returns
     -------
@@ -191,7 +222,7 @@ def identify(
         test=test_records,
     )
     if not test_records and identified != 1:
-        if not 0 < identified < 1:
+        if not (isinstance(identified, Real) and 0 < float(identified) < 1):
             raise UserError(
                 f"identify: identified must be above 0 and at most 1, got {identified!r}"
             )
@@ -213,40 +244,67 @@ def identify(
             settings_of_target = lag_choices[target].settings
         identification = Identification.of_records(recordings.estimation, lags, settings_of_target)
         origin = Origin.of(identification.narx.dataset(recordings.estimation))
-        identification.model = replace(identification.require_model(), origin=origin)
+        model = replace(identification.require_model(), origin=origin)
+        identification.model = model
+        if model.gp.unreached_memory:
+            warn_user(f"{target}: {model.gp.unreached_memory}")
         identifications[target] = identification
     return IdentifiedModel(identifications, recordings, purpose, lag_choices)
 
 
 def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str, Any]) -> Settings:
     """Return the settings with these changes, some of which may be words."""
+    _check_names(changes)
     kernel = changes.pop("kernel", None)
     if purpose == "simulation":
         _check_free_run(settings, changes)
         if settings is None:
             changes["training"] = FreeRun()
+    is_matched = changes.get("acceptance") == MATCHED
+    if is_matched:
+        del changes["acceptance"]
     for name, value in changes.items():
         if isinstance(value, str) and name in CLASSES_BY_WORD:
             changes[name] = _setting_of_word(name, value)
     chosen = replace(Settings() if settings is None else settings, **changes)
     is_only_reduction_changed = "reduction" in changes and "acceptance" not in changes
-    if is_only_reduction_changed and isinstance(chosen.acceptance, ExceedsMinimum):
+    if is_matched:
+        chosen = replace(chosen, acceptance=ExceedsMinimum(chosen.reduction))
+    elif is_only_reduction_changed and isinstance(chosen.acceptance, ExceedsMinimum):
         acceptance = replace(chosen.acceptance, criterion=chosen.reduction)
         chosen = replace(chosen, acceptance=acceptance)
     if kernel is None:
         return chosen
-    if not isinstance(chosen.training, MaximumLikelihood):
+    if not isinstance(chosen.training, MaximumLikelihood | Fixed):
         raise UserError(
             f"identify: {type(chosen.training).__name__} chooses its kernel; leave kernel out"
         )
     if isinstance(kernel, str):
-        if kernel not in KERNEL_CLASSES:
+        if kernel not in KERNELS_BY_WORD:
             raise UserError(
-                f"identify: kernel must be one of {', '.join(KERNEL_CLASSES)}, or a prototype, "
+                f"identify: kernel must be one of {', '.join(KERNELS_BY_WORD)}, or a prototype, "
                 f"got {kernel!r}"
             )
-        kernel = KERNEL_CLASSES[kernel]()
+        kernel = KERNELS_BY_WORD[kernel]
     return replace(chosen, training=replace(chosen.training, kernel=kernel))
+
+
+def _check_names(changes: Mapping[str, Any]) -> None:
+    """Raise UserTypeError if a change is no setting."""
+    names = [setting.name for setting in fields(Settings)]
+    unknown = [name for name in changes if name not in (*names, "kernel")]
+    if not unknown:
+        return
+    settings_of_training = [setting.name for setting in fields(Adaptive)]
+    hints = [
+        f"{name} is a setting of the training: write training=sysid.Adaptive({name}=...)"
+        for name in unknown
+        if name in settings_of_training
+    ]
+    raise UserTypeError(
+        f"identify: expected settings among {', '.join(sorted([*names, 'kernel']))}, "
+        f"got {', '.join(unknown)}{'; '.join(['', *hints])}"
+    )
 
 
 def _check_free_run(settings: Settings | None, changes: dict[str, Any]) -> None:
@@ -262,9 +320,10 @@ def _check_free_run(settings: Settings | None, changes: dict[str, Any]) -> None:
 def _setting_of_word(name: str, word: str) -> Any:
     """Return the object that a word stands for, as the setting of this name."""
     classes = CLASSES_BY_WORD[name]
+    words = [*classes, MATCHED] if name == "acceptance" else [*classes]
     if word not in classes:
         raise UserError(
-            f"identify: {name} must be one of {', '.join(classes)}, or an object, got {word!r}"
+            f"identify: {name} must be one of {', '.join(words)}, or an object, got {word!r}"
         )
     kind = classes[word]
     parameters = signature(kind).parameters.values()
@@ -294,6 +353,8 @@ class _Reader:
                 raise UserTypeError(
                     f"identify: {kind} must be a list of names, got {names!r}: write [{names!r}]"
                 )
+        if dt is not None and not isinstance(dt, Real):
+            raise UserTypeError(f"identify: dt must be a number of seconds > 0, got {dt!r}")
         self.inputs = tuple(inputs or ())
         self.outputs = tuple(outputs or ())
         self.dt = dt

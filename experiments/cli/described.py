@@ -23,6 +23,7 @@ CLASSES = {
         "BoucWen",
         "Building",
         "CascadedTanks",
+        "Heater",
         "Servo",
         "Silverbox",
         "VanDerPol",

@@ -25,7 +25,7 @@ from experiments.compare.result import (
 from experiments.drawing.tables import to_csv
 from experiments.files.job_file import JOB_FILE
 from experiments.files.outputs import has_page, write_every
-from experiments.files.stated import read_configuration
+from experiments.files.stated import read_configuration, states_free_run
 from experiments.plant.records_or_plant import records_or_plant
 from experiments.validate.assessment import Assessment, assess, plan_cases
 from experiments.validate.material import Material, find_material
@@ -104,7 +104,7 @@ def run(config: DictConfig, folder: Path) -> None:
         material.n_samples,
         window,
     )
-    assessments = assess_all(settings, joints, fitted, window)
+    assessments = assess_all(settings, joints, fitted, paths, window)
     table = tabulate(assessments, paths)
     notes = note_differences(paths)
     with deferred_interrupt():
@@ -213,15 +213,21 @@ def assess_all(
     settings: CompareSettings,
     joints: Mapping[str, JointModel],
     materials: Mapping[str, Material],
+    paths: Mapping[str, Path],
     window: int,
 ) -> dict[str, Assessment]:
-    """Assess every model on its records, one step ahead and in free run after the window."""
+    """Assess every model on its records, one step ahead and in free run after the window.
+
+    The files of the models state which of them were trained for the free run.
+    """
     cases = plan_cases([1], window, window)
     assessments = {}
     for name, material in materials.items():
         records = replace(material, records=material.records_after(window))
-        assessments[name] = assess(
-            joints[name], records, cases, settings.propagation, seed=settings.seed
+        assessment = assess(joints[name], records, cases, settings.propagation, seed=settings.seed)
+        assessments[name] = replace(
+            assessment,
+            is_trained_for_free_run=states_free_run(header(paths[name]).get("configuration")),
         )
     return assessments
 

@@ -21,7 +21,7 @@ from experiments.plant.physics import N_INITIAL_STATE_SAMPLES, FittedPhysics
 from simulators import Interpolation
 from simulators.interpolation import interpolate, upsample
 from simulators.runge_kutta import integrate
-from simulators.system import limits_of, names_of
+from simulators.system import delays_of, limits_of, names_of
 from sysid.errors import UserError
 from sysid.export.standalone import ExportedModel, columns
 
@@ -269,6 +269,11 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
         )
     if system.changes:
         raise UserError(f"{title}: its parameters change over time; leave out its changes")
+    if any(delays_of(system)):
+        raise UserError(
+            f"{title}: an input acts late, which a file cannot simulate; shift this input in the "
+            "records instead, and give the system no delay"
+        )
     numbers = _numbers_of(fitted, title)
     u, checked = _simulate_check(fitted)
     drift = textwrap.dedent(inspect.getsource(type(system).drift)).replace("@staticmethod\n", "")

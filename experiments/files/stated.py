@@ -19,6 +19,7 @@ __all__ = [
     "MAX_NESTING_LEVELS",
     "read_configuration",
     "state_alike",
+    "states_free_run",
     "text_of",
 ]
 
@@ -42,6 +43,13 @@ def read_configuration(text: object) -> dict[str, Any] | None:
     """
     settings = read_plain(text)
     return with_present_names(settings) if isinstance(settings, dict) else None
+
+
+def states_free_run(text: object) -> bool:
+    """Return whether the text of a configuration states a training for the free run."""
+    configuration = read_configuration(text) or {}
+    training = configuration.get("training")
+    return isinstance(training, dict) and training.get("_target_") == "sysid.FreeRun"
 
 
 def state_alike(one: object, other: object, key: str) -> bool:

@@ -1,7 +1,7 @@
 """A simulated benchmark: plans of its records, initial states, simulated records, and results."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from simulators.errors import SimulationError
 from simulators.settings import is_finite
 from sysid import Narx, make_record
 from sysid.arrays import Array
+from sysid.data.csv import MIN_SEGMENT_SAMPLES
 from sysid.data.source import RECORD_ROLES
 from sysid.errors import UserError
 from sysid.store import MAX_CONTENT_VARIABLE, max_content_bytes
@@ -204,6 +205,36 @@ class SimulatedRecord:
         return record.assign_attrs(interpolation=simulated.interpolation.value)
 
     @property
+    def parts(self) -> list[xr.Dataset]:
+        """The published part of the record, cut where samples are missing.
+
+        As in a record of `data=csv` with on_missing=skip, parts of fewer than `MIN_SEGMENT_SAMPLES`
+        samples are left out.
+        """
+        record = self.measured
+        outputs = [record[signal.name].values for signal in self.trajectory.system.outputs]
+        missing = np.flatnonzero(np.isnan(outputs).any(axis=0))
+        if not len(missing):
+            return [record]
+        begins = [0, *(missing + 1).tolist()]
+        ends = [*missing.tolist(), record.sizes["time"]]
+        pieces = [
+            record.isel(time=slice(begin, end))
+            for begin, end in zip(begins, ends, strict=True)
+            if end - begin >= MIN_SEGMENT_SAMPLES
+        ]
+        if not pieces:
+            raise UserError(
+                f"record {self.name}: {len(missing)} samples are missing of {self.n_samples}, and "
+                f"{MIN_SEGMENT_SAMPLES} in a row are nowhere left: lower noise.missing, or take "
+                "longer records"
+            )
+        return [
+            piece.assign_attrs(name=f"{self.name}_part_{number}")
+            for number, piece in enumerate(pieces)
+        ]
+
+    @property
     def truth(self) -> xr.Dataset:
         """Noise-free outputs, measurement noise, states and process noise of the record.
 
@@ -260,7 +291,10 @@ def simulate_record(
         If the simulation fails, with the name of the record.
     """
     initial_state = draw_initial_state(plant.system, ranges, plan.seed)
-    window = 0 if plan.role == "estimation" else window
+    if plan.role == "estimation":
+        window = 0
+    else:  # every sample of these records is scored
+        plant = replace(plant, measurement=plant.measurement.complete())
     try:
         trajectory = plant.trajectory(
             plan.n_samples,

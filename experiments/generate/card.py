@@ -22,6 +22,7 @@ from experiments.generate.benchmark import Benchmark, noises_of
 from experiments.plant.plant import Plant
 from simulators import Interpolation, System, noise_free, signal_to_noise, substep_error
 from simulators.system import describe_fields
+from sysid.data.csv import MIN_SEGMENT_SAMPLES
 
 CARD_TEMPLATE = Path(__file__).with_name("card.md")
 #: columns of the table of the excitation
@@ -113,6 +114,8 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
         "excitation_reached": _tabulate_excitation(benchmark),
         "noise_reached": _tabulate_noise(benchmark),
         "noise_settings": to_yaml(noise),
+        "missing": getattr(plant.measurement, "missing", 0),
+        "shortest_part": MIN_SEGMENT_SAMPLES,
         "process_noise": _tabulate_process_noise(system),
         "noisy": any(system.noise_std().tolist()),
         "counts": benchmark.count(),
@@ -214,6 +217,9 @@ def _tabulate_noise(benchmark: Benchmark) -> str:
     for record in benchmark.records:
         noise_free_output = record.trajectory.noise_free_output[record.transient :]
         output = record.trajectory.output[record.transient :]
+        is_there = ~np.isnan(output).any(axis=1)
+        noise_free_output = noise_free_output[is_there]
+        output = output[is_there]
         ratios = signal_to_noise(noise_free_output, output)
         noises = (output - noise_free_output).T
         for name, ratio, noise in zip(benchmark.plant.outputs, ratios, noises, strict=True):

@@ -15,6 +15,7 @@ from simulators.interpolation import Piece
 from simulators.limit import inputs_between
 from simulators.noise import held_noise
 from simulators.runge_kutta import WORK_ROWS, follow, problem_of, stepper
+from simulators.system import delays_of
 from sysid.arrays import Array
 from sysid.beside import n_cores
 
@@ -144,7 +145,10 @@ def _pieces(trajectory: Trajectory, driven: Sequence[str], start: int) -> tuple[
 
     If some inputs are held and others are interpolated, there is one piece for each sample.
     """
-    all_pieces = trajectory.interpolation.pieces(trajectory.input, trajectory.system.substeps)
+    system = trajectory.system
+    all_pieces = trajectory.interpolation.pieces(
+        trajectory.input, system.substeps, delays_of(system)
+    )
     kept = [piece for piece in all_pieces if piece.last > start]
     if driven and any(piece.rows > 1 for piece in kept):
         rows = kept[0].rows

@@ -151,13 +151,19 @@ def _write_data(benchmark: Benchmark, configuration: str, folder: Path) -> None:
     attributes = {**name_and_licence, "configuration_sha256": digest}
     plant = benchmark.plant
     measured = {
-        role: tuple(record.measured for record in benchmark.select(role)) for role in RECORD_ROLES
+        role: tuple(part for record in benchmark.select(role) for part in record.parts)
+        for role in RECORD_ROLES
     }
     recordings = Recordings(benchmark.name, tuple(plant.inputs), tuple(plant.outputs), **measured)
     public = recordings.to_groups()
-    truth = {key: record.truth for key, record in zip(public, benchmark.records, strict=True)}
+    truth = {}
+    for role in RECORD_ROLES:
+        records = benchmark.select(role)
+        for number, record in enumerate(records):
+            key = role if len(records) == 1 else f"{role}/record_{number}"
+            truth[key] = record.truth
     first_narx = next(iter(benchmark.lags.values()))
-    regressors = {role: first_narx.dataset(records) for role, records in measured.items()}
+    regressors = {role: first_narx.dataset(parts) for role, parts in measured.items()}
     write = partial(write_groups, reproducible=True)
     write(public, folder / "benchmark.nc", kind="benchmark", attributes=attributes)
     write(

@@ -1,5 +1,8 @@
 """Linear models of a record, of the same lags and of the best lags, and notes on better ones."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -7,7 +10,17 @@ import xarray as xr
 
 from experiments.identify.result import Result
 from experiments.validate.material import select_records
-from sysid import fit_percent
+from sysid import (
+    AutomaticMean,
+    ConstantMean,
+    Kernel,
+    LinearMean,
+    SquaredExponential,
+    Training,
+    WithLinearPart,
+    ZeroMean,
+    fit_percent,
+)
 from sysid.errors import UserError
 from sysid.lag_choice import best_arx
 from sysid.simulation.baselines import LinearArx
@@ -129,12 +142,10 @@ def note_linear(summary: dict[str, Any], result: Result) -> list[str]:
     narx = result.identification.narx
     recordings = result.source.recordings()
     is_static = recordings is not None and recordings.is_static
-    is_for_simulation = (
-        "kernel" in result.identification.settings.training.replaces or result.has_no_feedback
-    )
-    more_lags = "; take narx=auto, or more lags"
+    is_for_simulation = result.is_trained_for_free_run or result.has_no_feedback
+    more_lags = partial(_advise_lags, summary, result)
     if is_static or result.has_no_feedback:
-        more_lags = ""
+        more_lags = partial(str)
     notes = []
     if not is_for_simulation:
         where = "" if is_static else " one step ahead"
@@ -143,11 +154,62 @@ def note_linear(summary: dict[str, Any], result: Result) -> list[str]:
         if is_static or narx.lags[narx.target]:
             notes.append(_compare_with_orders(summary, is_noted_after_stream=bool(one_step)))
     simulation_error = (summary["free_run"] or {}).get("rmse", np.nan)
-    advice = more_lags if is_for_simulation else "; take training=free_run"
+    advice = more_lags if is_for_simulation else partial(_advise_free_run, result)
     notes.append(
         _compare_with_best(summary, "free_run_rmse", " in free run", simulation_error, advice)
     )
     return [note for note in notes if note]
+
+
+def _advise_lags(summary: dict[str, Any], result: Result) -> str:
+    """Return what to do about the lags of a model that is worse than the best linear one.
+
+    The text begins with a semicolon unless it is empty. Lags that were chosen automatically need no
+    advice, nor does a linear part that held-out errors spoke against. More lags are no advice if
+    the linear model has no more of them.
+    """
+    narx = result.identification.narx
+    settings = result.identification.settings
+    best = (summary["linear"] or {}).get("best")
+    options = []
+    if result.source.lag_choice is None:
+        if len(narx.output_names) == 1:  # models of several outputs need the same lags
+            options.append("take narx=auto")
+        n_input_lags = max((len(narx.lags[name]) for name in narx.input_names), default=0)
+        if best and (best["na"] > len(narx.lags[narx.target]) or best["nb"] > n_input_lags):
+            options.append("more lags" if options else "take more lags")
+    with_auto = replace(settings, linear_part="auto")
+    is_excluded = not narx.linear and not settings.with_linear_lags(narx).linear
+    if is_excluded and with_auto.with_linear_lags(narx).linear:
+        options.append("linear_part=auto" if options else "take linear_part=auto")
+    return f"; {', or '.join(options)}" if options else ""
+
+
+def _advise_free_run(result: Result) -> str:
+    """Return the advice to train for the free run, unless this model cannot be trained so.
+
+    The text begins with a semicolon unless it is empty.
+    """
+    settings = result.identification.settings
+    is_known = isinstance(settings.mean, AutomaticMean | ConstantMean | LinearMean | ZeroMean)
+    may_be_physics = result.source.physics is not None and settings.mean != AutomaticMean()
+    if not is_known or may_be_physics:
+        return ""  # the mean is the physics beside the model, which this training refuses
+    left_out = []
+    if result.source.lag_choice is None:  # automatic lags bring a kernel and a mean with them
+        if settings.mean != AutomaticMean():
+            left_out.append("mean")
+        if _kernel_of(settings.training) != SquaredExponential():
+            left_out.append("kernel")
+    without = f" without a setting of {' and '.join(left_out)}" if left_out else ""
+    return f"; take training=free_run{without}"
+
+
+def _kernel_of(training: Training) -> Kernel:
+    """Return the prototype of a training without its linear part."""
+    within_cache = getattr(training, "training", training)
+    kernel = getattr(within_cache, "kernel", SquaredExponential())
+    return kernel.kernel if isinstance(kernel, WithLinearPart) else kernel
 
 
 def _compare_with_orders(summary: dict[str, Any], *, is_noted_after_stream: bool) -> str:
@@ -187,7 +249,11 @@ def write_lags(n_lags: int) -> str:
 
 
 def _compare_with_best(
-    summary: dict[str, Any], key: str, where: str, error: float | None, advice: str
+    summary: dict[str, Any],
+    key: str,
+    where: str,
+    error: float | None,
+    advise: Callable[[], str],
 ) -> str:
     """Return a note if the best linear model has a clearly smaller error, else an empty text.
 
@@ -201,8 +267,8 @@ def _compare_with_best(
         Words for the note that name the kind of prediction.
     error
         Error of the model; None if the model diverges, nan if its error is not known.
-    advice
-        End of the note.
+    advise
+        Function that returns the end of the note.
     """
     models = (summary["linear"] or {}).values()
     known = [model for model in models if model[key] is not None]
@@ -212,10 +278,10 @@ def _compare_with_best(
     smallest = f"RMSE {best[key]:.4g}"
     orders = f"(ARX with na={best['na']} nb={best['nb']} nk={best['nk']})"
     if error is None:
-        return f"the model diverges{where}, a linear model does not: {smallest} {orders}{advice}"
+        return f"the model diverges{where}, a linear model does not: {smallest} {orders}{advise()}"
     if error > MAX_ERROR_OVER_LINEAR * best[key]:
         return (
             f"a linear model predicts better{where}: {smallest} against {error:.4g} {orders}"
-            f"{advice}"
+            f"{advise()}"
         )
     return ""

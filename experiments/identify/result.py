@@ -75,6 +75,11 @@ class Result:
         return self.source.physics is not None and not narx.lags[narx.target]
 
     @property
+    def is_trained_for_free_run(self) -> bool:
+        """Whether the training minimises the error of the free run."""
+        return "kernel" in self.identification.settings.training.replaces
+
+    @property
     def identified(self) -> xr.Dataset | None:
         """Lag data set of the identified part."""
         return None if self.rows is None else self.rows.isel(sample=slice(0, len(self.record)))

@@ -555,7 +555,13 @@ def _validate_free_run(
     """
     if not settings.validates:
         return None, []
-    return validate_on_test(source, model, settings.propagation, settings.learner.seed)
+    return validate_on_test(
+        source,
+        model,
+        settings.propagation,
+        settings.learner.seed,
+        is_trained_for_free_run="kernel" in settings.learner.training.replaces,
+    )
 
 
 def _keep(settings: RunSettings, folder: Path, result: Result) -> None:

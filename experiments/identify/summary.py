@@ -2,15 +2,22 @@
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import bdtr
 
 from experiments.cli.arguments import without_effect
 from experiments.drawing.tables import with_unit
 from experiments.files.outputs import plain
+from experiments.identify.causes import (
+    WorseningCause,
+    explain_coverage,
+    find_worsening_cause,
+)
 from experiments.identify.limit import describe_limit, score_limit
 from experiments.identify.linear import note_linear, write_lags
 from experiments.identify.linear_orders import NO_ORDERS
@@ -20,7 +27,18 @@ from experiments.plant.limit import LIMIT_NOT_WANTED, LIMIT_OF_RECORDS
 from experiments.plant.physics import SIGNAL_PREFIX
 from experiments.validate.report import log_free_run
 from simulators import Signal
-from sysid import Always, Model, Narx, standardised_mean_squared_error, validate
+from sysid import (
+    AcceptAll,
+    Always,
+    ExceedsMinimum,
+    Learning,
+    Model,
+    Narx,
+    PriorEntropy,
+    Reference,
+    standardised_mean_squared_error,
+    validate,
+)
 
 log = logging.getLogger(__name__)
 #: keys of the prior of the length scales of a stream
@@ -64,6 +82,13 @@ MAX_SMSE_OVER_TRIVIAL = 0.95
 # limits
 MIN_COVERAGE = 0.85
 MAX_COVERAGE = 0.99
+# such a coverage is left to chance if a correct band has one as extreme with this probability
+CHANCE_PROBABILITY = 0.01
+# a model that is trained for the free run simulates well above this fit [%]
+MIN_FREE_RUN_FIT_PERCENT = 50.0
+NEAR_LIMIT = 1.1  # a model has reached the limit of prediction within this factor of its SMSE
+# more initial samples are advised if they are at most this fraction of the samples
+MAX_INITIAL_FRACTION = 0.5
 # no line states why there is no limit of prediction in these cases
 EXPECTED_WITHOUT_LIMIT = (LIMIT_OF_RECORDS, LIMIT_NOT_WANTED)
 MAX_PARAMETERS_LOGGED = 6  # estimated parameters of the physics that the log lists
@@ -208,22 +233,27 @@ def _warnings(run_settings: RunSettings, summary: dict[str, Any], result: Result
         *_warn_without_effect(run_settings, summary, result),
         *_warn_of_unused_physics(result),
     ]
-    if _learns_stored_points_only(result) and summary["n_seen"] and not summary["n_inserted"]:
-        warnings.append(
-            "no sample became a candidate, so the model did not learn from the stream: lower the "
-            "threshold of the insertion"
-        )
+    warnings += _warn_of_no_candidates(summary, result)
     if identification.settings.forgetting is None:
         warnings += _warn_of_drift(result)
+    if summary["n_seen"] and identification.model is not None:
+        warnings += filter(None, [identification.model.gp.unreached_memory])
     if summary["n_validation"]:
         scores = summary
         if result.has_no_feedback:
             scores = {**summary, "smse_no_change": math.nan}
-        warnings += _quality_warnings(scores, is_stream=_is_stream(result))
+        free_run_fit = (summary["free_run"] or {}).get("fit_percent")
+        simulates_well = free_run_fit is not None and free_run_fit > MIN_FREE_RUN_FIT_PERCENT
+        warnings += _quality_warnings(
+            scores,
+            is_for_one_step=not (result.is_trained_for_free_run and simulates_well),
+            advice=_advise_samples(result),
+            explain_coverage=partial(explain_coverage, result),
+        )
     if trained is not None:
         warnings += [f"training: {warning}" for warning in trained.warnings]
     warnings += _warn_of_bounds(summary)
-    warnings += _warn_of_data(summary, identification.model)
+    warnings += _warn_of_data(summary, identification.model, is_stream=_is_stream(result))
     return warnings
 
 
@@ -231,6 +261,18 @@ def _learns_stored_points_only(result: Result) -> bool:
     """Whether a sample must be stored as a point to be learned."""
     model = result.identification.model
     return model is None or not model.gp.learns_every_sample
+
+
+def _warn_of_no_candidates(summary: dict[str, Any], result: Result) -> list[str]:
+    """Warn of a stream from which nothing was learned, as no sample became a candidate."""
+    if not _learns_stored_points_only(result) or not summary["n_seen"] or summary["n_inserted"]:
+        return []
+    learned = "no sample became a candidate, so the model did not learn from the stream"
+    if summary["n_outliers"] == summary["n_seen"]:
+        return [f"{learned}: all of them were taken for outliers"]
+    if isinstance(result.identification.settings.insertion, Always):
+        return [learned]
+    return [f"{learned}: lower the threshold of the insertion"]
 
 
 def _is_stream(result: Result) -> bool:
@@ -248,12 +290,16 @@ def _warn_of_refused_samples(summary: dict[str, Any], result: Result) -> list[st
     warnings = []
     # an insertion rule that accepts every sample leaves the choice to the acceptance on purpose
     chooses = _learns_stored_points_only(result) and not isinstance(settings.insertion, Always)
+    others = ["acceptance=none"]
+    acceptance = settings.acceptance
+    if isinstance(acceptance, ExceedsMinimum) and acceptance.reference is not Reference.in_sample:
+        others.append("acceptance.reference=in_sample")
     if chooses and n_inserted and n_turned_away > MAX_TURNED_AWAY_FRACTION * n_inserted:
         warnings.append(
             f"acceptance turned away {n_turned_away} of {n_inserted} inserted samples: the "
             "insertion threshold cannot be met with this acceptance and a budget of "
             f"{settings.budget} points; raise the threshold or the budget, or try "
-            "acceptance=none or acceptance.reference=in_sample"
+            f"{' or '.join(others)}"
         )
     if n_outliers > MAX_OUTLIER_FRACTION * n_seen:
         warnings.append(
@@ -317,16 +363,88 @@ def _warn_of_drift(result: Result) -> list[str]:
     smse_end = standardised_mean_squared_error(target[end], mean[end])
     if not smse_end > max(DRIFT_SMSE_RATIO * smse_start, MIN_DRIFT_SMSE):
         return []
+    # a signal that varies less has a larger SMSE although it is predicted as well as before
+    if np.mean((target - mean)[end] ** 2) <= np.mean((target - mean)[start] ** 2):
+        return []
     return [
         f"the predictions get worse while the model learns: SMSE {smse_start:.3g} in the first "
-        f"tenth of the stream, {smse_end:.3g} in its last quarter. If the plant drifts, old stored "
-        "points no longer describe it: set forgetting=<samples> to the time over which the plant "
-        "stays the same; without forgetting, reduction=prior_entropy acceptance=none suffers least"
+        f"tenth of the stream, {smse_end:.3g} in its last quarter. {_explain_drift(result)}"
     ]
 
 
-def _quality_warnings(summary: dict[str, Any], *, is_stream: bool = True) -> list[str]:
-    """Warn of a final model that predicts poorly, or whose bands do not fit its errors."""
+def _explain_drift(result: Result) -> str:
+    """Return why the predictions of a stream get worse, and what to do about it."""
+    settings = result.identification.settings
+    model = result.identification.model
+    cause = WorseningCause.unclear
+    if model is not None and result.identified is not None:
+        is_online = result.is_online & ~result.record["outlier"]
+        inputs = result.identified["regressor"].values[is_online]
+        targets = result.identified["target"].values[is_online]
+        cause = find_worsening_cause(model, inputs, targets)
+    if cause is WorseningCause.new_region:
+        return (
+            "The recent samples are where there are no old ones, so the model had to learn anew: "
+            "excite the plant over its whole range from the start"
+        )
+    if cause is WorseningCause.other:
+        return (
+            "Old samples describe the recent ones as well as other recent ones do, so forgetting "
+            "would not help: the noise has grown, or the regressors do not suffice there"
+        )
+    advice = "set forgetting=<samples> to the time over which the plant stays the same"
+    suffers_least = isinstance(settings.reduction, PriorEntropy) and isinstance(
+        settings.acceptance, AcceptAll
+    )
+    if settings.learning is Learning.stored and not suffers_least:
+        advice += "; without forgetting, reduction=prior_entropy acceptance=none suffers least"
+    has_changed = "The plant has changed, and old samples no longer describe it"
+    if cause is WorseningCause.unclear:
+        has_changed = "If the plant drifts, old samples no longer describe it"
+    return f"{has_changed}: {advice}"
+
+
+def _advise_samples(result: Result) -> str:
+    """Return an advice for a model that learned too little from its first samples, if it may have.
+
+    It begins with a semicolon. A record has no duration, and its hyper-parameters follow from the
+    whole record unless the training re-estimates them.
+    """
+    if not _is_stream(result):
+        return ""
+    options = []
+    n_initial = result.identification.settings.training.n_initial
+    n_learned = len(result.record)
+    if n_initial is not None and n_initial < MAX_INITIAL_FRACTION * n_learned:
+        options.append("raise training.n_initial")
+    if result.source.recordings() is None:
+        options.append("raise the duration")
+    if not options:
+        return ""
+    return f"; the initial samples may not represent the rest: {' or '.join(options)}"
+
+
+def _quality_warnings(
+    summary: dict[str, Any],
+    *,
+    is_for_one_step: bool = True,
+    advice: str = "",
+    explain_coverage: Callable[[], str] = lambda: "the hyper-parameters do not fit these samples",
+) -> list[str]:
+    """Warn of a final model that predicts poorly, or whose bands do not fit its errors.
+
+    Parameters
+    ----------
+    summary
+        Scores of the final model.
+    is_for_one_step
+        Whether a poor prediction one step ahead matters: not for a model that is trained for the
+        free run and simulates well.
+    advice
+        What to do about a model that predicts poorly; begins with a semicolon unless it is empty.
+    explain_coverage
+        Function that returns why the bands do not cover.
+    """
     smse = summary["smse"]
     no_change = summary["smse_no_change"]
     coverage = summary["coverage_95"]
@@ -338,23 +456,33 @@ def _quality_warnings(summary: dict[str, Any], *, is_stream: bool = True) -> lis
         trivial = "the mean"
         trivial_smse = 1.0
     warnings = []
-    if not smse < MAX_SMSE_OVER_TRIVIAL * trivial_smse:
-        advice = ""
-        if is_stream:
+    if is_for_one_step and not smse < MAX_SMSE_OVER_TRIVIAL * trivial_smse:
+        limit = summary.get("smse_limit", math.nan)
+        if smse <= NEAR_LIMIT * limit:
             advice = (
-                "; the initial samples may not represent the rest: raise training.n_initial or the "
-                "duration"
+                f", but nothing can: the limit of one-step prediction is {limit:.3g}, as the noise "
+                "hides what changes in one sample"
             )
         warnings.append(
             f"the final model predicts no better than {trivial} (SMSE {smse:.3g} against "
             f"{trivial_smse:.3g}){advice}"
         )
-    if not MIN_COVERAGE <= coverage <= MAX_COVERAGE:
+    is_beyond_limits = not MIN_COVERAGE <= coverage <= MAX_COVERAGE
+    if is_beyond_limits and not _is_by_chance(coverage, summary["n_validation"]):
+        width = "narrow" if coverage < MIN_COVERAGE else "wide"
         warnings.append(
-            f"the 95 % band covers {100 * coverage:.1f} %: the hyper-parameters do not fit, do not "
-            "rely on the uncertainty"
+            f"the 95 % band covers {100 * coverage:.1f} % and is too {width}: "
+            f"{explain_coverage()}; do not rely on the uncertainty"
         )
     return warnings
+
+
+def _is_by_chance(coverage: float, n: int) -> bool:
+    """Whether a correct 95 % band may cover this fraction of n samples."""
+    n_covered = round(coverage * n)
+    if coverage < MIN_COVERAGE:
+        return bool(bdtr(n_covered, n, 0.95) > CHANCE_PROBABILITY)
+    return bool(1.0 - bdtr(n_covered - 1, n, 0.95) > CHANCE_PROBABILITY)
 
 
 def _warn_of_bounds(summary: dict[str, Any]) -> list[str]:
@@ -373,23 +501,33 @@ def _warn_of_bounds(summary: dict[str, Any]) -> list[str]:
     return warnings
 
 
-def _warn_of_data(summary: dict[str, Any], model: Model | None) -> list[str]:
-    """Warn of constant regressors, missing samples, and repairs."""
+def _warn_of_data(summary: dict[str, Any], model: Model | None, *, is_stream: bool) -> list[str]:
+    """Warn of constant regressors, missing samples, and repairs.
+
+    `is_stream`: whether the initial samples are the first ones; else they are those of all records.
+    """
     repairs = summary["repairs"]
     n_missing = repairs["missing_samples"]
-    warnings = [] if model is None else _warn_of_constant_features(model)
+    initial = "initial samples" if is_stream else "records"
+    warnings = [] if model is None else _warn_of_constant_features(model, initial)
     if n_missing:
         warnings.append(
             f"{n_missing} samples were not finite; {repairs['skipped_rows']} rows were left out"
         )
     for kind, text in REPAIR_WARNINGS.items():
         if repairs.get(kind):
-            warnings.append(text.format(repairs[kind]))
+            shown = (
+                text if is_stream else text.replace("initial samples", "samples of the training")
+            )
+            warnings.append(shown.format(repairs[kind]))
     return warnings
 
 
-def _warn_of_constant_features(model: Model) -> list[str]:
-    """Warn of regressors that did not move in the training, with each signal named once."""
+def _warn_of_constant_features(model: Model, initial: str) -> list[str]:
+    """Warn of regressors that did not move in the training, with each signal named once.
+
+    `initial` names the samples of the training.
+    """
     features = model.narx.features
     is_constant = np.zeros(len(features), dtype=bool)
     is_constant[list(model.constant_features)] = True
@@ -402,9 +540,7 @@ def _warn_of_constant_features(model: Model) -> list[str]:
         names[signal if is_constant_at_all_lags else model.narx.feature_names[i]] = None
     warnings = []
     if names:
-        warnings.append(
-            f"constant in the initial samples, and therefore not scaled: {', '.join(names)}"
-        )
+        warnings.append(f"constant in the {initial}, and therefore not scaled: {', '.join(names)}")
     without_effect_yet = [
         name
         for name, block in model.linear_blocks.items()

@@ -9,6 +9,7 @@ from experiments.cli.options import choice
 from experiments.plant.plant import Plant
 from simulators import DivergenceError
 from simulators.settings import check_whole
+from simulators.system import delays_of
 from sysid import (
     LagChoice,
     Narx,
@@ -60,6 +61,7 @@ class AutomaticNarx:
             target.
         """
         system = plant.system
+        delays = delays_of(system)
         target = self._target(plant.outputs, type(plant.system).__name__)
         try:
             trajectory = plant.trajectory(min(n_samples, MAX_REHEARSAL_SAMPLES), seed)
@@ -76,7 +78,7 @@ class AutomaticNarx:
             lambda state, input: system.derivative(0.0, state, input, no_noise),
             lambda state: system.output(state)[..., column : column + 1],
             trajectory.state[chosen],
-            trajectory.input[chosen],
+            trajectory.interpolation.delayed(trajectory.input, delays)[chosen],
             system.dt,
             state_names=[signal.name for signal in system.states],
             input_names=plant.inputs,
@@ -90,8 +92,15 @@ class AutomaticNarx:
                 "operating point (its offset), or name the lags"
             )
         settings: Any = {"predict": self.predict, "on_missing": self.on_missing}
-        inputs = {name: n_lags for name, n_lags in report.n_u.items() if n_lags}
-        return Narx({target: report.n_y}, inputs, target, **settings), str(report)
+        inputs = {}
+        text = str(report)
+        for name, delay in zip(plant.inputs, delays, strict=True):
+            n_lags = report.n_u[name]
+            if n_lags:
+                inputs[name] = range(1 + delay, 1 + delay + n_lags)
+            if n_lags and delay:
+                text += f"; {name} acts {delay} samples late, so its lags begin with {1 + delay}"
+        return Narx({target: report.n_y}, inputs, target, **settings), text
 
     def of_records(
         self, recordings: Recordings, settings: Settings

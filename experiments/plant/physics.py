@@ -4,6 +4,7 @@ Its states and outputs are signals that the model may have among its regressors.
 """
 
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -27,9 +28,10 @@ from simulators import (
     fit_output_error,
 )
 from simulators.grey_box import output_variance
+from simulators.interpolation import late_rows
 from simulators.runge_kutta import integrate, stepper
 from simulators.settings import is_finite, is_whole
-from simulators.system import names_of
+from simulators.system import delays_of, names_of
 from sysid import (
     Forecast,
     JointModel,
@@ -441,16 +443,24 @@ class FittedPhysics:
         """
         system = self.physics.system
         advance = stepper(self.physics.system)
+        delays = delays_of(system)
         columns = [list(inputs).index(name) for name in names_of(system.inputs)]
         state = system.initial_state()
         no_noise = np.zeros(len(system.noises))
+        recent = deque[np.ndarray](maxlen=1 + max(delays, default=0))  # inputs that still act
         k = 0
         for sample in samples:
             rows = np.atleast_2d(sample.input)
             states = []
             for row in rows:
                 states.append(state.copy())
-                advance(k * system.dt, state, row[None, columns], no_noise)
+                recent.append(row[columns])
+                acting = recent[-1]
+                if any(delays):
+                    newest = len(recent) - 1
+                    rows_of_columns = late_rows(newest, delays, range(len(delays)))
+                    acting = np.array([recent[r][i] for i, r in enumerate(rows_of_columns)])
+                advance(k * system.dt, state, acting[None], no_noise)
                 k += 1
             joined = np.hstack([rows, self.values(np.array(states))])
             yield Measured(sample.output, joined.reshape(*sample.input.shape[:-1], -1))

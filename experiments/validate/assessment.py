@@ -120,6 +120,7 @@ class Assessment:
     # samples from which on the propagation diverges although the mean does not, by case
     unbounded: dict[Case, tuple[Divergence, ...]]
     loop: xr.Dataset | None = None  # result of `compare_loops`, if a loop was closed
+    is_trained_for_free_run: bool = False  # whether the models are known to be
 
     @property
     def window(self) -> int:

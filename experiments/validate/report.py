@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -56,9 +57,14 @@ MAX_MISSING_COVERAGE = 10.0  # nominal minus observed coverage of a band [percen
 MIN_DRAWS = 200  # the bands of fewer draws are rough
 MAX_OUTSIDE_FRACTION = 0.01  # fraction of the regressors outside the region of the stored points
 
-# Limits beyond which a regressor counts as outside the region of the stored points.
+# Limits beyond which a regressor is not covered by the stored points.
 MAX_BEYOND_RANGE = 0.05  # distance beyond the range of the stored points, as a fraction of it
-MIN_RELATIVE_REDUCTION = 0.5  # reduction of the variance, relative to that at the stored points
+# the same where a model that learned every sample determines the function as well as at its points
+MAX_BEYOND_RANGE_OF_LEARNED = 0.5
+# such a model knows less than at its points where the function is determined less than at this
+# fraction of them
+LESS_KNOWN_QUANTILE = 0.1
+MIN_DETERMINED = 0.5  # how far the points determine the function, relative to that at themselves
 
 log = logging.getLogger(__name__)
 
@@ -459,6 +465,8 @@ def validate_on_test(
     model: Model | JointModel | None,
     make_propagation: Callable[[], Propagation],
     seed: int,
+    *,
+    is_trained_for_free_run: bool = False,
 ) -> tuple[Report | None, list[str]]:
     """Validate one step and free run on the test records of a source.
 
@@ -487,7 +495,9 @@ def validate_on_test(
         joint = JointModel.of(model)
         material = select_records(recordings)
         cases = plan_cases([1], None, material.default_window(joint.models[0].narx))
-        report = make_report(assess(joint, material, cases, make_propagation(), seed=seed))
+        assessment = assess(joint, material, cases, make_propagation(), seed=seed)
+        assessment = replace(assessment, is_trained_for_free_run=is_trained_for_free_run)
+        report = make_report(assessment)
     except (UserError, np.linalg.LinAlgError) as error:
         return None, [f"not validated in free run: {error}"]
     return report, report.content["warnings"]
@@ -568,11 +578,13 @@ def _warn_of_free_run_errors(assessment: Assessment) -> Iterator[str]:
         has_good_fit = free_run.fit_percent > GOOD_FIT_PERCENT
         if is_far_worse and not has_good_fit:
             unit = assessment.error_unit(name)
+            advice = "; if you want to simulate with the model, look at the free run"
+            if assessment.is_trained_for_free_run:
+                advice = ", although the model is trained for the free run"
             yield (
                 f"the free run of {name} is far worse than one step ahead: "
                 f"RMSE {with_unit(free_run.rmse, unit)} against {with_unit(one_step.rmse, unit)}, "
-                f"fit {free_run.fit_percent:.1f} % against {one_step.fit_percent:.1f} %; "
-                "if you want to simulate with the model, look at the free run"
+                f"fit {free_run.fit_percent:.1f} % against {one_step.fit_percent:.1f} %{advice}"
             )
 
 
@@ -623,72 +635,91 @@ def _warn_of_few_draws(assessment: Assessment) -> Iterator[str]:
         )
 
 
-def find_outside(model: Model, regressors: Array) -> tuple[int, int, str]:
-    """Count the regressors (n, p) outside the region of the stored points of a model.
+class Outside(NamedTuple):
+    """Regressors that a model does not know, and how many were looked at."""
 
-    A regressor is outside in one of two cases:
+    n_beyond: int  # beyond the range of the stored points
+    n_unknown: int  # within the range, but farther from all points than the length scales reach
+    n_finite: int  # of all regressors that are finite
+    where: str  # the regressor that is farthest beyond the range, in words; empty if there is none
 
-    - One of its coordinates (a feature, unless the model combines features) is beyond the range of
-      the stored points by more than `MAX_BEYOND_RANGE` of this range.
-    - The stored points z_j reduce the variance at the regressor x by much less than at themselves::
 
-          1 - variance(x) / k(x, x)
-              < MIN_RELATIVE_REDUCTION * median_j(1 - variance(z_j) / k(z_j, z_j))
+def find_outside(model: Model, regressors: Array) -> Outside:
+    """Count the regressors (n, p) that the stored points of a model do not cover.
 
-    The features of a linear part have no such region, because all samples determine its
-    coefficients; k is the kernel without it. Regressors that are not finite, after a divergence,
-    are ignored.
+    One of the coordinates (a feature, unless the model combines features) of a regressor may be
+    beyond the range of the stored points by more than `MAX_BEYOND_RANGE` of this range. If the
+    model learned every sample, it has learned samples beyond that range too. The regressor then
+    counts only if the points determine the function less there than they determine it at most of
+    themselves, or if it is beyond by more than `MAX_BEYOND_RANGE_OF_LEARNED`.
 
-    Returns
-    -------
-    n_outside
-        Number of regressors outside the region.
-    n_finite
-        Number of regressors that are finite.
-    where
-        Description of where the regressors outside are.
+    Within the range, the points z_j may leave the function at the regressor x undetermined::
+
+        determined(x) = k(x, Z) (K + d I)^-1 k(Z, x) / k(x, x)
+                      < MIN_DETERMINED * median_j determined(z_j)
+
+    with d the variance on the diagonal. This is so if all points are farther away than the length
+    scales reach. The features of a linear part have no such region, because all samples determine
+    its coefficients; k is the kernel without it. Regressors that are not finite, after a
+    divergence, are ignored.
     """
     x = regressors[np.isfinite(regressors).all(axis=1)]
-    points = model.gp.inputs
-    where = "in combinations of values that no stored point has"
-    if not len(x) or not len(points):
-        return len(x), len(x), where
-    z = model.scaling.transform(x)
+    gp = model.gp
+    n_features = gp.point_kernel.n_features
+    if not len(x) or not len(gp.inputs):
+        return Outside(0, len(x), len(x), "")
+    z = model.scaling.transform(x)[:, :n_features]
+    points = gp.inputs[:, :n_features]
     low = points.min(axis=0)
     high = points.max(axis=0)
-    distance = np.maximum(low - z, z - high)[:, : model.gp.point_kernel.n_features]
-    beyond = distance / np.where(high > low, high - low, 1.0)[: distance.shape[1]]
-
-    reduction = _variance_reduction(model, z)
-    reduction_at_points = _variance_reduction(model, points)
-    is_unknown = reduction < MIN_RELATIVE_REDUCTION * np.median(reduction_at_points)
-
-    row, column = np.unravel_index(int(beyond.argmax()), beyond.shape)
-    if beyond[row, column] > MAX_BEYOND_RANGE and model.scaling.matrix is None:
-        first, last = model.scaling.inverse(np.stack([low, high]))[:, column]
-        signal, _ = model.narx.features[column]
-        farthest = with_unit(x[row, column], model.origin.unit(signal))
-        where = (
-            f"{model.narx.feature_names[column]} reaches {farthest}, "
-            f"the stored points {first:.4g} to {last:.4g}"
+    distance = np.maximum(low - z, z - high)
+    relative_distance = distance / np.where(high > low, high - low, 1.0)
+    determined = _determined(model, z)
+    determined_at_points = _determined(model, points)
+    is_beyond = (relative_distance > MAX_BEYOND_RANGE).any(axis=1)
+    if gp.learns_every_sample:
+        is_far = (relative_distance > MAX_BEYOND_RANGE_OF_LEARNED).any(axis=1)
+        is_less_known = determined < np.quantile(determined_at_points, LESS_KNOWN_QUANTILE)
+        is_beyond &= is_far | is_less_known
+    is_unknown = determined < MIN_DETERMINED * np.median(determined_at_points)
+    where = ""
+    if is_beyond.any():
+        rows = np.flatnonzero(is_beyond)
+        farthest, column = np.unravel_index(
+            int(relative_distance[rows].argmax()), relative_distance[rows].shape
         )
-    is_outside = (beyond > MAX_BEYOND_RANGE).any(axis=1) | is_unknown
-    return int(is_outside.sum()), len(x), where
+        where = _describe_distance(model, x[rows[farthest]], int(column), low, high)
+    return Outside(int(is_beyond.sum()), int((is_unknown & ~is_beyond).sum()), len(x), where)
 
 
-def _variance_reduction(model: Model, z: Array) -> Array:
-    """Return by which fraction (n,) the stored points reduce the prior variance at z (n, p).
+def _determined(model: Model, z: Array) -> Array:
+    """Return by which fraction (n,) the stored points determine the function at z (n, d).
 
-    The prior variance is that of the process. The variance that is left contains that of a linear
-    part, which is small wherever samples were learned; far from them the fraction may be negative.
+    It is 1 where they determine it completely, and 0 where they say nothing about it.
     """
-    _, variance = model.gp.predict(z)
     kernel = model.gp.point_kernel
-    return 1.0 - variance / kernel.diagonal(z[:, : kernel.n_features])
+    points = model.gp.inputs[:, : kernel.n_features]
+    eigenvalues, eigenvectors = np.linalg.eigh(kernel(points, points))
+    projections = kernel(z, points) @ eigenvectors
+    explained = projections**2 @ (1.0 / (np.maximum(eigenvalues, 0.0) + model.gp.diagonal))
+    return np.asarray(explained / kernel.diagonal(z))
+
+
+def _describe_distance(model: Model, x: Array, column: int, low: Array, high: Array) -> str:
+    """Return in words which feature of a regressor x (p,) is beyond the range of the points."""
+    n_others = len(x) - len(low)
+    corners = np.pad(np.stack([low, high]), ((0, 0), (0, n_others)))
+    first, last = model.scaling.inverse(corners)[:, column]
+    signal, _ = model.narx.features[column]
+    farthest = with_unit(x[column], model.origin.unit(signal))
+    return (
+        f"{model.narx.feature_names[column]} reaches {farthest}, "
+        f"the stored points {first:.4g} to {last:.4g}"
+    )
 
 
 def _warn_of_extrapolation(assessment: Assessment) -> Iterator[str]:
-    """Yield models that are evaluated outside the region of their stored points."""
+    """Yield models that are evaluated where their stored points do not cover the regressors."""
     for case in assessment.main.values():
         records = assessment.forecasts[case].records
         regressors = np.concatenate([record.regressors for record in records])
@@ -696,9 +727,17 @@ def _warn_of_extrapolation(assessment: Assessment) -> Iterator[str]:
             if model.scaling.matrix is not None:
                 # With a learned metric, points are stored only where the function is not linear.
                 continue
-            n_outside, n, where = find_outside(model, regressors)
-            if n_outside > MAX_OUTSIDE_FRACTION * n:
+            n_beyond, n_unknown, n, where = find_outside(model, regressors)
+            if n_beyond > MAX_OUTSIDE_FRACTION * n:
                 yield (
-                    f"{n_outside} of {n} regressors leave the region of the dictionary of {name}, "
+                    f"{n_beyond} of {n} regressors leave the region of the dictionary of {name}, "
                     f"{case.words}: {where}; there the model extrapolates"
+                )
+            if n_unknown > MAX_OUTSIDE_FRACTION * n:
+                is_full = model.gp.n_points >= model.gp.budget
+                advice = "; a larger budget may cover them" if is_full else ""
+                yield (
+                    f"{n_unknown} of {n} regressors lie within that region of {name}, but farther "
+                    f"from all stored points than the length scales reach, {case.words}: there the "
+                    f"model knows little more than its mean{advice}"
                 )

@@ -15,7 +15,7 @@ from experiments.cli.invocation import given_overrides, is_multirun
 from experiments.cli.options import flag, whole
 from experiments.cli.progress import doing
 from experiments.files.outputs import has_page, write_every
-from experiments.files.stated import state_alike
+from experiments.files.stated import state_alike, states_free_run
 from experiments.plant.records_or_plant import records_or_plant
 from experiments.validate.assessment import (
     FREE_RUN_LABEL,
@@ -91,7 +91,10 @@ def run(config: DictConfig, folder: Path) -> float:
             material.source.name,
         )
     check_signals(joint, material, settings.left_out)
-    assessment = predict(joint, material, settings)
+    assessment = replace(
+        predict(joint, material, settings),
+        is_trained_for_free_run=states_free_run(header(settings.model).get("configuration")),
+    )
     notes = find_notes(material, settings)
     with doing("testing the residuals"):
         report = make_report(assessment, notes)

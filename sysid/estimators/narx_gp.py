@@ -446,6 +446,8 @@ class NarxGPRegressor(GPRegressor):
                 "lags of a signal alike; take it, or another linear_part"
             )
         models = [self._identify(replace(narx, target=name), records) for name in outputs]
+        if models[0].gp.unreached_memory:
+            warn_user(models[0].gp.unreached_memory)
         self.model_ = JointModel(tuple(models))
         self.output_mean_ = signals.outputs.mean(axis=0)
         return self

@@ -15,9 +15,9 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sysid.arrays import check_unmasked, matrix, vector
+from sysid.arrays import check_unmasked, check_whole, matrix, vector
 from sysid.beside import one_blas_thread
-from sysid.errors import UserError, UserTypeError
+from sysid.errors import UserError, UserTypeError, warn_user
 from sysid.gp.adaptation import Adaptive
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Kernel
@@ -121,6 +121,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def _seed(self) -> int:
         """Return `random_state` if it is an integer, else draw one as scikit-learn does."""
         if isinstance(self.random_state, int | np.integer):
+            check_whole(int(self.random_state), 0, "random_state")
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
@@ -196,7 +197,11 @@ class OnlineGPRegressor(GPRegressor):
         _check_unmasked_rows(X, y)
         x, targets = validate_data(self, X, y, ensure_min_samples=MIN_BATCH_ROWS, **_CHECK_OPTIONS)
         self._begin(targets, n_samples=len(x))
-        return self._learn(x, targets)
+        self._learn(x, targets)
+        for model in self.models_[:1]:
+            if model.gp.unreached_memory:
+                warn_user(model.gp.unreached_memory)
+        return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn more rows X (n, p), y (n,) or (n, m); all or, after an error, none of them."""

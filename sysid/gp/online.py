@@ -98,6 +98,9 @@ INITIAL_SCALE_MEMORY = 20
 #: Largest number of samples that the running mean of the scale remembers.
 MAX_SCALE_MEMORY = 1000
 
+#: Smallest budget of points.
+MIN_BUDGET = 2
+
 #: The inputs of the samples between this many steps of forgetting decide what is forgotten.
 RECENT_STEPS = 2
 
@@ -218,7 +221,7 @@ class OnlineGP(Exclusive):
         gate_opens_after: int = 4,
     ) -> None:
         self._renew_lock()
-        check_whole(budget, 2, "OnlineGP: budget", below=MAX_BUDGET + 1)
+        check_whole(budget, MIN_BUDGET, "OnlineGP: budget", below=MAX_BUDGET + 1)
         check_whole(gate_opens_after, 1, "OnlineGP: gate_opens_after")
         self.gate_opens_after = int(gate_opens_after)
         self.forgetting = at_least(2.0, forgetting, "OnlineGP: forgetting")
@@ -399,6 +402,27 @@ class OnlineGP(Exclusive):
         One step costs O(n^3) for n coordinates, which the interval spreads over n samples.
         """
         return self.budget + self.n_linear
+
+    @property
+    def unreached_memory(self) -> str:
+        """Why the memory `forgetting` is not reached, and what reaches it; empty if it is."""
+        interval = self._forget_interval
+        if self.forgetting is None or not self.learns_every_sample or self.forgetting >= interval:
+            return ""
+        sizes = f"{self.budget} points"
+        options = [f"forgetting={interval} or more"]
+        if self.n_linear:
+            sizes += f" and {self.n_linear} coefficients of the linear part"
+        budget = int(self.forgetting) - self.n_linear
+        if budget >= MIN_BUDGET:
+            options.append(f"budget={budget}")
+        elif self.n_linear and int(self.forgetting) >= MIN_BUDGET:
+            options.append(f"linear_part=none and budget={int(self.forgetting)}")
+        return (
+            f"forgetting={self.forgetting:g}: a memory of fewer than {interval} samples is not "
+            f"reached, because a step of forgetting follows after as many samples as there are "
+            f"{sizes}: take {', or '.join(options)}"
+        )
 
     def _largest_prior_variance(self, inputs: np.ndarray) -> float:
         """Return the largest ``k(x, x)`` at inputs (n, p), at the origin and at features of one."""

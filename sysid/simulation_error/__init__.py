@@ -38,9 +38,10 @@ predictions (a simulation, here called free run) such a model may drift or diver
    segments. Its free run must stay within the range of the samples, widened by half of that range
    on both sides (`candidate.find_runaway`). This is checked for all segments and, with the longest
    segment, for twice the segment in a row, larger inputs, disturbed inputs, and other first
-   outputs. If it fails, the next best estimator is taken. The estimators choose among their own
-   stages by the same rule. Outside of that range the simulation of the final model is held at the
-   end of the range, and these samples are counted (`sysid.Forecast.n_held`).
+   outputs. If it fails, unless only because inputs exceed those of the samples, the next best
+   estimator is taken. The estimators choose among their own stages by the stricter rule. Outside
+   of that range the simulation of the final model is held at the end of the range, and these
+   samples are counted (`sysid.Forecast.n_held`).
 6. *Noise and bands* (`calibration.calibrate`). The noise is estimated by the changes from one
    residual of the free run to the next. An error of the function is fed back, so that a one-step
    likelihood does not show how wide the band of a simulation is. Functions are drawn from the

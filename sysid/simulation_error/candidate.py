@@ -31,7 +31,7 @@ from sysid.gp.online import MIN_NOISE_RATIO
 from sysid.gp.training import Hyperparameters, Points
 from sysid.narx.lags import Narx, Target
 from sysid.simulation.dynamics import MAX_OUTPUT_MAGNITUDE, MeanMap, simulate_paths
-from sysid.simulation.segments import Limits, Segment, feedback_of
+from sysid.simulation.segments import Limits, Segment, feedback_of, stack_regressors
 
 # The noise variance stays this factor above the smallest that double precision can hold beside the
 # variance of the kernel [-].
@@ -395,24 +395,27 @@ def limits_of(candidate: Candidate, segments: Sequence[Segment]) -> tuple[float,
     return low - range_of_samples, high + range_of_samples
 
 
-def find_runaway(candidate: Candidate, segments: Sequence[Segment]) -> str:
+def find_runaway(
+    candidate: Candidate, segments: Sequence[Segment], *, within_inputs: bool = False
+) -> str:
     """Return the name of the first simulation that leaves the range of `limits_of`, or ''.
 
     Every segment is simulated as it is, then the longest one under changed conditions
-    (`_changed_conditions`).
+    (`_changed_conditions`). With `within_inputs` changed inputs keep within the limits of those of
+    the samples.
     """
     guarded = replace(candidate, bounds=limits_of(candidate, segments))
     runs = {"the samples themselves": segments[0]}
     for number, segment in enumerate(segments[1:], start=1):
         runs[f"segment {number}"] = segment
-    runs |= _changed_conditions(segments)
+    runs |= _changed_conditions(segments, within_inputs=within_inputs)
     for name, segment in runs.items():
         if not np.isfinite(guarded.simulate(segment)).all():
             return name
     return ""
 
 
-def _changed_conditions(segments: Sequence[Segment]) -> dict[str, Segment]:
+def _changed_conditions(segments: Sequence[Segment], *, within_inputs: bool) -> dict[str, Segment]:
     """Return variants of the longest segment, cut to `MAX_DISTURBED_SAMPLES`, by name.
 
     - The segment is repeated.
@@ -429,6 +432,11 @@ def _changed_conditions(segments: Sequence[Segment]) -> dict[str, Segment]:
     elsewhere = np.roll(exogenous, len(beginning.values) // 2, axis=0)
     larger = exogenous + DISTURBANCE_FRACTION * (exogenous - mean)
     disturbed = exogenous + DISTURBANCE_FRACTION * (elsewhere - mean)
+    if within_inputs:
+        regressors = stack_regressors(segments)
+        low, high = regressors.min(axis=0), regressors.max(axis=0)
+        larger = np.clip(larger, low, high)
+        disturbed = np.clip(disturbed, low, high)
 
     values = np.concatenate([segment.values for segment in segments])
     spread = DISTURBANCE_FRACTION * float(np.std(values))

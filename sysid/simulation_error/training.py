@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -53,6 +53,8 @@ CALIBRATION_STREAM = 1
 N_LONG_RUNS = 5
 # Where lags are compared, a feature must lower the mean square by this fraction of it [-].
 MIN_GAIN_PER_FEATURE = 1e-3
+# A fold extrapolates if a signal goes beyond the range of the other samples by this fraction of it.
+MAX_BEYOND_OTHERS = 0.1
 # Pairs of lags and estimator that are compared in full, not only by quick versions.
 N_FINALISTS = 4
 # Linear models that are always among the candidates; the last one minimises the free-run error.
@@ -235,6 +237,8 @@ class _Choice(NamedTuple):
     trial: Trial
     fit: FitResult
     runaway: str  # simulation that leaves the range of the samples; empty if none does
+    # the same where inputs exceed those of the samples, which is no reason to refuse a model
+    runaway_beyond_inputs: str = ""
 
 
 def _choose(
@@ -262,7 +266,11 @@ def _choose(
             best.refusal = f"{name}: {reason}"
             continue
         runaway = find_runaway(fit.candidate, segments)
-        choice = _Choice(best, fit, runaway)
+        beyond_inputs = ""
+        if runaway and not find_runaway(fit.candidate, segments, within_inputs=True):
+            beyond_inputs = runaway
+            runaway = ""
+        choice = _Choice(best, fit, runaway, beyond_inputs)
         if not runaway:
             break
         best.refusal = (
@@ -441,7 +449,7 @@ class FreeRun(Training):
         warnings = [
             *initial.hyperparameters.warnings,
             *_saturation_notes(limits, counts),
-            *_notes_on(choice, folds),
+            *_notes_on(choice, trials, folds),
         ]
         if known.limits is None:
             # No simulation leaves the range that the samples cover.
@@ -515,7 +523,7 @@ def _saturation_notes(limits: Limits, counts: tuple[int, int]) -> list[str]:
     return notes
 
 
-def _notes_on(choice: _Choice, folds: Sequence[Fold]) -> list[str]:
+def _notes_on(choice: _Choice, trials: Sequence[Trial], folds: Sequence[Fold]) -> list[str]:
     """Return notes on what makes the chosen model or its held-out error doubtful."""
     notes = []
     copies = find_copies(folds)
@@ -530,9 +538,76 @@ def _notes_on(choice: _Choice, folds: Sequence[Fold]) -> list[str]:
             "every estimator runs away in some simulation of the samples: "
             "do not rely on the simulation"
         )
+    if choice.runaway_beyond_inputs:
+        notes.append(
+            f"with inputs beyond those of the samples ({choice.runaway_beyond_inputs}) the free "
+            "run leaves the range of the samples by far: keep the inputs within their limits"
+        )
     if not choice.fit.candidate.weights.any():
         notes.append(f"no better model found than a linear one: {choice.trial.estimator.name}")
+        if choice.trial.estimator in LINEAR_MODELS:
+            notes += _reasons_for_linear(choice.trial, trials, folds)
     return notes
+
+
+def _reasons_for_linear(
+    linear: Trial, trials: Sequence[Trial], folds: Sequence[Fold]
+) -> Iterator[str]:
+    """Yield why no route was taken, and the folds without which one might have been."""
+    reasons = []
+    decisive_folds = set[int]()
+    for trial in trials:
+        if trial.estimator in LINEAR_MODELS:
+            continue
+        if trial.refusal:
+            reasons.append(trial.refusal)
+            continue
+        n_done = len(trial.errors)
+        if not n_done:
+            continue
+        of_linear = replace(
+            linear,
+            fits=linear.fits[:n_done],
+            errors=linear.errors[:n_done],
+            sizes=linear.sizes[:n_done],
+        )
+        error = "infinite" if trial.total == inf else f"{trial.rmse:.4g}"
+        reasons.append(
+            f"{trial.estimator.name}: its error on {n_done} of {len(folds)} held-out parts is "
+            f"{error}, that of the linear model {of_linear.rmse:.4g}"
+        )
+        losses = np.subtract(trial.errors, of_linear.errors) * trial.sizes
+        decisive_folds.add(int(np.argmax(losses)))
+    if reasons:
+        yield f"no route was taken: {'; '.join(reasons)}"
+    for number in sorted(decisive_folds):
+        where = _describe_extrapolation(linear.narx, folds[number])
+        if where:
+            yield (
+                f"held-out part {number + 1} of {len(folds)} decided this, and it {where}: a "
+                "nonlinear model can only extrapolate there; leave such a part (a start-up) out of "
+                "the record, or record more like it"
+            )
+
+
+def _describe_extrapolation(narx: Narx, fold: Fold) -> str:
+    """Return in words that a fold is outside the range of the other samples; else ''."""
+    outputs = np.concatenate([segment.values for segment in fold.parts])
+    others = np.concatenate([segment.values for segment in fold.rest])
+    columns = {narx.target: (outputs, others)}
+    regressors = stack_regressors(fold.parts)
+    regressors_of_others = stack_regressors(fold.rest)
+    for column, name in enumerate(narx.feature_names):
+        columns[name] = regressors[:, column], regressors_of_others[:, column]
+    for name, (values, known) in columns.items():
+        low, high = float(known.min()), float(known.max())
+        margin = MAX_BEYOND_OTHERS * (high - low)
+        if values.min() < low - margin or values.max() > high + margin:
+            return (
+                f"reaches {name} from {values.min():.4g} to {values.max():.4g}, "
+                f"the others {low:.4g} to {high:.4g}"
+            )
+    return ""
 
 
 def _measure_bands(

@@ -638,6 +638,29 @@ class SquaredTanks(CascadedTanks):
         return state[..., 1:] ** 2
 
 
+@dataclass(frozen=True)
+class LateTanks(CascadedTanks):
+    """Tanks whose pump acts late."""
+
+    def input_delays(self):
+        return (3,)
+
+
+def test_physics_beside_a_stream_knows_a_late_input():
+    """Blocks and single samples give the states of a simulation of the whole record."""
+    system = LateTanks()
+    u = np.random.default_rng(0).uniform(1.0, 4.0, (40, 1))
+    expected = simulate(system, u).state
+    fitted = FittedPhysics(replace(TANKS, system=system, initial={}, free={}))
+    blocks = [Measured(np.zeros((n, 1)), rows) for n, rows in ((25, u[:25]), (15, u[25:]))]
+    singles = [Measured(np.zeros(1), row) for row in u]
+    for samples in (blocks, singles):
+        followed = fitted.follow(iter(samples), ["pump_voltage"])
+        signals = np.concatenate([np.atleast_2d(sample.input) for sample in followed])
+        np.testing.assert_allclose(signals[:, 1], expected[:, 1], rtol=1e-12)
+        np.testing.assert_array_equal(signals[:, :1], u)
+
+
 PUMP_CHANGE = {"parameter": "pump_gain", "to": 0.05, "start": 0, "end": None}
 
 
@@ -646,6 +669,7 @@ PUMP_CHANGE = {"parameter": "pump_gain", "to": 0.05, "start": 0, "end": None}
     [
         pytest.param(SquaredTanks(), "an output is not affine", id="output"),
         pytest.param(CascadedTanks(changes=[PUMP_CHANGE]), "change over time", id="drift"),
+        pytest.param(LateTanks(), "an input acts late", id="delay"),
     ],
 )
 def test_physics_that_cannot_be_written_as_numpy_is_not_exported(system, reason):

@@ -370,7 +370,7 @@ LINEAR_NOTES = {
         ],
     ),
     "model for the free run that diverges": (
-        {"diverges": True, "replaces": ("kernel",)},
+        {"diverges": True, "is_trained_for_free_run": True},
         ["the model diverges in free run, a linear model does not: *more lags"],
     ),
     "static data": (
@@ -397,9 +397,14 @@ def test_a_note_on_a_better_linear_model_recommends_only_what_helps(case):
         "linear": {"same_lags": best | {"free_run_rmse": None}, "best": best},
         "linear_lags": None,
     }
-    result = mock.MagicMock(has_no_feedback=properties.get("has_no_feedback", False))
+    result = mock.MagicMock(
+        has_no_feedback=properties.get("has_no_feedback", False),
+        is_trained_for_free_run=properties.get("is_trained_for_free_run", False),
+    )
     result.source.recordings.return_value.is_static = properties.get("is_static", False)
-    result.identification.settings.training.replaces = properties.get("replaces", ())
+    result.source.lag_choice = None
+    result.identification.settings = Settings()
+    result.identification.narx = Narx({"y": 1}, {"u": 1})
 
     notes = note_linear(summary, result)
 
@@ -432,9 +437,8 @@ LINE |= {"rmse": 1.0, "smse_linear": 0.2, "smse_stream_linear": 0.3}
 def test_a_note_states_where_linear_models_of_equal_lags_are_better(
     smse, smse_stream, has_output_lags, expected
 ):
-    result = mock.MagicMock(has_no_feedback=False)
+    result = mock.MagicMock(has_no_feedback=False, is_trained_for_free_run=False)
     result.source.recordings.return_value = None
-    result.identification.settings.training.replaces = ()
     result.identification.narx.lags.__getitem__.return_value = (1,) if has_output_lags else ()
 
     notes = note_linear(LINE | {"smse": smse, "smse_stream": smse_stream}, result)

@@ -23,7 +23,7 @@ from experiments.sweeps.dask_engine import DaskCluster
 from experiments.sweeps.slurm_engine import SlurmQueue
 from helpers.commands import compose_configuration, run_command
 from helpers.jobs import HANG_TIMEOUT, script_process
-from sysid import OnlineGP, PriorEntropy, SquaredExponential
+from sysid import OnlineGP, PriorEntropy, Settings, SquaredExponential
 
 # --- the command line
 
@@ -243,6 +243,7 @@ def warning_of_drift(growth, n=4000):
         is_online=np.ones(n, dtype=bool),
         record={"mean": target + error},
         identified={"target": SimpleNamespace(values=target)},
+        identification=SimpleNamespace(model=None, settings=Settings()),
     )
     return "".join(_warn_of_drift(result))
 

@@ -386,7 +386,7 @@ def test_an_identification_without_a_validation_is_complete(
 def test_what_ends_a_validation_early_keeps_the_identification(
     error, ends_with, exit_code, record, tmp_path, monkeypatch
 ):
-    def fail(*arguments):
+    def fail(*arguments, **options):
         raise error
 
     monkeypatch.setattr("experiments.identify.run.validate_on_test", fail)

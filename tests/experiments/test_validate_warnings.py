@@ -187,10 +187,7 @@ def test_stored_points_are_inside():
     model = make_model()
     points = model.scaling.inverse(model.gp.inputs)
 
-    n_outside, n_finite, where = find_outside(model, points)
-
-    assert (n_outside, n_finite) == (0, len(points))
-    assert "combinations" in where
+    assert find_outside(model, points) == (0, 0, len(points), "")
 
 
 def test_regressors_beyond_the_range_of_a_feature_are_outside():
@@ -207,14 +204,36 @@ def test_regressors_beyond_the_range_of_a_feature_are_outside():
 
     reached = moved[3, INPUT_COLUMN]
     where = f"u[k-1] reaches {reached:.4g} A, the stored points {low:.4g} to {high:.4g}"
-    assert result == (1, len(points) - 1, where)
+    assert result == (1, 0, len(points) - 1, where)
 
 
 @pytest.mark.parametrize(
-    ("length_scale", "n_outside"), [(2.0, 0), (0.05, 1)], ids=["wide kernel", "narrow kernel"]
+    ("distance", "length_scale", "n_beyond"),
+    [
+        pytest.param(0.1, 200.0, 0, id="a little, and as well determined as the points"),
+        pytest.param(0.6, 200.0, 1, id="by far"),
+        pytest.param(0.1, 0.5, 1, id="a little, and less determined"),
+    ],
 )
-def test_regressors_between_the_points_are_outside_if_the_points_are_too_far(
-    length_scale, n_outside
+def test_a_model_of_every_sample_knows_more_than_the_range_of_its_points(
+    distance, length_scale, n_beyond
+):
+    model = make_model()
+    kernel = SquaredExponential(0.05, (length_scale,) * 3)
+    gp = OnlineGP(kernel, noise_variance=2e-4, budget=14, learning="every_sample")
+    gp.fit(model.gp.inputs, model.gp.targets)
+    points = model.scaling.inverse(model.gp.inputs)
+    highest = points[[points[:, INPUT_COLUMN].argmax()]]
+    highest[0, INPUT_COLUMN] += distance * np.ptp(points[:, INPUT_COLUMN])
+
+    assert find_outside(replace(model, gp=gp), highest).n_beyond == n_beyond
+
+
+@pytest.mark.parametrize(
+    ("length_scale", "n_unknown"), [(2.0, 0), (0.05, 1)], ids=["wide kernel", "narrow kernel"]
+)
+def test_regressors_between_the_points_are_unknown_if_the_points_are_too_far(
+    length_scale, n_unknown
 ):
     model = make_model()
     kernel = SquaredExponential(0.05, (length_scale,) * 3)
@@ -222,7 +241,29 @@ def test_regressors_between_the_points_are_outside_if_the_points_are_too_far(
     gp.fit(model.gp.inputs, model.gp.targets)
     centre = model.scaling.inverse(model.gp.inputs.mean(axis=0, keepdims=True))
 
-    assert find_outside(replace(model, gp=gp), centre)[0] == n_outside
+    assert find_outside(replace(model, gp=gp), centre) == (0, n_unknown, 1, "")
+
+
+@pytest.mark.parametrize(
+    ("budget", "has_advice"), [(14, True), (50, False)], ids=["full", "not full"]
+)
+def test_regressors_between_the_points_do_not_leave_their_region(
+    budget, has_advice, fitting, model_file, tmp_path
+):
+    model = make_model()
+    gp = OnlineGP(SquaredExponential(0.05, (0.05,) * 3), noise_variance=2e-4, budget=budget)
+    gp.fit(model.gp.inputs, model.gp.targets)
+    save_models(model_file, replace(model, gp=gp))
+
+    content = run_validate(tmp_path / "run", *fitting)
+
+    warning = find_warning(
+        content, "farther from all stored points than the length scales reach, 1"
+    )
+    assert ("larger budget" in warning) == has_advice
+    for warning in content["warnings"]:
+        if "leave the region" in warning:
+            assert " reaches " in warning
 
 
 def test_the_features_of_a_linear_part_have_no_region():
@@ -236,12 +277,35 @@ def test_the_features_of_a_linear_part_have_no_region():
     points = model.scaling.inverse(model.gp.inputs)
     moved = points.copy()
     moved[3, INPUT_COLUMN] += 0.2 * np.ptp(points[:, INPUT_COLUMN])
-    moved[4, 0] = points[:, 0].max() + 0.2 * np.ptp(points[:, 0])
+    moved[4, 0] = points[:, 0].max() + 0.6 * np.ptp(points[:, 0])
 
-    n_outside, n_finite, where = find_outside(replace(model, gp=gp), moved)
+    outside = find_outside(replace(model, gp=gp), moved)
 
-    assert (n_outside, n_finite) == (1, len(points))
-    assert where.startswith(f"{model.narx.feature_names[0]} reaches")
+    assert (outside.n_beyond, outside.n_unknown, outside.n_finite) == (1, 0, len(points))
+    assert outside.where.startswith(f"{model.narx.feature_names[0]} reaches")
+
+
+# --- free run against one step --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("training", "words"),
+    [
+        ("sysid.FreeRun", "although the model is trained for the free run"),
+        ("sysid.Adaptive", "if you want to simulate with the model, look at the free run"),
+    ],
+)
+def test_a_model_trained_for_the_free_run_is_not_advised_to_be_judged_by_it(
+    training, words, fitting, model_file, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(report, "MAX_FREE_RUN_ERROR_RATIO", 2.0)
+    model = replace(make_model(), mean=ConstantMean(0.05))
+    configuration = f"training:\n  _target_: {training}\n"
+    model.save(model_file, attributes={"configuration": configuration})
+
+    content = run_validate(tmp_path / "run", *fitting)
+
+    assert find_warning(content, "is far worse than one step ahead").endswith(words)
 
 
 # --- bands and draws ------------------------------------------------------------------------------

@@ -193,6 +193,36 @@ def test_outliers_and_dropouts_have_their_shares(failing_record, clean_record):
     assert abs(np.mean(error > 0.1) - np.mean(error < -0.1)) < 0.02
 
 
+def test_sizes_of_outliers_are_between_the_smallest_and_the_largest(clean_record):
+    sensor = OutlierNoise(std=0.01, share=0.1, size=2.0, largest_size=6.0)
+    record = simulate(CascadedTanks(), random_voltage(4000), seed=1, measurement=sensor)
+    error = (record.output - clean_record.output).ravel()
+    sizes = np.abs(error[np.abs(error) > 1e-9])
+    assert abs(len(sizes) / 4000 - 0.1) < 0.02
+    assert sizes.min() >= 2.0 - 1e-9
+    assert sizes.max() <= 6.0 + 1e-9
+    np.testing.assert_allclose(np.quantile(sizes, [0.25, 0.5, 0.75]), [3.0, 4.0, 5.0], atol=0.3)
+    assert abs(np.mean(error > 1.0) - np.mean(error < -1.0)) < 0.02
+
+
+def test_missing_samples_are_nan_and_change_nothing_else(failing_record):
+    sensor = replace(FAILING_SENSOR, missing=80, stuck_samples=0)
+    complete = simulate(
+        CascadedTanks(), random_voltage(4000), seed=1, measurement=sensor.complete()
+    )
+    record = simulate(CascadedTanks(), random_voltage(4000), seed=1, measurement=sensor)
+    is_missing = np.isnan(record.output).all(axis=1)
+    assert is_missing.sum() == 80
+    assert not is_missing[0]
+    np.testing.assert_array_equal(record.output[~is_missing], complete.output[~is_missing])
+    np.testing.assert_array_equal(record.state, failing_record.state)
+
+
+def test_more_missing_samples_than_there_are_samples_are_refused():
+    with pytest.raises(ValueError, match=r"missing=5.*fewer than the 5 samples"):
+        simulate(VanDerPol(), n_samples=5, measurement=OutlierNoise(missing=5))
+
+
 def test_stuck_sensor_repeats_its_last_value(failing_record):
     before_and_during = failing_record.output[39:45, 0]
     assert set(before_and_during) == {failing_record.output[39, 0]}
@@ -224,6 +254,10 @@ def test_controller_sees_what_the_sensor_shows():
         {"dropout_value": np.nan},
         {"stuck_from": 1.5},
         {"stuck_samples": -1},
+        {"missing": -1},
+        {"missing": 2.5},
+        {"size": 2.0, "largest_size": 1.0},
+        {"largest_size": "large"},
     ],
     ids=str,
 )

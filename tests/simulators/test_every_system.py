@@ -34,6 +34,7 @@ INPUT_RANGES = {
     "BoucWen": ((-100.0, 100.0),),
     "CascadedTanks": ((1.0, 4.0),),
     "Basin": ((-0.02, 0.02),),
+    "Heater": ((10.0, 90.0), (2.0, 6.0)),
     "Silverbox": ((-0.1, 0.1),),
 }
 DEFAULT_INPUT_RANGE = (0.5, 1.5)
@@ -43,6 +44,7 @@ SIGNED_FIELDS = {
     "Building": {"supply_temperature"},
     "BoucWen": {"gamma", "delta"},
     "CascadedTanks": {"pump_threshold"},
+    "Heater": {"inlet_temperature"},
     "Silverbox": {
         "gain",
         "cubic",
@@ -69,6 +71,14 @@ FURTHER_IMPOSSIBLE_VALUES = {
         "wall_resistance": [0.0],
     },
     "BoucWen": {"mass": [0.0], "nu": [0.5]},
+    "Heater": {
+        "heat_delay": [-1, 2.5],
+        "power": [0.0],
+        "conductance": [0.0],
+        "wall_capacity": [0.0],
+        "oil_capacity": [0.0],
+        "flow_capacity": [0.0],
+    },
     "CascadedTanks": {
         "lower_inflow": [0.0],
         "overflow_fraction": [1.1],

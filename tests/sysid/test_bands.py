@@ -61,7 +61,6 @@ def interpolated_factor(step):
     ("rule", "all_steps"),
     [
         (Pathwise(8, 20), True),
-        (Pathwise(8, 20, process_noise=True), False),
         (Taylor(), False),
     ],
     ids=repr,
@@ -84,6 +83,24 @@ def test_bands_about_the_path_are_as_wide_as_held_out_errors(model, rule, all_st
         factor = interpolated_factor(step) if is_corrected else 1.0
         expected = max(factor**2 * (variance + noise) - noise, 0.0)
         np.testing.assert_allclose(corrected.variance[step - 1, 0], expected, rtol=1e-9, atol=1e-15)
+
+
+def test_process_noise_widens_calibrated_bands_and_never_narrows_them(model):
+    """Each variance is the larger of the calibrated one and of the one with process noise."""
+    u = DATA["u"][:15, None]
+    y = DATA["a"][:4, None]
+    calibrated = replace(model, bands=((1, 1.2), (3, 3.0), (8, 0.5)))
+
+    def variances(rule, model=calibrated):
+        return free_run(model, u, y, propagation=AboutPath(rule)).variance[:, 0]
+
+    of_bands = variances(Pathwise(8, 20))
+    of_noise = variances(Pathwise(8, 20, process_noise=True), replace(model, bands=()))
+    result = variances(Pathwise(8, 20, process_noise=True))
+    assert (of_bands > of_noise).any()
+    assert (of_bands < of_noise).any()
+    np.testing.assert_array_equal(result[1:], np.maximum(of_bands, of_noise)[1:])
+    assert result[0] == of_bands[0]
 
 
 @pytest.fixture(scope="module")

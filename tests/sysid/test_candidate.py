@@ -65,6 +65,31 @@ def test_simulation_that_leaves_the_range_of_the_samples_is_named(coefficients, 
     assert range_of([segment]) == pytest.approx((low, high))
 
 
+@pytest.mark.parametrize(
+    ("within_inputs", "runaway"), [(False, "larger inputs"), (True, "")], ids=["larger", "within"]
+)
+def test_inputs_of_the_record_may_be_all_that_a_model_ever_gets(within_inputs, runaway):
+    """The candidate follows the largest input just to the end of the range, and no farther."""
+    u = sine_input(200)
+    segment = segment_of(FIRST_ORDER_LAGS, {"y": np.append(0.0, u[:-1]), "u": u})
+    candidate = linear_candidate(FIRST_ORDER_LAGS, [0.0, 1.9])
+
+    assert find_runaway(candidate, [segment], within_inputs=within_inputs) == runaway
+
+
+def test_disturbed_inputs_within_those_of_the_record_may_run_away():
+    """The function is wrong at u = 0.9, between the inputs 1 and -1 of the record."""
+    u = np.repeat([1.0, -1.0], 100)
+    segment = segment_of(FIRST_ORDER_LAGS, {"y": np.append(0.0, u[:-1]), "u": u})
+    wrong = replace(
+        linear_candidate(FIRST_ORDER_LAGS, [0.0, 1.0]),
+        kernel=SquaredExponential(1.0, [1e3, 0.02]),
+        points=np.array([[0.0, 0.9]]),
+        weights=np.array([9.0]),
+    )
+    assert find_runaway(wrong, [segment], within_inputs=True) == "disturbed inputs"
+
+
 def test_inputs_between_those_of_the_samples_may_run_away_too():
     """The input is 1 in the first half and -1 in the second; the function is wrong at u = 0.9."""
     u = np.repeat([1.0, -1.0], 100)

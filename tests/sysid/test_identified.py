@@ -1,6 +1,9 @@
 """From signals to a model in one call."""
 
+import re
+import warnings
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib as mpl
@@ -10,16 +13,21 @@ import pytest
 import xarray as xr
 
 from sysid import (
+    AcceptAll,
     Adaptive,
     ExceedsMinimum,
     FreeRun,
     Identification,
+    Linear,
+    LinearMean,
     Matern52,
+    MaximumLikelihood,
     Model,
     Narx,
     PriorEntropy,
     ProfileSearch,
     Settings,
+    SquaredExponential,
     identify,
 )
 from sysid.simulation.baselines import LinearArx
@@ -31,6 +39,10 @@ N_LEARNED = 140  # 70 % of the samples; the others are the test
 SAMPLING_TIME = 0.1  # s
 NARX = Narx({"y": 2}, {"u": 1})
 SETTINGS = Settings(budget=20, training=Adaptive(n_initial=40), linear_part="none")
+#: a training with a kernel that takes next to no time
+QUICK_SETTINGS = replace(
+    SETTINGS, training=MaximumLikelihood(n_initial=20, restarts=1, max_iterations=1), budget=10
+)
 
 
 def small_system(n=N_SAMPLES, seed=0):
@@ -452,6 +464,35 @@ DT = {"dt": SAMPLING_TIME}
         ),
         pytest.param(
             PAIR,
+            DT | {"mean": "none"},
+            "mean must be one of automatic, constant, linear, zero.*got 'none'",
+            id="unknown mean",
+        ),
+        pytest.param(
+            PAIR,
+            DT | {"acceptance": "mached"},
+            "acceptance must be one of none.*matched, or an object, got 'mached'",
+            id="unknown acceptance",
+        ),
+        pytest.param(
+            PAIR,
+            DT | {"propagation": "pathwise"},
+            "expected settings among acceptance, budget.*got propagation$",
+            id="no setting",
+        ),
+        pytest.param(
+            PAIR,
+            DT | {"n_initial": 50},
+            r"got n_initial; n_initial is a setting of the training: write training=sysid\.Adapt",
+            id="setting of the training",
+        ),
+        pytest.param(PAIR, DT | {"seed": "0"}, "seed must be a whole number", id="text as seed"),
+        pytest.param(
+            PAIR, DT | {"identified": "0.5"}, "identified must be above 0", id="text as a share"
+        ),
+        pytest.param(PAIR, {"dt": "1s"}, "dt must be a number of seconds", id="text as dt"),
+        pytest.param(
+            PAIR,
             DT | {"training": "free_run", "kernel": "matern_52"},
             "FreeRun chooses its kernel",
             id="kernel for a training that chooses it",
@@ -546,3 +587,111 @@ DT = {"dt": SAMPLING_TIME}
 def test_unfit_data_and_settings_are_refused(data, options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         identify(data, **({"narx": NARX} | options))
+
+
+# --- a memory that is not reached -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("forgetting", "linear_part", "words"),
+    [
+        pytest.param(12, "none", "take forgetting=20 or more, or budget=12", id="points"),
+        pytest.param(
+            30,
+            "stable_spline",
+            "20 points and 28 coefficients of the linear part: take forgetting=48 or more, or "
+            "budget=2$",
+            id="points and linear part",
+        ),
+        pytest.param(
+            12,
+            "stable_spline",
+            "or linear_part=none and budget=12",
+            id="fewer than the coefficients",
+        ),
+        pytest.param(20, "none", None, id="reached"),
+        pytest.param(None, "none", None, id="no forgetting"),
+    ],
+)
+def test_a_memory_that_is_not_reached_is_told(forgetting, linear_part, words):
+    options = {"dt": SAMPLING_TIME, "forgetting": forgetting, "linear_part": linear_part}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        identify((SHORT_U, SHORT_Y), NARX, replace(QUICK_SETTINGS, budget=20), **options)
+    told = [str(warning.message) for warning in caught if "forgetting=" in str(warning.message)]
+    assert len(told) == (words is not None)
+    if words is not None:
+        assert told[0].startswith(f"y: forgetting={forgetting}: a memory of fewer than")
+        assert re.search(words, told[0])
+        assert {w.filename for w in caught if str(w.message) == told[0]} == {__file__}
+
+
+# --- words of the command line --------------------------------------------------------------------
+
+#: groups of the command line whose options are settings of `identify`, too
+WORD_GROUPS = (
+    "training",
+    "mean",
+    "kernel",
+    "selection",
+    "insertion",
+    "acceptance",
+    "reduction",
+    "linear_part",
+)
+#: words for objects that need numbers without a default
+WORDS_WITHOUT_DEFAULTS = ("fixed", "error", "variance", "either")
+CONFIGURATION = Path(__file__).parents[2] / "conf"
+WORDS = [
+    (group, path.stem)
+    for group in WORD_GROUPS
+    for path in sorted((CONFIGURATION / group).glob("*.yaml"))
+]
+
+
+@pytest.mark.parametrize(("group", "word"), WORDS, ids=[f"{g}={w}" for g, w in WORDS])
+def test_every_word_of_the_command_line_is_a_setting(group, word, monkeypatch):
+    """A word gives the class that the file of the option names, or the message names the class."""
+    used = []
+
+    class Noticed(Exception):
+        pass
+
+    def notice(records, narx, settings):
+        used.append(settings)
+        raise Noticed
+
+    monkeypatch.setattr("sysid.identified.choose_linear_part", notice)
+    text = (CONFIGURATION / group / f"{word}.yaml").read_text()
+    target = re.search(r"^_target_: sysid\.(\w+)$", text, re.MULTILINE)[1]
+    settings = None if group == "training" else QUICK_SETTINGS
+    arguments = ((SHORT_U, SHORT_Y), NARX, settings)
+    if word in WORDS_WITHOUT_DEFAULTS:
+        with pytest.raises(ValueError, match=rf"write {group}={target}\("):
+            identify(*arguments, dt=SAMPLING_TIME, **{group: word})
+        return
+    with pytest.raises(Noticed):
+        identify(*arguments, dt=SAMPLING_TIME, **{group: word})
+    (chosen,) = used
+    value = chosen.training.kernel if group == "kernel" else getattr(chosen, group)
+    assert type(value).__name__ == target
+
+
+def test_matched_is_the_acceptance_by_the_criterion_of_the_reduction():
+    settings = replace(QUICK_SETTINGS, acceptance=AcceptAll())
+    result = identify(
+        (SHORT_U, SHORT_Y),
+        NARX,
+        settings,
+        dt=SAMPLING_TIME,
+        acceptance="matched",
+        reduction="prior_entropy",
+    )
+    assert result.identifications["y"].settings.acceptance == ExceedsMinimum(PriorEntropy())
+
+
+def test_the_sum_of_a_linear_trend_and_a_smooth_function_learns():
+    options = {"kernel": "linear_plus_squared_exponential", "mean": "linear"}
+    result = identify((SHORT_U, SHORT_Y), NARX, QUICK_SETTINGS, dt=SAMPLING_TIME, **options)
+    assert [type(part) for part in result.model.gp.kernel.parts] == [Linear, SquaredExponential]
+    assert isinstance(result.model.mean, LinearMean)

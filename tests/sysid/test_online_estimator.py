@@ -222,7 +222,11 @@ def test_a_bad_first_sample_leaves_the_estimator_new(features, target):
             "kernel must be a prototype",
             id="kernel",
         ),
-        pytest.param({"random_state": -1}, "non-negative", id="random_state"),
+        pytest.param(
+            {"random_state": -1},
+            "random_state must be a whole number of at least 0",
+            id="random_state",
+        ),
     ],
 )
 def test_wrong_parameters_are_refused(parameters, words):

@@ -8,6 +8,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from free_runs import (
+    FIRST_ORDER_LAGS,
     KINDS_OF_LAGS,
     NO_LIMITS,
     QUICK_SEARCH,
@@ -223,6 +224,40 @@ def test_model_that_runs_away_is_replaced_by_the_next_best(caplog):
     assert start.report["route"].startswith("linear")
     assert warnings_contain(start, "no better model found than a linear one")
     assert start.limits == range_of(segments_of(samples))
+
+
+@dataclass(frozen=True)
+class GainTooLarge(StubEstimator):
+    """Find a model that leaves the range of the samples if inputs are larger than in the record."""
+
+    gain: float = 1.9
+
+    def fit(self, segments, narx, budget, seed, limits):
+        fit = super().fit(segments, narx, budget, seed, limits)
+        return fit._replace(candidate=linear_candidate(narx, [0.0, self.gain]))
+
+
+def test_model_is_not_refused_for_inputs_beyond_those_of_the_record(monkeypatch, no_linear_models):
+    u = sine_input(200)
+    samples = samples_of(FIRST_ORDER_LAGS, {"y": np.append(0.0, u[:-1]), "u": u})
+
+    start = prepare(FreeRun(routes=[GainTooLarge()], folds=2), samples)
+
+    assert start.report["route"] == "GainTooLarge"
+    assert warnings_contain(start, "keep the inputs within their limits")
+    assert not warnings_contain(start, "runs away in some simulation")
+
+
+def test_why_a_model_is_linear_is_told():
+    """The start-up is one of two folds; the route is good at the other one only."""
+    signals = first_order_record()
+    signals["y"] = signals["y"] + np.linspace(50.0, 0.0, 20).repeat(10)[: len(signals["y"])]
+    samples = samples_of(SIMPLE_LAGS, signals)
+
+    start = prepare(FreeRun(routes=[StubEstimator(intercept=0.0)], folds=2), samples)
+
+    assert warnings_contain(start, "no route was taken: StubEstimator: its error on")
+    assert warnings_contain(start, "of 2 decided this, and it reaches y from")
 
 
 @dataclass(frozen=True)

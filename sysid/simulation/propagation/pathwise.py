@@ -16,7 +16,7 @@ rule turns a function of the prior into one of the posterior (`Pathwise`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import factorial
 from typing import NamedTuple, TypeAlias
 
@@ -200,6 +200,9 @@ class Pathwise(Trajectories):
     @property
     def is_calibrated(self) -> bool:
         return not self.process_noise
+
+    def measured(self) -> Pathwise | None:
+        return replace(self, process_noise=False) if self.process_noise else None
 
     def propagate(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Self
 
@@ -36,6 +37,13 @@ class Propagation(ABC):
     def is_calibrated(self) -> bool:
         """Whether `sysid.Model.bands` are measured with this rule beyond one step."""
         return False
+
+    def measured(self) -> Propagation | None:
+        """Return the rule without process noise, if the bands are measured with that one.
+
+        It is None if they are measured with this rule, or with another kind of rule.
+        """
+        return None
 
     @abstractmethod
     def propagate(
@@ -312,9 +320,11 @@ class AboutPath(Propagation):
 
         v + (m - p)^2
 
-    which is then calibrated (`sysid.Model.calibrated`). It is infinite where the propagation
-    diverges and the path does not. For a single step all propagations have the same variance, so
-    that `spread` is not run.
+    which is then calibrated (`sysid.Model.calibrated`) if the bands of the model were measured with
+    this propagation. If they were measured with the same one without process noise, the larger of
+    both variances is taken: process noise widens calibrated bands and never narrows them. The
+    variance is infinite where the propagation diverges and the path does not. For a single step all
+    propagations have the same variance, so that `spread` is not run.
     """
 
     spread: Propagation
@@ -328,6 +338,7 @@ class AboutPath(Propagation):
     ) -> Moments:
         path = MeanOnly().propagate(dynamics, past, exogenous, generator)
         n_steps = exogenous.shape[1]
+        same_draws = deepcopy(generator)
         variance = path.variance
         if n_steps > 1 and not isinstance(self.spread, MeanOnly):
             mean, spread = self.spread.propagate(dynamics, past, exogenous, generator)
@@ -335,7 +346,13 @@ class AboutPath(Propagation):
             variance = np.where(np.isnan(path.variance), np.nan, about)
         factors_apply = self.spread.is_calibrated or not dynamics.feeds_back
         n_calibrated = n_steps if factors_apply else 1
-        return Moments(path.mean, dynamics.calibrated(variance, n_steps=n_calibrated))
+        variance = dynamics.calibrated(variance, n_steps=n_calibrated)
+        measured = self.spread.measured()
+        has_bands = any(model.bands for model in dynamics.models)
+        if measured is not None and not factors_apply and has_bands and n_steps > 1:
+            of_bands = AboutPath(measured).propagate(dynamics, past, exogenous, same_draws)
+            variance = np.maximum(variance, of_bands.variance)
+        return Moments(path.mean, variance)
 
     def without_feedback(self) -> Propagation:
         return AboutPath(MeanOnly())

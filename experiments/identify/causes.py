@@ -1,0 +1,225 @@
+"""Causes of poor predictions that the data of a run show, for the notes of its summary."""
+
+from collections.abc import Iterator
+from enum import Enum
+
+import numpy as np
+
+from experiments.identify.result import Result
+from sysid import Model, ResidualReport, WithLinearPart, residual_tests
+from sysid.arrays import Array
+from sysid.simulation.residuals import most_lags
+
+# --- bands that do not cover ----------------------------------------------------------------------
+
+MAX_RESIDUAL_LAG = 25  # largest lag at which the errors are compared with inputs and errors
+MIN_CORRELATION = 0.3  # smaller correlations are not named as the cause of wrong bands [-]
+END_OF_STREAM = 0.25  # fraction of the predicted samples of the stream that count as its end
+MIN_SAMPLES_TO_COMPARE = 30  # errors are compared with those of at least this many samples
+# errors differ from others if their typical size is beyond this factor of that of the others [-]
+DIFFERENT_SIZE = 1.4
+SIZE_QUANTILE = 0.9  # of the magnitude of the errors, which the bands have to cover
+
+
+def explain_coverage(result: Result) -> str:
+    """Return the cause of bands that do not cover the validation samples, as part of a sentence."""
+    tests = _test_residuals(result)
+    return (
+        _missing_lag(result, tests)
+        or _other_size_of_errors(result)
+        or _missing_dynamics(tests)
+        or "the hyper-parameters do not fit these samples"
+    )
+
+
+def _strong_correlations(
+    tests: ResidualReport | None, name: str
+) -> Iterator[tuple[str, int, float]]:
+    """Yield input, lag and value of the correlations that explain much of the errors."""
+    for test in () if tests is None else sorted(tests.tests, key=lambda test: test.p_value):
+        top = int(np.abs(test.values).argmax())
+        lag, correlation = int(test.lags[top]), float(test.values[top])
+        if test.name == name and test.alarm and abs(correlation) >= MIN_CORRELATION:
+            yield test.input, lag, correlation
+
+
+def _missing_lag(result: Result, tests: ResidualReport | None) -> str:
+    """Return which lag of an input the errors one step ahead ask for, if one explains much."""
+    narx = result.identification.narx
+    known_lags = {name: {*lags} for name, lags in narx.lags.items()}
+    for name, lags in narx.linear_lags.items():
+        known_lags[name] = known_lags.get(name, set()) | {*lags}
+    for name, lag, correlation in _strong_correlations(tests, "input"):
+        if lag not in known_lags.get(name, ()):
+            return (
+                f"the errors correlate with {name} {lag} samples before ({correlation:+.2f}), "
+                f"which is not among the regressors: add this lag of {name}"
+            )
+    return ""
+
+
+def _missing_dynamics(tests: ResidualReport | None) -> str:
+    """Return that the errors one step ahead follow from their own past, if they do."""
+    for _, lag, correlation in _strong_correlations(tests, "autocorrelation"):
+        return (
+            f"the errors correlate with those {lag} samples before ({correlation:+.2f}): dynamics "
+            "are missing"
+        )
+    return ""
+
+
+def _test_residuals(result: Result) -> ResidualReport | None:
+    """Return the residual tests of the validation samples.
+
+    None if there are too few, or if the order of the samples means nothing: then there are no lags.
+    """
+    validation = result.validation
+    if validation is None or not result.identification.narx.max_lag:
+        return None
+    source = result.source
+    names = [name for name in source.inputs if name in result.signals[0]]
+    errors = validation["target"].values - result.predicted.mean
+    records = validation["record"].values
+    times = validation["time"].values
+    residuals = []
+    inputs = []
+    for number, signals in enumerate(result.signals):
+        is_here = records == number
+        if not is_here.any():
+            continue
+        samples = np.searchsorted(signals["time"].values, times[is_here])
+        residuals.append(errors[is_here])
+        inputs.append(np.array([signals[name].values[samples] for name in names]).T)
+    if not residuals:
+        return None
+    n_lags = min(MAX_RESIDUAL_LAG, most_lags([len(values) for values in residuals]))
+    are_finite = all(np.isfinite(values).all() for values in (*residuals, *inputs))
+    if n_lags < 1 or not are_finite:
+        return None
+    return residual_tests(
+        residuals,
+        inputs if names else None,
+        n_lags=n_lags,
+        input_start=1,
+        input_names=names if names else None,
+    )
+
+
+def _other_size_of_errors(result: Result) -> str:
+    """Return by how much the errors differ from those at the end of the stream, if they do."""
+    identified = result.identified
+    if identified is None or result.validation is None:
+        return ""
+    is_online = result.is_online & ~result.record["outlier"]
+    errors = (identified["target"].values - result.record["mean"])[is_online]
+    at_end = np.abs(errors[-int(END_OF_STREAM * len(errors)) :])
+    after = np.abs(result.validation["target"].values - result.predicted.mean)
+    if min(len(at_end), len(after)) < MIN_SAMPLES_TO_COMPARE:
+        return ""
+    size_at_end, size_after = (np.quantile(size, SIZE_QUANTILE) for size in (at_end, after))
+    if not size_at_end > 0 or not size_after > 0:
+        return ""
+    ratio = float(size_after / size_at_end)
+    if 1.0 / DIFFERENT_SIZE <= ratio <= DIFFERENT_SIZE:
+        return ""
+    return (
+        f"the errors are {ratio:.2g} times those at the end of the learned samples, so the noise, "
+        "the excitation or the plant differs there"
+    )
+
+
+# --- predictions that get worse -------------------------------------------------------------------
+
+BLOCK_SAMPLES = 25  # recent samples are learned and predicted in turns of this many
+MAX_COMPARED_ROWS = 10_000  # of old samples, spread over them, and of the most recent ones
+# latent variance over noise variance up to which old samples determine a prediction [-]
+MAX_KNOWN_VARIANCE = 1.0
+MIN_KNOWN_FRACTION = 0.5  # of the recent samples, for a comparison
+# a plant has changed if old samples predict recent ones worse than other recent samples do by this
+# factor of mean and median of the squared errors [-]; below the second factor it has not changed
+CHANGED_PLANT_RATIO = 2.0
+SAME_PLANT_RATIO = 1.3
+
+
+class WorseningCause(Enum):
+    """Why predictions get worse while a model learns."""
+
+    changed_plant = "the old samples describe another plant"
+    new_region = "the recent samples are where there are no old ones"
+    unclear = "the old samples describe the recent ones somewhat worse than these each other"
+    other = "recent samples do not predict each other any better"
+
+
+def find_worsening_cause(model: Model, inputs: Array, targets: Array) -> WorseningCause:
+    """Find out why the last quarter of a stream is predicted worse than its start.
+
+    The functions that the model is made of (the kernel at its stored points, the linear part) are
+    fitted to the first half of the samples, and to every other block of the last quarter. Both fits
+    predict the other blocks. If the plant has changed, the old samples predict them clearly worse
+    although they determine the function there.
+
+    Parameters
+    ----------
+    model : Model
+    inputs : (n, p)
+        Regressors in their own units.
+    targets : (n,)
+    """
+    n = len(targets)
+    old = np.unique(np.linspace(0, n // 2 - 1, MAX_COMPARED_ROWS).astype(int))
+    recent = np.arange(n - min(n // 4, MAX_COMPARED_ROWS), n)
+    rows = np.concatenate([old, recent])
+    inputs = inputs[rows]
+    targets = targets[rows]
+    recent = np.arange(len(old), len(rows))
+    is_learned = (np.arange(len(recent)) // BLOCK_SAMPLES) % 2 == 0
+    predicted = recent[~is_learned]
+    features = _features_of(model, inputs)
+    residuals = targets - model.mean(inputs)
+    noise_variance = model.gp.noise_variance
+    learned = slice(len(old))
+    old_mean, old_variance = _fit(features, residuals, learned, predicted, noise_variance)
+    is_known = old_variance <= MAX_KNOWN_VARIANCE * noise_variance
+    if is_known.mean() < MIN_KNOWN_FRACTION:
+        return WorseningCause.new_region
+    mean, _ = _fit(features, residuals, recent[is_learned], predicted, noise_variance)
+    measured = residuals[predicted]
+    from_old = (measured - old_mean)[is_known] ** 2
+    from_recent = (measured - mean)[is_known] ** 2
+    ratio = min(
+        float(typical(from_old) / max(typical(from_recent), np.finfo(float).tiny))
+        for typical in (np.mean, np.median)
+    )
+    if ratio > CHANGED_PLANT_RATIO:
+        return WorseningCause.changed_plant
+    return WorseningCause.unclear if ratio > SAME_PLANT_RATIO else WorseningCause.other
+
+
+def _features_of(model: Model, inputs: Array) -> Array:
+    """Return features (n, d) whose coefficients are a priori independent and of variance 1."""
+    gp = model.gp
+    z = model.scaling.transform(inputs)
+    kernel = gp.point_kernel
+    points = gp.inputs[:, : kernel.n_features]
+    eigenvalues, eigenvectors = np.linalg.eigh(kernel(points, points))
+    scales = np.sqrt(np.maximum(eigenvalues, 0.0) + gp.diagonal)
+    features = kernel(z[:, : kernel.n_features], points) @ eigenvectors / scales
+    if not isinstance(gp.kernel, WithLinearPart):
+        return np.asarray(features)
+    return np.hstack([features, gp.whiten_lags(z)])
+
+
+def _fit(
+    features: Array,
+    residuals: Array,
+    learned: Array | slice,
+    predicted: Array,
+    noise_variance: float,
+) -> tuple[Array, Array]:
+    """Return mean and latent variance of samples, predicted from other samples."""
+    phi = features[learned]
+    precision = phi.T @ phi / noise_variance + np.eye(phi.shape[1])
+    covariance = np.linalg.inv(precision)
+    weights = covariance @ (phi.T @ residuals[learned]) / noise_variance
+    new = features[predicted]
+    return new @ weights, np.sum((new @ covariance) * new, axis=1)
