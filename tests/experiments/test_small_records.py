@@ -18,6 +18,10 @@ MAX_LAGS = 12
 
 SAMPLING_TIMES = {"drives": 0.02, "gas_furnace": 9.0}  # s
 
+#: Largest error over that of the best rival, which is chosen on the test half. The innovations of
+#: the gas furnace are three times as large there as in the half that chooses the estimator.
+LARGEST_RATIOS = {"drives": 1.03, "gas_furnace": 1.1}
+
 
 def read_halves(shared_data, name):
     """Return input (n, 1) and output (n,) of the two halves of a record."""
@@ -54,14 +58,15 @@ def gaussian_process_error(learned, test, narx):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # of the rival
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLING_TIMES)
-def test_no_rival_beats_the_default_by_more_than_three_percent(shared_data, name):
+def test_the_default_is_as_good_as_the_best_rival(shared_data, name):
     learned, test = read_halves(shared_data, name)
     found = identify(learned, test=test, dt=SAMPLING_TIMES[name])
-    error = found.validate().loc[("y", "1 step"), "rmse"]
+    predicted = found.predict(test)[-(len(test[1]) - MAX_LAGS) :]
+    error = np.sqrt(np.mean((predicted["y_mean"] - predicted["y"]) ** 2))
     lines = [
         arx_error(learned, test, n_lags, first_lag)
         for n_lags in range(1, MAX_LAGS + 1)
         for first_lag in (0, 1)
     ]
     process = gaussian_process_error(learned, test, found.model.narx)
-    assert error < 1.03 * min(*lines, process)
+    assert error < LARGEST_RATIOS[name] * min(*lines, process)
