@@ -21,6 +21,9 @@ from sysid.errors import UserError
 #: default ridge of recursive least squares: weight of the prior, as a number of samples
 RECURSIVE_RIDGE = 1e-6
 
+#: ridge of `HeldOutErrors.rmse_of_many`, relative to the sums of squares of the features
+RELATIVE_RIDGE = 1e-9
+
 
 # --- features -------------------------------------------------------------------------------------
 
@@ -130,6 +133,35 @@ class HeldOutErrors:
             squared_error = coefficients @ moments[np.ix_(chosen, chosen)] @ coefficients
             squares += max(0.0, float(squared_error))
         return float(self._scale * np.sqrt(squares / self._n))
+
+    def rmse_of_many(self, features: NDArray[np.integer]) -> Array:
+        """Return the held-out errors (m,) of m models with equally many features [as `rmse`].
+
+        It is faster than `rmse`. A tiny ridge stands in for the smallest solution where features
+        depend on each other.
+
+        Parameters
+        ----------
+        features : (m, q) of int
+            Indices of the features of each model.
+        """
+        columns = np.column_stack([np.zeros(len(features), dtype=np.int64), 1 + features])
+        total = sum(self._moments)
+        squares = np.zeros(len(features))
+        rows = columns[:, :, None]
+        diagonal = np.arange(columns.shape[1])
+        for moments in self._moments:
+            other_moments = total - moments
+            normal_matrix = other_moments[rows, columns[:, None, :]]
+            normal_matrix[:, diagonal, diagonal] *= 1.0 + RELATIVE_RIDGE
+            normal_matrix[:, diagonal, diagonal] += RELATIVE_RIDGE
+            projected = other_moments[columns, -1]
+            theta = np.linalg.solve(normal_matrix, projected[:, :, None])[:, :, 0]
+            held_out = moments[rows, columns[:, None, :]]
+            quadratic = np.einsum("mi,mij,mj->m", theta, held_out, theta, optimize=True)
+            linear = np.einsum("mi,mi->m", theta, moments[columns, -1])
+            squares += np.maximum(0.0, quadratic - 2.0 * linear + moments[-1, -1])
+        return np.asarray(self._scale * np.sqrt(squares / self._n))
 
 
 # --- recursive least squares ----------------------------------------------------------------------
