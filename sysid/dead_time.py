@@ -154,7 +154,13 @@ class DeadTimes(NamedTuple):
     by_input: dict[str, DeadTime]  # of the inputs with an estimate
     sampling_time: float  # unit of time; nan if it is not known
     time_unit: str
+    output_unit: str  # empty if it is not known
     warnings: list[str]  # sentences on what makes the estimates doubtful
+
+    @property
+    def has_any(self) -> bool:
+        """Whether any input has a dead time of at least 2 samples."""
+        return any(found.shift for found in self.by_input.values())
 
     def shifts(self, inputs: Sequence[str]) -> dict[str, int]:
         """Return the shift of the lags of each input; 0 without an estimate."""
@@ -227,7 +233,8 @@ def estimate_dead_times(
     """
     check_whole(max_delay, 0, "estimate_dead_times: max_delay")
     read = read_records(records, [target, *inputs])
-    nothing = DeadTimes({}, read[0].sampling_time, read[0].time_unit, [])
+    unit = read[0].attributes[target].get("units", "")
+    nothing = DeadTimes({}, read[0].sampling_time, read[0].time_unit, unit, [])
     moving = [name for name in inputs if _moves(read, name)]
     if not moving or not _moves(read, target):
         return nothing

@@ -53,12 +53,13 @@ def lag_signals(
     n_lags : int
         Number of lags of each signal.
     samples : (n,)
-        Samples k of the targets. A feature is ``signal[k - lag]``. No first lag exceeds any k.
+        Samples k of the targets. A feature is ``signal[k - lag]``.
 
     Returns
     -------
     LaggedSignals
-        A feature is nan if the first lag of its signal is missing already.
+        A feature is nan if the first lag of its signal is missing already, also because
+        it lies before the start.
 
     Examples
     --------
@@ -76,11 +77,13 @@ def lag_signals(
         values = signals[name]
         position = np.arange(len(values))
         last_gap = np.maximum.accumulate(np.where(np.isfinite(values), -1, position))
-        newest = samples - first_lag
-        n_since_gap = newest - last_gap[newest]
+        is_before_start = samples < first_lag
+        newest = np.maximum(samples - first_lag, 0)
+        n_since_gap = np.where(is_before_start, 0, newest - last_gap[newest])
         oldest = newest - np.maximum(n_since_gap - 1, 0)
         for step in range(n_lags):
             features[:, step, column] = values[np.maximum(newest - step, oldest)]
+        features[is_before_start, :, column] = np.nan
         n_known = np.minimum(n_known, n_since_gap)
     return LaggedSignals(features.reshape(len(samples), -1), n_known)
 
