@@ -21,6 +21,7 @@ from experiments.identify.causes import (
 from experiments.identify.limit import describe_limit, score_limit
 from experiments.identify.linear import note_linear, write_lags
 from experiments.identify.linear_orders import NO_ORDERS
+from experiments.identify.residual_notes import note_residuals
 from experiments.identify.result import Result
 from experiments.identify.settings import RunSettings
 from experiments.plant.limit import LIMIT_NOT_WANTED, LIMIT_OF_RECORDS
@@ -280,6 +281,7 @@ def _warnings(run_settings: RunSettings, summary: dict[str, Any], result: Result
         warnings += [f"training: {warning}" for warning in trained.warnings]
     warnings += _warn_of_bounds(summary)
     warnings += _warn_of_data(summary, identification.model, is_stream=_is_stream(result))
+    warnings += note_residuals(result, has_automatic_lags=run_settings.lags.are_automatic)
     return warnings
 
 

@@ -97,7 +97,7 @@ def run(config: DictConfig, folder: Path) -> float:
     )
     notes = find_notes(material, settings)
     with doing("testing the residuals"):
-        report = make_report(assessment, notes)
+        report = make_report(assessment, notes, advises=True)
     with deferred_interrupt():
         with doing("writing files, figures and the page"):
             write_calls = writers(report, folder, settings.attributes, figures=settings.has_figures)

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from sysid import (
+    Fixed,
     FreeRun,
+    Narx,
     Settings,
     choose_lags,
     estimate_dead_times,
+    identify,
     make_record,
     rank_lags,
 )
@@ -261,10 +264,7 @@ def test_linear_rivals_know_the_dead_times(delayed_record, fit):
 
 
 def test_the_choice_of_lags_states_dead_times(delayed_record):
-    training = replace(
-        Settings().training, n_initial=50, record_samples=50, restarts=1, max_iterations=5
-    )
-    settings = Settings(training=training, budget=10)
+    settings = Settings(training=Fixed(1.0, 3.0, 0.01), budget=10)
     choice = choose_lags(delayed_record, "y", ["u", "v"], max_order=1, settings=settings)
     assert choice.narx.lags["u"][0] in (6, 7)
     assert choice.narx.lags["v"][0] in (11, 12)
@@ -281,3 +281,34 @@ def test_candidates_in_free_run_have_the_dead_times(delayed_record, monkeypatch)
     choice = choose_lags(delayed_record, "y", ["u", "v"], max_order=1, settings=settings)
     assert [row["nk"] for row in choice.tried] == [[6, 11], [7, 12]]
     assert choice.narx.lags["v"] == (11,)
+
+
+# --- from Python ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def without_the_delay():
+    """Model whose lags end before the input acts."""
+    record, _ = simulate("tanh", "white", 5)
+    training = replace(
+        Settings().training, n_initial=50, record_samples=50, restarts=1, max_iterations=5
+    )
+    settings = Settings(training=training, budget=10, linear_part="none")
+    return identify(record, Narx({"y": 1}, {"u": 3}), settings)
+
+
+def test_a_model_tells_which_lag_is_missing(without_the_delay):
+    (note,) = without_the_delay.notes
+    assert "the errors of y still contain u at lag 15 (+0.9" in note
+    assert 'give it lags up to 15; narx="auto" finds dead times' in note
+    assert f"Note: {note}" in repr(without_the_delay)
+
+
+def test_a_model_tests_its_errors_on_any_record(without_the_delay):
+    record, _ = simulate("tanh", "white", 5)
+    (test,) = [
+        test for test in without_the_delay.residual_tests(record)["y"].tests if test.name == "input"
+    ]
+    assert test.alarm
+    assert test.largest_lag == 15
+    assert without_the_delay.residual_tests(record.isel(time=slice(0, 60))) == {}
