@@ -39,10 +39,10 @@ def note_residuals(result: Result, *, has_automatic_lags: bool) -> list[str]:
         signals = result.signals[int(record[begin])]
         first = int(np.searchsorted(signals["time"].values, time[begin]))
         part = slice(first, first + end - begin)
-        values = np.array([signals[name].values[part] for name in inputs]).reshape(len(inputs), -1)
+        values = np.array([signals[name].values[part] for name in inputs]).T
         if np.isfinite(values).all():
             errors.append(error[begin:end])
-            of_inputs.append(values.T)
+            of_inputs.append(values)
     if not errors:
         return []
     n_lags = min(MAX_RESIDUAL_LAG, most_lags([len(part) for part in errors]))
