@@ -52,8 +52,10 @@ N_TESTED_BEFORE = 15
 #: number of folds that are held out in turn
 N_FOLDS = 5
 
-#: The windows of the inputs are moved at most this many times in turn.
+#: The windows of the inputs are moved at most this many times in turn; those of more inputs than
+#: this are moved twice.
 MAX_SWEEPS = 3
+MAX_INPUTS_FOR_ALL_SWEEPS = 4
 
 #: largest numbers of rows and of lagged features, which limit time and memory
 MAX_ROWS = 5000
@@ -63,7 +65,7 @@ MAX_LAGGED_FEATURES = 900
 N_PIECES = 10
 
 #: There is no estimate with fewer rows for each coefficient of the regression.
-MIN_ROWS_PER_COEFFICIENT = 4
+MIN_ROWS_PER_COEFFICIENT = 3
 
 #: probability of a false alarm below which a lag has an effect
 MAX_ONSET_P_VALUE = 1e-8
@@ -304,12 +306,16 @@ class _Regression:
             name: _with_squares([_interpolate(record.signals[name]) for record in records])
             for name in inputs
         }
+        measured_rows = [np.flatnonzero(np.isfinite(r.signals[target][first:])) for r in records]
+        kept = _spread_rows(sum(map(len, measured_rows)))
         blocks = []
         targets = []
         samples = []
-        for number, record in enumerate(records):
-            is_measured = np.isfinite(record.signals[target][first:])
-            rows = np.flatnonzero(is_measured)
+        n_before = 0
+        for number, of_record in enumerate(measured_rows):
+            is_of_record = (kept >= n_before) & (kept < n_before + len(of_record))
+            rows = of_record[kept[is_of_record] - n_before]
+            n_before += len(of_record)
             lags = sliding_window_view(output[number], N_OUTPUT_LAGS)[first - N_OUTPUT_LAGS : -1]
             parts = [lags[rows, ::-1]]
             for features in lagged_inputs.values():
@@ -328,8 +334,7 @@ class _Regression:
         x = np.vstack(blocks)
         y = np.concatenate(targets)
         sample = np.concatenate(samples)
-        kept = _spread_rows(len(y))
-        return cls(x[kept], y[kept], sample[kept], columns, float(np.nanstd(measured)))
+        return cls(x, y, sample, columns, float(np.nanstd(measured)))
 
     def _window(self, name: str, delay: int) -> list[int]:
         """Return the columns of an input whose window begins at this delay."""
@@ -359,7 +364,8 @@ class _Regression:
         alone = {name: self.errors_by_delay(name, {}).min() for name in self.columns}
         names = sorted(alone, key=lambda name: alone[name])
         windows: dict[str, int] = {}
-        for _ in range(MAX_SWEEPS):
+        n_sweeps = MAX_SWEEPS if len(names) <= MAX_INPUTS_FOR_ALL_SWEEPS else 2
+        for _ in range(n_sweeps):
             before = dict(windows)
             for name in names:
                 windows[name] = int(np.argmin(self.errors_by_delay(name, windows)))

@@ -210,12 +210,14 @@ def best_arx(
     *,
     predict: Target = Target.change,
     on_missing: OnMissing = OnMissing.error,
+    dead_times: DeadTimes | None = None,
 ) -> LinearArx:
     """Fit the linear model with the lags of the smallest held-out error to all rows.
 
     These are the lags of the first candidate of `rank_lags`.
     """
-    best = rank_lags(records, target, inputs, on_missing=on_missing)[0]
+    ranked = rank_lags(records, target, inputs, on_missing=on_missing, dead_times=dead_times)
+    best = ranked[0]
     lags = _input_lags(inputs, best["nb"], best["nk"])
     narx = Narx({target: best["na"]}, lags, target, predict=predict, on_missing=on_missing)
     return LinearArx.fit(narx, records)
