@@ -16,6 +16,8 @@ without the part that is linear in z)::
    The lags of the output whiten the noise, and the later lags of a coloured input take what it has
    in common with the earlier ones, which is what prewhitening does in the method of correlation
    (Bjorklund and Ljung, A review of time-delay estimation techniques, 42nd IEEE CDC, 2003).
+   A small effect, which may be an artefact of the linear model, counts only if it begins abruptly
+   and the lags from there on lower the held-out error.
 3. *Decision.* An abrupt onset is the dead time. An effect that begins slowly, such as that of a
    plant with several lags in series, becomes significant too late. It counts as a dead time only if
    lags that begin with 0 or 1 predict clearly worse, and then the smallest delay is taken whose
@@ -46,8 +48,10 @@ N_OUTPUT_LAGS = 10
 #: number of lags of an input in its window
 N_WINDOW = 6
 
-#: number of lags before the window that are tested for an effect
+#: number of lags before the window that are tested for an effect; more where there are at least
+#: this many rows for each coefficient
 N_TESTED_BEFORE = 15
+MIN_ROWS_PER_TESTED_COEFFICIENT = 8
 
 #: number of folds that are held out in turn
 N_FOLDS = 5
@@ -379,20 +383,26 @@ class _Regression:
         others = self._others(windows, name)
         error_without = float(self.held_out.rmse(others))
         found = DeadTime(None, self.scale * errors, self.scale * error_without, np.nan)
-        first = max(0, windows[name] - N_TESTED_BEFORE)
-        squares, p_values = self._test_lags(name, first, windows[name] + N_WINDOW, others)
-        has_effect = p_values < MAX_ONSET_P_VALUE
-        has_effect &= squares >= MIN_ONSET_FRACTION * squares.max()
+        end = windows[name] + N_WINDOW
+        first = max(0, windows[name] - self._n_tested_before(name, others))
+        squares, p_values = self._test_lags(name, first, end, others)
+        is_significant = p_values < MAX_ONSET_P_VALUE
+        is_large = squares >= MIN_ONSET_FRACTION * squares.max()
+        has_effect = is_significant & is_large
         if not has_effect.any():
             return found
         position = int(np.argmax(has_effect))
+        earliest = int(np.argmax(is_significant))
+        if _is_abrupt(squares, earliest) and self._needs_earlier_lags(
+            name, first, first + position, end, others
+        ):
+            position = earliest
         delay = first + position
         found = found._replace(samples=delay, p_value=float(p_values[position]))
         if delay <= MAX_UNDELAYED:
             return found
-        before = squares[:position].max(initial=MIN_SQUARES_BEFORE)
         is_smooth = self._is_smooth(name)
-        if squares[position] >= MIN_ABRUPT_RATIO * before and not is_smooth:
+        if _is_abrupt(squares, position) and not is_smooth:
             return found
         smallest = errors.min()
         begin = int(np.argmax(errors <= MAX_EQUAL_ERROR_RATIO * smallest))
@@ -404,6 +414,23 @@ class _Regression:
         if needs_delay and begin > MAX_UNDELAYED:
             return found._replace(samples=min(delay, begin))
         return found._replace(samples=None, p_value=np.nan)
+
+    def _n_tested_before(self, name: str, others: Sequence[int]) -> int:
+        """Return how many lags before the window of an input are tested: as many as rows allow."""
+        n_features = self.columns[name].shape[1]
+        n_coefficients = len(self.y) // MIN_ROWS_PER_TESTED_COEFFICIENT - len(others)
+        return max(N_TESTED_BEFORE, n_coefficients // n_features - N_WINDOW)
+
+    def _needs_earlier_lags(
+        self, name: str, first: int, delay: int, end: int, others: Sequence[int]
+    ) -> bool:
+        """Whether the lags of an input before a delay lower the held-out error clearly."""
+        if delay == first:
+            return False
+        lags = self.columns[name]
+        error = self.held_out.rmse([*others, *lags[delay:end].ravel().tolist()])
+        with_earlier = self.held_out.rmse([*others, *lags[first:end].ravel().tolist()])
+        return MIN_ERROR_RATIO_WITHOUT_DELAY * with_earlier <= error
 
     def _test_lags(
         self, name: str, first: int, end: int, others: Sequence[int]
@@ -472,6 +499,12 @@ class _Regression:
             if p_value <= MAX_FEEDBACK_P_VALUE and fraction >= MIN_FEEDBACK_FRACTION:
                 driven.append(name)
         return driven
+
+
+def _is_abrupt(squares: Array, position: int) -> bool:
+    """Whether the sum of squares of a lag is large compared with those of all lags before it."""
+    before = squares[:position].max(initial=MIN_SQUARES_BEFORE)
+    return bool(squares[position] >= MIN_ABRUPT_RATIO * before)
 
 
 def _spread_rows(n: int) -> Indices:

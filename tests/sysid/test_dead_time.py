@@ -184,6 +184,16 @@ def test_errors_by_delay_are_held_out_errors_of_the_window():
     assert found.p_value < 1e-8
 
 
+@pytest.mark.parametrize("early", [0.5, 0.1])
+def test_a_second_late_effect_does_not_hide_the_first_one(early):
+    rng = np.random.default_rng(0)
+    u = rng.normal(size=N_SAMPLES)
+    y = tanh_plant(delayed(u, 20), None) + 0.02 * rng.normal(size=N_SAMPLES)
+    y += early * delayed(u, 1)
+    record = make_record({"y": y, "u": u}, name="r", sampling_time=1.0)
+    assert estimated(record) == [1]
+
+
 def test_dead_time_of_an_input_without_effect_is_not_known():
     record, _ = simulate("tanh", "white", 5)
     noise = np.random.default_rng(1).normal(size=N_SAMPLES)
