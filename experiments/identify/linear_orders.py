@@ -112,11 +112,11 @@ def compare_orders(result: Result, cache: Cache | None = None) -> dict[str, Any]
         Values are None if the samples are too few, or do not vary. If the computation fails, the
         notes of the result say why.
     """
-    samples = _samples_of(result)
-    if samples is None:
-        return NO_ORDERS
-    compute = partial(_compare, samples)
     try:
+        samples = _samples_of(result)
+        if samples is None:
+            return NO_ORDERS
+        compute = partial(_compare, samples)
         if cache is None:
             return compute()
         return cache.obtain(LINEAR_ERRORS, samples.key(), compute)
