@@ -80,11 +80,15 @@ class Report(NamedTuple):
 
 
 def make_report(
-    assessment: Assessment, notes: Sequence[str] = (), *, advises: bool = False
+    assessment: Assessment,
+    notes: Sequence[str] = (),
+    *,
+    has_automatic_lags: bool | None = None,
 ) -> Report:
     """Test the residuals and collect all numbers and warnings; `notes` are added to the warnings.
 
-    So are sentences on what to do about the errors one step ahead, if `advises`.
+    So are sentences on what to do about the errors one step ahead. They depend on whether the lags
+    of the model were chosen automatically (`has_automatic_lags`); without it there are none.
 
     In the content, ``one_step`` and ``free_run`` hold the scores with the main window. If the model
     has several outputs, each of them holds the scores by output. ``horizons`` lists the scores of
@@ -132,8 +136,8 @@ def make_report(
         for divergence in forecast.diverged
     ]
     content["warnings"] = [*find_warnings(assessment), *notes]
-    if advises:
-        content["warnings"] += _advise_on_errors(assessment, residuals)
+    if has_automatic_lags is not None:
+        content["warnings"] += _advise_on_errors(assessment, residuals, has_automatic_lags)
     content["data"] = {
         "name": material.source.name,
         "part": material.part,
@@ -177,7 +181,9 @@ def _residual_content(tests: ResidualReport | str) -> dict[str, Any]:
 
 
 def _advise_on_errors(
-    assessment: Assessment, residuals: Mapping[str, ResidualReport | str]
+    assessment: Assessment,
+    residuals: Mapping[str, ResidualReport | str],
+    has_automatic_lags: bool,
 ) -> list[str]:
     """Return what the errors one step ahead of each output still contain, and what to do."""
     advice = []
@@ -186,7 +192,7 @@ def _advise_on_errors(
         if case.horizon != 1 or isinstance(tests, str):
             continue
         for model in assessment.joint.models:
-            advice += advise(tests, model.narx, has_automatic_lags=False)
+            advice += advise(tests, model.narx, has_automatic_lags=has_automatic_lags)
     return advice
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.commands import load_summary, run_identify
-from helpers.records import csv_overrides
+from helpers.records import csv_overrides, has_warning, run_validate
 from sysid import store
 
 DT = 0.5
@@ -78,12 +78,27 @@ def test_automatic_lags_are_not_recommended_if_they_are_set(automatic):
     assert not any("narx=auto" in note for note in load_summary(automatic)["warnings"])
 
 
-def test_missing_lags_are_told_with_what_to_do(data, tmp_path):
+@pytest.fixture(scope="module")
+def with_short_lags(data, tmp_path_factory):
+    """Folder of a run whose lags end before heat acts."""
     lags = ("narx=orders", "narx.na=1", "narx.nb=3")
-    folder = run_identify(tmp_path, *data, *QUICK, *lags, "figures=false")
-    notes = load_summary(folder)["warnings"]
+    folder = tmp_path_factory.mktemp("short_lags")
+    return run_identify(folder, *data, *QUICK, *lags, "figures=false")
+
+
+def test_missing_lags_are_told_with_what_to_do(with_short_lags):
+    notes = load_summary(with_short_lags)["warnings"]
     (note,) = [note for note in notes if "still contain" in note]
     assert "contain heat at lag 15" in note
     assert "its lags end with 3: give it lags up to 15; narx=auto finds dead times" in note
-    # the linear models know better
-    assert load_summary(folder)["smse_linear"] < 0.2
+
+
+def test_linear_rivals_know_dead_times_that_the_model_does_not(with_short_lags):
+    assert load_summary(with_short_lags)["smse_linear"] < 0.2
+
+
+def test_a_validation_tells_which_lags_are_missing(with_short_lags, data, tmp_path):
+    record = [text.replace("estimation", "test") for text in data]
+    model = f"model={with_short_lags / 'model.nc'}"
+    content = run_validate(tmp_path, model, *record, "propagation=mean_only", "figures=false")
+    assert has_warning(content, "contain heat at lag 15")
