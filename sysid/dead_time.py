@@ -22,6 +22,9 @@ without the part that is linear in z)::
    plant with several lags in series, becomes significant too late. It counts as a dead time only if
    lags that begin with 0 or 1 predict clearly worse, and then the smallest delay is taken whose
    error in the scan is as small as the smallest one.
+
+A controller that sets the input from the output of the same sample makes lag 0 significant: then no
+dead time is found. Other feedback is told in a warning.
 """
 
 from collections.abc import Mapping, Sequence
