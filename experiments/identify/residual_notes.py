@@ -54,4 +54,6 @@ def note_residuals(result: Result, *, has_automatic_lags: bool) -> list[str]:
         output_names=[narx.target],
         input_names=inputs if inputs else None,
     )
+    if recordings is None:  # automatic lags of a plant follow from its equations
+        has_automatic_lags = True
     return advise(tests, narx, has_automatic_lags=has_automatic_lags)

@@ -71,7 +71,9 @@ def _advise_on_input(
             "which the model knows but describes badly there: raise the budget, or give the "
             "training more samples"
         )
-    finds_dead_times = "" if has_automatic_lags else f"; {automatic} finds dead times"
+    finds_dead_times = f"; {automatic} finds dead times"
+    if has_automatic_lags or len(narx.output_names) > 1:  # several outputs need the same lags
+        finds_dead_times = ""
     if not known:
         return f"which is not among the lags of the model: give {test.input} this lag" + (
             finds_dead_times

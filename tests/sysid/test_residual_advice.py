@@ -84,3 +84,8 @@ def test_errors_that_follow_from_their_past_are_told():
 )
 def test_there_is_no_advice_without_a_strong_correlation(errors, narx):
     assert advice_on(errors, narx) == []
+
+
+def test_automatic_lags_are_not_recommended_to_models_of_several_outputs():
+    (sentence,) = advice_on(0.1 * NOISE + lagged(U, 16), Narx({"y": 1, "z": 1}, {"u": 3}, "y"))
+    assert sentence.endswith("give it lags up to 16")
