@@ -53,7 +53,7 @@ AREAS = {
             "sysid.export",
             "sysid.store",
         ),
-        "Lags": ("sysid.narx",),
+        "Lags": ("sysid.narx", "sysid.dead_time"),
         "Online Gaussian process": (
             "sysid.gp.online",
             "sysid.gp.rules",

@@ -15,6 +15,9 @@ from .data.source import DataSource as DataSource
 from .data.source import Recordings as Recordings
 from .data.source import make_record as make_record
 from .data.stored import StoredRecordings as StoredRecordings
+from .dead_time import DeadTime as DeadTime
+from .dead_time import DeadTimes as DeadTimes
+from .dead_time import estimate_dead_times as estimate_dead_times
 from .errors import UserError as UserError
 from .errors import UserTypeError as UserTypeError
 from .export.python_file import export_python as export_python

@@ -64,6 +64,8 @@ from sysid.simulation.baselines import LinearArx
 from sysid.simulation.forecast import forecast, warn_of_held
 from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly
+from sysid.simulation.residual_advice import advise
+from sysid.simulation.residuals import ResidualReport, most_lags, residual_tests
 from sysid.simulation.validation import Z_95, validate
 from sysid.simulation_error.training import FreeRun
 
@@ -122,6 +124,8 @@ KERNELS_BY_WORD: dict[str, Kernel] = {
     "linear_times_squared_exponential": Product([Linear(), SquaredExponential()]),
 }
 PURPOSES = ("prediction", "simulation")
+#: shorter test records take no part in the tests of the errors [samples]
+MIN_TESTED_SAMPLES = 100
 
 
 @one_blas_thread
@@ -649,6 +653,75 @@ class IdentifiedModel:
         table = pd.DataFrame(rows).T.sort_index().drop(columns="window")
         return table.rename_axis(["output", "horizon"])
 
+    @one_blas_thread
+    def residual_tests(
+        self, data: Signals | Sequence[Signals] | None = None, *, n_lags: int = 25
+    ) -> dict[str, ResidualReport]:
+        """Test what the errors one step ahead of each output still contain.
+
+        Inputs are those of the records, also if a model does not use them. `notes` says what to do
+        about strong correlations.
+
+        Parameters
+        ----------
+        data
+            As for `identify`; None: the test records.
+        n_lags : int
+            Largest lag; fewer if a record is short (`sysid.simulation.residuals.most_lags`).
+
+        Returns
+        -------
+        dict
+            By output, the report of `sysid.residual_tests`; without outputs for which no record has
+            samples enough.
+        """
+        records = self._records(data)
+        inputs = list(self.recordings.inputs)
+        reports = {}
+        for name, model in self.models.items():
+            frame = self._forecast_output(name, model, records, 1, None)
+            errors = []
+            of_inputs = []
+            for number, record in enumerate(records):
+                predicted = frame.loc[number]
+                error = (predicted[name] - predicted[f"{name}_mean"]).to_numpy()
+                used = record.sel(time=predicted.index.to_numpy())
+                values = np.array([used[input].values for input in inputs]).T
+                is_known = np.isfinite(error).all() and np.isfinite(values).all()
+                if is_known and len(error) >= MIN_TESTED_SAMPLES:
+                    errors.append(error)
+                    of_inputs.append(values)
+            if errors:
+                reports[name] = residual_tests(
+                    errors,
+                    of_inputs if inputs else None,
+                    n_lags=min(n_lags, most_lags([len(error) for error in errors])),
+                    output_names=[name],
+                    input_names=inputs if inputs else None,
+                )
+        return reports
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What the errors on the test records still contain, with what to do: a sentence each.
+
+        Empty without test records, for static data, and if there is nothing to say.
+        """
+        if not self.recordings.test or self.recordings.is_static:
+            return []
+        reports: dict[str, ResidualReport] = {}
+        with suppress(UserError):  # the test records do not suit the model
+            reports = self.residual_tests()
+        notes = []
+        for name, report in reports.items():
+            notes += advise(
+                report,
+                self.models[name].narx,
+                has_automatic_lags=name in self.lag_choices,
+                automatic='narx="auto"',
+            )
+        return notes
+
     def compare(
         self,
         others: Mapping[str, IdentifiedModel] | None = None,
@@ -848,6 +921,7 @@ class IdentifiedModel:
                 lags = ", ".join(f"{number} lags of {signal}" for number, signal in numbers)
                 line += f"; linear part: {lags}"
             lines.append(line)
+        lines += [f"Note: {note}" for note in self.notes]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

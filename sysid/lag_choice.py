@@ -4,7 +4,7 @@ One step ahead, linear models rank all candidates, and models compete with the b
 run, quick versions of the estimators of the training rank a coarse grid of candidates.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from math import inf
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import xarray as xr
 
+from sysid.dead_time import DeadTimes, estimate_dead_times
 from sysid.errors import UserError
 from sysid.gp.kernels import Linear, SquaredExponential
 from sysid.gp.mean import AutomaticMean, ConstantMean
@@ -87,6 +88,9 @@ MAX_SHOWN_CANDIDATES = 4
 #: numbers na, nb, nk of a candidate
 LagNumbers: TypeAlias = tuple[int, int, int]
 
+#: first lag of the inputs: one number, or one for each input where they differ
+FirstLags: TypeAlias = int | list[int]
+
 
 class LagChoice(NamedTuple):
     """The chosen lags and the candidates; `str` summarises them in a few lines."""
@@ -101,6 +105,8 @@ class LagChoice(NamedTuple):
     tried: list[dict[str, Any]]
     notes: list[str]
     settings: Settings  #: those of the identification, with the chosen estimator
+    #: after how many samples each input acts; None if it was not estimated
+    dead_times: DeadTimes | None = None
 
     def __str__(self) -> str:
         how = "in free run" if self.criterion == "free_run" else "one step ahead"
@@ -139,12 +145,14 @@ def rank_lags(
     *,
     max_order: int = 10,
     on_missing: OnMissing = OnMissing.error,
+    dead_times: DeadTimes | None = None,
 ) -> list[dict[str, Any]]:
     """Rank numbers of lags by the held-out errors of linear models, the best first.
 
     A candidate has na lags of the output, and nb lags of each input from lag nk on. Its linear
     model is fitted by least squares to four fifths of the rows and predicts the other fifth one
-    step ahead; each fifth is held out in turn.
+    step ahead; each fifth is held out in turn. nk is 0 or 1; for an input with a dead time d of 2
+    or more samples it is d - 1 or d.
 
     Parameters
     ----------
@@ -156,11 +164,14 @@ def rank_lags(
         Largest number of lags.
     on_missing
         As for `Narx`.
+    dead_times
+        After how many samples each input acts; None: they are estimated (`estimate_dead_times`).
 
     Returns
     -------
     list of dict
-        Numbers ``na``, ``nb``, ``nk`` and the RMSE ``linear`` [unit of the output].
+        Numbers ``na``, ``nb``, ``nk`` and the RMSE ``linear`` [unit of the output]. ``nk`` is a
+        list with a number for each input if they differ.
 
     Raises
     ------
@@ -170,12 +181,13 @@ def rank_lags(
     several = [records] if isinstance(records, xr.Dataset) else list(records)
     orders = range(1, max_order + 1)
     grid = product(orders, orders, (1, 0)) if inputs else product(orders, [0], [1])
-    candidates = _affordable(grid, several, target, inputs)
+    shifts = _shifts_of(dead_times, several, target, inputs)
+    candidates = _affordable(grid, several, target, inputs, shifts)
     max_na = max(na for na, _, _ in candidates)
     max_input_lag = max(nb + nk - 1 for _, nb, nk in candidates)
     narx = Narx(
         {target: max_na},
-        {name: range(max_input_lag + 1) for name in inputs},
+        {name: range(shift, shift + max_input_lag + 1) for name, shift in shifts.items()},
         target,
         predict=Target.value,
         on_missing=on_missing,
@@ -186,7 +198,8 @@ def rank_lags(
         columns = _columns_of(
             na, nb, nk, max_na=max_na, max_input_lag=max_input_lag, n_inputs=len(inputs)
         )
-        tried.append({"na": na, "nb": nb, "nk": nk, "linear": errors.rmse(columns)})
+        first_lags = _first_lags(nk, shifts)
+        tried.append({"na": na, "nb": nb, "nk": first_lags, "linear": errors.rmse(columns)})
     return sorted(tried, key=lambda row: row["linear"])
 
 
@@ -197,15 +210,43 @@ def best_arx(
     *,
     predict: Target = Target.change,
     on_missing: OnMissing = OnMissing.error,
+    dead_times: DeadTimes | None = None,
 ) -> LinearArx:
     """Fit the linear model with the lags of the smallest held-out error to all rows.
 
     These are the lags of the first candidate of `rank_lags`.
     """
-    best = rank_lags(records, target, inputs, on_missing=on_missing)[0]
-    lags = {name: range(best["nk"], best["nk"] + best["nb"]) for name in inputs}
+    ranked = rank_lags(records, target, inputs, on_missing=on_missing, dead_times=dead_times)
+    best = ranked[0]
+    lags = _input_lags(inputs, best["nb"], best["nk"])
     narx = Narx({target: best["na"]}, lags, target, predict=predict, on_missing=on_missing)
     return LinearArx.fit(narx, records)
+
+
+def _shifts_of(
+    dead_times: DeadTimes | None,
+    records: Sequence[xr.Dataset],
+    target: str,
+    inputs: Sequence[str],
+) -> dict[str, int]:
+    """Return how many lags of each input are left out; the dead times are estimated if None."""
+    if dead_times is None:
+        dead_times = estimate_dead_times(records, target, inputs)
+    return dead_times.shifts(inputs)
+
+
+def _first_lags(nk: int, shifts: Mapping[str, int]) -> FirstLags:
+    """Return the first lags of a candidate: one number, or one for each input if they differ."""
+    first_lags = [shift + nk for shift in shifts.values()]
+    if len(set(first_lags)) > 1:
+        return first_lags
+    return first_lags[0] if first_lags else nk
+
+
+def _input_lags(inputs: Sequence[str], nb: int, nk: FirstLags) -> dict[str, range]:
+    """Return nb lags of each input from the first lag nk on."""
+    first_lags = nk if isinstance(nk, list) else [nk] * len(inputs)
+    return {name: range(k, k + nb) for name, k in zip(inputs, first_lags, strict=True)}
 
 
 def best_arx_of_equal_lags(
@@ -215,7 +256,7 @@ def best_arx_of_equal_lags(
 
     Its number of lags has the smallest error on held-out fifths of the rows. It has lags of the
     target of `narx`, and of these inputs as far as they move. The lags of an input begin with 0 if
-    `narx` has this lag, else with 1.
+    `narx` has this lag, else with 1; its dead time is left out in addition (`rank_lags`).
 
     Raises
     ------
@@ -224,14 +265,18 @@ def best_arx_of_equal_lags(
     """
     several = [records] if isinstance(records, xr.Dataset) else list(records)
     target = narx.target
-    first_lags = {name: 0 if (name, 0) in narx.features else 1 for name in _moving(inputs, several)}
+    shifts = _shifts_of(None, several, target, _moving(inputs, several))
+    first_lags = {
+        name: shift + (0 if (name, 0) in narx.features else 1) for name, shift in shifts.items()
+    }
 
     def make_narx(n_lags: int, predict: Target) -> Narx:
         lags = {name: range(first, first + n_lags) for name, first in first_lags.items()}
         return Narx({target: n_lags}, lags, target, predict=predict, on_missing=narx.on_missing)
 
     grid = [(n_lags, n_lags, 1) for n_lags in range(1, MAX_EQUAL_LAGS + 1)]
-    orders = [n_lags for n_lags, _, _ in _affordable(grid, several, target, [*first_lags])]
+    affordable = _affordable(grid, several, target, [*first_lags], shifts)
+    orders = [n_lags for n_lags, _, _ in affordable]
     longest = make_narx(orders[-1], Target.value)
     held_out = _held_out_errors(longest, several)
     errors = {}
@@ -277,14 +322,17 @@ def choose_lags(
 
     Among errors that differ by less than 1 %, or are as small as rounding errors, the first of
     these estimators and the fewest lags win. If a model wins, it then competes with variants of
-    itself: longer length scales a priori, a constant mean. The
-    linear models and the variants take part only if the settings name no kernel, no mean and no
-    kind of linear part. An input that never moves gets no lags.
+    itself: longer length scales a priori, a constant mean. The linear models and the variants take
+    part only if the settings name no kernel, no mean and no kind of linear part. An input that
+    never moves gets no lags.
 
     If the training is `FreeRun`, the error is that of simulations of held-out folds
     (`FreeRun.compare_lags`). The candidates have 1, 2, 3, 4 or 6 lags of the output, and as many,
     10, 20 or 41 lags of the inputs. Again the fewest lags within 1 % win. Of long records only
     pieces spread over them are simulated.
+
+    Lags of an input with a dead time (`estimate_dead_times`) begin with the dead time or with the
+    sample before.
 
     Parameters and errors are those of `rank_lags`; `settings` are those of the identification.
 
@@ -302,30 +350,42 @@ def choose_lags(
     several = [records] if isinstance(records, xr.Dataset) else list(records)
     moving = _moving(inputs, several)
     notes = [f"{name} never moves and gets no lags" for name in inputs if name not in moving]
+    dead_times = estimate_dead_times(several, target, moving)
+    shifts = dead_times.shifts(moving)
+    notes += dead_times.describe()
     settings = Settings() if settings is None else settings
 
-    def make_narx(na: int, nb: int, nk: int) -> Narx:
-        lags = {name: range(nk, nk + nb) for name in moving}
+    def make_narx(na: int, nb: int, nk: FirstLags) -> Narx:
+        lags = _input_lags(moving, nb, nk)
         return Narx({target: na}, lags, target, predict=predict, on_missing=on_missing)
 
     if settings.demands_linear_part:
         settings.with_linear_lags(make_narx(1, min(1, len(moving)), 1))  # refuses what prevents it
     if isinstance(settings.training, FreeRun):
         grid = _free_run_grid(max_order, has_inputs=bool(moving))
-        candidates = _affordable(grid, several, target, moving)
-        narxes = {make_narx(*numbers): numbers for numbers in candidates}
+        narxes = {}
+        for na, nb, nk in _affordable(grid, several, target, moving, shifts):
+            first_lags = _first_lags(nk, shifts)
+            narxes[make_narx(na, nb, first_lags)] = (na, nb, first_lags)
         tried = _simulate(narxes, several, settings, settings.training)
         equal = _equal_in_free_run(tried)
         criterion = "free_run"
     else:
-        tried = rank_lags(several, target, moving, max_order=max_order, on_missing=on_missing)
+        tried = rank_lags(
+            several,
+            target,
+            moving,
+            max_order=max_order,
+            on_missing=on_missing,
+            dead_times=dead_times,
+        )
         chosen, narx, settings = _choose_one_step_ahead(tried, make_narx, several, settings)
         chosen["chosen"] = True
-        return LagChoice(narx, "one_step", tried, notes, settings)
+        return LagChoice(narx, "one_step", tried, notes, settings, dead_times)
     chosen = min(equal, key=lambda row: row["na"] + len(moving) * row["nb"])
     chosen["chosen"] = True
     narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
-    return LagChoice(narx, criterion, tried, notes, settings)
+    return LagChoice(narx, criterion, tried, notes, settings, dead_times)
 
 
 def choose_linear_part(
@@ -334,9 +394,8 @@ def choose_linear_part(
     """Return the lags with those of the linear part, if it lowers the held-out error.
 
     The model with a linear part and that without one predict held-out folds one step ahead, as in
-    `choose_lags`. A linear part that the settings demand is not
-    tried, but taken. The models of several outputs share their regressors; so the first output
-    decides for all.
+    `choose_lags`. A linear part that the settings demand is not tried, but taken. The models of
+    several outputs share their regressors; so the first output decides for all.
     """
     several = [records] if isinstance(records, xr.Dataset) else list(records)
     extended = settings.with_linear_lags(narx)
@@ -358,7 +417,7 @@ def choose_linear_part(
 
 def _choose_one_step_ahead(
     tried: list[dict[str, Any]],
-    make_narx: Callable[[int, int, int], Narx],
+    make_narx: Callable[[int, int, FirstLags], Narx],
     records: Sequence[xr.Dataset],
     settings: Settings,
 ) -> tuple[dict[str, Any], Narx, Settings]:
@@ -483,7 +542,7 @@ def _largest_equal(
     rows: Sequence[dict[str, Any]],
     names: Sequence[str],
     records: Sequence[xr.Dataset],
-    make_narx: Callable[[int, int, int], Narx],
+    make_narx: Callable[[int, int, FirstLags], Narx],
 ) -> float:
     """Return the largest error that counts as equal to the smallest one of these estimators."""
     smallest = min(_complete_error(row, name) for row in rows for name in names)
@@ -609,12 +668,17 @@ def _affordable(
     records: Sequence[xr.Dataset],
     target: str,
     inputs: Sequence[str],
+    shifts: Mapping[str, int],
 ) -> list[LagNumbers]:
-    """Return the candidates for which the records are long enough."""
+    """Return the candidates for which the records are long enough.
+
+    `shifts` has the number of lags that are left out of each input, so that nk counts from there.
+    """
+    largest_shift = max(shifts.values(), default=0)
     sizes = [record.sizes["time"] for record in records]
     affordable = []
     for na, nb, nk in candidates:
-        max_lag = max(na, nb + nk - 1)
+        max_lag = max(na, largest_shift + nb + nk - 1)
         n_coefficients = na + len(inputs) * nb + 1
         is_long_enough = n_coefficients * MIN_ROWS_PER_COEFFICIENT <= sum(sizes)
         if max_lag < min(sizes) and is_long_enough:
@@ -628,7 +692,7 @@ def _affordable(
 
 
 def _simulate(
-    narxes: dict[Narx, LagNumbers],
+    narxes: Mapping[Narx, tuple[int, int, FirstLags]],
     records: Sequence[xr.Dataset],
     settings: Settings,
     training: FreeRun,
@@ -679,7 +743,7 @@ def _columns_of(
     """Return the columns of a candidate's lags.
 
     All columns are `max_na` lags of the output, from 1, and then the lags from 0 to `max_input_lag`
-    of each input.
+    of each input, counted without its dead time.
     """
     columns = list(range(na))
     for i in range(n_inputs):

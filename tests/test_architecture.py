@@ -65,6 +65,7 @@ LAYERS = {
         "identification",
         "stream",
         "held_out",
+        "dead_time",
         "lag_choice",
         "identified",
         "estimators",

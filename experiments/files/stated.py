@@ -14,9 +14,13 @@ from experiments.cli.plain_yaml import (
     text_of,
 )
 
+#: end of the name of the class that chooses lags
+AUTOMATIC_LAGS = ".AutomaticNarx"
+
 __all__ = [
     "MAX_CONFIGURATION_CHARACTERS",
     "MAX_NESTING_LEVELS",
+    "chooses_lags",
     "read_configuration",
     "state_alike",
     "states_free_run",
@@ -62,3 +66,12 @@ def state_alike(one: object, other: object, key: str) -> bool:
     if first is None or second is None or key not in first or key not in second:
         return False
     return text_of(first[key]) == text_of(second[key])
+
+
+def chooses_lags(configuration: object) -> bool:
+    """Return whether the text of a configuration leaves the choice of the lags to the toolbox.
+
+    It does not if it cannot be read.
+    """
+    narx = (read_configuration(configuration) or {}).get("narx")
+    return isinstance(narx, dict) and str(narx.get("_target_", "")).endswith(AUTOMATIC_LAGS)

@@ -24,6 +24,7 @@ from experiments.drawing.style import (
     show_from_to,
     unit_of,
 )
+from sysid.dead_time import N_WINDOW
 from sysid.lag_choice import ESTIMATOR_WORDS, LINEAR_PART
 from sysid.model.model import Model
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
@@ -468,6 +469,40 @@ def _draw_lags(ax: Axes, tried: list[dict[str, Any]], unit: str) -> None:
         yscale="log",
     )
     ax.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.14))
+
+
+def dead_times(by_input: dict[str, dict[str, Any]], unit: str) -> Figure:
+    """Draw the held-out error of a line over the first lag of up to six inputs.
+
+    A line marks the dead time of each input.
+
+    Parameters
+    ----------
+    by_input
+        Of each input, the numbers of `sysid.DeadTime.to_dict`.
+    unit
+        Unit of the output.
+    """
+    figure, (ax,) = screen(1, 4.4)
+    for name, found in list(by_input.items())[:MAX_SIGNALS_DRAWN]:
+        delay = found["samples"]
+        words = "no dead time found"
+        if delay is not None:
+            words = "acts after 1 sample" if delay == 1 else f"acts after {delay} samples"
+        (line,) = ax.plot(found["rmse_by_delay"], linewidth=1.2, label=f"{name} {words}")
+        if delay is not None:
+            ax.axvline(delay, color=line.get_color(), linewidth=0.8, linestyle="--")
+    title = f"Dead time: lines with {N_WINDOW} lags of the input"
+    if len(by_input) > MAX_SIGNALS_DRAWN:
+        title += f" ({MAX_SIGNALS_DRAWN} of {len(by_input)} inputs)"
+    ax.set(
+        title=title,
+        xlabel="first lag of the input [samples]",
+        ylabel=f"one-step RMSE, held-out folds [{unit or '-'}]",
+        ylim=(0.0, None),
+    )
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    return figure
 
 
 # --- signals --------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from sysid import (
     ZeroMean,
     fit_percent,
 )
+from sysid.dead_time import MAX_UNDELAYED
 from sysid.errors import UserError
 from sysid.lag_choice import best_arx
 from sysid.simulation.baselines import LinearArx
@@ -37,10 +38,11 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
     ``best`` has the lags of the smallest error on held-out fifths of the estimation records
     (`sysid.rank_lags`), of all measured inputs: without the signals of physics beside the model.
 
-    Each entry has ``na``, ``nb``, ``nk``, its ``rmse`` one step ahead, ``free_run_rmse`` and
-    ``free_run_fit_percent``. The last two are None if the simulation diverges
-    (``free_run_diverges``), or if the model is not simulated. It is not simulated if `simulates` is
-    false, if the records are too short, or if the model needs another output.
+    Each entry has ``na``, ``nb``, ``nk`` (a list with a number for each input if they differ), its
+    ``rmse`` one step ahead, ``free_run_rmse`` and ``free_run_fit_percent``. The last two are None
+    if the simulation diverges (``free_run_diverges``), or if the model is not simulated. It is not
+    simulated if `simulates` is false, if the records are too short, or if the model needs another
+    output.
     """
     narx = result.identification.narx.without_linear()
     source = result.source
@@ -59,6 +61,7 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
                 inputs,
                 predict=narx.predict,
                 on_missing=narx.on_missing,
+                dead_times=None if source.lag_choice is None else source.lag_choice.dead_times,
             )
         except (UserError, np.linalg.LinAlgError) as error:
             result.notes.append(f"no best linear model: {error}")
@@ -77,14 +80,18 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
 def _orders(model: LinearArx) -> dict[str, Any]:
     """Return na, nb and nk: the numbers of lags of the output and of the inputs, and the dead time.
 
-    If the inputs differ, nb is the largest number of lags and nk the smallest first lag.
+    If the inputs differ, nb is the largest number of lags. nk is a list if inputs differ in their
+    dead time, of which there is none where all of them begin with 0 or 1.
     """
     narx = model.narx
     input_lags = [narx.lags[name] for name in narx.input_names]
+    first_lags = [lags[0] for lags in input_lags if lags]
+    has_dead_times = max(first_lags, default=0) > MAX_UNDELAYED
+    is_list = has_dead_times and len(set(first_lags)) > 1
     return {
         "na": len(narx.lags.get(narx.target, ())),
         "nb": max(map(len, input_lags), default=0),
-        "nk": min((lags[0] for lags in input_lags if lags), default=0),
+        "nk": first_lags if is_list else min(first_lags, default=0),
     }
 
 

@@ -20,6 +20,7 @@ from experiments.files.outputs import plain
 from experiments.identify.result import Result
 from sysid import standardised_mean_squared_error
 from sysid.arrays import Array
+from sysid.dead_time import estimate_dead_times
 from sysid.errors import UserError
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.mean import linear_fit
@@ -83,10 +84,11 @@ class _Samples:
 def compare_orders(result: Result, cache: Cache | None = None) -> dict[str, Any]:
     """Return the errors of the best linear models of 1 to 12 lags of every measured signal.
 
-    The lags of an input begin with 0 if the model has this lag, else with 1. Outputs have lags even
-    if the model has none. Static data have no lags: the linear model has the features of the model.
-    Where lags are missing at the start of a record or after a gap, the models predict from the lags
-    that are there (`lag_signals`), and do not learn.
+    The lags of an input begin with 0 if the model has this lag, else with 1; on records its dead
+    time is left out in addition. Outputs have lags even if the model has none. Static data have no
+    lags: the linear model has the features of the model. Where lags are missing at the start of a
+    record or after a gap, the models predict from the lags that are there (`lag_signals`), and do
+    not learn.
 
     Parameters
     ----------
@@ -110,11 +112,11 @@ def compare_orders(result: Result, cache: Cache | None = None) -> dict[str, Any]
         Values are None if the samples are too few, or do not vary. If the computation fails, the
         notes of the result say why.
     """
-    samples = _samples_of(result)
-    if samples is None:
-        return NO_ORDERS
-    compute = partial(_compare, samples)
     try:
+        samples = _samples_of(result)
+        if samples is None:
+            return NO_ORDERS
+        compute = partial(_compare, samples)
         if cache is None:
             return compute()
         return cache.obtain(LINEAR_ERRORS, samples.key(), compute)
@@ -164,14 +166,28 @@ def _first_lags(result: Result) -> dict[str, int]:
     narx = result.identification.narx
     physics_signals = {} if source.physics is None else source.physics.physics.signals
     first_lags = dict.fromkeys(source.outputs, 1)
-    for name in source.inputs:
-        if name not in physics_signals:
-            first_lags[name] = 0 if (name, 0) in narx.features else 1
+    measured_inputs = [name for name in source.inputs if name not in physics_signals]
+    shifts = _shifts_of(result, measured_inputs)
+    for name in measured_inputs:
+        usual = 0 if (name, 0) in narx.features else 1
+        first_lags[name] = shifts.get(name, 0) + usual
     return {
         name: first_lag
         for name, first_lag in first_lags.items()
         if any(np.ptp(record[name].values) != 0 for record in result.signals)
     }
+
+
+def _shifts_of(result: Result, inputs: Sequence[str]) -> dict[str, int]:
+    """Return how many lags of each input its dead time leaves out; on records only."""
+    source = result.source
+    recordings = source.recordings()
+    if source.lag_choice is not None and source.lag_choice.dead_times is not None:
+        return source.lag_choice.dead_times.shifts(inputs)
+    if recordings is None:
+        return {}
+    target = result.identification.narx.target
+    return estimate_dead_times(recordings.estimation, target, inputs).shifts(inputs)
 
 
 # --- errors ---------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ FIGURE_NAMES = (
     "dictionary",
     "error",
     "linear_part",
+    "dead_time",
     "comparison",
     "validation",
 )
@@ -142,7 +143,10 @@ def write(files: RunFiles, folder: Path, result: Result) -> None:
     for kind, dataset in datasets.items():
         if dataset is not None:
             path = folder / f"{kind}.nc"
-            jobs.append(partial(store.write, dataset, path, kind=kind, attributes=attributes))
+            of_file = attributes
+            if kind == "result":
+                of_file = attributes | {"narx_orders": json.dumps(result.summary["narx"])}
+            jobs.append(partial(store.write, dataset, path, kind=kind, attributes=of_file))
     if result.report is not None:
         jobs += writers(result.report, folder, attributes, figures=files.figures)
     for name in FIGURE_NAMES:
@@ -161,6 +165,7 @@ def _draw(
     """Yield functions that draw and write one figure each, for the chosen ones."""
     from experiments.identify.figures import (  # imports matplotlib
         comparison,
+        dead_times,
         drawings,
         linear_part,
     )
@@ -171,6 +176,10 @@ def _draw(
     makers = drawings(trajectory, record, noise_variance, describe_limit(result.summary))
     if model is not None and model.gp.n_linear:
         makers["linear_part"] = partial(linear_part, model, result.summary["target_unit"])
+    choice = result.source.lag_choice
+    if choice is not None and choice.dead_times is not None and choice.dead_times.has_any:
+        by_input = result.summary["lags"]["dead_times"]["by_input"]
+        makers["dead_time"] = partial(dead_times, by_input, choice.dead_times.output_unit)
     if result.linear is not None:
         makers["comparison"] = partial(comparison, result.summary)
     for name, make in list(makers.items())[chosen]:

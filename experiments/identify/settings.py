@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.files.outputs import RunFiles
+from experiments.files.stated import AUTOMATIC_LAGS
 from sysid import Propagation, Settings
 
 ALL_OUTPUTS = "all"  # value of narx.target that names every output of the source
@@ -20,6 +21,11 @@ class LagOptions:
 
     description: Mapping[str, Any]  # group narx as plain data, with a `_target_`
     predicts_residual: bool  # whether the target is the output minus that of the physics
+
+    @property
+    def are_automatic(self) -> bool:
+        """Whether the lags are chosen by the dynamics or by held-out errors."""
+        return str(self.description.get("_target_", "")).endswith(AUTOMATIC_LAGS)
 
     def targets(self, outputs: Sequence[str]) -> list[str] | None:
         """Return the outputs that get a model each; None if ``narx.target`` is no list."""

@@ -21,6 +21,7 @@ from experiments.identify.causes import (
 from experiments.identify.limit import describe_limit, score_limit
 from experiments.identify.linear import note_linear, write_lags
 from experiments.identify.linear_orders import NO_ORDERS
+from experiments.identify.residual_notes import note_residuals
 from experiments.identify.result import Result
 from experiments.identify.settings import RunSettings
 from experiments.plant.limit import LIMIT_NOT_WANTED, LIMIT_OF_RECORDS
@@ -31,6 +32,7 @@ from sysid import (
     AcceptAll,
     Always,
     ExceedsMinimum,
+    LagChoice,
     Learning,
     Model,
     Narx,
@@ -156,7 +158,8 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         "free_run": None if result.report is None else result.report.content["free_run"],
         "linear": result.linear,
         **{key: result.linear_orders.get(key) for key in NO_ORDERS},
-        "lags": None if choice is None else {"criterion": choice.criterion, "tried": choice.tried},
+        "narx": orders_of(narx),
+        "lags": None if choice is None else _describe_choice(choice),
         "training": identification.report,
         "physics": None if result.source.physics is None else result.source.physics.estimates(),
         "times": times,
@@ -167,6 +170,30 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         *note_linear(summary, result),
     ]
     return plain({**summary, "warnings": warnings})
+
+
+def orders_of(narx: Narx) -> dict[str, Any]:
+    """Return how many lags each signal has, and the first lag of each input.
+
+    Outputs have ``na`` lags, inputs ``nb`` lags from lag ``nk`` on; all are lists in the order of
+    ``outputs`` and ``inputs``.
+    """
+    input_lags = [narx.lags[name] for name in narx.input_names]
+    return {
+        "outputs": list(narx.output_names),
+        "inputs": list(narx.input_names),
+        "na": [len(narx.lags[name]) for name in narx.output_names],
+        "nb": [len(lags) for lags in input_lags],
+        "nk": [lags[0] for lags in input_lags],
+    }
+
+
+def _describe_choice(choice: LagChoice) -> dict[str, Any]:
+    """Return how automatic lags were chosen, as plain numbers."""
+    description: dict[str, Any] = {"criterion": choice.criterion, "tried": choice.tried}
+    if choice.dead_times is not None:
+        description["dead_times"] = choice.dead_times.to_dict()
+    return description
 
 
 def _validation_scores(result: Result) -> dict[str, Any]:
@@ -254,6 +281,7 @@ def _warnings(run_settings: RunSettings, summary: dict[str, Any], result: Result
         warnings += [f"training: {warning}" for warning in trained.warnings]
     warnings += _warn_of_bounds(summary)
     warnings += _warn_of_data(summary, identification.model, is_stream=_is_stream(result))
+    warnings += note_residuals(result, has_automatic_lags=run_settings.lags.are_automatic)
     return warnings
 
 

@@ -37,6 +37,7 @@ from sysid import (
 )
 from sysid.arrays import Array
 from sysid.errors import UserError
+from sysid.simulation.residual_advice import advise
 from sysid.simulation.residuals import most_lags
 
 MAX_RESIDUAL_LAG = 25  # largest lag of the residual tests [samples]; shorter records have fewer
@@ -78,8 +79,16 @@ class Report(NamedTuple):
     content: dict[str, Any]  # content of validation.json, with the warnings
 
 
-def make_report(assessment: Assessment, notes: Sequence[str] = ()) -> Report:
+def make_report(
+    assessment: Assessment,
+    notes: Sequence[str] = (),
+    *,
+    has_automatic_lags: bool | None = None,
+) -> Report:
     """Test the residuals and collect all numbers and warnings; `notes` are added to the warnings.
+
+    So are sentences on what to do about the errors one step ahead. They depend on whether the lags
+    of the model were chosen automatically (`has_automatic_lags`); without it there are none.
 
     In the content, ``one_step`` and ``free_run`` hold the scores with the main window. If the model
     has several outputs, each of them holds the scores by output. ``horizons`` lists the scores of
@@ -127,6 +136,8 @@ def make_report(assessment: Assessment, notes: Sequence[str] = ()) -> Report:
         for divergence in forecast.diverged
     ]
     content["warnings"] = [*find_warnings(assessment), *notes]
+    if has_automatic_lags is not None:
+        content["warnings"] += _advise_on_errors(assessment, residuals, has_automatic_lags)
     content["data"] = {
         "name": material.source.name,
         "part": material.part,
@@ -167,6 +178,22 @@ def _residual_content(tests: ResidualReport | str) -> dict[str, Any]:
     if isinstance(tests, str):
         return {"skipped": [tests]}
     return tests.to_dict()
+
+
+def _advise_on_errors(
+    assessment: Assessment,
+    residuals: Mapping[str, ResidualReport | str],
+    has_automatic_lags: bool,
+) -> list[str]:
+    """Return what the errors one step ahead of each output still contain, and what to do."""
+    advice = []
+    for kind, case in assessment.main.items():
+        tests = residuals[kind]
+        if case.horizon != 1 or isinstance(tests, str):
+            continue
+        for model in assessment.joint.models:
+            advice += advise(tests, model.narx, has_automatic_lags=has_automatic_lags)
+    return advice
 
 
 def run_residual_tests(assessment: Assessment, case: Case) -> ResidualReport | str:

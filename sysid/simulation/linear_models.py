@@ -21,6 +21,9 @@ from sysid.errors import UserError
 #: default ridge of recursive least squares: weight of the prior, as a number of samples
 RECURSIVE_RIDGE = 1e-6
 
+#: ridge of `HeldOutErrors.rmse_of_many`, relative to the sums of squares of the features
+RELATIVE_RIDGE = 1e-9
+
 
 # --- features -------------------------------------------------------------------------------------
 
@@ -50,12 +53,13 @@ def lag_signals(
     n_lags : int
         Number of lags of each signal.
     samples : (n,)
-        Samples k of the targets. A feature is ``signal[k - lag]``. No first lag exceeds any k.
+        Samples k of the targets. A feature is ``signal[k - lag]``.
 
     Returns
     -------
     LaggedSignals
-        A feature is nan if the first lag of its signal is missing already.
+        A feature is nan if the first lag of its signal is missing already, also because
+        it lies before the start.
 
     Examples
     --------
@@ -73,11 +77,13 @@ def lag_signals(
         values = signals[name]
         position = np.arange(len(values))
         last_gap = np.maximum.accumulate(np.where(np.isfinite(values), -1, position))
-        newest = samples - first_lag
-        n_since_gap = newest - last_gap[newest]
+        is_before_start = samples < first_lag
+        newest = np.maximum(samples - first_lag, 0)
+        n_since_gap = np.where(is_before_start, 0, newest - last_gap[newest])
         oldest = newest - np.maximum(n_since_gap - 1, 0)
         for step in range(n_lags):
             features[:, step, column] = values[np.maximum(newest - step, oldest)]
+        features[is_before_start, :, column] = np.nan
         n_known = np.minimum(n_known, n_since_gap)
     return LaggedSignals(features.reshape(len(samples), -1), n_known)
 
@@ -130,6 +136,35 @@ class HeldOutErrors:
             squared_error = coefficients @ moments[np.ix_(chosen, chosen)] @ coefficients
             squares += max(0.0, float(squared_error))
         return float(self._scale * np.sqrt(squares / self._n))
+
+    def rmse_of_many(self, features: NDArray[np.integer]) -> Array:
+        """Return the held-out errors (m,) of m models with equally many features [as `rmse`].
+
+        It is faster than `rmse`. A tiny ridge stands in for the smallest solution where features
+        depend on each other.
+
+        Parameters
+        ----------
+        features : (m, q) of int
+            Indices of the features of each model.
+        """
+        columns = np.column_stack([np.zeros(len(features), dtype=np.int64), 1 + features])
+        total = sum(self._moments)
+        squares = np.zeros(len(features))
+        rows = columns[:, :, None]
+        diagonal = np.arange(columns.shape[1])
+        for moments in self._moments:
+            other_moments = total - moments
+            normal_matrix = other_moments[rows, columns[:, None, :]]
+            normal_matrix[:, diagonal, diagonal] *= 1.0 + RELATIVE_RIDGE
+            normal_matrix[:, diagonal, diagonal] += RELATIVE_RIDGE
+            projected = other_moments[columns, -1]
+            theta = np.linalg.solve(normal_matrix, projected[:, :, None])[:, :, 0]
+            held_out = moments[rows, columns[:, None, :]]
+            quadratic = np.einsum("mi,mij,mj->m", theta, held_out, theta, optimize=True)
+            linear = np.einsum("mi,mi->m", theta, moments[columns, -1])
+            squares += np.maximum(0.0, quadratic - 2.0 * linear + moments[-1, -1])
+        return np.asarray(self._scale * np.sqrt(squares / self._n))
 
 
 # --- recursive least squares ----------------------------------------------------------------------

@@ -556,7 +556,6 @@ class CorrelationTest(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers for JSON, without the values at every lag."""
-        top = self._most_significant
         return {
             "name": self.name,
             "output": self.output,
@@ -567,9 +566,19 @@ class CorrelationTest(NamedTuple):
             "input": self.input or None,
             "freedom": list(self.freedom),
             "n_lags": len(self.lags),
-            "largest": float(self.values[top]),
-            "largest_lag": int(self.lags[top]),
+            "largest": self.largest,
+            "largest_lag": self.largest_lag,
         }
+
+    @property
+    def largest(self) -> float:
+        """The largest correlation relative to its band."""
+        return float(self.values[self._most_significant])
+
+    @property
+    def largest_lag(self) -> int:
+        """Lag of the largest correlation relative to its band."""
+        return int(self.lags[self._most_significant])
 
     @property
     def _most_significant(self) -> int:
@@ -577,10 +586,9 @@ class CorrelationTest(NamedTuple):
         return int(np.argmax(np.abs(self.values) / self.band))
 
     def __str__(self) -> str:
-        top = self._most_significant
         return (
             f"{self.title}: p = {self.p_value:.2g}, {self.n_outside} of {len(self.lags)} lags "
-            f"outside the band, most at lag {self.lags[top]} ({self.values[top]:+.2g})"
+            f"outside the band, most at lag {self.largest_lag} ({self.largest:+.2g})"
         )
 
 

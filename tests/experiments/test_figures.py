@@ -226,6 +226,21 @@ def test_a_comparison_shows_the_free_run_of_any_model(free_run, errors):
     assert ("diverges" in texts) == (free_run == {"rmse": None})
 
 
+def test_dead_times_are_marked_in_the_errors_by_delay():
+    found = {"samples": 2, "rmse_by_delay": [0.4, 0.3, 0.1, 0.4]}
+    unknown = {"samples": None, "rmse_by_delay": [0.4, 0.4, 0.4, 0.4]}
+    figure = figures.dead_times({"heat": found, "flow": unknown}, "K")
+    with warnings.catch_warnings(action="error"):
+        figure.draw_without_rendering()
+    (ax,) = figure.axes
+    curve, mark, other = ax.lines
+    assert curve.get_label() == "heat acts after 2 samples"
+    assert list(curve.get_ydata()) == [0.4, 0.3, 0.1, 0.4]
+    assert list(mark.get_xdata()) == [2, 2]
+    assert other.get_label() == "flow no dead time found"
+    assert ax.get_ylabel().endswith("[K]")
+
+
 def slow_case(*values, id):
     """Return a case that only the slow suite runs."""
     return pytest.param(*values, marks=pytest.mark.slow, id=id)

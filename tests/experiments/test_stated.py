@@ -10,6 +10,7 @@ from experiments.compare import run as compare
 from experiments.files.stated import (
     MAX_CONFIGURATION_CHARACTERS,
     MAX_NESTING_LEVELS,
+    chooses_lags,
     read_configuration,
     state_alike,
     text_of,
@@ -124,3 +125,18 @@ def test_a_comparison_names_the_file_whose_configuration_cannot_be_read(monkeypa
         "learned from: seed (one 0, two 0, three 3), system (one , two {}, three )"
     )
     assert unreadable.endswith("in the file of strange")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("narx: {_target_: experiments.plant.lags.AutomaticNarx}", True, id="auto"),
+        pytest.param("narx: {_target_: sysid.Orders, na: 1}", False, id="orders"),
+        pytest.param("narx: [1]", False, id="list"),
+        pytest.param("seed: 0", False, id="no_lags"),
+        pytest.param("a: [", False, id="damaged"),
+        pytest.param(None, False, id="none"),
+    ],
+)
+def test_a_configuration_states_whether_the_toolbox_chooses_the_lags(text, expected):
+    assert chooses_lags(text) == expected

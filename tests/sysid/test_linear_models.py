@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sysid.simulation.linear_models import lag_signals, recursive_least_squares
+from sysid.simulation.linear_models import HeldOutErrors, lag_signals, recursive_least_squares
 
 SIZES = [1, 3, 4]
 
@@ -45,6 +45,26 @@ def test_no_lag_crosses_the_start_of_a_record_or_a_gap():
     np.testing.assert_array_equal(lagged.features[is_measured], np.array(features)[is_measured])
     np.testing.assert_array_equal(lagged.n_known, n_known)
     assert {*n_known} == set(range(6))
+
+
+def test_lags_before_the_start_of_a_record_are_not_known():
+    signals = {"u": np.arange(12.0), "y": np.arange(12.0)}
+    first_lags = {"u": 7, "y": 1}
+    samples = np.arange(2, 12)
+    lagged = lag_signals(signals, first_lags, 3, samples)
+    expected = [naive_lags(signals, first_lags, 3, k) for k in samples]
+    np.testing.assert_array_equal(lagged.features, [features for features, _ in expected])
+    np.testing.assert_array_equal(lagged.n_known, [n_known for _, n_known in expected])
+
+
+def test_held_out_errors_of_many_models_are_those_of_each():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 5))
+    y = x[:, 0] - 0.5 * x[:, 3] + 0.1 * rng.normal(size=60)
+    held_out = HeldOutErrors(x, y, 5)
+    models = np.array([[0, 1], [0, 3], [2, 4]])
+    expected = [held_out.rmse(list(model)) for model in models]
+    np.testing.assert_allclose(held_out.rmse_of_many(models), expected, rtol=1e-6)
 
 
 # --- recursion

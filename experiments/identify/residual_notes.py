@@ -1,0 +1,59 @@
+"""Notes on what the errors of a model still contain: tests of its predictions one step ahead."""
+
+import numpy as np
+
+from experiments.identify.result import Result
+from experiments.validate.report import MAX_RESIDUAL_LAG
+from sysid import residual_tests
+from sysid.narx.lags import consecutive
+from sysid.simulation.residual_advice import advise
+from sysid.simulation.residuals import most_lags
+
+#: shorter pieces of the validation part between missing samples are not tested [samples]
+MIN_TESTED_SAMPLES = 4 * MAX_RESIDUAL_LAG
+
+
+def note_residuals(result: Result, *, has_automatic_lags: bool) -> list[str]:
+    """Return notes on the errors one step ahead of the validation part, with what to do.
+
+    Errors of static data are not tested, nor those of parts that are too short. Inputs that a
+    controller may set are tested from lag 1 on, because their present value depends on the error.
+    """
+    rows = result.validation
+    source = result.source
+    recordings = source.recordings()
+    is_static = recordings is not None and recordings.is_static
+    if rows is None or not rows.sizes["sample"] or is_static or not len(result.predicted.mean):
+        return []
+    narx = result.identification.narx
+    error = rows["target"].values - result.predicted.mean
+    record = rows["record"].values
+    time = rows["time"].values
+    inputs = [name for name in source.inputs if name in result.signals[0]]
+    errors = []
+    of_inputs = []
+    begins = np.flatnonzero(~consecutive(rows))
+    for begin, end in zip(begins, [*begins[1:], len(error)], strict=True):
+        if end - begin < MIN_TESTED_SAMPLES or not np.isfinite(error[begin:end]).all():
+            continue
+        signals = result.signals[int(record[begin])]
+        first = int(np.searchsorted(signals["time"].values, time[begin]))
+        part = slice(first, first + end - begin)
+        values = np.array([signals[name].values[part] for name in inputs]).T
+        if np.isfinite(values).all():
+            errors.append(error[begin:end])
+            of_inputs.append(values)
+    if not errors:
+        return []
+    n_lags = min(MAX_RESIDUAL_LAG, most_lags([len(part) for part in errors]))
+    tests = residual_tests(
+        errors,
+        of_inputs if inputs else None,
+        n_lags=n_lags,
+        input_start=1 if recordings is None else 0,
+        output_names=[narx.target],
+        input_names=inputs if inputs else None,
+    )
+    if recordings is None:  # automatic lags of a plant follow from its equations
+        has_automatic_lags = True
+    return advise(tests, narx, has_automatic_lags=has_automatic_lags)

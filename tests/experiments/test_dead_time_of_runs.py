@@ -1,0 +1,104 @@
+"""Runs on records whose inputs act late: lags, files, and what is told about missing lags."""
+
+import json
+
+import numpy as np
+import pytest
+
+from helpers.commands import load_summary, run_identify
+from helpers.records import csv_overrides, has_warning, run_validate
+from sysid import store
+
+DT = 0.5
+QUICK = (
+    "training=fixed",
+    "training.noise_variance=1e-3",
+    "training.length_scales=3",
+    "training.n_initial=20",
+    "budget=20",
+    "propagation=mean_only",
+    "linear_part=none",
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Overrides of a record in which heat acts after 15 samples, and flow after 3."""
+    rng = np.random.default_rng(0)
+    heat, flow = rng.normal(size=(2, 900))
+    y = np.zeros(900)
+    for k in range(15, 900):
+        y[k] = 0.8 * y[k - 1] + np.tanh(heat[k - 15]) + 0.7 * flow[k - 3]
+    y += 0.02 * rng.normal(size=900)
+    path = tmp_path_factory.mktemp("delayed") / "delayed.csv"
+    columns = np.column_stack([heat, flow, y])
+    np.savetxt(path, columns, delimiter=",", header="heat,flow,y", comments="")
+    return csv_overrides(inputs="heat,flow", dt=DT, estimation=path)
+
+
+@pytest.fixture(scope="module")
+def automatic(data, tmp_path_factory):
+    """Folder of a run with automatic lags."""
+    folder = tmp_path_factory.mktemp("automatic")
+    return run_identify(folder, *data, *QUICK, "narx.max_order=1", "figures=false")
+
+
+def test_lags_begin_with_the_dead_times(automatic):
+    summary = load_summary(automatic)
+    assert summary["narx"]["inputs"] == ["heat", "flow"]
+    first_lags = np.array(summary["narx"]["nk"])
+    assert (np.abs(first_lags - [15, 3]) <= 1).all()
+    assert summary["narx"]["nb"] == [1, 1]
+    found = summary["lags"]["dead_times"]
+    assert found["sampling_time"] == DT
+    assert {name: row["samples"] for name, row in found["by_input"].items()} == {
+        "heat": 15,
+        "flow": 3,
+    }
+
+
+def test_the_result_file_states_the_orders(automatic):
+    attributes = store.read(automatic / "result.nc", kind="result").attrs
+    assert json.loads(attributes["narx_orders"]) == load_summary(automatic)["narx"]
+
+
+@pytest.mark.slow
+def test_dead_times_are_drawn(data, tmp_path):
+    folder = run_identify(tmp_path, *data, *QUICK, "narx.max_order=1", "figures=true")
+    assert (folder / "dead_time.png").stat().st_size > 10_000
+
+
+def test_linear_rivals_know_the_dead_times(automatic):
+    summary = load_summary(automatic)
+    assert summary["linear"]["best"]["nk"][0] in (14, 15)
+    assert summary["smse_linear"] < 0.2
+
+
+def test_automatic_lags_are_not_recommended_if_they_are_set(automatic):
+    assert not any("narx=auto" in note for note in load_summary(automatic)["warnings"])
+
+
+@pytest.fixture(scope="module")
+def with_short_lags(data, tmp_path_factory):
+    """Folder of a run whose lags end before heat acts."""
+    lags = ("narx=orders", "narx.na=1", "narx.nb=3")
+    folder = tmp_path_factory.mktemp("short_lags")
+    return run_identify(folder, *data, *QUICK, *lags, "figures=false")
+
+
+def test_missing_lags_are_told_with_what_to_do(with_short_lags):
+    notes = load_summary(with_short_lags)["warnings"]
+    (note,) = [note for note in notes if "still contain" in note]
+    assert "contain heat at lag 15" in note
+    assert "its lags end with 3: give it lags up to 15; narx=auto finds dead times" in note
+
+
+def test_linear_rivals_know_dead_times_that_the_model_does_not(with_short_lags):
+    assert load_summary(with_short_lags)["smse_linear"] < 0.2
+
+
+def test_a_validation_tells_which_lags_are_missing(with_short_lags, data, tmp_path):
+    record = [text.replace("estimation", "test") for text in data]
+    model = f"model={with_short_lags / 'model.nc'}"
+    content = run_validate(tmp_path, model, *record, "propagation=mean_only", "figures=false")
+    assert has_warning(content, "contain heat at lag 15")
