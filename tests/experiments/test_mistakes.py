@@ -117,7 +117,7 @@ def count_samples_of_a_record(monkeypatch, folder):
 
 
 def simulate_a_record(monkeypatch, folder):
-    plan = SimpleNamespace(name="test", role="test", seed=0, n_samples=9)
+    plan = SimpleNamespace(name="fit", role="estimation", seed=0, n_samples=9)
     plant = SimpleNamespace(system=CascadedTanks(), trajectory=raise_bug)
     monkeypatch.setattr(experiments.generate.benchmark, "draw_initial_state", do_nothing)
     experiments.generate.benchmark.simulate_record(plan, plant, {}, transient=0, window=0)
