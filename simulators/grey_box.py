@@ -30,7 +30,7 @@ FORWARD_DIFFERENCE_STEP = 1e-5
 # Step of the central differences for the covariance, as a fraction of the range [-].
 CENTRAL_DIFFERENCE_STEP = 1e-4
 # Largest number of starts of one estimation.
-MAX_STARTS = 10_000
+MAX_ESTIMATION_STARTS = 10_000
 # The records do not determine a direction whose singular value is below this fraction of the
 # largest.
 MIN_RELATIVE_SINGULAR_VALUE = 1e-6
@@ -454,8 +454,8 @@ def _covariance_with_start(
 def _draw_starts(problem: OutputError, starts: int, seed: int) -> Array:
     """Return the shares (starts, n_p) of the starts: the system's own values, then random ones."""
     check_count("starts", starts)
-    if starts > MAX_STARTS:
-        raise UserError(f"starts={starts}: expected at most {MAX_STARTS}; change starts")
+    if starts > MAX_ESTIMATION_STARTS:
+        raise UserError(f"starts={starts}: expected at most {MAX_ESTIMATION_STARTS}; change starts")
     own = [p.share(getattr(problem.system, p.name)) for p, _ in problem.columns]
     random = np.random.default_rng(seed).uniform(size=(starts - 1, len(own)))
     return np.vstack([np.clip(own, 1e-3, 1 - 1e-3), random])

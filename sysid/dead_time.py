@@ -57,7 +57,7 @@ N_TESTED_BEFORE = 15
 MIN_ROWS_PER_TESTED_COEFFICIENT = 8
 
 #: number of folds that are held out in turn
-N_FOLDS = 5
+N_DELAY_FOLDS = 5
 
 #: The windows of the inputs are moved at most this many times in turn; those of more inputs than
 #: this are moved twice.
@@ -69,10 +69,10 @@ MAX_ROWS = 5000
 MAX_LAGGED_FEATURES = 900
 
 #: number of pieces, spread over long records, whose rows are used
-N_PIECES = 10
+N_RECORD_PIECES = 10
 
 #: There is no estimate with fewer rows for each coefficient of the regression.
-MIN_ROWS_PER_COEFFICIENT = 3
+MIN_ROWS_PER_DELAY_COEFFICIENT = 3
 
 #: probability of a false alarm below which a lag has an effect
 MAX_ONSET_P_VALUE = 1e-8
@@ -86,7 +86,7 @@ MIN_ERROR_RATIO_WITHOUT_DELAY = 1.01
 
 #: Delays whose errors have at most this ratio to the smallest one count as equal: the smallest of
 #: them is taken if the onset is slow, unless the input is smooth.
-MAX_EQUAL_ERROR_RATIO = 1.002
+MAX_EQUAL_DELAY_ERROR_RATIO = 1.002
 
 #: largest number of lags from 0 or 1 on that are compared with the window
 MAX_UNDELAYED_LAGS = 10
@@ -112,7 +112,7 @@ MIN_SQUARE_STD = 1e-6
 #: around them by more than this many robust standard deviations, unless there are too many.
 MEDIAN_SAMPLES = 7
 OUTLIER_STDS = 8.0
-MAX_OUTLIER_FRACTION = 0.03
+MAX_REPLACED_FRACTION = 0.03
 
 #: standard deviation of a normal variable over its median absolute deviation
 STD_OVER_MAD = 1.4826
@@ -290,7 +290,7 @@ class _Regression:
         self.sample = sample  # (n,) a number of each row; it rises by 1 to the next sample
         self.columns = columns  # (n_lags, n_features) columns of each input, by lag
         self.scale = scale  # standard deviation of the output
-        self.held_out = HeldOutErrors(x, y, N_FOLDS)
+        self.held_out = HeldOutErrors(x, y, N_DELAY_FOLDS)
 
     @classmethod
     def of(
@@ -305,7 +305,7 @@ class _Regression:
         n_rows = sum(size - first for size in sizes)
         n_coefficients = 1 + N_OUTPUT_LAGS + 2 * N_WINDOW * len(inputs)
         n_coefficients += 2 * N_TESTED_BEFORE
-        if n_lags <= N_WINDOW or n_rows < MIN_ROWS_PER_COEFFICIENT * n_coefficients:
+        if n_lags <= N_WINDOW or n_rows < MIN_ROWS_PER_DELAY_COEFFICIENT * n_coefficients:
             return None
         output = _standardise([_clean(record.signals[target]) for record in records])
         measured = np.concatenate([record.signals[target] for record in records])
@@ -408,7 +408,7 @@ class _Regression:
         if _is_abrupt(squares, position) and not is_smooth:
             return found
         smallest = errors.min()
-        begin = int(np.argmax(errors <= MAX_EQUAL_ERROR_RATIO * smallest))
+        begin = int(np.argmax(errors <= MAX_EQUAL_DELAY_ERROR_RATIO * smallest))
         needs_delay = (
             self._error_without_delay(name, others) >= MIN_ERROR_RATIO_WITHOUT_DELAY * smallest
         )
@@ -489,7 +489,7 @@ class _Regression:
             of_input = self.x[:, by_lag[:, 0]]
             past = of_input[k, 1 : 1 + N_OUTPUT_LAGS]
             p = 1 + past.shape[1] + N_FEEDBACK_LAGS
-            if len(k) < MIN_ROWS_PER_COEFFICIENT * p:
+            if len(k) < MIN_ROWS_PER_DELAY_COEFFICIENT * p:
                 continue
             design = np.column_stack([np.ones(len(k)), past, past_errors, of_input[k, 0]])
             explained = np.asarray(np.linalg.qr(design, mode="r"))[:, -1] ** 2
@@ -514,8 +514,8 @@ def _spread_rows(n: int) -> Indices:
     """Return the numbers of the rows that are used: all, or pieces spread over n rows."""
     if n <= MAX_ROWS:
         return np.arange(n)
-    starts = np.linspace(0, n - MAX_ROWS // N_PIECES, N_PIECES).astype(int)
-    return (starts[:, None] + np.arange(MAX_ROWS // N_PIECES)).ravel()
+    starts = np.linspace(0, n - MAX_ROWS // N_RECORD_PIECES, N_RECORD_PIECES).astype(int)
+    return (starts[:, None] + np.arange(MAX_ROWS // N_RECORD_PIECES)).ravel()
 
 
 def _interpolate(values: Array) -> Array:
@@ -538,7 +538,7 @@ def _clean(output: Array) -> Array:
     distance = np.abs(filled - median)
     std = STD_OVER_MAD * np.median(distance)
     is_outlier = distance > OUTLIER_STDS * std
-    if std == 0 or is_outlier.mean() > MAX_OUTLIER_FRACTION:
+    if std == 0 or is_outlier.mean() > MAX_REPLACED_FRACTION:
         return filled
     return np.where(is_outlier, median, filled)
 

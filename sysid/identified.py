@@ -125,7 +125,7 @@ KERNELS_BY_WORD: dict[str, Kernel] = {
 }
 PURPOSES = ("prediction", "simulation")
 #: shorter test records take no part in the tests of the errors [samples]
-MIN_TESTED_SAMPLES = 100
+MIN_RECORD_SAMPLES_TO_TEST = 100
 
 
 @one_blas_thread
@@ -688,7 +688,7 @@ class IdentifiedModel:
                 used = record.sel(time=predicted.index.to_numpy())
                 values = np.array([used[input].values for input in inputs]).T
                 is_known = np.isfinite(error).all() and np.isfinite(values).all()
-                if is_known and len(error) >= MIN_TESTED_SAMPLES:
+                if is_known and len(error) >= MIN_RECORD_SAMPLES_TO_TEST:
                     errors.append(error)
                     of_inputs.append(values)
             if errors:

@@ -33,7 +33,7 @@ from experiments.benchmark.dictionary import (
 )
 from experiments.benchmark.harness import QUICK, Plan, Row, describe, machine, to_frame
 from experiments.benchmark.simulation import limit, monte_carlo, propagation, simulation, store
-from experiments.cli.options import MAX_WHOLE, choose, flag, seconds, whole
+from experiments.cli.options import MAX_OPTION, choose, flag, seconds, whole
 from experiments.cli.progress import doing
 from experiments.drawing.tables import to_markdown, to_text
 from sysid.arrays import listed, listed_numbers
@@ -164,7 +164,7 @@ def read_plan(config: DictConfig) -> Plan:
     for field in fields(Plan):
         if field.type is int:
             smallest = SMALLEST_NUMBERS.get(field.name, 1)
-            largest = LARGEST_NUMBERS.get(field.name, MAX_WHOLE)
+            largest = LARGEST_NUMBERS.get(field.name, MAX_OPTION)
             given[field.name] = whole(field.name, config[field.name], smallest, largest)
     given["sizes"] = sizes
     given["duration"] = str(config.duration)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: units of durations, and their lengths [s]
 DURATION_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 MAX_RUN_SAMPLES = 20_000_000  # with their states, more samples do not fit into memory
-MAX_WHOLE = 2**63 - 1  # files hold integers of 64 bits
+MAX_OPTION = 2**63 - 1  # files hold integers of 64 bits
 MAX_NAMES_LISTED = 50  # names that an error message lists
 EXAMPLE_DURATION = "365d, or a number of samples such as 5000samples"
 MIN_SIMILARITY = 0.5  # smallest similarity, from 0 to 1, at which a name is suggested for another
@@ -39,7 +39,7 @@ def choice(option: str, choices: type[Choice], value: Any) -> Choice:
     return member(choices, value, option, quoted=False)
 
 
-def whole(option: str, value: Any, least: int, largest: int = MAX_WHOLE) -> int:
+def whole(option: str, value: Any, least: int, largest: int = MAX_OPTION) -> int:
     """Return a value that is an integer from `least` to `largest`, both included.
 
     Raises

@@ -5,15 +5,14 @@ from enum import Enum
 
 import numpy as np
 
+from experiments.identify.residual_notes import run_residual_tests
 from experiments.identify.result import Result
-from sysid import Model, ResidualReport, WithLinearPart, residual_tests
+from sysid import Model, ResidualReport, WithLinearPart
 from sysid.arrays import Array
-from sysid.simulation.residuals import most_lags
 
 # --- bands that do not cover ----------------------------------------------------------------------
 
-MAX_RESIDUAL_LAG = 25  # largest lag at which the errors are compared with inputs and errors
-MIN_CORRELATION = 0.3  # smaller correlations are not named as the cause of wrong bands [-]
+MIN_CAUSE_CORRELATION = 0.3  # smaller correlations are not named as the cause of wrong bands [-]
 END_OF_STREAM = 0.25  # fraction of the predicted samples of the stream that count as its end
 MIN_SAMPLES_TO_COMPARE = 30  # errors are compared with those of at least this many samples
 # errors differ from others if their typical size is beyond this factor of that of the others [-]
@@ -23,7 +22,7 @@ SIZE_QUANTILE = 0.9  # of the magnitude of the errors, which the bands have to c
 
 def explain_coverage(result: Result) -> str:
     """Return the cause of bands that do not cover the validation samples, as part of a sentence."""
-    tests = _test_residuals(result)
+    tests = run_residual_tests(result)
     return (
         _missing_lag(result, tests)
         or _other_size_of_errors(result)
@@ -39,7 +38,7 @@ def _strong_correlations(
     for test in () if tests is None else sorted(tests.tests, key=lambda test: test.p_value):
         top = int(np.abs(test.values).argmax())
         lag, correlation = int(test.lags[top]), float(test.values[top])
-        if test.name == name and test.alarm and abs(correlation) >= MIN_CORRELATION:
+        if test.name == name and test.alarm and abs(correlation) >= MIN_CAUSE_CORRELATION:
             yield test.input, lag, correlation
 
 
@@ -66,43 +65,6 @@ def _missing_dynamics(tests: ResidualReport | None) -> str:
             "are missing"
         )
     return ""
-
-
-def _test_residuals(result: Result) -> ResidualReport | None:
-    """Return the residual tests of the validation samples.
-
-    None if there are too few, or if the order of the samples means nothing: then there are no lags.
-    """
-    validation = result.validation
-    if validation is None or not result.identification.narx.max_lag:
-        return None
-    source = result.source
-    names = [name for name in source.inputs if name in result.signals[0]]
-    errors = validation["target"].values - result.predicted.mean
-    records = validation["record"].values
-    times = validation["time"].values
-    residuals = []
-    inputs = []
-    for number, signals in enumerate(result.signals):
-        is_here = records == number
-        if not is_here.any():
-            continue
-        samples = np.searchsorted(signals["time"].values, times[is_here])
-        residuals.append(errors[is_here])
-        inputs.append(np.array([signals[name].values[samples] for name in names]).T)
-    if not residuals:
-        return None
-    n_lags = min(MAX_RESIDUAL_LAG, most_lags([len(values) for values in residuals]))
-    are_finite = all(np.isfinite(values).all() for values in (*residuals, *inputs))
-    if n_lags < 1 or not are_finite:
-        return None
-    return residual_tests(
-        residuals,
-        inputs if names else None,
-        n_lags=n_lags,
-        input_start=1,
-        input_names=names if names else None,
-    )
 
 
 def _other_size_of_errors(result: Result) -> str:
@@ -134,7 +96,7 @@ BLOCK_SAMPLES = 25  # recent samples are learned and predicted in turns of this 
 MAX_COMPARED_ROWS = 10_000  # of old samples, spread over them, and of the most recent ones
 # latent variance over noise variance up to which old samples determine a prediction [-]
 MAX_KNOWN_VARIANCE = 1.0
-MIN_KNOWN_FRACTION = 0.5  # of the recent samples, for a comparison
+MIN_DETERMINED_FRACTION = 0.5  # of the recent samples, for a comparison
 # a plant has changed if old samples predict recent ones worse than other recent samples do by this
 # factor of mean and median of the squared errors [-]; below the second factor it has not changed
 CHANGED_PLANT_RATIO = 2.0
@@ -180,7 +142,7 @@ def find_worsening_cause(model: Model, inputs: Array, targets: Array) -> Worseni
     learned = slice(len(old))
     old_mean, old_variance = _fit(features, residuals, learned, predicted, noise_variance)
     is_known = old_variance <= MAX_KNOWN_VARIANCE * noise_variance
-    if is_known.mean() < MIN_KNOWN_FRACTION:
+    if is_known.mean() < MIN_DETERMINED_FRACTION:
         return WorseningCause.new_region
     mean, _ = _fit(features, residuals, recent[is_learned], predicted, noise_variance)
     measured = residuals[predicted]

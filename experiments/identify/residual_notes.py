@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments.identify.result import Result
 from experiments.validate.report import MAX_RESIDUAL_LAG
-from sysid import residual_tests
+from sysid import ResidualReport, residual_tests
 from sysid.narx.lags import consecutive
 from sysid.simulation.residual_advice import advise
 from sysid.simulation.residuals import most_lags
@@ -14,18 +14,28 @@ MIN_TESTED_SAMPLES = 4 * MAX_RESIDUAL_LAG
 
 
 def note_residuals(result: Result, *, has_automatic_lags: bool) -> list[str]:
-    """Return notes on the errors one step ahead of the validation part, with what to do.
+    """Return notes on the errors one step ahead of the validation part, with what to do."""
+    tests = run_residual_tests(result)
+    if tests is None:
+        return []
+    if result.source.recordings() is None:  # automatic lags of a plant follow from its equations
+        has_automatic_lags = True
+    return advise(tests, result.identification.narx, has_automatic_lags=has_automatic_lags)
 
-    Errors of static data are not tested, nor those of parts that are too short. Inputs that a
-    controller may set are tested from lag 1 on, because their present value depends on the error.
+
+def run_residual_tests(result: Result) -> ResidualReport | None:
+    """Return the tests of the errors one step ahead of the validation part.
+
+    None without lags, when the order of the samples means nothing, and if no part is long enough.
+    Inputs that a controller may set are tested from lag 1 on, because their present value depends
+    on the error.
     """
     rows = result.validation
     source = result.source
     recordings = source.recordings()
-    is_static = recordings is not None and recordings.is_static
-    if rows is None or not rows.sizes["sample"] or is_static or not len(result.predicted.mean):
-        return []
     narx = result.identification.narx
+    if rows is None or not len(result.predicted.mean) or not narx.max_lag:
+        return None
     error = rows["target"].values - result.predicted.mean
     record = rows["record"].values
     time = rows["time"].values
@@ -44,9 +54,9 @@ def note_residuals(result: Result, *, has_automatic_lags: bool) -> list[str]:
             errors.append(error[begin:end])
             of_inputs.append(values)
     if not errors:
-        return []
+        return None
     n_lags = min(MAX_RESIDUAL_LAG, most_lags([len(part) for part in errors]))
-    tests = residual_tests(
+    return residual_tests(
         errors,
         of_inputs if inputs else None,
         n_lags=n_lags,
@@ -54,6 +64,3 @@ def note_residuals(result: Result, *, has_automatic_lags: bool) -> list[str]:
         output_names=[narx.target],
         input_names=inputs if inputs else None,
     )
-    if recordings is None:  # automatic lags of a plant follow from its equations
-        has_automatic_lags = True
-    return advise(tests, narx, has_automatic_lags=has_automatic_lags)

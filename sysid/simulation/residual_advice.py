@@ -5,7 +5,7 @@ from sysid.simulation.residuals import CorrelationTest, ResidualReport
 
 #: There is advice only about correlations of at least this size: smaller ones are found in long
 #: records of nearly every model, and explain less than 6 % of the variance of its errors.
-MIN_CORRELATION = 0.25
+MIN_ADVISED_CORRELATION = 0.25
 
 #: There is advice about the past errors only from this correlation on.
 MIN_AUTOCORRELATION = 0.5
@@ -40,7 +40,7 @@ def advise(
     for test in report.tests:
         if test.p_value > MAX_P_VALUE or test.output != narx.target:
             continue
-        if test.name in INPUT_TESTS and abs(test.largest) >= MIN_CORRELATION:
+        if test.name in INPUT_TESTS and abs(test.largest) >= MIN_ADVISED_CORRELATION:
             key = test.output, test.input
             if key not in strongest or abs(test.largest) > abs(strongest[key].largest):
                 strongest[key] = test

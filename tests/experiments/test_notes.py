@@ -309,13 +309,14 @@ def coverage_cause(*, lag=None, size=1.0, own=0.0, narx=LAGS):
             "target": ("sample", errors),
             "record": ("sample", np.zeros(n, dtype=int)),
             "time": ("sample", signals["time"].values),
-        }
+        },
+        attrs={"sampling_time": 1.0},
     )
     record = np.zeros(n, dtype=[("mean", float), ("outlier", bool)])
     identified = xr.Dataset({"target": ("sample", rng.normal(size=n))})
     result = SimpleNamespace(
         identification=SimpleNamespace(narx=narx),
-        source=SimpleNamespace(inputs=["u"]),
+        source=SimpleNamespace(inputs=["u"], recordings=lambda: None),
         signals=[signals],
         validation=rows,
         predicted=Prediction(np.zeros(n), np.ones(n)),
