@@ -25,7 +25,8 @@ from experiments.drawing.style import (
     unit_of,
 )
 from sysid.dead_time import N_WINDOW
-from sysid.lag_choice import ESTIMATOR_WORDS, LINEAR_PART
+from sysid.held_out import N_FOLDS
+from sysid.lag_choice import ESTIMATOR_WORDS, LINEAR, LINEAR_PART, LONG_LINEAR, MODEL
 from sysid.model.model import Model
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 from sysid.simulation.validation import Z_95
@@ -431,10 +432,16 @@ def _draw_error_bars(ax: Axes, models: dict[str, dict[str, Any]], key: str) -> N
 def _draw_lags(ax: Axes, tried: list[dict[str, Any]], unit: str) -> None:
     """Draw the held-out errors over the number of lags.
 
-    A marker is open if its error is that of fewer folds, or of a quick version of the training.
+    A marker is open if its error is that of fewer folds, or of a quick version of the training. The
+    variants of the best model are not drawn.
     """
-    colors = {"linear": ORANGE, "model": BLUE, LINEAR_PART: GREEN}
-    max_folds = max(row.get(f"{kind}_parts", 0) for row in tried for kind in colors)
+    colors = {LINEAR: ORANGE, LONG_LINEAR: GREY, MODEL: BLUE, LINEAR_PART: GREEN}
+    max_folds = max(
+        row.get(f"{kind}_parts", N_FOLDS)
+        for row in tried
+        for kind in colors
+        if row.get(kind) is not None
+    )
     points = dict[str, list[tuple[int, float]]]()  # by label
     styles = dict[str, tuple[str, bool]]()  # colour, and whether the marker is open, by label
     for row in tried:
@@ -448,9 +455,13 @@ def _draw_lags(ax: Axes, tried: list[dict[str, Any]], unit: str) -> None:
             label = f"{words}, quick or fewer folds" if is_rough else words
             styles.setdefault(label, (color, is_rough))
             points.setdefault(label, []).append(point)
-            if row.get("chosen"):
-                styles.setdefault("chosen", ("black", True))
-                points.setdefault("chosen", []).append(point)
+    styles["chosen"] = ("black", True)
+    points["chosen"] = []
+    for row in tried:
+        if row.get("chosen"):
+            names = [row["estimator"]] if "estimator" in row else [*colors]
+            n_lags_of_row = row["na"] + row["nb"]
+            points["chosen"] += [(n_lags_of_row, row[name]) for name in names if row.get(name)]
     for label, (color, is_open) in styles.items():
         n_lags, errors = zip(*points[label], strict=True)
         ax.plot(
