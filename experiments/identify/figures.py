@@ -436,12 +436,10 @@ def _draw_lags(ax: Axes, tried: list[dict[str, Any]], unit: str) -> None:
     variants of the best model are not drawn.
     """
     colors = {LINEAR: ORANGE, LONG_LINEAR: GREY, MODEL: BLUE, LINEAR_PART: GREEN}
-    max_folds = max(
-        row.get(f"{kind}_parts", N_FOLDS)
-        for row in tried
-        for kind in colors
-        if row.get(kind) is not None
-    )
+    is_free_run = any(f"{kind}_quick" in row for row in tried for kind in colors)
+    max_folds = N_FOLDS
+    if is_free_run:
+        max_folds = max(row.get(f"{kind}_parts", 0) for row in tried for kind in colors)
     points = dict[str, list[tuple[int, float]]]()  # by label
     styles = dict[str, tuple[str, bool]]()  # colour, and whether the marker is open, by label
     for row in tried:
