@@ -344,7 +344,7 @@ def choose_lags(
     >>> for k in range(2, 1000):
     ...     y[k] = 1.5 * y[k - 1] - 0.7 * y[k - 2] + u[k - 1] + 0.01 * rng.normal()
     >>> record = xr.Dataset({"y": ("time", y), "u": ("time", u)}, {"time": np.arange(1000.0)})
-    >>> choose_lags(record, "y", ["u"], max_order=4).narx.feature_names
+    >>> choose_lags(record, "y", ["u"], max_order=2).narx.feature_names
     ('y[k-1]', 'y[k-2]', 'u[k-1]')
     """
     several = [records] if isinstance(records, xr.Dataset) else list(records)

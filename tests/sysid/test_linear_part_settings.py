@@ -323,6 +323,7 @@ def curved_and_short(n=200):
 
 
 class TestRecords:
+    @pytest.mark.slow
     def test_the_lags_and_the_linear_part_are_chosen_by_held_out_error(self):
         choice = choose_lags(noisy_line(), "y", ["u"], max_order=2)
         scored = [row for row in choice.tried if "model" in row]
@@ -332,6 +333,7 @@ class TestRecords:
         assert chosen["with_linear_part"] <= 1.01 * best
         assert "model with a linear part" in str(choice)
 
+    @pytest.mark.slow
     def test_a_demanded_linear_part_is_taken_although_it_does_not_help(self):
         record = curved_and_short()
         free = choose_lags(record, "y", ["u"], max_order=1)
