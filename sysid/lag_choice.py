@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import xarray as xr
 
+from sysid.beside import one_blas_thread
 from sysid.dead_time import DeadTimes, estimate_dead_times
 from sysid.errors import UserError
 from sysid.gp.kernels import Linear, SquaredExponential
@@ -300,6 +301,7 @@ def _moving(inputs: Sequence[str], records: Sequence[xr.Dataset]) -> list[str]:
     return [name for name in inputs if any(np.ptp(record[name].values) != 0 for record in records)]
 
 
+@one_blas_thread
 def choose_lags(
     records: xr.Dataset | Sequence[xr.Dataset],
     target: str,
@@ -388,6 +390,7 @@ def choose_lags(
     return LagChoice(narx, criterion, tried, notes, settings, dead_times)
 
 
+@one_blas_thread
 def choose_linear_part(
     records: xr.Dataset | Sequence[xr.Dataset], narx: Narx, settings: Settings
 ) -> Narx:
