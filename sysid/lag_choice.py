@@ -113,7 +113,8 @@ class LagChoice(NamedTuple):
         how = "in free run" if self.criterion == "free_run" else "one step ahead"
         target = self.narx.target
         lines = [f"{_shorten(self.narx)}; RMSE {how} on held-out parts, unit of {target}:"]
-        shown = [row for row in self.tried if MODEL in row] or self.tried
+        is_scored = {MODEL, LINEAR_PART}.intersection
+        shown = [row for row in self.tried if is_scored(row)] or self.tried
         shown = shown[:MAX_SHOWN_CANDIDATES]
         shown += [row for row in self.tried if "chosen" in row and row not in shown]
         for row in shown:
@@ -434,27 +435,24 @@ def _choose_one_step_ahead(
         if settings.demands_linear_part:
             narx = settings.with_linear_lags(narx)
         return chosen, narx, settings
-    is_open = _leaves_estimator_open(settings)
     scored = _best_by_order(tried)
-    smallest = tried[0][LINEAR] if is_open else inf
     entrants: dict[int, dict[str, tuple[Narx, Settings]]] = {}
     for row in scored:
         narx = make_narx(row["na"], row["nb"], row["nk"])
         entrants[id(row)] = _entrants(narx, records, settings)
-    names = [LINEAR, LONG_LINEAR, MODEL, LINEAR_PART] if is_open else [MODEL, LINEAR_PART]
+    is_open = _leaves_estimator_open(settings)
+    names = _competing(settings, entrants, is_open=is_open)
+    smallest = tried[0][LINEAR] if is_open else inf
     for name in names:
         if name == LINEAR:
             continue  # `rank_lags` has scored it
-        for row in _worth_scoring(name, scored):
+        for row in _worth_scoring(name, names, scored):
             if name not in entrants[id(row)]:
                 continue
             limit = MAX_EQUAL_ERROR_RATIO * smallest
             narx, entrant = entrants[id(row)][name]
             _score(row, name, narx, records, entrant, limit)
             smallest = min(smallest, _complete_error(row, name))
-    has_linear_part = any(LINEAR_PART in row for row in scored)
-    if settings.demands_linear_part and has_linear_part:
-        names = [LINEAR_PART]
     limit = _largest_equal(scored, names, records, make_narx)
     for name in names:
         candidates = tried if name == LINEAR else scored
@@ -474,13 +472,27 @@ def _choose_one_step_ahead(
     return chosen, narx, settings_of_entrant
 
 
-def _worth_scoring(name: str, scored: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the candidates that an estimator is scored with.
+def _competing(
+    settings: Settings, entrants: dict[int, dict[str, Any]], *, is_open: bool
+) -> list[str]:
+    """Return the names of the estimators that compete, the simplest first."""
+    if is_open:
+        return [LINEAR, LONG_LINEAR, MODEL, LINEAR_PART]
+    has_linear_part = any(LINEAR_PART in entrants_of_row for entrants_of_row in entrants.values())
+    if settings.demands_linear_part and has_linear_part:
+        return [LINEAR_PART]
+    return [MODEL, LINEAR_PART]
 
-    A linear part has long lags of its own. It is scored beside the fewest lags, and beside those
-    with which the model has the smallest error.
+
+def _worth_scoring(
+    name: str, names: Sequence[str], scored: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the candidates that an estimator is scored with, if these compete.
+
+    A linear part has long lags of its own. Beside other estimators it is scored with the fewest
+    lags, and with those with which the model has the smallest error.
     """
-    if name == MODEL:
+    if name == MODEL or len(names) == 1:
         return list(scored)
     fewest = min(scored, key=lambda row: row["na"] + row["nb"])
     best_name = MODEL if name == LINEAR_PART else LINEAR

@@ -21,7 +21,7 @@ from sysid import (
     identify,
     lag_choice,
 )
-from sysid.held_out import N_FOLDS, held_out_error
+from sysid.held_out import N_FOLDS, FoldErrors, held_out_error
 
 NARX = Narx({"y": 1}, {"u": 1}, "y")
 #: quick settings that leave the estimator open
@@ -137,6 +137,26 @@ def test_what_the_settings_name_is_not_replaced(named):
     choice = choose_lags(LINE, "y", ["u"], settings=settings, max_order=1)
     assert choice.settings == settings
     assert "estimator" not in chosen_row(choice)
+
+
+def test_nothing_competes_with_a_demanded_linear_part(monkeypatch):
+    """The errors are made up: those with a linear part are larger than all others."""
+    scored = []
+
+    def make_up_error(narx, records, settings, limit=np.inf):
+        scored.append(narx)
+        rmse = (5.0 if narx.linear else 1.0) + abs(len(narx.lags["y"]) - 2)
+        n_folds = 1 if rmse > limit else N_FOLDS
+        return FoldErrors(rmse, (rmse**2,) * n_folds)
+
+    monkeypatch.setattr(lag_choice, "held_out_error", make_up_error)
+    settings = replace(SETTINGS, linear_part="stable_spline")
+    choice = choose_lags(CURVE, "y", ["u"], settings=settings, max_order=3)
+    assert len(scored) > 1
+    assert all(narx.linear for narx in scored)
+    errors = [row["with_linear_part"] for row in choice.tried if "with_linear_part" in row]
+    assert chosen_row(choice)["with_linear_part"] == min(errors)
+    assert choice.narx.linear
 
 
 def test_a_candidate_that_was_given_up_is_not_chosen():
