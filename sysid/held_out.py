@@ -18,6 +18,9 @@ N_FOLDS = 5
 #: largest number of rows that the models learn and predict
 MAX_SCORED_ROWS = 10_000
 
+#: largest number of samples for the hyper-parameters of these models
+MAX_TRAINING_SAMPLES = 300
+
 
 class FoldErrors(NamedTuple):
     """One-step errors of a model on folds that it has not learned."""
@@ -89,8 +92,12 @@ def _errors(
     """Return the errors of the rows that are not learned."""
     settings = settings.for_linear_lags(narx)
     training: Any = settings.training
-    n_initial = min(training.n_initial, int(is_learned.sum()))
-    settings = replace(settings, training=replace(training, n_initial=n_initial))
+    quick = replace(
+        training,
+        n_initial=min(training.n_initial, int(is_learned.sum())),
+        record_samples=min(training.record_samples, MAX_TRAINING_SAMPLES),
+    )
+    settings = replace(settings, training=quick)
     start = settings.know(narx, x[is_learned], y[is_learned])
     identification = Identification(narx, settings, start=start)
     identification.observe_many(x[is_learned], y[is_learned], follows=follows[is_learned])
