@@ -26,9 +26,7 @@ class FoldErrors(NamedTuple):
     """One-step errors of a model on folds that it has not learned."""
 
     rmse: float  # unit of the target, on the folds that were held out
-    #: mean square of each fold, unit of the target squared; fewer than `N_FOLDS` if the error could
-    #: no longer come below the limit
-    mean_squares: tuple[float, ...]
+    n_folds: int  # fewer than `N_FOLDS` if the error could no longer come below the limit
 
 
 def held_out_error(
@@ -66,7 +64,7 @@ def held_out_error(
     ends = np.linspace(0, len(y), N_FOLDS + 1).astype(int)
     sum_of_squares = 0.0
     n_predicted = 0
-    mean_squares = []
+    n_folds = 0
     for begin, end in pairwise(ends):
         is_learned = np.ones(len(y), dtype=bool)
         is_learned[begin:end] = False
@@ -75,10 +73,10 @@ def held_out_error(
         error = _errors(narx, settings, x, y, follows_learned, is_learned)
         sum_of_squares += float(error @ error)
         n_predicted += len(error)
-        mean_squares.append(float(np.mean(error**2)))
+        n_folds += 1
         if sum_of_squares > limit**2 * len(y):
             break
-    return FoldErrors(float(np.sqrt(sum_of_squares / n_predicted)), tuple(mean_squares))
+    return FoldErrors(float(np.sqrt(sum_of_squares / n_predicted)), n_folds)
 
 
 def _errors(

@@ -541,9 +541,8 @@ def _score(
     """Add the held-out error of an estimator to a candidate."""
     error = held_out_error(narx, records, settings, limit)
     row[name] = error.rmse
-    n_parts = len(error.mean_squares)
-    if n_parts < N_FOLDS:
-        row[f"{name}_parts"] = n_parts
+    if error.n_folds < N_FOLDS:
+        row[f"{name}_parts"] = error.n_folds
 
 
 def _complete_error(row: dict[str, Any], name: str) -> float:

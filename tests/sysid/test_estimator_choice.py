@@ -72,9 +72,9 @@ def test_a_linear_model_has_the_held_out_error_of_least_squares():
 
 def test_no_further_fold_is_held_out_once_the_error_must_exceed_the_limit():
     error = held_out_error(NARX, [LINE], SETTINGS, limit=0.01)
-    assert len(error.mean_squares) == 1
+    assert error.n_folds == 1
     complete = held_out_error(NARX, [LINE], SETTINGS, limit=0.2)
-    assert len(complete.mean_squares) == N_FOLDS
+    assert complete.n_folds == N_FOLDS
     assert complete == held_out_error(NARX, [LINE], SETTINGS)
 
 
@@ -146,8 +146,7 @@ def test_nothing_competes_with_a_demanded_linear_part(monkeypatch):
     def make_up_error(narx, records, settings, limit=np.inf):
         scored.append(narx)
         rmse = (5.0 if narx.linear else 1.0) + abs(len(narx.lags["y"]) - 2)
-        n_folds = 1 if rmse > limit else N_FOLDS
-        return FoldErrors(rmse, (rmse**2,) * n_folds)
+        return FoldErrors(rmse, 1 if rmse > limit else N_FOLDS)
 
     monkeypatch.setattr(lag_choice, "held_out_error", make_up_error)
     settings = replace(SETTINGS, linear_part="stable_spline")
