@@ -245,7 +245,7 @@ def assert_published_is_complete(source, summary, trajectory, rows, n_features, 
 @pytest.mark.slow
 def test_the_published_tanks_are_identified(shared_data, tmp_path):
     published = identify_published(
-        tmp_path, shared_data, "data=cascaded_tanks", "narx=cascaded_tanks"
+        tmp_path, shared_data, "data=cascaded_tanks", "narx=cascaded_tanks", "linear_part=none"
     )
     assert_published_is_complete(*published, n_features=4, window=50)
 
