@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from sysid.arrays import check_instances, check_whole, flags, matrix, member, rows, vector
 from sysid.beside import one_blas_thread
+from sysid.data.holes import has_holes
 from sysid.errors import UserError, UserTypeError
 from sysid.exclusive import Exclusive, exclusive
 from sysid.gp.adaptation import Adaptation, Adaptive
@@ -48,13 +49,19 @@ from sysid.initial_training import Trained, train
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.model.description import refuse_interpolations
 from sysid.model.model import BYTES_PER_POINT_PAIR, NO_OUTPUT_LIMITS, Model, max_points
-from sysid.narx.lags import Narx, consecutive, own_lags_of
+from sysid.narx.lags import Narx, added_variance_of, consecutive, own_lags_of
 from sysid.outliers import OutlierHandling, reach_of
 from sysid.simulation.bands import MIN_ROWS_FOR_BANDS, measure_bands_by_folds
+from sysid.simulation.segments import segments_of_records
 from sysid.store import MAX_CONTENT_VARIABLE, max_content_bytes
 
 #: largest number of rows passed to the online GP in one call, which returns at the first outlier
 MAX_PIECE_ROWS = 1000
+
+#: Hyper-parameters are estimated from the rows to which estimated lags add at most this many times
+#: the noise variance, if these rows are at least this fraction of all.
+MAX_EXACT_VARIANCE_RATIO = 0.1
+MIN_EXACT_FRACTION = 0.25
 
 #: names of the settings that are passed to the online GP unchanged
 ONLINE_GP_SETTINGS = (
@@ -239,12 +246,18 @@ class Settings:
                 "with_linear"
             )
 
-    def know(self, narx: Narx, regressors: np.ndarray, targets: np.ndarray) -> Start:
+    def know(
+        self,
+        narx: Narx,
+        regressors: np.ndarray,
+        targets: np.ndarray,
+        is_exact: np.ndarray | None = None,
+    ) -> Start:
         """Return what the training derives from all rows (n, p), (n,) of records.
 
         Rows at rest with which the records begin are left out if they are more than half of the
         initial samples: they teach nothing about the plant. A training of given hyper-parameters
-        learns them, too.
+        learns them, too. The training uses the rows that are exact (n,); None: all are.
         """
         first = 0
         n_initial = self.training.n_initial
@@ -253,8 +266,33 @@ class Settings:
             first = n_at_rest if 2 * n_at_rest > n_initial else 0
         x = regressors[first:]
         y = targets[first:]
+        if is_exact is not None:
+            x = x[is_exact[first:]]
+            y = y[is_exact[first:]]
         start = self.training.know(x, y, mean=self.mean, seed=self.seed)
         return start._replace(n_at_rest=first)
+
+    def know_records(
+        self, narx: Narx, records: xr.Dataset | Sequence[xr.Dataset], rows: xr.Dataset
+    ) -> Start:
+        """Return what the training derives from records, whose lag data set is `rows`.
+
+        Hyper-parameters are those of the rows to which estimated lags add next to nothing, if these
+        are at least `MIN_EXACT_FRACTION` of all. A training that simulates also gets the records
+        with their holes, which do not end a free run.
+        """
+        is_exact = None
+        if "added_variance" in rows:
+            added = rows["added_variance"]
+            limit = MAX_EXACT_VARIANCE_RATIO * added.attrs["noise_variance"]
+            is_exact = added.values <= limit
+            if is_exact.mean() < MIN_EXACT_FRACTION:
+                is_exact = None
+        start = self.know(narx, rows["regressor"].values, rows["target"].values, is_exact)
+        several = [records] if isinstance(records, xr.Dataset) else list(records)
+        if "kernel" in self.training.replaces and has_holes(several, narx.signals):
+            start = start._replace(segments=segments_of_records(several, narx))
+        return start
 
     def _obstacle_to_linear_part(self) -> str | None:
         """Return what in these settings speaks against a linear part; None: nothing does."""
@@ -855,11 +893,11 @@ class Identification(Exclusive):
         x = rows["regressor"].values
         t = rows["target"].values
         if start is None:
-            start = settings.know(narx, x, t)
+            start = settings.know_records(narx, records, rows)
         identification = cls(narx, settings, start=start)
         identification.observe_many(x, t, follows=consecutive(rows))
         identification.finish()
-        identification.calibrate(rows)
+        identification.calibrate(rows, added=added_variance_of(rows))
         if identification.model is None:
             n_initial = identification.settings.training.n_initial
             n_rows = rows.sizes["sample"]

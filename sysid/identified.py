@@ -20,7 +20,8 @@ import xarray as xr
 
 from sysid.arrays import real_numbers
 from sysid.beside import one_blas_thread
-from sysid.data.csv import KEEP_MISSING, ON_MISSING, read_table, split_table
+from sysid.data.csv import KEEP_MISSING, ON_MISSING, check_bridge, read_table, split_table
+from sysid.data.holes import has_holes, mark_holes, may_have_holes
 from sysid.data.source import Recordings
 from sysid.errors import UserError, UserTypeError, warn_user
 from sysid.gp.adaptation import Adaptive
@@ -56,8 +57,9 @@ from sysid.lag_choice import (
     choose_lags,
     choose_linear_part,
 )
+from sysid.missing_outputs import with_line_estimates, with_model_estimates
 from sysid.model.model import Model, Origin
-from sysid.narx.lags import Narx
+from sysid.narx.lags import Narx, OnMissing
 from sysid.narx.record import TIME_TOLERANCE, read_records
 from sysid.narx.window import LagWindow
 from sysid.simulation.baselines import LinearArx
@@ -139,6 +141,7 @@ def identify(
     dt: float | None = None,
     time: str | None = None,
     on_missing: str = "error",
+    bridge_inputs: int = 0,
     test: Signals | Sequence[Signals] | None = None,
     identified: float = 0.7,
     purpose: str = "prediction",
@@ -166,9 +169,13 @@ def identify(
         for an index of time stamps, nor for a column called time, t, stamp, timestamp, datetime or
         date.
     on_missing : "error" or "skip"
-        Treatment of a missing value of a table, or a gap in its times. "skip" leaves it out; the
-        samples after it become a record of their own if there are at least 50. A warning states how
-        many samples were left out.
+        Treatment of a missing value, or a gap in the times of a table. "skip" leaves it out of
+        training and scores. Among the lags, missing outputs are replaced by the model's own
+        estimates (`sysid.missing_outputs`), and a free run goes on through them. A warning counts
+        what is missing.
+    bridge_inputs : int
+        With ``on_missing="skip"``: holes of an input of at most so many samples are interpolated.
+        At longer ones a free run ends, and begins again after them.
     test
         Test records, as `data`. None: the last part of every record is the test.
     identified : float
@@ -215,7 +222,8 @@ def identify(
         raise UserError(
             f"identify: on_missing must be one of {', '.join(ON_MISSING)}, got {on_missing!r}"
         )
-    reader = _Reader(inputs, outputs, dt, time, on_missing)
+    check_bridge(bridge_inputs, on_missing)
+    reader = _Reader(inputs, outputs, dt, time, on_missing, bridge_inputs)
     estimation_records = reader.read(data)
     test_records = reader.read(test) if test is not None else ()
     recordings = Recordings(
@@ -233,19 +241,30 @@ def identify(
         split = recordings.hold_out(1.0 - identified)
         recordings = replace(split, validation=(), test=split.validation)
     chosen = _choose_settings(settings, purpose, changes)
+    recordings = with_line_estimates(recordings)
+    treatment = OnMissing.error
+    if has_holes(recordings.records, [*recordings.inputs, *recordings.outputs]):
+        treatment = OnMissing.skip
     identifications = {}
     lag_choices = {}
     targets = [narx.target] if isinstance(narx, Narx) else recordings.outputs
     for target in targets:
         settings_of_target = chosen
         if isinstance(narx, Narx):
+            if treatment is OnMissing.skip:
+                narx = replace(narx, on_missing=treatment)
             lags = choose_linear_part(recordings.estimation, narx, chosen)
         else:
             lag_choices[target] = choose_lags(
-                recordings.estimation, target, recordings.inputs, settings=chosen
+                recordings.estimation,
+                target,
+                recordings.inputs,
+                settings=chosen,
+                on_missing=treatment,
             )
             lags = lag_choices[target].narx
             settings_of_target = lag_choices[target].settings
+        recordings = with_model_estimates(recordings, lags, settings_of_target)
         identification = Identification.of_records(recordings.estimation, lags, settings_of_target)
         origin = Origin.of(identification.narx.dataset(recordings.estimation))
         model = replace(identification.require_model(), origin=origin)
@@ -351,6 +370,7 @@ class _Reader:
         dt: float | None,
         time: str | None,
         on_missing: str,
+        bridge_inputs: int = 0,
     ) -> None:
         for kind, names in (("inputs", inputs), ("outputs", outputs)):
             if isinstance(names, str):
@@ -364,6 +384,7 @@ class _Reader:
         self.dt = dt
         self.time = time
         self.on_missing = on_missing
+        self.bridge_inputs = bridge_inputs
 
     def read(self, data: Any) -> tuple[xr.Dataset, ...]:
         """Return the records of one source or of a list of sources, split at gaps."""
@@ -401,6 +422,8 @@ class _Reader:
             dt=self.dt,
             time=self.time,
             on_missing=self.on_missing,
+            inputs=self.inputs,
+            bridge_inputs=self.bridge_inputs,
         )
         if "note" in records[0].attrs:
             warn_user(records[0].attrs["note"])
@@ -426,7 +449,15 @@ class _Reader:
             "static": 0,
         }
         attributes = defaults | data.attrs | {"sampling_time": read.sampling_time}
-        return data.assign_attrs(attributes)
+        record = data.assign_attrs(attributes)
+        if self.on_missing != "skip":
+            return record
+        record, notes = mark_holes(
+            record, [*self.inputs, *self.outputs], self.inputs, self.bridge_inputs
+        )
+        if notes:
+            warn_user(f"record {number}: {'; '.join(notes)}")
+        return record
 
     def _name(self, u: Any, y: Any) -> pd.DataFrame:
         """Return the columns of a pair of arrays as a table, and remember the names."""
@@ -626,7 +657,14 @@ class IdentifiedModel:
         """Return the records of the data; None: the test records."""
         if data is not None:
             known = self.recordings
-            reader = _Reader(known.inputs, known.outputs, known.sampling_time, None, KEEP_MISSING)
+            skips = any(map(may_have_holes, known.estimation))
+            reader = _Reader(
+                known.inputs,
+                known.outputs,
+                known.sampling_time,
+                None,
+                "skip" if skips else KEEP_MISSING,
+            )
             return reader.read(data)
         if not self.recordings.test:
             raise UserError("there is no test record (identified=1): give data")

@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 
 from sysid.beside import one_blas_thread
+from sysid.data.holes import has_holes
 from sysid.dead_time import DeadTimes, estimate_dead_times
 from sysid.errors import UserError
 from sysid.gp.kernels import Linear, SquaredExponential
@@ -26,6 +27,7 @@ from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.linear_models import HeldOutErrors
+from sysid.simulation.segments import Segment, segments_of_records
 from sysid.simulation_error.linear_model import LinearModel
 from sysid.simulation_error.training import FreeRun
 
@@ -211,6 +213,7 @@ def best_arx(
     inputs: Sequence[str],
     *,
     predict: Target = Target.change,
+    max_order: int = 10,
     on_missing: OnMissing = OnMissing.error,
     dead_times: DeadTimes | None = None,
 ) -> LinearArx:
@@ -218,7 +221,14 @@ def best_arx(
 
     These are the lags of the first candidate of `rank_lags`.
     """
-    ranked = rank_lags(records, target, inputs, on_missing=on_missing, dead_times=dead_times)
+    ranked = rank_lags(
+        records,
+        target,
+        inputs,
+        max_order=max_order,
+        on_missing=on_missing,
+        dead_times=dead_times,
+    )
     best = ranked[0]
     lags = _input_lags(inputs, best["nb"], best["nk"])
     narx = Narx({target: best["na"]}, lags, target, predict=predict, on_missing=on_missing)
@@ -299,7 +309,13 @@ def _held_out_errors(narx: Narx, records: Sequence[xr.Dataset]) -> HeldOutErrors
 
 def _moving(inputs: Sequence[str], records: Sequence[xr.Dataset]) -> list[str]:
     """Return the inputs that move in any record."""
-    return [name for name in inputs if any(np.ptp(record[name].values) != 0 for record in records)]
+    return [name for name in inputs if any(_moves(record[name].values) for record in records)]
+
+
+def _moves(values: np.ndarray) -> bool:
+    """Return whether the known values of a signal (n,) differ."""
+    known = values[np.isfinite(values)]
+    return len(known) > 0 and np.ptp(known) != 0
 
 
 @one_blas_thread
@@ -615,7 +631,7 @@ def _with_affordable_linear_lags(
     if extended.linear and settings.gives_linear_lags:
         extended.check(records)
     sizes = [record.sizes["time"] for record in records]
-    n_rows = sum(sizes) - len(sizes) * extended.max_lag
+    n_rows = extended.count_rows(records) if extended.linear else 0
     is_affordable = (
         min(sizes) > extended.max_lag
         and n_rows >= MIN_ROWS_PER_LINEAR_COEFFICIENT * extended.n_features
@@ -718,6 +734,9 @@ def _simulate(
     pieces = _spread_pieces(records)
     samples = []
     labels: list[str] = []
+    segments: list[list[Segment]] | None = None
+    if has_holes(pieces, next(iter(narxes)).signals):
+        segments = [segments_of_records(pieces, narx) for narx in narxes]
     for number, narx in enumerate(narxes, start=1):
         rows = narx.dataset(pieces)
         samples.append(
@@ -725,7 +744,10 @@ def _simulate(
         )
         labels.append(f"{_shorten(narx)} ({number} of {len(narxes)})")
     tried: dict[Narx, dict[str, Any]] = {}
-    for trial in training.compare_lags(samples, labels, budget=settings.budget, seed=settings.seed):
+    trials = training.compare_lags(
+        samples, labels, budget=settings.budget, seed=settings.seed, segments=segments
+    )
+    for trial in trials:
         na, nb, nk = narxes[trial.narx]
         row = tried.setdefault(trial.narx, {"na": na, "nb": nb, "nk": nk})
         estimator = "linear" if isinstance(trial.estimator, LinearModel) else "model"

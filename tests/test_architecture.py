@@ -67,6 +67,7 @@ LAYERS = {
         "held_out",
         "dead_time",
         "lag_choice",
+        "missing_outputs",
         "identified",
         "estimators",
         "export",

@@ -53,6 +53,7 @@ from sysid import (
     LagWindow,
     Model,
     Narx,
+    OnMissing,
     Orders,
     Origin,
     Prediction,
@@ -244,6 +245,8 @@ def narx_of(lags: LagOptions, source: Source, learner: Settings) -> Narx:
                 f"narx.predict={RESIDUAL} needs the physics whose residual it is: physics=<system>"
             )
         description = {**description, "predict": "value"}
+    if source.has_holes:  # of which the reader of the records was told to make nothing
+        description = {**description, "on_missing": OnMissing.skip.value}
     narx = build_one(description, "narx")
     if isinstance(narx, AutomaticNarx):
         with doing("choosing the lags"):
@@ -370,6 +373,8 @@ def prepare(
     if cache is not None:
         training = CachedTraining(learner.training, cache, code_digest(settings.resolved))
         learner = replace(learner, training=training)
+    with timed({} if seconds is None else seconds, "record"):
+        source.estimate_missing(narx, learner)
     with timed({} if seconds is None else seconds, "record"):
         start = source.know(narx, learner)
     return Identification(narx, learner, start=start)

@@ -128,6 +128,7 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
     repairs = {
         "missing_samples": result.window.n_missing,
         "skipped_rows": result.window.n_skipped,
+        "rows_with_estimates": result.window.n_with_estimates,
         "initial_outliers": identification.n_initial_outliers,
         "mended_lags": sum(identification.n_mended.values()),
     }
@@ -541,6 +542,11 @@ def _warn_of_data(summary: dict[str, Any], model: Model | None, *, is_stream: bo
     if n_missing:
         warnings.append(
             f"{n_missing} samples were not finite; {repairs['skipped_rows']} rows were left out"
+        )
+    if repairs.get("rows_with_estimates"):
+        warnings.append(
+            f"in {repairs['rows_with_estimates']} rows the lags contain estimates of missing "
+            "outputs, by a first model"
         )
     for kind, text in REPAIR_WARNINGS.items():
         if repairs.get(kind):

@@ -131,6 +131,7 @@ class LiveSource:
     simulation: Simulation
     physics: FittedPhysics | None = None  # simulated beside the plant
     lag_choice: LagChoice | None = field(default=None, init=False)  # no lags by held-out errors
+    has_holes: bool = field(default=False, init=False)  # missing samples of a record
     _limit: Limit | None = field(default=None, init=False)  # the same for the models of all outputs
 
     def __post_init__(self) -> None:
@@ -231,6 +232,9 @@ class LiveSource:
     def know(self, narx: Narx, settings: Settings) -> Start:
         """Return an empty start: there is no complete record before the first sample."""
         return Start()
+
+    def estimate_missing(self, narx: Narx, settings: Settings) -> None:
+        """Do nothing: a stream is not known beforehand."""
 
     def calibrate(self, identification: Identification) -> None:
         """Do nothing: one step ahead the bands follow the errors of the stream."""

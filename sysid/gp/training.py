@@ -103,6 +103,9 @@ class Start(NamedTuple):
     stays: bool = False
     #: number of samples at rest with which the stream begins; they are not learned
     n_at_rest: int = 0
+    #: segments of records with holes, for a training that simulates (`sysid.simulation.segments`);
+    #: None: those of the initial samples
+    segments: Sequence[Any] | None = None
 
 
 class Hyperparameters(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from sysid.arrays import Array
@@ -149,7 +149,8 @@ def measure_bands(
     lengths = ((N_SHORT_RUNS, SHORT_RUN_STEPS), (n_long, LONG_RUN_STEPS))
     errors = []
     variances = []
-    simulated = []
+    is_measured = []
+    simulated: list[tuple[Array, NDArray[np.bool_]]] = []  # errors of runs, and which count
     generator = np.random.default_rng([seed])
     for predictor, segments in held_out:
         for segment in segments:
@@ -159,17 +160,23 @@ def measure_bands(
             predicted = np.clip(value, *predictor.limits)
             errors.append(segment.values - predicted)
             variances.append(variance)
+            is_measured.append(segment.measured)
             if horizons and feeds_itself_back:
                 for n_runs, n_steps in lengths:
                     runs = _cut_runs(segment, n_runs, n_steps)
-                    simulated.append(_standardised_run_errors(model, predictor, runs, generator))
+                    z = _standardised_run_errors(model, predictor, runs, generator)
+                    simulated.append((z, np.array([run.measured for run in runs])))
     total_variance = np.add(np.concatenate(variances), added) + noise
     one_step = np.concatenate(errors) / np.sqrt(total_variance)
+    one_step = one_step[np.concatenate(is_measured)]
     bands = [(1, _widening_factor(one_step))]
     for horizon in horizons:
         first = round(horizon / HORIZON_SPREAD) - 1
         last = int(horizon * HORIZON_SPREAD) if horizon < BAND_HORIZONS[-1] else None
-        z = np.concatenate([np.zeros(0), *(run[:, first:last].ravel() for run in simulated)])
+        steps = (slice(None), slice(first, last))
+        z = np.concatenate(
+            [np.zeros(0), *(errors[steps][counts[steps]] for errors, counts in simulated)]
+        )
         if len(z):
             bands.append((horizon, _widening_factor(z)))
     return tuple(bands)

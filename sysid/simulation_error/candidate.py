@@ -364,10 +364,12 @@ def squared_error(candidate: Candidate, segments: Sequence[Segment]) -> float:
     parts = []
     for segment in segments:
         error = candidate.simulate(segment) - segment.values
-        parts.append(error[segment.transient :])
+        parts.append(segment.scored(error))
     errors = np.concatenate(parts)
     if not np.isfinite(errors).all():
         return np.inf
+    if not len(errors):  # all outputs are missing
+        return 0.0
     return float(np.mean(errors**2))
 
 

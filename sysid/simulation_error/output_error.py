@@ -294,7 +294,7 @@ class FreeRunProblem:
 
         def sum_of_squares(window: Segment) -> float:
             error = window.values - candidate.simulate(window)
-            return float(np.sum(error[window.transient :] ** 2))
+            return float(np.sum(window.scored(error) ** 2))
 
         penalty = self.penalty * float(whitened @ whitened)
         total = sum(in_threads(sum_of_squares, self.windows), penalty)
@@ -309,8 +309,8 @@ class FreeRunProblem:
 
         def products(window: Segment) -> tuple[Array, Array]:
             path = candidate.simulate(window)
-            S = sensitivity(candidate, window, path, moves=self.moves)[window.transient :]
-            error = (window.values - path)[window.transient :]
+            S = window.scored(sensitivity(candidate, window, path, moves=self.moves))
+            error = window.scored(window.values - path)
             with np.errstate(over="ignore", invalid="ignore"):
                 return S.T @ S, S.T @ error
 
@@ -449,7 +449,7 @@ def latent_variance(candidate: Candidate, windows: Sequence[Segment], penalty: f
     n_scored = 0
     for window in windows:
         basis, _, _ = linearise(candidate, window, candidate.simulate(window))
-        scored = basis[window.transient :]
+        scored = window.scored(basis)
         moments = moments + scored.T @ scored
         n_scored = n_scored + len(scored)
     moments = problem.whiten(moments) / n_scored

@@ -510,6 +510,7 @@ class ProfileProblem:
         empty = self.empty(values, chosen)
         sum_of_squares = 0.0
         n_diverged = 0
+        n_scored = 0
         for block in self.blocks:
             weights = ridge.weights(block.first, block.last)
             candidate = self.candidate(empty, values, chosen, weights)
@@ -519,9 +520,11 @@ class ProfileProblem:
                 if is_lost.any():
                     n_diverged += 1
                 error[is_lost] = (part.values[is_lost] - part.values.mean()) / self.spread
+                error = part.scored(error)
+                n_scored += len(error)
                 sum_of_squares += float(error @ error)
-        n = sum(n_samples(block.parts) for block in self.blocks)
-        return float(np.sqrt(sum_of_squares / n)) + n_diverged / len(self.settings.blocks)
+        rms = float(np.sqrt(sum_of_squares / max(n_scored, 1)))
+        return rms + n_diverged / len(self.settings.blocks)
 
     def cost(self, z: Array) -> float:
         """Return ``log error + regularisation |z|^2 / 2``, the cost of the search."""

@@ -341,6 +341,7 @@ class FreeRun(Training):
         *,
         budget: int,
         seed: int,
+        segments: Sequence[Sequence[Segment]] | None = None,
     ) -> list[Trial]:
         """Cross-validate the estimators, and the linear model, with several lags at once.
 
@@ -357,6 +358,8 @@ class FreeRun(Training):
         budget : int
             Largest number of points.
         seed : int
+        segments : sequence of sequence of Segment, optional
+            Segments with each of the lags, of records with holes; None: those of the samples.
 
         Returns
         -------
@@ -371,12 +374,14 @@ class FreeRun(Training):
         """
         max_lag = max(with_lags.narx.max_lag for with_lags in samples)
         full_trials: list[Trial] = []
-        for with_lags, label in zip(samples, labels, strict=True):
-            segments = _without_first(segments_of(with_lags), max_lag - with_lags.narx.max_lag)
-            full_trials += self._trials_of_lags(with_lags.narx, label, segments)
+        if segments is None:
+            segments = [segments_of(with_lags) for with_lags in samples]
+        for with_lags, label, whole in zip(samples, labels, segments, strict=True):
+            compared = _without_first(whole, max_lag - with_lags.narx.max_lag)
+            full_trials += self._trials_of_lags(with_lags.narx, label, compared)
         limits: Limits = (-inf, inf)
         if self.find_limits:
-            limits, _ = find_saturation(segments)  # the same samples with all lags
+            limits, _ = find_saturation(compared)  # the same samples with all lags
         quick_trials = [_quick_version(trial) for trial in full_trials]
         ranked = _race(quick_trials, budget, seed, limits)
         if ranked[0].refusal:
@@ -429,7 +434,7 @@ class FreeRun(Training):
             or no estimator serves the samples.
         """
         _check_unknown(known)
-        segments = segments_of(samples)
+        segments = segments_of(samples) if known.segments is None else list(known.segments)
         narx = samples.narx
         limits: Limits = (-inf, inf)
         counts = (0, 0)
@@ -445,7 +450,10 @@ class FreeRun(Training):
 
         generator = np.random.default_rng([seed, CALIBRATION_STREAM])
         noise, latent = calibrate(fit, segments, best.fits, folds, generator)
-        initial = fit.candidate.initial_model(noise, latent, samples.regressors)
+        regressors = samples.regressors
+        if known.segments is not None:
+            regressors = stack_regressors(segments)
+        initial = fit.candidate.initial_model(noise, latent, regressors)
         warnings = [
             *initial.hyperparameters.warnings,
             *_saturation_notes(limits, counts),
@@ -489,7 +497,7 @@ def _check_unknown(known: Start) -> None:
     given = [
         name
         for name, value in known._asdict().items()
-        if value is not None and name not in ("limits", "stays", "n_at_rest")
+        if value is not None and name not in ("limits", "stays", "n_at_rest", "segments")
     ]
     if given:
         raise UserError(
