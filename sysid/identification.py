@@ -52,7 +52,7 @@ from sysid.model.model import BYTES_PER_POINT_PAIR, NO_OUTPUT_LIMITS, Model, max
 from sysid.narx.lags import Narx, added_variance_of, consecutive, own_lags_of
 from sysid.outliers import OutlierHandling, reach_of
 from sysid.simulation.bands import MIN_ROWS_FOR_BANDS, measure_bands_by_folds
-from sysid.simulation.segments import segments_of_records
+from sysid.simulation.segments import numbered_segments, segments_of_records
 from sysid.store import MAX_CONTENT_VARIABLE, max_content_bytes
 
 #: largest number of rows passed to the online GP in one call, which returns at the first outlier
@@ -897,7 +897,8 @@ class Identification(Exclusive):
         identification = cls(narx, settings, start=start)
         identification.observe_many(x, t, follows=consecutive(rows))
         identification.finish()
-        identification.calibrate(rows, added=added_variance_of(rows))
+        several = [records] if isinstance(records, xr.Dataset) else list(records)
+        identification.calibrate(rows, added=added_variance_of(rows), records=several)
         if identification.model is None:
             n_initial = identification.settings.training.n_initial
             n_rows = rows.sizes["sample"]
@@ -952,7 +953,11 @@ class Identification(Exclusive):
 
     @exclusive
     def calibrate(
-        self, rows: xr.Dataset, judged: xr.Dataset | None = None, added: ArrayLike = 0.0
+        self,
+        rows: xr.Dataset,
+        judged: xr.Dataset | None = None,
+        added: ArrayLike = 0.0,
+        records: Sequence[xr.Dataset] = (),
     ) -> None:
         """Measure the widths of the model's bands (`sysid.Model.bands`) on the rows it has learned.
 
@@ -974,6 +979,8 @@ class Identification(Exclusive):
             (`sysid.simulation.bands.between`).
         added : (n,), optional
             Variance of each row's one-step prediction that is added to the variance of the model.
+        records
+            Records of the rows. If they have holes, the simulations go on through them.
         """
         model = self.model
         s = self.settings
@@ -997,8 +1004,12 @@ class Identification(Exclusive):
         estimates = None if judged is None else judged["regressor"].values[first:]
         if np.ndim(added):
             added = vector(added, first + len(y), "calibrate: added")[first:]
+        whole = None
+        feeds_back = any(name == self.narx.target for name, _ in self.narx.features)
+        if feeds_back and not first and has_holes(records, self.narx.signals):
+            whole = numbered_segments(records, self.narx)
         bands = measure_bands_by_folds(
-            model, samples, learn, s.seed, estimates=estimates, added=added
+            model, samples, learn, s.seed, estimates=estimates, added=added, whole=whole
         )
         self.model = replace(model, bands=bands)
 

@@ -725,10 +725,14 @@ class IdentifiedModel:
                 error = (predicted[name] - predicted[f"{name}_mean"]).to_numpy()
                 used = record.sel(time=predicted.index.to_numpy())
                 values = np.array([used[input].values for input in inputs]).T
-                is_known = np.isfinite(error).all() and np.isfinite(values).all()
-                if is_known and len(error) >= MIN_RECORD_SAMPLES_TO_TEST:
-                    errors.append(error)
-                    of_inputs.append(values)
+                is_known = np.isfinite(error) & np.isfinite(values).all(axis=1)
+                if not may_have_holes(record) and not is_known.all():
+                    continue
+                times = predicted.index.to_numpy()
+                for part in _complete_parts(is_known, times):
+                    if len(part) >= MIN_RECORD_SAMPLES_TO_TEST:
+                        errors.append(error[part])
+                        of_inputs.append(values[part])
             if errors:
                 reports[name] = residual_tests(
                     errors,
@@ -811,11 +815,12 @@ class IdentifiedModel:
         narx = self.models[name].narx.without_linear()
         learned = self.recordings.estimation
         inputs = self.recordings.inputs
+        on_missing = narx.on_missing
         fits: dict[str, Callable[[], LinearArx]] = {
             "ARX, same lags": lambda: LinearArx.fit(narx, learned),
         }
         if not self.recordings.is_static:
-            fits["ARX, best"] = lambda: best_arx(learned, name, inputs)
+            fits["ARX, best"] = lambda: best_arx(learned, name, inputs, on_missing=on_missing)
             fits["ARX, 1 to 12 lags"] = lambda: best_arx_of_equal_lags(learned, narx, inputs)
         n_samples = min(record.sizes["time"] for record in records)
         models = {}
@@ -999,6 +1004,16 @@ def _fill_after_window(record: xr.Dataset, name: str, window: int) -> xr.Dataset
     return record.assign({name: ("time", filled, record[name].attrs)})
 
 
+def _complete_parts(is_known: np.ndarray, times: np.ndarray) -> list[np.ndarray]:
+    """Return the rows (n,) that are known in parts that follow each other without a gap of time."""
+    rows = np.flatnonzero(is_known)
+    if not len(rows):
+        return []
+    steps = np.diff(times[rows])
+    step = np.min(np.diff(times), initial=np.inf)
+    return np.split(rows, np.flatnonzero(steps > 1.5 * step) + 1)
+
+
 def _predict_one_step(
     arx: LinearArx, records: Sequence[xr.Dataset]
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -1022,6 +1037,13 @@ def _simulate_linear(
     measured = []
     simulated = []
     for record in records:
-        measured.append(record[name].values[window:])
-        simulated.append(arx.free_run(dict(record), n_initial=window)[window:])
+        if not may_have_holes(record):
+            measured.append(record[name].values[window:])
+            simulated.append(arx.free_run(dict(record), n_initial=window)[window:])
+            continue
+        values = record[name].values
+        of_record = arx.free_run_of_record(record, window)
+        is_scored = np.isfinite(values) & np.isfinite(of_record)
+        measured.append(values[is_scored])
+        simulated.append(of_record[is_scored])
     return np.concatenate(measured), np.concatenate(simulated)

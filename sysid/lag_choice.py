@@ -309,10 +309,10 @@ def _held_out_errors(narx: Narx, records: Sequence[xr.Dataset]) -> HeldOutErrors
 
 def _moving(inputs: Sequence[str], records: Sequence[xr.Dataset]) -> list[str]:
     """Return the inputs that move in any record."""
-    return [name for name in inputs if any(_moves(record[name].values) for record in records)]
+    return [name for name in inputs if any(moves(record[name].values) for record in records)]
 
 
-def _moves(values: np.ndarray) -> bool:
+def moves(values: np.ndarray) -> bool:
     """Return whether the known values of a signal (n,) differ."""
     known = values[np.isfinite(values)]
     return len(known) > 0 and np.ptp(known) != 0

@@ -21,7 +21,7 @@ from sysid.data.holes import has_holes
 from sysid.data.source import RECORD_ROLES, Recordings
 from sysid.errors import UserError
 from sysid.identification import Identification, Settings
-from sysid.lag_choice import MIN_ROWS_PER_COEFFICIENT, best_arx
+from sysid.lag_choice import MIN_ROWS_PER_COEFFICIENT, best_arx, moves
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.model.model import Model
 from sysid.narx.lags import Narx, OnMissing, Target
@@ -152,9 +152,7 @@ def _replace_records(recordings: Recordings, records: Sequence[xr.Dataset]) -> R
 def _fit_line(records: Sequence[xr.Dataset], name: str, inputs: Sequence[str]) -> LinearArx | None:
     """Return the linear model of the smallest held-out error; None if no order has rows enough."""
     moving = [
-        signal
-        for signal in inputs
-        if any(np.nanmax(record[signal]) > np.nanmin(record[signal]) for record in records)
+        signal for signal in inputs if any(moves(record[signal].values) for record in records)
     ]
     for max_order in LINE_ORDERS:
         lags = {signal: range(max_order + 1) for signal in moving}

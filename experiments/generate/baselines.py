@@ -233,9 +233,7 @@ def score_models(
         Notes on scores that cannot be computed.
     """
     test = [record for record in records if record.role == "test"]
-    estimation = [
-        part for record in records if record.role == "estimation" for part in record.parts
-    ]
+    estimation = [record.measured for record in records if record.role == "estimation"]
     units = {name: unit for name, unit, _ in plant.system.outputs}
     window = test[0].window
     models: dict[tuple[str, str], Baseline] = {}

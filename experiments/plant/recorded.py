@@ -177,7 +177,7 @@ class RecordedSource:
         records = self._recordings.estimation
         rows = narx.dataset(records)
         added = variance_at(rows, records, narx.target) + added_variance_of(rows)
-        identification.calibrate(rows, narx.dataset(self._cross_fitted), added)
+        identification.calibrate(rows, narx.dataset(self._cross_fitted), added, records)
 
     def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
         """Return the lags of the smallest held-out error on the estimation records.

@@ -17,11 +17,11 @@ def mark_holes(
     """Return a record whose missing values are skipped, and notes on them.
 
     Holes of inputs of at most `bridge_inputs` samples are interpolated. A record without missing
-    values stays as it is.
+    values, or one that was marked before, stays as it is.
     """
     signals = {name: record[name].values.astype(np.float64) for name in names}
     notes = bridge_holes([signals], inputs, bridge_inputs)
-    missing = describe_holes([signals], inputs)
+    missing = [] if may_have_holes(record) else describe_holes([signals], inputs)
     if not notes and not missing:
         return record, []
     marked = record.assign(

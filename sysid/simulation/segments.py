@@ -148,6 +148,26 @@ def _build_segment(
 def segments_of_records(records: xr.Dataset | Sequence[xr.Dataset], narx: Narx) -> list[Segment]:
     """Cut records with holes into segments, which end only where an input is missing.
 
+    See `numbered_segments`.
+    """
+    return numbered_segments(records, narx).segments
+
+
+class NumberedSegments(NamedTuple):
+    """Segments of records with holes, and the numbers of their samples."""
+
+    segments: list[Segment]
+    #: (n,) of the samples of all segments, one after the other, counted over all records
+    numbers: Indices
+    #: (n,) variance that estimated lags add to the one-step predictions of these samples
+    added_variance: Array
+    #: (m,) numbers of the rows of the lag data set (`Narx.dataset`), counted likewise
+    rows: Indices
+
+
+def numbered_segments(records: xr.Dataset | Sequence[xr.Dataset], narx: Narx) -> NumberedSegments:
+    """Cut records with holes into segments, which end only where an input is missing.
+
     Missing outputs are bridged by the estimates that the records have; these samples are not
     scored. A segment begins where all lags are known again.
 
@@ -159,6 +179,10 @@ def segments_of_records(records: xr.Dataset | Sequence[xr.Dataset], narx: Narx) 
     _, lags = feedback_of(narx)
     longest = int(lags.max())
     segments = []
+    numbers = []
+    added_variances = []
+    row_numbers = []
+    n_before = 0  # samples of the records before
     for record in narx.check(records):
         filled = {name: record.filled(name) for name in narx.signals}
         is_known = np.logical_and.reduce([np.isfinite(values) for values in filled.values()])
@@ -174,9 +198,18 @@ def segments_of_records(records: xr.Dataset | Sequence[xr.Dataset], narx: Narx) 
             is_measured = measured[part]
             segment = Segment(x, y[part], past, is_measured=is_measured)
             segments.append(segment._replace(is_measured=None) if is_measured.all() else segment)
+            numbers.append(n_before + part)
+            added_variances.append(narx.added_variance(record, part))
+        row_numbers.append(n_before + narx.rows_of(record).sample)
+        n_before += record.n_samples
     if not segments:
         raise UserError("training for simulation: expected samples with all lags, got none")
-    return segments
+    return NumberedSegments(
+        segments,
+        np.concatenate(numbers),
+        np.concatenate(added_variances),
+        np.concatenate(row_numbers),
+    )
 
 
 def _count_in_a_row(is_known: NDArray[np.bool_]) -> Indices:
