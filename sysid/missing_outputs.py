@@ -25,7 +25,7 @@ from sysid.lag_choice import MIN_ROWS_PER_COEFFICIENT, best_arx, moves
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.model.model import Model
 from sysid.narx.lags import Narx, OnMissing, Target
-from sysid.narx.record import Estimate, Record, read_records, with_estimate
+from sysid.narx.record import Estimate, Record, read_records, with_estimate, without_estimates
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.dynamics import gradient_of, weights_of
 
@@ -244,10 +244,14 @@ def _with_estimates(
 
 
 def _noise_variance(predictor: Predictor, records: Sequence[xr.Dataset]) -> float:
-    """Return the variance of the one-step errors at the rows with measured lags, robustly."""
+    """Return the variance of the one-step errors at the rows with measured lags, robustly.
+
+    If these rows are few, those with estimated lags count as well.
+    """
     narx = replace(predictor.narx, on_missing=OnMissing.skip)
-    without = [with_estimate(record, narx.target, None) for record in records]
-    rows = narx.dataset(without)
+    without = [without_estimates(record) for record in records]
+    n_needed = MIN_ROWS_PER_COEFFICIENT * (narx.n_features + 1)
+    rows = narx.dataset(without if narx.count_rows(without) >= n_needed else records)
     errors = rows["target"].values - predictor.targets(rows["regressor"].values)
     median_deviation = float(np.median(np.abs(errors - np.median(errors))))
     return max((STDS_PER_MEDIAN_DEVIATION * median_deviation) ** 2, float(np.finfo(float).tiny))

@@ -101,9 +101,13 @@ class RecordedSource:
         """Yield the samples of a record in blocks."""
         y = columns_of(record, self.outputs)
         u = columns_of(record, self.inputs)
+        estimates = _estimates_of(record, self.outputs)
         for begin in range(0, len(y), SAMPLES_PER_BLOCK):
             rows = slice(begin, begin + SAMPLES_PER_BLOCK)
-            block = Measured(y[rows], u[rows], _estimates_of(record, self.outputs, rows))
+            of_block = None
+            if estimates is not None:
+                of_block = Estimates(estimates.values[rows], estimates.is_informative[rows])
+            block = Measured(y[rows], u[rows], of_block)
             self.n_seen += len(block.output)
             yield block
 
@@ -245,8 +249,8 @@ def recorded_source(config: DictConfig) -> RecordedSource:
     return RecordedSource(recordings, fitted, split=split, simulates=config.validate)
 
 
-def _estimates_of(record: xr.Dataset, outputs: Sequence[str], rows: slice) -> Estimates | None:
-    """Return the estimates of missing outputs in a block of a record; None if it has none."""
+def _estimates_of(record: xr.Dataset, outputs: Sequence[str]) -> Estimates | None:
+    """Return the estimates of missing outputs of a record; None if it has none."""
     (read,) = read_records(record, outputs)
     if not read.estimates:
         return None
@@ -256,7 +260,7 @@ def _estimates_of(record: xr.Dataset, outputs: Sequence[str], rows: slice) -> Es
         if name in read.estimates:
             values[:, column] = read.estimates[name].values
             is_informative[:, column] = read.estimates[name].is_informative
-    return Estimates(values[rows], is_informative[rows])
+    return Estimates(values, is_informative)
 
 
 def recordings_of(config: DictConfig) -> Recordings:

@@ -248,30 +248,34 @@ def _read_record(dataset: xr.Dataset, names: Sequence[str], number: int) -> Reco
 
 def _read_estimates(dataset: xr.Dataset, names: Sequence[str]) -> dict[str, Estimate]:
     """Return the estimates that a data set holds, by name of the output."""
+    values = _variables_by(dataset, ESTIMATE_OF)
+    added = _variables_by(dataset, ADDED_VARIANCE_OF)
     estimates = {}
     for name in names:
-        values = _variable_of(dataset, ESTIMATE_OF, name)
-        added = _variable_of(dataset, ADDED_VARIANCE_OF, name)
-        if values is not None and added is not None:
-            noise_variance = float(values.attrs["noise_variance"])
-            estimates[name] = Estimate(values.values, added.values, noise_variance)
+        if name in values and name in added:
+            estimate = dataset.variables[values[name]]
+            estimates[name] = Estimate(
+                estimate.values,
+                dataset.variables[added[name]].values,
+                float(estimate.attrs["noise_variance"]),
+            )
     return estimates
 
 
-def _variable_of(dataset: xr.Dataset, attribute: str, name: str) -> xr.DataArray | None:
-    """Return the variable whose attribute is the name of a signal; None if there is none."""
-    for variable in dataset.data_vars.values():
-        if variable.attrs.get(attribute) == name:
-            return variable
-    return None
+def _variables_by(dataset: xr.Dataset, attribute: str) -> dict[str, str]:
+    """Return the names of the variables that have an attribute, by its value."""
+    return {
+        str(variable.attrs[attribute]): str(name)
+        for name, variable in dataset.variables.items()
+        if attribute in variable.attrs
+    }
 
 
 def without_estimates(dataset: xr.Dataset) -> xr.Dataset:
     """Return a record without the variables that hold estimates."""
     held = [
-        name
-        for name, variable in dataset.data_vars.items()
-        if {ESTIMATE_OF, ADDED_VARIANCE_OF} & variable.attrs.keys()
+        *_variables_by(dataset, ESTIMATE_OF).values(),
+        *_variables_by(dataset, ADDED_VARIANCE_OF).values(),
     ]
     return dataset.drop_vars(held)
 
@@ -283,9 +287,9 @@ def with_estimate(dataset: xr.Dataset, name: str, estimate: Estimate | None) -> 
     """
     kept = dataset
     for attribute in (ESTIMATE_OF, ADDED_VARIANCE_OF):
-        variable = _variable_of(kept, attribute, name)
-        if variable is not None:
-            kept = kept.drop_vars([variable.name])
+        held = _variables_by(dataset, attribute)
+        if name in held:
+            kept = kept.drop_vars(held[name])
     if estimate is None:
         return kept
     label = f"{name}_estimate"
