@@ -215,6 +215,10 @@ def run_residual_tests(assessment: Assessment, case: Case) -> ResidualReport | s
         n_lags = min(MAX_RESIDUAL_LAG, most_lags([len(rows) for _, rows in parts]))
     if assessment.forecasts[case].n_lost:
         return "not tested, the prediction diverges"
+    if not parts:
+        return (
+            f"not tested, no part of {MIN_TESTED_PART_SAMPLES} samples is without missing samples"
+        )
     if n_lags < 1:
         return "not tested, the records are too short"
     inputs = [
