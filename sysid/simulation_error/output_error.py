@@ -379,7 +379,10 @@ def fit_linear(
     """
     narx = empty.narx
     targets = [narx.predict.of(window.values, window.previous) for window in windows]
-    one_step = linear_fit(stack_regressors(windows), np.concatenate(targets))
+    is_measured = np.concatenate([window.measured for window in windows])
+    one_step = linear_fit(
+        stack_regressors(windows)[is_measured], np.concatenate(targets)[is_measured]
+    )
     columns, lags = feedback_of(narx)
     is_previous = (lags == 1) & (narx.predict is Target.change)
     # The least-squares model may be stable where the minimum of the simulation error is not.

@@ -247,7 +247,7 @@ class Ridge:
         Function that returns the features (m, d) of a slice of rows.
     low, high : (n,)
         Bounds of the targets. Both are the target itself where it is not saturated; otherwise one
-        of them is infinite.
+        of them is infinite. Where both are, the target is missing, and the row is left out.
     cuts : (b + 1,)
         Rows where blocks begin, from 0 to n, increasing.
     noise_variance : float
@@ -264,6 +264,10 @@ class Ridge:
     ) -> None:
         self.cuts = cuts
         self.noise_variance = noise_variance
+        is_missing = np.isinf(low) & np.isinf(high)
+        if is_missing.any():
+            low = np.where(is_missing, 0.0, low)
+            high = np.where(is_missing, 0.0, high)
         is_saturated = low < high
         # sums over all rows before each cut
         matrices = [np.zeros(())]
@@ -271,6 +275,8 @@ class Ridge:
         saturated_features = []
         for first, last in pairwise(cuts.tolist()):
             phi = features(slice(first, last))
+            if is_missing[first:last].any():
+                phi = np.where(is_missing[first:last, None], 0.0, phi)
             is_known = ~is_saturated[first:last]
             matrices.append(matrices[-1] + phi.T @ phi)
             vectors.append(vectors[-1] + low[first:last][is_known] @ phi[is_known])
@@ -410,6 +416,9 @@ class ProfileProblem:
             raise Refusal(f"the output {narx.target!r} does not vary")
         self.low = np.where(outputs <= limits[0], -np.inf, changes / self.unit)
         self.high = np.where(outputs >= limits[1], np.inf, changes / self.unit)
+        is_measured = np.concatenate([segment.measured for segment in segments])
+        self.low[~is_measured] = -np.inf
+        self.high[~is_measured] = np.inf
         reach = DIVERGENCE_RANGES * float(np.ptp(outputs))
         self.bounds = (float(outputs.min()) - reach, float(outputs.max()) + reach)
         self.step = ceil(len(outputs) / settings.rows)  # the search uses every step-th sample
