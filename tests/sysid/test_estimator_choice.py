@@ -143,7 +143,7 @@ def test_nothing_competes_with_a_demanded_linear_part(monkeypatch):
     """The errors are made up: those with a linear part are larger than all others."""
     scored = []
 
-    def make_up_error(narx, records, settings, limit=np.inf):
+    def make_up_error(narx, records, settings, limit=np.inf, **_):
         scored.append(narx)
         rmse = (5.0 if narx.linear else 1.0) + abs(len(narx.lags["y"]) - 2)
         return FoldErrors(rmse, 1 if rmse > limit else N_FOLDS)
