@@ -134,6 +134,7 @@ from .simulation_error.training import FreeRun as FreeRun
 from .store import StoreError as StoreError
 from .stream import Measurement as Measurement
 from .stream import learn_from as learn_from
+from .time_limit import TimeLimit as TimeLimit
 
 __all__: list[str]
 __version__: str
