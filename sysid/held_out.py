@@ -1,6 +1,6 @@
 """Held-out errors of a model: it learns some folds of records, and predicts the others one step."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import inf, nan
@@ -47,6 +47,23 @@ def held_out_error(
 ) -> FoldErrors:
     """Return the one-step error of the model on folds that it has not learned.
 
+    See `held_out_errors`.
+    """
+    (error,) = held_out_errors(narx, records, settings, [1.0], limit, starts=starts)
+    return error
+
+
+def held_out_errors(
+    narx: Narx,
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+    factors: Sequence[float],
+    limit: float = inf,
+    *,
+    starts: list[Start] | None = None,
+) -> list[FoldErrors]:
+    """Return the one-step errors of models on folds that they have not learned.
+
     The rows of the records are divided into five folds. Five models each learn the rows without one
     fold, and predict it. Once the time of the search is up (`sysid.time_limit`), no further fold is
     held out.
@@ -57,6 +74,9 @@ def held_out_error(
         Regressors and what they are built from.
     settings
         Settings of the identification.
+    factors
+        The models differ in the variance of their kernel without its linear part: the one of the
+        training times each of these factors.
     limit
         RMSE [unit of the target]. The error of a model that exceeds it is of no interest: no
         further fold is held out once the RMSE of all folds must exceed it.
@@ -79,32 +99,36 @@ def held_out_error(
         y = y[::step]
         follows = np.zeros(len(y), dtype=bool)
     ends = np.linspace(0, len(y), N_FOLDS + 1).astype(int)
-    sum_of_squares = 0.0
-    n_predicted = 0
+    sums_of_squares = np.zeros(len(factors))
+    n_folds = np.zeros(len(factors), dtype=int)
     starts = [] if starts is None else starts
-    n_folds = 0
-    for begin, end in pairwise(ends):
+    settings = settings.for_linear_lags(narx)
+    for fold, (begin, end) in enumerate(pairwise(ends)):
+        (in_race,) = np.nonzero(sums_of_squares <= limit**2 * len(y))
+        if not len(in_race) or out_of_time():
+            break
         is_learned = np.ones(len(y), dtype=bool)
         is_learned[begin:end] = False
         follows_learned = follows.copy()
         follows_learned[end : end + 1] = False
-        if out_of_time():
-            break
-        quick = _quick(settings.for_linear_lags(narx), int(is_learned.sum()))
-        if n_folds == len(starts):
+        factors_in_race = [factors[int(i)] for i in in_race]
+        quick = _quick(settings, int(is_learned.sum()))
+        if fold == len(starts):
             start = quick.know(narx, x[is_learned], y[is_learned])
             if out_of_time():
                 break  # the hyper-parameters may be unfinished
             starts.append(start)
-        error = _errors(narx, quick, x, y, follows_learned, is_learned, starts[n_folds])
-        sum_of_squares += float(error @ error)
-        n_predicted += len(error)
-        n_folds += 1
-        if sum_of_squares > limit**2 * len(y):
-            break
-    if not n_folds:
-        return FoldErrors(nan, 0)
-    return FoldErrors(float(np.sqrt(sum_of_squares / n_predicted)), n_folds)
+        errors = _errors(
+            narx, quick, starts[fold], factors_in_race, x, y, follows_learned, is_learned
+        )
+        for i, error in zip(in_race, errors, strict=True):
+            sums_of_squares[i] += float(error @ error)
+            n_folds[i] += 1
+    found = []
+    for sum_of_squares, n in zip(sums_of_squares, n_folds, strict=True):
+        mean_square = sum_of_squares / ends[n] if n else nan
+        found.append(FoldErrors(float(np.sqrt(mean_square)), int(n)))
+    return found
 
 
 def _quick(settings: Settings, n_learned: int) -> Settings:
@@ -121,13 +145,21 @@ def _quick(settings: Settings, n_learned: int) -> Settings:
 def _errors(
     narx: Narx,
     settings: Settings,
+    start: Start,
+    factors: Sequence[float],
     x: np.ndarray,
     y: np.ndarray,
     follows: np.ndarray,
     is_learned: np.ndarray,
-    start: Start,
-) -> np.ndarray:
-    """Return the errors of the rows that are not learned."""
-    identification = Identification(narx, settings, start=start)
-    identification.observe_many(x[is_learned], y[is_learned], follows=follows[is_learned])
-    return identification.require_model().predict(x[~is_learned]).mean - y[~is_learned]
+) -> Iterator[np.ndarray]:
+    """Yield the errors of the rows that are not learned, for each factor of the variance."""
+    for factor in factors:
+        identification = Identification(narx, settings, start=scaled(start, factor))
+        identification.observe_many(x[is_learned], y[is_learned], follows=follows[is_learned])
+        yield identification.require_model().predict(x[~is_learned]).mean - y[~is_learned]
+
+
+def scaled(start: Start, factor: float) -> Start:
+    """Return a start with another variance of the kernel without its linear part."""
+    assert start.hyperparameters is not None
+    return start._replace(hyperparameters=start.hyperparameters.with_variance_factor(factor))

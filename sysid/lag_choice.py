@@ -21,7 +21,7 @@ from sysid.gp.kernels import SquaredExponential
 from sysid.gp.mean import AutomaticMean, ConstantMean
 from sysid.gp.rules import Learning
 from sysid.gp.training import InitialSamples, MaximumLikelihood, Start
-from sysid.held_out import N_FOLDS, FoldErrors, held_out_error
+from sysid.held_out import N_FOLDS, FoldErrors, held_out_error, held_out_errors, scaled
 from sysid.identification import Settings
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
@@ -29,7 +29,7 @@ from sysid.progress import Steps
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.linear_models import HeldOutErrors
 from sysid.simulation_error.linear_model import LinearModel
-from sysid.simulation_error.training import FreeRun
+from sysid.simulation_error.training import FreeRun, Trial
 from sysid.time_limit import (
     COMPARISON_TIME_SHARE,
     TimeIsUp,
@@ -84,6 +84,10 @@ CONSTANT_MEAN = "constant_mean"
 
 #: names of the errors of the best candidate with more points, by their number
 LARGER = {budget: f"{budget}_points" for budget in LARGER_BUDGETS}
+
+#: Factors of the variance of a model's kernel that compete (`record_variance_factor` of a
+#: training): the likelihood of a few hundred samples often has too nonlinear a model.
+VARIANCE_FACTORS = (1.0, 1 / 4, 1 / 16, 1 / 64)
 
 #: words for the estimators in the text, the simplest first
 ESTIMATOR_WORDS = {
@@ -140,7 +144,7 @@ class LagChoice(NamedTuple):
         shown += [row for row in self.tried if "chosen" in row and row not in shown]
         for row in shown:
             errors = [
-                f"{words} {row[estimator]:.4g}{_parts_note(row, estimator)}"
+                f"{words} {row[estimator]:.4g}{_remark(row, estimator)}"
                 for estimator, words in ESTIMATOR_WORDS.items()
                 if row.get(estimator) is not None
             ]
@@ -155,12 +159,17 @@ class LagChoice(NamedTuple):
         return "\n".join([*lines, *self.notes])
 
 
-def _parts_note(row: dict[str, Any], estimator: str) -> str:
-    """Return how an error was measured, if not on all parts one step ahead."""
-    if f"{estimator}_parts" not in row:
-        return ""
-    quick = ", quick" if row.get(f"{estimator}_quick") else ""
-    return f" ({row[f'{estimator}_parts']} parts{quick})"
+def _remark(row: dict[str, Any], estimator: str) -> str:
+    """Return how an error was measured, if not by the model itself and on all parts."""
+    remarks = []
+    factor = row.get(f"{estimator}_variance_factor", 1.0)
+    if factor != 1.0:
+        remarks.append(f"variance / {1 / factor:.4g}")
+    if f"{estimator}_parts" in row:
+        remarks.append(f"{row[f'{estimator}_parts']} parts")
+    if row.get(f"{estimator}_quick"):
+        remarks.append("quick")
+    return f" ({', '.join(remarks)})" if remarks else ""
 
 
 def rank_lags(
@@ -400,12 +409,11 @@ def choose_lags(
             narxes[make_narx(na, nb, first_lags)] = (na, nb, first_lags)
         try:
             with time_limit.running(), share_of_time(LAGS_IN_FREE_RUN_TIME_SHARE):
-                tried = _simulate(narxes, several, settings, settings.training)
+                tried, trials = _simulate(narxes, several, settings, settings.training)
         except TimeIsUp:
             tried = []
     if tried:
         equal = _equal_in_free_run(tried)
-        criterion = "free_run"
     else:
         tried = rank_lags(
             several,
@@ -422,7 +430,24 @@ def choose_lags(
     chosen = min(equal, key=lambda row: row["na"] + len(moving) * row["nb"])
     chosen["chosen"] = True
     narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
-    return LagChoice(narx, criterion, tried, notes, settings, dead_times)
+    assert isinstance(settings.training, FreeRun)
+    settings = replace(settings, training=_with_best_routes(settings.training, narx, trials))
+    return LagChoice(narx, "free_run", tried, notes, settings, dead_times)
+
+
+def _with_best_routes(training: FreeRun, narx: Narx, trials: Sequence[Trial]) -> FreeRun:
+    """Return the training with only those routes that were compared in full with these lags.
+
+    The others were worse already where their quick versions were compared. If no route was compared
+    in full, all of them remain.
+    """
+    in_full = [
+        trial.estimator
+        for trial in trials
+        if trial.narx == narx and not trial.is_quick and not trial.refusal
+    ]
+    routes = tuple(route for route in training.routes if route in in_full)
+    return replace(training, routes=routes or training.routes)
 
 
 @one_blas_thread
@@ -479,7 +504,7 @@ def _choose_one_step_ahead(
     names = _competing(settings, entrants, is_open=is_open)
     starts: FoldStarts = {}
     smallest = tried[0][LINEAR] if is_open else inf
-    smallest = _score_each(names, scored, entrants, records, starts, smallest)
+    smallest = _score_each(names, scored, entrants, records, starts, smallest, is_open=is_open)
     if smallest == inf:  # the time was up before any error was known
         return *_choose_by_linear_models(tried, make_narx, records, settings), settings
     limit = _largest_equal(scored, names, records, make_narx)
@@ -497,7 +522,10 @@ def _choose_one_step_ahead(
     if settings.demands_linear_part:
         narx = settings.with_linear_lags(narx)
     if is_open and name in (MODEL, LINEAR_PART):
-        settings_of_entrant = _best_variant(chosen, name, narx, records, settings, starts)
+        settings_of_entrant = _with_variance_factor(settings, chosen, name)
+        settings_of_entrant = _best_variant(
+            chosen, name, narx, records, settings_of_entrant, starts
+        )
     if name != LONG_LINEAR:
         settings_of_entrant = _grow_budget(chosen, name, narx, records, settings_of_entrant, starts)
     return chosen, narx, settings_of_entrant
@@ -510,6 +538,8 @@ def _score_each(
     records: Sequence[xr.Dataset],
     starts: FoldStarts,
     smallest: float,
+    *,
+    is_open: bool,
 ) -> float:
     """Add the errors of the estimators to the candidates, and return the smallest error.
 
@@ -528,8 +558,9 @@ def _score_each(
                 return smallest
             limit = MAX_EQUAL_ERROR_RATIO * smallest
             narx, entrant = entrants[id(row)][name]
+            factors = VARIANCE_FACTORS if is_open and name in (MODEL, LINEAR_PART) else [1.0]
             with steps.step():
-                _score(row, name, narx, records, entrant, limit, starts)
+                _score(row, name, narx, records, entrant, limit, starts, factors)
             smallest = min(smallest, _complete_error(row, name))
     return smallest
 
@@ -598,7 +629,7 @@ def _worth_scoring(
 
 
 def _leaves_estimator_open(settings: Settings) -> bool:
-    """Return whether the settings name no kernel, no mean and no kind of linear part."""
+    """Return whether the settings name no kernel, variance, mean and kind of linear part."""
     assert isinstance(settings.training, MaximumLikelihood)
     assert isinstance(settings.linear_part, LinearPart)  # words were replaced
     return (
@@ -606,6 +637,7 @@ def _leaves_estimator_open(settings: Settings) -> bool:
         and settings.learning is Learning.every_sample
         and settings.mean == AutomaticMean()
         and settings.training.kernel == SquaredExponential()
+        and settings.training.record_variance_factor == 1.0
     )
 
 
@@ -629,20 +661,39 @@ def _score(
     settings: Settings,
     limit: float,
     starts: FoldStarts,
+    factors: Sequence[float] = (1.0,),
 ) -> None:
-    """Add the held-out error of an estimator to a candidate."""
-    starts[id(row), name] = []
-    error = held_out_error(narx, records, settings, limit, starts=starts[id(row), name])
-    _note_error(row, name, error)
+    """Add the held-out error of an estimator to a candidate.
+
+    It is that of the factor of the variance with the smallest error; among errors that differ by
+    less than 1 % the first factor is taken.
+    """
+    of_folds: list[Start] = []
+    errors = held_out_errors(narx, records, settings, factors, limit, starts=of_folds)
+    most_folds = max(error.n_folds for error in errors)
+    if not most_folds:
+        return  # the time was up
+    comparable = [error.rmse if error.n_folds == most_folds else inf for error in errors]
+    largest_equal = MAX_EQUAL_ERROR_RATIO * min(comparable)
+    best = next(i for i, rmse in enumerate(comparable) if rmse <= largest_equal)
+    _note_error(row, name, errors[best])
+    if factors[best] != 1.0:
+        row[f"{name}_variance_factor"] = factors[best]
+    starts[id(row), name] = [scaled(start, factors[best]) for start in of_folds]
 
 
 def _note_error(row: dict[str, Any], name: str, error: FoldErrors) -> None:
-    """Add an error to a candidate under this name, if there is one."""
-    if not error.n_folds:
-        return
+    """Add an error to a candidate under this name."""
     row[name] = error.rmse
-    if error.n_folds < N_FOLDS:
+    if not error.is_complete:
         row[f"{name}_parts"] = error.n_folds
+
+
+def _with_variance_factor(settings: Settings, row: dict[str, Any], name: str) -> Settings:
+    """Return the settings of an estimator with the factor of the variance of its score."""
+    factor = row.get(f"{name}_variance_factor", 1.0)
+    training: Any = settings.training
+    return replace(settings, training=replace(training, record_variance_factor=factor))
 
 
 def _complete_error(row: dict[str, Any], name: str) -> float:
@@ -811,8 +862,8 @@ def _simulate(
     records: Sequence[xr.Dataset],
     settings: Settings,
     training: FreeRun,
-) -> list[dict[str, Any]]:
-    """Return the held-out errors of simulations of each candidate, the best first.
+) -> tuple[list[dict[str, Any]], list[Trial]]:
+    """Return the held-out errors of simulations of each candidate, the best first, and the trials.
 
     The error of a model that could not be trained is None.
     """
@@ -826,9 +877,9 @@ def _simulate(
         )
         labels.append(f"{_shorten(narx)} ({number} of {len(narxes)})")
     tried: dict[Narx, dict[str, Any]] = {}
-    for trial in training.compare_lags(
-        samples, labels, budget=settings.max_points, seed=settings.seed
-    ):
+    budget = settings.max_points
+    trials = training.compare_lags(samples, labels, budget=budget, seed=settings.seed)
+    for trial in trials:
         na, nb, nk = narxes[trial.narx]
         row = tried.setdefault(trial.narx, {"na": na, "nb": nb, "nk": nk})
         estimator = "linear" if isinstance(trial.estimator, LinearModel) else "model"
@@ -836,7 +887,7 @@ def _simulate(
             row[estimator] = trial.rmse
             row[f"{estimator}_parts"] = len(trial.fits)
             row[f"{estimator}_quick"] = trial.is_quick
-    return list(tried.values())
+    return list(tried.values()), trials
 
 
 def _spread_pieces(records: Sequence[xr.Dataset]) -> list[xr.Dataset]:
