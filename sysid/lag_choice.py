@@ -33,6 +33,7 @@ from sysid.simulation_error.training import FreeRun, Trial
 from sysid.time_limit import (
     COMPARISON_TIME_SHARE,
     TimeIsUp,
+    TimeLimit,
     limit_of,
     out_of_time,
     share_of_time,
@@ -426,13 +427,22 @@ def choose_lags(
         with time_limit.running(), share_of_time(COMPARISON_TIME_SHARE):
             chosen, narx, settings = _choose_one_step_ahead(tried, make_narx, several, settings)
         chosen["chosen"] = True
+        notes += _note_time(time_limit)
         return LagChoice(narx, "one_step", tried, notes, settings, dead_times)
     chosen = min(equal, key=lambda row: row["na"] + len(moving) * row["nb"])
     chosen["chosen"] = True
     narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
     assert isinstance(settings.training, FreeRun)
     settings = replace(settings, training=_with_best_routes(settings.training, narx, trials))
+    notes += _note_time(time_limit)
     return LagChoice(narx, "free_run", tried, notes, settings, dead_times)
+
+
+def _note_time(time_limit: TimeLimit) -> list[str]:
+    """Return a note if the time was up before all candidates were compared."""
+    if not time_limit.was_reached:
+        return []
+    return [f"the time of {time_limit.seconds:g} s was up before all candidates were compared"]
 
 
 def _with_best_routes(training: FreeRun, narx: Narx, trials: Sequence[Trial]) -> FreeRun:

@@ -10,7 +10,7 @@ from math import inf, isfinite
 
 from sysid.time_limit import read_clock, seconds_left
 
-#: called with a description of the progress, such as "step 3 of 12, at most 40 s more"
+#: called with a description of the progress, such as "step 3 of 12, about 40 s more"
 _listener: ContextVar[Callable[[str], object] | None] = ContextVar("listener", default=None)
 
 
@@ -26,12 +26,12 @@ def on_progress(listener: Callable[[str], object]) -> Iterator[None]:
 
 @dataclass
 class Steps:
-    """Steps of a search; it may need fewer than planned, as hopeless ones are left out.
+    """Steps of a search; it may need fewer or more than planned, as hopeless ones are left out.
 
     Parameters
     ----------
     n_planned : int
-        Largest number of steps.
+        Number of steps that a search usually needs.
     """
 
     n_planned: int
@@ -48,7 +48,10 @@ class Steps:
         self.n_done += 1
 
     def describe(self) -> str:
-        """Return the number of the present step, and at most how long the rest may take."""
+        """Return the number of the present step, and about how long the rest takes.
+
+        A limit of the time is also a limit of the estimate.
+        """
         n = max(self.n_planned, self.n_done + 1)
         words = f"step {self.n_done + 1} of {n}"
         rest = inf
@@ -58,4 +61,4 @@ class Steps:
         if not isfinite(rest):
             return words
         shown = f"{rest:.0f} s" if rest < 120.0 else f"{rest / 60.0:.0f} min"
-        return f"{words}, at most {shown} more"
+        return f"{words}, about {shown} more"

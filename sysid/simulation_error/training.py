@@ -181,7 +181,9 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
     TimeIsUp
         The time was up before any fold was done.
     """
-    steps = Steps(sum(len(trial.folds) - len(trial.fits) for trial in trials))
+    # every trial does one fold, the best one all of them
+    n_begun = sum(not trial.fits for trial in trials)
+    steps = Steps(n_begun + max(len(trial.folds) for trial in trials) - 1)
     logged = set[str]()
     fits = _FitsInAdvance(budget, seed, limits)
     try:

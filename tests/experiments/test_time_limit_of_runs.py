@@ -107,8 +107,8 @@ def test_the_progress_line_tells_how_far_the_work_is(monkeypatch):
     with progress.doing("choosing the lags") as add:
         add("step 2 of 9")
         with progress.doing("training"):
-            add("step 3 of 9, at most 4 s more")
-            expected = ["loading", "choosing the lags, step 3 of 9, at most 4 s more", "training"]
+            add("step 3 of 9, about 4 s more")
+            expected = ["loading", "choosing the lags, step 3 of 9, about 4 s more", "training"]
             assert progress.Terminal.work == expected
     assert progress.Terminal.work == ["loading"]
 

@@ -145,7 +145,7 @@ def test_a_limit_that_is_no_positive_number_is_refused(training, seconds):
 # --- the progress ---------------------------------------------------------------------------------
 
 
-def test_the_progress_tells_the_step_and_what_the_rest_takes_at_most(clock):
+def test_the_progress_tells_the_step_and_about_how_long_the_rest_takes(clock):
     told = []
     steps = Steps(4)
     with on_progress(told.append):
@@ -156,9 +156,9 @@ def test_the_progress_tells_the_step_and_what_the_rest_takes_at_most(clock):
             pass
     assert told == [
         "step 1 of 4",
-        "step 2 of 4, at most 3 min more",
-        "step 3 of 4, at most 2 min more",
-        "step 4 of 4, at most 7 s more",
+        "step 2 of 4, about 3 min more",
+        "step 3 of 4, about 2 min more",
+        "step 4 of 4, about 7 s more",
     ]
 
 
@@ -222,6 +222,9 @@ def test_a_limit_that_is_too_short_for_anything_gives_the_linear_model(clock):
     assert isinstance(found.model.gp.kernel, Linear)
     (row,) = [row for row in found.lag_choices["y"].tried if "chosen" in row]
     assert row["estimator"] == "linear"
+    assert "the time of 0.5 s was up before all candidates were compared" in str(
+        found.lag_choices["y"]
+    )
     (note,) = found.notes
     assert note.startswith("seconds=0.5 ended the search before it was complete")
     assert f"Note: {note}" in repr(found)
@@ -342,3 +345,17 @@ def test_a_free_run_in_time_is_that_without_a_limit(clock):
     np.testing.assert_array_equal(
         limited.model.predict(regressors).mean, complete.model.predict(regressors).mean
     )
+
+
+# --- estimators -----------------------------------------------------------------------------------
+
+
+def test_an_estimator_warns_if_the_time_was_up(clock):
+    sklearn_estimators = pytest.importorskip("sysid.estimators")
+    clock.tick = 1.0
+    u = RECORD["u"].values[:, None]
+    y = RECORD["y"].values
+    model = sklearn_estimators.NarxGPRegressor(na=1, nb=1, training=replace(QUICK, seconds=0.5))
+    with pytest.warns(UserWarning, match=r"training.seconds=0.5 ended the search"):
+        model.fit(u, y)
+    assert isinstance(model.model_.models[0].gp.kernel, Linear)
