@@ -22,6 +22,7 @@ from sysid.errors import UserError, UserTypeError
 from sysid.exclusive import Exclusive, exclusive
 from sysid.gp.adaptation import Adaptation, Adaptive
 from sysid.gp.dictionary import NOT_PREDICTED, UpdateReport
+from sysid.gp.kernels import Linear, SquaredExponential
 from sysid.gp.linear_part import StableSpline
 from sysid.gp.mean import AutomaticMean, ConstantMean, MeanFunction, ZeroMean
 from sysid.gp.online import OnlineGP
@@ -42,6 +43,7 @@ from sysid.gp.training import (
     Hyperparameters,
     InitialSamples,
     MaximumAPosteriori,
+    MaximumLikelihood,
     Start,
     Training,
 )
@@ -54,6 +56,7 @@ from sysid.outliers import OutlierHandling, reach_of
 from sysid.simulation.bands import MIN_ROWS_FOR_BANDS, measure_bands_by_folds
 from sysid.simulation.segments import numbered_segments, segments_of_records
 from sysid.store import MAX_CONTENT_VARIABLE, max_content_bytes
+from sysid.time_limit import TimeLimit, limit_of, out_of_time
 
 #: largest number of rows passed to the online GP in one call, which returns at the first outlier
 MAX_PIECE_ROWS = 1000
@@ -62,6 +65,11 @@ MAX_PIECE_ROWS = 1000
 #: the noise variance, if these rows are at least this fraction of all.
 MAX_EXACT_VARIANCE_RATIO = 0.1
 MIN_EXACT_FRACTION = 0.25
+#: value of the setting `budget` that leaves the number of points open
+AUTOMATIC_BUDGET = "auto"
+
+#: number of points where the budget is open and cannot be chosen, as in a stream
+DEFAULT_BUDGET = 100
 
 #: names of the settings that are passed to the online GP unchanged
 ONLINE_GP_SETTINGS = (
@@ -124,12 +132,20 @@ class Settings:
     #: linear part with a long memory beside the Gaussian process, or its kind as a word; see
     #: `with_linear_lags`
     linear_part: LinearPart | str = field(default_factory=LinearPart)
-    budget: int = 100  # largest number of stored points
+    #: largest number of stored points; "auto": chosen by held-out error for records (see
+    #: `sysid.choose_budget`), 100 for a stream
+    budget: int | str = "auto"
     seed: int = 0  # seed of the training's random starts
 
     def __post_init__(self) -> None:
         check_instances(self, CLASS_OF_OBJECT_SETTING)
-        check_whole(self.budget, 2, "Settings: budget")
+        if self.budget != AUTOMATIC_BUDGET:
+            if isinstance(self.budget, str):
+                raise UserError(
+                    f"Settings: budget must be {AUTOMATIC_BUDGET}, or a whole number of at least "
+                    f"2, got {self.budget!r}"
+                )
+            check_whole(self.budget, 2, "Settings: budget")
         check_whole(self.seed, 0, "Settings: seed")
         self._check_memory()
         for name in CLASS_OF_OBJECT_SETTING:
@@ -157,13 +173,18 @@ class Settings:
         """Raise UserError if the matrices of a full budget would not fit into memory."""
         allowed_bytes = max_content_bytes()
         largest = max_points(allowed_bytes)
-        if self.budget > largest:
-            needed_bytes = BYTES_PER_POINT_PAIR * (self.budget + 1) ** 2
+        if self.max_points > largest:
+            needed_bytes = BYTES_PER_POINT_PAIR * (self.max_points + 1) ** 2
             raise UserError(
-                f"Settings: a budget of {self.budget} points needs {needed_bytes:.2g} bytes of "
+                f"Settings: a budget of {self.max_points} points needs {needed_bytes:.2g} bytes of "
                 f"memory, expected at most {allowed_bytes:.2g} bytes ({largest} points); lower "
                 f"budget, or set the environment variable {MAX_CONTENT_VARIABLE}={needed_bytes}"
             )
+
+    @property
+    def max_points(self) -> int:
+        """Largest number of stored points: the budget, or 100 if it is "auto"."""
+        return DEFAULT_BUDGET if isinstance(self.budget, str) else self.budget
 
     @property
     def demands_linear_part(self) -> bool:
@@ -193,6 +214,25 @@ class Settings:
         """
         assert isinstance(self.linear_part, LinearPart)  # words were replaced
         return self.linear_part.added_to(narx, self._obstacle_to_linear_part())
+
+    def in_time(self) -> Settings:
+        """Return the settings of a linear model if the time of the search is up, else these.
+
+        A linear model is trained in any case (`sysid.MaximumLikelihood.seconds`). A kernel other
+        than the default stays.
+        """
+        training = self.training
+        has_default_kernel = (
+            isinstance(training, MaximumLikelihood) and training.kernel == SquaredExponential()
+        )
+        if not has_default_kernel or not out_of_time():
+            return self
+        return self.linear()
+
+    def linear(self) -> Settings:
+        """Return the settings whose Gaussian process is a linear function with a weak prior."""
+        training: Any = self.training
+        return replace(self, training=replace(training, kernel=Linear()))
 
     def for_linear_lags(self, narx: Narx) -> Settings:
         """Return the settings whose training also estimates the linear part of these lags.
@@ -625,6 +665,9 @@ class Identification(Exclusive):
     settings : Settings
     start : Start, optional
         Prior knowledge: scaling, mean, hyper-parameters or stored points.
+    time_limit : TimeLimit, optional
+        Limit of the search of which the training is a part; None: the running one, or that of the
+        training alone.
 
     Attributes
     ----------
@@ -639,6 +682,8 @@ class Identification(Exclusive):
         The object that re-estimates the hyper-parameters while the stream goes on; None: they stay.
     report : dict or None
         What the training tried; None if the training does not report it.
+    time_limit : TimeLimit
+        Limit of the search; its `was_reached` says whether the model is the best so far only.
     training_seconds : float
         Wall time of the training [s].
     n_waited : int
@@ -654,9 +699,17 @@ class Identification(Exclusive):
         `resume` it is nan.
     """
 
-    def __init__(self, narx: Narx, settings: Settings, *, start: Start | None = None) -> None:
+    def __init__(
+        self,
+        narx: Narx,
+        settings: Settings,
+        *,
+        start: Start | None = None,
+        time_limit: TimeLimit | None = None,
+    ) -> None:
         self._renew_lock()
         self.narx = narx
+        self.time_limit = limit_of(settings.training) if time_limit is None else time_limit
         self.settings = settings.for_linear_lags(narx)
         self.start = Start() if start is None else start
         self.hyperparameters: Hyperparameters | None = None
@@ -855,6 +908,7 @@ class Identification(Exclusive):
         settings: Settings,
         *,
         start: Start | None = None,
+        time_limit: TimeLimit | None = None,
     ) -> Identification:
         """Learn whole records.
 
@@ -868,6 +922,8 @@ class Identification(Exclusive):
             Prior knowledge. None: ``settings.training.know`` derives it from all records.
             ``Start()``: no prior knowledge; the first samples give the hyper-parameters, as they
             do for a stream.
+        time_limit : TimeLimit, optional
+            As for the constructor.
 
         Returns
         -------
@@ -888,13 +944,16 @@ class Identification(Exclusive):
         >>> found.model.gp.n_points
         20
         """
-        settings = settings.for_linear_lags(narx)
         rows = narx.dataset(records)
         x = rows["regressor"].values
         t = rows["target"].values
-        if start is None:
-            start = settings.know_records(narx, records, rows)
-        identification = cls(narx, settings, start=start)
+        if time_limit is None:
+            time_limit = limit_of(settings.training)
+        with time_limit.running():
+            settings = settings.in_time().for_linear_lags(narx)
+            if start is None:
+                start = settings.know_records(narx, records, rows)
+        identification = cls(narx, settings, start=start, time_limit=time_limit)
         identification.observe_many(x, t, follows=consecutive(rows))
         identification.finish()
         several = [records] if isinstance(records, xr.Dataset) else list(records)
@@ -994,7 +1053,7 @@ class Identification(Exclusive):
 
         def learn(fold: InitialSamples) -> Model:
             """Return a model with the same hyper-parameters that has learned only these rows."""
-            n_initial = min(s.budget, len(fold.targets))
+            n_initial = min(s.max_points, len(fold.targets))
             training = MaximumAPosteriori(n_initial=n_initial)
             identification = Identification(self.narx, replace(s, training=training), start=start)
             identification.observe_many(fold.regressors, fold.targets, follows=fold.follows)
@@ -1016,8 +1075,9 @@ class Identification(Exclusive):
     def _train(self, collector: Collector) -> Learner:
         """Train on the collected samples, and return the learner of the initial model."""
         s = self.settings
-        prepare = partial(s.training.prepare, mean=s.mean, budget=s.budget, seed=s.seed)
-        trained = train(collector.samples(), self.start, prepare, self.gate)
+        prepare = partial(s.training.prepare, mean=s.mean, budget=s.max_points, seed=s.seed)
+        with self.time_limit.running():
+            trained = train(collector.samples(), self.start, prepare, self.gate)
         model = self._initial_model(trained)
         learner = Learner(model, self.gate, trained.n_mended)
         self.training_seconds = trained.seconds
@@ -1047,6 +1107,7 @@ class Identification(Exclusive):
         """Build the trained model, from the points of the training or from selected samples."""
         s = self.settings
         gp_settings = {name: getattr(s, name) for name in ONLINE_GP_SETTINGS}
+        gp_settings["budget"] = s.max_points
         # points of the training represent all samples: only stored points are learned from them
         has_points = trained.start.points is not None
         gp_settings["learning"] = Learning.stored if has_points else s.learning

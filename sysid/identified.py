@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from html import escape
 from inspect import signature
@@ -20,6 +20,7 @@ import xarray as xr
 
 from sysid.arrays import real_numbers
 from sysid.beside import one_blas_thread
+from sysid.budget_choice import BudgetChoice, choose_budget
 from sysid.data.csv import KEEP_MISSING, ON_MISSING, check_bridge, read_table, split_table
 from sysid.data.holes import has_holes, mark_holes, may_have_holes
 from sysid.data.source import Recordings
@@ -70,6 +71,7 @@ from sysid.simulation.residual_advice import advise
 from sysid.simulation.residuals import ResidualReport, most_lags, residual_tests
 from sysid.simulation.validation import Z_95, validate
 from sysid.simulation_error.training import FreeRun
+from sysid.time_limit import TimeLimit
 
 #: a record: a data set over time, a table, arrays by name, the path of a CSV file, or a pair (u, y)
 #: of inputs and outputs
@@ -247,32 +249,41 @@ def identify(
         treatment = OnMissing.skip
     identifications = {}
     lag_choices = {}
+    budget_choices = {}
     targets = [narx.target] if isinstance(narx, Narx) else recordings.outputs
     for target in targets:
         settings_of_target = chosen
-        if isinstance(narx, Narx):
-            if treatment is OnMissing.skip:
-                narx = replace(narx, on_missing=treatment)
-            lags = choose_linear_part(recordings.estimation, narx, chosen)
-        else:
-            lag_choices[target] = choose_lags(
-                recordings.estimation,
-                target,
-                recordings.inputs,
-                settings=chosen,
-                on_missing=treatment,
-            )
-            lags = lag_choices[target].narx
-            settings_of_target = lag_choices[target].settings
-        recordings = with_model_estimates(recordings, lags, settings_of_target)
-        identification = Identification.of_records(recordings.estimation, lags, settings_of_target)
+        time_limit = TimeLimit.of(chosen.training)
+        with time_limit.running():
+            if isinstance(narx, Narx):
+                if treatment is OnMissing.skip:
+                    narx = replace(narx, on_missing=treatment)
+                lags = choose_linear_part(recordings.estimation, narx, chosen)
+                budget_choice = choose_budget(recordings.estimation, lags, chosen)
+                if budget_choice is not None:
+                    budget_choices[target] = budget_choice
+                    settings_of_target = budget_choice.settings
+            else:
+                lag_choices[target] = choose_lags(
+                    recordings.estimation,
+                    target,
+                    recordings.inputs,
+                    settings=chosen,
+                    on_missing=treatment,
+                )
+                lags = lag_choices[target].narx
+                settings_of_target = lag_choices[target].settings
+            recordings = with_model_estimates(recordings, lags, settings_of_target)
+        identification = Identification.of_records(
+            recordings.estimation, lags, settings_of_target, time_limit=time_limit
+        )
         origin = Origin.of(identification.narx.dataset(recordings.estimation))
         model = replace(identification.require_model(), origin=origin)
         identification.model = model
         if model.gp.unreached_memory:
             warn_user(f"{target}: {model.gp.unreached_memory}")
         identifications[target] = identification
-    return IdentifiedModel(identifications, recordings, purpose, lag_choices)
+    return IdentifiedModel(identifications, recordings, purpose, lag_choices, budget_choices)
 
 
 def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str, Any]) -> Settings:
@@ -544,11 +555,24 @@ class IdentifiedModel:
     purpose: str  # "prediction" or "simulation"
     #: choice of the lags of each output; empty if the lags were given
     lag_choices: Mapping[str, LagChoice]
+    #: choice of the number of points of each output, if the lags were given and it was open
+    budget_choices: Mapping[str, BudgetChoice] = field(default_factory=dict)
 
     @property
     def lock(self) -> Any:
         """Lock that `step` and `save` hold, so that several threads may use this object."""
         return next(iter(self.identifications.values())).lock
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the limit `seconds` of the training has ended the search for any output.
+
+        The model is then the best so far, and another call may find another one.
+        """
+        return any(
+            identification.time_limit.was_reached
+            for identification in self.identifications.values()
+        )
 
     @property
     def models(self) -> dict[str, Model]:
@@ -747,14 +771,18 @@ class IdentifiedModel:
     def notes(self) -> list[str]:
         """What the errors on the test records still contain, with what to do: a sentence each.
 
-        Empty without test records, for static data, and if there is nothing to say.
+        If a limit of the time has ended the search, this is said first. Without test records and
+        for static data nothing else is.
         """
+        notes = []
+        for name, identification in self.identifications.items():
+            for note in identification.time_limit.describe("seconds"):
+                notes.append(f"{name}: {note}" if len(self.identifications) > 1 else note)
         if not self.recordings.test or self.recordings.is_static:
-            return []
+            return notes
         reports: dict[str, ResidualReport] = {}
         with suppress(UserError):  # the test records do not suit the model
             reports = self.residual_tests()
-        notes = []
         for name, report in reports.items():
             notes += advise(
                 report,

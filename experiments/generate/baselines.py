@@ -121,6 +121,8 @@ class OnlineGp(BaselineSettings):
         identification = sysid.Identification.of_records(
             records, narx, settings, start=sysid.Start()
         )
+        for note in identification.time_limit.describe("training.seconds"):
+            log.warning("Note: baseline %s of %s: %s", self.label, narx.target, note)
         return IdentifiedBaseline(narx, identification.require_model())
 
 

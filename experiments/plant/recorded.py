@@ -15,6 +15,7 @@ from experiments.plant.measured import Measured
 from experiments.plant.physics import FittedPhysics, columns_of, physics_of, variance_at
 from experiments.plant.source import SAMPLES_PER_BLOCK, SIMULATION_KEYS, identified_share
 from sysid import (
+    BudgetChoice,
     Identification,
     LagChoice,
     Measurement,
@@ -22,6 +23,7 @@ from sysid import (
     Recordings,
     Settings,
     Start,
+    choose_budget,
     choose_linear_part,
 )
 from sysid.data.csv import MIN_SEGMENT_SAMPLES
@@ -74,6 +76,7 @@ class RecordedSource:
             self.unused |= {"propagation"}
         self.split = split
         self.lag_choice: LagChoice | None = None
+        self.budget_choice: BudgetChoice | None = None
         self.physics = physics
         self.title = recordings.name
         self.outputs = list(recordings.outputs)
@@ -201,6 +204,14 @@ class RecordedSource:
         if self.lag_choice is not None:
             return narx
         return choose_linear_part(self._cross_fitted, narx, settings)
+
+    def with_budget(self, narx: Narx, settings: Settings) -> Settings:
+        """Return the settings with the number of points that lowers the held-out error.
+
+        `lags` has decided about it already if it has chosen the lags.
+        """
+        self.budget_choice = choose_budget(self._cross_fitted, narx, settings)
+        return settings if self.budget_choice is None else self.budget_choice.settings
 
     def check(self, narx: Narx, n_needed: int) -> None:
         """Raise ValueError for lags that do not fit the records, and for too few samples."""

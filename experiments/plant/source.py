@@ -15,6 +15,7 @@ from experiments.plant.lags import AutomaticNarx
 from experiments.plant.limit import Limit
 from experiments.plant.physics import FittedPhysics
 from sysid import (
+    BudgetChoice,
     Identification,
     LagChoice,
     Measurement,
@@ -76,6 +77,10 @@ class Source(Protocol):
     def has_holes(self) -> bool:
         """Whether samples of records are missing, which were asked to be skipped."""
 
+    @property
+    def budget_choice(self) -> BudgetChoice | None:
+        """Choice of the number of points for given lags; None if there was none."""
+
     def segments(self) -> Iterator[Iterator[Measurement]]:
         """Yield the samples to learn, as an iterator for each record.
 
@@ -136,6 +141,9 @@ class Source(Protocol):
 
     def linear_lags(self, narx: Narx, settings: Settings) -> Narx:
         """Return the lags with those of the linear part, if the model is to have one."""
+
+    def with_budget(self, narx: Narx, settings: Settings) -> Settings:
+        """Return the settings with the number of points, if they leave it open."""
 
     def check(self, narx: Narx, n_needed: int) -> None:
         """Refuse lags that do not fit the source, and fewer samples to learn than needed.

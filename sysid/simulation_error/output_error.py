@@ -28,6 +28,7 @@ from sysid.simulation_error.candidate import (
     in_threads,
     squared_error,
 )
+from sysid.time_limit import check_time
 
 # Added to the diagonal of K, relative to the kernel's variance, so that points may coincide [-].
 GRAM_JITTER = 1e-9
@@ -207,6 +208,7 @@ def minimise_squares(
     if not np.isfinite(curvature).all():
         return start, np.inf, 0
     for iteration in range(max_iterations):
+        check_time()
         diagonal = np.diag(curvature) + DIAGONAL_FLOOR
         for _ in range(MAX_REJECTED_STEPS):
             trial = x + np.linalg.solve(curvature + np.diag(damping * diagonal), descent)

@@ -46,6 +46,7 @@ from sysid.simulation_error.candidate import (
     find_runaway,
     pivots,
 )
+from sysid.time_limit import check_time
 
 # A descent of the simplex ends when the costs within it differ by less than this [-].
 COST_TOLERANCE = 1e-3
@@ -119,6 +120,7 @@ def optimise(
 
     def evaluate(trial: Array) -> float:
         nonlocal best, x, n
+        check_time()
         value = float(cost(trial))
         n += 1
         if value < best or n == 1:
