@@ -357,10 +357,11 @@ def choose_lags(
     - the model beside a linear part with a long memory.
 
     Among errors that differ by less than 1 %, or are as small as rounding errors, the first of
-    these estimators and the fewest lags win. If a model wins, it then competes with variants of
-    itself: longer length scales a priori, a constant mean. The linear models and the variants take
-    part only if the settings name no kernel, no mean and no kind of linear part. An input that
-    never moves gets no lags.
+    these estimators and the fewest lags win. A model is scored with the variance of its kernel, and
+    with parts of it (`VARIANCE_FACTORS`). If it wins without a linear part, it then competes with
+    variants of itself: longer length scales a priori, a constant mean. The linear models and the
+    variants take part only if the settings name no kernel, no mean and no kind of linear part. An
+    input that never moves gets no lags.
 
     If the training is `FreeRun`, the error is that of simulations of held-out folds
     (`FreeRun.compare_lags`). The candidates have 1, 2, 3, 4 or 6 lags of the output, and as many,
@@ -533,9 +534,8 @@ def _choose_one_step_ahead(
         narx = settings.with_linear_lags(narx)
     if is_open and name in (MODEL, LINEAR_PART):
         settings_of_entrant = _with_variance_factor(settings, chosen, name)
-        settings_of_entrant = _best_variant(
-            chosen, name, narx, records, settings_of_entrant, starts
-        )
+    if is_open and name == MODEL:
+        settings_of_entrant = _best_variant(chosen, narx, records, settings_of_entrant, starts)
     if name != LONG_LINEAR:
         settings_of_entrant = _grow_budget(chosen, name, narx, records, settings_of_entrant, starts)
     return chosen, narx, settings_of_entrant
@@ -735,24 +735,27 @@ def _fewest_lags(rows: Sequence[dict[str, Any]], name: str, limit: float) -> dic
 
 def _best_variant(
     row: dict[str, Any],
-    name: str,
     narx: Narx,
     records: Sequence[xr.Dataset],
     settings: Settings,
     starts: FoldStarts,
 ) -> Settings:
-    """Return the settings of the best variant of a model: the given ones unless one is better."""
-    variants = {}
+    """Return the settings of the best variant of the model without a linear part.
+
+    The given ones win unless another one is better. (A kernel beside a linear part has priors of
+    its own, and needs no mean.)
+    """
     training: Any = settings.training
     longer = replace(
         training,
         record_length_prior_median=training.length_scale_prior_median,
         record_length_prior_std=training.length_scale_prior_std,
     )
-    variants[LONG_SCALES] = replace(settings, training=longer)
-    if name == MODEL:
-        variants[CONSTANT_MEAN] = replace(settings, mean=ConstantMean())
-    smallest = row[name]
+    variants = {
+        LONG_SCALES: replace(settings, training=longer),
+        CONSTANT_MEAN: replace(settings, mean=ConstantMean()),
+    }
+    smallest = row[MODEL]
     best = settings
     for variant, changed in variants.items():
         _score(row, variant, narx, records, changed, smallest, starts)
