@@ -51,6 +51,7 @@ from sysid import (
     Identification,
     JointModel,
     LagWindow,
+    MaximumLikelihood,
     Model,
     Narx,
     OnMissing,
@@ -433,7 +434,11 @@ def _log_plan(source: Source, learner: Settings) -> None:
         how_long = "some minutes, most of them to train for the free run"
     else:
         how_long = "seconds to a minute"
-    chooses_budget = learner.budget == AUTOMATIC_BUDGET and source.recordings() is not None
+    chooses_budget = (
+        learner.budget == AUTOMATIC_BUDGET
+        and source.recordings() is not None
+        and isinstance(learner.training, MaximumLikelihood)
+    )
     log.info(
         "Identify %s with %d points%s: %d samples are learned, %d validate the model; this takes "
         "%s",

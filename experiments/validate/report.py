@@ -209,7 +209,7 @@ def run_residual_tests(assessment: Assessment, case: Case) -> ResidualReport | s
     names = assessment.joint.input_names
     material = assessment.material
     records = assessment.forecasts[case].records
-    parts = [part for record in records for part in _complete_parts(record, material)]
+    parts = [part for record in records for part in _complete_parts(record, material, names)]
     n_lags = 0
     if parts:
         n_lags = min(MAX_RESIDUAL_LAG, most_lags([len(rows) for _, rows in parts]))
@@ -238,15 +238,18 @@ def run_residual_tests(assessment: Assessment, case: Case) -> ResidualReport | s
 
 
 def _complete_parts(
-    record: RecordForecast, material: Material
+    record: RecordForecast, material: Material, inputs: Sequence[str]
 ) -> list[tuple[RecordForecast, np.ndarray]]:
-    """Return the rows of a forecast in parts without missing outputs, each with the forecast.
+    """Return the rows of a forecast in parts without missing values, each with the forecast.
 
     Of a record with holes, parts of fewer than `MIN_TESTED_PART_SAMPLES` are left out.
     """
     if not may_have_holes(material.records[record.record]):
         return [(record, np.arange(len(record.sample)))]
-    rows = np.flatnonzero(np.isfinite(record.measured).all(axis=1))
+    is_known = np.isfinite(record.measured).all(axis=1)
+    for name in inputs:
+        is_known &= np.isfinite(material.records[record.record][name].values[record.sample])
+    rows = np.flatnonzero(is_known)
     ends = np.flatnonzero(np.diff(record.sample[rows]) > 1) + 1
     parts = [part for part in np.split(rows, ends) if len(part) >= MIN_TESTED_PART_SAMPLES]
     return [(record, part) for part in parts]

@@ -128,6 +128,13 @@ def test_the_budget_of_a_record_is_told_and_kept(record, tmp_path, caplog):
     assert "with 100 points or more" in caplog.text
 
 
+def test_no_larger_budget_is_announced_where_none_is_tried(record, tmp_path, caplog):
+    caplog.set_level("INFO")
+    fixed = ("training=fixed", "mean=zero", "narx=orders", "figures=false", "validate=false")
+    run_identify(tmp_path / "run", *record, *fixed)
+    assert "with 100 points:" in caplog.text
+
+
 @pytest.mark.parametrize("source", ["a number", "a stream"])
 def test_another_budget_is_not_chosen(source, record, tmp_path):
     if source == "a number":
