@@ -44,6 +44,7 @@ from sysid.gp.training import (
     Start,
     Training,
 )
+from sysid.gross_errors import screen_records
 from sysid.initial_training import Trained, train
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.model.description import refuse_interpolations
@@ -607,6 +608,9 @@ class Identification(Exclusive):
         Number of samples by which the training was later because the stream began at rest.
     n_initial_outliers : int
         Number of initial samples beyond the gate, which were left out of the training.
+    n_gross_errors : dict
+        Number of gross errors of each signal in whole records, which were taken as missing
+        (`sysid.screen_records`); signals without any are left out.
     n_mended : dict
         Number of values of each signal but the target that were replaced.
     correction : UpdateReport or None
@@ -626,6 +630,7 @@ class Identification(Exclusive):
         self.training_seconds = 0.0
         self.n_waited = 0
         self.n_initial_outliers = 0
+        self.n_gross_errors: dict[str, int] = {}
         self.correction: UpdateReport | None = None
         training = self.settings.training
         self._follower = training.follow(settings.seed)
@@ -820,6 +825,9 @@ class Identification(Exclusive):
     ) -> Identification:
         """Learn whole records.
 
+        Gross errors of the records are taken as missing first (`sysid.screen_records`), unless the
+        settings have no gate or the model has no lags. Rows that would contain one are left out.
+
         Parameters
         ----------
         records
@@ -851,12 +859,19 @@ class Identification(Exclusive):
         20
         """
         settings = settings.for_linear_lags(narx)
+        n_gross_errors: dict[str, int] = {}
+        if settings.gate is not None and narx.max_lag:
+            screened = screen_records(records, narx.output_names, narx.input_names)
+            records = screened.records
+            narx = screened.for_rows(narx)
+            n_gross_errors = screened.n_found
         rows = narx.dataset(records)
         x = rows["regressor"].values
         t = rows["target"].values
         if start is None:
             start = settings.know(narx, x, t)
         identification = cls(narx, settings, start=start)
+        identification.n_gross_errors = n_gross_errors
         identification.observe_many(x, t, follows=consecutive(rows))
         identification.finish()
         identification.calibrate(rows)

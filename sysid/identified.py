@@ -48,6 +48,7 @@ from sysid.gp.rules import (
 )
 from sysid.gp.selection import Backward, Forward
 from sysid.gp.training import Fixed, MaximumAPosteriori, MaximumLikelihood
+from sysid.gross_errors import screen_records
 from sysid.identification import Identification, Settings
 from sysid.lag_choice import (
     LagChoice,
@@ -233,27 +234,31 @@ def identify(
         split = recordings.hold_out(1.0 - identified)
         recordings = replace(split, validation=(), test=split.validation)
     chosen = _choose_settings(settings, purpose, changes)
+    learned = recordings.estimation
+    if chosen.gate is not None and not recordings.is_static:
+        screened = screen_records(learned, recordings.outputs, recordings.inputs)
+        learned = screened.records
+        if screened.n_found:
+            warn_user(f"identify: {screened.describe()}")
     identifications = {}
     lag_choices = {}
     targets = [narx.target] if isinstance(narx, Narx) else recordings.outputs
     for target in targets:
         settings_of_target = chosen
         if isinstance(narx, Narx):
-            lags = choose_linear_part(recordings.estimation, narx, chosen)
+            lags = choose_linear_part(learned, narx, chosen)
         else:
-            lag_choices[target] = choose_lags(
-                recordings.estimation, target, recordings.inputs, settings=chosen
-            )
+            lag_choices[target] = choose_lags(learned, target, recordings.inputs, settings=chosen)
             lags = lag_choices[target].narx
             settings_of_target = lag_choices[target].settings
-        identification = Identification.of_records(recordings.estimation, lags, settings_of_target)
-        origin = Origin.of(identification.narx.dataset(recordings.estimation))
+        identification = Identification.of_records(learned, lags, settings_of_target)
+        origin = Origin.of(identification.narx.dataset(learned))
         model = replace(identification.require_model(), origin=origin)
         identification.model = model
         if model.gp.unreached_memory:
             warn_user(f"{target}: {model.gp.unreached_memory}")
         identifications[target] = identification
-    return IdentifiedModel(identifications, recordings, purpose, lag_choices)
+    return IdentifiedModel(identifications, recordings, purpose, lag_choices, learned)
 
 
 def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str, Any]) -> Settings:
@@ -513,6 +518,8 @@ class IdentifiedModel:
     purpose: str  # "prediction" or "simulation"
     #: choice of the lags of each output; empty if the lags were given
     lag_choices: Mapping[str, LagChoice]
+    #: learned records, in which gross errors are missing values; empty: those of the recordings
+    learned: tuple[xr.Dataset, ...] = ()
 
     @property
     def lock(self) -> Any:
@@ -771,13 +778,14 @@ class IdentifiedModel:
         A model is left out if the records, or those that it would be fitted to, are too short.
         """
         narx = self.models[name].narx.without_linear()
-        learned = self.recordings.estimation
+        learned = self.learned or self.recordings.estimation
         inputs = self.recordings.inputs
+        on_missing = narx.on_missing
         fits: dict[str, Callable[[], LinearArx]] = {
             "ARX, same lags": lambda: LinearArx.fit(narx, learned),
         }
         if not self.recordings.is_static:
-            fits["ARX, best"] = lambda: best_arx(learned, name, inputs)
+            fits["ARX, best"] = lambda: best_arx(learned, name, inputs, on_missing=on_missing)
             fits["ARX, 1 to 12 lags"] = lambda: best_arx_of_equal_lags(learned, narx, inputs)
         n_samples = min(record.sizes["time"] for record in records)
         models = {}

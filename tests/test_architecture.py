@@ -60,6 +60,7 @@ LAYERS = {
         "simulation",
         "simulation_error",
         "linear_part",
+        "gross_errors",
         "outliers",
         "initial_training",
         "identification",
