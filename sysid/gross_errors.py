@@ -7,17 +7,17 @@ scales of the signals. It is found in three steps.
 1. *Candidates* are values that are far from the median of their neighbours, or far outside the
    range of the signal. Real values are among them: steps, spikes, the start of a pulse.
 2. *Estimate.* A linear model with lags of the output and of the inputs is fitted to the rows
-   without candidates. All candidates are then unknown, and are estimated together from that model
-   by least squares, as missing values are (Isaksson, Identification of ARX models subject to missing
-   data, IEEE Transactions on Automatic Control 38, 1993).
+   without candidates. All candidates are then unknown. They are estimated together from that model
+   by least squares, as missing values are (Isaksson, Identification of ARX models subject to
+   missing data, IEEE Transactions on Automatic Control 38, 1993).
 3. *Decision.* A candidate of the output is wrong if an additive outlier explains the residuals
-   around it far better than an innovation does: a wrong measurement shows in its own residual and,
+   around it far better than an innovation does. A wrong measurement shows in its own residual and,
    by the lags, in the residuals after it, whereas a real movement goes on as the model predicts it
-   (Chen and Liu, Joint estimation of model parameters and outlier effects in time series, Journal of
-   the American Statistical Association 88, 1993). A candidate of an input is wrong if the outputs do
-   not answer to it: the model predicts a clear answer, and the residuals contradict it. Where the
-   output answers in the direction of the candidate, but less than the model predicts, the plant may
-   saturate, and the value stays.
+   (Chen and Liu, Joint estimation of model parameters and outlier effects in time series, Journal
+   of the American Statistical Association 88, 1993). A candidate of an input is wrong if the
+   outputs do not answer to it: the model predicts a clear answer, and the residuals contradict it.
+   Where the output answers in the direction of the candidate, but less than the model predicts, the
+   plant may saturate, and the value stays.
 
 Values of which the record does not tell whether they are wrong stay as they are, unless they are
 far beyond everything else.
@@ -46,7 +46,7 @@ Marks = dict[str, NDArray[np.bool_]]
 #: Records with fewer samples than this together are not screened.
 MIN_SAMPLES_TO_SCREEN = 100
 
-#: attribute of a record that was screened already: the number of its gross errors by signal, in JSON
+#: attribute of a record that was screened: the number of its gross errors by signal, in JSON
 SCREENED = "gross_errors"
 
 #: number of samples whose median a value is compared with
@@ -210,8 +210,16 @@ def screen_records(
             n_found.update(json.loads(dataset.attrs[SCREENED]))
         return Screened(tuple(given), dict(n_found), tuple(missing))
     marks = find_gross_errors([record.signals for record in read], outputs, inputs)
+    screened = without_gross_errors(given, marks)
+    return Screened(screened, _count_by_signal(marks), tuple(marks))
+
+
+def without_gross_errors(
+    records: Sequence[xr.Dataset], marks: Sequence[Marks]
+) -> tuple[xr.Dataset, ...]:
+    """Return records in which the marked values are missing (nan)."""
     screened = []
-    for dataset, of_record in zip(given, marks, strict=True):
+    for dataset, of_record in zip(records, marks, strict=True):
         changed = {}
         for name, is_wrong in of_record.items():
             if is_wrong.any():
@@ -220,7 +228,7 @@ def screen_records(
                 changed[name] = (variable.dims, values, variable.attrs)
         counts = json.dumps(_count_by_signal([of_record]))
         screened.append(dataset.assign(changed).assign_attrs({SCREENED: counts}))
-    return Screened(tuple(screened), _count_by_signal(marks), tuple(marks))
+    return tuple(screened)
 
 
 def _count_by_signal(marks: Sequence[Marks]) -> dict[str, int]:

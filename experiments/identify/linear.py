@@ -49,7 +49,7 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
     recordings = source.recordings()
     if recordings is None or result.validation is None or not result.validation.sizes["sample"]:
         return None
-    estimation = recordings.estimation
+    estimation = source.learned()
     models = {"same_lags": LinearArx.fit(narx, estimation)}
     if not recordings.is_static:
         physics_signals = {} if source.physics is None else source.physics.physics.signals
@@ -69,7 +69,8 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
     window = None
     if simulates and not recordings.is_static:
         window = material.default_window(result.identification.narx)
-    known_outputs = np.concatenate([record[narx.target].values for record in estimation])
+    outputs = np.concatenate([record[narx.target].values for record in estimation])
+    known_outputs = outputs[np.isfinite(outputs)]
     entries: dict[str, Any] = {}
     for name, model in models.items():
         errors = _errors(model, material.records, window, known_outputs)

@@ -366,13 +366,18 @@ def prepare(
             changes["training"] = thin(learner.training, recordings, narx.target)
     learner = replace(learner, **changes)
     narx = _with_linear_lags(narx, source, learner)
+    if source.screened is not None:
+        narx = source.screened.for_rows(narx)
     learner = learner.for_linear_lags(narx)
     if cache is not None:
         training = CachedTraining(learner.training, cache, code_digest(settings.resolved))
         learner = replace(learner, training=training)
     with timed({} if seconds is None else seconds, "record"):
         start = source.know(narx, learner)
-    return Identification(narx, learner, start=start)
+    identification = Identification(narx, learner, start=start)
+    if source.screened is not None:
+        identification.n_gross_errors = source.screened.n_found
+    return identification
 
 
 def _n_needed(narx: Narx, learner: Settings) -> int:

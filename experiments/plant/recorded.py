@@ -20,11 +20,14 @@ from sysid import (
     Measurement,
     Narx,
     Recordings,
+    Screened,
     Settings,
     Start,
     choose_linear_part,
+    screen_records,
 )
 from sysid.errors import UserError
+from sysid.gross_errors import without_gross_errors
 from sysid.simulation.bands import N_BAND_FOLDS
 
 # fraction of each record that is identified by default, if there is no record to validate on; the
@@ -47,6 +50,9 @@ class RecordedSource:
         Fraction of every record that is identified, if the records were split; None if not.
     simulates
         Whether the model is validated in free run.
+    screens
+        Whether gross errors of the estimation records are taken as missing. Static data are not
+        screened.
     """
 
     activity = "reading"
@@ -58,6 +64,7 @@ class RecordedSource:
         *,
         split: float | None = None,
         simulates: bool = True,
+        screens: bool = False,
     ) -> None:
         validating = recordings.test or recordings.validation
         self.unused = SIMULATION_KEYS
@@ -73,13 +80,35 @@ class RecordedSource:
         self.inputs = list(recordings.inputs)
         self._recordings = recordings
         self._validating = validating
+        self.screened: Screened | None = None
+        self.screened_validation: Screened | None = None
+        if screens and not recordings.is_static:
+            self.screened = self._screen(recordings.estimation)
+            if validating:
+                self.screened_validation = self._screen(validating)
         self.n_identified = sum(record.sizes["time"] for record in recordings.estimation)
         self.n_samples = self.n_identified + sum(record.sizes["time"] for record in validating)
         self.n_seen = 0
 
+    def _screen(self, records: Sequence[xr.Dataset]) -> Screened:
+        """Find the gross errors of measured signals; those of the physics are simulated."""
+        simulated = {} if self.physics is None else self.physics.physics.signals
+        measured_inputs = [name for name in self.inputs if name not in simulated]
+        return screen_records(records, self.outputs, measured_inputs)
+
+    def learned(self) -> tuple[xr.Dataset, ...]:
+        """Return the estimation records, in which gross errors are missing values."""
+        if self.screened is None or not self.screened.n_found:
+            return self._recordings.estimation
+        return self.screened.records
+
+    def measured(self) -> Sequence[xr.Dataset]:
+        """Return the estimation records as they were measured, then the validating ones."""
+        return [*self._recordings.estimation, *self._validating]
+
     def segments(self) -> Iterator[Iterator[Measurement]]:
         """Return the samples of the estimation records, an iterator for each."""
-        return map(self._samples, self._recordings.estimation)
+        return map(self._samples, self.learned())
 
     def restart(self) -> None:
         """Begin again with the first sample."""
@@ -118,8 +147,8 @@ class RecordedSource:
         return scored
 
     def records(self) -> Sequence[xr.Dataset]:
-        """Return the estimation records, then those that validate the model."""
-        return [*self._recordings.estimation, *self._validating]
+        """Return the estimation records, as they are learned, then the validating ones."""
+        return [*self.learned(), *self._validating]
 
     def begin_limit(self) -> None:
         """Do nothing: there is no limit."""
@@ -131,6 +160,8 @@ class RecordedSource:
     def warnings(self) -> list[str]:
         """Return the notes on the records, and on their split if no record validates the model."""
         notes = list(self._recordings.notes)
+        if self.screened is not None and self.screened.n_found:
+            notes.append(self.screened.describe())
         if self.split is not None:
             notes.append(
                 f"no test record: the first {100 * self.split:g} % of each record are identified, "
@@ -140,7 +171,7 @@ class RecordedSource:
 
     def know(self, narx: Narx, settings: Settings) -> Start:
         """Return the start that the training derives from all estimation records."""
-        rows = narx.dataset(self._recordings.estimation)
+        rows = narx.dataset(self.learned())
         x = rows["regressor"].values
         t = rows["target"].values
         return settings.know(narx, x, t)
@@ -148,18 +179,22 @@ class RecordedSource:
     @cached_property
     def _cross_fitted(self) -> tuple[xr.Dataset, ...]:
         """Estimation records in which the physics of each fold is estimated from the others."""
-        records = self._recordings.estimation
         if self.physics is None:
-            return tuple(records)
-        return self.physics.held_out(records, N_BAND_FOLDS)
+            return self._recordings.estimation
+        return self.physics.held_out(self._recordings.estimation, N_BAND_FOLDS)
 
     def calibrate(self, identification: Identification) -> None:
         """Calibrate the bands of the model on the estimation records."""
         narx = identification.narx
-        records = self._recordings.estimation
+        records = self.learned()
         rows = narx.dataset(records)
+        cross_fitted = records
+        if self.physics is not None:
+            cross_fitted = self._cross_fitted
+            if self.screened is not None:
+                cross_fitted = without_gross_errors(cross_fitted, self.screened.marks)
         identification.calibrate(
-            rows, narx.dataset(self._cross_fitted), variance_at(rows, records, narx.target)
+            rows, narx.dataset(cross_fitted), variance_at(rows, records, narx.target)
         )
 
     def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
@@ -183,6 +218,8 @@ class RecordedSource:
 
     def check(self, narx: Narx, n_needed: int) -> None:
         """Raise ValueError for lags that do not fit the records, and for too few samples."""
+        if self.screened is not None:
+            narx = self.screened.for_rows(narx)
         narx.check(self.records())
         n_rows_needed = n_needed - narx.max_lag
         n = sum(record.sizes["time"] - narx.max_lag for record in self._recordings.estimation)
@@ -221,7 +258,13 @@ def recorded_source(config: DictConfig) -> RecordedSource:
     physics = physics_of(config)
     if physics is not None:
         fitted, recordings = physics.join(recordings, seed=config.seed)
-    return RecordedSource(recordings, fitted, split=split, simulates=config.validate)
+    return RecordedSource(
+        recordings,
+        fitted,
+        split=split,
+        simulates=config.validate,
+        screens=Settings(gate=config.get("gate")).gate is not None,
+    )
 
 
 def recordings_of(config: DictConfig) -> Recordings:
