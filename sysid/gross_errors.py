@@ -98,8 +98,8 @@ MAX_REMAINING_FRACTION = 0.3
 #: estimate by this many standard deviations of the signal.
 MIN_UNSUPPORTED_STDS = 3.0
 
-#: An innovation and a wrong measurement look the same if the squared coefficients of the lags of the
-#: output add up to at most this.
+#: An innovation and a wrong measurement look the same if the squared coefficients of the lags of
+#: the output add up to at most this.
 MAX_MEMORY_WITHOUT_SUPPORT = 0.05
 
 #: Without a memory of the plant it is right if an input was this many standard deviations from its
@@ -114,8 +114,8 @@ MIN_T_VALUE = 4.0
 #: the outputs cannot tell whether the input was wrong.
 MIN_PREDICTED_POWER = 30.0
 
-#: An input is wrong if its value raises the sum of squared residuals by this fraction of the squared
-#: predicted answer.
+#: An input is wrong if its value raises the sum of squared residuals by this fraction of the
+#: squared predicted answer.
 MIN_CONTRADICTED_FRACTION = 0.4
 
 #: An answer in the direction of an input is real if it is this fraction of the predicted one, and
