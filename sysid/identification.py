@@ -50,7 +50,7 @@ from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.model.description import refuse_interpolations
 from sysid.model.model import BYTES_PER_POINT_PAIR, NO_OUTPUT_LIMITS, Model, max_points
 from sysid.narx.lags import Narx, consecutive, own_lags_of
-from sysid.outliers import OutlierHandling, reach_of
+from sysid.outliers import Opening, OutlierHandling, reach_of
 from sysid.simulation.bands import MIN_ROWS_FOR_BANDS, measure_bands_by_folds
 from sysid.store import MAX_CONTENT_VARIABLE, max_content_bytes
 
@@ -431,12 +431,15 @@ class Learner:
     adaptation : Follower or None
         The object that re-estimates the hyper-parameters; None: they stay.
     outliers : OutlierHandling
+    n_undone : int
+        Number of samples of bursts of wrong measurements that were learned and forgotten again.
     """
 
     def __init__(self, model: Model, gate: float | None, n_mended: dict[str, int]) -> None:
         self.model = model
         self.initial = replace(model, gp=model.gp.copy(), pending={}, follower=None)
         self.adaptation: Follower | None = None
+        self.n_undone = 0
         self._has_gate = gate is not None
         self.outliers = OutlierHandling(
             model.narx, model.scaling, has_gate=self._has_gate, n_mended=n_mended
@@ -462,6 +465,8 @@ class Learner:
         correction: UpdateReport | None = None
         n_done = 0
         while n_done < len(y):
+            if outliers.opening is not None:
+                self._watch_opening(n_done)
             if outliers.suspect is not None:
                 report = self._reconsider(n_done)
                 if report is not None and records:
@@ -482,6 +487,9 @@ class Learner:
         mended = outliers.mended
         adaptation = self.adaptation
         max_rows = MAX_PIECE_ROWS if adaptation is None else adaptation.n_until_test
+        if outliers.opening is not None:
+            max_rows = 1
+        was_open = self.model.gp.gate_is_open
         planned, is_held_back = outliers.next_piece(
             begin, max_rows, gate_is_open=self.model.gp.gate_is_open
         )
@@ -499,6 +507,14 @@ class Learner:
             if gp is not self.model.gp:
                 self.model = replace(self.model, gp=gp)
         gate_is_open = self.model.gp.gate_is_open
+        has_opened = gate_is_open and not was_open and bool(record[-1]["outlier"])
+        if has_opened and outliers.opening is None:
+            row = piece.stop - 1
+            error = float(mended.y[row] - record[-1]["mean"])
+            errors = mended.errors | {(mended.target, row): error}
+            before = replace(self.model, gp=self.model.gp.copy())
+            before.gp.close_gate()
+            outliers.opening = Opening(before, self._copy_of_adaptation(), errors, row + 1)
         outliers.take_record(piece, record, is_held_back=is_held_back, gate_is_open=gate_is_open)
         if adaptation is not None and adaptation.departed is not None:
             self._train_again(adaptation)
@@ -551,9 +567,59 @@ class Learner:
         accepted = self.outliers.reconsider(self.model, row)
         if accepted is None:
             return None
+        if accepted.before is not None and row is not None and self.outliers.opening is None:
+            follower = self._copy_of_adaptation()
+            self.outliers.opening = Opening(accepted.before, follower, accepted.errors, row)
+            self._watch_opening(row)
         if accepted.plant_jumped and self.adaptation is not None:
             self.adaptation.accept_outlier()
         return accepted.report
+
+    def _copy_of_adaptation(self) -> Follower | None:
+        """Return a copy of the object that re-estimates the hyper-parameters, if it can be copied.
+
+        Without a copy it keeps what it has seen.
+        """
+        if isinstance(self.adaptation, Adaptation):
+            return self.adaptation.copy()
+        return self.adaptation
+
+    def _watch_opening(self, row: int) -> None:
+        """Compare the next row with the model from before the gate opened.
+
+        If the plant of before has returned, go on with that model.
+        """
+        outliers = self.outliers
+        opening = outliers.opening
+        assert opening is not None
+        mended = outliers.mended
+        this = slice(row, row + 1)
+        opening.observe(
+            mended.measured_regressors[this],
+            mended.measured_targets[this],
+            follows=bool(mended.follows[row]),
+        )
+        if opening.is_over:
+            outliers.opening = None
+        if not opening.has_returned:
+            return
+        self.n_undone += opening.n_samples - 1 - (opening.returned is not None)
+        self.model = replace(opening.model, follower=opening.follower, pending=self.model.pending)
+        self.adaptation = opening.follower
+        if opening.returned is not None:
+            self._learn_returned(*opening.returned)
+        outliers.undo(self.model.scaling, row)
+
+    def _learn_returned(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Learn the sample at which the plant of before returned; it was reported already."""
+        record = self.model.update_many(x, y, until_outlier=True)
+        adaptation = self.adaptation
+        if adaptation is None:
+            return
+        adaptation.observe(x, y, record, (x, y))
+        gp = adaptation.adapted(self.model.gp, is_decided=True)
+        if gp is not self.model.gp:
+            self.model = replace(self.model, gp=gp)
 
     def _save_pending(self) -> None:
         """Store in the model what `Identification.resume` needs to continue."""
@@ -697,6 +763,11 @@ class Identification(Exclusive):
     def adaptation(self) -> Follower | None:
         """The object that re-estimates the hyper-parameters; None: they stay."""
         return self._phase.adaptation if isinstance(self._phase, Learner) else self._follower
+
+    @property
+    def n_undone(self) -> int:
+        """Number of samples of bursts that were learned, and forgotten again."""
+        return self._phase.n_undone if isinstance(self._phase, Learner) else 0
 
     @property
     def n_mended(self) -> dict[str, int]:

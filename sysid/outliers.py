@@ -7,6 +7,7 @@ measurement that turns out to be wrong is replaced among the lags of later sampl
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,6 +26,16 @@ MIN_BLAME_GAIN = 2.0
 #: Hold back a sample if an input or another output jumps by more than this, in its initial standard
 #: deviations.
 OUTLIER_JUMP_STDS = 3.0
+
+#: The samples that are learned after the gate has opened are forgotten again if the plant of before
+#: returns within this many samples.
+MAX_BURST_SAMPLES = 16
+
+#: The plant of before has returned if a sample is within this many gates of its prediction from the
+#: values that replace the burst, beyond as many gates from the measured values, and if the first
+#: error is at most this fraction of the second one.
+RETURN_GATES = 2.0
+RETURN_ERROR_FRACTION = 0.2
 
 #: fields of a report that are decided after the prediction
 DECISION_FIELDS = tuple(
@@ -53,6 +64,8 @@ class Accepted(NamedTuple):
 
     report: UpdateReport  # with the prediction that was reported before, and the new decisions
     plant_jumped: bool  # whether it was beyond the gate although its measurements were right
+    before: Model | None  # copy of the model before it learned the sample, if the plant jumped
+    errors: Errors  # errors of replaced measurements before the decision
 
 
 class Cause(NamedTuple):
@@ -197,6 +210,91 @@ class MendedRows:
             self.x[row], self.y[row] = self.row(row, self.errors)
 
 
+class Opening:
+    """The time after the gate has opened, in which it may turn out that no plant has changed.
+
+    Several wrong measurements in a row look like a plant that has changed: the gate opens, and they
+    are learned. A copy of the model from before predicts the samples that follow, on the one hand
+    from the measured lags, on the other hand with the wrong measurements replaced by its own
+    predictions. If the latter predicts a sample far better, and the next one well, too, the plant
+    of before has returned: it was a burst of wrong measurements, and what was learned since the
+    gate opened is forgotten (`has_returned`). If the copy predicts a sample from the measured lags,
+    the measurements were right (`is_over`).
+
+    The plant that returns after a change of the innovation that an additive outlier is: see Chen
+    and Liu, Joint estimation of model parameters and outlier effects in time series, Journal of the
+    American Statistical Association 88 (1993).
+
+    Parameters
+    ----------
+    model : Model
+        Copy of the model before it learned the first of these samples.
+    follower : object
+        Copy of the object that re-estimates the hyper-parameters; None: there is none.
+    errors : dict
+        Errors of replaced measurements at the opening, also those of a burst that was refused.
+    row : int
+        Row that comes next, in whose block the times of the errors are counted.
+    """
+
+    def __init__(self, model: Model, follower: Any, errors: Errors, row: int) -> None:
+        self.model = model
+        self.follower = follower
+        self.n_samples = 0  # since the opening
+        self.is_over = False
+        self.has_returned = False
+        #: row (1, n_features) and target (1,) of the sample at which the plant seemed to return
+        self.returned: tuple[np.ndarray, np.ndarray] | None = None
+        self._rows = MendedRows(model.narx)
+        self._rows.errors = {(name, time - row): error for (name, time), error in errors.items()}
+
+    @property
+    def errors(self) -> Errors:
+        """Errors of replaced measurements, with times counted from the next row."""
+        return self._rows.errors
+
+    def observe(self, x: np.ndarray, y: np.ndarray, *, follows: bool) -> None:
+        """Compare the next measured row (1, n_features) and target (1,) with both predictions.
+
+        If the plant has returned for certain, the row is not yet part of `errors`.
+        """
+        self.n_samples += 1
+        if self.n_samples > MAX_BURST_SAMPLES:
+            self.is_over = True
+            return
+        rows = self._rows
+        if not follows:
+            rows.errors = {}
+        before = dict(rows.errors)
+        rows.begin(x, y, np.array([True]))
+        regressors = np.concatenate([x, rows.x])
+        targets = np.concatenate([y, rows.y])
+        mean, variance = self.model.predict(regressors)
+        gp = self.model.gp
+        # errors from measured and from replaced lags, in gates
+        in_gates = np.abs(targets - mean) / gp.width_of_gate(variance)
+        measured, replaced = in_gates.tolist()
+        if not follows:  # no lag is left from before: the model of before is right, or it is not
+            self.has_returned = measured <= 1.0
+            self.is_over = not self.has_returned
+            self.returned = None
+            return
+        if self.returned is not None:
+            if replaced <= RETURN_GATES:
+                self.has_returned = True
+                rows.errors = before
+                return
+            self.returned = None
+        elif measured <= 1.0:
+            self.is_over = True
+            return
+        elif replaced <= RETURN_GATES < measured and replaced <= RETURN_ERROR_FRACTION * measured:
+            self.returned = (rows.x.copy(), rows.y.copy())
+        if replaced > 1.0 and self.returned is None:
+            rows.replace_target(0, float(mean[1]))
+        rows.end()
+
+
 class OutlierHandling:
     """Holds back possible outliers, decides about them, and mends the lags of later samples.
 
@@ -221,6 +319,8 @@ class OutlierHandling:
         Rows as they are learned.
     suspect : Suspect or None
         The last sample, if it is held back.
+    opening : Opening or None
+        The time since the gate opened, until it is known whether the plant has changed.
     n_mended : dict
         Number of values of each signal but the target that were replaced.
     """
@@ -235,6 +335,7 @@ class OutlierHandling:
     ) -> None:
         self.mended = MendedRows(narx)
         self.suspect: Suspect | None = None
+        self.opening: Opening | None = None
         self.n_mended = n_mended
         self._features = narx.features
         self._has_gate = has_gate
@@ -260,10 +361,24 @@ class OutlierHandling:
         the samples as they were measured.
         """
         self.suspect = None
+        self.opening = None
         self.mended.set_errors(row, {})
         self._limit_jumps(scaling)
         self._jumps = self.mended.find_jumps(self._jump_limits)
         self._jumps.append(len(self.mended.y))
+
+    def undo(self, scaling: AffineMap, row: int) -> None:
+        """Continue with the model from before the opening, whose errors are replaced from `row` on.
+
+        The measurements of the burst are replaced among the lags.
+        """
+        assert self.opening is not None
+        errors = {(name, time + row): error for (name, time), error in self.opening.errors.items()}
+        self.opening = None
+        self.suspect = None
+        self.mended.set_errors(row, errors)
+        self._limit_jumps(scaling)
+        self._jumps = [*self.mended.find_jumps(self._jump_limits), len(self.mended.y)]
 
     def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
         """Take the next rows, as `MendedRows.begin`."""
@@ -342,6 +457,7 @@ class OutlierHandling:
         self.suspect = None
         if suspect is None:
             return None
+        errors = dict(self.mended.errors)
         if row is not None and self.mended.follows[row]:
             is_target_wrong, cause = self._explain(suspect, model, row)
             if is_target_wrong:
@@ -359,12 +475,13 @@ class OutlierHandling:
         plant_jumped = suspect.was_outlier and cause is None
         z = model.scaling.transform(x)
         prior_mean = model.mean(x)
+        before = replace(model, gp=model.gp.copy()) if plant_jumped else None
         learned = model.gp.believe(
             z, y, prior_mean, was_outlier=suspect.was_outlier, opens=plant_jumped
         )
         for name in DECISION_FIELDS:
             suspect.row[name] = learned[name]
-        return Accepted(UpdateReport(*suspect.row[0].item()), plant_jumped)
+        return Accepted(UpdateReport(*suspect.row[0].item()), plant_jumped, before, errors)
 
     def _explain(
         self, suspect: Suspect, model: Model, row: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from time import perf_counter
@@ -386,6 +387,17 @@ class Adaptation:
         self._targets[new] = targets
         self._record[new] = record
         self._n = end
+
+    def copy(self) -> Adaptation:
+        """Return an adaptation that goes on independently from here."""
+        other = copy(self)
+        other.estimates = list(self.estimates)
+        other._sample = deepcopy(self._sample)
+        other._departures = deepcopy(self._departures)
+        other._regressors = self._regressors.copy()
+        other._targets = self._targets.copy()
+        other._record = self._record.copy()
+        return other
 
     def accept_outlier(self) -> None:
         """Accept the last sample, which was an outlier: it is no longer marked as one.
