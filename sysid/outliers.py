@@ -32,10 +32,14 @@ OUTLIER_JUMP_STDS = 3.0
 MAX_BURST_SAMPLES = 16
 
 #: The plant of before has returned if a sample is within this many gates of its prediction from the
-#: values that replace the burst, beyond as many gates from the measured values, and if the first
-#: error is at most this fraction of the second one.
+#: values that replace the burst, beyond as many (of the same width) from that from the measured
+#: values, and if the first error is at most this fraction of the second one.
 RETURN_GATES = 2.0
 RETURN_ERROR_FRACTION = 0.2
+
+#: A prediction confirms its lags only if its standard deviation is at most this many times that of
+#: the noise.
+MAX_CONFIRMING_STDS = 4.0
 
 #: fields of a report that are decided after the prediction
 DECISION_FIELDS = tuple(
@@ -219,7 +223,7 @@ class Opening:
     predictions. If the latter predicts a sample far better, and the next one well, too, the plant
     of before has returned: it was a burst of wrong measurements, and what was learned since the
     gate opened is forgotten (`has_returned`). If the copy predicts a sample from the measured lags,
-    the measurements were right (`is_over`).
+    and is sure of it, the measurements were right (`is_over`).
 
     The plant that returns after a change of the innovation that an additive outlier is: see Chen
     and Liu, Joint estimation of model parameters and outlier effects in time series, Journal of the
@@ -272,23 +276,32 @@ class Opening:
         mean, variance = self.model.predict(regressors)
         gp = self.model.gp
         # errors from measured and from replaced lags, in gates
-        in_gates = np.abs(targets - mean) / gp.width_of_gate(variance)
+        widths = gp.width_of_gate(variance)
+        in_gates = np.abs(targets - mean) / widths
+        largest_width = MAX_CONFIRMING_STDS * gp.width_of_gate(np.zeros(1))[0]
+        is_informed, is_known = (widths <= largest_width).tolist()
         measured, replaced = in_gates.tolist()
+        # Far from all samples before, the model allows everything: that is no explanation.
+        measured_in_same_gates = measured * widths[0] / widths[1]
         if not follows:  # no lag is left from before: the model of before is right, or it is not
-            self.has_returned = measured <= 1.0
+            self.has_returned = measured <= 1.0 and is_informed
             self.is_over = not self.has_returned
             self.returned = None
             return
         if self.returned is not None:
-            if replaced <= RETURN_GATES:
+            if replaced <= RETURN_GATES and is_known:
                 self.has_returned = True
                 rows.errors = before
                 return
             self.returned = None
-        elif measured <= 1.0:
+        elif measured <= 1.0 and is_informed:
             self.is_over = True
             return
-        elif replaced <= RETURN_GATES < measured and replaced <= RETURN_ERROR_FRACTION * measured:
+        elif (
+            is_known
+            and replaced <= RETURN_GATES < measured_in_same_gates
+            and replaced <= RETURN_ERROR_FRACTION * measured_in_same_gates
+        ):
             self.returned = (rows.x.copy(), rows.y.copy())
         if replaced > 1.0 and self.returned is None:
             rows.replace_target(0, float(mean[1]))
