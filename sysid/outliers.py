@@ -37,6 +37,9 @@ MAX_BURST_SAMPLES = 16
 RETURN_GATES = 2.0
 RETURN_ERROR_FRACTION = 0.2
 
+#: number of samples in a row whose prediction from the measured lags confirms these
+N_CONFIRMING_SAMPLES = 2
+
 #: A prediction confirms its lags only if its standard deviation is at most this many times that of
 #: the noise.
 MAX_CONFIRMING_STDS = 4.0
@@ -222,8 +225,8 @@ class Opening:
     from the measured lags, on the other hand with the wrong measurements replaced by its own
     predictions. If the latter predicts a sample far better, and the next one well, too, the plant
     of before has returned: it was a burst of wrong measurements, and what was learned since the
-    gate opened is forgotten (`has_returned`). If the copy predicts a sample from the measured lags,
-    and is sure of it, the measurements were right (`is_over`).
+    gate opened is forgotten (`has_returned`). If the copy predicts some samples from the measured
+    lags, and is sure of it, the measurements were right (`is_over`).
 
     The plant that returns after a change of the innovation that an additive outlier is: see Chen
     and Liu, Joint estimation of model parameters and outlier effects in time series, Journal of the
@@ -245,6 +248,7 @@ class Opening:
         self.model = model
         self.follower = follower
         self.n_samples = 0  # since the opening
+        self._n_confirmed = 0  # samples in a row that the measured lags predict
         self.is_over = False
         self.has_returned = False
         #: row (1, n_features) and target (1,) of the sample at which the plant seemed to return
@@ -294,11 +298,14 @@ class Opening:
                 rows.errors = before
                 return
             self.returned = None
-        elif measured <= 1.0 and is_informed:
+        is_confirmed = measured <= 1.0 and is_informed
+        self._n_confirmed = self._n_confirmed + 1 if is_confirmed else 0
+        if self._n_confirmed == N_CONFIRMING_SAMPLES:
             self.is_over = True
             return
-        elif (
-            is_known
+        if (
+            not is_confirmed
+            and is_known
             and replaced <= RETURN_GATES < measured_in_same_gates
             and replaced <= RETURN_ERROR_FRACTION * measured_in_same_gates
         ):

@@ -380,7 +380,8 @@ class Adaptation:
         """
         if self._departures is not None:
             x, y = (regressors, targets) if measured is None else measured
-            self._departures.observe(x, y, ~record["outlier"])
+            has_rejected_lag = (x != regressors).any(axis=1)
+            self._departures.observe(x, y, ~record["outlier"] & ~has_rejected_lag)
         end = self._n + len(targets)
         new = slice(self._n, end)
         self._regressors[new] = regressors
