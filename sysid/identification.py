@@ -603,15 +603,15 @@ class Learner:
             outliers.opening = None
         if not opening.has_returned:
             return
-        self.n_undone += opening.n_samples - 1 - (opening.returned is not None)
+        self.n_undone += opening.n_samples - 1 - len(opening.returned)
         self.model = replace(opening.model, follower=opening.follower, pending=self.model.pending)
         self.adaptation = opening.follower
-        if opening.returned is not None:
-            self._learn_returned(*opening.returned)
+        for x, y in opening.returned:
+            self._learn_returned(x, y)
         outliers.undo(self.model.scaling, row)
 
     def _learn_returned(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Learn the sample at which the plant of before returned; it was reported already."""
+        """Learn a sample since the plant of before returned; it was reported already."""
         record = self.model.update_many(x, y, until_outlier=True)
         adaptation = self.adaptation
         if adaptation is None:

@@ -28,14 +28,18 @@ MIN_BLAME_GAIN = 2.0
 OUTLIER_JUMP_STDS = 3.0
 
 #: The samples that are learned after the gate has opened are forgotten again if the plant of before
-#: returns within this many samples.
-MAX_BURST_SAMPLES = 16
+#: returns after at most this many wrong ones.
+MAX_BURST_SAMPLES = 10
 
 #: The plant of before has returned if a sample is within this many gates of its prediction from the
 #: values that replace the burst, beyond as many (of the same width) from that from the measured
 #: values, and if the first error is at most this fraction of the second one.
 RETURN_GATES = 2.0
 RETURN_ERROR_FRACTION = 0.2
+
+#: number of samples that the model of before must predict well in a row, from the return on, until
+#: it takes over with the next one
+N_RETURNED_SAMPLES = 2
 
 #: number of samples in a row whose prediction from the measured lags confirms these
 N_CONFIRMING_SAMPLES = 2
@@ -105,6 +109,16 @@ class MendedRows:
             for name, lags in narx.lags.items()
             if name != narx.target
         }
+        #: columns of lags whose lag one sample smaller is a feature, too, and columns of that lag
+        self._older = [
+            column
+            for column, (name, lag) in enumerate(narx.features)
+            if (name, lag - 1) in self.columns
+        ]
+        self._newer = [
+            self.columns[name, lag - 1][0]
+            for name, lag in map(narx.features.__getitem__, self._older)
+        ]
         self.errors: Errors = {}  # times are counted from the first row of `begin`
         self.last = np.zeros(narx.n_features)  # measured regressor one sample before that row
 
@@ -140,7 +154,18 @@ class MendedRows:
         else:
             self.follows = np.asarray(follows, dtype=bool)
         if self.errors:
-            self._mend(0)
+            if self.follows[:1].all():
+                self._mend(0)
+            else:
+                self.errors = {}
+
+    def follows_last(self, x: np.ndarray) -> bool:
+        """Return whether a row (n_features,) may come right after the last one.
+
+        Then its lags are those of the last row one sample later. Without two lags in a row of any
+        signal every row may.
+        """
+        return bool((x[self._older] == self.last[self._newer]).all())
 
     def row(self, row: int, errors: Errors) -> tuple[np.ndarray, float]:
         """Return a row (n_features,) and its target with these errors subtracted.
@@ -223,7 +248,7 @@ class Opening:
     Several wrong measurements in a row look like a plant that has changed: the gate opens, and they
     are learned. A copy of the model from before predicts the samples that follow, on the one hand
     from the measured lags, on the other hand with the wrong measurements replaced by its own
-    predictions. If the latter predicts a sample far better, and the next one well, too, the plant
+    predictions. If the latter predicts a sample far better, and the next ones well, too, the plant
     of before has returned: it was a burst of wrong measurements, and what was learned since the
     gate opened is forgotten (`has_returned`). If the copy predicts some samples from the measured
     lags, and is sure of it, the measurements were right (`is_over`).
@@ -251,8 +276,8 @@ class Opening:
         self._n_confirmed = 0  # samples in a row that the measured lags predict
         self.is_over = False
         self.has_returned = False
-        #: row (1, n_features) and target (1,) of the sample at which the plant seemed to return
-        self.returned: tuple[np.ndarray, np.ndarray] | None = None
+        #: rows (1, n_features) and targets (1,) since the plant seemed to return
+        self.returned: list[tuple[np.ndarray, np.ndarray]] = []
         self._rows = MendedRows(model.narx)
         self._rows.errors = {(name, time - row): error for (name, time), error in errors.items()}
 
@@ -267,7 +292,7 @@ class Opening:
         If the plant has returned for certain, the row is not yet part of `errors`.
         """
         self.n_samples += 1
-        if self.n_samples > MAX_BURST_SAMPLES:
+        if self.n_samples > MAX_BURST_SAMPLES and not self.returned:
             self.is_over = True
             return
         rows = self._rows
@@ -290,14 +315,17 @@ class Opening:
         if not follows:  # no lag is left from before: the model of before is right, or it is not
             self.has_returned = measured <= 1.0 and is_informed
             self.is_over = not self.has_returned
-            self.returned = None
+            self.returned = []
             return
-        if self.returned is not None:
-            if replaced <= RETURN_GATES and is_known:
+        if self.returned and replaced <= RETURN_GATES:
+            if len(self.returned) == N_RETURNED_SAMPLES:
                 self.has_returned = True
                 rows.errors = before
                 return
-            self.returned = None
+            self.returned.append((rows.x.copy(), rows.y.copy()))
+            rows.end()
+            return
+        self.returned = []
         is_confirmed = measured <= 1.0 and is_informed
         self._n_confirmed = self._n_confirmed + 1 if is_confirmed else 0
         if self._n_confirmed == N_CONFIRMING_SAMPLES:
@@ -309,8 +337,8 @@ class Opening:
             and replaced <= RETURN_GATES < measured_in_same_gates
             and replaced <= RETURN_ERROR_FRACTION * measured_in_same_gates
         ):
-            self.returned = (rows.x.copy(), rows.y.copy())
-        if replaced > 1.0 and self.returned is None:
+            self.returned = [(rows.x.copy(), rows.y.copy())]
+        if replaced > 1.0 and not self.returned:
             rows.replace_target(0, float(mean[1]))
         rows.end()
 
@@ -401,7 +429,14 @@ class OutlierHandling:
         self._jumps = [*self.mended.find_jumps(self._jump_limits), len(self.mended.y)]
 
     def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
-        """Take the next rows, as `MendedRows.begin`."""
+        """Take the next rows, as `MendedRows.begin`.
+
+        What is pending from the last row does not touch a first row that cannot follow it.
+        """
+        is_pending = self.suspect is not None or self.opening is not None or self.mended.errors
+        if is_pending and len(y) and not self.mended.follows_last(x[0]):
+            follows = np.ones(len(y), dtype=bool) if follows is None else np.array(follows)
+            follows[0] = False
         self.mended.begin(x, y, follows)
         self._jumps = self.mended.find_jumps(self._jump_limits)
         self._jumps.append(len(y))  # the end of the block ends the last piece

@@ -103,6 +103,10 @@ REPAIR_WARNINGS = {
     "initial_outliers": (
         "initial samples that contradicted the others and were left out of the training: {}"
     ),
+    "undone_samples": (
+        "{} samples of bursts of wrong measurements looked like a plant that has changed; what they "
+        "taught was forgotten when the plant of before returned"
+    ),
     "mended_lags": (
         "{} values of inputs and other outputs were taken for gross errors and replaced among the "
         "lags"
@@ -133,6 +137,7 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         "skipped_rows": result.window.n_skipped,
         "initial_outliers": identification.n_initial_outliers,
         "mended_lags": sum(identification.n_mended.values()),
+        "undone_samples": identification.n_undone,
     }
     if model is not None:
         repairs = {**model.gp.repairs, **repairs, "constant_features": len(constant)}
