@@ -104,8 +104,8 @@ REPAIR_WARNINGS = {
         "initial samples that contradicted the others and were left out of the training: {}"
     ),
     "undone_samples": (
-        "{} samples of bursts of wrong measurements looked like a plant that has changed; what they "
-        "taught was forgotten when the plant of before returned"
+        "{} samples of bursts of wrong measurements looked like a plant that has changed; what "
+        "they taught was forgotten when the plant of before returned"
     ),
     "mended_lags": (
         "{} values of inputs and other outputs were taken for gross errors and replaced among the "
