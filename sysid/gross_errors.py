@@ -227,7 +227,10 @@ def without_gross_errors(
                 values = np.where(is_wrong, np.nan, np.asarray(variable.values, dtype=np.float64))
                 changed[name] = (variable.dims, values, variable.attrs)
         counts = json.dumps(_count_by_signal([of_record]))
-        screened.append(dataset.assign(changed).assign_attrs({SCREENED: counts}))
+        attributes = {SCREENED: counts}
+        if changed:
+            attributes["on_missing"] = OnMissing.skip.value
+        screened.append(dataset.assign(changed).assign_attrs(attributes))
     return tuple(screened)
 
 

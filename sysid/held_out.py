@@ -1,16 +1,18 @@
 """Held-out errors of a model: it learns some folds of records, and predicts the others one step."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from math import inf
+from math import inf, nan
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
+from sysid.gp.training import Start
 from sysid.identification import Identification, Settings
 from sysid.narx.lags import Narx, consecutive
+from sysid.time_limit import out_of_time
 
 #: number of consecutive folds into which the rows of all records are divided
 N_FOLDS = 5
@@ -25,17 +27,46 @@ MAX_TRAINING_SAMPLES = 300
 class FoldErrors(NamedTuple):
     """One-step errors of a model on folds that it has not learned."""
 
-    rmse: float  # unit of the target, on the folds that were held out
-    n_folds: int  # fewer than `N_FOLDS` if the error could no longer come below the limit
+    rmse: float  # unit of the target, on the folds that were held out; nan without any
+    #: fewer than `N_FOLDS` if the error could no longer come below the limit, or the time was up
+    n_folds: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all folds were held out."""
+        return self.n_folds == N_FOLDS
 
 
 def held_out_error(
-    narx: Narx, records: Sequence[xr.Dataset], settings: Settings, limit: float = inf
+    narx: Narx,
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+    limit: float = inf,
+    *,
+    starts: list[Start] | None = None,
 ) -> FoldErrors:
     """Return the one-step error of the model on folds that it has not learned.
 
+    See `held_out_errors`.
+    """
+    (error,) = held_out_errors(narx, records, settings, [1.0], limit, starts=starts)
+    return error
+
+
+def held_out_errors(
+    narx: Narx,
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+    factors: Sequence[float],
+    limit: float = inf,
+    *,
+    starts: list[Start] | None = None,
+) -> list[FoldErrors]:
+    """Return the one-step errors of models on folds that they have not learned.
+
     The rows of the records are divided into five folds. Five models each learn the rows without one
-    fold, and predict it.
+    fold, and predict it. Once the time of the search is up (`sysid.time_limit`), no further fold is
+    held out.
 
     Parameters
     ----------
@@ -43,9 +74,15 @@ def held_out_error(
         Regressors and what they are built from.
     settings
         Settings of the identification.
+    factors
+        The models differ in the variance of their kernel without its linear part: the one of the
+        training times each of these factors.
     limit
         RMSE [unit of the target]. The error of a model that exceeds it is of no interest: no
         further fold is held out once the RMSE of all folds must exceed it.
+    starts
+        What the training derived from the rows that each model learns, as far as it is known: from
+        the same models with another budget, on which it does not depend. Others are appended.
 
     Raises
     ------
@@ -62,41 +99,67 @@ def held_out_error(
         y = y[::step]
         follows = np.zeros(len(y), dtype=bool)
     ends = np.linspace(0, len(y), N_FOLDS + 1).astype(int)
-    sum_of_squares = 0.0
-    n_predicted = 0
-    n_folds = 0
-    for begin, end in pairwise(ends):
+    sums_of_squares = np.zeros(len(factors))
+    n_folds = np.zeros(len(factors), dtype=int)
+    starts = [] if starts is None else starts
+    settings = settings.for_linear_lags(narx)
+    for fold, (begin, end) in enumerate(pairwise(ends)):
+        (in_race,) = np.nonzero(sums_of_squares <= limit**2 * len(y))
+        if not len(in_race) or out_of_time():
+            break
         is_learned = np.ones(len(y), dtype=bool)
         is_learned[begin:end] = False
         follows_learned = follows.copy()
         follows_learned[end : end + 1] = False
-        error = _errors(narx, settings, x, y, follows_learned, is_learned)
-        sum_of_squares += float(error @ error)
-        n_predicted += len(error)
-        n_folds += 1
-        if sum_of_squares > limit**2 * len(y):
-            break
-    return FoldErrors(float(np.sqrt(sum_of_squares / n_predicted)), n_folds)
+        factors_in_race = [factors[int(i)] for i in in_race]
+        quick = _quick(settings, int(is_learned.sum()))
+        if fold == len(starts):
+            start = quick.know(narx, x[is_learned], y[is_learned])
+            if out_of_time():
+                break  # the hyper-parameters may be unfinished
+            starts.append(start)
+        errors = _errors(
+            narx, quick, starts[fold], factors_in_race, x, y, follows_learned, is_learned
+        )
+        for i, error in zip(in_race, errors, strict=True):
+            sums_of_squares[i] += float(error @ error)
+            n_folds[i] += 1
+    found = []
+    for sum_of_squares, n in zip(sums_of_squares, n_folds, strict=True):
+        mean_square = sum_of_squares / ends[n] if n else nan
+        found.append(FoldErrors(float(np.sqrt(mean_square)), int(n)))
+    return found
+
+
+def _quick(settings: Settings, n_learned: int) -> Settings:
+    """Return the settings with a training on fewer samples."""
+    training: Any = settings.training
+    quick = replace(
+        training,
+        n_initial=min(training.n_initial, n_learned),
+        record_samples=min(training.record_samples, MAX_TRAINING_SAMPLES),
+    )
+    return replace(settings, training=quick)
 
 
 def _errors(
     narx: Narx,
     settings: Settings,
+    start: Start,
+    factors: Sequence[float],
     x: np.ndarray,
     y: np.ndarray,
     follows: np.ndarray,
     is_learned: np.ndarray,
-) -> np.ndarray:
-    """Return the errors of the rows that are not learned."""
-    settings = settings.for_linear_lags(narx)
-    training: Any = settings.training
-    quick = replace(
-        training,
-        n_initial=min(training.n_initial, int(is_learned.sum())),
-        record_samples=min(training.record_samples, MAX_TRAINING_SAMPLES),
-    )
-    settings = replace(settings, training=quick)
-    start = settings.know(narx, x[is_learned], y[is_learned])
-    identification = Identification(narx, settings, start=start)
-    identification.observe_many(x[is_learned], y[is_learned], follows=follows[is_learned])
-    return identification.require_model().predict(x[~is_learned]).mean - y[~is_learned]
+) -> Iterator[np.ndarray]:
+    """Yield the errors of the rows that are not learned, for each factor of the variance."""
+    for factor in factors:
+        identification = Identification(narx, settings, start=scaled(start, factor))
+        identification.observe_many(x[is_learned], y[is_learned], follows=follows[is_learned])
+        yield identification.require_model().predict(x[~is_learned]).mean - y[~is_learned]
+
+
+def scaled(start: Start, factor: float) -> Start:
+    """Return a start with another variance of the kernel without its linear part."""
+    assert start.hyperparameters is not None
+    return start._replace(hyperparameters=start.hyperparameters.with_variance_factor(factor))

@@ -14,21 +14,33 @@ import numpy as np
 import xarray as xr
 
 from sysid.beside import one_blas_thread
+from sysid.budget_choice import LARGER_BUDGETS, choose_budget
+from sysid.data.holes import has_holes
 from sysid.dead_time import DeadTimes, estimate_dead_times
 from sysid.errors import UserError
-from sysid.gp.kernels import Linear, SquaredExponential
+from sysid.gp.kernels import SquaredExponential
 from sysid.gp.mean import AutomaticMean, ConstantMean
 from sysid.gp.rules import Learning
-from sysid.gp.training import InitialSamples, MaximumLikelihood
+from sysid.gp.training import InitialSamples, MaximumLikelihood, Start
 from sysid.gross_errors import screen_records
-from sysid.held_out import N_FOLDS, held_out_error
+from sysid.held_out import N_FOLDS, FoldErrors, held_out_error, held_out_errors, scaled
 from sysid.identification import Settings
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
+from sysid.progress import Steps
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.linear_models import HeldOutErrors
+from sysid.simulation.segments import Segment, segments_of_records
 from sysid.simulation_error.linear_model import LinearModel
-from sysid.simulation_error.training import FreeRun
+from sysid.simulation_error.training import FreeRun, Trial
+from sysid.time_limit import (
+    COMPARISON_TIME_SHARE,
+    TimeIsUp,
+    TimeLimit,
+    limit_of,
+    out_of_time,
+    share_of_time,
+)
 
 #: numbers of lags of the output that are tried in free run, with as many lags of the inputs
 FREE_RUN_ORDERS = (1, 2, 3, 4, 6)
@@ -74,6 +86,13 @@ LINEAR_PART = "with_linear_part"
 LONG_SCALES = "long_length_scales"
 CONSTANT_MEAN = "constant_mean"
 
+#: names of the errors of the best candidate with more points, by their number
+LARGER = {budget: f"{budget}_points" for budget in LARGER_BUDGETS}
+
+#: Factors of the variance of a model's kernel that compete (`record_variance_factor` of a
+#: training): the likelihood of a few hundred samples often has too nonlinear a model.
+VARIANCE_FACTORS = (1.0, 1 / 4, 1 / 16, 1 / 64)
+
 #: words for the estimators in the text, the simplest first
 ESTIMATOR_WORDS = {
     LINEAR: "linear",
@@ -82,7 +101,11 @@ ESTIMATOR_WORDS = {
     LINEAR_PART: "model with a linear part",
     LONG_SCALES: "with longer length scales",
     CONSTANT_MEAN: "with a constant mean",
+    **{name: f"with {budget} points" for budget, name in LARGER.items()},
 }
+
+#: fraction of the time that the comparison of lags in free run may use; the rest is for the model
+LAGS_IN_FREE_RUN_TIME_SHARE = 0.5
 
 #: largest number of candidates in the text of a `LagChoice`
 MAX_SHOWN_CANDIDATES = 4
@@ -93,6 +116,10 @@ LagNumbers: TypeAlias = tuple[int, int, int]
 #: first lag of the inputs: one number, or one for each input where they differ
 FirstLags: TypeAlias = int | list[int]
 
+#: what was trained for the folds of `held_out_error`, by the `id` of a candidate and the name of an
+#: estimator
+FoldStarts: TypeAlias = dict[tuple[int, str], list[Start]]
+
 
 class LagChoice(NamedTuple):
     """The chosen lags and the candidates; `str` summarises them in a few lines."""
@@ -101,9 +128,10 @@ class LagChoice(NamedTuple):
     criterion: str  # one_step or free_run
     #: The candidates, one of them `chosen`. One step ahead they are rows of `rank_lags`; some have
     #: the held-out RMSE of other estimators, too (`ESTIMATOR_WORDS`), and the chosen one names its
-    #: `estimator`. In free run each has the RMSE for `linear` or `model`, and whether a `quick`
-    #: version of the training was used. For each estimator, `parts` is the number of held-out
-    #: parts: fewer for a candidate that could no longer become the best.
+    #: `estimator`, and its `budget` if more than one was tried. In free run each has the RMSE for
+    #: `linear` or `model`, and whether a `quick` version of the training was used. For each
+    #: estimator, `parts` is the number of held-out parts: fewer for a candidate that could no
+    #: longer become the best.
     tried: list[dict[str, Any]]
     notes: list[str]
     settings: Settings  #: those of the identification, with the chosen estimator
@@ -120,25 +148,32 @@ class LagChoice(NamedTuple):
         shown += [row for row in self.tried if "chosen" in row and row not in shown]
         for row in shown:
             errors = [
-                f"{words} {row[estimator]:.4g}{_parts_note(row, estimator)}"
+                f"{words} {row[estimator]:.4g}{_remark(row, estimator)}"
                 for estimator, words in ESTIMATOR_WORDS.items()
                 if row.get(estimator) is not None
             ]
             numbers = f"na={row['na']} nb={row['nb']} nk={row['nk']}"
             chosen = ""
             if "chosen" in row:
-                words = ESTIMATOR_WORDS.get(row.get("estimator", ""), "")
-                chosen = f", chosen: {words}" if words else ", chosen"
+                words = [ESTIMATOR_WORDS[row["estimator"]]] if "estimator" in row else []
+                if "budget" in row:
+                    words.append(f"{row['budget']} points")
+                chosen = f", chosen: {', '.join(words)}" if words else ", chosen"
             lines.append(f"  {numbers}: {', '.join(errors)}{chosen}")
         return "\n".join([*lines, *self.notes])
 
 
-def _parts_note(row: dict[str, Any], estimator: str) -> str:
-    """Return how an error was measured, if not on all parts one step ahead."""
-    if f"{estimator}_parts" not in row:
-        return ""
-    quick = ", quick" if row.get(f"{estimator}_quick") else ""
-    return f" ({row[f'{estimator}_parts']} parts{quick})"
+def _remark(row: dict[str, Any], estimator: str) -> str:
+    """Return how an error was measured, if not by the model itself and on all parts."""
+    remarks = []
+    factor = row.get(f"{estimator}_variance_factor", 1.0)
+    if factor != 1.0:
+        remarks.append(f"variance / {1 / factor:.4g}")
+    if f"{estimator}_parts" in row:
+        remarks.append(f"{row[f'{estimator}_parts']} parts")
+    if row.get(f"{estimator}_quick"):
+        remarks.append("quick")
+    return f" ({', '.join(remarks)})" if remarks else ""
 
 
 def rank_lags(
@@ -212,6 +247,7 @@ def best_arx(
     inputs: Sequence[str],
     *,
     predict: Target = Target.change,
+    max_order: int = 10,
     on_missing: OnMissing = OnMissing.error,
     dead_times: DeadTimes | None = None,
 ) -> LinearArx:
@@ -219,7 +255,14 @@ def best_arx(
 
     These are the lags of the first candidate of `rank_lags`.
     """
-    ranked = rank_lags(records, target, inputs, on_missing=on_missing, dead_times=dead_times)
+    ranked = rank_lags(
+        records,
+        target,
+        inputs,
+        max_order=max_order,
+        on_missing=on_missing,
+        dead_times=dead_times,
+    )
     best = ranked[0]
     lags = _input_lags(inputs, best["nb"], best["nk"])
     narx = Narx({target: best["na"]}, lags, target, predict=predict, on_missing=on_missing)
@@ -300,13 +343,13 @@ def _held_out_errors(narx: Narx, records: Sequence[xr.Dataset]) -> HeldOutErrors
 
 def _moving(inputs: Sequence[str], records: Sequence[xr.Dataset]) -> list[str]:
     """Return the inputs that move in any record."""
-    return [name for name in inputs if any(_has_moved(record[name].values) for record in records)]
+    return [name for name in inputs if any(moves(record[name].values) for record in records)]
 
 
-def _has_moved(values: np.ndarray) -> bool:
-    """Return whether the known values of a signal differ."""
+def moves(values: np.ndarray) -> bool:
+    """Return whether the known values of a signal (n,) differ."""
     known = values[np.isfinite(values)]
-    return len(known) > 0 and bool(np.ptp(known) != 0)
+    return len(known) > 0 and np.ptp(known) != 0
 
 
 @one_blas_thread
@@ -331,10 +374,11 @@ def choose_lags(
     - the model beside a linear part with a long memory.
 
     Among errors that differ by less than 1 %, or are as small as rounding errors, the first of
-    these estimators and the fewest lags win. If a model wins, it then competes with variants of
-    itself: longer length scales a priori, a constant mean. The linear models and the variants take
-    part only if the settings name no kernel, no mean and no kind of linear part. An input that
-    never moves gets no lags.
+    these estimators and the fewest lags win. A model is scored with the variance of its kernel, and
+    with parts of it (`VARIANCE_FACTORS`). If it wins without a linear part, it then competes with
+    variants of itself: longer length scales a priori, a constant mean. The linear models and the
+    variants take part only if the settings name no kernel, no mean and no kind of linear part. An
+    input that never moves gets no lags.
 
     If the training is `FreeRun`, the error is that of simulations of held-out folds
     (`FreeRun.compare_lags`). The candidates have 1, 2, 3, 4 or 6 lags of the output, and as many,
@@ -346,6 +390,9 @@ def choose_lags(
 
     Lags of an input with a dead time (`estimate_dead_times`) begin with the dead time or with the
     sample before.
+
+    A limit of the time (`seconds` of the training) ends the comparison; what was compared by then
+    decides. If this is nothing, the linear model of the smallest error one step ahead does.
 
     Parameters and errors are those of `rank_lags`; `settings` are those of the identification.
 
@@ -376,6 +423,7 @@ def choose_lags(
     notes += dead_times.describe()
     if gross_errors:
         notes.append(gross_errors)
+    time_limit = limit_of(settings.training)
 
     def make_narx(na: int, nb: int, nk: FirstLags) -> Narx:
         lags = _input_lags(moving, nb, nk)
@@ -383,15 +431,20 @@ def choose_lags(
 
     if settings.demands_linear_part:
         settings.with_linear_lags(make_narx(1, min(1, len(moving)), 1))  # refuses what prevents it
+    tried: list[dict[str, Any]] = []
     if isinstance(settings.training, FreeRun):
         grid = _free_run_grid(max_order, has_inputs=bool(moving))
         narxes = {}
         for na, nb, nk in _affordable(grid, several, target, moving, shifts):
             first_lags = _first_lags(nk, shifts)
             narxes[make_narx(na, nb, first_lags)] = (na, nb, first_lags)
-        tried = _simulate(narxes, several, settings, settings.training)
+        try:
+            with time_limit.running(), share_of_time(LAGS_IN_FREE_RUN_TIME_SHARE):
+                tried, trials = _simulate(narxes, several, settings, settings.training)
+        except TimeIsUp:
+            tried = []
+    if tried:
         equal = _equal_in_free_run(tried)
-        criterion = "free_run"
     else:
         tried = rank_lags(
             several,
@@ -401,13 +454,40 @@ def choose_lags(
             on_missing=on_missing,
             dead_times=dead_times,
         )
-        chosen, narx, settings = _choose_one_step_ahead(tried, make_narx, several, settings)
+        with time_limit.running(), share_of_time(COMPARISON_TIME_SHARE):
+            chosen, narx, settings = _choose_one_step_ahead(tried, make_narx, several, settings)
         chosen["chosen"] = True
+        notes += _note_time(time_limit)
         return LagChoice(narx, "one_step", tried, notes, settings, dead_times)
     chosen = min(equal, key=lambda row: row["na"] + len(moving) * row["nb"])
     chosen["chosen"] = True
     narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
-    return LagChoice(narx, criterion, tried, notes, settings, dead_times)
+    assert isinstance(settings.training, FreeRun)
+    settings = replace(settings, training=_with_best_routes(settings.training, narx, trials))
+    notes += _note_time(time_limit)
+    return LagChoice(narx, "free_run", tried, notes, settings, dead_times)
+
+
+def _note_time(time_limit: TimeLimit) -> list[str]:
+    """Return a note if the time was up before all candidates were compared."""
+    if not time_limit.was_reached:
+        return []
+    return [f"the time of {time_limit.seconds:g} s was up before all candidates were compared"]
+
+
+def _with_best_routes(training: FreeRun, narx: Narx, trials: Sequence[Trial]) -> FreeRun:
+    """Return the training with only those routes that were compared in full with these lags.
+
+    The others were worse already where their quick versions were compared. If no route was compared
+    in full, all of them remain.
+    """
+    in_full = [
+        trial.estimator
+        for trial in trials
+        if trial.narx == narx and not trial.is_quick and not trial.refusal
+    ]
+    routes = tuple(route for route in training.routes if route in in_full)
+    return replace(training, routes=routes or training.routes)
 
 
 @one_blas_thread
@@ -443,9 +523,14 @@ def _choose_linear_part(several: Sequence[xr.Dataset], narx: Narx, settings: Set
     judged_with_linear = _with_affordable_linear_lags(judged, several, settings)
     if not judged_with_linear.linear:
         return narx
-    error = held_out_error(judged, several, settings).rmse
-    error_with_linear = held_out_error(judged_with_linear, several, settings).rmse
-    is_better = MAX_EQUAL_ERROR_RATIO * error_with_linear < error
+    with limit_of(settings.training).running(), share_of_time(COMPARISON_TIME_SHARE):
+        steps = Steps(2)
+        with steps.step():
+            error = held_out_error(judged, several, settings)
+        with steps.step():
+            error_with_linear = held_out_error(judged_with_linear, several, settings)
+    are_complete = error.is_complete and error_with_linear.is_complete
+    is_better = are_complete and MAX_EQUAL_ERROR_RATIO * error_with_linear.rmse < error.rmse
     return extended if is_better else narx
 
 
@@ -460,11 +545,7 @@ def _choose_one_step_ahead(
     The errors of the estimators are added to the candidates.
     """
     if not isinstance(settings.training, MaximumLikelihood):
-        chosen = _fewest_lags(tried, LINEAR, _largest_equal(tried, [LINEAR], records, make_narx))
-        narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
-        if settings.demands_linear_part:
-            narx = settings.with_linear_lags(narx)
-        return chosen, narx, settings
+        return *_choose_by_linear_models(tried, make_narx, records, settings), settings
     scored = _best_by_order(tried)
     entrants: dict[int, dict[str, tuple[Narx, Settings]]] = {}
     for row in scored:
@@ -472,17 +553,11 @@ def _choose_one_step_ahead(
         entrants[id(row)] = _entrants(narx, records, settings)
     is_open = _leaves_estimator_open(settings)
     names = _competing(settings, entrants, is_open=is_open)
+    starts: FoldStarts = {}
     smallest = tried[0][LINEAR] if is_open else inf
-    for name in names:
-        if name == LINEAR:
-            continue  # `rank_lags` has scored it
-        for row in _worth_scoring(name, names, scored):
-            if name not in entrants[id(row)]:
-                continue
-            limit = MAX_EQUAL_ERROR_RATIO * smallest
-            narx, entrant = entrants[id(row)][name]
-            _score(row, name, narx, records, entrant, limit)
-            smallest = min(smallest, _complete_error(row, name))
+    smallest = _score_each(names, scored, entrants, records, starts, smallest, is_open=is_open)
+    if smallest == inf:  # the time was up before any error was known
+        return *_choose_by_linear_models(tried, make_narx, records, settings), settings
     limit = _largest_equal(scored, names, records, make_narx)
     for name in names:
         candidates = tried if name == LINEAR else scored
@@ -493,13 +568,86 @@ def _choose_one_step_ahead(
         chosen["estimator"] = name
     narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
     if name == LINEAR:
-        return chosen, narx, _linear(settings)
+        return chosen, narx, settings.linear()
     narx, settings_of_entrant = entrants[id(chosen)][name]
     if settings.demands_linear_part:
         narx = settings.with_linear_lags(narx)
     if is_open and name in (MODEL, LINEAR_PART):
-        settings_of_entrant = _best_variant(chosen, name, narx, records, settings)
+        settings_of_entrant = _with_variance_factor(settings, chosen, name)
+    if is_open and name == MODEL:
+        settings_of_entrant = _best_variant(chosen, narx, records, settings_of_entrant, starts)
+    if name != LONG_LINEAR:
+        settings_of_entrant = _grow_budget(chosen, name, narx, records, settings_of_entrant, starts)
     return chosen, narx, settings_of_entrant
+
+
+def _score_each(
+    names: Sequence[str],
+    scored: Sequence[dict[str, Any]],
+    entrants: dict[int, dict[str, tuple[Narx, Settings]]],
+    records: Sequence[xr.Dataset],
+    starts: FoldStarts,
+    smallest: float,
+    *,
+    is_open: bool,
+) -> float:
+    """Add the errors of the estimators to the candidates, and return the smallest error.
+
+    An error that can no longer come near the smallest one stays incomplete. Nothing more is scored
+    once the time of the search is up.
+    """
+    n_scored = [len(_worth_scoring(name, names, scored)) for name in names if name != LINEAR]
+    steps = Steps(sum(n_scored))
+    for name in names:
+        if name == LINEAR:
+            continue  # `rank_lags` has scored it
+        for row in _worth_scoring(name, names, scored):
+            if name not in entrants[id(row)]:
+                continue
+            if out_of_time():
+                return smallest
+            limit = MAX_EQUAL_ERROR_RATIO * smallest
+            narx, entrant = entrants[id(row)][name]
+            factors = VARIANCE_FACTORS if is_open and name in (MODEL, LINEAR_PART) else [1.0]
+            with steps.step():
+                _score(row, name, narx, records, entrant, limit, starts, factors)
+            smallest = min(smallest, _complete_error(row, name))
+    return smallest
+
+
+def _choose_by_linear_models(
+    tried: list[dict[str, Any]],
+    make_narx: Callable[[int, int, FirstLags], Narx],
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+) -> tuple[dict[str, Any], Narx]:
+    """Return the best candidate by the errors of linear models alone, and its regressors."""
+    chosen = _fewest_lags(tried, LINEAR, _largest_equal(tried, [LINEAR], records, make_narx))
+    narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
+    if settings.demands_linear_part:
+        narx = settings.with_linear_lags(narx)
+    return chosen, narx
+
+
+def _grow_budget(
+    row: dict[str, Any],
+    name: str,
+    narx: Narx,
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+    starts: FoldStarts,
+) -> Settings:
+    """Return the settings of the chosen candidate with a budget that has grown where it helps."""
+    estimator = row.get("estimator", name)
+    error = FoldErrors(row[estimator], N_FOLDS)
+    choice = choose_budget(records, narx, settings, error=error, starts=starts[id(row), estimator])
+    if choice is None:
+        return settings
+    for budget, larger_error in choice.errors.items():
+        if budget in LARGER:
+            _note_error(row, LARGER[budget], larger_error)
+    row["budget"] = choice.settings.max_points
+    return choice.settings
 
 
 def _competing(
@@ -531,7 +679,7 @@ def _worth_scoring(
 
 
 def _leaves_estimator_open(settings: Settings) -> bool:
-    """Return whether the settings name no kernel, no mean and no kind of linear part."""
+    """Return whether the settings name no kernel, variance, mean and kind of linear part."""
     assert isinstance(settings.training, MaximumLikelihood)
     assert isinstance(settings.linear_part, LinearPart)  # words were replaced
     return (
@@ -539,13 +687,8 @@ def _leaves_estimator_open(settings: Settings) -> bool:
         and settings.learning is Learning.every_sample
         and settings.mean == AutomaticMean()
         and settings.training.kernel == SquaredExponential()
+        and settings.training.record_variance_factor == 1.0
     )
-
-
-def _linear(settings: Settings) -> Settings:
-    """Return the settings whose Gaussian process is a linear function with a weak prior."""
-    training: Any = settings.training
-    return replace(settings, training=replace(training, kernel=Linear()))
 
 
 def _entrants(
@@ -556,7 +699,7 @@ def _entrants(
     extended = _with_affordable_linear_lags(narx, records, settings)
     if extended.linear:
         entrants[LINEAR_PART] = (extended, settings)
-        entrants[LONG_LINEAR] = (extended, _linear(settings))
+        entrants[LONG_LINEAR] = (extended, settings.linear())
     return entrants
 
 
@@ -567,12 +710,40 @@ def _score(
     records: Sequence[xr.Dataset],
     settings: Settings,
     limit: float,
+    starts: FoldStarts,
+    factors: Sequence[float] = (1.0,),
 ) -> None:
-    """Add the held-out error of an estimator to a candidate."""
-    error = held_out_error(narx, records, settings, limit)
+    """Add the held-out error of an estimator to a candidate.
+
+    It is that of the factor of the variance with the smallest error; among errors that differ by
+    less than 1 % the first factor is taken.
+    """
+    of_folds: list[Start] = []
+    errors = held_out_errors(narx, records, settings, factors, limit, starts=of_folds)
+    most_folds = max(error.n_folds for error in errors)
+    if not most_folds:
+        return  # the time was up
+    comparable = [error.rmse if error.n_folds == most_folds else inf for error in errors]
+    largest_equal = MAX_EQUAL_ERROR_RATIO * min(comparable)
+    best = next(i for i, rmse in enumerate(comparable) if rmse <= largest_equal)
+    _note_error(row, name, errors[best])
+    if factors[best] != 1.0:
+        row[f"{name}_variance_factor"] = factors[best]
+    starts[id(row), name] = [scaled(start, factors[best]) for start in of_folds]
+
+
+def _note_error(row: dict[str, Any], name: str, error: FoldErrors) -> None:
+    """Add an error to a candidate under this name."""
     row[name] = error.rmse
-    if error.n_folds < N_FOLDS:
+    if not error.is_complete:
         row[f"{name}_parts"] = error.n_folds
+
+
+def _with_variance_factor(settings: Settings, row: dict[str, Any], name: str) -> Settings:
+    """Return the settings of an estimator with the factor of the variance of its score."""
+    factor = row.get(f"{name}_variance_factor", 1.0)
+    training: Any = settings.training
+    return replace(settings, training=replace(training, record_variance_factor=factor))
 
 
 def _complete_error(row: dict[str, Any], name: str) -> float:
@@ -604,26 +775,30 @@ def _fewest_lags(rows: Sequence[dict[str, Any]], name: str, limit: float) -> dic
 
 def _best_variant(
     row: dict[str, Any],
-    name: str,
     narx: Narx,
     records: Sequence[xr.Dataset],
     settings: Settings,
+    starts: FoldStarts,
 ) -> Settings:
-    """Return the settings of the best variant of a model: the given ones unless one is better."""
-    variants = {}
+    """Return the settings of the best variant of the model without a linear part.
+
+    The given ones win unless another one is better. (A kernel beside a linear part has priors of
+    its own, and needs no mean.)
+    """
     training: Any = settings.training
     longer = replace(
         training,
         record_length_prior_median=training.length_scale_prior_median,
         record_length_prior_std=training.length_scale_prior_std,
     )
-    variants[LONG_SCALES] = replace(settings, training=longer)
-    if name == MODEL:
-        variants[CONSTANT_MEAN] = replace(settings, mean=ConstantMean())
-    smallest = row[name]
+    variants = {
+        LONG_SCALES: replace(settings, training=longer),
+        CONSTANT_MEAN: replace(settings, mean=ConstantMean()),
+    }
+    smallest = row[MODEL]
     best = settings
     for variant, changed in variants.items():
-        _score(row, variant, narx, records, changed, smallest)
+        _score(row, variant, narx, records, changed, smallest, starts)
         if MAX_EQUAL_ERROR_RATIO * _complete_error(row, variant) < smallest:
             smallest = row[variant]
             best = changed
@@ -645,7 +820,7 @@ def _with_affordable_linear_lags(
     if extended.linear and settings.gives_linear_lags:
         extended.check(records)
     sizes = [record.sizes["time"] for record in records]
-    n_rows = sum(sizes) - len(sizes) * extended.max_lag
+    n_rows = extended.count_rows(records) if extended.linear else 0
     is_affordable = (
         min(sizes) > extended.max_lag
         and n_rows >= MIN_ROWS_PER_LINEAR_COEFFICIENT * extended.n_features
@@ -740,14 +915,17 @@ def _simulate(
     records: Sequence[xr.Dataset],
     settings: Settings,
     training: FreeRun,
-) -> list[dict[str, Any]]:
-    """Return the held-out errors of simulations of each candidate, the best first.
+) -> tuple[list[dict[str, Any]], list[Trial]]:
+    """Return the held-out errors of simulations of each candidate, the best first, and the trials.
 
     The error of a model that could not be trained is None.
     """
     pieces = _spread_pieces(records)
     samples = []
     labels: list[str] = []
+    segments: list[list[Segment]] | None = None
+    if has_holes(pieces, next(iter(narxes)).signals):
+        segments = [segments_of_records(pieces, narx) for narx in narxes]
     for number, narx in enumerate(narxes, start=1):
         rows = narx.dataset(pieces)
         samples.append(
@@ -755,7 +933,10 @@ def _simulate(
         )
         labels.append(f"{_shorten(narx)} ({number} of {len(narxes)})")
     tried: dict[Narx, dict[str, Any]] = {}
-    for trial in training.compare_lags(samples, labels, budget=settings.budget, seed=settings.seed):
+    trials = training.compare_lags(
+        samples, labels, budget=settings.max_points, seed=settings.seed, segments=segments
+    )
+    for trial in trials:
         na, nb, nk = narxes[trial.narx]
         row = tried.setdefault(trial.narx, {"na": na, "nb": nb, "nk": nk})
         estimator = "linear" if isinstance(trial.estimator, LinearModel) else "model"
@@ -763,7 +944,7 @@ def _simulate(
             row[estimator] = trial.rmse
             row[f"{estimator}_parts"] = len(trial.fits)
             row[f"{estimator}_quick"] = trial.is_quick
-    return list(tried.values())
+    return list(tried.values()), trials
 
 
 def _spread_pieces(records: Sequence[xr.Dataset]) -> list[xr.Dataset]:

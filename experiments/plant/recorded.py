@@ -15,6 +15,7 @@ from experiments.plant.measured import Measured
 from experiments.plant.physics import FittedPhysics, columns_of, physics_of, variance_at
 from experiments.plant.source import SAMPLES_PER_BLOCK, SIMULATION_KEYS, identified_share
 from sysid import (
+    BudgetChoice,
     Identification,
     LagChoice,
     Measurement,
@@ -23,11 +24,18 @@ from sysid import (
     Screened,
     Settings,
     Start,
+    choose_budget,
     choose_linear_part,
     screen_records,
 )
+from sysid.data.csv import MIN_SEGMENT_SAMPLES
+from sysid.data.holes import has_holes
+from sysid.data.source import split_at_holes
 from sysid.errors import UserError
-from sysid.gross_errors import without_gross_errors
+from sysid.missing_outputs import with_line_estimates, with_model_estimates
+from sysid.narx.lags import added_variance_of
+from sysid.narx.record import read_records
+from sysid.narx.window import Estimates
 from sysid.simulation.bands import N_BAND_FOLDS
 
 # fraction of each record that is identified by default, if there is no record to validate on; the
@@ -50,9 +58,11 @@ class RecordedSource:
         Fraction of every record that is identified, if the records were split; None if not.
     simulates
         Whether the model is validated in free run.
-    screens
-        Whether gross errors of the estimation records are taken as missing. Static data are not
-        screened.
+    screened
+        Gross errors of the estimation records, which are missing values of `recordings`; None: they
+        were not looked for.
+    measured
+        The records as they were measured; None: `recordings`.
     """
 
     activity = "reading"
@@ -64,7 +74,8 @@ class RecordedSource:
         *,
         split: float | None = None,
         simulates: bool = True,
-        screens: bool = False,
+        screened: Screened | None = None,
+        measured: Recordings | None = None,
     ) -> None:
         validating = recordings.test or recordings.validation
         self.unused = SIMULATION_KEYS
@@ -74,37 +85,29 @@ class RecordedSource:
             self.unused |= {"propagation"}
         self.split = split
         self.lag_choice: LagChoice | None = None
+        self.budget_choice: BudgetChoice | None = None
         self.physics = physics
         self.title = recordings.name
         self.outputs = list(recordings.outputs)
         self.inputs = list(recordings.inputs)
         self._recordings = recordings
         self._validating = validating
-        self.screened: Screened | None = None
+        self._measured = recordings if measured is None else measured
+        self.screened = screened
         self.screened_validation: Screened | None = None
-        if screens and not recordings.is_static:
-            self.screened = self._screen(recordings.estimation)
-            if validating:
-                self.screened_validation = self._screen(validating)
+        if screened is not None and validating:
+            self.screened_validation = screen_records(validating, self.outputs, self.inputs)
         self.n_identified = sum(record.sizes["time"] for record in recordings.estimation)
         self.n_samples = self.n_identified + sum(record.sizes["time"] for record in validating)
         self.n_seen = 0
 
-    def _screen(self, records: Sequence[xr.Dataset]) -> Screened:
-        """Find the gross errors of measured signals; those of the physics are simulated."""
-        simulated = {} if self.physics is None else self.physics.physics.signals
-        measured_inputs = [name for name in self.inputs if name not in simulated]
-        return screen_records(records, self.outputs, measured_inputs)
-
     def learned(self) -> tuple[xr.Dataset, ...]:
         """Return the estimation records, in which gross errors are missing values."""
-        if self.screened is None or not self.screened.n_found:
-            return self._recordings.estimation
-        return self.screened.records
+        return self._recordings.estimation
 
     def measured(self) -> Sequence[xr.Dataset]:
         """Return the estimation records as they were measured, then the validating ones."""
-        return [*self._recordings.estimation, *self._validating]
+        return [*self._measured.estimation, *self._validating]
 
     def segments(self) -> Iterator[Iterator[Measurement]]:
         """Return the samples of the estimation records, an iterator for each."""
@@ -123,9 +126,13 @@ class RecordedSource:
         """Yield the samples of a record in blocks."""
         y = columns_of(record, self.outputs)
         u = columns_of(record, self.inputs)
+        estimates = _estimates_of(record, self.outputs)
         for begin in range(0, len(y), SAMPLES_PER_BLOCK):
             rows = slice(begin, begin + SAMPLES_PER_BLOCK)
-            block = Measured(y[rows], u[rows])
+            of_block = None
+            if estimates is not None:
+                of_block = Estimates(estimates.values[rows], estimates.is_informative[rows])
+            block = Measured(y[rows], u[rows], of_block)
             self.n_seen += len(block.output)
             yield block
 
@@ -171,10 +178,21 @@ class RecordedSource:
 
     def know(self, narx: Narx, settings: Settings) -> Start:
         """Return the start that the training derives from all estimation records."""
-        rows = narx.dataset(self.learned())
-        x = rows["regressor"].values
-        t = rows["target"].values
-        return settings.know(narx, x, t)
+        records = self._recordings.estimation
+        return settings.know_records(narx, records, narx.dataset(records))
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether samples of the records are missing."""
+        return has_holes(self._recordings.records, [*self.inputs, *self.outputs])
+
+    def estimate_missing(self, narx: Narx, settings: Settings) -> None:
+        """Replace the estimates of missing outputs by those of a first model with these lags."""
+        if not has_holes(self._recordings.records, [narx.target]):
+            return
+        self._recordings = with_model_estimates(self._recordings, narx, settings)
+        self._validating = self._recordings.test or self._recordings.validation
+        self.__dict__.pop("_cross_fitted", None)
 
     @cached_property
     def _cross_fitted(self) -> tuple[xr.Dataset, ...]:
@@ -188,14 +206,8 @@ class RecordedSource:
         narx = identification.narx
         records = self.learned()
         rows = narx.dataset(records)
-        cross_fitted = records
-        if self.physics is not None:
-            cross_fitted = self._cross_fitted
-            if self.screened is not None:
-                cross_fitted = without_gross_errors(cross_fitted, self.screened.marks)
-        identification.calibrate(
-            rows, narx.dataset(cross_fitted), variance_at(rows, records, narx.target)
-        )
+        added = variance_at(rows, records, narx.target) + added_variance_of(rows)
+        identification.calibrate(rows, narx.dataset(self._cross_fitted), added, records)
 
     def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
         """Return the lags of the smallest held-out error on the estimation records.
@@ -215,6 +227,14 @@ class RecordedSource:
         if self.lag_choice is not None:
             return narx
         return choose_linear_part(self._cross_fitted, narx, settings)
+
+    def with_budget(self, narx: Narx, settings: Settings) -> Settings:
+        """Return the settings with the number of points that lowers the held-out error.
+
+        `lags` has decided about it already if it has chosen the lags.
+        """
+        self.budget_choice = choose_budget(self._cross_fitted, narx, settings)
+        return settings if self.budget_choice is None else self.budget_choice.settings
 
     def check(self, narx: Narx, n_needed: int) -> None:
         """Raise ValueError for lags that do not fit the records, and for too few samples."""
@@ -257,14 +277,40 @@ def recorded_source(config: DictConfig) -> RecordedSource:
     fitted = None
     physics = physics_of(config)
     if physics is not None:
+        recordings = split_at_holes(
+            recordings, MIN_SEGMENT_SAMPLES
+        )  # equations are simulated on complete records
         fitted, recordings = physics.join(recordings, seed=config.seed)
+    screened = None
+    measured = recordings
+    # Equations are simulated on complete records, which gross errors would cut into pieces.
+    if physics is None and not recordings.is_static and Settings(gate=config.get("gate")).gate:
+        screened = screen_records(recordings.estimation, recordings.outputs, recordings.inputs)
+        if screened.n_found:
+            recordings = replace(recordings, estimation=screened.records)
+    recordings = with_line_estimates(recordings)
     return RecordedSource(
         recordings,
         fitted,
         split=split,
         simulates=config.validate,
-        screens=Settings(gate=config.get("gate")).gate is not None,
+        screened=screened,
+        measured=measured,
     )
+
+
+def _estimates_of(record: xr.Dataset, outputs: Sequence[str]) -> Estimates | None:
+    """Return the estimates of missing outputs of a record; None if it has none."""
+    (read,) = read_records(record, outputs)
+    if not read.estimates:
+        return None
+    values = np.full((read.n_samples, len(outputs)), np.nan)
+    is_informative = np.zeros(values.shape, dtype=bool)
+    for column, name in enumerate(outputs):
+        if name in read.estimates:
+            values[:, column] = read.estimates[name].values
+            is_informative[:, column] = read.estimates[name].is_informative
+    return Estimates(values, is_informative)
 
 
 def recordings_of(config: DictConfig) -> Recordings:

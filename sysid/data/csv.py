@@ -10,14 +10,15 @@ import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from sysid import store
-from sysid.arrays import listed
+from sysid.arrays import check_whole, listed
+from sysid.data.holes import bridge_holes, describe_holes
 from sysid.data.source import (
     RECORD_ROLES,
     DataError,
@@ -27,7 +28,7 @@ from sysid.data.source import (
     make_record,
 )
 from sysid.errors import UserError, UserTypeError
-from sysid.narx.record import TIME_TOLERANCE, Array
+from sysid.narx.record import ON_MISSING_ATTRIBUTE, SKIPS_MISSING, TIME_TOLERANCE, Array
 
 #: names of a column that is taken as the times if none is named
 TIME_NAMES = (
@@ -62,8 +63,15 @@ ON_MISSING = ("error", "skip")
 #: choice for data that are predicted only: missing values stay as nan
 KEEP_MISSING = "keep"
 
-#: smallest number of samples between two gaps that become a record
+#: smallest number of samples between two gaps of time that become a record
 MIN_SEGMENT_SAMPLES = 50
+
+#: A gap of time ends a record if more samples than these are missing in it.
+MAX_GAP_SAMPLES = 1000
+
+#: Samples after a gap of time belong to the record before it if the gap is a whole number of
+#: sampling times, up to this fraction of the sampling time [-].
+MAX_GAP_DEVIATION = 0.2
 
 
 @dataclass(frozen=True)
@@ -102,10 +110,13 @@ class CsvFiles(DataSource):
     delimiter: str | None = None  # character between two cells; None: recognised from the header
     decimal: str | None = None  # decimal sign, "." or ","; None: recognised from the numbers
     encoding: str = "utf-8"  # encoding of the text; older Windows programs use cp1252
-    #: treatment of a missing value or time: error, or skip (the record is split there)
+    #: treatment of a missing value or time: error, or skip (missing values are nan in the record)
     on_missing: str = "error"
-    #: smallest number of samples between two gaps; shorter segments are left out, with a note
+    #: smallest number of samples between two gaps of time that end a record; shorter ones are left
+    #: out, with a note
     shortest: int = MIN_SEGMENT_SAMPLES
+    #: longest hole of an input that is interpolated, with ``on_missing="skip"`` [samples]
+    bridge_inputs: int = 0
     initialisation_window: int = 0  # samples at the start of every record that are not scored
 
     def __post_init__(self) -> None:
@@ -124,6 +135,7 @@ class CsvFiles(DataSource):
             raise UserError(
                 f"on_missing must be one of {', '.join(ON_MISSING)}, got {self.on_missing!r}"
             )
+        check_bridge(self.bridge_inputs, self.on_missing)
         for kind in ("inputs", "outputs"):
             given = getattr(self, kind)
             if isinstance(given, str):
@@ -189,6 +201,24 @@ class CsvFiles(DataSource):
             on_missing=self.on_missing,
             shortest=self.shortest,
             initialisation_window=self.initialisation_window,
+            inputs=self.inputs,
+            bridge_inputs=self.bridge_inputs,
+        )
+
+
+def check_bridge(bridge_inputs: Any, on_missing: str) -> None:
+    """Raise an error unless the longest hole of an input that is bridged is possible.
+
+    Raises
+    ------
+    ValueError, TypeError
+        It is no whole number of at least 0, or missing values are an error.
+    """
+    check_whole(bridge_inputs, 0, "bridge_inputs, the longest hole of an input that is bridged,")
+    if bridge_inputs and on_missing != "skip":
+        raise UserError(
+            f"bridge_inputs={bridge_inputs} needs on_missing=skip, got {on_missing}: set it, or "
+            "leave bridge_inputs out"
         )
 
 
@@ -299,12 +329,15 @@ def split_table(
     on_missing: str = "error",
     shortest: int = MIN_SEGMENT_SAMPLES,
     initialisation_window: int = 0,
+    inputs: Sequence[str] = (),
+    bridge_inputs: int = 0,
 ) -> list[xr.Dataset]:
     """Split a table into records of the named columns; the parameters are those of `CsvFiles`.
 
     If no column of times is named, an index of time stamps or periods has the times. With
-    ``on_missing="skip"`` every segment between two gaps becomes a record; its attribute ``note``
-    states what was left out. With ``on_missing="keep"`` missing values stay as nan.
+    ``on_missing="skip"`` missing values and samples are nan in the record, whose attribute ``note``
+    counts them. A gap of time ends the record if it is no whole number of sampling times, or longer
+    than `MAX_GAP_SAMPLES`. With ``on_missing="keep"`` missing values stay as nan.
 
     Raises
     ------
@@ -330,30 +363,42 @@ def split_table(
     values = {signal: _read_numbers(table, column, decimal) for signal, column in columns.items()}
     times, start = _read_times(table, dt, time, time_format, decimal)
     rows = _find_rows(table, values, times, time, on_missing)
-    step, is_gap, notes = _find_step(table, times, rows, dt, on_missing)
-    segments = np.split(rows, np.flatnonzero((np.diff(rows) > 1) | is_gap) + 1)
+    step, notes = _find_step(table, times, rows, dt, on_missing)
+    segments = [_Segment(rows, np.arange(len(rows)))]
     min_samples = max(shortest, initialisation_window + 1)
+    if on_missing in ("skip", KEEP_MISSING):
+        segments = _place_rows(times, rows, step)
     kept = _keep_long(table, segments, min_samples)
+    n_short = len(segments) - len(kept)
     if len(segments) > 1:
-        n_incomplete = len(table) - len(rows)
-        note = f"{n_incomplete} rows without a value and {int(is_gap.sum())} gaps of time skipped"
-        note += f", segments: {len(kept)}"
-        short = [len(segment) for segment in segments if len(segment) < min_samples]
-        if short:
-            note += f"; {len(short)} shorter than {shortest} left out ({sum(short)} samples)"
+        note = f"{len(segments) - 1} gaps of time end a record, records: {len(kept)}"
+        if n_short:
+            n_left_out = sum(len(segment.rows) for segment in segments) - sum(
+                len(segment.rows) for segment in kept
+            )
+            note += f"; {n_short} shorter than {min_samples} left out ({n_left_out} samples)"
         notes.append(note)
     long_names, stated_units = _read_labels(table, columns)
+    placed = [
+        {signal: segment.place(column) for signal, column in values.items()} for segment in kept
+    ]
+    if on_missing == "skip":
+        notes += bridge_holes(placed, inputs, bridge_inputs)
+        notes += describe_holes(placed, inputs)
+    has_missing = not all(np.isfinite([*part.values()]).all() for part in placed)
     attributes = {}
     if notes:
         attributes["note"] = f"{_location(table)}: {'; '.join(notes)}"
+    if on_missing == "skip" and has_missing:
+        attributes[ON_MISSING_ATTRIBUTE] = SKIPS_MISSING
     if "file" in table.attrs:
         attributes["file"] = table.attrs["file"]
     if start:
         attributes["start"] = start
     records = []
-    for number, segment in enumerate(kept, start=1):
+    for number, (segment, of_segment) in enumerate(zip(kept, placed, strict=True), start=1):
         record = make_record(
-            {signal: column_values[segment] for signal, column_values in values.items()},
+            of_segment,
             name=name if len(kept) == 1 else f"{name}, segment {number}",
             sampling_time=step,
             initialisation_window=initialisation_window,
@@ -361,9 +406,55 @@ def split_table(
             long_names=long_names,
             attributes=attributes,
         )
-        segment_times = times[segment[0]] + record["time"].values
+        segment_times = times[segment.rows[0]] + record["time"].values
         records.append(record.assign_coords(time=("time", segment_times, record["time"].attrs)))
     return records
+
+
+class _Segment(NamedTuple):
+    """Rows of a table that belong to one record, and the samples that they are."""
+
+    rows: np.ndarray  # (n,)
+    samples: np.ndarray  # (n,) increasing, from 0
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples of the record, missing ones included."""
+        return int(self.samples[-1]) + 1
+
+    def place(self, column: Array) -> Array:
+        """Return the values of a column at the samples of the record, nan where there is no row."""
+        values = np.full(self.n_samples, np.nan)
+        values[self.samples] = column[self.rows]
+        return values
+
+
+def _place_rows(times: Array, complete: np.ndarray, step: float) -> list[_Segment]:
+    """Return the records that rows belong to, and the samples that the rows are.
+
+    A row without a time is taken to lie evenly between its neighbours. The record ends where the
+    time to the next row is no whole number of sampling times, or too long. It begins and ends with
+    complete rows.
+    """
+    number = np.arange(len(times))
+    has_time = np.isfinite(times)
+    known_times = np.interp(number, number[has_time], times[has_time])
+    rows = number[complete[0] : complete[-1] + 1]
+    steps = np.diff(known_times[rows]) / step
+    n_steps = np.rint(steps).astype(np.int64)
+    is_in_record = (np.abs(steps - n_steps) <= MAX_GAP_DEVIATION) & (n_steps >= 1)
+    is_in_record &= n_steps <= MAX_GAP_SAMPLES + 1
+    is_complete = np.zeros(len(times), dtype=bool)
+    is_complete[complete] = True
+    segments = []
+    for part in np.split(np.arange(len(rows)), np.flatnonzero(~is_in_record) + 1):
+        known = np.flatnonzero(is_complete[rows[part]])
+        if not len(known):
+            continue
+        part = part[known[0] : known[-1] + 1]
+        samples = np.concatenate([[0], np.cumsum(n_steps[part[:-1]])])
+        segments.append(_Segment(rows[part], samples))
+    return segments
 
 
 def _check_index(table: pd.DataFrame) -> pd.DataFrame:
@@ -398,17 +489,16 @@ def _check_index(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _keep_long(
-    table: pd.DataFrame, segments: list[np.ndarray], min_samples: int
-) -> list[np.ndarray]:
-    """Return the segments with at least `min_samples` rows; a single segment may be shorter."""
+def _keep_long(table: pd.DataFrame, segments: list[_Segment], min_samples: int) -> list[_Segment]:
+    """Return the segments with at least `min_samples` samples; a single one may be shorter."""
     if len(segments) == 1:
         return segments
-    kept = [segment for segment in segments if len(segment) >= min_samples]
+    kept = [segment for segment in segments if segment.n_samples >= min_samples]
     if not kept:
+        longest = max(segment.n_samples for segment in segments)
         raise UserError(
-            f"{_location(table)}: gaps split it into {len(segments)} parts of at most "
-            f"{max(map(len, segments))} samples, expected one of at least {min_samples}: "
+            f"{_location(table)}: gaps of time split it into {len(segments)} parts of at most "
+            f"{longest} samples, expected one of at least {min_samples}: "
             "fill gaps, or set a smaller shortest"
         )
     return kept
@@ -687,15 +777,13 @@ def _find_step(
     rows: np.ndarray,
     dt: float | None,
     on_missing: str,
-) -> tuple[float, np.ndarray, list[str]]:
+) -> tuple[float, list[str]]:
     """Find the sampling time, and check that the steps of the times are equal.
 
     Returns
     -------
     float
         Sampling time [s].
-    (n - 1,) of bool
-        Which steps between the n rows are gaps.
     list of str
         Note on steps that are not quite equal.
     """
@@ -709,7 +797,7 @@ def _find_step(
                 f"{_location(table, 0)}: expected at least two times that follow each other; "
                 "or set dt"
             )
-        return dt, np.zeros(len(steps), dtype=bool), []
+        return dt, []
     if (steps <= 0).any():
         row = int(rows[np.argmax(steps <= 0) + 1])
         raise UserError(
@@ -730,14 +818,14 @@ def _find_step(
         raise UserError(
             f"{_location(table, int(rows[first + 1]))}: the step of time is {steps[first]:.9g} s "
             f"where {stated} {step:.9g} s; steps may differ by {MAX_JITTER:.0%}: "
-            "resample the record, set on_missing=skip, which splits it at gaps, or set dt and "
+            "resample the record, set on_missing=skip, which leaves gaps out, or set dt and "
             "leave the time out"
         )
     if deviation.max() <= TIME_TOLERANCE * step + resolution:
-        return step, is_gap, []
+        return step, []
     percent = 100 * deviation.max() / step
     note = f"times jitter by up to {percent:.2g} % of {step:.9g} s and are taken as equal steps"
-    return step, is_gap, [note]
+    return step, [note]
 
 
 def _round_step(step: float, resolution: float) -> float:

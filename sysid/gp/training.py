@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, inf, nan
@@ -15,13 +16,14 @@ import numpy as np
 from sysid.arrays import MAX_MAGNITUDE, as_number, check_counts, listed_numbers
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.affine_map import AffineMap
-from sysid.gp.kernels import Expected, Kernel, SearchSpace, SquaredExponential
+from sysid.gp.kernels import Expected, Kernel, Linear, SearchSpace, SquaredExponential
 from sysid.gp.linear_part import StableSpline, WithLinearPart
-from sysid.gp.marginal_likelihood import Likelihood, log_marginal_likelihood, minimise
+from sysid.gp.marginal_likelihood import Likelihood, Optimum, log_marginal_likelihood, minimise
 from sysid.gp.mean import MeanFunction
 from sysid.gp.online import MIN_NOISE_RATIO, OnlineGP
 from sysid.gp.rules import Learning
 from sysid.narx.lags import Narx
+from sysid.time_limit import check_seconds, out_of_time, unlimited
 
 #: A typical distance is the median over at most this many samples.
 MAX_SAMPLES_FOR_DISTANCES = 400
@@ -41,7 +43,7 @@ MAX_RESTARTS = 100_000
 #: Cost where the covariance is not positive definite, so that the line search turns back.
 COST_IF_NOT_POSITIVE_DEFINITE = 1e25
 
-#: Settings of `MaximumLikelihood` that describe log-normal priors and must be positive.
+#: Settings of `MaximumLikelihood` that describe priors and must be positive.
 PRIOR_SETTINGS = (
     "length_scale_prior_median",
     "length_scale_prior_std",
@@ -51,6 +53,7 @@ PRIOR_SETTINGS = (
     "noise_prior_std",
     "record_length_prior_median",
     "record_length_prior_std",
+    "record_variance_factor",
 )
 
 #: Smallest value that the lower bound of each of these settings may have.
@@ -103,6 +106,9 @@ class Start(NamedTuple):
     stays: bool = False
     #: number of samples at rest with which the stream begins; they are not learned
     n_at_rest: int = 0
+    #: segments of records with holes, for a training that simulates (`sysid.simulation.segments`);
+    #: None: those of the initial samples
+    segments: Sequence[Any] | None = None
 
 
 class Hyperparameters(NamedTuple):
@@ -112,6 +118,15 @@ class Hyperparameters(NamedTuple):
     noise_variance: float  # target unit^2
     log_likelihood: float  # of the training samples; nan if not computed
     warnings: tuple[str, ...] = ()  # what a user should know about this estimate
+
+    def with_variance_factor(self, factor: float) -> Hyperparameters:
+        """Multiply the variance of the kernel, but not that of its linear part, by a factor."""
+        if factor == 1.0:
+            return self
+        kernel = self.kernel
+        if isinstance(kernel, WithLinearPart):
+            return self._replace(kernel=replace(kernel, kernel=kernel.kernel.scaled(factor)))
+        return self._replace(kernel=kernel.scaled(factor))
 
 
 @dataclass(frozen=True, eq=False)
@@ -531,12 +546,19 @@ class MaximumLikelihood(Training):
     #: typical distances; a whole record shows where the function changes
     record_length_prior_median: float = 5.0
     record_length_prior_std: float = inf  # of the logarithm; infinite: no prior
+    #: factor of the kernel's variance after the training, without its linear part [-]; below 1 the
+    #: model of a whole record is less nonlinear than the likelihood of these samples says
+    record_variance_factor: float = 1.0
+    #: wall time [s] of the search for lags, estimator and hyper-parameters, which then keeps the
+    #: best so far (`sysid.time_limit`); None: no limit
+    seconds: float | None = None
 
     standardise = True
 
     def __post_init__(self) -> None:
         check_prototype(self)
         check_counts(self, n_initial=2, restarts=1, max_iterations=1, record_samples=2)
+        check_seconds(self._name, self.seconds)
         if self.restarts > MAX_RESTARTS:
             raise UserError(
                 f"{self._name}: restarts must be at most {MAX_RESTARTS}, got {self.restarts}"
@@ -596,8 +618,23 @@ class MaximumLikelihood(Training):
     ) -> Start:
         """Return the scaling and the mean of all samples, with trained hyper-parameters.
 
-        The training uses `record_samples` samples at equal distances.
+        The training uses `record_samples` samples at equal distances. The variance of the kernel
+        is then multiplied by `record_variance_factor`.
         """
+        start = self._know_likeliest(regressors, targets, mean=mean, seed=seed)
+        assert start.hyperparameters is not None
+        scaled = start.hyperparameters.with_variance_factor(self.record_variance_factor)
+        return start._replace(hyperparameters=scaled)
+
+    def _know_likeliest(
+        self,
+        regressors: np.ndarray,
+        targets: np.ndarray,
+        *,
+        mean: MeanFunction,
+        seed: int,
+    ) -> Start:
+        """Return the start of `know` with the hyper-parameters of the largest likelihood."""
         scaling = self.fit_scaling(regressors)
         if self.kernel.linear_lags:
             chosen_mean = mean.fitted(regressors, targets)
@@ -622,13 +659,27 @@ class MaximumLikelihood(Training):
         )
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
-        """Return the best optimum over all starts."""
+        """Return the best optimum over all starts.
+
+        If the time of the search is up (`seconds`), it ends with the best so far. The search for a
+        linear kernel, which takes no time to speak of, is completed.
+        """
         problem = MarginalLikelihoodProblem.of(self, inputs, targets)
         starts = problem.starts(self.restarts, np.random.default_rng(seed))
-        results = [
-            minimise(problem.cost, start, problem.bounds, max_iterations=self.max_iterations)
-            for start in starts
-        ]
+        is_linear = isinstance(self.kernel, Linear)
+        results: list[Optimum] = []
+        for start in starts:
+            if results and out_of_time():
+                break
+            with unlimited() if is_linear else nullcontext():
+                result = minimise(
+                    problem.cost,
+                    start,
+                    problem.bounds,
+                    max_iterations=self.max_iterations,
+                    has_to_end=out_of_time,
+                )
+            results.append(result)
         best = min(results, key=lambda result: result.cost)
         warnings = problem.warnings(best.x)
         n_unfinished = sum(not result.converged for result in results)

@@ -137,7 +137,7 @@ def test_a_model_of_a_record_with_gross_errors_is_as_good_as_of_the_clean_record
     rmse = [found.validate().loc[("y", "1 step"), "rmse"] for found in (clean, dirty)]
     assert rmse[1] < 1.1 * rmse[0]
     assert dirty.identifications["y"].n_gross_errors == {"y": 19, "u": 21}
-    assert np.array_equal(dirty.recordings.estimation[0]["y"].values, wrong_y)
+    assert np.array_equal(dirty.measured.estimation[0]["y"].values, wrong_y)
 
 
 def test_without_a_gate_every_sample_is_learned():
