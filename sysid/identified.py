@@ -50,6 +50,7 @@ from sysid.gp.rules import (
 )
 from sysid.gp.selection import Backward, Forward
 from sysid.gp.training import Fixed, MaximumAPosteriori, MaximumLikelihood
+from sysid.gross_errors import screen_records
 from sysid.identification import Identification, Settings
 from sysid.lag_choice import (
     LagChoice,
@@ -243,6 +244,12 @@ def identify(
         split = recordings.hold_out(1.0 - identified)
         recordings = replace(split, validation=(), test=split.validation)
     chosen = _choose_settings(settings, purpose, changes)
+    measured = recordings
+    if chosen.gate is not None and not recordings.is_static:
+        screened = screen_records(recordings.estimation, recordings.outputs, recordings.inputs)
+        if screened.n_found:
+            recordings = replace(recordings, estimation=screened.records)
+            warn_user(f"identify: {screened.describe()}")
     recordings = with_line_estimates(recordings)
     treatment = OnMissing.error
     if has_holes(recordings.records, [*recordings.inputs, *recordings.outputs]):
@@ -283,7 +290,9 @@ def identify(
         if model.gp.unreached_memory:
             warn_user(f"{target}: {model.gp.unreached_memory}")
         identifications[target] = identification
-    return IdentifiedModel(identifications, recordings, purpose, lag_choices, budget_choices)
+    return IdentifiedModel(
+        identifications, recordings, purpose, lag_choices, budget_choices, measured
+    )
 
 
 def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str, Any]) -> Settings:
@@ -557,6 +566,8 @@ class IdentifiedModel:
     lag_choices: Mapping[str, LagChoice]
     #: choice of the number of points of each output, if the lags were given and it was open
     budget_choices: Mapping[str, BudgetChoice] = field(default_factory=dict)
+    #: records as they were measured; in those that were learned gross errors are missing values
+    measured: Recordings | None = None
 
     @property
     def lock(self) -> Any:
