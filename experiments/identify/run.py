@@ -400,7 +400,6 @@ def _search(
         learner = replace(learner, training=training)
     with timed(seconds, "record"):
         source.estimate_missing(narx, learner)
-    with timed(seconds, "record"):
         start = source.know(narx, learner)
     return narx, learner, start
 
