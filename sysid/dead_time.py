@@ -36,6 +36,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import fdtrc
 
 from sysid.arrays import Array, Indices, check_whole
+from sysid.gross_errors import screen_records
 from sysid.narx.record import Record, read_records
 from sysid.simulation.linear_models import HeldOutErrors
 
@@ -110,15 +111,6 @@ MAX_UNDELAYED = 1
 #: A square is left out if its standard deviation without its linear part is at most this, for an
 #: input of standard deviation 1: the square of a binary input is constant.
 MIN_SQUARE_STD = 1e-6
-
-#: Single outliers of the output are replaced: samples that differ from the median of this many
-#: around them by more than this many robust standard deviations, unless there are too many.
-MEDIAN_SAMPLES = 7
-OUTLIER_STDS = 8.0
-MAX_REPLACED_FRACTION = 0.03
-
-#: standard deviation of a normal variable over its median absolute deviation
-STD_OVER_MAD = 1.4826
 
 #: A record comes from a closed loop if past errors of the output explain at least this fraction of
 #: what the past of the input leaves of it, with at most this p-value.
@@ -214,8 +206,8 @@ def estimate_dead_times(
     Parameters
     ----------
     records
-        As for `Narx.dataset`. Missing values are interpolated; samples whose output is missing are
-        not predicted.
+        As for `Narx.dataset`. Gross errors are taken as missing (`screen_records`). Missing values
+        are interpolated; samples whose output is missing are not predicted.
     target, inputs
         Names of the output and of the inputs. Constant inputs have no estimate.
     max_delay
@@ -244,7 +236,8 @@ def estimate_dead_times(
     15
     """
     check_whole(max_delay, 0, "estimate_dead_times: max_delay")
-    read = read_records(records, [target, *inputs])
+    screened = screen_records(records, [target], inputs).records
+    read = read_records(screened, [target, *inputs])
     unit = read[0].attributes[target].get("units", "")
     nothing = DeadTimes({}, read[0].sampling_time, read[0].time_unit, unit, [])
     moving = [name for name in inputs if _moves(read, name)]
@@ -310,7 +303,7 @@ class _Regression:
         n_coefficients += 2 * N_TESTED_BEFORE
         if n_lags <= N_WINDOW or n_rows < MIN_ROWS_PER_DELAY_COEFFICIENT * n_coefficients:
             return None
-        output = _standardise([_clean(record.signals[target]) for record in records])
+        output = _standardise([_interpolate(record.signals[target]) for record in records])
         measured = np.concatenate([record.signals[target] for record in records])
         lagged_inputs = {
             name: _with_squares([_interpolate(record.signals[name]) for record in records])
@@ -531,22 +524,6 @@ def _interpolate(values: Array) -> Array:
         return np.zeros_like(values)
     k = np.arange(len(values))
     return np.interp(k, k[is_known], values[is_known])
-
-
-def _clean(output: Array) -> Array:
-    """Return the output (n,) without missing values and without single outliers."""
-    filled = _interpolate(output)
-    if len(filled) < MEDIAN_SAMPLES:
-        return filled
-    half = MEDIAN_SAMPLES // 2
-    around = sliding_window_view(np.pad(filled, half, mode="edge"), MEDIAN_SAMPLES)
-    median = np.median(around, axis=1)
-    distance = np.abs(filled - median)
-    std = STD_OVER_MAD * np.median(distance)
-    is_outlier = distance > OUTLIER_STDS * std
-    if std == 0 or is_outlier.mean() > MAX_REPLACED_FRACTION:
-        return filled
-    return np.where(is_outlier, median, filled)
 
 
 def _standardise(values: Sequence[Array]) -> list[Array]:

@@ -60,6 +60,15 @@ MIN_GLOBAL_STDS = 4.5
 #: quantile at both ends beyond which values do not count for the standard deviation of a signal
 CLIPPED_QUANTILE = 0.03
 
+#: Values of an input are candidates only if they are this far from the median of their neighbours:
+#: a plant that is not linear contradicts a linear model where its inputs are large.
+MIN_LOCAL_STDS_OF_INPUTS = 4.5
+
+#: A value of an output is a candidate, too, if its residual is this many standard deviations of all
+#: residuals; such candidates are looked for at most this many times.
+MIN_RESIDUAL_STDS = 8.0
+MAX_SEARCHES = 8
+
 #: Nothing is screened if more than this fraction of a signal are candidates.
 MAX_CANDIDATE_FRACTION = 0.1
 
@@ -93,6 +102,9 @@ MAX_DECISIONS = 3
 #: this fraction of what an innovation leaves.
 MIN_GAIN = 40.0
 MAX_REMAINING_FRACTION = 0.3
+
+#: error of a prediction by the coefficients, as a fraction of the largest value
+MAX_RELATIVE_ERROR = 0.005
 
 #: An output whose residual is explained as well by an innovation is wrong only if it misses its
 #: estimate by this many standard deviations of the signal.
@@ -260,9 +272,12 @@ def find_gross_errors(
         return nothing
     signals = {}
     for name in names:
-        signal = _Signal.of([np.asarray(record[name], dtype=np.float64) for record in records])
+        min_local = MIN_LOCAL_STDS if name in outputs else MIN_LOCAL_STDS_OF_INPUTS
+        values = [np.asarray(record[name], dtype=np.float64) for record in records]
+        signal = _Signal.of(values, min_local)
         if signal is not None:
             signals[name] = signal
+    _add_candidates_by_residuals(signals, outputs, inputs)
     if not any(signal.has_candidates for signal in signals.values()):
         return nothing
     forward, n_lags = _find(signals, outputs, inputs)
@@ -277,6 +292,41 @@ def find_gross_errors(
             found[name] = forward[name][number].copy()
             found[name][:n_lags] |= backward[name][number][:n_lags]
     return nothing
+
+
+def _add_candidates_by_residuals(
+    signals: Mapping[str, _Signal], outputs: Sequence[str], inputs: Sequence[str]
+) -> None:
+    """Add values of the outputs that are far from a linear prediction one step ahead.
+
+    Such an error may be far smaller than the range of its signal.
+    """
+    moving_inputs = [name for name in inputs if name in signals]
+    for output in outputs:
+        if output not in signals:
+            continue
+        signal = signals[output]
+        for _ in range(MAX_SEARCHES):
+            unknown = {name: one.is_candidate for name, one in signals.items()}
+            model = _Model(signals, output, moving_inputs)
+            if not model.fit(unknown):
+                break
+            found = []
+            for record, is_candidate in enumerate(signal.is_candidate):
+                residual = model.estimate(record, unknown).residual
+                is_far = np.abs(residual) > MIN_RESIDUAL_STDS * model.std
+                # the residuals after an error follow from it
+                is_first = is_far & ~_delayed_mask(_spread(is_far, model.n_output_lags))
+                found.append(is_first & signal.is_known[record] & ~is_candidate)
+            n_candidates = _count({output: signal.is_candidate}) + _count({output: found})
+            n_known = sum(int(known.sum()) for known in signal.is_known)
+            is_too_many = n_candidates > MAX_CANDIDATE_FRACTION * n_known
+            if is_too_many or not _count({output: found}):
+                break
+            signal.is_candidate = [
+                old | new for old, new in zip(signal.is_candidate, found, strict=True)
+            ]
+            signal.interpolate()
 
 
 def _find(
@@ -326,8 +376,11 @@ class _Signal:
     reach: float = 0.0  # distance of the quantiles from the mean
 
     @classmethod
-    def of(cls, records: Sequence[Array]) -> _Signal | None:
-        """Return the scaled signal; None if it does not move."""
+    def of(cls, records: Sequence[Array], min_local: float) -> _Signal | None:
+        """Return the scaled signal; None if it does not move.
+
+        Candidates are at least `min_local` standard deviations from their neighbours.
+        """
         known = [np.isfinite(values) for values in records]
         joined = np.concatenate([v[k] for v, k in zip(records, known, strict=True)])
         if len(joined) < MIN_SAMPLES_TO_SCREEN:
@@ -346,7 +399,7 @@ class _Signal:
             scaled = [(values - centre) / std for values in records]
         candidates = []
         for values, is_known in zip(scaled, known, strict=True):
-            candidates.append(_find_candidates(values, is_known))
+            candidates.append(_find_candidates(values, is_known, min_local))
         reach = max(high - centre, centre - low, std) / std
         signal = cls(scaled, known, candidates, reach=float(reach))
         n_candidates = sum(int(is_candidate.sum()) for is_candidate in candidates)
@@ -399,7 +452,9 @@ class _Signal:
         self.spread = max(spread, 1e-3)
 
 
-def _find_candidates(values: Array, is_known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _find_candidates(
+    values: Array, is_known: NDArray[np.bool_], min_local: float
+) -> NDArray[np.bool_]:
     """Return which scaled values (n,) may be gross errors."""
     k = np.arange(len(values))
     if not is_known.any():
@@ -410,7 +465,7 @@ def _find_candidates(values: Array, is_known: NDArray[np.bool_]) -> NDArray[np.b
         return np.zeros(len(values), dtype=bool)
     around = sliding_window_view(np.pad(filled, half, mode="reflect"), N_MEDIAN)
     median = np.median(around, axis=1)
-    is_far = np.abs(filled - median) > MIN_LOCAL_STDS
+    is_far = np.abs(filled - median) > min_local
     is_outside = np.abs(filled) > MIN_GLOBAL_STDS
     is_candidate = (is_far | is_outside) & is_known
     for begin, end in _runs(is_candidate):
@@ -617,6 +672,15 @@ class _Model:
             values[name][k] += of_cell
         return _Estimate(values, residual + effects @ change)
 
+    def variance_at(self, record: int, begin: int, end: int) -> float:
+        """Return the variance of the residuals of these rows, with the error of the coefficients.
+
+        That is `MAX_RELATIVE_ERROR` of the largest output among the rows and their lags.
+        """
+        values = self._filled(self.output, record)[max(begin - self.n_output_lags, 0) : end]
+        error = MAX_RELATIVE_ERROR * float(np.abs(values).max())
+        return self.std**2 + error**2
+
     def residuals_with(
         self, estimate: _Estimate, name: str, record: int, begin: int, end: int
     ) -> Array:
@@ -645,6 +709,11 @@ def _spread(mask: NDArray[np.bool_], n: int) -> NDArray[np.bool_]:
     counts = np.cumsum(mask)
     before = np.concatenate([np.zeros(min(n, len(mask)), dtype=counts.dtype), counts[:-n]])
     return np.asarray(counts > before)
+
+
+def _delayed_mask(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return a mask one sample later."""
+    return np.concatenate([[False], mask[:-1]])
 
 
 def _std_of_residuals(residual: Array) -> float:
@@ -725,8 +794,8 @@ def _is_wrong_output(
     or they are wrong. The first one leaves only the residuals after the run.
     """
     name = model.output
-    variance = model.std**2
     measured = model.residuals_with(estimate, name, record, begin, end)
+    variance = model.variance_at(record, begin, begin + len(measured))
     estimated = estimate.residual[begin : begin + len(measured)]
     cost_of_estimate = float(estimated @ estimated)
     after = measured[end - begin :]
@@ -756,7 +825,7 @@ def _find_wrong_in_run(
     """Return which values of a run of candidates of an output are wrong if the others are right."""
     measured = model.residuals_with(estimate, model.output, record, begin, end)
     weights = model.output_weights
-    variance = model.std**2
+    variance = model.variance_at(record, begin, begin + len(measured))
     is_wrong = np.zeros(end - begin, dtype=bool)
     for k in range(end - begin):
         residual = measured[k : k + len(weights)]

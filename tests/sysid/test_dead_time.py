@@ -179,7 +179,7 @@ def test_a_slow_onset_with_outliers_is_not_found_too_late(seed):
     record = make_record({"y": y, "heat": heat, "flow": flow}, name="r", sampling_time=0.5)
     of_heat, of_flow = estimated(record)
     assert of_heat is None or of_heat <= 8
-    assert of_flow in (0, 1, None)
+    assert of_flow is None or of_flow <= 2
 
 
 def test_dead_time_is_found_in_several_records():

@@ -159,3 +159,26 @@ def test_lags_are_chosen_without_gross_errors():
     dirty = choose_lags(record_of(u, y), "y", ["u"], settings=settings, max_order=2)
     assert dirty.narx.lags == clean.narx.lags
     assert any("3 of y" in note for note in dirty.notes)
+
+
+def test_an_error_far_smaller_than_the_range_of_a_slow_output_is_found():
+    """The output moves by many times the size of the errors, but a line predicts it."""
+    rng = np.random.default_rng(0)
+    u = np.repeat(rng.uniform(-1, 1, 40), 50)
+    y = np.zeros(2000)
+    for k in range(1, 2000):
+        y[k] = 0.97 * y[k - 1] + 0.03 * u[k - 1] + 0.001 * rng.normal()
+    wrong = [50, 700, 1300]
+    measured = y.copy()
+    measured[wrong] += 0.4 * y.std()
+    assert found_in(record_of(u, measured)) == [wrong, []]
+    assert found_in(record_of(u, y)) == [[], []]
+
+
+def test_a_plant_with_an_even_effect_of_its_input_contradicts_no_line():
+    rng = np.random.default_rng(4)
+    u = rng.normal(size=2000)
+    y = np.zeros(2000)
+    for k in range(1, 2000):
+        y[k] = 0.7 * y[k - 1] + 0.2 * u[k - 1] + 0.3 * u[k - 1] ** 2 + 0.01 * rng.normal()
+    assert found_in(record_of(u, y)) == [[], []]
