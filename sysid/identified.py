@@ -20,7 +20,15 @@ import xarray as xr
 
 from sysid.arrays import real_numbers
 from sysid.beside import one_blas_thread
-from sysid.data.csv import KEEP_MISSING, ON_MISSING, read_table, split_table
+from sysid.data.clock import elapsed_seconds, find_equal_step
+from sysid.data.columns import texts_of_names
+from sysid.data.csv import (
+    KEEP_MISSING,
+    ON_MISSING,
+    read_table,
+    share_sampling_time,
+    split_table,
+)
 from sysid.data.source import Recordings
 from sysid.errors import UserError, UserTypeError, warn_user
 from sysid.gp.adaptation import Adaptive
@@ -139,6 +147,8 @@ def identify(
     dt: float | None = None,
     time: str | None = None,
     on_missing: str = "error",
+    experiment: str | None = None,
+    resample: float | None = None,
     test: Signals | Sequence[Signals] | None = None,
     identified: float = 0.7,
     purpose: str = "prediction",
@@ -160,15 +170,21 @@ def identify(
     inputs, outputs
         Names of the signals; by default those of `narx`.
     dt : float, optional
-        Sampling time [s]; None: the median step of the times.
+        Sampling time [s], with which the times of the data must agree; None: the step of the times.
     time : str, optional
         Column of a table with times [s] or time stamps, whose steps may jitter by 10 %. Not needed
-        for an index of time stamps, nor for a column called time, t, stamp, timestamp, datetime or
-        date.
+        for an index of time stamps, nor for a column called time, timestamp, datetime, stamp, t or
+        date. "none": no column has the times.
     on_missing : "error" or "skip"
         Treatment of a missing value of a table, or a gap in its times. "skip" leaves it out; the
         samples after it become a record of their own if there are at least 50. A warning states how
         many samples were left out.
+    experiment : str, optional
+        Column of a table that names the experiment of a row; each is a record. Without it, a clock
+        that starts again at the time of the first row begins the next record.
+    resample : float, optional
+        Equal steps [s] at which the samples of tables are interpolated, for times that jitter by
+        more; a warning states how.
     test
         Test records, as `data`. None: the last part of every record is the test.
     identified : float
@@ -215,9 +231,12 @@ def identify(
         raise UserError(
             f"identify: on_missing must be one of {', '.join(ON_MISSING)}, got {on_missing!r}"
         )
-    reader = _Reader(inputs, outputs, dt, time, on_missing)
+    reader = _Reader(inputs, outputs, dt, time, on_missing, experiment, resample)
     estimation_records = reader.read(data)
     test_records = reader.read(test) if test is not None else ()
+    shared = share_sampling_time([*estimation_records, *test_records])
+    estimation_records = tuple(shared[: len(estimation_records)])
+    test_records = tuple(shared[len(estimation_records) :])
     recordings = Recordings(
         "data",
         reader.inputs,
@@ -351,6 +370,8 @@ class _Reader:
         dt: float | None,
         time: str | None,
         on_missing: str,
+        experiment: str | None = None,
+        resample: float | None = None,
     ) -> None:
         for kind, names in (("inputs", inputs), ("outputs", outputs)):
             if isinstance(names, str):
@@ -359,11 +380,13 @@ class _Reader:
                 )
         if dt is not None and not isinstance(dt, Real):
             raise UserTypeError(f"identify: dt must be a number of seconds > 0, got {dt!r}")
-        self.inputs = tuple(inputs or ())
-        self.outputs = tuple(outputs or ())
+        self.inputs = texts_of_names(inputs or ())
+        self.outputs = texts_of_names(outputs or ())
         self.dt = dt
         self.time = time
         self.on_missing = on_missing
+        self.experiment = experiment
+        self.resample = resample
 
     def read(self, data: Any) -> tuple[xr.Dataset, ...]:
         """Return the records of one source or of a list of sources, split at gaps."""
@@ -401,6 +424,8 @@ class _Reader:
             dt=self.dt,
             time=self.time,
             on_missing=self.on_missing,
+            experiment=self.experiment,
+            resample=self.resample,
         )
         if "note" in records[0].attrs:
             warn_user(records[0].attrs["note"])
@@ -408,6 +433,12 @@ class _Reader:
 
     def _record_of_dataset(self, data: xr.Dataset, number: int) -> xr.Dataset:
         """Return a data set with the attributes that every record needs."""
+        if self.experiment is not None or self.resample is not None:
+            raise UserError(
+                "identify: experiment and resample are for tables; pass a data set for each "
+                "experiment, at equal steps"
+            )
+        data = _with_plain_time(data, number)
         (read,) = read_records(data, (*self.inputs, *self.outputs))
         if self.time not in (None, "time"):
             raise UserError(
@@ -442,6 +473,27 @@ class _Reader:
         return pd.DataFrame(columns, index=index)
 
 
+def _with_plain_time(data: xr.Dataset, number: int) -> xr.Dataset:
+    """Return a data set whose time is in seconds, in double precision.
+
+    Time stamps and durations become seconds since the first. Times in single precision become equal
+    steps if they are equal to their own precision.
+    """
+    if "time" not in data.coords or data["time"].dims != ("time",):
+        return data
+    time = data["time"]
+    if time.dtype.kind in "mM":
+        units = {"units": "s"}
+        return data.assign_coords(time=("time", elapsed_seconds(time.values), time.attrs | units))
+    if time.dtype == np.float32 and time.size > 1:
+        seconds = time.values.astype(np.float64)
+        step = find_equal_step(seconds, 4 * float(np.spacing(np.abs(time.values).max())))
+        if step is not None:
+            equal = seconds[0] + step * np.arange(len(seconds))
+            return data.assign_coords(time=("time", equal, time.attrs))
+    return data
+
+
 def _is_close(dt: float, sampling_time: float) -> bool:
     """Whether a stated sampling time is that of a record, which may have a single sample."""
     if not 0 < dt < inf:
@@ -451,7 +503,20 @@ def _is_close(dt: float, sampling_time: float) -> bool:
 
 def _tabulate(signals: Mapping[str, Any]) -> pd.DataFrame:
     """Return arrays by name as a table, in which arrays that have an index are aligned by it."""
-    return pd.DataFrame({name: _with_index(values) for name, values in signals.items()})
+    return pd.DataFrame({name: _as_column(name, values) for name, values in signals.items()})
+
+
+def _as_column(name: Any, values: Any) -> Any:
+    """Return a signal that is a row or a column of a matrix as a vector; others as they are."""
+    labelled = _with_index(values)
+    if not isinstance(labelled, np.ndarray) or labelled.ndim < 2:
+        return labelled
+    if labelled.ndim > 2 or min(labelled.shape) != 1:
+        raise UserError(
+            f"identify: signal {name!r} has shape {labelled.shape}, expected (n,), one row or one "
+            "column"
+        )
+    return labelled.ravel()
 
 
 def _shared_index(*signals: Any) -> pd.Index | None:
@@ -490,7 +555,16 @@ def _name_columns(
     """
     columns = np.empty((0, 0))
     if values is not None:
-        columns = np.atleast_2d(real_numbers(values, f"identify: {kind}", missing=True).T)
+        array = real_numbers(values, f"identify: {kind}", missing=True)
+        if array.ndim == 2 and array.shape[0] == 1 and len(names) in (0, 1):
+            array = array.T  # a row vector, as MATLAB has it
+        if array.ndim > 2 or (array.ndim == 2 and array.shape[1] > array.shape[0]):
+            raise UserError(
+                f"identify: the {kind} have shape {array.shape}, which would be {array.shape[-1]} "
+                f"signals of {array.shape[0]} samples: expected shape (n, number of signals), one "
+                "row for each sample; transpose them"
+            )
+        columns = np.atleast_2d(array.T)
     n = len(columns)
     if not names and n == 1:
         names = (letter,)

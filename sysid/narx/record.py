@@ -223,8 +223,16 @@ def _read_time(dataset: xr.Dataset, number: int) -> tuple[Array, str]:
             f"time of record {number} has units {unit!r}, expected 's', or '1' where it counts "
             "samples: convert it to seconds"
         )
-    time = vector(dataset["time"].values, None, f"time of record {number}", finite=False)
-    _check_uniform(time, number)
+    given = dataset["time"].values
+    if given.dtype.kind in "mM":
+        raise UserTypeError(
+            f"time of record {number} has time stamps ({given.dtype}), expected seconds: "
+            "record.assign_coords(time=(record.time - record.time[0]) / numpy.timedelta64(1, 's'))"
+        )
+    time = vector(given, None, f"time of record {number}", finite=False)
+    is_single = given.dtype == np.float32
+    rounding = 4 * float(np.spacing(np.abs(given).max(initial=0.0))) if is_single else 0.0
+    _check_uniform(time, number, rounding)
     return time, unit
 
 
@@ -244,12 +252,12 @@ def _read_attributes(dataset: xr.Dataset, name: str, number: int) -> dict[str, s
     return attributes
 
 
-def _check_uniform(time: Array, number: int) -> None:
+def _check_uniform(time: Array, number: int, rounding: float) -> None:
     is_finite = np.isfinite(time)
     if not is_finite.all():
         sample = np.flatnonzero(~is_finite)[0]
         raise UserError(f"time of record {number} is not finite at sample {sample}")
-    worst = find_jump(time)
+    worst = find_jump(time, rounding)
     if worst is not None:
         steps = np.diff(time)
         raise UserError(
@@ -259,16 +267,17 @@ def _check_uniform(time: Array, number: int) -> None:
         )
 
 
-def find_jump(time: Array) -> int | None:
+def find_jump(time: Array, rounding: float = 0.0) -> int | None:
     """Return the step that deviates most from the mean step; None if all steps are equal.
 
-    Steps are equal up to `TIME_TOLERANCE` and the rounding of the times.
+    Steps are equal up to `TIME_TOLERANCE` and the rounding of the times, which is larger than that
+    of double precision if they were in single precision.
     """
     steps = np.diff(time)
     if not len(steps):
         return None
     deviation = np.abs(steps - steps.mean())
-    rounding = 4 * np.spacing(np.abs(time).max(initial=0.0))
+    rounding = max(rounding, 4 * float(np.spacing(np.abs(time).max(initial=0.0))))
     allowed = TIME_TOLERANCE * steps.mean() + rounding
     if steps.mean() <= 0 or (deviation > allowed).any():
         return int(deviation.argmax())
