@@ -23,7 +23,7 @@ from sysid.data.columns import (
     units_of_columns,
 )
 from sysid.errors import UserError
-from sysid.narx.record import TIME_TOLERANCE, Array
+from sysid.narx.record import MAX_RATE_DIFFERENCE, TIME_TOLERANCE, Array
 
 #: names of a column that is taken as the times if none is named, best first. A capital T alone is a
 #: temperature
@@ -44,10 +44,6 @@ MAX_JITTER = 0.1
 
 #: A longer step is a gap, in sampling times [-].
 MIN_GAP_STEPS = 1.5
-
-#: largest difference between the sampling times of two clocks of one nominal rate, and between a
-#: stated sampling time and the mean step of times that jitter [-]
-MAX_RATE_DIFFERENCE = 0.01
 
 #: largest difference between a stated sampling time and equal steps: it may be stated with three
 #: digits [-]

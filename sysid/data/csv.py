@@ -40,7 +40,12 @@ from sysid.data.text_table import (
     read_units,
 )
 from sysid.errors import UserError, UserTypeError
-from sysid.narx.record import TIME_TOLERANCE, Array, check_name_in_record
+from sysid.narx.record import (
+    MAX_RATE_DIFFERENCE,
+    TIME_TOLERANCE,
+    Array,
+    check_name_in_record,
+)
 
 #: treatments of missing values that a user may choose
 ON_MISSING = ("error", "skip")
@@ -529,14 +534,14 @@ def share_sampling_time(records: Sequence[xr.Dataset]) -> list[xr.Dataset]:
 
     The sampling time is that of the records whose steps are equal, or the mean step of all. Records
     are returned as they are if nothing jitters, or if their sampling times differ by more than
-    `clock.MAX_RATE_DIFFERENCE`.
+    `MAX_RATE_DIFFERENCE`.
     """
     steps = np.array([float(record.attrs["sampling_time"]) for record in records])
     jitters = np.array(["jitter" in record.attrs for record in records], dtype=bool)
     if not len(steps) or not jitters.any() or np.ptp(steps) <= TIME_TOLERANCE * steps.min():
         return list(records)
     steady = steps[~jitters]
-    is_one_rate = np.ptp(steps) <= clock.MAX_RATE_DIFFERENCE * steps.min()
+    is_one_rate = np.ptp(steps) <= MAX_RATE_DIFFERENCE * steps.min()
     if not is_one_rate or (len(steady) and np.ptp(steady) > TIME_TOLERANCE * steady.min()):
         return list(records)
     lengths = [record.sizes["time"] for record in records]

@@ -10,11 +10,16 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from sysid.arrays import MAX_MAGNITUDE, Array, vector
+from sysid.arrays import MAX_MAGNITUDE, Array, as_number, vector
 from sysid.errors import UserError, UserTypeError
 from sysid.netcdf_names import obstacle_to_name
 
 TIME_TOLERANCE = 1e-6  # largest deviation of a time step, as a fraction of the sampling time [-]
+
+#: largest difference between the sampling times of two real clocks of one nominal rate, and between
+#: a stated sampling time and the mean step of times that jitter [-]
+MAX_RATE_DIFFERENCE = 0.01
+
 MAX_NAME_LENGTH = 100  # characters of the name of a signal
 
 # Characters that have a meaning in paths, groups of files, templates or formulas in labels.
@@ -40,6 +45,7 @@ class Record:
     time: Array = field(default_factory=lambda: np.empty(0))  # (n,) s; empty if not known
     attributes: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name of the signal
     time_unit: str = "s"
+    jitter: float = 0.0  # largest deviation of a step of its clock, in sampling times [-]
 
     @property
     def n_samples(self) -> int:
@@ -196,7 +202,8 @@ def _read_record(dataset: xr.Dataset, names: Sequence[str], number: int) -> Reco
     signals = read_signals(dict(dataset.variables), names, number)
     _check_not_tiny(signals, number)
     attributes = {name: _read_attributes(dataset, name, number) for name in names}
-    return Record(signals, number, time, attributes, unit)
+    jitter = as_number(dataset.attrs.get("jitter", 0.0))
+    return Record(signals, number, time, attributes, unit, jitter)
 
 
 def _check_not_tiny(signals: Mapping[str, Array], number: int) -> None:

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from sysid import CsvFiles, Fixed, Narx, identify
+from sysid import CsvFiles, Fixed, Narx, forecast, identify
 
 N = 120
 U = np.sin(0.3 * np.arange(N))
@@ -208,6 +208,16 @@ def test_a_model_predicts_only_times_of_its_rate(identified, method, table):
         table = table.rename_axis("time")
     with pytest.raises(ValueError, match="time"):
         getattr(identified, method)(table)
+
+
+def test_a_model_predicts_a_record_of_a_real_clock_of_its_rate(identified, load):
+    steps = 0.1 * (1 + 0.01 * np.random.default_rng(5).normal(size=N))
+    times = np.cumsum(steps) + 3.0
+    (record,) = load("time,u,y", lambda k: f"{times[k]:.6f},{U[k]},{Y[k]}").estimation
+    assert record.attrs["sampling_time"] != 0.1
+    assert len(forecast(identified.model, record, horizon=1, window=1).records) == 1
+    with pytest.raises(ValueError, match=r"sampled every 0\.09.*one nominal rate"):
+        forecast(identified.model, record.drop_attrs(), horizon=1, window=1)
 
 
 @pytest.mark.parametrize("single", [np.float32, np.float64])
