@@ -160,8 +160,9 @@ def identify(
     ----------
     data
         A record or a list of records. A record is an `xarray.Dataset` over ``time`` [s], a
-        `pandas.DataFrame`, arrays by name, the path of a CSV file, or a pair (u, y) of arrays (n,)
-        or (n, number of signals). The signals of a pair are named u, y or u1, u2, ... unless
+        `pandas.DataFrame`, arrays by name, the path of a file (`CsvFiles`: text, .mat, .xlsx,
+        .parquet), or a pair (u, y) of arrays (n,) or (n, number of signals). The signals of a pair
+        are named u, y or u1, u2, ... unless
         `inputs` and `outputs` name them.
     narx : Narx or "auto"
         Regressors. "auto": the lags with the smallest held-out error, chosen for each output.
@@ -406,7 +407,7 @@ class _Reader:
             return [self._record_of_dataset(data, number)]
         if isinstance(data, str | os.PathLike):
             name = Path(data).name
-            table = read_table(Path(data))
+            table = read_table(Path(data), [*self.inputs, *self.outputs])
         elif isinstance(data, pd.DataFrame | Mapping):
             name = f"record {number}"
             table = data if isinstance(data, pd.DataFrame) else _tabulate(data)

@@ -114,7 +114,8 @@ def _look_at(
             evidence[parsed_with].shows_decimals = True
             return
         cells = table.attrs["as_text"](column)
-    texts = [cell.strip() for cell in cells if isinstance(cell, str)]
+    distinct = cells.drop_duplicates() if pd.api.types.is_string_dtype(cells) else cells
+    texts = [cell.strip() for cell in distinct if isinstance(cell, str)]
     unique = list(dict.fromkeys(texts))
     for sign, found in evidence.items():
         shapes = _shapes(sign)

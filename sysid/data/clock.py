@@ -121,6 +121,34 @@ def find_time(
     return split_name(best[0])[0] if len(best) == 1 else best[0]
 
 
+def find_stated(table: pd.DataFrame, dt: float | None, notes: list[str]) -> float | None:
+    """Return the sampling time [s]: `dt`, or without it and a column of times, that of the file.
+
+    Raises
+    ------
+    ValueError
+        `dt` is not what the file states.
+    """
+    of_file = table.attrs.get("sampling_time")
+    if of_file is None:
+        return dt
+    if dt is None:
+        if not 0 < of_file < np.inf:
+            raise UserError(
+                f"{location(table)}: it states the sampling time {of_file:.9g} s, expected one > 0"
+            )
+        if not any(is_time_name(name) for name in names_of_columns(table)):
+            notes.append(f"the file states the sampling time {of_file:.9g} s")
+            return float(of_file)
+        return None
+    if abs(dt - of_file) > MAX_STATED_DIFFERENCE * of_file:
+        raise UserError(
+            f"{location(table)}: it states the sampling time {of_file:.9g} s, dt is {dt:.9g} s: "
+            "correct one of them, or leave dt out"
+        )
+    return dt
+
+
 def _time_word(name: str) -> str:
     """Return a name of times in small letters, without the unit at its end."""
     return re.sub(rf"[ _.-]({'|'.join(SECONDS_PER_UNIT)})$", "", name.lower())
@@ -315,21 +343,29 @@ def _read_stamps(
     second.
     """
     options: dict[str, Any]
-    texts = cells.str.strip()
     if time_format:
         options = {"format": time_format}
     elif time_format is None and re.match(r"\d{4}-\d\d-\d\d", first):
         options = {"format": "ISO8601"}
     else:
         options = {"dayfirst": re.match(r"\d{1,2}\.\d", first) is not None}
-    if not time_format:
-        texts = texts.str.replace(r"(:\d\d),(\d)", r"\1.\2", regex=True)
+    convert: Any = pd.to_datetime
+    if re.match(r"-?\d+ days? ", first):
+        convert = pd.to_timedelta
+        options = {}
+    else:
+        options["utc"] = True
+    texts = cells
+    if "," in first and not time_format:
+        texts = cells.str.replace(r"(:\d\d),(\d)", r"\1.\2", regex=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a format that pandas cannot guess is slower to read
-        if re.match(r"-?\d+ days? ", first):
-            stamps = pd.to_timedelta(texts, errors="coerce")
-        else:
-            stamps = pd.to_datetime(texts, errors="coerce", utc=True, **options)
+        stamps = convert(texts, errors="coerce", **options)
+        if stamps[cells.notna()].isna().any():
+            texts = cells.str.strip()
+            if not time_format:
+                texts = texts.str.replace(r"(:\d\d),(\d)", r"\1.\2", regex=True)
+            stamps = convert(texts, errors="coerce", **options)
     is_wrong = stamps.isna() & cells.notna()
     if is_wrong.any():
         row = int(np.argmax(is_wrong))

@@ -195,9 +195,7 @@ def find_columns(
                 f"it has no header, so its columns are numbered: name them by their numbers, "
                 f"{setting_text(table, option, named[-1:])}"
             )
-        raise UserError(
-            f"{location(table)}: no columns {absent}, its first line names {whole_names}; {advice}"
-        )
+        raise UserError(f"{location(table)}: no columns {absent}, it has {whole_names}; {advice}")
     return columns
 
 
@@ -272,4 +270,5 @@ def location(table: pd.DataFrame, row: int | None = None) -> str:
     if "file" not in table.attrs:
         return "the table" if row is None else f"row {row + first_row} of the table"
     file = str(table.attrs["file"])
-    return file if row is None else f"{file}, line {row + first_row}"
+    word = table.attrs.get("row_word", "line")
+    return file if row is None else f"{file}, {word} {row + first_row}"

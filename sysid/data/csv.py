@@ -14,6 +14,7 @@ import xarray as xr
 
 from sysid.arrays import listed
 from sysid.data import clock
+from sysid.data.binary_tables import PACKAGES_OF_WORKBOOKS, read_parquet, read_workbook
 from sysid.data.cell_numbers import find_decimal, read_numbers
 from sysid.data.columns import (
     find_columns,
@@ -25,9 +26,11 @@ from sysid.data.columns import (
     units_of_columns,
     write_names,
 )
+from sysid.data.matlab import read_matlab
 from sysid.data.resampling import check_resample, resample_rows
 from sysid.data.source import (
     RECORD_ROLES,
+    DataError,
     DataSource,
     Recordings,
     list_paths,
@@ -59,16 +62,19 @@ MIN_SEGMENT_SAMPLES = 50
 
 @dataclass(frozen=True)
 class CsvFiles(DataSource):
-    """One CSV file per record, with a first line that names the columns.
+    """One file with a table per record: text whose first line names the columns, or another format.
 
-    Every role takes one path or a list of paths; several files are several records. A column named
+    Every role takes one path or a list of paths; several files are several records. Files that end
+    as .mat, .xlsx, .xlsm, .xls and .parquet are read as such, all others as text. A column named
     ``T_out [degC]`` or ``T_out (degC)`` is the signal ``T_out`` with that unit; it can also be
-    named by its whole name.
+    named by its whole name. Units may stand in a row below the names.
 
-    With `dt` alone, row k has the time k dt. Otherwise a column has times or time stamps: the one
-    named by `time`, or one called time, t, stamp, timestamp, datetime or date. A unit in its name
-    is that of the times. Its median step is the sampling time unless `dt` states it. Steps may
-    differ from the sampling time by 10 %; a note of the record states by how much they do.
+    A column has times or time stamps: the one named by `time`, or the first called time, timestamp,
+    datetime, stamp, t or date. Without one, row k has the time k dt. A unit in its name is that of
+    the times. Equal steps are the sampling time, otherwise their mean is; `dt` must agree with it.
+    Steps may differ from the sampling time by 10 %, or by the rounding of the times; a note of the
+    record states by how much they do, and so does its attribute ``jitter``. If the times of several
+    files jitter and their sampling times differ by less than 1 %, they get one.
 
     The delimiter and the decimal sign are recognised from the file unless they are stated.
 
@@ -85,9 +91,10 @@ class CsvFiles(DataSource):
     inputs: Sequence[str] = ()  # columns
     outputs: Sequence[str] = ()  # columns
     dt: float | None = None  # sampling time [s]; None: from the column of times
-    #: column with times [s] or time stamps; None: dt, or a column called time, t, date, ...
+    #: column with times [s] or time stamps; None: a column called time, t, ...; "none": dt alone
     time: str | None = None
-    #: format of time stamps, "%d/%m/%Y %H:%M"; None: ISO, dd.mm.yyyy or mm/dd/yyyy
+    #: format of time stamps, "%d/%m/%Y %H:%M", or the unit of times that are numbers; None: ISO,
+    #: dd.mm.yyyy or mm/dd/yyyy, seconds
     time_format: str | None = None
     units: Mapping[str, str] | None = None  # units of signals, {u: V}; they replace those in names
     delimiter: str | None = None  # character between two cells; None: recognised from the header
@@ -184,7 +191,11 @@ class CsvFiles(DataSource):
     def _records(self, path: Path) -> list[xr.Dataset]:
         """Return the records of one file."""
         table = read_table(
-            path, delimiter=self.delimiter, encoding=self.encoding, decimal=self.decimal
+            path,
+            [*self.inputs, *self.outputs],
+            delimiter=self.delimiter,
+            encoding=self.encoding,
+            decimal=self.decimal,
         )
         return split_table(
             table,
@@ -205,12 +216,17 @@ class CsvFiles(DataSource):
 
 def read_table(
     path: Path,
+    signals: Sequence[str] = (),
     *,
     delimiter: str | None = None,
     encoding: str = "utf-8",
     decimal: str | None = None,
 ) -> pd.DataFrame:
     """Read the table of a file, whose attributes say where a row stands in it.
+
+    Endings tell MATLAB files (.mat), workbooks (.xlsx, .xlsm, .xls) and Parquet files (.parquet);
+    all others are text. `signals` are the columns that will be used: a MATLAB file has arrays of
+    several lengths.
 
     Raises
     ------
@@ -219,7 +235,22 @@ def read_table(
     ValueError
         Its content is no table.
     """
-    return read_text_table(path, delimiter=delimiter, encoding=encoding, decimal=decimal)
+    ending = path.suffix.lower()
+    is_binary = ending in (".mat", ".parquet", *PACKAGES_OF_WORKBOOKS)
+    if not is_binary:
+        return read_text_table(path, delimiter=delimiter, encoding=encoding, decimal=decimal)
+    if not path.exists():
+        raise DataError(f"no file {path} (seen from {Path.cwd()}): check the path")
+    if delimiter:
+        raise UserError(f"{path}: it is no text, got the delimiter {delimiter!r}: leave it out")
+    try:
+        if ending == ".mat":
+            return read_matlab(path, list(signals))
+        return read_parquet(path) if ending == ".parquet" else read_workbook(path)
+    except PermissionError as error:
+        raise DataError(
+            f"cannot read {path} ({error.strerror}): name a file that you may read"
+        ) from error
 
 
 def split_table(
@@ -260,6 +291,7 @@ def split_table(
         table = _check_index(table)
     notes = list(table.attrs.get("notes", ()))
     columns = _find_signals(table, signals)
+    dt = clock.find_stated(table, dt, notes)
     table, time = _find_clock(table, signals, dt, time, notes)
     is_stated = bool(decimal)
     if not decimal:
