@@ -20,8 +20,8 @@ import xarray as xr
 
 from sysid.arrays import real_numbers
 from sysid.beside import one_blas_thread
-from sysid.data.clock import elapsed_seconds, find_equal_step
-from sysid.data.columns import texts_of_names
+from sysid.data.clock import NO_TIME, elapsed_seconds, find_equal_step
+from sysid.data.columns import names_of_columns, split_name, texts_of_names
 from sysid.data.csv import (
     KEEP_MISSING,
     ON_MISSING,
@@ -235,7 +235,9 @@ def identify(
     reader = _Reader(inputs, outputs, dt, time, on_missing, experiment, resample)
     estimation_records = reader.read(data)
     test_records = reader.read(test) if test is not None else ()
-    shared = share_sampling_time([*estimation_records, *test_records])
+    shared, note = share_sampling_time([*estimation_records, *test_records])
+    if note:
+        warn_user(note)
     estimation_records = tuple(shared[: len(estimation_records)])
     test_records = tuple(shared[len(estimation_records) :])
     recordings = Recordings(
@@ -273,7 +275,7 @@ def identify(
         if model.gp.unreached_memory:
             warn_user(f"{target}: {model.gp.unreached_memory}")
         identifications[target] = identification
-    return IdentifiedModel(identifications, recordings, purpose, lag_choices)
+    return IdentifiedModel(identifications, recordings, purpose, lag_choices, time, experiment)
 
 
 def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str, Any]) -> Settings:
@@ -373,6 +375,8 @@ class _Reader:
         on_missing: str,
         experiment: str | None = None,
         resample: float | None = None,
+        *,
+        is_named_once: bool = False,
     ) -> None:
         for kind, names in (("inputs", inputs), ("outputs", outputs)):
             if isinstance(names, str):
@@ -388,6 +392,8 @@ class _Reader:
         self.on_missing = on_missing
         self.experiment = experiment
         self.resample = resample
+        # columns were named for other data: these may do without them
+        self.is_named_once = is_named_once
 
     def read(self, data: Any) -> tuple[xr.Dataset, ...]:
         """Return the records of one source or of a list of sources, split at gaps."""
@@ -418,14 +424,21 @@ class _Reader:
             raise UserTypeError(
                 f"identify: expected {expected}, or a list of these, got {type(data).__name__}"
             )
+        time = self.time
+        experiment = self.experiment
+        if self.is_named_once:
+            names = [split_name(whole)[0] for whole in names_of_columns(table)]
+            names += [*names_of_columns(table), NO_TIME]
+            time = time if time in names else None
+            experiment = experiment if experiment in names else None
         records = split_table(
             table,
             [*self.inputs, *self.outputs],
             name=name,
             dt=self.dt,
-            time=self.time,
+            time=time,
             on_missing=self.on_missing,
-            experiment=self.experiment,
+            experiment=experiment,
             resample=self.resample,
         )
         if "note" in records[0].attrs:
@@ -434,14 +447,15 @@ class _Reader:
 
     def _record_of_dataset(self, data: xr.Dataset, number: int) -> xr.Dataset:
         """Return a data set with the attributes that every record needs."""
-        if self.experiment is not None or self.resample is not None:
+        is_for_tables = self.experiment is not None or self.resample is not None
+        if is_for_tables and not self.is_named_once:
             raise UserError(
                 "identify: experiment and resample are for tables; pass a data set for each "
                 "experiment, at equal steps"
             )
         data = _with_plain_time(data, number)
         (read,) = read_records(data, (*self.inputs, *self.outputs))
-        if self.time not in (None, "time"):
+        if self.time not in (None, "time", NO_TIME) and not self.is_named_once:
             raise UserError(
                 f"identify: the times of a data set are its coordinate 'time', got "
                 f"time={self.time!r}: leave time out, or rename the coordinate"
@@ -588,6 +602,9 @@ class IdentifiedModel:
     purpose: str  # "prediction" or "simulation"
     #: choice of the lags of each output; empty if the lags were given
     lag_choices: Mapping[str, LagChoice]
+    #: columns of tables with the times and the experiments, as they were named for `identify`
+    time: str | None = None
+    experiment: str | None = None
 
     @property
     def lock(self) -> Any:
@@ -701,7 +718,15 @@ class IdentifiedModel:
         """Return the records of the data; None: the test records."""
         if data is not None:
             known = self.recordings
-            reader = _Reader(known.inputs, known.outputs, known.sampling_time, None, KEEP_MISSING)
+            reader = _Reader(
+                known.inputs,
+                known.outputs,
+                known.sampling_time,
+                self.time,
+                KEEP_MISSING,
+                self.experiment,
+                is_named_once=True,
+            )
             return reader.read(data)
         if not self.recordings.test:
             raise UserError("there is no test record (identified=1): give data")

@@ -62,6 +62,9 @@ MIN_EXPERIMENT_ROWS = 10
 #: larger numbers cannot be seconds since 1970: they count a smaller unit [s]
 MAX_EPOCH_SECONDS = 1e11
 
+#: times in days since 1900, as Excel counts them, of the years 1968 to 2064
+DAYS_OF_EXCEL = (25_000.0, 60_000.0)
+
 #: a time of day, or a time below an hour as Excel shows it
 CLOCK = re.compile(r"(?:(\d+):)?(\d{1,3}):(\d\d)(?:[.,](\d+))?")
 
@@ -163,6 +166,15 @@ def is_time_name(column: str) -> bool:
     name, unit = split_name(column)
     is_temperature = name == "T" and unit not in SECONDS_PER_UNIT
     return _time_word(name) in TIME_NAMES and not is_temperature
+
+
+def has_counts(table: pd.DataFrame, column: int) -> bool:
+    """Return whether a column of times begins with a number, of either decimal sign."""
+    cells = table.iloc[:, column]
+    if pd.api.types.is_numeric_dtype(cells):
+        return True
+    first = _first_text(cells)
+    return any(to_number(first, decimal) is not None for decimal in ".,")
 
 
 def read_times(
@@ -271,12 +283,44 @@ def _read_counts(table: pd.DataFrame, column: int, time_format: str | None, deci
             f"{location(table)}, column {name!r}: times up to {largest:.4g} are no seconds: state "
             "their unit, data.time_format=ms (or us, ns)"
         )
+    if not unit and _are_days(values):
+        raise UserError(
+            f"{location(table)}, column {name!r}: times such as {values[0]:.9g} seem to be days, "
+            "as Excel counts them: state their unit, data.time_format=d (or s if they are seconds)"
+        )
     spacing = float(np.spacing(np.float32(largest))) if is_single else 0.0
     return Times(
         np.multiply(values, seconds_per_unit),
         resolution=spacing * seconds_per_unit,
         notes=notes,
     )
+
+
+def _are_days(values: Array) -> bool:
+    """Return whether times are days since 1900: their steps are a round number of seconds then."""
+    known = values[np.isfinite(values)]
+    low, high = DAYS_OF_EXCEL
+    if len(known) < 3 or known.min() < low or known.max() > high:
+        return False
+    steps = np.diff(known)
+    step = float(np.median(steps))
+    if not 0 < step < 1:
+        return False
+    tolerance = float(np.abs(steps - step).max()) / len(steps) + 4 * float(np.spacing(high))
+    mean = float(known[-1] - known[0]) / len(steps)
+    return _count_digits(DAY * mean, DAY * tolerance) + 2 <= _count_digits(mean, tolerance)
+
+
+def _count_digits(value: float, tolerance: float) -> int:
+    """Return the fewest digits with which a number is within the tolerance.
+
+    >>> _count_digits(0.2500001, 1e-6)
+    2
+    """
+    for n_digits in range(1, 17):
+        if abs(float(f"{value:.{n_digits}g}") - value) <= tolerance:
+            return n_digits
+    return 17
 
 
 def _read_clock(table: pd.DataFrame, column: int, cells: pd.Series) -> Times:
@@ -372,7 +416,7 @@ def _read_stamps(
         raise UserError(
             f"{location(table, row)}: {cells.iloc[row]!r} is neither a number nor a time stamp "
             f"like {first!r}: correct it, or set the form of the stamps, such as "
-            "'data.time_format=\"%d/%m/%Y %H:%M:%S\"'"
+            f"'data.time_format=\"%d/%m/%Y %H:%M:%S\"'; {_leave_out(table)} if it has no times"
         )
     return stamps
 

@@ -158,7 +158,8 @@ class CsvFiles(DataSource):
                 roles += [role] * len(of_file)
                 names.append(Path(path).name)
         records: dict[str, list[xr.Dataset]] = {role: [] for role in RECORD_ROLES}
-        for role, record in zip(roles, share_sampling_time(read), strict=True):
+        shared, _ = share_sampling_time(read)
+        for role, record in zip(roles, shared, strict=True):
             records[role].append(record)
         title = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
         return Recordings(
@@ -296,6 +297,7 @@ def split_table(
     is_stated = bool(decimal)
     if not decimal:
         of_time = [] if time is None else [*find_columns(table, [time], "time").values()]
+        of_time = [column for column in of_time if clock.has_counts(table, column)]
         decimal, note_on_decimal = find_decimal(table, [*columns.values(), *of_time])
         notes += [note_on_decimal] if note_on_decimal else []
     values = {
@@ -561,8 +563,8 @@ def _read_labels(
     return long_names, units | dict(stated)
 
 
-def share_sampling_time(records: Sequence[xr.Dataset]) -> list[xr.Dataset]:
-    """Return records of one nominal rate with one sampling time, if their times jitter.
+def share_sampling_time(records: Sequence[xr.Dataset]) -> tuple[list[xr.Dataset], str]:
+    """Return records of one nominal rate with one sampling time, if their times jitter, and a note.
 
     The sampling time is that of the records whose steps are equal, or the mean step of all. Records
     are returned as they are if nothing jitters, or if their sampling times differ by more than
@@ -571,11 +573,11 @@ def share_sampling_time(records: Sequence[xr.Dataset]) -> list[xr.Dataset]:
     steps = np.array([float(record.attrs["sampling_time"]) for record in records])
     jitters = np.array(["jitter" in record.attrs for record in records], dtype=bool)
     if not len(steps) or not jitters.any() or np.ptp(steps) <= TIME_TOLERANCE * steps.min():
-        return list(records)
+        return list(records), ""
     steady = steps[~jitters]
     is_one_rate = np.ptp(steps) <= MAX_RATE_DIFFERENCE * steps.min()
     if not is_one_rate or (len(steady) and np.ptp(steady) > TIME_TOLERANCE * steady.min()):
-        return list(records)
+        return list(records), ""
     lengths = [record.sizes["time"] for record in records]
     common = float(np.average(steps, weights=lengths))
     step = float(steady[0]) if len(steady) else clock.round_rate(common, np.ptp(steps) / 2)
@@ -591,7 +593,7 @@ def share_sampling_time(records: Sequence[xr.Dataset]) -> list[xr.Dataset]:
             record = record.assign_coords(time=("time", seconds, record["time"].attrs))
             record = record.assign_attrs(sampling_time=step, note=f"{record.attrs['note']}; {note}")
         shared.append(record)
-    return shared
+    return shared, note
 
 
 def _check_index(table: pd.DataFrame) -> pd.DataFrame:

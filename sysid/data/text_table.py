@@ -89,14 +89,14 @@ def read_text_table(
         )
     separator = delimiter or ","
     try:
-        text = _read_text(path, encoding)
+        text, n_comments = _strip_comments(_read_text(path, encoding))
         separator = delimiter or _find_separator(text)
         head = _read_head(text, separator)
         attributes = head.attributes | {"delimiter": separator}
         if decimal:
             attributes["decimal"] = decimal
         names = head.names
-        n_lines = head.n_lines
+        n_lines = n_comments + head.n_lines
         parse = partial(
             _parse,
             text=text,
@@ -187,15 +187,34 @@ def _read_text(path: Path, encoding: str) -> str:
     return content.decode(codec).removeprefix("\ufeff")
 
 
-def _match_stated_separator(text: str) -> re.Match[str] | None:
-    """Return the match of a first line ``sep=;``."""
-    return re.match(r"[ \t]*sep=(.)[ \t]*(\r\n|\n|\r)", text)
+def _match_preamble(text: str) -> re.Match[str] | None:
+    """Return the match of a line above the header: ``sep=;``, or that of Campbell's loggers.
+
+    Its first group is the separator that it states, if any.
+    """
+    ending = r"[ \t]*(?:\r\n|\n|\r)"
+    return re.match(rf"[ \t]*sep=(.){ending}", text) or re.match(rf'"?TOA5"?,.*?(){ending}', text)
+
+
+def _strip_comments(text: str) -> tuple[str, int]:
+    """Return a text without the marks of comments before its names, and the lines that it lost.
+
+    NumPy writes the names of columns as a comment, ``# t u y``. They stand in the last line of
+    several that begin so.
+    """
+    n_lines = 0
+    while re.match(r"[ \t]*[#%][^\n]*\n[ \t]*[#%][ \t]", text):
+        text = text[text.index("\n") + 1 :]
+        n_lines += 1
+    return re.sub(r"\A[ \t]*[#%][ \t]+", "", text), n_lines
 
 
 def _find_separator(text: str) -> str:
     """Return the separator that the first line states, or that the lines below it show."""
-    stated = _match_stated_separator(text)
-    return _recognise_delimiter(_sample(text, 0)) if stated is None else stated[1]
+    stated = _match_preamble(text)
+    if stated is not None and stated[1]:
+        return stated[1]
+    return _recognise_delimiter(_sample(text, 0 if stated is None else stated.end()))
 
 
 @dataclass
@@ -210,7 +229,7 @@ class _Head:
 
 def _read_head(text: str, separator: str) -> _Head:
     """Read the header and the rows of units below it; guess the decimal sign below these."""
-    stated = _match_stated_separator(text)
+    stated = _match_preamble(text)
     n_stated = 0 if stated is None else 1
     sample = _sample(text, 0 if stated is None else stated.end())
     split = list(_split(sample, separator))
@@ -374,7 +393,9 @@ def _parse(
     if dtype is None and isinstance(table.index, pd.RangeIndex):  # a flag is no number
         for number, column in enumerate(table.columns):
             kind: Any = table.dtypes.iloc[number]
-            if kind.kind in "bO":
+            has_objects = isinstance(kind, np.dtype) and kind.kind == "O"
+            has_flags = pd.api.types.is_bool_dtype(kind)
+            if has_flags or (has_objects and pd.api.types.infer_dtype(table[column]) != "string"):
                 texts = _parse(
                     text=text,
                     separator=separator,

@@ -1,5 +1,7 @@
 """Times of tables: which column, which unit, which sampling time, and whether `dt` agrees."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ import xarray as xr
 from sysid import CsvFiles, Fixed, Narx, forecast, identify
 
 N = 120
+K = np.arange(N)
 U = np.sin(0.3 * np.arange(N))
 Y = np.cos(0.2 * np.arange(N))
 NARX = Narx({"y": 1}, {"u": 1})
@@ -117,6 +120,21 @@ def test_milliseconds_since_1970_are_not_seconds(load):
     assert load("timestamp,u,y", row, time_format="ms").sampling_time == 0.01
 
 
+@pytest.mark.parametrize("dt", [0.1, 1.0, 60.0, 900.0])
+@pytest.mark.parametrize("digits", [8, 10])
+def test_days_of_excel_are_not_seconds(load, dt, digits):
+    row = clock_row(lambda t: f"{45321.5 + t / 86400:.{digits}f}", dt)
+    with pytest.raises(ValueError, match=r"seem to be days.*time_format=d"):
+        load("time,u,y", row)
+    assert load("time,u,y", row, time_format="d").sampling_time == pytest.approx(dt, rel=1e-3)
+
+
+@pytest.mark.parametrize("dt", [0.1, 0.25, 0.001, 0.4])
+def test_seconds_of_a_day_are_seconds(load, dt):
+    loaded = load("time,u,y", clock_row(lambda t: f"{45321.5 + t:.4f}", dt))
+    assert loaded.sampling_time == dt
+
+
 @pytest.mark.parametrize(
     ("header", "first"),
     [
@@ -210,6 +228,26 @@ def test_a_model_predicts_only_times_of_its_rate(identified, method, table):
         getattr(identified, method)(table)
 
 
+@pytest.mark.parametrize(
+    ("table", "options"),
+    [
+        pytest.param(TABLE.assign(time=K % 7), {"time": "none", "dt": 0.1}, id="no times"),
+        pytest.param(TABLE.rename(columns={"time": "when"}), {"time": "when"}, id="named"),
+        pytest.param(TABLE.assign(run=K // 60), {"experiment": "run"}, id="experiments"),
+    ],
+)
+def test_new_data_are_read_as_those_that_were_learned(table, options):
+    fixed = {"budget": 10, "training": FIXED, "identified": 1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = identify(table, NARX, **fixed, **options)
+        assert len(found.predict(table)) >= N - 4
+        assert len(found.predict(TABLE.drop(columns="time"))) >= N - 4
+        if options.get("time") == "when":
+            with pytest.raises(ValueError, match="time"):
+                found.predict(table.assign(when=0.5 * K))
+
+
 def test_a_model_predicts_a_record_of_a_real_clock_of_its_rate(identified, load):
     steps = 0.1 * (1 + 0.01 * np.random.default_rng(5).normal(size=N))
     times = np.cumsum(steps) + 3.0
@@ -272,8 +310,12 @@ def test_a_real_clock_takes_the_sampling_time_of_an_equal_one(load_two):
 
 def test_two_tables_of_real_clocks_are_read_by_identify():
     tables = [jittering(300, 0.04, 0), jittering(250, 0.04, 1)]
-    with pytest.warns(UserWarning, match="jitter"):
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         found = identify(tables, NARX, budget=10, training=FIXED, identified=1)
+    told = " ".join(str(warning.message) for warning in warned)
+    assert "times jitter" in told
+    assert "one nominal rate" in told
     assert len(found.recordings.estimation) == 2
 
 

@@ -99,6 +99,15 @@ def test_a_file_in_which_the_decimal_comma_comes_late_is_read(load):
         pytest.param("time;u;y\ns;V;m", "{t};{u};{y}", {}, id="row of units"),
         pytest.param("time\tu\ty\n[s]\t[V]\t-", "{t}\t{u}\t{y}", {}, id="units in brackets"),
         pytest.param("time,u,y\ns,V,m\n,Avg,Smp", "{t},{u},{y}", {}, id="units and averages"),
+        pytest.param("# time u y", "{t} {u} {y}", {}, id="names in a comment"),
+        pytest.param("# a run\n# time,u,y", "{t},{u},{y}", {}, id="two comments"),
+        pytest.param("% time,u,y", "{t},{u},{y}", {}, id="comment of MATLAB"),
+        pytest.param(
+            '"TOA5","CR1000"\n"TIME","u","y"\n"s","V","m"\n"","Avg","Smp"',
+            "{t},{u},{y}",
+            {},
+            id="Campbell",
+        ),
         pytest.param("\ufefftime,u,y", "{t},{u},{y}", {"encoding": "UTF8"}, id="mark of UTF-8"),
         pytest.param("\ufeffsep=;\ntime;u;y", "{t};{u};{y}", {}, id="mark and separator"),
     ],
@@ -126,6 +135,7 @@ def test_a_row_of_units_is_noted_and_scales_the_times(load):
     [
         pytest.param("u [V],y\nmV,m\n1,2\n", {}, "states the unit 'V', the row below", id="units"),
         pytest.param("u,y\nV,m\n1,2\nx,3\n", {}, "line 4, .*'u'.*'x'", id="line after units"),
+        pytest.param("# a\n# u,y\n1,2\nx,3\n", {}, "line 4, .*'x'", id="line after comments"),
         pytest.param('"u\n[V]",y\n1,2\nx,3\n', {}, "line 4, .*'x'", id="line after a line break"),
         pytest.param("u,y\nstart,end\n1,2\n", {}, "line 2, .*'start'", id="words are no units"),
         pytest.param(
