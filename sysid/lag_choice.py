@@ -20,14 +20,14 @@ from sysid.gp.kernels import Linear, SquaredExponential
 from sysid.gp.mean import AutomaticMean, ConstantMean
 from sysid.gp.rules import Learning
 from sysid.gp.training import InitialSamples, MaximumLikelihood
-from sysid.held_out import N_FOLDS, held_out_error
+from sysid.held_out import N_FOLDS, held_out_error, held_out_errors
 from sysid.identification import Settings
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.linear_models import HeldOutErrors
 from sysid.simulation_error.linear_model import LinearModel
-from sysid.simulation_error.training import FreeRun
+from sysid.simulation_error.training import FreeRun, Trial
 
 #: numbers of lags of the output that are tried in free run, with as many lags of the inputs
 FREE_RUN_ORDERS = (1, 2, 3, 4, 6)
@@ -72,6 +72,10 @@ LINEAR_PART = "with_linear_part"
 #: variants of a model that only the best candidate is tried with
 LONG_SCALES = "long_length_scales"
 CONSTANT_MEAN = "constant_mean"
+
+#: Factors of the variance of a model's kernel that compete (`record_variance_factor` of a
+#: training): the likelihood of a few hundred samples often has too nonlinear a model.
+VARIANCE_FACTORS = (1.0, 1 / 4, 1 / 16, 1 / 64)
 
 #: words for the estimators in the text, the simplest first
 ESTIMATOR_WORDS = {
@@ -119,7 +123,7 @@ class LagChoice(NamedTuple):
         shown += [row for row in self.tried if "chosen" in row and row not in shown]
         for row in shown:
             errors = [
-                f"{words} {row[estimator]:.4g}{_parts_note(row, estimator)}"
+                f"{words} {row[estimator]:.4g}{_remark(row, estimator)}"
                 for estimator, words in ESTIMATOR_WORDS.items()
                 if row.get(estimator) is not None
             ]
@@ -132,12 +136,17 @@ class LagChoice(NamedTuple):
         return "\n".join([*lines, *self.notes])
 
 
-def _parts_note(row: dict[str, Any], estimator: str) -> str:
-    """Return how an error was measured, if not on all parts one step ahead."""
-    if f"{estimator}_parts" not in row:
-        return ""
-    quick = ", quick" if row.get(f"{estimator}_quick") else ""
-    return f" ({row[f'{estimator}_parts']} parts{quick})"
+def _remark(row: dict[str, Any], estimator: str) -> str:
+    """Return how an error was measured, if not by the model itself and on all parts."""
+    remarks = []
+    factor = row.get(f"{estimator}_variance_factor", 1.0)
+    if factor != 1.0:
+        remarks.append(f"variance / {1 / factor:.4g}")
+    if f"{estimator}_parts" in row:
+        remarks.append(f"{row[f'{estimator}_parts']} parts")
+    if row.get(f"{estimator}_quick"):
+        remarks.append("quick")
+    return f" ({', '.join(remarks)})" if remarks else ""
 
 
 def rank_lags(
@@ -324,10 +333,11 @@ def choose_lags(
     - the model beside a linear part with a long memory.
 
     Among errors that differ by less than 1 %, or are as small as rounding errors, the first of
-    these estimators and the fewest lags win. If a model wins, it then competes with variants of
-    itself: longer length scales a priori, a constant mean. The linear models and the variants take
-    part only if the settings name no kernel, no mean and no kind of linear part. An input that
-    never moves gets no lags.
+    these estimators and the fewest lags win. A model is scored with the variance of its kernel, and
+    with parts of it (`VARIANCE_FACTORS`). If it wins without a linear part, it then competes with
+    variants of itself: longer length scales a priori, a constant mean. The linear models and the
+    variants take part only if the settings name no kernel, no mean and no kind of linear part. An
+    input that never moves gets no lags.
 
     If the training is `FreeRun`, the error is that of simulations of held-out folds
     (`FreeRun.compare_lags`). The candidates have 1, 2, 3, 4 or 6 lags of the output, and as many,
@@ -370,9 +380,8 @@ def choose_lags(
         for na, nb, nk in _affordable(grid, several, target, moving, shifts):
             first_lags = _first_lags(nk, shifts)
             narxes[make_narx(na, nb, first_lags)] = (na, nb, first_lags)
-        tried = _simulate(narxes, several, settings, settings.training)
+        tried, trials = _simulate(narxes, several, settings, settings.training)
         equal = _equal_in_free_run(tried)
-        criterion = "free_run"
     else:
         tried = rank_lags(
             several,
@@ -388,7 +397,23 @@ def choose_lags(
     chosen = min(equal, key=lambda row: row["na"] + len(moving) * row["nb"])
     chosen["chosen"] = True
     narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
-    return LagChoice(narx, criterion, tried, notes, settings, dead_times)
+    settings = replace(settings, training=_with_best_routes(settings.training, narx, trials))
+    return LagChoice(narx, "free_run", tried, notes, settings, dead_times)
+
+
+def _with_best_routes(training: FreeRun, narx: Narx, trials: Sequence[Trial]) -> FreeRun:
+    """Return the training with only those routes that were compared in full with these lags.
+
+    The others were worse already where their quick versions were compared. If no route was compared
+    in full, all of them remain.
+    """
+    in_full = [
+        trial.estimator
+        for trial in trials
+        if trial.narx == narx and not trial.is_quick and not trial.refusal
+    ]
+    routes = tuple(route for route in training.routes if route in in_full)
+    return replace(training, routes=routes or training.routes)
 
 
 @one_blas_thread
@@ -451,7 +476,8 @@ def _choose_one_step_ahead(
                 continue
             limit = MAX_EQUAL_ERROR_RATIO * smallest
             narx, entrant = entrants[id(row)][name]
-            _score(row, name, narx, records, entrant, limit)
+            factors = VARIANCE_FACTORS if is_open and name in (MODEL, LINEAR_PART) else [1.0]
+            _score(row, name, narx, records, entrant, limit, factors)
             smallest = min(smallest, _complete_error(row, name))
     limit = _largest_equal(scored, names, records, make_narx)
     for name in names:
@@ -468,7 +494,9 @@ def _choose_one_step_ahead(
     if settings.demands_linear_part:
         narx = settings.with_linear_lags(narx)
     if is_open and name in (MODEL, LINEAR_PART):
-        settings_of_entrant = _best_variant(chosen, name, narx, records, settings)
+        settings_of_entrant = _with_variance_factor(settings, chosen, name)
+    if is_open and name == MODEL:
+        settings_of_entrant = _best_variant(chosen, narx, records, settings_of_entrant)
     return chosen, narx, settings_of_entrant
 
 
@@ -501,7 +529,7 @@ def _worth_scoring(
 
 
 def _leaves_estimator_open(settings: Settings) -> bool:
-    """Return whether the settings name no kernel, no mean and no kind of linear part."""
+    """Return whether the settings name no kernel, variance, mean and kind of linear part."""
     assert isinstance(settings.training, MaximumLikelihood)
     assert isinstance(settings.linear_part, LinearPart)  # words were replaced
     return (
@@ -509,6 +537,7 @@ def _leaves_estimator_open(settings: Settings) -> bool:
         and settings.learning is Learning.every_sample
         and settings.mean == AutomaticMean()
         and settings.training.kernel == SquaredExponential()
+        and settings.training.record_variance_factor == 1.0
     )
 
 
@@ -537,12 +566,30 @@ def _score(
     records: Sequence[xr.Dataset],
     settings: Settings,
     limit: float,
+    factors: Sequence[float] = (1.0,),
 ) -> None:
-    """Add the held-out error of an estimator to a candidate."""
-    error = held_out_error(narx, records, settings, limit)
-    row[name] = error.rmse
-    if error.n_folds < N_FOLDS:
-        row[f"{name}_parts"] = error.n_folds
+    """Add the held-out error of an estimator to a candidate.
+
+    It is that of the factor of the variance with the smallest error; among errors that differ by
+    less than 1 % the first factor is taken.
+    """
+    errors = held_out_errors(narx, records, settings, factors, limit)
+    most_folds = max(error.n_folds for error in errors)
+    comparable = [error.rmse if error.n_folds == most_folds else inf for error in errors]
+    largest_equal = MAX_EQUAL_ERROR_RATIO * min(comparable)
+    best = next(i for i, rmse in enumerate(comparable) if rmse <= largest_equal)
+    row[name] = errors[best].rmse
+    if factors[best] != 1.0:
+        row[f"{name}_variance_factor"] = factors[best]
+    if most_folds < N_FOLDS:
+        row[f"{name}_parts"] = most_folds
+
+
+def _with_variance_factor(settings: Settings, row: dict[str, Any], name: str) -> Settings:
+    """Return the settings of an estimator with the factor of the variance of its score."""
+    factor = row.get(f"{name}_variance_factor", 1.0)
+    training: Any = settings.training
+    return replace(settings, training=replace(training, record_variance_factor=factor))
 
 
 def _complete_error(row: dict[str, Any], name: str) -> float:
@@ -573,24 +620,24 @@ def _fewest_lags(rows: Sequence[dict[str, Any]], name: str, limit: float) -> dic
 
 
 def _best_variant(
-    row: dict[str, Any],
-    name: str,
-    narx: Narx,
-    records: Sequence[xr.Dataset],
-    settings: Settings,
+    row: dict[str, Any], narx: Narx, records: Sequence[xr.Dataset], settings: Settings
 ) -> Settings:
-    """Return the settings of the best variant of a model: the given ones unless one is better."""
-    variants = {}
+    """Return the settings of the best variant of the model without a linear part.
+
+    The given ones win unless another one is better. (A kernel beside a linear part has priors of
+    its own, and needs no mean.)
+    """
     training: Any = settings.training
     longer = replace(
         training,
         record_length_prior_median=training.length_scale_prior_median,
         record_length_prior_std=training.length_scale_prior_std,
     )
-    variants[LONG_SCALES] = replace(settings, training=longer)
-    if name == MODEL:
-        variants[CONSTANT_MEAN] = replace(settings, mean=ConstantMean())
-    smallest = row[name]
+    variants = {
+        LONG_SCALES: replace(settings, training=longer),
+        CONSTANT_MEAN: replace(settings, mean=ConstantMean()),
+    }
+    smallest = row[MODEL]
     best = settings
     for variant, changed in variants.items():
         _score(row, variant, narx, records, changed, smallest)
@@ -710,8 +757,8 @@ def _simulate(
     records: Sequence[xr.Dataset],
     settings: Settings,
     training: FreeRun,
-) -> list[dict[str, Any]]:
-    """Return the held-out errors of simulations of each candidate, the best first.
+) -> tuple[list[dict[str, Any]], list[Trial]]:
+    """Return the held-out errors of simulations of each candidate, the best first, and the trials.
 
     The error of a model that could not be trained is None.
     """
@@ -725,7 +772,8 @@ def _simulate(
         )
         labels.append(f"{_shorten(narx)} ({number} of {len(narxes)})")
     tried: dict[Narx, dict[str, Any]] = {}
-    for trial in training.compare_lags(samples, labels, budget=settings.budget, seed=settings.seed):
+    trials = training.compare_lags(samples, labels, budget=settings.budget, seed=settings.seed)
+    for trial in trials:
         na, nb, nk = narxes[trial.narx]
         row = tried.setdefault(trial.narx, {"na": na, "nb": nb, "nk": nk})
         estimator = "linear" if isinstance(trial.estimator, LinearModel) else "model"
@@ -733,7 +781,7 @@ def _simulate(
             row[estimator] = trial.rmse
             row[f"{estimator}_parts"] = len(trial.fits)
             row[f"{estimator}_quick"] = trial.is_quick
-    return list(tried.values())
+    return list(tried.values()), trials
 
 
 def _spread_pieces(records: Sequence[xr.Dataset]) -> list[xr.Dataset]:

@@ -48,10 +48,11 @@ STREAM_PRIOR_KEYS = {
     "training.length_scale_prior_median",
     "training.length_scale_prior_std",
 }
-#: keys of the prior of the length scales of records
+#: keys of the priors of records
 RECORD_PRIOR_KEYS = {
     "training.record_length_prior_median",
     "training.record_length_prior_std",
+    "training.record_variance_factor",
 }
 #: keys of a training that affect streams only
 STREAM_KEYS = STREAM_PRIOR_KEYS | {

@@ -679,7 +679,7 @@ class Adaptive(MaximumAPosteriori):
                     f"{self._name}: {name} must be a number between 0 and 1, got {value!r}"
                 )
 
-    def know(
+    def _know_likeliest(
         self,
         regressors: np.ndarray,
         targets: np.ndarray,
@@ -687,12 +687,12 @@ class Adaptive(MaximumAPosteriori):
         mean: MeanFunction,
         seed: int,
     ) -> Start:
-        """Return the start of `MaximumLikelihood.know`.
+        """Return the start of `MaximumLikelihood`.
 
         With a linear part the hyper-parameters are then improved (`_improve`). They are kept while
         the record is learned, unless `on_records`.
         """
-        start = super().know(regressors, targets, mean=mean, seed=seed)
+        start = super()._know_likeliest(regressors, targets, mean=mean, seed=seed)
         if self.kernel.linear_lags:
             start = self._improve(start, regressors, targets, seed)
         return start._replace(stays=not self.on_records)

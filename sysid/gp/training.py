@@ -41,7 +41,7 @@ MAX_RESTARTS = 100_000
 #: Cost where the covariance is not positive definite, so that the line search turns back.
 COST_IF_NOT_POSITIVE_DEFINITE = 1e25
 
-#: Settings of `MaximumLikelihood` that describe log-normal priors and must be positive.
+#: Settings of `MaximumLikelihood` that describe priors and must be positive.
 PRIOR_SETTINGS = (
     "length_scale_prior_median",
     "length_scale_prior_std",
@@ -51,6 +51,7 @@ PRIOR_SETTINGS = (
     "noise_prior_std",
     "record_length_prior_median",
     "record_length_prior_std",
+    "record_variance_factor",
 )
 
 #: Smallest value that the lower bound of each of these settings may have.
@@ -112,6 +113,15 @@ class Hyperparameters(NamedTuple):
     noise_variance: float  # target unit^2
     log_likelihood: float  # of the training samples; nan if not computed
     warnings: tuple[str, ...] = ()  # what a user should know about this estimate
+
+    def with_variance_factor(self, factor: float) -> Hyperparameters:
+        """Multiply the variance of the kernel, but not that of its linear part, by a factor."""
+        if factor == 1.0:
+            return self
+        kernel = self.kernel
+        if isinstance(kernel, WithLinearPart):
+            return self._replace(kernel=replace(kernel, kernel=kernel.kernel.scaled(factor)))
+        return self._replace(kernel=kernel.scaled(factor))
 
 
 @dataclass(frozen=True, eq=False)
@@ -531,6 +541,9 @@ class MaximumLikelihood(Training):
     #: typical distances; a whole record shows where the function changes
     record_length_prior_median: float = 5.0
     record_length_prior_std: float = inf  # of the logarithm; infinite: no prior
+    #: factor of the kernel's variance after the training, without its linear part [-]; below 1 the
+    #: model of a whole record is less nonlinear than the likelihood of these samples says
+    record_variance_factor: float = 1.0
 
     standardise = True
 
@@ -596,8 +609,23 @@ class MaximumLikelihood(Training):
     ) -> Start:
         """Return the scaling and the mean of all samples, with trained hyper-parameters.
 
-        The training uses `record_samples` samples at equal distances.
+        The training uses `record_samples` samples at equal distances. The variance of the kernel
+        is then multiplied by `record_variance_factor`.
         """
+        start = self._know_likeliest(regressors, targets, mean=mean, seed=seed)
+        assert start.hyperparameters is not None
+        scaled = start.hyperparameters.with_variance_factor(self.record_variance_factor)
+        return start._replace(hyperparameters=scaled)
+
+    def _know_likeliest(
+        self,
+        regressors: np.ndarray,
+        targets: np.ndarray,
+        *,
+        mean: MeanFunction,
+        seed: int,
+    ) -> Start:
+        """Return the start of `know` with the hyper-parameters of the largest likelihood."""
         scaling = self.fit_scaling(regressors)
         if self.kernel.linear_lags:
             chosen_mean = mean.fitted(regressors, targets)

@@ -31,7 +31,8 @@ class Segment(NamedTuple):
     values: Array  # (n,) target output y[k]
     #: (L,) target output before the first sample, newest last; nan where no feature needs it
     past: Array
-    #: number of first samples that are not scored, because they depend on the noise in `past`
+    #: number of first samples that are not scored: they depend on the noise in `past`, or a model
+    #: that is compared does not have them
     transient: int = 0
 
     @property
@@ -43,7 +44,9 @@ class Segment(NamedTuple):
         """Cut out the samples from `first` to before `last`, with the measured outputs before."""
         outputs = np.concatenate([self.past, self.values[:first]])
         past = outputs[len(outputs) - len(self.past) :]
-        return Segment(self.regressors[first:last], self.values[first:last], past)
+        values = self.values[first:last]
+        transient = min(max(self.transient - first, 0), len(values))
+        return Segment(self.regressors[first:last], values, past, transient)
 
 
 def feedback_of(narx: Narx) -> tuple[Indices, Indices]:
@@ -140,6 +143,11 @@ class Fold(NamedTuple):
 def n_samples(segments: Sequence[Segment]) -> int:
     """Count the samples of all segments."""
     return sum(len(segment.values) for segment in segments)
+
+
+def n_scored_samples(segments: Sequence[Segment]) -> int:
+    """Count the samples of all segments without their transients."""
+    return sum(len(segment.values) - segment.transient for segment in segments)
 
 
 def scale_signals(narx: Narx, regressors: Array) -> AffineMap:
@@ -253,8 +261,8 @@ def folds_of(segments: Sequence[Segment], n: int) -> list[Fold]:
             low = min(max(first - start, 0), length)
             high = min(max(last - start, 0), length)
             parts.append(segment.part(low, high))
-            rest.append(segment.part(0, low))
-            rest.append(segment.part(high, length))
+            rest.append(segment.part(0, low)._replace(transient=0))
+            rest.append(segment.part(high, length)._replace(transient=0))
             start += length
         folds.append(Fold(_without_empty(parts), _without_empty(rest)))
     return folds

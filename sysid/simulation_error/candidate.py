@@ -359,7 +359,7 @@ def solve_increasing(
 def squared_error(candidate: Candidate, segments: Sequence[Segment]) -> float:
     """Return the mean squared error of the free run over the scored samples, output unit squared.
 
-    It is infinite if the free run of a segment diverges.
+    It is infinite if the free run of a segment diverges, and 0 if no sample is scored.
     """
     parts = []
     for segment in segments:
@@ -368,7 +368,7 @@ def squared_error(candidate: Candidate, segments: Sequence[Segment]) -> float:
     errors = np.concatenate(parts)
     if not np.isfinite(errors).all():
         return np.inf
-    return float(np.mean(errors**2))
+    return float(np.mean(errors**2)) if len(errors) else 0.0
 
 
 def range_of(segments: Sequence[Segment]) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Matern52, Stationary
 from sysid.gp.mean import LinearMean
 from sysid.narx.lags import Narx
-from sysid.simulation.segments import Limits, Segment
+from sysid.simulation.segments import Limits, Segment, n_scored_samples
 from sysid.simulation_error.candidate import (
     Candidate,
     Estimator,
@@ -135,7 +135,7 @@ class Material(NamedTuple):
         p = narx.n_features
         standard = [units.standardise(segment) for segment in segments]
         windows = windows_of(standard, window, transient)
-        n_scored = sum(len(part.values) - part.transient for part in windows)
+        n_scored = n_scored_samples(windows)
         n_needed = per_parameter * (p + 1)
         if len(windows) < 2 or n_scored < n_needed:
             raise Refusal(

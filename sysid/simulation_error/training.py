@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import blake2b
 from math import inf
+from threading import Lock
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -27,6 +30,7 @@ from sysid.simulation.segments import (
     find_copies,
     folds_of,
     n_samples,
+    n_scored_samples,
     segments_of,
     stack_regressors,
 )
@@ -57,6 +61,8 @@ MIN_GAIN_PER_FEATURE = 1e-3
 MAX_BEYOND_OTHERS = 0.1
 # Pairs of lags and estimator that are compared in full, not only by quick versions.
 N_FINALISTS = 4
+# Fits that are kept for a training after a comparison of lags: those of all finalists, and more.
+MAX_LAST_FITS = 40
 # Linear models that are always among the candidates; the last one minimises the free-run error.
 LINEAR_MODELS = (LinearModel(minimises_free_run=False), LinearModel())
 
@@ -79,7 +85,7 @@ class Trial:
     fits: list[FitResult] = field(default_factory=list)  # without each fold, as far as done
     #: mean squared error of each of these folds, output unit^2
     errors: list[float] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)  # samples of each of these folds
+    sizes: list[int] = field(default_factory=list)  # scored samples of each of these folds
     refusal: str = ""  # why the estimator cannot fit the samples; empty if it can
 
     @property
@@ -94,8 +100,8 @@ class Trial:
 
     @property
     def rmse(self) -> float | None:
-        """Root mean squared error of the folds so far, output unit; None if there are none."""
-        if not self.fits:
+        """Root mean squared error of the folds so far, output unit; None if nothing is scored."""
+        if not any(self.sizes):
             return None
         return float(np.sqrt(np.average(self.errors, weights=self.sizes)))
 
@@ -111,11 +117,15 @@ class Trial:
 
     def fit(self, fold: int, budget: int, seed: int, limits: Limits) -> Fitted:
         """Fit to the samples around a fold and simulate the fold; a refusal is returned too."""
-        parts, rest = self.folds[fold]
         try:
-            fit = self.estimator.fit(rest, self.narx, budget, seed, limits)
+            fit = self.estimator.fit(self.folds[fold].rest, self.narx, budget, seed, limits)
         except Refusal as reason:
             return reason
+        return self.score(fold, fit)
+
+    def score(self, fold: int, fit: FitResult) -> Fitted:
+        """Simulate a fold with a fit to the samples around it."""
+        parts, rest = self.folds[fold]
         guarded = replace(fit.candidate, bounds=range_of([*rest, *parts]))
         return fit, squared_error(guarded, parts)
 
@@ -170,9 +180,49 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
             fit, error = fitted
             best.fits.append(fit)
             best.errors.append(error)
-            best.sizes.append(n_samples(best.folds[fold].parts))
+            best.sizes.append(n_scored_samples(best.folds[fold].parts))
     finally:
         fits.drop()
+
+
+class _LastFits:
+    """Fits without a fold that were done last.
+
+    A comparison of lags and the training with the chosen lags fit the same estimators to the same
+    samples. A fit depends on nothing but its arguments, so that it is done only once.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._fits = OrderedDict[bytes, tuple[Estimator, FitResult]]()
+        self._lock = Lock()
+
+    def get(self, key: bytes, estimator: Estimator) -> FitResult | None:
+        """Return the fit of an estimator with the arguments of this key, or None."""
+        with self._lock:
+            known, fit = self._fits.get(key, (None, None))
+        return fit if known == estimator else None
+
+    def put(self, key: bytes, estimator: Estimator, fit: FitResult) -> None:
+        """Keep a fit; the oldest one is forgotten if there are too many."""
+        with self._lock:
+            self._fits[key] = estimator, fit
+            if len(self._fits) > self._capacity:
+                self._fits.popitem(last=False)
+
+
+def _key_of(trial: Trial, fold: int, budget: int, seed: int, limits: Limits) -> bytes:
+    """Return a digest of the arguments of the fit of a trial without a fold."""
+    settings = (repr(trial.estimator), repr(trial.narx), budget, seed, limits)
+    digest = blake2b(repr(settings).encode())
+    for segment in trial.folds[fold].rest:
+        for values in (segment.regressors, segment.values, segment.past):
+            digest.update(repr(values.shape).encode())
+            digest.update(np.ascontiguousarray(values).tobytes())
+    return digest.digest()
+
+
+last_fits = _LastFits(MAX_LAST_FITS)
 
 
 class _FitsInAdvance:
@@ -184,6 +234,19 @@ class _FitsInAdvance:
 
     def result(self, trial: Trial, fold: int, trials: Sequence[Trial]) -> Fitted:
         """Return the fit of a trial without a fold, and begin others while waiting for it."""
+        if trial.is_quick:
+            return self._compute(trial, fold, trials)
+        key = _key_of(trial, fold, *self._settings)
+        fit = last_fits.get(key, trial.estimator)
+        if fit is not None:
+            return trial.score(fold, fit)
+        fitted = self._compute(trial, fold, trials)
+        if not isinstance(fitted, Refusal):
+            last_fits.put(key, trial.estimator, fitted[0])
+        return fitted
+
+    def _compute(self, trial: Trial, fold: int, trials: Sequence[Trial]) -> Fitted:
+        """Return the fit of a trial, from a process of its own."""
         needed = (trial, fold)
         tasks = _open_tasks(trials)
         tasks.sort(key=lambda task: (task != needed, task[0].expect(task[1])))
@@ -345,8 +408,9 @@ class FreeRun(Training):
         """Cross-validate the estimators, and the linear model, with several lags at once.
 
         Quick versions of the estimators go first; the best `N_FINALISTS` of them are compared in
-        full. The samples of all lags must be those of the same records; only samples that all lags
-        have are compared. A feature must lower the mean square by `MIN_GAIN_PER_FEATURE` of it.
+        full. The samples of all lags must be those of the same records. Every estimator is fitted
+        to all samples with its lags; only samples that all lags have are scored. A feature must
+        lower the mean square by `MIN_GAIN_PER_FEATURE` of it.
 
         Parameters
         ----------
@@ -372,7 +436,11 @@ class FreeRun(Training):
         max_lag = max(with_lags.narx.max_lag for with_lags in samples)
         full_trials: list[Trial] = []
         for with_lags, label in zip(samples, labels, strict=True):
-            segments = _without_first(segments_of(with_lags), max_lag - with_lags.narx.max_lag)
+            n_unscored = max_lag - with_lags.narx.max_lag
+            segments = [
+                segment._replace(transient=min(n_unscored, len(segment.values)))
+                for segment in segments_of(with_lags)
+            ]
             full_trials += self._trials_of_lags(with_lags.narx, label, segments)
         limits: Limits = (-inf, inf)
         if self.find_limits:
@@ -496,12 +564,6 @@ def _check_unknown(known: Start) -> None:
             f"FreeRun: finds {' and '.join(given)} itself; "
             "leave them unknown, or take another training"
         )
-
-
-def _without_first(segments: Sequence[Segment], n: int) -> list[Segment]:
-    """Return segments without their first n samples; those with no sample left are dropped."""
-    shortened = [segment.part(n, len(segment.values)) for segment in segments]
-    return [segment for segment in shortened if len(segment.values)]
 
 
 def _quick_version(trial: Trial) -> Trial:

@@ -518,17 +518,22 @@ def best_linear_rmse(estimation, test, first):
     return min(errors)
 
 
+#: plants that are simulated, and their seeds; without the environment variable, the hardest one
+SIMULATED_PLANTS = {"two_masses": [1]}
+if IS_EVERY_PLANT_SIMULATED:
+    SIMULATED_PLANTS = {name: range(N_SEEDS) for name in PLANTS}
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(not IS_EVERY_PLANT_SIMULATED, reason="set SYSID_EVERY_PLANT=1: an hour")
-@pytest.mark.parametrize("name", PLANTS)
+@pytest.mark.parametrize("name", SIMULATED_PLANTS)
 def test_a_plant_is_simulated_better_than_by_any_line(name, tmp_path):
     """The error is at most 0.9 of that of the best linear model in hindsight, in the median.
 
-    The two masses are the hardest plant. The bands cover in free run, over several seeds one step
-    ahead too, and the noise is that of the plant.
+    The bands cover in free run, over several seeds one step ahead too, and the noise is that of the
+    plant. With SYSID_EVERY_PLANT=1 all plants take an hour.
     """
     rows = []
-    for seed in range(N_SEEDS):
+    for seed in SIMULATED_PLANTS[name]:
         record = records(name, seed + 1)[seed]
         n_inputs = record["test"][0].shape[1]
         data = plant_overrides(n_inputs, **write_plant_record(tmp_path, record))
@@ -543,6 +548,8 @@ def test_a_plant_is_simulated_better_than_by_any_line(name, tmp_path):
         rows.append((ratio, noise_ratio, *coverages))
         print(f"{name} {seed}: {', '.join(f'{value:.2f}' for value in rows[-1])}")
     ratio, noise_ratio, *coverages = np.median(rows, axis=0)
+    if len(rows) == 1:
+        coverages = coverages[:2]
     assert ratio <= 0.9, rows
     assert max(row[0] for row in rows) <= 1.05, rows
     assert 0.5 <= noise_ratio <= 2.0, rows

@@ -17,6 +17,8 @@ from free_runs import (
     samples_of,
 )
 from sysid import FreeRun, Narx, ProfileSearch, Settings, choose_lags, lag_choice, make_record
+from sysid.gp.training import InitialSamples, Start
+from sysid.narx.lags import consecutive
 from sysid.simulation_error import training as training_module
 from sysid.simulation_error.candidate import Estimator, FitResult, squared_error
 from sysid.simulation_error.linear_model import LinearModel
@@ -63,16 +65,51 @@ def test_lags_that_reach_the_delay_are_the_best(delayed_comparison):
 
 
 def test_lags_are_compared_on_the_samples_that_all_of_them_have(delayed_comparison):
-    n_samples = set()
+    """Each is fitted to all samples that it has: with fewer lags to more of them."""
+    scored = []
+    n_fitted = {}
     for trial in delayed_comparison:
-        for fold in trial.folds:
-            n_samples.add(sum(len(part.values) for part in fold.parts))
-    assert n_samples == {112}
-    first, second = (
-        np.concatenate([part.values for part in trial.folds[0].parts])
-        for trial in delayed_comparison[:2]
+        parts = [part for fold in trial.folds for part in fold.parts]
+        scored.append(np.concatenate([part.values[part.transient :] for part in parts]))
+        n_fitted[trial.label] = sum(len(part.values) for part in parts)
+    for values in scored:
+        np.testing.assert_array_equal(values, scored[0])
+    assert len(scored[0]) == 2 * 112
+    assert n_fitted == {"eight": 224, "five": 230, "three": 234, "one": 238}
+
+
+def test_a_training_with_the_chosen_lags_does_no_fit_of_the_comparison_again(monkeypatch):
+    training = FreeRun(routes=[replace(QUICK_SEARCH, evaluations=16)], folds=2)
+    record = make_record(first_order_record(150, 0), name="r", sampling_time=1.0)
+    settings = Settings(training=training, budget=10)
+    choice = choose_lags(record, "y", ["u"], settings=settings, max_order=2)
+    rows = choice.narx.dataset(record)
+    samples = InitialSamples(
+        choice.narx, rows["regressor"].values, rows["target"].values, consecutive(rows)
     )
-    np.testing.assert_array_equal(first, second)
+    fitted = []
+    compute = training_module._FitsInAdvance._compute
+
+    def observe(self, trial, fold, trials):
+        fitted.append(trial.estimator)
+        return compute(self, trial, fold, trials)
+
+    monkeypatch.setattr(training_module._FitsInAdvance, "_compute", observe)
+    start = training.prepare(samples, Start(), mean=None, budget=10, seed=0)
+    assert not any(isinstance(estimator, ProfileSearch) for estimator in fitted)
+    monkeypatch.setattr(training_module, "last_fits", training_module._LastFits(2))
+    again = training.prepare(samples, Start(), mean=None, budget=10, seed=0)
+    assert any(isinstance(estimator, ProfileSearch) for estimator in fitted)
+    assert again.report == start.report
+
+
+def test_only_the_last_fits_are_kept():
+    last_fits = training_module._LastFits(2)
+    for number in range(3):
+        last_fits.put(bytes([number]), QUICK_SEARCH, number)
+    assert last_fits.get(bytes([0]), QUICK_SEARCH) is None
+    assert last_fits.get(bytes([2]), QUICK_SEARCH) == 2
+    assert last_fits.get(bytes([2]), replace(QUICK_SEARCH, evaluations=5)) is None
 
 
 def test_error_of_lags_is_that_of_the_held_out_folds(delayed_comparison):
@@ -137,7 +174,7 @@ def test_lags_that_the_quick_search_ranks_best_are_compared_in_full(no_linear_mo
 def choice_of_one_finalist(no_linear_models, monkeypatch):
     """Choose lags with one finalist: fewer lags tie with it in the quick search, not in full."""
     monkeypatch.setattr(training_module, "N_FINALISTS", 1)
-    estimator = ErrorByLags(errors=(9.0, 9.0, 1.0), quick_errors=(1.01, 9.0, 1.0))
+    estimator = ErrorByLags(errors=(9.0, 9.0, 1.0), quick_errors=(1.02, 9.0, 1.0))
     settings = Settings(training=FreeRun(routes=[estimator], folds=2), budget=10)
     record = make_record(random_signals(SIMPLE_LAGS, 90), name="r", sampling_time=1.0)
     return choose_lags([record], "y", ["u"], settings=settings, max_order=2)

@@ -21,7 +21,7 @@ from sysid import (
     identify,
     lag_choice,
 )
-from sysid.held_out import N_FOLDS, FoldErrors, held_out_error
+from sysid.held_out import N_FOLDS, FoldErrors, held_out_error, held_out_errors
 
 NARX = Narx({"y": 1}, {"u": 1}, "y")
 #: quick settings that leave the estimator open
@@ -78,7 +78,45 @@ def test_no_further_fold_is_held_out_once_the_error_must_exceed_the_limit():
     assert complete == held_out_error(NARX, [LINE], SETTINGS)
 
 
+@pytest.mark.parametrize("linear_part", ["none", "stable_spline"])
+def test_models_that_differ_in_the_variance_of_their_kernel_have_the_errors_of_each(linear_part):
+    settings = replace(SETTINGS, linear_part=linear_part)
+    narx = settings.with_linear_lags(NARX)
+    together = held_out_errors(narx, [CURVE], settings, [1.0, 1 / 16])
+    alone = []
+    for factor in (1.0, 1 / 16):
+        training = replace(settings.training, record_variance_factor=factor)
+        alone.append(held_out_error(narx, [CURVE], replace(settings, training=training)))
+    assert together == alone
+    assert together[0].rmse != together[1].rmse
+
+
+def test_a_model_that_exceeds_the_limit_leaves_the_others_in_the_race():
+    errors = held_out_errors(NARX, [CURVE], SETTINGS, [1.0, 1e-9])
+    limit = 2 * errors[0].rmse
+    assert errors[1].rmse > limit
+    in_race, given_up = held_out_errors(NARX, [CURVE], SETTINGS, [1.0, 1e-9], limit)
+    assert in_race == errors[0]
+    assert given_up.n_folds < N_FOLDS
+
+
 # --- the choice -----------------------------------------------------------------------------------
+
+
+def test_a_model_that_is_too_nonlinear_gets_less_variance(monkeypatch):
+    """The errors are made up: a sixteenth of the variance has the smallest one."""
+
+    def make_up_errors(narx, records, settings, factors, limit=np.inf):
+        errors = []
+        for factor in factors:
+            total = factor * settings.training.record_variance_factor
+            errors.append(FoldErrors(0.001 * (1 + abs(np.log(total) - np.log(1 / 16))), N_FOLDS))
+        return errors
+
+    monkeypatch.setattr(lag_choice, "held_out_errors", make_up_errors)
+    choice = choose_lags(CURVE, "y", ["u"], settings=SETTINGS, max_order=1)
+    assert choice.settings.training.record_variance_factor == 1 / 16
+    assert "model 0.001 (variance / 16)" in str(choice)
 
 
 def test_a_line_is_identified_as_a_line():
@@ -128,9 +166,10 @@ def test_noise_in_the_measurement_asks_for_a_long_memory():
         {"mean": ConstantMean()},
         {"mean": LinearMean()},
         {"training": MaximumAPosteriori(kernel=Matern52())},
+        {"training": MaximumAPosteriori(record_variance_factor=0.5)},
         {"learning": "stored", "linear_part": "none"},
     ],
-    ids=["no linear part", "constant mean", "linear mean", "kernel", "stored"],
+    ids=["no linear part", "constant mean", "linear mean", "kernel", "variance", "stored"],
 )
 def test_what_the_settings_name_is_not_replaced(named):
     settings = replace(SETTINGS, **named)
@@ -143,12 +182,12 @@ def test_nothing_competes_with_a_demanded_linear_part(monkeypatch):
     """The errors are made up: those with a linear part are larger than all others."""
     scored = []
 
-    def make_up_error(narx, records, settings, limit=np.inf):
+    def make_up_errors(narx, records, settings, factors, limit=np.inf):
         scored.append(narx)
         rmse = (5.0 if narx.linear else 1.0) + abs(len(narx.lags["y"]) - 2)
-        return FoldErrors(rmse, 1 if rmse > limit else N_FOLDS)
+        return [FoldErrors(rmse, 1 if rmse > limit else N_FOLDS) for _ in factors]
 
-    monkeypatch.setattr(lag_choice, "held_out_error", make_up_error)
+    monkeypatch.setattr(lag_choice, "held_out_errors", make_up_errors)
     settings = replace(SETTINGS, linear_part="stable_spline")
     choice = choose_lags(CURVE, "y", ["u"], settings=settings, max_order=3)
     assert len(scored) > 1
