@@ -44,7 +44,9 @@ AREAS = {
             "sysid.identification",
             "sysid.stream",
             "sysid.lag_choice",
+            "sysid.budget_choice",
             "sysid.linear_part",
+            "sysid.time_limit",
         ),
         "Models and files": (
             "sysid.model",

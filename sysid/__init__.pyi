@@ -1,6 +1,8 @@
 # The public names of `sysid` and the files that define them. `__init__.py` imports each name when
 # it is first used.
 
+from .budget_choice import BudgetChoice as BudgetChoice
+from .budget_choice import choose_budget as choose_budget
 from .data.csv import CsvFiles as CsvFiles
 from .data.nonlinear_benchmarks import NonlinearBenchmark as NonlinearBenchmark
 from .data.nonlinear_benchmarks import from_nonlinear_benchmarks as from_nonlinear_benchmarks
@@ -132,6 +134,7 @@ from .simulation_error.training import FreeRun as FreeRun
 from .store import StoreError as StoreError
 from .stream import Measurement as Measurement
 from .stream import learn_from as learn_from
+from .time_limit import TimeLimit as TimeLimit
 
 __all__: list[str]
 __version__: str

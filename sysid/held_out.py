@@ -3,14 +3,16 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from math import inf
+from math import inf, nan
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
+from sysid.gp.training import Start
 from sysid.identification import Identification, Settings
 from sysid.narx.lags import Narx, consecutive
+from sysid.time_limit import out_of_time
 
 #: number of consecutive folds into which the rows of all records are divided
 N_FOLDS = 5
@@ -25,18 +27,29 @@ MAX_TRAINING_SAMPLES = 300
 class FoldErrors(NamedTuple):
     """One-step errors of a model on folds that it has not learned."""
 
-    rmse: float  # unit of the target, on the folds that were held out
-    n_folds: int  # fewer than `N_FOLDS` if the error could no longer come below the limit
+    rmse: float  # unit of the target, on the folds that were held out; nan without any
+    #: fewer than `N_FOLDS` if the error could no longer come below the limit, or the time was up
+    n_folds: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all folds were held out."""
+        return self.n_folds == N_FOLDS
 
 
 def held_out_error(
-    narx: Narx, records: Sequence[xr.Dataset], settings: Settings, limit: float = inf
+    narx: Narx,
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+    limit: float = inf,
+    *,
+    starts: list[Start] | None = None,
 ) -> FoldErrors:
     """Return the one-step error of the model on folds that it has not learned.
 
     See `held_out_errors`.
     """
-    (error,) = held_out_errors(narx, records, settings, [1.0], limit)
+    (error,) = held_out_errors(narx, records, settings, [1.0], limit, starts=starts)
     return error
 
 
@@ -46,11 +59,14 @@ def held_out_errors(
     settings: Settings,
     factors: Sequence[float],
     limit: float = inf,
+    *,
+    starts: list[Start] | None = None,
 ) -> list[FoldErrors]:
     """Return the one-step errors of models on folds that they have not learned.
 
     The rows of the records are divided into five folds. Five models each learn the rows without one
-    fold, and predict it.
+    fold, and predict it. Once the time of the search is up (`sysid.time_limit`), no further fold is
+    held out.
 
     Parameters
     ----------
@@ -64,6 +80,9 @@ def held_out_errors(
     limit
         RMSE [unit of the target]. The error of a model that exceeds it is of no interest: no
         further fold is held out once the RMSE of all folds must exceed it.
+    starts
+        What the training derived from the rows that each model learns, as far as it is known: from
+        the same models with another budget, on which it does not depend. Others are appended.
 
     Raises
     ------
@@ -82,29 +101,51 @@ def held_out_errors(
     ends = np.linspace(0, len(y), N_FOLDS + 1).astype(int)
     sums_of_squares = np.zeros(len(factors))
     n_folds = np.zeros(len(factors), dtype=int)
-    for begin, end in pairwise(ends):
+    starts = [] if starts is None else starts
+    settings = settings.for_linear_lags(narx)
+    for fold, (begin, end) in enumerate(pairwise(ends)):
         (in_race,) = np.nonzero(sums_of_squares <= limit**2 * len(y))
-        if not len(in_race):
+        if not len(in_race) or out_of_time():
             break
         is_learned = np.ones(len(y), dtype=bool)
         is_learned[begin:end] = False
         follows_learned = follows.copy()
         follows_learned[end : end + 1] = False
         factors_in_race = [factors[int(i)] for i in in_race]
-        errors = _errors(narx, settings, factors_in_race, x, y, follows_learned, is_learned)
+        quick = _quick(settings, int(is_learned.sum()))
+        if fold == len(starts):
+            start = quick.know(narx, x[is_learned], y[is_learned])
+            if out_of_time():
+                break  # the hyper-parameters may be unfinished
+            starts.append(start)
+        errors = _errors(
+            narx, quick, starts[fold], factors_in_race, x, y, follows_learned, is_learned
+        )
         for i, error in zip(in_race, errors, strict=True):
             sums_of_squares[i] += float(error @ error)
             n_folds[i] += 1
-    mean_squares = sums_of_squares / ends[n_folds]
-    return [
-        FoldErrors(float(np.sqrt(mean_square)), int(n))
-        for mean_square, n in zip(mean_squares, n_folds, strict=True)
-    ]
+    found = []
+    for sum_of_squares, n in zip(sums_of_squares, n_folds, strict=True):
+        mean_square = sum_of_squares / ends[n] if n else nan
+        found.append(FoldErrors(float(np.sqrt(mean_square)), int(n)))
+    return found
+
+
+def _quick(settings: Settings, n_learned: int) -> Settings:
+    """Return the settings with a training on fewer samples."""
+    training: Any = settings.training
+    quick = replace(
+        training,
+        n_initial=min(training.n_initial, n_learned),
+        record_samples=min(training.record_samples, MAX_TRAINING_SAMPLES),
+    )
+    return replace(settings, training=quick)
 
 
 def _errors(
     narx: Narx,
     settings: Settings,
+    start: Start,
     factors: Sequence[float],
     x: np.ndarray,
     y: np.ndarray,
@@ -112,18 +153,13 @@ def _errors(
     is_learned: np.ndarray,
 ) -> Iterator[np.ndarray]:
     """Yield the errors of the rows that are not learned, for each factor of the variance."""
-    settings = settings.for_linear_lags(narx)
-    training: Any = settings.training
-    quick = replace(
-        training,
-        n_initial=min(training.n_initial, int(is_learned.sum())),
-        record_samples=min(training.record_samples, MAX_TRAINING_SAMPLES),
-    )
-    settings = replace(settings, training=quick)
-    start = settings.know(narx, x[is_learned], y[is_learned])
-    assert start.hyperparameters is not None
     for factor in factors:
-        scaled = start._replace(hyperparameters=start.hyperparameters.with_variance_factor(factor))
-        identification = Identification(narx, settings, start=scaled)
+        identification = Identification(narx, settings, start=scaled(start, factor))
         identification.observe_many(x[is_learned], y[is_learned], follows=follows[is_learned])
         yield identification.require_model().predict(x[~is_learned]).mean - y[~is_learned]
+
+
+def scaled(start: Start, factor: float) -> Start:
+    """Return a start with another variance of the kernel without its linear part."""
+    assert start.hyperparameters is not None
+    return start._replace(hyperparameters=start.hyperparameters.with_variance_factor(factor))

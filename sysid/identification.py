@@ -17,10 +17,12 @@ from numpy.typing import ArrayLike
 
 from sysid.arrays import check_instances, check_whole, flags, matrix, member, rows, vector
 from sysid.beside import one_blas_thread
+from sysid.data.holes import has_holes
 from sysid.errors import UserError, UserTypeError
 from sysid.exclusive import Exclusive, exclusive
 from sysid.gp.adaptation import Adaptation, Adaptive
 from sysid.gp.dictionary import NOT_PREDICTED, UpdateReport
+from sysid.gp.kernels import Linear, SquaredExponential
 from sysid.gp.linear_part import StableSpline
 from sysid.gp.mean import AutomaticMean, ConstantMean, MeanFunction, ZeroMean
 from sysid.gp.online import OnlineGP
@@ -41,6 +43,7 @@ from sysid.gp.training import (
     Hyperparameters,
     InitialSamples,
     MaximumAPosteriori,
+    MaximumLikelihood,
     Start,
     Training,
 )
@@ -48,13 +51,25 @@ from sysid.initial_training import Trained, train
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.model.description import refuse_interpolations
 from sysid.model.model import BYTES_PER_POINT_PAIR, NO_OUTPUT_LIMITS, Model, max_points
-from sysid.narx.lags import Narx, consecutive, own_lags_of
+from sysid.narx.lags import Narx, added_variance_of, consecutive, own_lags_of
 from sysid.outliers import OutlierHandling, reach_of
 from sysid.simulation.bands import MIN_ROWS_FOR_BANDS, measure_bands_by_folds
+from sysid.simulation.segments import numbered_segments, segments_of_records
 from sysid.store import MAX_CONTENT_VARIABLE, max_content_bytes
+from sysid.time_limit import TimeLimit, limit_of, out_of_time
 
 #: largest number of rows passed to the online GP in one call, which returns at the first outlier
 MAX_PIECE_ROWS = 1000
+
+#: Hyper-parameters are estimated from the rows to which estimated lags add at most this many times
+#: the noise variance, if these rows are at least this fraction of all.
+MAX_EXACT_VARIANCE_RATIO = 0.1
+MIN_EXACT_FRACTION = 0.25
+#: value of the setting `budget` that leaves the number of points open
+AUTOMATIC_BUDGET = "auto"
+
+#: number of points where the budget is open and cannot be chosen, as in a stream
+DEFAULT_BUDGET = 100
 
 #: names of the settings that are passed to the online GP unchanged
 ONLINE_GP_SETTINGS = (
@@ -117,12 +132,20 @@ class Settings:
     #: linear part with a long memory beside the Gaussian process, or its kind as a word; see
     #: `with_linear_lags`
     linear_part: LinearPart | str = field(default_factory=LinearPart)
-    budget: int = 100  # largest number of stored points
+    #: largest number of stored points; "auto": chosen by held-out error for records (see
+    #: `sysid.choose_budget`), 100 for a stream
+    budget: int | str = "auto"
     seed: int = 0  # seed of the training's random starts
 
     def __post_init__(self) -> None:
         check_instances(self, CLASS_OF_OBJECT_SETTING)
-        check_whole(self.budget, 2, "Settings: budget")
+        if self.budget != AUTOMATIC_BUDGET:
+            if isinstance(self.budget, str):
+                raise UserError(
+                    f"Settings: budget must be {AUTOMATIC_BUDGET}, or a whole number of at least "
+                    f"2, got {self.budget!r}"
+                )
+            check_whole(self.budget, 2, "Settings: budget")
         check_whole(self.seed, 0, "Settings: seed")
         self._check_memory()
         for name in CLASS_OF_OBJECT_SETTING:
@@ -150,13 +173,18 @@ class Settings:
         """Raise UserError if the matrices of a full budget would not fit into memory."""
         allowed_bytes = max_content_bytes()
         largest = max_points(allowed_bytes)
-        if self.budget > largest:
-            needed_bytes = BYTES_PER_POINT_PAIR * (self.budget + 1) ** 2
+        if self.max_points > largest:
+            needed_bytes = BYTES_PER_POINT_PAIR * (self.max_points + 1) ** 2
             raise UserError(
-                f"Settings: a budget of {self.budget} points needs {needed_bytes:.2g} bytes of "
+                f"Settings: a budget of {self.max_points} points needs {needed_bytes:.2g} bytes of "
                 f"memory, expected at most {allowed_bytes:.2g} bytes ({largest} points); lower "
                 f"budget, or set the environment variable {MAX_CONTENT_VARIABLE}={needed_bytes}"
             )
+
+    @property
+    def max_points(self) -> int:
+        """Largest number of stored points: the budget, or 100 if it is "auto"."""
+        return DEFAULT_BUDGET if isinstance(self.budget, str) else self.budget
 
     @property
     def demands_linear_part(self) -> bool:
@@ -186,6 +214,25 @@ class Settings:
         """
         assert isinstance(self.linear_part, LinearPart)  # words were replaced
         return self.linear_part.added_to(narx, self._obstacle_to_linear_part())
+
+    def in_time(self) -> Settings:
+        """Return the settings of a linear model if the time of the search is up, else these.
+
+        A linear model is trained in any case (`sysid.MaximumLikelihood.seconds`). A kernel other
+        than the default stays.
+        """
+        training = self.training
+        has_default_kernel = (
+            isinstance(training, MaximumLikelihood) and training.kernel == SquaredExponential()
+        )
+        if not has_default_kernel or not out_of_time():
+            return self
+        return self.linear()
+
+    def linear(self) -> Settings:
+        """Return the settings whose Gaussian process is a linear function with a weak prior."""
+        training: Any = self.training
+        return replace(self, training=replace(training, kernel=Linear()))
 
     def for_linear_lags(self, narx: Narx) -> Settings:
         """Return the settings whose training also estimates the linear part of these lags.
@@ -239,12 +286,18 @@ class Settings:
                 "with_linear"
             )
 
-    def know(self, narx: Narx, regressors: np.ndarray, targets: np.ndarray) -> Start:
+    def know(
+        self,
+        narx: Narx,
+        regressors: np.ndarray,
+        targets: np.ndarray,
+        is_exact: np.ndarray | None = None,
+    ) -> Start:
         """Return what the training derives from all rows (n, p), (n,) of records.
 
         Rows at rest with which the records begin are left out if they are more than half of the
         initial samples: they teach nothing about the plant. A training of given hyper-parameters
-        learns them, too.
+        learns them, too. The training uses the rows that are exact (n,); None: all are.
         """
         first = 0
         n_initial = self.training.n_initial
@@ -253,8 +306,33 @@ class Settings:
             first = n_at_rest if 2 * n_at_rest > n_initial else 0
         x = regressors[first:]
         y = targets[first:]
+        if is_exact is not None:
+            x = x[is_exact[first:]]
+            y = y[is_exact[first:]]
         start = self.training.know(x, y, mean=self.mean, seed=self.seed)
         return start._replace(n_at_rest=first)
+
+    def know_records(
+        self, narx: Narx, records: xr.Dataset | Sequence[xr.Dataset], rows: xr.Dataset
+    ) -> Start:
+        """Return what the training derives from records, whose lag data set is `rows`.
+
+        Hyper-parameters are those of the rows to which estimated lags add next to nothing, if these
+        are at least `MIN_EXACT_FRACTION` of all. A training that simulates also gets the records
+        with their holes, which do not end a free run.
+        """
+        is_exact = None
+        if "added_variance" in rows:
+            added = rows["added_variance"]
+            limit = MAX_EXACT_VARIANCE_RATIO * added.attrs["noise_variance"]
+            is_exact = added.values <= limit
+            if is_exact.mean() < MIN_EXACT_FRACTION:
+                is_exact = None
+        start = self.know(narx, rows["regressor"].values, rows["target"].values, is_exact)
+        several = [records] if isinstance(records, xr.Dataset) else list(records)
+        if "kernel" in self.training.replaces and has_holes(several, narx.signals):
+            start = start._replace(segments=segments_of_records(several, narx))
+        return start
 
     def _obstacle_to_linear_part(self) -> str | None:
         """Return what in these settings speaks against a linear part; None: nothing does."""
@@ -587,6 +665,9 @@ class Identification(Exclusive):
     settings : Settings
     start : Start, optional
         Prior knowledge: scaling, mean, hyper-parameters or stored points.
+    time_limit : TimeLimit, optional
+        Limit of the search of which the training is a part; None: the running one, or that of the
+        training alone.
 
     Attributes
     ----------
@@ -601,6 +682,8 @@ class Identification(Exclusive):
         The object that re-estimates the hyper-parameters while the stream goes on; None: they stay.
     report : dict or None
         What the training tried; None if the training does not report it.
+    time_limit : TimeLimit
+        Limit of the search; its `was_reached` says whether the model is the best so far only.
     training_seconds : float
         Wall time of the training [s].
     n_waited : int
@@ -616,9 +699,17 @@ class Identification(Exclusive):
         `resume` it is nan.
     """
 
-    def __init__(self, narx: Narx, settings: Settings, *, start: Start | None = None) -> None:
+    def __init__(
+        self,
+        narx: Narx,
+        settings: Settings,
+        *,
+        start: Start | None = None,
+        time_limit: TimeLimit | None = None,
+    ) -> None:
         self._renew_lock()
         self.narx = narx
+        self.time_limit = limit_of(settings.training) if time_limit is None else time_limit
         self.settings = settings.for_linear_lags(narx)
         self.start = Start() if start is None else start
         self.hyperparameters: Hyperparameters | None = None
@@ -817,6 +908,7 @@ class Identification(Exclusive):
         settings: Settings,
         *,
         start: Start | None = None,
+        time_limit: TimeLimit | None = None,
     ) -> Identification:
         """Learn whole records.
 
@@ -830,6 +922,8 @@ class Identification(Exclusive):
             Prior knowledge. None: ``settings.training.know`` derives it from all records.
             ``Start()``: no prior knowledge; the first samples give the hyper-parameters, as they
             do for a stream.
+        time_limit : TimeLimit, optional
+            As for the constructor.
 
         Returns
         -------
@@ -850,16 +944,20 @@ class Identification(Exclusive):
         >>> found.model.gp.n_points
         20
         """
-        settings = settings.for_linear_lags(narx)
         rows = narx.dataset(records)
         x = rows["regressor"].values
         t = rows["target"].values
-        if start is None:
-            start = settings.know(narx, x, t)
-        identification = cls(narx, settings, start=start)
+        if time_limit is None:
+            time_limit = limit_of(settings.training)
+        with time_limit.running():
+            settings = settings.in_time().for_linear_lags(narx)
+            if start is None:
+                start = settings.know_records(narx, records, rows)
+        identification = cls(narx, settings, start=start, time_limit=time_limit)
         identification.observe_many(x, t, follows=consecutive(rows))
         identification.finish()
-        identification.calibrate(rows)
+        several = [records] if isinstance(records, xr.Dataset) else list(records)
+        identification.calibrate(rows, added=added_variance_of(rows), records=several)
         if identification.model is None:
             n_initial = identification.settings.training.n_initial
             n_rows = rows.sizes["sample"]
@@ -914,7 +1012,11 @@ class Identification(Exclusive):
 
     @exclusive
     def calibrate(
-        self, rows: xr.Dataset, judged: xr.Dataset | None = None, added: ArrayLike = 0.0
+        self,
+        rows: xr.Dataset,
+        judged: xr.Dataset | None = None,
+        added: ArrayLike = 0.0,
+        records: Sequence[xr.Dataset] = (),
     ) -> None:
         """Measure the widths of the model's bands (`sysid.Model.bands`) on the rows it has learned.
 
@@ -936,6 +1038,8 @@ class Identification(Exclusive):
             (`sysid.simulation.bands.between`).
         added : (n,), optional
             Variance of each row's one-step prediction that is added to the variance of the model.
+        records
+            Records of the rows. If they have holes, the simulations go on through them.
         """
         model = self.model
         s = self.settings
@@ -949,7 +1053,7 @@ class Identification(Exclusive):
 
         def learn(fold: InitialSamples) -> Model:
             """Return a model with the same hyper-parameters that has learned only these rows."""
-            n_initial = min(s.budget, len(fold.targets))
+            n_initial = min(s.max_points, len(fold.targets))
             training = MaximumAPosteriori(n_initial=n_initial)
             identification = Identification(self.narx, replace(s, training=training), start=start)
             identification.observe_many(fold.regressors, fold.targets, follows=fold.follows)
@@ -959,16 +1063,21 @@ class Identification(Exclusive):
         estimates = None if judged is None else judged["regressor"].values[first:]
         if np.ndim(added):
             added = vector(added, first + len(y), "calibrate: added")[first:]
+        whole = None
+        feeds_back = any(name == self.narx.target for name, _ in self.narx.features)
+        if feeds_back and not first and has_holes(records, self.narx.signals):
+            whole = numbered_segments(records, self.narx)
         bands = measure_bands_by_folds(
-            model, samples, learn, s.seed, estimates=estimates, added=added
+            model, samples, learn, s.seed, estimates=estimates, added=added, whole=whole
         )
         self.model = replace(model, bands=bands)
 
     def _train(self, collector: Collector) -> Learner:
         """Train on the collected samples, and return the learner of the initial model."""
         s = self.settings
-        prepare = partial(s.training.prepare, mean=s.mean, budget=s.budget, seed=s.seed)
-        trained = train(collector.samples(), self.start, prepare, self.gate)
+        prepare = partial(s.training.prepare, mean=s.mean, budget=s.max_points, seed=s.seed)
+        with self.time_limit.running():
+            trained = train(collector.samples(), self.start, prepare, self.gate)
         model = self._initial_model(trained)
         learner = Learner(model, self.gate, trained.n_mended)
         self.training_seconds = trained.seconds
@@ -998,6 +1107,7 @@ class Identification(Exclusive):
         """Build the trained model, from the points of the training or from selected samples."""
         s = self.settings
         gp_settings = {name: getattr(s, name) for name in ONLINE_GP_SETTINGS}
+        gp_settings["budget"] = s.max_points
         # points of the training represent all samples: only stored points are learned from them
         has_points = trained.start.points is not None
         gp_settings["learning"] = Learning.stored if has_points else s.learning

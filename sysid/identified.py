@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from html import escape
 from inspect import signature
@@ -20,15 +20,18 @@ import xarray as xr
 
 from sysid.arrays import real_numbers
 from sysid.beside import one_blas_thread
+from sysid.budget_choice import BudgetChoice, choose_budget
 from sysid.data.clock import NO_TIME, elapsed_seconds, find_equal_step
 from sysid.data.columns import names_of_columns, split_name, texts_of_names
 from sysid.data.csv import (
     KEEP_MISSING,
     ON_MISSING,
+    check_bridge,
     read_table,
     share_sampling_time,
     split_table,
 )
+from sysid.data.holes import has_holes, mark_holes, may_have_holes
 from sysid.data.source import Recordings
 from sysid.errors import UserError, UserTypeError, warn_user
 from sysid.gp.adaptation import Adaptive
@@ -64,8 +67,9 @@ from sysid.lag_choice import (
     choose_lags,
     choose_linear_part,
 )
+from sysid.missing_outputs import with_line_estimates, with_model_estimates
 from sysid.model.model import Model, Origin
-from sysid.narx.lags import Narx
+from sysid.narx.lags import Narx, OnMissing
 from sysid.narx.record import TIME_TOLERANCE, read_records
 from sysid.narx.window import LagWindow
 from sysid.simulation.baselines import LinearArx
@@ -76,6 +80,7 @@ from sysid.simulation.residual_advice import advise
 from sysid.simulation.residuals import ResidualReport, most_lags, residual_tests
 from sysid.simulation.validation import Z_95, validate
 from sysid.simulation_error.training import FreeRun
+from sysid.time_limit import TimeLimit
 
 #: a record: a data set over time, a table, arrays by name, the path of a CSV file, or a pair (u, y)
 #: of inputs and outputs
@@ -147,6 +152,7 @@ def identify(
     dt: float | None = None,
     time: str | None = None,
     on_missing: str = "error",
+    bridge_inputs: int = 0,
     experiment: str | None = None,
     resample: float | None = None,
     test: Signals | Sequence[Signals] | None = None,
@@ -177,9 +183,13 @@ def identify(
         for an index of time stamps, nor for a column called time, timestamp, datetime, stamp, t or
         date. "none": no column has the times.
     on_missing : "error" or "skip"
-        Treatment of a missing value of a table, or a gap in its times. "skip" leaves it out; the
-        samples after it become a record of their own if there are at least 50. A warning states how
-        many samples were left out.
+        Treatment of a missing value, or a gap in the times of a table. "skip" leaves it out of
+        training and scores. Among the lags, missing outputs are replaced by the model's own
+        estimates (`sysid.missing_outputs`), and a free run goes on through them. A warning counts
+        what is missing.
+    bridge_inputs : int
+        With ``on_missing="skip"``: holes of an input of at most so many samples are interpolated.
+        At longer ones a free run ends, and begins again after them.
     experiment : str, optional
         Column of a table that names the experiment of a row; each is a record. Without it, a clock
         that starts again at the time of the first row begins the next record.
@@ -232,7 +242,8 @@ def identify(
         raise UserError(
             f"identify: on_missing must be one of {', '.join(ON_MISSING)}, got {on_missing!r}"
         )
-    reader = _Reader(inputs, outputs, dt, time, on_missing, experiment, resample)
+    check_bridge(bridge_inputs, on_missing)
+    reader = _Reader(inputs, outputs, dt, time, on_missing, bridge_inputs, experiment, resample)
     estimation_records = reader.read(data)
     test_records = reader.read(test) if test is not None else ()
     shared, note = share_sampling_time([*estimation_records, *test_records])
@@ -255,27 +266,49 @@ def identify(
         split = recordings.hold_out(1.0 - identified)
         recordings = replace(split, validation=(), test=split.validation)
     chosen = _choose_settings(settings, purpose, changes)
+    recordings = with_line_estimates(recordings)
+    treatment = OnMissing.error
+    if has_holes(recordings.records, [*recordings.inputs, *recordings.outputs]):
+        treatment = OnMissing.skip
     identifications = {}
     lag_choices = {}
+    budget_choices = {}
     targets = [narx.target] if isinstance(narx, Narx) else recordings.outputs
     for target in targets:
         settings_of_target = chosen
-        if isinstance(narx, Narx):
-            lags = choose_linear_part(recordings.estimation, narx, chosen)
-        else:
-            lag_choices[target] = choose_lags(
-                recordings.estimation, target, recordings.inputs, settings=chosen
-            )
-            lags = lag_choices[target].narx
-            settings_of_target = lag_choices[target].settings
-        identification = Identification.of_records(recordings.estimation, lags, settings_of_target)
+        time_limit = TimeLimit.of(chosen.training)
+        with time_limit.running():
+            if isinstance(narx, Narx):
+                if treatment is OnMissing.skip:
+                    narx = replace(narx, on_missing=treatment)
+                lags = choose_linear_part(recordings.estimation, narx, chosen)
+                budget_choice = choose_budget(recordings.estimation, lags, chosen)
+                if budget_choice is not None:
+                    budget_choices[target] = budget_choice
+                    settings_of_target = budget_choice.settings
+            else:
+                lag_choices[target] = choose_lags(
+                    recordings.estimation,
+                    target,
+                    recordings.inputs,
+                    settings=chosen,
+                    on_missing=treatment,
+                )
+                lags = lag_choices[target].narx
+                settings_of_target = lag_choices[target].settings
+            recordings = with_model_estimates(recordings, lags, settings_of_target)
+        identification = Identification.of_records(
+            recordings.estimation, lags, settings_of_target, time_limit=time_limit
+        )
         origin = Origin.of(identification.narx.dataset(recordings.estimation))
         model = replace(identification.require_model(), origin=origin)
         identification.model = model
         if model.gp.unreached_memory:
             warn_user(f"{target}: {model.gp.unreached_memory}")
         identifications[target] = identification
-    return IdentifiedModel(identifications, recordings, purpose, lag_choices, time, experiment)
+    return IdentifiedModel(
+        identifications, recordings, purpose, lag_choices, budget_choices, time, experiment
+    )
 
 
 def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str, Any]) -> Settings:
@@ -373,6 +406,7 @@ class _Reader:
         dt: float | None,
         time: str | None,
         on_missing: str,
+        bridge_inputs: int = 0,
         experiment: str | None = None,
         resample: float | None = None,
         *,
@@ -390,6 +424,7 @@ class _Reader:
         self.dt = dt
         self.time = time
         self.on_missing = on_missing
+        self.bridge_inputs = bridge_inputs
         self.experiment = experiment
         self.resample = resample
         # columns were named for other data: these may do without them
@@ -438,6 +473,7 @@ class _Reader:
             dt=self.dt,
             time=time,
             on_missing=self.on_missing,
+            bridged=dict.fromkeys(self.inputs, self.bridge_inputs),
             experiment=experiment,
             resample=self.resample,
         )
@@ -472,7 +508,15 @@ class _Reader:
             "static": 0,
         }
         attributes = defaults | data.attrs | {"sampling_time": read.sampling_time}
-        return data.assign_attrs(attributes)
+        record = data.assign_attrs(attributes)
+        if self.on_missing != "skip":
+            return record
+        record, notes = mark_holes(
+            record, [*self.inputs, *self.outputs], self.inputs, self.bridge_inputs
+        )
+        if notes:
+            warn_user(f"record {number}: {'; '.join(notes)}")
+        return record
 
     def _name(self, u: Any, y: Any) -> pd.DataFrame:
         """Return the columns of a pair of arrays as a table, and remember the names."""
@@ -602,6 +646,8 @@ class IdentifiedModel:
     purpose: str  # "prediction" or "simulation"
     #: choice of the lags of each output; empty if the lags were given
     lag_choices: Mapping[str, LagChoice]
+    #: choice of the number of points of each output, if the lags were given and it was open
+    budget_choices: Mapping[str, BudgetChoice] = field(default_factory=dict)
     #: columns of tables with the times and the experiments, as they were named for `identify`
     time: str | None = None
     experiment: str | None = None
@@ -610,6 +656,17 @@ class IdentifiedModel:
     def lock(self) -> Any:
         """Lock that `step` and `save` hold, so that several threads may use this object."""
         return next(iter(self.identifications.values())).lock
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the limit `seconds` of the training has ended the search for any output.
+
+        The model is then the best so far, and another call may find another one.
+        """
+        return any(
+            identification.time_limit.was_reached
+            for identification in self.identifications.values()
+        )
 
     @property
     def models(self) -> dict[str, Model]:
@@ -718,13 +775,14 @@ class IdentifiedModel:
         """Return the records of the data; None: the test records."""
         if data is not None:
             known = self.recordings
+            skips = any(map(may_have_holes, known.estimation))
             reader = _Reader(
                 known.inputs,
                 known.outputs,
                 known.sampling_time,
                 self.time,
-                KEEP_MISSING,
-                self.experiment,
+                "skip" if skips else KEEP_MISSING,
+                experiment=self.experiment,
                 is_named_once=True,
             )
             return reader.read(data)
@@ -787,10 +845,14 @@ class IdentifiedModel:
                 error = (predicted[name] - predicted[f"{name}_mean"]).to_numpy()
                 used = record.sel(time=predicted.index.to_numpy())
                 values = np.array([used[input].values for input in inputs]).T
-                is_known = np.isfinite(error).all() and np.isfinite(values).all()
-                if is_known and len(error) >= MIN_RECORD_SAMPLES_TO_TEST:
-                    errors.append(error)
-                    of_inputs.append(values)
+                is_known = np.isfinite(error) & np.isfinite(values).all(axis=1)
+                if not may_have_holes(record) and not is_known.all():
+                    continue
+                times = predicted.index.to_numpy()
+                for part in _complete_parts(is_known, times):
+                    if len(part) >= MIN_RECORD_SAMPLES_TO_TEST:
+                        errors.append(error[part])
+                        of_inputs.append(values[part])
             if errors:
                 reports[name] = residual_tests(
                     errors,
@@ -805,14 +867,18 @@ class IdentifiedModel:
     def notes(self) -> list[str]:
         """What the errors on the test records still contain, with what to do: a sentence each.
 
-        Empty without test records, for static data, and if there is nothing to say.
+        If a limit of the time has ended the search, this is said first. Without test records and
+        for static data nothing else is.
         """
+        notes = []
+        for name, identification in self.identifications.items():
+            for note in identification.time_limit.describe("seconds"):
+                notes.append(f"{name}: {note}" if len(self.identifications) > 1 else note)
         if not self.recordings.test or self.recordings.is_static:
-            return []
+            return notes
         reports: dict[str, ResidualReport] = {}
         with suppress(UserError):  # the test records do not suit the model
             reports = self.residual_tests()
-        notes = []
         for name, report in reports.items():
             notes += advise(
                 report,
@@ -873,11 +939,12 @@ class IdentifiedModel:
         narx = self.models[name].narx.without_linear()
         learned = self.recordings.estimation
         inputs = self.recordings.inputs
+        on_missing = narx.on_missing
         fits: dict[str, Callable[[], LinearArx]] = {
             "ARX, same lags": lambda: LinearArx.fit(narx, learned),
         }
         if not self.recordings.is_static:
-            fits["ARX, best"] = lambda: best_arx(learned, name, inputs)
+            fits["ARX, best"] = lambda: best_arx(learned, name, inputs, on_missing=on_missing)
             fits["ARX, 1 to 12 lags"] = lambda: best_arx_of_equal_lags(learned, narx, inputs)
         n_samples = min(record.sizes["time"] for record in records)
         models = {}
@@ -1061,6 +1128,16 @@ def _fill_after_window(record: xr.Dataset, name: str, window: int) -> xr.Dataset
     return record.assign({name: ("time", filled, record[name].attrs)})
 
 
+def _complete_parts(is_known: np.ndarray, times: np.ndarray) -> list[np.ndarray]:
+    """Return the rows (n,) that are known in parts that follow each other without a gap of time."""
+    rows = np.flatnonzero(is_known)
+    if not len(rows):
+        return []
+    steps = np.diff(times[rows])
+    step = np.min(np.diff(times), initial=np.inf)
+    return np.split(rows, np.flatnonzero(steps > 1.5 * step) + 1)
+
+
 def _predict_one_step(
     arx: LinearArx, records: Sequence[xr.Dataset]
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -1084,6 +1161,13 @@ def _simulate_linear(
     measured = []
     simulated = []
     for record in records:
-        measured.append(record[name].values[window:])
-        simulated.append(arx.free_run(dict(record), n_initial=window)[window:])
+        if not may_have_holes(record):
+            measured.append(record[name].values[window:])
+            simulated.append(arx.free_run(dict(record), n_initial=window)[window:])
+            continue
+        values = record[name].values
+        of_record = arx.free_run_of_record(record, window)
+        is_scored = np.isfinite(values) & np.isfinite(of_record)
+        measured.append(values[is_scored])
+        simulated.append(of_record[is_scored])
     return np.concatenate(measured), np.concatenate(simulated)

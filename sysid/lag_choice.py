@@ -14,20 +14,32 @@ import numpy as np
 import xarray as xr
 
 from sysid.beside import one_blas_thread
+from sysid.budget_choice import LARGER_BUDGETS, choose_budget
+from sysid.data.holes import has_holes
 from sysid.dead_time import DeadTimes, estimate_dead_times
 from sysid.errors import UserError
-from sysid.gp.kernels import Linear, SquaredExponential
+from sysid.gp.kernels import SquaredExponential
 from sysid.gp.mean import AutomaticMean, ConstantMean
 from sysid.gp.rules import Learning
-from sysid.gp.training import InitialSamples, MaximumLikelihood
-from sysid.held_out import N_FOLDS, held_out_error, held_out_errors
+from sysid.gp.training import InitialSamples, MaximumLikelihood, Start
+from sysid.held_out import N_FOLDS, FoldErrors, held_out_error, held_out_errors, scaled
 from sysid.identification import Settings
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
+from sysid.progress import Steps
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.linear_models import HeldOutErrors
+from sysid.simulation.segments import Segment, segments_of_records
 from sysid.simulation_error.linear_model import LinearModel
 from sysid.simulation_error.training import FreeRun, Trial
+from sysid.time_limit import (
+    COMPARISON_TIME_SHARE,
+    TimeIsUp,
+    TimeLimit,
+    limit_of,
+    out_of_time,
+    share_of_time,
+)
 
 #: numbers of lags of the output that are tried in free run, with as many lags of the inputs
 FREE_RUN_ORDERS = (1, 2, 3, 4, 6)
@@ -73,6 +85,9 @@ LINEAR_PART = "with_linear_part"
 LONG_SCALES = "long_length_scales"
 CONSTANT_MEAN = "constant_mean"
 
+#: names of the errors of the best candidate with more points, by their number
+LARGER = {budget: f"{budget}_points" for budget in LARGER_BUDGETS}
+
 #: Factors of the variance of a model's kernel that compete (`record_variance_factor` of a
 #: training): the likelihood of a few hundred samples often has too nonlinear a model.
 VARIANCE_FACTORS = (1.0, 1 / 4, 1 / 16, 1 / 64)
@@ -85,7 +100,11 @@ ESTIMATOR_WORDS = {
     LINEAR_PART: "model with a linear part",
     LONG_SCALES: "with longer length scales",
     CONSTANT_MEAN: "with a constant mean",
+    **{name: f"with {budget} points" for budget, name in LARGER.items()},
 }
+
+#: fraction of the time that the comparison of lags in free run may use; the rest is for the model
+LAGS_IN_FREE_RUN_TIME_SHARE = 0.5
 
 #: largest number of candidates in the text of a `LagChoice`
 MAX_SHOWN_CANDIDATES = 4
@@ -96,6 +115,10 @@ LagNumbers: TypeAlias = tuple[int, int, int]
 #: first lag of the inputs: one number, or one for each input where they differ
 FirstLags: TypeAlias = int | list[int]
 
+#: what was trained for the folds of `held_out_error`, by the `id` of a candidate and the name of an
+#: estimator
+FoldStarts: TypeAlias = dict[tuple[int, str], list[Start]]
+
 
 class LagChoice(NamedTuple):
     """The chosen lags and the candidates; `str` summarises them in a few lines."""
@@ -104,9 +127,10 @@ class LagChoice(NamedTuple):
     criterion: str  # one_step or free_run
     #: The candidates, one of them `chosen`. One step ahead they are rows of `rank_lags`; some have
     #: the held-out RMSE of other estimators, too (`ESTIMATOR_WORDS`), and the chosen one names its
-    #: `estimator`. In free run each has the RMSE for `linear` or `model`, and whether a `quick`
-    #: version of the training was used. For each estimator, `parts` is the number of held-out
-    #: parts: fewer for a candidate that could no longer become the best.
+    #: `estimator`, and its `budget` if more than one was tried. In free run each has the RMSE for
+    #: `linear` or `model`, and whether a `quick` version of the training was used. For each
+    #: estimator, `parts` is the number of held-out parts: fewer for a candidate that could no
+    #: longer become the best.
     tried: list[dict[str, Any]]
     notes: list[str]
     settings: Settings  #: those of the identification, with the chosen estimator
@@ -130,8 +154,10 @@ class LagChoice(NamedTuple):
             numbers = f"na={row['na']} nb={row['nb']} nk={row['nk']}"
             chosen = ""
             if "chosen" in row:
-                words = ESTIMATOR_WORDS.get(row.get("estimator", ""), "")
-                chosen = f", chosen: {words}" if words else ", chosen"
+                words = [ESTIMATOR_WORDS[row["estimator"]]] if "estimator" in row else []
+                if "budget" in row:
+                    words.append(f"{row['budget']} points")
+                chosen = f", chosen: {', '.join(words)}" if words else ", chosen"
             lines.append(f"  {numbers}: {', '.join(errors)}{chosen}")
         return "\n".join([*lines, *self.notes])
 
@@ -220,6 +246,7 @@ def best_arx(
     inputs: Sequence[str],
     *,
     predict: Target = Target.change,
+    max_order: int = 10,
     on_missing: OnMissing = OnMissing.error,
     dead_times: DeadTimes | None = None,
 ) -> LinearArx:
@@ -227,7 +254,14 @@ def best_arx(
 
     These are the lags of the first candidate of `rank_lags`.
     """
-    ranked = rank_lags(records, target, inputs, on_missing=on_missing, dead_times=dead_times)
+    ranked = rank_lags(
+        records,
+        target,
+        inputs,
+        max_order=max_order,
+        on_missing=on_missing,
+        dead_times=dead_times,
+    )
     best = ranked[0]
     lags = _input_lags(inputs, best["nb"], best["nk"])
     narx = Narx({target: best["na"]}, lags, target, predict=predict, on_missing=on_missing)
@@ -308,7 +342,13 @@ def _held_out_errors(narx: Narx, records: Sequence[xr.Dataset]) -> HeldOutErrors
 
 def _moving(inputs: Sequence[str], records: Sequence[xr.Dataset]) -> list[str]:
     """Return the inputs that move in any record."""
-    return [name for name in inputs if any(np.ptp(record[name].values) != 0 for record in records)]
+    return [name for name in inputs if any(moves(record[name].values) for record in records)]
+
+
+def moves(values: np.ndarray) -> bool:
+    """Return whether the known values of a signal (n,) differ."""
+    known = values[np.isfinite(values)]
+    return len(known) > 0 and np.ptp(known) != 0
 
 
 @one_blas_thread
@@ -347,6 +387,9 @@ def choose_lags(
     Lags of an input with a dead time (`estimate_dead_times`) begin with the dead time or with the
     sample before.
 
+    A limit of the time (`seconds` of the training) ends the comparison; what was compared by then
+    decides. If this is nothing, the linear model of the smallest error one step ahead does.
+
     Parameters and errors are those of `rank_lags`; `settings` are those of the identification.
 
     Examples
@@ -367,6 +410,7 @@ def choose_lags(
     shifts = dead_times.shifts(moving)
     notes += dead_times.describe()
     settings = Settings() if settings is None else settings
+    time_limit = limit_of(settings.training)
 
     def make_narx(na: int, nb: int, nk: FirstLags) -> Narx:
         lags = _input_lags(moving, nb, nk)
@@ -374,13 +418,19 @@ def choose_lags(
 
     if settings.demands_linear_part:
         settings.with_linear_lags(make_narx(1, min(1, len(moving)), 1))  # refuses what prevents it
+    tried: list[dict[str, Any]] = []
     if isinstance(settings.training, FreeRun):
         grid = _free_run_grid(max_order, has_inputs=bool(moving))
         narxes = {}
         for na, nb, nk in _affordable(grid, several, target, moving, shifts):
             first_lags = _first_lags(nk, shifts)
             narxes[make_narx(na, nb, first_lags)] = (na, nb, first_lags)
-        tried, trials = _simulate(narxes, several, settings, settings.training)
+        try:
+            with time_limit.running(), share_of_time(LAGS_IN_FREE_RUN_TIME_SHARE):
+                tried, trials = _simulate(narxes, several, settings, settings.training)
+        except TimeIsUp:
+            tried = []
+    if tried:
         equal = _equal_in_free_run(tried)
     else:
         tried = rank_lags(
@@ -391,14 +441,25 @@ def choose_lags(
             on_missing=on_missing,
             dead_times=dead_times,
         )
-        chosen, narx, settings = _choose_one_step_ahead(tried, make_narx, several, settings)
+        with time_limit.running(), share_of_time(COMPARISON_TIME_SHARE):
+            chosen, narx, settings = _choose_one_step_ahead(tried, make_narx, several, settings)
         chosen["chosen"] = True
+        notes += _note_time(time_limit)
         return LagChoice(narx, "one_step", tried, notes, settings, dead_times)
     chosen = min(equal, key=lambda row: row["na"] + len(moving) * row["nb"])
     chosen["chosen"] = True
     narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
+    assert isinstance(settings.training, FreeRun)
     settings = replace(settings, training=_with_best_routes(settings.training, narx, trials))
+    notes += _note_time(time_limit)
     return LagChoice(narx, "free_run", tried, notes, settings, dead_times)
+
+
+def _note_time(time_limit: TimeLimit) -> list[str]:
+    """Return a note if the time was up before all candidates were compared."""
+    if not time_limit.was_reached:
+        return []
+    return [f"the time of {time_limit.seconds:g} s was up before all candidates were compared"]
 
 
 def _with_best_routes(training: FreeRun, narx: Narx, trials: Sequence[Trial]) -> FreeRun:
@@ -438,9 +499,14 @@ def choose_linear_part(
     judged_with_linear = _with_affordable_linear_lags(judged, several, settings)
     if not judged_with_linear.linear:
         return narx
-    error = held_out_error(judged, several, settings).rmse
-    error_with_linear = held_out_error(judged_with_linear, several, settings).rmse
-    is_better = MAX_EQUAL_ERROR_RATIO * error_with_linear < error
+    with limit_of(settings.training).running(), share_of_time(COMPARISON_TIME_SHARE):
+        steps = Steps(2)
+        with steps.step():
+            error = held_out_error(judged, several, settings)
+        with steps.step():
+            error_with_linear = held_out_error(judged_with_linear, several, settings)
+    are_complete = error.is_complete and error_with_linear.is_complete
+    is_better = are_complete and MAX_EQUAL_ERROR_RATIO * error_with_linear.rmse < error.rmse
     return extended if is_better else narx
 
 
@@ -455,11 +521,7 @@ def _choose_one_step_ahead(
     The errors of the estimators are added to the candidates.
     """
     if not isinstance(settings.training, MaximumLikelihood):
-        chosen = _fewest_lags(tried, LINEAR, _largest_equal(tried, [LINEAR], records, make_narx))
-        narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
-        if settings.demands_linear_part:
-            narx = settings.with_linear_lags(narx)
-        return chosen, narx, settings
+        return *_choose_by_linear_models(tried, make_narx, records, settings), settings
     scored = _best_by_order(tried)
     entrants: dict[int, dict[str, tuple[Narx, Settings]]] = {}
     for row in scored:
@@ -467,18 +529,11 @@ def _choose_one_step_ahead(
         entrants[id(row)] = _entrants(narx, records, settings)
     is_open = _leaves_estimator_open(settings)
     names = _competing(settings, entrants, is_open=is_open)
+    starts: FoldStarts = {}
     smallest = tried[0][LINEAR] if is_open else inf
-    for name in names:
-        if name == LINEAR:
-            continue  # `rank_lags` has scored it
-        for row in _worth_scoring(name, names, scored):
-            if name not in entrants[id(row)]:
-                continue
-            limit = MAX_EQUAL_ERROR_RATIO * smallest
-            narx, entrant = entrants[id(row)][name]
-            factors = VARIANCE_FACTORS if is_open and name in (MODEL, LINEAR_PART) else [1.0]
-            _score(row, name, narx, records, entrant, limit, factors)
-            smallest = min(smallest, _complete_error(row, name))
+    smallest = _score_each(names, scored, entrants, records, starts, smallest, is_open=is_open)
+    if smallest == inf:  # the time was up before any error was known
+        return *_choose_by_linear_models(tried, make_narx, records, settings), settings
     limit = _largest_equal(scored, names, records, make_narx)
     for name in names:
         candidates = tried if name == LINEAR else scored
@@ -489,15 +544,86 @@ def _choose_one_step_ahead(
         chosen["estimator"] = name
     narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
     if name == LINEAR:
-        return chosen, narx, _linear(settings)
+        return chosen, narx, settings.linear()
     narx, settings_of_entrant = entrants[id(chosen)][name]
     if settings.demands_linear_part:
         narx = settings.with_linear_lags(narx)
     if is_open and name in (MODEL, LINEAR_PART):
         settings_of_entrant = _with_variance_factor(settings, chosen, name)
     if is_open and name == MODEL:
-        settings_of_entrant = _best_variant(chosen, narx, records, settings_of_entrant)
+        settings_of_entrant = _best_variant(chosen, narx, records, settings_of_entrant, starts)
+    if name != LONG_LINEAR:
+        settings_of_entrant = _grow_budget(chosen, name, narx, records, settings_of_entrant, starts)
     return chosen, narx, settings_of_entrant
+
+
+def _score_each(
+    names: Sequence[str],
+    scored: Sequence[dict[str, Any]],
+    entrants: dict[int, dict[str, tuple[Narx, Settings]]],
+    records: Sequence[xr.Dataset],
+    starts: FoldStarts,
+    smallest: float,
+    *,
+    is_open: bool,
+) -> float:
+    """Add the errors of the estimators to the candidates, and return the smallest error.
+
+    An error that can no longer come near the smallest one stays incomplete. Nothing more is scored
+    once the time of the search is up.
+    """
+    n_scored = [len(_worth_scoring(name, names, scored)) for name in names if name != LINEAR]
+    steps = Steps(sum(n_scored))
+    for name in names:
+        if name == LINEAR:
+            continue  # `rank_lags` has scored it
+        for row in _worth_scoring(name, names, scored):
+            if name not in entrants[id(row)]:
+                continue
+            if out_of_time():
+                return smallest
+            limit = MAX_EQUAL_ERROR_RATIO * smallest
+            narx, entrant = entrants[id(row)][name]
+            factors = VARIANCE_FACTORS if is_open and name in (MODEL, LINEAR_PART) else [1.0]
+            with steps.step():
+                _score(row, name, narx, records, entrant, limit, starts, factors)
+            smallest = min(smallest, _complete_error(row, name))
+    return smallest
+
+
+def _choose_by_linear_models(
+    tried: list[dict[str, Any]],
+    make_narx: Callable[[int, int, FirstLags], Narx],
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+) -> tuple[dict[str, Any], Narx]:
+    """Return the best candidate by the errors of linear models alone, and its regressors."""
+    chosen = _fewest_lags(tried, LINEAR, _largest_equal(tried, [LINEAR], records, make_narx))
+    narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
+    if settings.demands_linear_part:
+        narx = settings.with_linear_lags(narx)
+    return chosen, narx
+
+
+def _grow_budget(
+    row: dict[str, Any],
+    name: str,
+    narx: Narx,
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+    starts: FoldStarts,
+) -> Settings:
+    """Return the settings of the chosen candidate with a budget that has grown where it helps."""
+    estimator = row.get("estimator", name)
+    error = FoldErrors(row[estimator], N_FOLDS)
+    choice = choose_budget(records, narx, settings, error=error, starts=starts[id(row), estimator])
+    if choice is None:
+        return settings
+    for budget, larger_error in choice.errors.items():
+        if budget in LARGER:
+            _note_error(row, LARGER[budget], larger_error)
+    row["budget"] = choice.settings.max_points
+    return choice.settings
 
 
 def _competing(
@@ -541,12 +667,6 @@ def _leaves_estimator_open(settings: Settings) -> bool:
     )
 
 
-def _linear(settings: Settings) -> Settings:
-    """Return the settings whose Gaussian process is a linear function with a weak prior."""
-    training: Any = settings.training
-    return replace(settings, training=replace(training, kernel=Linear()))
-
-
 def _entrants(
     narx: Narx, records: Sequence[xr.Dataset], settings: Settings
 ) -> dict[str, tuple[Narx, Settings]]:
@@ -555,7 +675,7 @@ def _entrants(
     extended = _with_affordable_linear_lags(narx, records, settings)
     if extended.linear:
         entrants[LINEAR_PART] = (extended, settings)
-        entrants[LONG_LINEAR] = (extended, _linear(settings))
+        entrants[LONG_LINEAR] = (extended, settings.linear())
     return entrants
 
 
@@ -566,6 +686,7 @@ def _score(
     records: Sequence[xr.Dataset],
     settings: Settings,
     limit: float,
+    starts: FoldStarts,
     factors: Sequence[float] = (1.0,),
 ) -> None:
     """Add the held-out error of an estimator to a candidate.
@@ -573,16 +694,25 @@ def _score(
     It is that of the factor of the variance with the smallest error; among errors that differ by
     less than 1 % the first factor is taken.
     """
-    errors = held_out_errors(narx, records, settings, factors, limit)
+    of_folds: list[Start] = []
+    errors = held_out_errors(narx, records, settings, factors, limit, starts=of_folds)
     most_folds = max(error.n_folds for error in errors)
+    if not most_folds:
+        return  # the time was up
     comparable = [error.rmse if error.n_folds == most_folds else inf for error in errors]
     largest_equal = MAX_EQUAL_ERROR_RATIO * min(comparable)
     best = next(i for i, rmse in enumerate(comparable) if rmse <= largest_equal)
-    row[name] = errors[best].rmse
+    _note_error(row, name, errors[best])
     if factors[best] != 1.0:
         row[f"{name}_variance_factor"] = factors[best]
-    if most_folds < N_FOLDS:
-        row[f"{name}_parts"] = most_folds
+    starts[id(row), name] = [scaled(start, factors[best]) for start in of_folds]
+
+
+def _note_error(row: dict[str, Any], name: str, error: FoldErrors) -> None:
+    """Add an error to a candidate under this name."""
+    row[name] = error.rmse
+    if not error.is_complete:
+        row[f"{name}_parts"] = error.n_folds
 
 
 def _with_variance_factor(settings: Settings, row: dict[str, Any], name: str) -> Settings:
@@ -620,7 +750,11 @@ def _fewest_lags(rows: Sequence[dict[str, Any]], name: str, limit: float) -> dic
 
 
 def _best_variant(
-    row: dict[str, Any], narx: Narx, records: Sequence[xr.Dataset], settings: Settings
+    row: dict[str, Any],
+    narx: Narx,
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+    starts: FoldStarts,
 ) -> Settings:
     """Return the settings of the best variant of the model without a linear part.
 
@@ -640,7 +774,7 @@ def _best_variant(
     smallest = row[MODEL]
     best = settings
     for variant, changed in variants.items():
-        _score(row, variant, narx, records, changed, smallest)
+        _score(row, variant, narx, records, changed, smallest, starts)
         if MAX_EQUAL_ERROR_RATIO * _complete_error(row, variant) < smallest:
             smallest = row[variant]
             best = changed
@@ -662,7 +796,7 @@ def _with_affordable_linear_lags(
     if extended.linear and settings.gives_linear_lags:
         extended.check(records)
     sizes = [record.sizes["time"] for record in records]
-    n_rows = sum(sizes) - len(sizes) * extended.max_lag
+    n_rows = extended.count_rows(records) if extended.linear else 0
     is_affordable = (
         min(sizes) > extended.max_lag
         and n_rows >= MIN_ROWS_PER_LINEAR_COEFFICIENT * extended.n_features
@@ -765,6 +899,9 @@ def _simulate(
     pieces = _spread_pieces(records)
     samples = []
     labels: list[str] = []
+    segments: list[list[Segment]] | None = None
+    if has_holes(pieces, next(iter(narxes)).signals):
+        segments = [segments_of_records(pieces, narx) for narx in narxes]
     for number, narx in enumerate(narxes, start=1):
         rows = narx.dataset(pieces)
         samples.append(
@@ -772,7 +909,9 @@ def _simulate(
         )
         labels.append(f"{_shorten(narx)} ({number} of {len(narxes)})")
     tried: dict[Narx, dict[str, Any]] = {}
-    trials = training.compare_lags(samples, labels, budget=settings.budget, seed=settings.seed)
+    trials = training.compare_lags(
+        samples, labels, budget=settings.max_points, seed=settings.seed, segments=segments
+    )
     for trial in trials:
         na, nb, nk = narxes[trial.narx]
         row = tried.setdefault(trial.narx, {"na": na, "nb": nb, "nk": nk})

@@ -11,7 +11,7 @@ from sysid.errors import UserError
 from sysid.gp.dictionary import UpdateReport
 from sysid.identification import Identification
 from sysid.narx.lags import LagRows
-from sysid.narx.window import LagWindow
+from sysid.narx.window import Estimates, LagWindow
 
 
 class Measurement(Protocol):
@@ -58,7 +58,9 @@ def learn_from(
     Parameters
     ----------
     samples : iterable of Measurement
-        One sample or a block of consecutive samples at a time.
+        One sample or a block of consecutive samples at a time. A block may also have `estimates`
+        (`sysid.narx.window.Estimates`, of all outputs), which take the place of missing outputs
+        among the lags.
     identification : Identification
     window : LagWindow
         Window of the same `Narx` structure. It keeps the lags and counts missing samples. Reset it
@@ -83,7 +85,10 @@ def learn_from(
     for measurement in samples:
         y = measurement.output[..., y_columns]
         u = measurement.input[..., u_columns]
-        rows = window.observe_many(y, u)
+        estimates = getattr(measurement, "estimates", None)
+        if estimates is not None:
+            estimates = Estimates(*(values[..., y_columns] for values in estimates))
+        rows = window.observe_many(y, u, estimates)
         if len(rows.sample) == 0:
             continue
         if len(rows.sample) == 1 and rows.sample[0] == last_sample + 1:

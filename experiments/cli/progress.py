@@ -12,7 +12,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar
@@ -121,16 +121,28 @@ def _forget() -> None:
 
 
 @contextmanager
-def doing(words: str) -> Iterator[None]:
-    """Show these words in the progress line while the block runs and writes no output itself."""
+def doing(words: str) -> Iterator[Callable[[str], None]]:
+    """Show these words in the progress line while the block runs and writes no output itself.
+
+    The block gets a function that adds how far it is to the words.
+    """
+    shown = words
+
+    def add(progress: str) -> None:
+        nonlocal shown
+        with Terminal.lock:
+            position = Terminal.work.index(shown)
+            shown = f"{words}, {progress}"
+            Terminal.work[position] = shown
+
     with Terminal.lock:
         Terminal.work.append(words)
         Terminal.since = time.monotonic()
     try:
-        yield
+        yield add
     finally:
         with Terminal.lock:
-            Terminal.work.remove(words)
+            Terminal.work.remove(shown)
 
 
 @cache

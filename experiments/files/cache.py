@@ -424,7 +424,9 @@ class CachedTraining(Training):
         compute = partial(
             self.training.prepare, samples, known, mean=mean, budget=budget, seed=seed
         )
-        arrays = samples.regressors, samples.targets, samples.follows
+        arrays = [samples.regressors, samples.targets, samples.follows]
+        for segment in known.segments or ():
+            arrays += [segment.regressors, segment.values, segment.past, segment.measured]
         return self._obtain(compute, arrays, known, mean, samples.narx.to_dict(), budget, seed)
 
     def know(

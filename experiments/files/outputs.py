@@ -29,12 +29,25 @@ class RunFiles:
     configuration: str  # all settings of the run as YAML, resolved
     seed: int  # of everything random
 
-    def attributes(self, physics: FittedPhysics | None, *, partial: bool) -> dict[str, Any]:
-        """Return the attributes of every NetCDF file, including the physics beside the model."""
+    def attributes(
+        self, physics: FittedPhysics | None, *, partial: bool, unfinished: bool
+    ) -> dict[str, Any]:
+        """Return the attributes of every NetCDF file, including the physics beside the model.
+
+        Parameters
+        ----------
+        physics
+            Physics beside the model; None: there is none.
+        partial
+            Whether the run was stopped early.
+        unfinished
+            Whether the search was ended by ``training.seconds``: the model is the best so far.
+        """
         attributes: dict[str, Any] = {
             "configuration": self.configuration,
             "seed": self.seed,
             "partial": int(partial),
+            "unfinished": int(unfinished),
         }
         if physics is not None:
             attributes["physics"] = physics.describe()

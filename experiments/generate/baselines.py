@@ -121,6 +121,8 @@ class OnlineGp(BaselineSettings):
         identification = sysid.Identification.of_records(
             records, narx, settings, start=sysid.Start()
         )
+        for note in identification.time_limit.describe("training.seconds"):
+            log.warning("Note: baseline %s of %s: %s", self.label, narx.target, note)
         return IdentifiedBaseline(narx, identification.require_model())
 
 
@@ -233,9 +235,7 @@ def score_models(
         Notes on scores that cannot be computed.
     """
     test = [record for record in records if record.role == "test"]
-    estimation = [
-        part for record in records if record.role == "estimation" for part in record.parts
-    ]
+    estimation = [record.measured for record in records if record.role == "estimation"]
     units = {name: unit for name, unit, _ in plant.system.outputs}
     window = test[0].window
     models: dict[tuple[str, str], Baseline] = {}

@@ -15,9 +15,9 @@ from simulators.errors import SimulationError
 from simulators.settings import is_finite
 from sysid import Narx, make_record
 from sysid.arrays import Array
-from sysid.data.csv import MIN_SEGMENT_SAMPLES
 from sysid.data.source import RECORD_ROLES
 from sysid.errors import UserError
+from sysid.narx.record import ON_MISSING_ATTRIBUTE, SKIPS_MISSING
 from sysid.store import MAX_CONTENT_VARIABLE, max_content_bytes
 
 #: memory that a value of a record takes, with its copies and its text in a table [byte]
@@ -198,41 +198,17 @@ class SimulatedRecord:
 
     @property
     def measured(self) -> xr.Dataset:
-        """Inputs and measured outputs, the published part of the record."""
+        """Inputs and measured outputs, the published part of the record.
+
+        Missing outputs are nan, and the record says that they are skipped.
+        """
         simulated = self.trajectory
         signals = (*simulated.system.inputs, *simulated.system.outputs)
         record = self._label(signals, simulated.input, simulated.output)
-        return record.assign_attrs(interpolation=simulated.interpolation.value)
-
-    @property
-    def parts(self) -> list[xr.Dataset]:
-        """The published part of the record, cut where samples are missing.
-
-        As in a record of `data=csv` with on_missing=skip, parts of fewer than `MIN_SEGMENT_SAMPLES`
-        samples are left out.
-        """
-        record = self.measured
-        outputs = [record[signal.name].values for signal in self.trajectory.system.outputs]
-        missing = np.flatnonzero(np.isnan(outputs).any(axis=0))
-        if not len(missing):
-            return [record]
-        begins = [0, *(missing + 1).tolist()]
-        ends = [*missing.tolist(), record.sizes["time"]]
-        pieces = [
-            record.isel(time=slice(begin, end))
-            for begin, end in zip(begins, ends, strict=True)
-            if end - begin >= MIN_SEGMENT_SAMPLES
-        ]
-        if not pieces:
-            raise UserError(
-                f"record {self.name}: {len(missing)} samples are missing of {self.n_samples}, and "
-                f"{MIN_SEGMENT_SAMPLES} in a row are nowhere left: lower noise.missing, or take "
-                "longer records"
-            )
-        return [
-            piece.assign_attrs(name=f"{self.name}_part_{number}")
-            for number, piece in enumerate(pieces)
-        ]
+        record = record.assign_attrs(interpolation=simulated.interpolation.value)
+        if np.isfinite(simulated.output[self.transient :]).all():
+            return record
+        return record.assign_attrs({ON_MISSING_ATTRIBUTE: SKIPS_MISSING})
 
     @property
     def truth(self) -> xr.Dataset:

@@ -22,7 +22,6 @@ from experiments.generate.benchmark import Benchmark, noises_of
 from experiments.plant.plant import Plant
 from simulators import Interpolation, System, noise_free, signal_to_noise, substep_error
 from simulators.system import describe_fields
-from sysid.data.csv import MIN_SEGMENT_SAMPLES
 
 CARD_TEMPLATE = Path(__file__).with_name("card.md")
 #: columns of the table of the excitation
@@ -115,7 +114,6 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
         "noise_reached": _tabulate_noise(benchmark),
         "noise_settings": to_yaml(noise),
         "missing": getattr(plant.measurement, "missing", 0),
-        "shortest_part": MIN_SEGMENT_SAMPLES,
         "process_noise": _tabulate_process_noise(system),
         "noisy": any(system.noise_std().tolist()),
         "counts": benchmark.count(),

@@ -151,8 +151,7 @@ def _write_data(benchmark: Benchmark, configuration: str, folder: Path) -> None:
     attributes = {**name_and_licence, "configuration_sha256": digest}
     plant = benchmark.plant
     measured = {
-        role: tuple(part for record in benchmark.select(role) for part in record.parts)
-        for role in RECORD_ROLES
+        role: tuple(record.measured for record in benchmark.select(role)) for role in RECORD_ROLES
     }
     recordings = Recordings(benchmark.name, tuple(plant.inputs), tuple(plant.outputs), **measured)
     public = recordings.to_groups()

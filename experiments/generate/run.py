@@ -5,7 +5,7 @@ import logging
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -49,6 +49,7 @@ from sysid import (
     Kernel,
     MeanFunction,
     Narx,
+    OnMissing,
     Orders,
     Selection,
     Training,
@@ -294,6 +295,8 @@ def make_benchmark(settings: GenerateSettings) -> Benchmark:
     plans = plan_records(settings.seed, settings.splits)
     with doing("choosing the lags"):
         lags, notes = choose_lags(settings.narx, plant, plans[0].n_samples, plans[0].seed)
+    if getattr(plant.measurement, "missing", 0):  # as the records say
+        lags = {name: replace(narx, on_missing=OnMissing.skip) for name, narx in lags.items()}
     scored_lengths = [plan.n_samples for plan in plans if plan.role != "estimation"]
     largest_lag = max(narx.max_lag for narx in lags.values())
     window = choose_window(settings.initialisation_window, min(scored_lengths), largest_lag)

@@ -26,7 +26,7 @@ from experiments.drawing.style import (
 )
 from sysid.dead_time import N_WINDOW
 from sysid.held_out import N_FOLDS
-from sysid.lag_choice import ESTIMATOR_WORDS, LINEAR, LINEAR_PART, LONG_LINEAR, MODEL
+from sysid.lag_choice import ESTIMATOR_WORDS, LARGER, LINEAR, LINEAR_PART, LONG_LINEAR, MODEL
 from sysid.model.model import Model
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 from sysid.simulation.validation import Z_95
@@ -458,6 +458,8 @@ def _draw_lags(ax: Axes, tried: list[dict[str, Any]], unit: str) -> None:
     for row in tried:
         if row.get("chosen"):
             names = [row["estimator"]] if "estimator" in row else [*colors]
+            if row.get("budget") in LARGER:
+                names = [LARGER[row["budget"]]]
             n_lags_of_row = row["na"] + row["nb"]
             points["chosen"] += [(n_lags_of_row, row[name]) for name in names if row.get(name)]
     for label, (color, is_open) in styles.items():

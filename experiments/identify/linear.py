@@ -21,6 +21,7 @@ from sysid import (
     ZeroMean,
     fit_percent,
 )
+from sysid.data.holes import may_have_holes
 from sysid.dead_time import MAX_UNDELAYED
 from sysid.errors import UserError
 from sysid.lag_choice import best_arx
@@ -70,6 +71,7 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
     if simulates and not recordings.is_static:
         window = material.default_window(result.identification.narx)
     known_outputs = np.concatenate([record[narx.target].values for record in estimation])
+    known_outputs = known_outputs[np.isfinite(known_outputs)]
     entries: dict[str, Any] = {}
     for name, model in models.items():
         errors = _errors(model, material.records, window, known_outputs)
@@ -119,8 +121,15 @@ def _errors(
         is_after_window = rows["time"].values >= record["time"].values[begin]
         errors.append((rows["target"].values - model.one_step(rows))[is_after_window])
         if first is not None and first < record.sizes["time"] and needs_no_other_output:
-            measured.append(record[narx.target].values[first:])
-            simulated.append(model.free_run(dict(record), n_initial=first)[first:])
+            values = record[narx.target].values
+            if may_have_holes(record):
+                of_record = model.free_run_of_record(record, first)
+                is_scored = np.isfinite(values) & np.isfinite(of_record)
+                measured.append(values[is_scored])
+                simulated.append(of_record[is_scored])
+            else:
+                measured.append(values[first:])
+                simulated.append(model.free_run(dict(record), n_initial=first)[first:])
     scores: dict[str, Any] = {
         "rmse": _rms(np.concatenate(errors)),
         "free_run_rmse": None,

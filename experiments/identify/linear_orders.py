@@ -25,7 +25,8 @@ from sysid.errors import UserError
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.mean import linear_fit
 from sysid.held_out import N_FOLDS
-from sysid.lag_choice import MAX_EQUAL_LAGS, MIN_ROWS_PER_COEFFICIENT
+from sysid.lag_choice import MAX_EQUAL_LAGS, MIN_ROWS_PER_COEFFICIENT, moves
+from sysid.narx.record import read_records
 from sysid.simulation.linear_models import (
     HeldOutErrors,
     LaggedSignals,
@@ -152,7 +153,8 @@ def _samples_of(result: Result) -> _Samples | None:
     signals = []
     sample = np.empty(len(target), dtype=np.int64)
     for i, dataset in enumerate(result.signals):
-        signals.append({name: dataset[name].values.astype(float) for name in first_lags})
+        (read,) = read_records(dataset, list(first_lags))
+        signals.append({name: read.filled(name) for name in first_lags})
         is_of_record = record == i
         sample[is_of_record] = np.searchsorted(dataset["time"].values, time[is_of_record])
     return _Samples(
@@ -174,7 +176,7 @@ def _first_lags(result: Result) -> dict[str, int]:
     return {
         name: first_lag
         for name, first_lag in first_lags.items()
-        if any(np.ptp(record[name].values) != 0 for record in result.signals)
+        if any(moves(record[name].values) for record in result.signals)
     }
 
 

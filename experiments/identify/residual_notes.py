@@ -3,14 +3,11 @@
 import numpy as np
 
 from experiments.identify.result import Result
-from experiments.validate.report import MAX_RESIDUAL_LAG
+from experiments.validate.report import MAX_RESIDUAL_LAG, MIN_TESTED_PART_SAMPLES
 from sysid import ResidualReport, residual_tests
 from sysid.narx.lags import consecutive
 from sysid.simulation.residual_advice import advise
 from sysid.simulation.residuals import most_lags
-
-#: shorter pieces of the validation part between missing samples are not tested [samples]
-MIN_TESTED_SAMPLES = 4 * MAX_RESIDUAL_LAG
 
 
 def note_residuals(result: Result, *, has_automatic_lags: bool) -> list[str]:
@@ -44,7 +41,7 @@ def run_residual_tests(result: Result) -> ResidualReport | None:
     of_inputs = []
     begins = np.flatnonzero(~consecutive(rows))
     for begin, end in zip(begins, [*begins[1:], len(error)], strict=True):
-        if end - begin < MIN_TESTED_SAMPLES or not np.isfinite(error[begin:end]).all():
+        if end - begin < MIN_TESTED_PART_SAMPLES or not np.isfinite(error[begin:end]).all():
             continue
         signals = result.signals[int(record[begin])]
         first = int(np.searchsorted(signals["time"].values, time[begin]))

@@ -81,6 +81,11 @@ class Result:
         return "kernel" in self.identification.settings.training.replaces
 
     @property
+    def is_unfinished(self) -> bool:
+        """Whether ``training.seconds`` ended the search, so that the model is the best so far."""
+        return self.identification.time_limit.was_reached
+
+    @property
     def identified(self) -> xr.Dataset | None:
         """Lag data set of the identified part."""
         return None if self.rows is None else self.rows.isel(sample=slice(0, len(self.record)))
@@ -124,7 +129,11 @@ def write(files: RunFiles, folder: Path, result: Result) -> None:
         At the end, if some files could not be written.
     """
     content = result.content
-    attributes = files.attributes(result.source.physics, partial=result.stopped is not None)
+    attributes = files.attributes(
+        result.source.physics,
+        partial=result.stopped is not None,
+        unfinished=result.is_unfinished,
+    )
     attributes["timings"] = json.dumps(result.summary["times"])
     jobs: list[Callable[[], object]] = []
     if files.job:

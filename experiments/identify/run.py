@@ -51,18 +51,24 @@ from sysid import (
     Identification,
     JointModel,
     LagWindow,
+    MaximumLikelihood,
     Model,
     Narx,
+    OnMissing,
     Orders,
     Origin,
     Prediction,
     Settings,
+    Start,
     describe,
     learn_from,
 )
 from sysid.errors import UserError, UserTypeError
 from sysid.foreign import check_folder
 from sysid.gp.dictionary import NOT_PREDICTED
+from sysid.identification import AUTOMATIC_BUDGET
+from sysid.progress import on_progress
+from sysid.time_limit import TimeLimit
 
 log = logging.getLogger(__name__)
 #: groups of the configuration that are built into fields of `sysid.Settings`
@@ -244,9 +250,11 @@ def narx_of(lags: LagOptions, source: Source, learner: Settings) -> Narx:
                 f"narx.predict={RESIDUAL} needs the physics whose residual it is: physics=<system>"
             )
         description = {**description, "predict": "value"}
+    if source.has_holes:  # of which the reader of the records was told to make nothing
+        description = {**description, "on_missing": OnMissing.skip.value}
     narx = build_one(description, "narx")
     if isinstance(narx, AutomaticNarx):
-        with doing("choosing the lags"):
+        with doing("choosing the lags") as add, on_progress(add):
             narx, report = source.lags(narx, learner)
         log.info("Lags chosen: %s", report)
     if isinstance(narx, Orders | ResidualNarx):
@@ -281,7 +289,7 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     """Add the wall time of the block [s] to `seconds` under the name of its phase."""
     start = time.perf_counter()
     try:
-        with doing(PHASE_DESCRIPTIONS[name]):
+        with doing(PHASE_DESCRIPTIONS[name]) as add, on_progress(add):
             yield
     finally:
         seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
@@ -354,6 +362,17 @@ def prepare(
     learner = settings.learner
     if not settings.in_sweep:
         _log_plan(source, learner)
+    time_limit = TimeLimit.of(learner.training)
+    with time_limit.running():
+        narx, learner, start = _search(settings, source, cache, {} if seconds is None else seconds)
+    return Identification(narx, learner, start=start, time_limit=time_limit)
+
+
+def _search(
+    settings: RunSettings, source: Source, cache: Cache | None, seconds: dict[str, float]
+) -> tuple[Narx, Settings, Start]:
+    """Return the lags, the settings and the start of an identification, as they are found."""
+    learner = settings.learner
     narx = narx_of(settings.lags, source, learner)
     if source.lag_choice is not None:
         learner = source.lag_choice.settings
@@ -366,13 +385,22 @@ def prepare(
             changes["training"] = thin(learner.training, recordings, narx.target)
     learner = replace(learner, **changes)
     narx = _with_linear_lags(narx, source, learner)
+    if source.lag_choice is None:
+        learner = source.with_budget(narx, learner)
+        if source.budget_choice is not None:
+            log.info("Budget chosen: %s", source.budget_choice)
+    if source.recordings() is not None:
+        learner = learner.in_time()
     learner = learner.for_linear_lags(narx)
-    if cache is not None:
+    has_limit = getattr(learner.training, "seconds", None) is not None
+    if cache is not None and not has_limit:  # another run may find another result in the same time
         training = CachedTraining(learner.training, cache, code_digest(settings.resolved))
         learner = replace(learner, training=training)
-    with timed({} if seconds is None else seconds, "record"):
+    with timed(seconds, "record"):
+        source.estimate_missing(narx, learner)
+    with timed(seconds, "record"):
         start = source.know(narx, learner)
-    return Identification(narx, learner, start=start)
+    return narx, learner, start
 
 
 def _n_needed(narx: Narx, learner: Settings) -> int:
@@ -406,10 +434,17 @@ def _log_plan(source: Source, learner: Settings) -> None:
         how_long = "some minutes, most of them to train for the free run"
     else:
         how_long = "seconds to a minute"
+    chooses_budget = (
+        learner.budget == AUTOMATIC_BUDGET
+        and source.recordings() is not None
+        and isinstance(learner.training, MaximumLikelihood)
+    )
     log.info(
-        "Identify %s with %d points: %d samples are learned, %d validate the model; this takes %s",
+        "Identify %s with %d points%s: %d samples are learned, %d validate the model; this takes "
+        "%s",
         source.title,
-        learner.budget,
+        learner.max_points,
+        " or more" if chooses_budget else "",
         source.n_identified,
         n_validation,
         how_long,
@@ -648,7 +683,8 @@ def _conclude(
     models = [result.identification.model for result in found.values()]
     joint = JointModel(tuple(model for model in models if model is not None))
     files = settings.files
-    attributes = files.attributes(source.physics, partial=False)
+    is_unfinished = any(result.is_unfinished for result in found.values())
+    attributes = files.attributes(source.physics, partial=False, unfinished=is_unfinished)
     if not files.lean:
         joint.save(folder / "model.nc", attributes=attributes)
     try:
@@ -699,7 +735,8 @@ def _write_partial_job(
     files: RunFiles, folder: Path, source: Source, found: dict[str, Result]
 ) -> None:
     """Write what was found so far to the file of the job, marked as partial."""
-    attributes = files.attributes(source.physics, partial=True)
+    is_unfinished = any(result.is_unfinished for result in found.values())
+    attributes = files.attributes(source.physics, partial=True, unfinished=is_unfinished)
     with deferred_interrupt():
         _write_job(files, folder, found, attributes)
 

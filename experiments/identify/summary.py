@@ -31,6 +31,7 @@ from simulators import Signal
 from sysid import (
     AcceptAll,
     Always,
+    BudgetChoice,
     ExceedsMinimum,
     LagChoice,
     Learning,
@@ -129,6 +130,7 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
     repairs = {
         "missing_samples": result.window.n_missing,
         "skipped_rows": result.window.n_skipped,
+        "rows_with_estimates": result.window.n_with_estimates,
         "initial_outliers": identification.n_initial_outliers,
         "mended_lags": sum(identification.n_mended.values()),
     }
@@ -136,11 +138,14 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         repairs = {**model.gp.repairs, **repairs, "constant_features": len(constant)}
     online = result.record[result.is_online]
     choice = result.source.lag_choice
+    budget_choice = result.source.budget_choice
+    time_limit = identification.time_limit
     summary = {
         "system": result.source.title,
         "target": narx.predict.describe(narx.target),
         "target_unit": "" if rows is None else rows["target"].attrs.get("units", ""),
         "partial": result.stopped is not None,
+        "unfinished": result.is_unfinished if math.isfinite(time_limit.seconds) else None,
         "seed": settings.learner.seed,
         **_validation_scores(result),
         "n_initial": len(result.record) - len(online),
@@ -161,6 +166,7 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         **{key: result.linear_orders.get(key) for key in NO_ORDERS},
         "narx": orders_of(narx),
         "lags": None if choice is None else _describe_choice(choice),
+        "budget_choice": None if budget_choice is None else _describe_budget(budget_choice),
         "training": identification.report,
         "physics": None if result.source.physics is None else result.source.physics.estimates(),
         "times": times,
@@ -195,6 +201,15 @@ def _describe_choice(choice: LagChoice) -> dict[str, Any]:
     if choice.dead_times is not None:
         description["dead_times"] = choice.dead_times.to_dict()
     return description
+
+
+def _describe_budget(choice: BudgetChoice) -> dict[str, Any]:
+    """Return how the number of points was chosen for given lags, as plain numbers."""
+    tried = [
+        {"points": budget, "rmse": error.rmse, "parts": error.n_folds}
+        for budget, error in choice.errors.items()
+    ]
+    return {"points": choice.settings.max_points, "tried": tried}
 
 
 def _validation_scores(result: Result) -> dict[str, Any]:
@@ -256,6 +271,7 @@ def _warnings(run_settings: RunSettings, summary: dict[str, Any], result: Result
     identification = result.identification
     trained = result.estimates[-1] if result.estimates else identification.hyperparameters
     warnings = [
+        *identification.time_limit.describe("training.seconds"),
         *_warn_of_refused_samples(summary, result),
         *result.source.warnings(),
         *_warn_without_effect(run_settings, summary, result),
@@ -327,7 +343,7 @@ def _warn_of_refused_samples(summary: dict[str, Any], result: Result) -> list[st
         warnings.append(
             f"acceptance turned away {n_turned_away} of {n_inserted} inserted samples: the "
             "insertion threshold cannot be met with this acceptance and a budget of "
-            f"{settings.budget} points; raise the threshold or the budget, or try "
+            f"{settings.max_points} points; raise the threshold or the budget, or try "
             f"{' or '.join(others)}"
         )
     if n_outliers > MAX_OUTLIER_FRACTION * n_seen:
@@ -543,6 +559,11 @@ def _warn_of_data(summary: dict[str, Any], model: Model | None, *, is_stream: bo
         warnings.append(
             f"{n_missing} samples were not finite; {repairs['skipped_rows']} rows were left out"
         )
+    if repairs.get("rows_with_estimates"):
+        warnings.append(
+            f"in {repairs['rows_with_estimates']} rows the lags contain estimates of missing "
+            "outputs, by a first model"
+        )
     for kind, text in REPAIR_WARNINGS.items():
         if repairs.get(kind):
             shown = (
@@ -629,7 +650,7 @@ def _log_next_steps(model_file: Path, *, has_figures: bool) -> None:
 def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
     """Describe in a few lines how many samples were learned, and the scores of the predictions."""
     target = summary["target"]
-    kept = f"{summary['n_points']} of {result.identification.settings.budget} points kept"
+    kept = f"{summary['n_points']} of {result.identification.settings.max_points} points kept"
     if summary["training"] is not None and not summary["n_seen"]:
         learned = f"{target}: trained on all samples at once, "
     else:

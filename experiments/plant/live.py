@@ -17,6 +17,7 @@ from experiments.plant.plant import Plant, plant_of, warn_of_integration
 from experiments.plant.source import SAMPLES_PER_BLOCK, identified_share
 from simulators import Sample, Trajectory, collect
 from sysid import (
+    BudgetChoice,
     Identification,
     LagChoice,
     Measurement,
@@ -131,6 +132,8 @@ class LiveSource:
     simulation: Simulation
     physics: FittedPhysics | None = None  # simulated beside the plant
     lag_choice: LagChoice | None = field(default=None, init=False)  # no lags by held-out errors
+    has_holes: bool = field(default=False, init=False)  # missing samples of a record
+    budget_choice: BudgetChoice | None = field(default=None, init=False)  # nor of the budget
     _limit: Limit | None = field(default=None, init=False)  # the same for the models of all outputs
 
     def __post_init__(self) -> None:
@@ -232,6 +235,9 @@ class LiveSource:
         """Return an empty start: there is no complete record before the first sample."""
         return Start()
 
+    def estimate_missing(self, narx: Narx, settings: Settings) -> None:
+        """Do nothing: a stream is not known beforehand."""
+
     def calibrate(self, identification: Identification) -> None:
         """Do nothing: one step ahead the bands follow the errors of the stream."""
 
@@ -242,6 +248,10 @@ class LiveSource:
     def linear_lags(self, narx: Narx, settings: Settings) -> Narx:
         """Return the lags with those of the linear part, unless the settings have none."""
         return settings.with_linear_lags(narx)
+
+    def with_budget(self, narx: Narx, settings: Settings) -> Settings:
+        """Return the settings: the budget of a stream does not depend on its samples."""
+        return settings
 
     def check(self, narx: Narx, n_needed: int) -> None:
         """Raise UserError if the simulation is too short."""

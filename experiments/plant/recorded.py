@@ -15,6 +15,7 @@ from experiments.plant.measured import Measured
 from experiments.plant.physics import FittedPhysics, columns_of, physics_of, variance_at
 from experiments.plant.source import SAMPLES_PER_BLOCK, SIMULATION_KEYS, identified_share
 from sysid import (
+    BudgetChoice,
     Identification,
     LagChoice,
     Measurement,
@@ -22,9 +23,17 @@ from sysid import (
     Recordings,
     Settings,
     Start,
+    choose_budget,
     choose_linear_part,
 )
+from sysid.data.csv import MIN_SEGMENT_SAMPLES
+from sysid.data.holes import has_holes
+from sysid.data.source import split_at_holes
 from sysid.errors import UserError
+from sysid.missing_outputs import with_line_estimates, with_model_estimates
+from sysid.narx.lags import added_variance_of
+from sysid.narx.record import read_records
+from sysid.narx.window import Estimates
 from sysid.simulation.bands import N_BAND_FOLDS
 
 # fraction of each record that is identified by default, if there is no record to validate on; the
@@ -67,6 +76,7 @@ class RecordedSource:
             self.unused |= {"propagation"}
         self.split = split
         self.lag_choice: LagChoice | None = None
+        self.budget_choice: BudgetChoice | None = None
         self.physics = physics
         self.title = recordings.name
         self.outputs = list(recordings.outputs)
@@ -94,9 +104,13 @@ class RecordedSource:
         """Yield the samples of a record in blocks."""
         y = columns_of(record, self.outputs)
         u = columns_of(record, self.inputs)
+        estimates = _estimates_of(record, self.outputs)
         for begin in range(0, len(y), SAMPLES_PER_BLOCK):
             rows = slice(begin, begin + SAMPLES_PER_BLOCK)
-            block = Measured(y[rows], u[rows])
+            of_block = None
+            if estimates is not None:
+                of_block = Estimates(estimates.values[rows], estimates.is_informative[rows])
+            block = Measured(y[rows], u[rows], of_block)
             self.n_seen += len(block.output)
             yield block
 
@@ -140,10 +154,21 @@ class RecordedSource:
 
     def know(self, narx: Narx, settings: Settings) -> Start:
         """Return the start that the training derives from all estimation records."""
-        rows = narx.dataset(self._recordings.estimation)
-        x = rows["regressor"].values
-        t = rows["target"].values
-        return settings.know(narx, x, t)
+        records = self._recordings.estimation
+        return settings.know_records(narx, records, narx.dataset(records))
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether samples of the records are missing."""
+        return has_holes(self._recordings.records, [*self.inputs, *self.outputs])
+
+    def estimate_missing(self, narx: Narx, settings: Settings) -> None:
+        """Replace the estimates of missing outputs by those of a first model with these lags."""
+        if not has_holes(self._recordings.records, [narx.target]):
+            return
+        self._recordings = with_model_estimates(self._recordings, narx, settings)
+        self._validating = self._recordings.test or self._recordings.validation
+        self.__dict__.pop("_cross_fitted", None)
 
     @cached_property
     def _cross_fitted(self) -> tuple[xr.Dataset, ...]:
@@ -158,9 +183,8 @@ class RecordedSource:
         narx = identification.narx
         records = self._recordings.estimation
         rows = narx.dataset(records)
-        identification.calibrate(
-            rows, narx.dataset(self._cross_fitted), variance_at(rows, records, narx.target)
-        )
+        added = variance_at(rows, records, narx.target) + added_variance_of(rows)
+        identification.calibrate(rows, narx.dataset(self._cross_fitted), added, records)
 
     def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
         """Return the lags of the smallest held-out error on the estimation records.
@@ -180,6 +204,14 @@ class RecordedSource:
         if self.lag_choice is not None:
             return narx
         return choose_linear_part(self._cross_fitted, narx, settings)
+
+    def with_budget(self, narx: Narx, settings: Settings) -> Settings:
+        """Return the settings with the number of points that lowers the held-out error.
+
+        `lags` has decided about it already if it has chosen the lags.
+        """
+        self.budget_choice = choose_budget(self._cross_fitted, narx, settings)
+        return settings if self.budget_choice is None else self.budget_choice.settings
 
     def check(self, narx: Narx, n_needed: int) -> None:
         """Raise ValueError for lags that do not fit the records, and for too few samples."""
@@ -220,8 +252,26 @@ def recorded_source(config: DictConfig) -> RecordedSource:
     fitted = None
     physics = physics_of(config)
     if physics is not None:
+        recordings = split_at_holes(
+            recordings, MIN_SEGMENT_SAMPLES
+        )  # equations are simulated on complete records
         fitted, recordings = physics.join(recordings, seed=config.seed)
+    recordings = with_line_estimates(recordings)
     return RecordedSource(recordings, fitted, split=split, simulates=config.validate)
+
+
+def _estimates_of(record: xr.Dataset, outputs: Sequence[str]) -> Estimates | None:
+    """Return the estimates of missing outputs of a record; None if it has none."""
+    (read,) = read_records(record, outputs)
+    if not read.estimates:
+        return None
+    values = np.full((read.n_samples, len(outputs)), np.nan)
+    is_informative = np.zeros(values.shape, dtype=bool)
+    for column, name in enumerate(outputs):
+        if name in read.estimates:
+            values[:, column] = read.estimates[name].values
+            is_informative[:, column] = read.estimates[name].is_informative
+    return Estimates(values, is_informative)
 
 
 def recordings_of(config: DictConfig) -> Recordings:

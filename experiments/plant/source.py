@@ -15,6 +15,7 @@ from experiments.plant.lags import AutomaticNarx
 from experiments.plant.limit import Limit
 from experiments.plant.physics import FittedPhysics
 from sysid import (
+    BudgetChoice,
     Identification,
     LagChoice,
     Measurement,
@@ -24,6 +25,7 @@ from sysid import (
     Start,
 )
 from sysid.errors import UserError
+from sysid.narx.record import without_estimates
 
 SAMPLES_PER_BLOCK = 1000  # samples that are delivered at a time; no result depends on it
 #: keys of the configuration that have an effect on simulations only
@@ -70,6 +72,14 @@ class Source(Protocol):
     @property
     def lag_choice(self) -> LagChoice | None:
         """Choice of the lags by held-out errors; None if there was none."""
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether samples of records are missing, which were asked to be skipped."""
+
+    @property
+    def budget_choice(self) -> BudgetChoice | None:
+        """Choice of the number of points for given lags; None if there was none."""
 
     def segments(self) -> Iterator[Iterator[Measurement]]:
         """Yield the samples to learn, as an iterator for each record.
@@ -120,6 +130,9 @@ class Source(Protocol):
     def know(self, narx: Narx, settings: Settings) -> Start:
         """Return what the training finds in complete records before the first sample is learned."""
 
+    def estimate_missing(self, narx: Narx, settings: Settings) -> None:
+        """Put estimates by a first model in place of missing outputs among the lags, if any are."""
+
     def calibrate(self, identification: Identification) -> None:
         """Calibrate the bands of the model on held-out samples, if that is necessary."""
 
@@ -128,6 +141,9 @@ class Source(Protocol):
 
     def linear_lags(self, narx: Narx, settings: Settings) -> Narx:
         """Return the lags with those of the linear part, if the model is to have one."""
+
+    def with_budget(self, narx: Narx, settings: Settings) -> Settings:
+        """Return the settings with the number of points, if they leave it open."""
 
     def check(self, narx: Narx, n_needed: int) -> None:
         """Refuse lags that do not fit the source, and fewer samples to learn than needed.
@@ -145,7 +161,7 @@ def trajectory_of(source: Source) -> xr.Dataset:
     The coordinates ``record`` and ``part`` hold the number of each sample's record, and whether it
     is identified or for validation.
     """
-    records = source.records()
+    records = [without_estimates(record) for record in source.records()]
     dataset = records[0]
     attributes = {"inputs": json.dumps(source.inputs), "outputs": json.dumps(source.outputs)}
     if "name" in dataset.attrs:

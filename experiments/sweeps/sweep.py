@@ -195,7 +195,8 @@ class Sweep:
             files = file_digests(configuration)
         has_output = configuration.get("output") is not None
         cache = configuration.get("cache")
-        if not numbered and not has_output and isinstance(cache, str):
+        is_repeatable = not _limits_time(configuration)
+        if not numbered and not has_output and isinstance(cache, str) and is_repeatable:
             self._stores[number] = Path(cache, RESULTS_FOLDER).absolute()
         _set_number(configuration["hydra"], number)
         if configuration.get("outputs", "full") != "full":
@@ -306,6 +307,15 @@ def _search_path() -> tuple[str, ...]:
     folders = [os.path.abspath(folder) for folder in sys.path if os.path.isdir(folder or ".")]
     installation = (sys.prefix, sys.base_prefix)
     return tuple(folder for folder in folders if not folder.startswith(installation))
+
+
+def _limits_time(configuration: dict[str, Any]) -> bool:
+    """Return whether the wall time of a job's search is limited.
+
+    Its result depends on the speed of the machine: no other sweep may use it.
+    """
+    training = configuration.get("training")
+    return isinstance(training, dict) and training.get("seconds") is not None
 
 
 def _set_number(hydra: dict[str, Any], number: int) -> None:

@@ -155,6 +155,8 @@ class Assessment:
     ) -> tuple[Array, Array, Array, float]:
         """Return the series of one output in one record, or in all records one after the other.
 
+        Samples whose output is missing are left out.
+
         Returns
         -------
         measured : (n,)
@@ -172,7 +174,11 @@ class Assessment:
             np.concatenate([getattr(part, name)[:, i] for part in chosen])
             for name in FORECAST_SERIES
         )
-        return measured, mean, variance, float(case_forecast.noise_variance[i])
+        noise_variance = float(case_forecast.noise_variance[i])
+        is_measured = np.isfinite(measured)
+        if is_measured.all():
+            return measured, mean, variance, noise_variance
+        return measured[is_measured], mean[is_measured], variance[is_measured], noise_variance
 
     def score(self, case: Case, output: str, record: int | None = None) -> Validation:
         """Return the scores of one output in one record, or in all records together."""

@@ -24,7 +24,7 @@ from experiments.validate.assessment import (
     plan_cases,
 )
 from experiments.validate.loop import LOOP_VARIABLES, score_loop
-from experiments.validate.material import select_records
+from experiments.validate.material import Material, select_records
 from sysid import (
     JointModel,
     Model,
@@ -36,11 +36,15 @@ from sysid import (
     store,
 )
 from sysid.arrays import Array
+from sysid.data.holes import may_have_holes
 from sysid.errors import UserError
+from sysid.simulation.forecast import RecordForecast
 from sysid.simulation.residual_advice import advise
 from sysid.simulation.residuals import most_lags
 
 MAX_RESIDUAL_LAG = 25  # largest lag of the residual tests [samples]; shorter records have fewer
+#: shorter parts of a record between missing samples are not tested [samples]
+MIN_TESTED_PART_SAMPLES = 4 * MAX_RESIDUAL_LAG
 RESIDUAL_TITLES = {"one_step": "Residuals of one step", FREE_RUN_LABEL: "Residuals of the free run"}
 #: text added to alarms of the free run, whose residuals contain the disturbances of the plant
 NOT_WHITE_NOTE = " (even a correct model of a disturbed plant does not have white residuals here)"
@@ -205,23 +209,50 @@ def run_residual_tests(assessment: Assessment, case: Case) -> ResidualReport | s
     names = assessment.joint.input_names
     material = assessment.material
     records = assessment.forecasts[case].records
-    n_lags = min(MAX_RESIDUAL_LAG, most_lags([len(record.sample) for record in records]))
+    parts = [part for record in records for part in _complete_parts(record, material, names)]
+    n_lags = 0
+    if parts:
+        n_lags = min(MAX_RESIDUAL_LAG, most_lags([len(rows) for _, rows in parts]))
     if assessment.forecasts[case].n_lost:
         return "not tested, the prediction diverges"
+    if not parts:
+        return (
+            f"not tested, no part of {MIN_TESTED_PART_SAMPLES} samples is without missing samples"
+        )
     if n_lags < 1:
         return "not tested, the records are too short"
     inputs = [
-        np.array([material.records[part.record][name].values[part.sample] for name in names]).T
-        for part in records
+        np.array(
+            [material.records[part.record][name].values[part.sample[rows]] for name in names]
+        ).T
+        for part, rows in parts
     ]
     return residual_tests(
-        [record.measured - record.mean for record in records],
+        [(record.measured - record.mean)[rows] for record, rows in parts],
         inputs if names else None,
         n_lags=n_lags,
         input_start=0 if material.controller is None else 1,
         output_names=assessment.outputs,
         input_names=names if names else None,
     )
+
+
+def _complete_parts(
+    record: RecordForecast, material: Material, inputs: Sequence[str]
+) -> list[tuple[RecordForecast, np.ndarray]]:
+    """Return the rows of a forecast in parts without missing values, each with the forecast.
+
+    Of a record with holes, parts of fewer than `MIN_TESTED_PART_SAMPLES` are left out.
+    """
+    if not may_have_holes(material.records[record.record]):
+        return [(record, np.arange(len(record.sample)))]
+    is_known = np.isfinite(record.measured).all(axis=1)
+    for name in inputs:
+        is_known &= np.isfinite(material.records[record.record][name].values[record.sample])
+    rows = np.flatnonzero(is_known)
+    ends = np.flatnonzero(np.diff(record.sample[rows]) > 1) + 1
+    parts = [part for part in np.split(rows, ends) if len(part) >= MIN_TESTED_PART_SAMPLES]
+    return [(record, part) for part in parts]
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -6,13 +6,13 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from sysid.arrays import listed
+from sysid.arrays import check_whole, listed
 from sysid.data import clock
 from sysid.data.binary_tables import PACKAGES_OF_WORKBOOKS, read_parquet, read_workbook
 from sysid.data.cell_numbers import find_decimal, read_numbers
@@ -26,6 +26,7 @@ from sysid.data.columns import (
     units_of_columns,
     write_names,
 )
+from sysid.data.holes import bridge_holes, describe_holes
 from sysid.data.matlab import read_matlab
 from sysid.data.resampling import check_resample, resample_rows
 from sysid.data.source import (
@@ -45,6 +46,8 @@ from sysid.data.text_table import (
 from sysid.errors import UserError, UserTypeError
 from sysid.narx.record import (
     MAX_RATE_DIFFERENCE,
+    ON_MISSING_ATTRIBUTE,
+    SKIPS_MISSING,
     TIME_TOLERANCE,
     Array,
     check_name_in_record,
@@ -56,8 +59,15 @@ ON_MISSING = ("error", "skip")
 #: choice for data that are predicted only: missing values stay as nan
 KEEP_MISSING = "keep"
 
-#: smallest number of samples between two gaps that become a record
+#: smallest number of samples between two gaps of time that become a record
 MIN_SEGMENT_SAMPLES = 50
+
+#: A gap of time ends a record if more samples than these are missing in it.
+MAX_GAP_SAMPLES = 1000
+
+#: Samples after a gap of time belong to the record before it if the gap is a whole number of
+#: sampling times, up to this fraction of the sampling time [-].
+MAX_GAP_DEVIATION = 0.2
 
 
 @dataclass(frozen=True)
@@ -100,10 +110,13 @@ class CsvFiles(DataSource):
     delimiter: str | None = None  # character between two cells; None: recognised from the header
     decimal: str | None = None  # decimal sign, "." or ","; None: recognised from the numbers
     encoding: str = "utf-8"  # encoding of the text; older Windows programs use cp1252
-    #: treatment of a missing value or time: error, or skip (the record is split there)
+    #: treatment of a missing value or time: error, or skip (missing values are nan in the record)
     on_missing: str = "error"
-    #: smallest number of samples between two gaps; shorter segments are left out, with a note
+    #: smallest number of samples between two gaps of time that end a record; shorter ones are left
+    #: out, with a note
     shortest: int = MIN_SEGMENT_SAMPLES
+    #: longest hole of an input that is interpolated, with ``on_missing="skip"`` [samples]
+    bridge_inputs: int = 0
     initialisation_window: int = 0  # samples at the start of every record that are not scored
     #: column that names the experiment of a row, each of which is a record; None: a clock that
     #: starts again begins the next one
@@ -127,6 +140,7 @@ class CsvFiles(DataSource):
             raise UserError(
                 f"on_missing must be one of {', '.join(ON_MISSING)}, got {self.on_missing!r}"
             )
+        check_bridge(self.bridge_inputs, self.on_missing)
         for kind in ("inputs", "outputs"):
             given = getattr(self, kind)
             if isinstance(given, str):
@@ -212,6 +226,23 @@ class CsvFiles(DataSource):
             initialisation_window=self.initialisation_window,
             experiment=self.experiment,
             resample=self.resample,
+            bridged=dict.fromkeys(self.inputs, self.bridge_inputs),
+        )
+
+
+def check_bridge(bridge_inputs: Any, on_missing: str) -> None:
+    """Raise an error unless the longest hole of an input that is bridged is possible.
+
+    Raises
+    ------
+    ValueError, TypeError
+        It is no whole number of at least 0, or missing values are an error.
+    """
+    check_whole(bridge_inputs, 0, "bridge_inputs, the longest hole of an input that is bridged,")
+    if bridge_inputs and on_missing != "skip":
+        raise UserError(
+            f"bridge_inputs={bridge_inputs} needs on_missing=skip, got {on_missing}: set it, or "
+            "leave bridge_inputs out"
         )
 
 
@@ -269,12 +300,16 @@ def split_table(
     initialisation_window: int = 0,
     experiment: str | None = None,
     resample: float | None = None,
+    bridged: Mapping[str, int] | None = None,
 ) -> list[xr.Dataset]:
     """Split a table into records of the named columns; the parameters are those of `CsvFiles`.
 
+    `bridged` has the longest hole of each input that is interpolated [samples].
+
     If no column of times is named, an index of time stamps or periods has the times. With
-    ``on_missing="skip"`` every segment between two gaps becomes a record; its attribute ``note``
-    states what was left out. With ``on_missing="keep"`` missing values stay as nan. The attribute
+    ``on_missing="skip"`` missing values and samples are nan in the record, whose attribute ``note``
+    counts them. A gap of time ends the record if it is no whole number of sampling times, or longer
+    than `MAX_GAP_SAMPLES`. With ``on_missing="keep"`` missing values stay as nan. The attribute
     ``jitter`` is the largest deviation of a step from the sampling time, where there is any [-].
 
     Raises
@@ -314,20 +349,28 @@ def split_table(
     for label, first, end in experiments:
         if resample is None:
             part_rows = rows[(rows >= first) & (rows < end)]
-            part = _split_rows(table, times, values, part_rows, end - first, dt, on_missing)
+            part = _split_rows(table, times, values, part_rows, dt, on_missing)
         else:
             part = _split_resampled(table, times, values, (first, end), resample, on_missing)
-        part.keep_long(table, min_samples, shortest)
+        part.keep_long(table, min_samples)
         part.name = name
         if len(experiments) > 1:
             part.name = f"{name}, experiment {label}"
             part.notes = [f"experiment {label}: {note}" for note in part.notes]
         notes += part.notes
         parts.append(part)
+    placed = [signals for part in parts for _, signals in part.segments]
+    if on_missing == "skip":
+        inputs = [*(bridged or {})]
+        notes += bridge_holes(placed, inputs, max((bridged or {}).values(), default=0))
+        notes += describe_holes(placed, inputs)
+    has_missing = not all(np.isfinite([*signals.values()]).all() for signals in placed)
     long_names, stated_units = _read_labels(table, columns, units or {}, notes)
     attributes: dict[str, Any] = {}
     if notes:
         attributes["note"] = f"{location(table)}: {'; '.join(notes)}"
+    if on_missing == "skip" and has_missing:
+        attributes[ON_MISSING_ATTRIBUTE] = SKIPS_MISSING
     if "file" in table.attrs:
         attributes["file"] = table.attrs["file"]
     if times.start:
@@ -391,10 +434,9 @@ class _Part:
     sampling_time: float  # s
     notes: list[str]
     jitter: float = 0.0  # largest deviation of a step, in sampling times [-]
-    left_out: str = ""  # what was skipped, in words
     name: str = ""
 
-    def keep_long(self, table: pd.DataFrame, min_samples: int, shortest: int) -> None:
+    def keep_long(self, table: pd.DataFrame, min_samples: int) -> None:
         """Leave segments of fewer than `min_samples` out, with a note; a single one stays."""
         if len(self.segments) == 1:
             return
@@ -402,16 +444,30 @@ class _Part:
         short = [length for length in lengths if length < min_samples]
         if len(short) == len(lengths):
             raise UserError(
-                f"{location(table)}: gaps split it into {len(lengths)} parts of at most "
+                f"{location(table)}: gaps of time split it into {len(lengths)} parts of at most "
                 f"{max(lengths)} samples, expected one of at least {min_samples}: "
                 "fill gaps, or set a smaller shortest"
             )
+        n_gaps = len(lengths) - 1
         pairs = zip(self.segments, lengths, strict=True)
         self.segments = [segment for segment, length in pairs if length >= min_samples]
-        note = f"{self.left_out} skipped, segments: {len(self.segments)}"
+        note = f"{n_gaps} gaps of time end a record, records: {len(self.segments)}"
         if short:
-            note += f"; {len(short)} shorter than {shortest} left out ({sum(short)} samples)"
+            note += f"; {len(short)} shorter than {min_samples} left out ({sum(short)} samples)"
         self.notes.append(note)
+
+
+class _Segment(NamedTuple):
+    """Rows of a table that belong to one record, and the samples that they are."""
+
+    rows: np.ndarray  # (n,)
+    samples: np.ndarray  # (n,) increasing, from 0
+
+    def place(self, column: Array) -> Array:
+        """Return the values of a column at the samples of the record, nan where there is no row."""
+        values = np.full(int(self.samples[-1]) + 1, np.nan)
+        values[self.samples] = column[self.rows]
+        return values
 
 
 def _split_rows(
@@ -419,21 +475,50 @@ def _split_rows(
     times: clock.Times,
     values: dict[str, Array],
     rows: np.ndarray,
-    n_all: int,
     dt: float | None,
     on_missing: str,
 ) -> _Part:
-    """Return the segments between gaps of these rows, which are the complete ones of `n_all`."""
+    """Return the segments of these complete rows, between the gaps that end a record."""
     steps = clock.find_steps(table, times, rows, dt, on_missing)
-    segments = np.split(rows, np.flatnonzero((np.diff(rows) > 1) | steps.is_gap) + 1)
-    left_out = (
-        f"{n_all - len(rows)} rows without a value and {int(steps.is_gap.sum())} gaps of time"
-    )
+    segments = [_Segment(rows, np.arange(len(rows)))]
+    if on_missing in ("skip", KEEP_MISSING):
+        segments = _place_rows(times.seconds, rows, steps.sampling_time)
     found = [
-        (times.seconds[segment[0]], {name: column[segment] for name, column in values.items()})
+        (
+            float(times.seconds[segment.rows[0]]),
+            {name: segment.place(column) for name, column in values.items()},
+        )
         for segment in segments
     ]
-    return _Part(found, steps.sampling_time, steps.notes, steps.jitter, left_out)
+    return _Part(found, steps.sampling_time, steps.notes, steps.jitter)
+
+
+def _place_rows(times: Array, complete: np.ndarray, step: float) -> list[_Segment]:
+    """Return the records that rows belong to, and the samples that the rows are.
+
+    A row without a time is taken to lie evenly between its neighbours. The record ends where the
+    time to the next row is no whole number of sampling times, or too long. It begins and ends with
+    complete rows.
+    """
+    number = np.arange(len(times))
+    has_time = np.isfinite(times)
+    known_times = np.interp(number, number[has_time], times[has_time])
+    rows = number[complete[0] : complete[-1] + 1]
+    steps = np.diff(known_times[rows]) / step
+    n_steps = np.rint(steps).astype(np.int64)
+    is_in_record = (np.abs(steps - n_steps) <= MAX_GAP_DEVIATION) & (n_steps >= 1)
+    is_in_record &= n_steps <= MAX_GAP_SAMPLES + 1
+    is_complete = np.zeros(len(times), dtype=bool)
+    is_complete[complete] = True
+    segments = []
+    for part in np.split(np.arange(len(rows)), np.flatnonzero(~is_in_record) + 1):
+        known = np.flatnonzero(is_complete[rows[part]])
+        if not len(known):
+            continue
+        part = part[known[0] : known[-1] + 1]
+        samples = np.concatenate([[0], np.cumsum(n_steps[part[:-1]])])
+        segments.append(_Segment(rows[part], samples))
+    return segments
 
 
 def _split_resampled(
@@ -464,18 +549,15 @@ def _split_resampled(
         first_missing = new_times[~is_complete][0]
         raise UserError(
             f"{location(table)}: there is nothing to interpolate at {first_missing:.9g} s, the "
-            f"first of {int((~is_complete).sum())} such samples: set on_missing=skip, which splits "
-            "the record there"
+            f"first of {int((~is_complete).sum())} such samples: set on_missing=skip, which "
+            "leaves them out"
         )
-    kept = np.flatnonzero(is_complete)
-    if not len(kept):
+    if not is_complete.any():
         raise UserError(f"{location(table)}: no row has all of {[*values]}")
-    segments = [
-        (new_times[segment[0]], {name: column[segment] for name, column in new_values.items()})
-        for segment in np.split(kept, np.flatnonzero(np.diff(kept) > 1) + 1)
-    ]
-    left_out = f"{len(is_complete) - len(kept)} samples without anything to interpolate"
-    return _Part(segments, step, [note], left_out=left_out)
+    kept = np.flatnonzero(is_complete)
+    whole = slice(kept[0], kept[-1] + 1)
+    segment = {name: column[whole] for name, column in new_values.items()}
+    return _Part([(float(new_times[kept[0]]), segment)], step, [note])
 
 
 def _find_experiments(

@@ -19,6 +19,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from sysid.arrays import listed, real_numbers
+from sysid.data.holes import has_holes, split_records_at_holes
 from sysid.errors import UserError, UserTypeError
 from sysid.narx.record import TIME_TOLERANCE, Record, check_name_in_record, read_records
 
@@ -43,6 +44,7 @@ class Recordings:
     - ``initialisation_window``: number of samples at the start that only initialise a model and are
       not scored;
     - ``note``, if anything was left out or changed when the record was read;
+    - ``on_missing`` = ``skip`` if values may be missing (nan), because they are skipped;
     - ``static`` = 1 if the rows are independent of each other (a table, not a signal over time).
 
     Parameters
@@ -58,8 +60,9 @@ class Recordings:
     ------
     ValueError, TypeError
         There is no output or no record, a name is given twice, the time is missing or not uniform,
-        a signal is missing, not (time,) or not finite, units or sampling times differ between
-        records, or an attribute is missing or impossible.
+        a signal is missing, not (time,) or not finite (unless the record says that missing values
+        are skipped), units or sampling times differ between records, or an attribute is missing or
+        impossible.
     """
 
     name: str
@@ -221,6 +224,30 @@ class Recordings:
         )
 
 
+def split_at_holes(recordings: Recordings, shortest: int) -> Recordings:
+    """Return recordings whose records are the parts between missing samples, for methods without.
+
+    Parts of fewer than `shortest` samples are left out, with a note.
+
+    Raises
+    ------
+    ValueError
+        No part is long enough.
+    """
+    names = [*recordings.inputs, *recordings.outputs]
+    if not has_holes(recordings.records, names):
+        return recordings
+    split: dict[str, Any] = {}
+    for role in RECORD_ROLES:
+        split[role] = tuple(split_records_at_holes(getattr(recordings, role), names, shortest))
+        if getattr(recordings, role) and not split[role]:
+            raise UserError(
+                f"{recordings.name}: no {role} record has {shortest} samples in a row without a "
+                "missing value, which the physics needs; fill the holes"
+            )
+    return replace(recordings, **split)
+
+
 def read_names(text: object) -> tuple[str, ...]:
     """Return the names of signals that a file states as a JSON list.
 
@@ -337,7 +364,7 @@ def part(
 def _check_record(record: Record, dataset: xr.Dataset) -> None:
     """Raise UserError if a value or an attribute of a record is missing or does not fit."""
     first_missing = record.first_missing()
-    if first_missing:
+    if first_missing and not record.skips_missing:
         raise UserError(f"{first_missing}: fill the gap, or split the record there into two")
     required = ("name", "sampling_time", "initialisation_window")
     absent = [name for name in required if name not in dataset.attrs]

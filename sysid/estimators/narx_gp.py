@@ -33,6 +33,7 @@ from sysid.simulation.forecast import forecast, free_run, warn_of_held
 from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly, Propagation
 from sysid.simulation.validation import validate
+from sysid.time_limit import TimeLimit
 
 #: Orders that hold where a parameter is left out: lags 1 and 2 of every signal.
 DEFAULT_ORDERS = {"na": 2, "nb": 2, "nk": 1}
@@ -438,14 +439,20 @@ class NarxGPRegressor(GPRegressor):
         self._sampling_time = common_sampling_time(given.sampling_time, self.sampling_time)
         records = self._records(signals, outputs, self._sampling_time)
         settings = self._settings(len(signals.outputs))
+        limits = [TimeLimit.of(settings.training) for _ in outputs]
         if self.standardise:
-            narx = choose_linear_part(records, narx, settings)
+            with limits[0].running():
+                narx = choose_linear_part(records, narx, settings)
         elif settings.demands_linear_part:
             raise UserError(
                 "linear_part=stable_spline: a linear part needs standardise=True, which scales all "
                 "lags of a signal alike; take it, or another linear_part"
             )
-        models = [self._identify(replace(narx, target=name), records) for name in outputs]
+        models = []
+        for name, limit in zip(outputs, limits, strict=True):
+            models.append(self._identify(replace(narx, target=name), records, limit))
+            for note in limit.describe("training.seconds"):
+                warn_user(f"{name}: {note}")
         if models[0].gp.unreached_memory:
             warn_user(models[0].gp.unreached_memory)
         self.model_ = JointModel(tuple(models))
@@ -565,7 +572,7 @@ class NarxGPRegressor(GPRegressor):
             changes["linear_part"] = self.linear_part
         return super()._settings(n_samples, **changes)
 
-    def _identify(self, narx: Narx, records: list[xr.Dataset]) -> Model:
+    def _identify(self, narx: Narx, records: list[xr.Dataset], time_limit: TimeLimit) -> Model:
         """Return the model of one output, identified from all records."""
         rows = narx.dataset(records)
         n = rows.sizes["sample"]
@@ -574,13 +581,15 @@ class NarxGPRegressor(GPRegressor):
                 f"expected at least {MIN_BATCH_ROWS} samples after the largest lag {narx.max_lag}, "
                 f"got {n}"
             )
-        identification = self._identification(narx, n)
         x = rows["regressor"].values
         t = rows["target"].values
         if self.standardise:
-            settings = identification.settings
-            start = settings.know(narx, x, t)
-            identification = Identification(narx, settings, start=start)
+            with time_limit.running():
+                settings = self._settings(n).in_time().for_linear_lags(narx)
+                start = settings.know(narx, x, t)
+            identification = Identification(narx, settings, start=start, time_limit=time_limit)
+        else:
+            identification = self._identification(narx, n)
         record = rows["record"].values
         follows = np.r_[False, record[1:] == record[:-1]]
         identification.observe_many(x, t, follows=follows)

@@ -159,6 +159,7 @@ def minimise(
     max_evaluations: float = inf,
     tolerance: float = 2.2e-9,
     min_gain: float = 0.0,
+    has_to_end: Callable[[], bool] = lambda: False,
 ) -> Optimum:
     """Minimise a cost with its gradient by L-BFGS-B.
 
@@ -178,11 +179,14 @@ def minimise(
         magnitude of the cost (at least 1).
     min_gain : float
         The search also ends once an iteration lowers the cost by less than this.
+    has_to_end : callable
+        Returns whether the search has to end with the best point so far; it is asked after the
+        first evaluation.
     """
     evaluations: list[tuple[float, np.ndarray]] = []
 
     def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
-        if len(evaluations) >= max_evaluations:
+        if len(evaluations) >= max_evaluations or (evaluations and has_to_end()):
             raise EvaluationsUsedUp
         value, gradient = cost(x)
         evaluations.append((value, x.copy()))

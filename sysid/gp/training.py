@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, inf, nan
@@ -15,13 +16,14 @@ import numpy as np
 from sysid.arrays import MAX_MAGNITUDE, as_number, check_counts, listed_numbers
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.affine_map import AffineMap
-from sysid.gp.kernels import Expected, Kernel, SearchSpace, SquaredExponential
+from sysid.gp.kernels import Expected, Kernel, Linear, SearchSpace, SquaredExponential
 from sysid.gp.linear_part import StableSpline, WithLinearPart
-from sysid.gp.marginal_likelihood import Likelihood, log_marginal_likelihood, minimise
+from sysid.gp.marginal_likelihood import Likelihood, Optimum, log_marginal_likelihood, minimise
 from sysid.gp.mean import MeanFunction
 from sysid.gp.online import MIN_NOISE_RATIO, OnlineGP
 from sysid.gp.rules import Learning
 from sysid.narx.lags import Narx
+from sysid.time_limit import check_seconds, out_of_time, unlimited
 
 #: A typical distance is the median over at most this many samples.
 MAX_SAMPLES_FOR_DISTANCES = 400
@@ -104,6 +106,9 @@ class Start(NamedTuple):
     stays: bool = False
     #: number of samples at rest with which the stream begins; they are not learned
     n_at_rest: int = 0
+    #: segments of records with holes, for a training that simulates (`sysid.simulation.segments`);
+    #: None: those of the initial samples
+    segments: Sequence[Any] | None = None
 
 
 class Hyperparameters(NamedTuple):
@@ -544,12 +549,16 @@ class MaximumLikelihood(Training):
     #: factor of the kernel's variance after the training, without its linear part [-]; below 1 the
     #: model of a whole record is less nonlinear than the likelihood of these samples says
     record_variance_factor: float = 1.0
+    #: wall time [s] of the search for lags, estimator and hyper-parameters, which then keeps the
+    #: best so far (`sysid.time_limit`); None: no limit
+    seconds: float | None = None
 
     standardise = True
 
     def __post_init__(self) -> None:
         check_prototype(self)
         check_counts(self, n_initial=2, restarts=1, max_iterations=1, record_samples=2)
+        check_seconds(self._name, self.seconds)
         if self.restarts > MAX_RESTARTS:
             raise UserError(
                 f"{self._name}: restarts must be at most {MAX_RESTARTS}, got {self.restarts}"
@@ -650,13 +659,27 @@ class MaximumLikelihood(Training):
         )
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
-        """Return the best optimum over all starts."""
+        """Return the best optimum over all starts.
+
+        If the time of the search is up (`seconds`), it ends with the best so far. The search for a
+        linear kernel, which takes no time to speak of, is completed.
+        """
         problem = MarginalLikelihoodProblem.of(self, inputs, targets)
         starts = problem.starts(self.restarts, np.random.default_rng(seed))
-        results = [
-            minimise(problem.cost, start, problem.bounds, max_iterations=self.max_iterations)
-            for start in starts
-        ]
+        is_linear = isinstance(self.kernel, Linear)
+        results: list[Optimum] = []
+        for start in starts:
+            if results and out_of_time():
+                break
+            with unlimited() if is_linear else nullcontext():
+                result = minimise(
+                    problem.cost,
+                    start,
+                    problem.bounds,
+                    max_iterations=self.max_iterations,
+                    has_to_end=out_of_time,
+                )
+            results.append(result)
         best = min(results, key=lambda result: result.cost)
         warnings = problem.warnings(best.x)
         n_unfinished = sum(not result.converged for result in results)

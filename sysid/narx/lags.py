@@ -330,7 +330,7 @@ class Narx:
         """
         read = Record(read_signals(signals, self.signals, record), number=record)
         self._check_record(read)
-        return self._rows(read)
+        return self.rows_of(read)
 
     def dataset(self, records: xr.Dataset | Sequence[xr.Dataset]) -> xr.Dataset:
         """Build the lag data set of records; no row reaches from one record into another.
@@ -351,6 +351,8 @@ class Narx:
             - ``target(sample)``
             - ``previous(sample)``: the signal of the target one sample earlier, which turns a
               predicted change into a value; nan where a target without lags has none
+            - ``added_variance(sample)``, only if records have estimates of missing outputs: the
+              variance that estimated lags add to the error of the target, 0 where all are measured
 
             Coordinates: ``time(sample)`` and ``record(sample)`` of the target; the name
             (``feature``), ``signal``, ``lag`` and ``unit`` of every feature.
@@ -366,12 +368,20 @@ class Narx:
             between records, or no row is left.
         """
         read = self.check(records)
-        rows = [self._rows(record) for record in read]
+        rows = [self.rows_of(record) for record in read]
         if not sum(len(row.target) for row in rows):
             raise UserError(
                 "Narx(on_missing='skip') leaves no row: every window has a value that is not finite"
             )
         return _label_rows(self, read, rows)
+
+    def count_rows(self, records: xr.Dataset | Sequence[xr.Dataset]) -> int:
+        """Return how many rows `dataset` has; 0 if no record is longer than the largest lag."""
+        read = read_records(records, self.signals)
+        return sum(len(self.rows_of(record).sample) for record in read if self._has_rows(record))
+
+    def _has_rows(self, record: Record) -> bool:
+        return record.n_samples > self.max_lag
 
     def check(self, records: xr.Dataset | Sequence[xr.Dataset]) -> list[Record]:
         """Read and check records as `dataset` does, without building rows."""
@@ -380,20 +390,52 @@ class Narx:
             self._check_record(record)
         return read
 
-    def _rows(self, record: Record) -> LagRows:
-        """Return the regressors and targets of a record without missing values."""
+    def rows_of(self, record: Record) -> LagRows:
+        """Return the regressors and targets of a record without missing values.
+
+        Estimates of the record take the place of missing lags, where they add little to the error
+        of the target (`Estimate.is_informative`).
+        """
         n = record.n_samples
         first = self.max_lag
         value = record.signals[self.target]
-        previous = one_earlier(value)
+        filled = {name: record.filled(name) for name in self.signals}
+        previous = one_earlier(filled[self.target])
         regressor = np.empty((n - first, self.n_features))
         for column, (name, lag) in enumerate(self.features):
-            regressor[:, column] = record.signals[name][first - lag : n - lag]
+            regressor[:, column] = filled[name][first - lag : n - lag]
         is_known = np.isfinite(regressor).all(axis=1) & np.isfinite(value[first:])
         if self.needs_previous:
             is_known &= np.isfinite(previous[first:])
+        if record.estimates:
+            is_used = self._has_measured_lags(record)
+            if self.target in record.estimates:
+                is_used |= record.estimates[self.target].is_informative
+            is_known &= is_used[first:]
         k = np.flatnonzero(is_known) + first
         return LagRows(regressor[is_known], self.predict.of(value[k], previous[k]), k)
+
+    def _has_measured_lags(self, record: Record) -> NDArray[np.bool_]:
+        """Mark the samples (n,) whose lags, and y[k-1] if it is needed, are measured values."""
+        lags = list(self.features)
+        if self.needs_previous:
+            lags.append((self.target, 1))
+        is_measured = np.ones(record.n_samples, dtype=bool)
+        for name, lag in lags:
+            is_measured[:lag] = False
+            is_finite = np.isfinite(record.signals[name])
+            is_measured[lag:] &= is_finite[: record.n_samples - lag]
+        return is_measured
+
+    def added_variance(self, record: Record, samples: NDArray[np.int64]) -> Array:
+        """Return the variance that estimated lags add to the errors of the targets of samples (n,).
+
+        It is 0 where all lags are measured; unit of the output squared.
+        """
+        if self.target not in record.estimates:
+            return np.zeros(len(samples))
+        added = record.estimates[self.target].added_variance[samples]
+        return np.where(self._has_measured_lags(record)[samples], 0.0, added)
 
     def _check_record(self, record: Record) -> None:
         """Raise UserError if a record is too short, or has missing values that are not skipped."""
@@ -477,7 +519,7 @@ def _label_rows(narx: Narx, records: Sequence[Record], rows: Sequence[LagRows]) 
     time = []
     number = []
     for record, row in zip(records, rows, strict=True):
-        previous.append(one_earlier(record.signals[narx.target])[row.sample])
+        previous.append(one_earlier(record.filled(narx.target))[row.sample])
         time.append(record.time[row.sample])
         number.append(np.full(len(row.sample), record.number, dtype=np.int64))
     signals, lags = zip(*narx.features, strict=True)
@@ -486,7 +528,7 @@ def _label_rows(narx: Narx, records: Sequence[Record], rows: Sequence[LagRows]) 
     regressor_attributes = {"long_name": "lagged signals, each in its unit"}
     time_attributes = {"units": first.time_unit, "long_name": "time of the target"}
     unit_attributes = {"long_name": "unit of the feature, empty if unknown"}
-    return xr.Dataset(
+    dataset = xr.Dataset(
         {
             "regressor": (("sample", "feature"), regressor, regressor_attributes),
             "target": ("sample", target, target_attributes),
@@ -508,6 +550,26 @@ def _label_rows(narx: Narx, records: Sequence[Record], rows: Sequence[LagRows]) 
             "n_skipped": n_possible_rows - len(target),
         },
     )
+    if not any(record.estimates for record in records):
+        return dataset
+    added = [
+        narx.added_variance(record, row.sample) for record, row in zip(records, rows, strict=True)
+    ]
+    noise_variances = [
+        record.estimates[narx.target].noise_variance
+        for record in records
+        if narx.target in record.estimates
+    ]
+    attributes_of_variance = {
+        "long_name": "variance that estimated lags add to the error of the target",
+        "noise_variance": float(np.mean(noise_variances)) if noise_variances else 0.0,
+    }
+    return dataset.assign(added_variance=("sample", np.concatenate(added), attributes_of_variance))
+
+
+def added_variance_of(rows: xr.Dataset) -> Array | float:
+    """Return the variances (n,) that estimated lags add to the errors of rows; 0: none have any."""
+    return rows["added_variance"].values if "added_variance" in rows else 0.0
 
 
 def consecutive(rows: xr.Dataset) -> NDArray[np.bool_]:

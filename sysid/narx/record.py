@@ -35,6 +35,41 @@ HOW_TO_MAKE_A_RECORD = (
 # Accepted units of time: seconds, or 1 if time counts samples.
 RECORD_TIME_UNITS = ("s", "1")
 
+#: attribute of a record whose signals may have missing values (nan), and its value
+ON_MISSING_ATTRIBUTE = "on_missing"
+SKIPS_MISSING = "skip"
+
+#: attributes of the variables of a record that hold the estimates of an output, and the variances
+#: that these add: their value is the name of the output
+ESTIMATE_OF = "estimate_of"
+ADDED_VARIANCE_OF = "added_variance_of"
+
+#: A row with estimated lags is used if they add at most this many times the noise variance to the
+#: error of its target. Where all rows have the same weight, a row whose error has more than twice
+#: the variance of the others makes a least-squares estimate worse, not better.
+MAX_ADDED_VARIANCE_RATIO = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Estimates of the missing samples of an output, by a model of it."""
+
+    values: Array  # (n,) unit of the output; nan where it is measured, or cannot be estimated
+    #: (n,) variance that estimated lags add to the error of the one-step prediction of each sample,
+    #: unit squared; infinite where they are not to be used
+    added_variance: Array
+    noise_variance: (
+        float  # error variance of a one-step prediction from measured lags, unit squared
+    )
+
+    @property
+    def is_informative(self) -> NDArray[np.bool_]:
+        """Mark the samples (n,) whose estimated lags add little to the error of their prediction.
+
+        See `MAX_ADDED_VARIANCE_RATIO`.
+        """
+        return self.added_variance <= MAX_ADDED_VARIANCE_RATIO * self.noise_variance
+
 
 @dataclass(frozen=True, eq=False)
 class Record:
@@ -45,7 +80,17 @@ class Record:
     time: Array = field(default_factory=lambda: np.empty(0))  # (n,) s; empty if not known
     attributes: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name of the signal
     time_unit: str = "s"
+    #: estimates of missing samples, by name of the output
+    estimates: dict[str, Estimate] = field(default_factory=dict)
+    skips_missing: bool = False  # whether missing values were asked to be skipped
     jitter: float = 0.0  # largest deviation of a step of its clock, in sampling times [-]
+
+    def filled(self, name: str) -> Array:
+        """Return a signal (n,) with its estimates in place of missing values."""
+        values = self.signals[name]
+        if name not in self.estimates:
+            return values
+        return np.where(np.isfinite(values), values, self.estimates[name].values)
 
     @property
     def n_samples(self) -> int:
@@ -202,8 +247,80 @@ def _read_record(dataset: xr.Dataset, names: Sequence[str], number: int) -> Reco
     signals = read_signals(dict(dataset.variables), names, number)
     _check_not_tiny(signals, number)
     attributes = {name: _read_attributes(dataset, name, number) for name in names}
+    estimates = _read_estimates(dataset, names)
+    skips_missing = dataset.attrs.get(ON_MISSING_ATTRIBUTE) == SKIPS_MISSING
     jitter = as_number(dataset.attrs.get("jitter", 0.0))
-    return Record(signals, number, time, attributes, unit, jitter)
+    return Record(signals, number, time, attributes, unit, estimates, skips_missing, jitter)
+
+
+def _read_estimates(dataset: xr.Dataset, names: Sequence[str]) -> dict[str, Estimate]:
+    """Return the estimates that a data set holds, by name of the output."""
+    values = _variables_by(dataset, ESTIMATE_OF)
+    added = _variables_by(dataset, ADDED_VARIANCE_OF)
+    estimates = {}
+    for name in names:
+        if name in values and name in added:
+            estimate = dataset.variables[values[name]]
+            estimates[name] = Estimate(
+                estimate.values,
+                dataset.variables[added[name]].values,
+                float(estimate.attrs["noise_variance"]),
+            )
+    return estimates
+
+
+def _variables_by(dataset: xr.Dataset, attribute: str) -> dict[str, str]:
+    """Return the names of the variables that have an attribute, by its value."""
+    return {
+        str(variable.attrs[attribute]): str(name)
+        for name, variable in dataset.variables.items()
+        if attribute in variable.attrs
+    }
+
+
+def without_estimates(dataset: xr.Dataset) -> xr.Dataset:
+    """Return a record without the variables that hold estimates."""
+    held = [
+        *_variables_by(dataset, ESTIMATE_OF).values(),
+        *_variables_by(dataset, ADDED_VARIANCE_OF).values(),
+    ]
+    return dataset.drop_vars(held)
+
+
+def with_estimate(dataset: xr.Dataset, name: str, estimate: Estimate | None) -> xr.Dataset:
+    """Return a record with these estimates of an output in place of those that it has, if any.
+
+    Two variables hold them; None: there are none.
+    """
+    kept = dataset
+    for attribute in (ESTIMATE_OF, ADDED_VARIANCE_OF):
+        held = _variables_by(dataset, attribute)
+        if name in held:
+            kept = kept.drop_vars(held[name])
+    if estimate is None:
+        return kept
+    label = f"{name}_estimate"
+    while label in kept.variables:
+        label += "_"
+    unit = kept[name].attrs.get("units", "")
+    attributes = {
+        "long_name": f"estimate of {name} where it is missing",
+        ESTIMATE_OF: name,
+        "noise_variance": estimate.noise_variance,
+    }
+    attributes_of_variance = {
+        "long_name": f"variance that estimated lags add to the prediction of {name}",
+        ADDED_VARIANCE_OF: name,
+    }
+    if unit:
+        attributes["units"] = unit
+        attributes_of_variance["units"] = f"({unit})2"
+    return kept.assign(
+        {
+            label: ("time", estimate.values, attributes),
+            f"{label}_added_variance": ("time", estimate.added_variance, attributes_of_variance),
+        }
+    )
 
 
 def _check_not_tiny(signals: Mapping[str, Array], number: int) -> None:

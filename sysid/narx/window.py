@@ -9,6 +9,7 @@ from math import isfinite, nan
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sysid.arrays import Array, real_numbers
 from sysid.errors import UserError
@@ -18,6 +19,15 @@ NO_INPUT = np.empty(0)  # inputs of one sample of a record without inputs
 
 # Smallest length of the buffer [samples]. When it is full, its newest samples move to its start.
 MIN_BUFFER_SAMPLES = 512
+
+
+class Estimates(NamedTuple):
+    """Estimates of missing outputs of consecutive samples (`sysid.narx.record.Estimate`)."""
+
+    values: Array  # (n, n_y) nan where an output is measured, or cannot be estimated
+    #: (n, n_y) of bool: rows of the sample with each output as the target, in which estimated lags
+    #: are used
+    is_informative: NDArray[np.bool_]
 
 
 class LagPair(NamedTuple):
@@ -49,6 +59,8 @@ class LagWindow:
         Number of stored samples with a value that is not finite (``on_missing: skip`` only).
     n_skipped : int
         Number of rows that were left out because of them, as in the batch data set.
+    n_with_estimates : int
+        Number of rows among whose lags are estimates of missing outputs.
     previous_target_value : float
         Target output y[k-1] that belongs to the last returned regressor. With it,
         ``narx.predict.to_value(predicted_target, window.previous_target_value)`` is the predicted
@@ -70,6 +82,7 @@ class LagWindow:
         self.narx = narx
         self.n_missing = 0
         self.n_skipped = 0
+        self.n_with_estimates = 0
         self.previous_target_value = nan
         names = narx.signals
         self._width = len(names)
@@ -77,6 +90,8 @@ class LagWindow:
         self._n_history = max(1, self._max_lag)  # samples before the present one that are kept
         capacity = max(MIN_BUFFER_SAMPLES, 2 * self._n_history + 1)
         self._buffer = np.full((capacity, self._width), nan)
+        #: for each value of the buffer, whether it is an estimate; None as long as there are none
+        self._is_estimate: NDArray[np.bool_] | None = None
         # positions of the features in the flattened history and present sample
         self._feature_positions = np.array(
             [
@@ -95,6 +110,8 @@ class LagWindow:
         """Forget all samples, because a new record begins. The counts continue."""
         self._now = self._n_history  # row of the present sample in the buffer
         self._buffer[: self._now] = nan
+        if self._is_estimate is not None:
+            self._is_estimate[:] = False
         self._n_stored = 0  # samples of this record
         self._complete_from = 0  # first sample with no missing value in its history
 
@@ -182,13 +199,18 @@ class LagWindow:
             return None
         return LagPair(rows.regressor[0], float(rows.target[0]))
 
-    def observe_many(self, outputs: Array, inputs: Array = NO_INPUT) -> LagRows:
+    def observe_many(
+        self, outputs: Array, inputs: Array = NO_INPUT, estimates: Estimates | None = None
+    ) -> LagRows:
         """Store consecutive samples, and return their regressors and targets.
 
         Parameters
         ----------
         outputs, inputs : (n, n_y), (n, n_u)
             Outputs and inputs of n samples, or (n_y,), (n_u,) of one sample.
+        estimates : Estimates, optional
+            Estimates that take the place of missing outputs among the lags of later samples; with
+            ``on_missing: skip`` only.
 
         Returns
         -------
@@ -218,6 +240,9 @@ class LagWindow:
                 )
         first_stored = self._n_stored
         self._store(outputs, inputs, n)
+        if estimates is not None:
+            self._fill(estimates, n)
+            return self._newest_rows(n, estimates.is_informative[:, self._target])
         if n == 1 and first_stored >= self._max_lag and first_stored >= self._complete_from:
             return self._newest_row()
         return self._newest_rows(n)
@@ -231,6 +256,8 @@ class LagWindow:
         block = self._buffer[now : now + n]
         block[:, :n_outputs] = outputs
         block[:, n_outputs:] = inputs
+        if self._is_estimate is not None:
+            self._is_estimate[now : now + n] = False
         if not all(map(isfinite, block.ravel().tolist())):
             self._check_missing(block, 0)
             missing = np.flatnonzero(~np.isfinite(block).all(axis=1))
@@ -239,6 +266,16 @@ class LagWindow:
             self._complete_from = last_missing + self._n_history + 1
         self._n_stored += n
         self._now = now + n
+
+    def _fill(self, estimates: Estimates, n: int) -> None:
+        """Put estimates in place of the missing outputs of the n newest stored samples."""
+        if self._is_estimate is None:
+            self._is_estimate = np.zeros(self._buffer.shape, dtype=bool)
+        newest = slice(self._now - n, self._now)
+        outputs = self._buffer[newest, : self._n_outputs]
+        is_estimate = ~np.isfinite(outputs) & np.isfinite(estimates.values)
+        outputs[is_estimate] = estimates.values[is_estimate]
+        self._is_estimate[newest, : self._n_outputs] = is_estimate
 
     def _newest_row(self) -> LagRows:
         """Return the row of the newest stored sample, all of whose values are known."""
@@ -252,14 +289,18 @@ class LagWindow:
         target = np.array([self._predict.of(value, previous)])
         return LagRows(regressor, target, np.array([self._n_stored - 1]))
 
-    def _newest_rows(self, n: int) -> LagRows:
-        """Return the rows of those of the n newest stored samples whose values are all known."""
+    def _newest_rows(self, n: int, is_informative: NDArray[np.bool_] | None = None) -> LagRows:
+        """Return the rows of those of the n newest stored samples whose values are all known.
+
+        Rows with estimated lags are returned where `is_informative` (n,).
+        """
         first_stored = self._n_stored - n
         n_filling = max(0, self._max_lag - first_stored)  # samples without a full window
         begin = self._now - n + n_filling  # row of the first sample with a full window
         offsets = self._width * np.arange(n - n_filling)[:, None]
         first_position = (begin - self._n_history) * self._width
-        regressor = self._buffer.take(first_position + offsets + self._feature_positions)
+        positions = first_position + offsets + self._feature_positions
+        regressor = self._buffer.take(positions)
         signal = self._buffer[begin - 1 : self._now, self._target]
         value = signal[1:]
         previous = signal[:-1]
@@ -268,6 +309,16 @@ class LagWindow:
             is_known = np.isfinite(regressor).all(axis=1) & np.isfinite(value)
             if self.narx.needs_previous:
                 is_known &= np.isfinite(previous)
+            if self._is_estimate is not None:
+                of_target = self._is_estimate[begin - 1 : self._now, self._target]
+                has_estimate = self._is_estimate.take(positions).any(axis=1)
+                if self.narx.needs_previous:
+                    has_estimate |= of_target[:-1]
+                is_used = ~has_estimate
+                if is_informative is not None:
+                    is_used |= is_informative[n_filling:]
+                is_known &= is_used & ~of_target[1:]
+                self.n_with_estimates += int(np.count_nonzero(is_known & has_estimate))
             self.n_skipped += int(np.count_nonzero(~is_known))
             regressor = regressor[is_known]
             value = value[is_known]
@@ -282,12 +333,19 @@ class LagWindow:
 
         The buffer is made larger if n more samples do not fit behind them.
         """
-        past = self._buffer[self._now - self._n_history : self._now].copy()
+        is_past = slice(self._now - self._n_history, self._now)
+        past = self._buffer[is_past].copy()
         n_needed = self._n_history + n
-        if n_needed >= len(self._buffer):
+        is_too_small = n_needed >= len(self._buffer)
+        if is_too_small:
             self._buffer = np.full((2 * n_needed + 1, self._width), nan)
         self._now = self._n_history
         self._buffer[: self._now] = past
+        if self._is_estimate is not None:
+            was_estimate = self._is_estimate[is_past].copy()
+            if is_too_small:
+                self._is_estimate = np.zeros(self._buffer.shape, dtype=bool)
+            self._is_estimate[: self._now] = was_estimate
 
     def _check_missing(self, values: Array, column: int) -> None:
         """Raise UserError for a missing value if ``on_missing`` is ``error``.

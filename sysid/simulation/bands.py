@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from sysid.arrays import Array
@@ -17,7 +17,13 @@ from sysid.simulation.dynamics import Dynamics
 from sysid.simulation.forecast import MIN_FREE_RUN_DRAWS
 from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly
-from sysid.simulation.segments import Segment, folds_of, n_samples, segments_of
+from sysid.simulation.segments import (
+    NumberedSegments,
+    Segment,
+    folds_of,
+    n_samples,
+    segments_of,
+)
 
 N_BAND_FOLDS = 5  # cross-validation folds for the bands
 MIN_ROWS_FOR_BANDS = 100  # with fewer rows of records the bands are not measured
@@ -45,6 +51,7 @@ def measure_bands_by_folds(
     *,
     estimates: Array | None = None,
     added: ArrayLike = 0.0,
+    whole: NumberedSegments | None = None,
 ) -> Bands:
     """Measure the bands of a model by cross-validation over the rows that it has learned.
 
@@ -67,6 +74,9 @@ def measure_bands_by_folds(
         `samples` (`between`).
     added : (n,), optional
         Variance of each row's one-step prediction in addition to that of the model.
+    whole : NumberedSegments, optional
+        Segments of records with holes, which are predicted and simulated instead of the rows; the
+        rows of a fold are those whose samples are in it.
 
     Returns
     -------
@@ -74,6 +84,8 @@ def measure_bands_by_folds(
         As of `measure_bands`.
     """
     narx, x, t, follows = samples
+    if whole is not None:
+        return _measure_bands_of_records(model, samples, learn, seed, whole)
     regressors = [x] if estimates is None else [estimates, x]
     if reach_of(narx):
         segments = [segments_of(samples._replace(regressors=known)) for known in regressors]
@@ -96,6 +108,31 @@ def measure_bands_by_folds(
         begin = end
     bands = [measure_bands(model, pairs, seed, added) for pairs in held_out]
     return between(bands[0], bands[-1])
+
+
+def _measure_bands_of_records(
+    model: Model,
+    samples: InitialSamples,
+    learn: Callable[[InitialSamples], Model],
+    seed: int,
+    whole: NumberedSegments,
+) -> Bands:
+    """Measure the bands as `measure_bands_by_folds`, on the segments of records with holes."""
+    narx, x, t, follows = samples
+    is_plentiful = len(t) > PLENTIFUL_ROWS_PER_POINT * model.gp.budget
+    held_out = []
+    begin = 0
+    for fold in folds_of(whole.segments, N_BAND_FOLDS):
+        end = begin + n_samples(fold.parts)
+        predictor = model
+        if not is_plentiful:
+            first, last = whole.numbers[begin], whole.numbers[end - 1]
+            rest = np.flatnonzero((whole.rows < first) | (whole.rows > last))
+            rest_follows = follows[rest] & (np.diff(rest, prepend=-2) == 1)
+            predictor = learn(InitialSamples(narx, x[rest], t[rest], rest_follows))
+        held_out.append((predictor, fold.parts))
+        begin = end
+    return measure_bands(model, held_out, seed, whole.added_variance)
 
 
 def measure_bands(
@@ -149,7 +186,8 @@ def measure_bands(
     lengths = ((N_SHORT_RUNS, SHORT_RUN_STEPS), (n_long, LONG_RUN_STEPS))
     errors = []
     variances = []
-    simulated = []
+    is_measured = []
+    simulated: list[tuple[Array, NDArray[np.bool_]]] = []  # errors of runs, and which count
     generator = np.random.default_rng([seed])
     for predictor, segments in held_out:
         for segment in segments:
@@ -159,17 +197,23 @@ def measure_bands(
             predicted = np.clip(value, *predictor.limits)
             errors.append(segment.values - predicted)
             variances.append(variance)
+            is_measured.append(segment.measured)
             if horizons and feeds_itself_back:
                 for n_runs, n_steps in lengths:
                     runs = _cut_runs(segment, n_runs, n_steps)
-                    simulated.append(_standardised_run_errors(model, predictor, runs, generator))
+                    z = _standardised_run_errors(model, predictor, runs, generator)
+                    simulated.append((z, np.array([run.measured for run in runs])))
     total_variance = np.add(np.concatenate(variances), added) + noise
     one_step = np.concatenate(errors) / np.sqrt(total_variance)
+    one_step = one_step[np.concatenate(is_measured) & np.isfinite(total_variance)]
     bands = [(1, _widening_factor(one_step))]
     for horizon in horizons:
         first = round(horizon / HORIZON_SPREAD) - 1
         last = int(horizon * HORIZON_SPREAD) if horizon < BAND_HORIZONS[-1] else None
-        z = np.concatenate([np.zeros(0), *(run[:, first:last].ravel() for run in simulated)])
+        steps = (slice(None), slice(first, last))
+        z = np.concatenate(
+            [np.zeros(0), *(errors[steps][counts[steps]] for errors, counts in simulated)]
+        )
         if len(z):
             bands.append((horizon, _widening_factor(z)))
     return tuple(bands)

@@ -16,7 +16,7 @@ from sysid.arrays import Array
 from sysid.errors import UserError
 from sysid.gp.mean import linear_fit
 from sysid.narx.lags import Narx
-from sysid.narx.record import Record, read_signals
+from sysid.narx.record import Record, read_records, read_signals
 from sysid.narx.window import LagWindow
 
 
@@ -96,6 +96,38 @@ class Baseline(ABC):
         inputs = np.column_stack([used[name] for name in narx.input_names] or [np.empty((n, 0))])
         self._simulate(outputs, inputs, first)
         return outputs[:, narx.output_names.index(narx.target)].copy()
+
+    def free_run_of_record(self, record: xr.Dataset, first: int) -> Array:
+        """Simulate the target output of a record from the sample `first` on.
+
+        Outputs may be missing. Where another signal is missing, the simulation ends; it begins
+        again as soon as all lags of these signals and of the measured output are known, with
+        estimates of missing outputs if the record has them.
+
+        Returns
+        -------
+        (n,) array
+            nan before `first`, and where nothing can be simulated.
+        """
+        narx = self.narx
+        (read,) = read_records(record, narx.signals)
+        signals = {name: read.filled(name) for name in narx.signals}
+        target = signals[narx.target]
+        others = [values for name, values in signals.items() if name != narx.target]
+        is_known = np.ones(len(target), dtype=bool)
+        for values in others:
+            is_known &= np.isfinite(values)
+        simulated = np.full(len(target), np.nan)
+        edges = np.diff(np.concatenate([[False], is_known, [False]]).astype(np.int8))
+        for begin, end in np.flatnonzero(edges).reshape(-1, 2).tolist():
+            start = max(first, begin + narx.max_lag)
+            while start < end and not np.isfinite(target[start - narx.max_lag : start]).all():
+                start += 1
+            if start < end:
+                begin = start - narx.max_lag
+                part = {name: values[begin:end] for name, values in signals.items()}
+                simulated[start:end] = self.free_run(part, n_initial=narx.max_lag)[narx.max_lag :]
+        return simulated
 
     def _simulate(self, outputs: Array, inputs: Array, first: int) -> None:
         """Replace the target in outputs (n, n_y) by its simulation from the sample `first` on."""

@@ -301,15 +301,10 @@ class Dynamics:
 
         Its unit is that of the target per unit of the feature.
         """
-        gradients = []
-        for model, weights in zip(self.models, self.weights, strict=True):
-            gp = model.gp
-            z = model.scaling.transform(regressors)[:, : gp.point_kernel.n_features]
-            kernel_gradient = gp.point_kernel.input_gradient(z, gp.point_inputs)
-            slopes = np.einsum("njd,j->nd", kernel_gradient, weights)
-            if gp.n_linear:
-                slopes = np.hstack([slopes, np.tile(gp.coefficients, (len(z), 1))])
-            gradients.append(model.mean.gradient(regressors) + slopes @ model.scaling.linear_part())
+        gradients = [
+            gradient_of(model, weights, regressors)
+            for model, weights in zip(self.models, self.weights, strict=True)
+        ]
         return np.stack(gradients, axis=1)
 
     def bounds(self, past: Array) -> Bounds:
@@ -339,8 +334,7 @@ class Dynamics:
     @cached_property
     def weights(self) -> tuple[Array, ...]:
         """Weights ``Ky^-1 y`` (N,) of the points of every model, in the order of ``gp.inputs``."""
-        states = [model.gp.state() for model in self.models]
-        return tuple(state["weights"][np.argsort(state["order"])] for state in states)
+        return tuple(weights_of(model) for model in self.models)
 
     @cached_property
     def mean_map(self) -> MeanMap | None:
@@ -354,6 +348,29 @@ class Dynamics:
             scaling = map_to_points(model)
             functions.append((mean, scaling, gp.point_kernel, gp.point_inputs, weights))
         return MeanMap.of(functions, self.narx, self.feedback, self.row, self.column, self.limits)
+
+
+def weights_of(model: Model) -> Array:
+    """Return the weights ``Ky^-1 y`` (N,) of the points of a model, in the order of ``gp.inputs``.
+
+    Compute them once for many regressors.
+    """
+    state = model.gp.state()
+    return np.asarray(state["weights"][np.argsort(state["order"])])
+
+
+def gradient_of(model: Model, weights: Array, regressors: Array) -> Array:
+    """Return ``d mean / dx`` (n, p) of the target of a model with these weights (N,).
+
+    The regressors are (n, p); the unit is that of the target per unit of the feature.
+    """
+    gp = model.gp
+    z = model.scaling.transform(regressors)[:, : gp.point_kernel.n_features]
+    kernel_gradient = gp.point_kernel.input_gradient(z, gp.point_inputs)
+    slopes = np.einsum("njd,j->nd", kernel_gradient, weights)
+    if gp.n_linear:
+        slopes = np.hstack([slopes, np.tile(gp.coefficients, (len(z), 1))])
+    return np.asarray(model.mean.gradient(regressors) + slopes @ model.scaling.linear_part())
 
 
 def mean_with_linear_part(model: Model) -> MeanFunction:

@@ -162,7 +162,7 @@ class RecordForecast:
     record: int  # number of the record
     sample: Indices  # (n,) predicted samples k
     time: Array  # (n,) s, or samples
-    measured: Array  # (n, m) output units
+    measured: Array  # (n, m) output units; nan where an output is missing
     mean: Array  # (n, m) output units
     variance: Array  # (n, m) latent, output units squared
     #: (n, p) regressors of the predictions, with predicted means for outputs not yet measured
@@ -221,6 +221,11 @@ def forecast(
     seed: int = 0,
 ) -> Forecast:
     """Predict the outputs of records, each on its own.
+
+    In records with holes (attribute ``on_missing`` = ``skip``) the model's own predictions take the
+    place of missing outputs. A free run ends where an input is missing, and begins again, from the
+    measured outputs, as soon as all lags of the inputs are known; what cannot be predicted is left
+    out.
 
     Parameters
     ----------
@@ -284,14 +289,14 @@ def check_records(
     ------
     ValueError, TypeError
         As `sysid.read_records` (missing signals, time that is not uniform, ...); if values are not
-        finite; if the sampling time or the units differ from those of the data that the model was
-        identified from, as far as both are known.
+        finite, unless the record says that they are skipped; if the sampling time or the units
+        differ from those of the data that the model was identified from, as far as both are known.
     """
     joint = JointModel.of(model)
     read = read_records(records, joint.output_names + joint.input_names)
     for record in read:
         missing = record.first_missing()
-        if missing:
+        if missing and not record.skips_missing:
             raise UserError(
                 f"forecast: {missing}; a model can only be fed with numbers: clean the record or "
                 "cut it"
@@ -330,18 +335,33 @@ def _forecast_record(
     y = np.stack([record.signals[name] for name in narx.output_names], axis=1)
     u = np.array([record.signals[name] for name in narx.input_names]).reshape(-1, len(y)).T
     exogenous = exogenous_rows(narx, u, np.arange(len(y)))
+    measured = y
+    can_start = np.ones(len(y), dtype=bool)  # whether a prediction may begin at a sample
+    if record.missing().any():
+        y, can_start = _fill_outputs(dynamics, y, exogenous)
+    has_inputs = np.asarray(np.isfinite(exogenous).all(axis=1))
     seeds = [seed, record.number]
     if horizon is None:
-        sample = np.arange(window, len(y))
-        rule = rule.sparing(len(sample), MIN_FREE_RUN_DRAWS, FREE_RUN_STEPS_FACTOR)
-        mean, variance, regressors = _run_freely(dynamics, rule, y, exogenous, window, seeds)
+        runs = _find_runs(has_inputs, can_start, window)
+        sample = np.concatenate([np.arange(0), *(np.arange(*run) for run in runs)])
+        rule = rule.sparing(max(len(sample), 1), MIN_FREE_RUN_DRAWS, FREE_RUN_STEPS_FACTOR)
+        parts = []
+        for number, (begin, end) in enumerate(runs):
+            seeds_of_run = seeds if number == 0 else [*seeds, begin]
+            parts.append(_run_freely(dynamics, rule, y, exogenous[:end], begin, seeds_of_run))
+        mean, variance, regressors = _join(parts, dynamics)
     else:
         sample = np.arange(max(window, horizon), len(y))
+        starts = sample - horizon + 1
+        n_known = np.cumsum(np.concatenate([[0], has_inputs]))
+        has_all_inputs = n_known[sample + 1] - n_known[starts] == horizon
+        sample = sample[has_all_inputs & can_start[starts]]
         n_steps = horizon if dynamics.feeds_back else 1
         rule = rule.sparing(len(sample) * n_steps, MIN_FREE_RUN_DRAWS // 2)
-        mean, variance, regressors = _predict_ahead(
-            dynamics, rule, y, exogenous, sample, n_steps, seeds
-        )
+        parts = []
+        if len(sample):
+            parts = [_predict_ahead(dynamics, rule, y, exogenous, sample, n_steps, seeds)]
+        mean, variance, regressors = _join(parts, dynamics)
     is_lost = _find_lost_rows(variance)
     diverged = None
     if is_lost.any():
@@ -353,7 +373,7 @@ def _forecast_record(
         record=record.number,
         sample=sample,
         time=record.time[sample],
-        measured=y[sample],
+        measured=measured[sample],
         mean=mean,
         variance=variance,
         regressors=regressors,
@@ -363,6 +383,79 @@ def _forecast_record(
         diverged=diverged,
         n_draws=rule.n_draws if horizon != 1 else None,
     )
+
+
+def _join(
+    parts: Sequence[tuple[Array, Array, Array]], dynamics: Dynamics
+) -> tuple[Array, Array, Array]:
+    """Return mean, variance and regressors of several predictions, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    none = np.zeros((0, dynamics.n_outputs))
+    nothing = (none, none, np.zeros((0, dynamics.n_features)))
+    mean, variance, regressors = (
+        np.concatenate(arrays) for arrays in zip(nothing, *parts, strict=True)
+    )
+    return mean, variance, regressors
+
+
+def _find_runs(
+    has_inputs: NDArray[np.bool_], can_start: NDArray[np.bool_], window: int
+) -> list[tuple[int, int]]:
+    """Return first sample and last sample + 1 of the free runs of a record.
+
+    A run ends where an input is missing.
+    """
+    runs = []
+    known = np.concatenate([[False], has_inputs, [False]])
+    for first, end in np.flatnonzero(np.diff(known.astype(np.int8))).reshape(-1, 2).tolist():
+        earliest = max(first, window)
+        starts = np.flatnonzero(can_start[earliest:end])
+        if len(starts):
+            runs.append((earliest + int(starts[0]), end))
+    return runs
+
+
+def _fill_outputs(
+    dynamics: Dynamics, y: Array, exogenous: Array
+) -> tuple[Array, NDArray[np.bool_]]:
+    """Return outputs (n, m) with predictions one step ahead in place of missing values.
+
+    Where a prediction is impossible, because an input is missing or no output is known yet, the
+    output keeps its last value. No prediction may begin with such values among its lags.
+
+    Returns
+    -------
+    (n, m)
+        Outputs.
+    (n,) of bool
+        Samples whose past outputs are all measured or predicted.
+    """
+    filled = y.copy()
+    n_lags = dynamics.n_lags
+    is_known = np.isfinite(y)
+    first_values = np.zeros(dynamics.n_outputs)
+    for i in range(dynamics.n_outputs):
+        if is_known[:, i].any():
+            first_values[i] = y[np.argmax(is_known[:, i]), i]
+    is_held = np.zeros(len(y), dtype=bool)
+    low, high = dynamics.bounds(first_values[None, None])
+    for k in np.flatnonzero(~is_known.all(axis=1)).tolist():
+        previous = filled[k - 1] if k else first_values
+        value = previous
+        can_predict = k > 0 and np.isfinite(exogenous[k]).all()
+        can_predict = can_predict and not is_held[max(0, k - n_lags) : k].any()
+        if can_predict:
+            past = past_outputs(filled, k - 1, dynamics)
+            target = dynamics.targets(dynamics.regressors(past, exogenous[k : k + 1])).mean
+            value = np.clip(dynamics.to_value(target, past[:, -1])[0], low, high)
+        else:
+            is_held[k] = True
+        filled[k] = np.where(is_known[k], y[k], value)
+    n_held = np.cumsum(np.concatenate([[0], is_held]))
+    sample = np.arange(len(y))
+    can_start = n_held[sample] == n_held[np.maximum(sample - n_lags, 0)]
+    return filled, can_start
 
 
 def _describe_divergence(

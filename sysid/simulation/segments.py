@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
 
 from sysid.arrays import Array, Indices
 from sysid.errors import UserError
@@ -34,6 +36,8 @@ class Segment(NamedTuple):
     #: number of first samples that are not scored: they depend on the noise in `past`, or a model
     #: that is compared does not have them
     transient: int = 0
+    #: (n,) whether each output was measured; estimates are not scored. None: all were
+    is_measured: NDArray[np.bool_] | None = None
 
     @property
     def previous(self) -> Array:
@@ -46,7 +50,24 @@ class Segment(NamedTuple):
         past = outputs[len(outputs) - len(self.past) :]
         values = self.values[first:last]
         transient = min(max(self.transient - first, 0), len(values))
-        return Segment(self.regressors[first:last], values, past, transient)
+        is_measured = None if self.is_measured is None else self.is_measured[first:last]
+        return Segment(self.regressors[first:last], values, past, transient, is_measured)
+
+    @property
+    def measured(self) -> NDArray[np.bool_]:
+        """Mark the samples (n,) whose output was measured."""
+        if self.is_measured is None:
+            return np.ones(len(self.values), dtype=bool)
+        return self.is_measured
+
+    def scored(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return those of the rows (n, ...) of all samples that are scored.
+
+        These are the samples after the transient whose output was measured.
+        """
+        if self.is_measured is None:
+            return rows[self.transient :]
+        return rows[self.transient :][self.is_measured[self.transient :]]
 
 
 def feedback_of(narx: Narx) -> tuple[Indices, Indices]:
@@ -122,6 +143,84 @@ def _build_segment(
     return Segment(regressors, outputs[longest:], outputs[:longest])
 
 
+def segments_of_records(records: xr.Dataset | Sequence[xr.Dataset], narx: Narx) -> list[Segment]:
+    """Cut records with holes into segments, which end only where an input is missing.
+
+    See `numbered_segments`.
+    """
+    return numbered_segments(records, narx).segments
+
+
+class NumberedSegments(NamedTuple):
+    """Segments of records with holes, and the numbers of their samples."""
+
+    segments: list[Segment]
+    #: (n,) of the samples of all segments, one after the other, counted over all records
+    numbers: Indices
+    #: (n,) variance that estimated lags add to the one-step predictions of these samples
+    added_variance: Array
+    #: (m,) numbers of the rows of the lag data set (`Narx.dataset`), counted likewise
+    rows: Indices
+
+
+def numbered_segments(records: xr.Dataset | Sequence[xr.Dataset], narx: Narx) -> NumberedSegments:
+    """Cut records with holes into segments, which end only where an input is missing.
+
+    Missing outputs are bridged by the estimates that the records have; these samples are not
+    scored. A segment begins where all lags are known again.
+
+    Raises
+    ------
+    ValueError
+        As `segments_of`; no sample has all lags.
+    """
+    _, lags = feedback_of(narx)
+    longest = int(lags.max())
+    segments = []
+    numbers = []
+    added_variances = []
+    row_numbers = []
+    n_before = 0  # samples of the records before
+    for record in narx.check(records):
+        filled = {name: record.filled(name) for name in narx.signals}
+        is_known = np.logical_and.reduce([np.isfinite(values) for values in filled.values()])
+        n_known = _count_in_a_row(is_known)
+        rows = np.flatnonzero(n_known > narx.max_lag)
+        measured = np.isfinite(record.signals[narx.target])
+        for part in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1):
+            if not len(part):
+                continue
+            x = np.stack([filled[name][part - lag] for name, lag in narx.features], axis=1)
+            y = filled[narx.target]
+            past = y[part[0] - longest : part[0]].copy()
+            is_measured = measured[part]
+            segment = Segment(x, y[part], past, is_measured=is_measured)
+            segments.append(segment._replace(is_measured=None) if is_measured.all() else segment)
+            numbers.append(n_before + part)
+            added_variances.append(narx.added_variance(record, part))
+        row_numbers.append(n_before + narx.rows_of(record).sample)
+        n_before += record.n_samples
+    if not segments:
+        raise UserError("training for simulation: expected samples with all lags, got none")
+    return NumberedSegments(
+        segments,
+        np.concatenate(numbers),
+        np.concatenate(added_variances),
+        np.concatenate(row_numbers),
+    )
+
+
+def _count_in_a_row(is_known: NDArray[np.bool_]) -> Indices:
+    """Return how many of the samples up to each one (n,) are known without a gap.
+
+    >>> _count_in_a_row(np.array([True, True, False, True])).tolist()
+    [1, 2, 0, 1]
+    """
+    position = np.arange(len(is_known))
+    last_unknown = np.maximum.accumulate(np.where(is_known, -1, position))
+    return position - last_unknown
+
+
 def truncate(parts: Sequence[Segment], max_samples: int) -> tuple[Segment, ...]:
     """Keep at most the first `max_samples` samples of consecutive segments."""
     kept = []
@@ -146,8 +245,8 @@ def n_samples(segments: Sequence[Segment]) -> int:
 
 
 def n_scored_samples(segments: Sequence[Segment]) -> int:
-    """Count the samples of all segments without their transients."""
-    return sum(len(segment.values) - segment.transient for segment in segments)
+    """Count the measured samples of all segments without their transients."""
+    return sum(len(segment.scored(segment.values)) for segment in segments)
 
 
 def scale_signals(narx: Narx, regressors: Array) -> AffineMap:

@@ -169,7 +169,11 @@ def estimate_noise(candidate: Candidate, segments: Sequence[Segment]) -> float:
     white noise. A slow error adds little to the first order (von Neumann), an oscillating one
     little to the third. The result is at least `MIN_NOISE_FRACTION` of the variance of the output.
     """
-    residuals = [segment.values - candidate.simulate(segment) for segment in segments]
+    residuals = []
+    for segment in segments:
+        residual = segment.values - candidate.simulate(segment)
+        residual[~segment.measured] = np.nan
+        residuals.append(residual)
     values = np.concatenate([segment.values for segment in segments])
     estimates = []
     for order in range(MAX_DIFFERENCE_ORDER + 1):
@@ -227,7 +231,7 @@ class _Band:
             _, spread = summarise_draws(runs.T[:, :, None], CENTRAL_FRACTION)
             variance = spread[:, 0] + self.noise
             error = candidate.simulate(part) - part.values
-            is_inside.append(np.abs(error) <= Z_95 * np.sqrt(variance))
+            is_inside.append(part.scored(np.abs(error) <= Z_95 * np.sqrt(variance)))
         return float(np.mean(np.concatenate(is_inside)))
 
 

@@ -364,7 +364,7 @@ def squared_error(candidate: Candidate, segments: Sequence[Segment]) -> float:
     parts = []
     for segment in segments:
         error = candidate.simulate(segment) - segment.values
-        parts.append(error[segment.transient :])
+        parts.append(segment.scored(error))
     errors = np.concatenate(parts)
     if not np.isfinite(errors).all():
         return np.inf

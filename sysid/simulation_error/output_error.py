@@ -28,6 +28,7 @@ from sysid.simulation_error.candidate import (
     in_threads,
     squared_error,
 )
+from sysid.time_limit import check_time
 
 # Added to the diagonal of K, relative to the kernel's variance, so that points may coincide [-].
 GRAM_JITTER = 1e-9
@@ -207,6 +208,7 @@ def minimise_squares(
     if not np.isfinite(curvature).all():
         return start, np.inf, 0
     for iteration in range(max_iterations):
+        check_time()
         diagonal = np.diag(curvature) + DIAGONAL_FLOOR
         for _ in range(MAX_REJECTED_STEPS):
             trial = x + np.linalg.solve(curvature + np.diag(damping * diagonal), descent)
@@ -294,7 +296,7 @@ class FreeRunProblem:
 
         def sum_of_squares(window: Segment) -> float:
             error = window.values - candidate.simulate(window)
-            return float(np.sum(error[window.transient :] ** 2))
+            return float(np.sum(window.scored(error) ** 2))
 
         penalty = self.penalty * float(whitened @ whitened)
         total = sum(in_threads(sum_of_squares, self.windows), penalty)
@@ -309,8 +311,8 @@ class FreeRunProblem:
 
         def products(window: Segment) -> tuple[Array, Array]:
             path = candidate.simulate(window)
-            S = sensitivity(candidate, window, path, moves=self.moves)[window.transient :]
-            error = (window.values - path)[window.transient :]
+            S = window.scored(sensitivity(candidate, window, path, moves=self.moves))
+            error = window.scored(window.values - path)
             with np.errstate(over="ignore", invalid="ignore"):
                 return S.T @ S, S.T @ error
 
@@ -379,7 +381,10 @@ def fit_linear(
     """
     narx = empty.narx
     targets = [narx.predict.of(window.values, window.previous) for window in windows]
-    one_step = linear_fit(stack_regressors(windows), np.concatenate(targets))
+    is_measured = np.concatenate([window.measured for window in windows])
+    one_step = linear_fit(
+        stack_regressors(windows)[is_measured], np.concatenate(targets)[is_measured]
+    )
     columns, lags = feedback_of(narx)
     is_previous = (lags == 1) & (narx.predict is Target.change)
     # The least-squares model may be stable where the minimum of the simulation error is not.
@@ -449,7 +454,7 @@ def latent_variance(candidate: Candidate, windows: Sequence[Segment], penalty: f
     n_scored = 0
     for window in windows:
         basis, _, _ = linearise(candidate, window, candidate.simulate(window))
-        scored = basis[window.transient :]
+        scored = window.scored(basis)
         moments = moments + scored.T @ scored
         n_scored = n_scored + len(scored)
     moments = problem.whiten(moments) / n_scored

@@ -46,6 +46,7 @@ from sysid.simulation_error.candidate import (
     find_runaway,
     pivots,
 )
+from sysid.time_limit import check_time
 
 # A descent of the simplex ends when the costs within it differ by less than this [-].
 COST_TOLERANCE = 1e-3
@@ -119,6 +120,7 @@ def optimise(
 
     def evaluate(trial: Array) -> float:
         nonlocal best, x, n
+        check_time()
         value = float(cost(trial))
         n += 1
         if value < best or n == 1:
@@ -247,7 +249,7 @@ class Ridge:
         Function that returns the features (m, d) of a slice of rows.
     low, high : (n,)
         Bounds of the targets. Both are the target itself where it is not saturated; otherwise one
-        of them is infinite.
+        of them is infinite. Where both are, the target is missing, and the row is left out.
     cuts : (b + 1,)
         Rows where blocks begin, from 0 to n, increasing.
     noise_variance : float
@@ -264,6 +266,10 @@ class Ridge:
     ) -> None:
         self.cuts = cuts
         self.noise_variance = noise_variance
+        is_missing = np.isinf(low) & np.isinf(high)
+        if is_missing.any():
+            low = np.where(is_missing, 0.0, low)
+            high = np.where(is_missing, 0.0, high)
         is_saturated = low < high
         # sums over all rows before each cut
         matrices = [np.zeros(())]
@@ -271,6 +277,8 @@ class Ridge:
         saturated_features = []
         for first, last in pairwise(cuts.tolist()):
             phi = features(slice(first, last))
+            if is_missing[first:last].any():
+                phi = np.where(is_missing[first:last, None], 0.0, phi)
             is_known = ~is_saturated[first:last]
             matrices.append(matrices[-1] + phi.T @ phi)
             vectors.append(vectors[-1] + low[first:last][is_known] @ phi[is_known])
@@ -410,6 +418,9 @@ class ProfileProblem:
             raise Refusal(f"the output {narx.target!r} does not vary")
         self.low = np.where(outputs <= limits[0], -np.inf, changes / self.unit)
         self.high = np.where(outputs >= limits[1], np.inf, changes / self.unit)
+        is_measured = np.concatenate([segment.measured for segment in segments])
+        self.low[~is_measured] = -np.inf
+        self.high[~is_measured] = np.inf
         reach = DIVERGENCE_RANGES * float(np.ptp(outputs))
         self.bounds = (float(outputs.min()) - reach, float(outputs.max()) + reach)
         self.step = ceil(len(outputs) / settings.rows)  # the search uses every step-th sample
@@ -510,6 +521,7 @@ class ProfileProblem:
         empty = self.empty(values, chosen)
         sum_of_squares = 0.0
         n_diverged = 0
+        n_scored = 0
         for block in self.blocks:
             weights = ridge.weights(block.first, block.last)
             candidate = self.candidate(empty, values, chosen, weights)
@@ -519,9 +531,11 @@ class ProfileProblem:
                 if is_lost.any():
                     n_diverged += 1
                 error[is_lost] = (part.values[is_lost] - part.values.mean()) / self.spread
+                error = part.scored(error)
+                n_scored += len(error)
                 sum_of_squares += float(error @ error)
-        n = sum(n_samples(block.parts) for block in self.blocks)
-        return float(np.sqrt(sum_of_squares / n)) + n_diverged / len(self.settings.blocks)
+        rms = float(np.sqrt(sum_of_squares / max(n_scored, 1)))
+        return rms + n_diverged / len(self.settings.blocks)
 
     def cost(self, z: Array) -> float:
         """Return ``log error + regularisation |z|^2 / 2``, the cost of the search."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
@@ -22,6 +23,7 @@ from sysid.gp.online import OnlineGP
 from sysid.gp.training import Hyperparameters, InitialSamples, Start, Training
 from sysid.model.model import Model
 from sysid.narx.lags import Narx
+from sysid.progress import Steps
 from sysid.simulation.bands import measure_bands, typical
 from sysid.simulation.segments import (
     Fold,
@@ -48,6 +50,16 @@ from sysid.simulation_error.candidate import (
 from sysid.simulation_error.linear_model import LinearModel
 from sysid.simulation_error.profile_search import DifferenceSearch, ProfileSearch
 from sysid.simulation_error.refinement import OutputErrorRefinement
+from sysid.time_limit import (
+    COMPARISON_TIME_SHARE,
+    TimeIsUp,
+    check_seconds,
+    check_time,
+    has_limit,
+    limit_of,
+    share_of_time,
+    unlimited,
+)
 
 # A cross-validation has more than two folds only if its fits have at most this many samples in all.
 MAX_CROSS_VALIDATION_SAMPLES = 15000
@@ -61,6 +73,8 @@ MIN_GAIN_PER_FEATURE = 1e-3
 MAX_BEYOND_OTHERS = 0.1
 # Pairs of lags and estimator that are compared in full, not only by quick versions.
 N_FINALISTS = 4
+# Fraction of the time limit, if there is one, that quick versions of the estimators may use [-].
+QUICK_TIME_SHARE = 0.6
 # Fits that are kept for a training after a comparison of lags: those of all finalists, and more.
 MAX_LAST_FITS = 40
 # Linear models that are always among the candidates; the last one minimises the free-run error.
@@ -150,7 +164,9 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
 
     The trial with the smallest sum of squares so far does its next fold, so that a trial that can
     no longer become the best costs nothing. A simulation that leaves the range of the samples has
-    an infinite error. A `Refusal` is part of the result; every other error is raised.
+    an infinite error. A `Refusal` is part of the result; every other error is raised. If the time
+    of the search is up (`sysid.time_limit`), the trial with most folds is the best so far: it was
+    ahead for longest.
 
     Further processes begin fits that are likely to be needed next. Those that turn out not to be
     needed are dropped, so that the result is the same as with one core.
@@ -158,8 +174,16 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
     Returns
     -------
     Trial
-        The best trial, with all folds.
+        The best trial, with all folds unless the time was up.
+
+    Raises
+    ------
+    TimeIsUp
+        The time was up before any fold was done.
     """
+    # every trial does one fold, the best one all of them
+    n_begun = sum(not trial.fits for trial in trials)
+    steps = Steps(n_begun + max(len(trial.folds) for trial in trials) - 1)
     logged = set[str]()
     fits = _FitsInAdvance(budget, seed, limits)
     try:
@@ -173,7 +197,12 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
             if line not in logged:
                 log.info("free run: %s", line)
                 logged.add(line)
-            fitted = fits.result(best, fold, trials)
+            try:
+                check_time()
+                with steps.step():
+                    fitted = fits.result(best, fold, trials)
+            except TimeIsUp:
+                return _best_so_far(trials)
             if isinstance(fitted, Refusal):
                 best.refusal = f"{best.estimator.name}: {fitted}"
                 continue
@@ -183,6 +212,20 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
             best.sizes.append(n_scored_samples(best.folds[fold].parts))
     finally:
         fits.drop()
+
+
+def _best_so_far(trials: Sequence[Trial]) -> Trial:
+    """Return the trial with most folds, and the smallest error among equals.
+
+    Raises
+    ------
+    TimeIsUp
+        No fold is done.
+    """
+    begun = [trial for trial in trials if trial.fits and not trial.refusal]
+    if not begun:
+        raise TimeIsUp
+    return min(begun, key=lambda trial: (-len(trial.fits), trial.total))
 
 
 class _LastFits:
@@ -216,7 +259,7 @@ def _key_of(trial: Trial, fold: int, budget: int, seed: int, limits: Limits) -> 
     settings = (repr(trial.estimator), repr(trial.narx), budget, seed, limits)
     digest = blake2b(repr(settings).encode())
     for segment in trial.folds[fold].rest:
-        for values in (segment.regressors, segment.values, segment.past):
+        for values in (segment.regressors, segment.values, segment.past, segment.measured):
             digest.update(repr(values.shape).encode())
             digest.update(np.ascontiguousarray(values).tobytes())
     return digest.digest()
@@ -304,12 +347,47 @@ class _Choice(NamedTuple):
     runaway_beyond_inputs: str = ""
 
 
+def _find_best_in_time(
+    trials: Sequence[Trial],
+    quick_trials: Sequence[Trial],
+    budget: int,
+    seed: int,
+    limits: Limits,
+) -> Trial:
+    """Return the best trial, or the best so far once the time of the search is up.
+
+    With a limit, quick versions of the estimators go first (`quick_trials`), so that there is
+    something to keep. The best of them is taken if it is better on the folds that the best other
+    trial has done. If no fold is done at all, the first trial is taken, the simplest linear model.
+    """
+    found = []
+    for group, share in ((quick_trials, QUICK_TIME_SHARE), (trials, COMPARISON_TIME_SHARE)):
+        if group:
+            with share_of_time(share), suppress(TimeIsUp):
+                found.append(find_best(group, budget, seed, limits))
+    if not found or (found[-1].refusal and not found[0].fits):
+        with unlimited():
+            return find_best(trials[:1], budget, seed, limits)
+    is_complete = found[-1] in trials and len(found[-1].fits) == len(found[-1].folds)
+    begun = [trial for trial in found if trial.fits and not trial.refusal]
+    if is_complete or not begun:
+        return found[-1]
+    n_common = min(len(trial.fits) for trial in begun)
+    return min(begun, key=lambda trial: np.dot(trial.errors[:n_common], trial.sizes[:n_common]))
+
+
 def _choose(
     trials: Sequence[Trial], segments: Sequence[Segment], budget: int, seed: int, limits: Limits
 ) -> _Choice:
     """Fit the best estimators to all samples, in turn, until one does not run away.
 
-    If all of them run away, the last one is returned.
+    If all of them run away, the last one is returned. If the time of the search is up, the fit to
+    all samples is that without the fold that it simulates best.
+
+    Parameters
+    ----------
+    trials : sequence of Trial
+        Those of `LINEAR_MODELS` come first.
 
     Raises
     ------
@@ -317,8 +395,12 @@ def _choose(
         All estimators refuse the samples.
     """
     choice: _Choice | None = None
+    quick_trials: list[Trial] = []
+    if has_limit():
+        quick_trials = [_quick_version(trial) for trial in trials]
+        quick_trials = [trial for trial in quick_trials if trial.is_quick]
     while True:
-        best = find_best(trials, budget, seed, limits)
+        best = _find_best_in_time(trials, quick_trials, budget, seed, limits)
         if best.refusal:
             break
         name = best.estimator.name
@@ -328,6 +410,8 @@ def _choose(
         except Refusal as reason:
             best.refusal = f"{name}: {reason}"
             continue
+        except TimeIsUp:
+            fit = best.fits[int(np.argmin(best.errors))]
         runaway = find_runaway(fit.candidate, segments)
         beyond_inputs = ""
         if runaway and not find_runaway(fit.candidate, segments, within_inputs=True):
@@ -378,6 +462,9 @@ class FreeRun(Training):
     folds: int = 5
     #: whether an output that repeats its extreme value is taken to saturate there
     find_limits: bool = True
+    #: wall time [s] of the search, which then keeps the best so far (`sysid.time_limit`), or the
+    #: simplest linear model if there is nothing yet; None: no limit
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "routes", listed(self.routes, "FreeRun: routes", "estimators"))
@@ -388,6 +475,7 @@ class FreeRun(Training):
                 f"got {self.routes!r}"
             )
         check_counts(self, folds=2)
+        check_seconds("FreeRun", self.seconds)
         if self.n_initial is not None:
             check_counts(self, n_initial=2)
 
@@ -404,6 +492,7 @@ class FreeRun(Training):
         *,
         budget: int,
         seed: int,
+        segments: Sequence[Sequence[Segment]] | None = None,
     ) -> list[Trial]:
         """Cross-validate the estimators, and the linear model, with several lags at once.
 
@@ -421,6 +510,8 @@ class FreeRun(Training):
         budget : int
             Largest number of points.
         seed : int
+        segments : sequence of sequence of Segment, optional
+            Segments with each of the lags, of records with holes; None: those of the samples.
 
         Returns
         -------
@@ -432,19 +523,23 @@ class FreeRun(Training):
         ------
         ValueError
             No estimator serves the samples.
+        TimeIsUp
+            The time of the search was up before any fold was done.
         """
         max_lag = max(with_lags.narx.max_lag for with_lags in samples)
         full_trials: list[Trial] = []
-        for with_lags, label in zip(samples, labels, strict=True):
+        if segments is None:
+            segments = [segments_of(with_lags) for with_lags in samples]
+        for with_lags, label, whole in zip(samples, labels, segments, strict=True):
             n_unscored = max_lag - with_lags.narx.max_lag
-            segments = [
+            compared = [
                 segment._replace(transient=min(n_unscored, len(segment.values)))
-                for segment in segments_of(with_lags)
+                for segment in whole
             ]
-            full_trials += self._trials_of_lags(with_lags.narx, label, segments)
+            full_trials += self._trials_of_lags(with_lags.narx, label, compared)
         limits: Limits = (-inf, inf)
         if self.find_limits:
-            limits, _ = find_saturation(segments)  # the same samples with all lags
+            limits, _ = find_saturation(compared)  # the same samples with all lags
         quick_trials = [_quick_version(trial) for trial in full_trials]
         ranked = _race(quick_trials, budget, seed, limits)
         if ranked[0].refusal:
@@ -455,7 +550,10 @@ class FreeRun(Training):
         full_version = dict(zip(quick_trials, full_trials, strict=True))
         finalists = [full_version[trial] for trial in ranked[:N_FINALISTS]]
         log.info("free run: the best %d of these once more, with the full search", N_FINALISTS)
-        final = _race(finalists, budget, seed, limits)
+        try:
+            final = _race(finalists, budget, seed, limits)
+        except TimeIsUp:
+            final = []
         return sorted([*final, *ranked], key=lambda trial: bool(trial.refusal))
 
     def _trials_of_lags(self, narx: Narx, label: str, segments: Sequence[Segment]) -> list[Trial]:
@@ -497,7 +595,7 @@ class FreeRun(Training):
             or no estimator serves the samples.
         """
         _check_unknown(known)
-        segments = segments_of(samples)
+        segments = segments_of(samples) if known.segments is None else list(known.segments)
         narx = samples.narx
         limits: Limits = (-inf, inf)
         counts = (0, 0)
@@ -507,13 +605,19 @@ class FreeRun(Training):
             limits = known.limits
         folds = self._folds(segments)
         trials = [Trial(estimator, narx, folds) for estimator in (*LINEAR_MODELS, *self.routes)]
-        choice = _choose(trials, segments, budget, seed, limits)
+        with limit_of(self).running():
+            choice = _choose(trials, segments, budget, seed, limits)
         best = choice.trial
+        folds_done = folds[: len(best.fits)]  # fewer if the time was up
+        tried = trials if best in trials else [*trials, best]
         fit = choice.fit
 
         generator = np.random.default_rng([seed, CALIBRATION_STREAM])
-        noise, latent = calibrate(fit, segments, best.fits, folds, generator)
-        initial = fit.candidate.initial_model(noise, latent, samples.regressors)
+        noise, latent = calibrate(fit, segments, best.fits, folds_done, generator)
+        regressors = samples.regressors
+        if known.segments is not None:
+            regressors = stack_regressors(segments)
+        initial = fit.candidate.initial_model(noise, latent, regressors)
         warnings = [
             *initial.hyperparameters.warnings,
             *_saturation_notes(limits, counts),
@@ -530,7 +634,7 @@ class FreeRun(Training):
         )
         model = _model_of(narx, initial, limits)
         held_out = []
-        for fit_without_fold, fold in zip(best.fits, folds, strict=True):
+        for fit_without_fold, fold in zip(best.fits, folds_done, strict=True):
             rest = stack_regressors(fold.rest)
             start = fit_without_fold.candidate.initial_model(noise, latent, rest)
             held_out.append((_model_of(narx, start, limits), fold.parts))
@@ -538,7 +642,7 @@ class FreeRun(Training):
             "route": best.estimator.name,
             "held_out_rmse": best.rmse,
             "limits": list(limits),
-            "tried": [trial.report() for trial in trials],
+            "tried": [trial.report() for trial in tried],
             "final": fit.report,
         }
         return Start(*initial, report=report, bands=_measure_bands(model, held_out, seed))
@@ -557,7 +661,7 @@ def _check_unknown(known: Start) -> None:
     given = [
         name
         for name, value in known._asdict().items()
-        if value is not None and name not in ("limits", "stays", "n_at_rest")
+        if value is not None and name not in ("limits", "stays", "n_at_rest", "segments")
     ]
     if given:
         raise UserError(
@@ -570,7 +674,8 @@ def _quick_version(trial: Trial) -> Trial:
     """Return the trial of the quick version of an estimator."""
     estimator = trial.estimator.quick()
     is_quick = estimator != trial.estimator
-    return Trial(estimator, trial.narx, trial.folds, trial.handicap, trial.label, is_quick)
+    label = trial.label or f"{estimator.name}, quick"
+    return Trial(estimator, trial.narx, trial.folds, trial.handicap, label, is_quick)
 
 
 def _saturation_notes(limits: Limits, counts: tuple[int, int]) -> list[str]:

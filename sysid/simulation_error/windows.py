@@ -105,7 +105,7 @@ class StandardUnits:
         regressors = np.ascontiguousarray(self.features.transform(segment.regressors))
         values = self.output.transform(segment.values[:, None])[:, 0]
         past = self.output.transform(segment.past[:, None])[:, 0]
-        return Segment(regressors, values, past)
+        return Segment(regressors, values, past, is_measured=segment.is_measured)
 
     def restore(self, candidate: Candidate, limits: Limits) -> Candidate:
         """Return a candidate for the units of the samples, from one for standard units.

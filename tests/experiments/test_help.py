@@ -72,7 +72,7 @@ def test_help_of_an_option_is_its_file():
 
 
 def test_help_of_the_values_explains_the_keys_of_the_command():
-    assert "budget: 100  # points of the online GP" in help_text("values")
+    assert "budget: auto  # points of the online GP" in help_text("values")
 
 
 @pytest.mark.parametrize(

@@ -257,10 +257,12 @@ def test_the_whole_record_is_known_before_the_first_sample_is_learned(files, mot
 def test_the_defaults_of_the_command_are_those_of_the_library(files):
     config = compose_configuration(*plant_overrides(2, **files), *GIVEN_LAGS)
 
-    of_command = prepare(read_settings(config), source_of(config)).settings
+    settings = read_settings(config)
+    of_command = prepare(settings, source_of(config)).settings
 
     of_library = Settings()
-    for name in ("mean", "reduction", "acceptance", "training", "insertion", "budget"):
+    assert settings.learner.budget == of_library.budget
+    for name in ("mean", "reduction", "acceptance", "training", "insertion"):
         assert getattr(of_command, name) == getattr(of_library, name), name
 
 

@@ -237,26 +237,63 @@ def content_with_gaps():
     return "t,u,y\n" + "".join(lines)
 
 
-def test_gaps_split_a_record_into_segments_that_are_counted(load, content_with_gaps):
+def test_missing_values_stay_in_the_record_and_are_counted(load, content_with_gaps):
     loaded = load(content_with_gaps, dt=None, on_missing="skip", initialisation_window=3)
-    kept_samples = [
-        np.arange(100),
-        np.arange(102, 210),
-        np.arange(231, 300),  # 211 to 229 are too few
-        np.arange(305, 400),
-    ]
-    for record, k in zip(loaded.estimation, kept_samples, strict=True):
-        np.testing.assert_array_equal(record.u, k)
-        np.testing.assert_array_equal(-record.y, k)
-        np.testing.assert_allclose(record.time, 0.1 * k)
-        assert record.attrs["initialisation_window"] == 3
-    assert names_of(loaded)[:2] == ["run.csv, segment 1", "run.csv, segment 2"]
+    (record,) = loaded.estimation
+    u = np.arange(400.0)
+    y = -u
+    u[[100, 230]] = np.nan
+    y[101] = np.nan
+    u[300:305] = np.nan
+    y[300:305] = np.nan
+    np.testing.assert_array_equal(record.u, u)
+    np.testing.assert_array_equal(record.y, y)
+    np.testing.assert_allclose(record.time, 0.1 * np.arange(400), atol=1e-12)
+    assert record.attrs["initialisation_window"] == 3
+    assert record.attrs["on_missing"] == "skip"
     (note,) = loaded.notes
     expected = (
-        "4 rows without a value and 1 gaps of time skipped, segments: 4; "
-        "1 shorter than 50 left out (19 samples)"
+        "7 of 400 samples of u are missing (1.8 %, 3 holes, the longest of 5); "
+        "6 of 400 samples of y are missing (1.5 %, 2 holes, the longest of 5); "
+        "a free run ends at a hole of an input"
     )
     assert expected in note
+
+
+def test_short_holes_of_inputs_are_bridged_only_when_asked(load, content_with_gaps):
+    loaded = load(content_with_gaps, dt=None, on_missing="skip", bridge_inputs=1)
+    (record,) = loaded.estimation
+    u = np.arange(400.0)
+    u[300:305] = np.nan
+    np.testing.assert_allclose(record.u, u)
+    assert "2 missing samples of u are interpolated (2 holes, the longest of 1" in loaded.notes[0]
+    assert np.isnan(record.y[101])
+
+
+def test_bridges_need_missing_values_that_are_skipped(load, content_with_gaps):
+    with pytest.raises(ValueError, match="bridge_inputs=2 needs on_missing=skip, got error"):
+        load(content_with_gaps, dt=None, bridge_inputs=2)
+
+
+#: rows that are left out of a clock of 0.1 s, and the time that is added from there on [s]
+BREAKS = [
+    pytest.param(100, 0.05, [100, 100], id="no whole number of steps"),
+    pytest.param(100, 150.0, [100, 100], id="too long"),
+    pytest.param(100, 1.0, [210], id="ten missing samples"),
+    pytest.param(170, 150.0, [170], id="the end is too short"),
+]
+
+
+@pytest.mark.parametrize(("row", "added", "lengths"), BREAKS)
+def test_a_gap_of_time_ends_a_record_if_it_cannot_be_counted_in_samples(load, row, added, lengths):
+    times = 0.1 * np.arange(200)
+    times[row:] += added
+    rows = [f"{time:.3f},1,{number % 7}\n" for number, time in enumerate(times)]
+    loaded = load("t,u,y\n" + "".join(rows), dt=None, on_missing="skip")
+    assert [record.sizes["time"] for record in loaded.estimation] == lengths
+    if len(lengths) > 1:
+        assert "1 gaps of time end a record, records: 2" in loaded.notes[0]
+        assert names_of(loaded) == ["run.csv, segment 1", "run.csv, segment 2"]
 
 
 def test_gaps_are_refused_unless_they_are_to_be_skipped(load, content_with_gaps):
@@ -265,10 +302,13 @@ def test_gaps_are_refused_unless_they_are_to_be_skipped(load, content_with_gaps)
         load(content_with_gaps, dt=None)
 
 
-def test_segments_that_are_all_too_short_are_refused(load, content_with_gaps):
-    message = "5 parts of at most 108 samples, expected one of at least 200"
+def test_records_between_gaps_of_time_that_are_all_too_short_are_refused(load):
+    times = np.arange(60.0)
+    times[30:] += 5000.0
+    content = "t,u,y\n" + "".join(f"{time},1,{time % 7}\n" for time in times)
+    message = "2 parts of at most 30 samples, expected one of at least 50"
     with pytest.raises(ValueError, match=message):
-        load(content_with_gaps, dt=None, on_missing="skip", shortest=200)
+        load(content, dt=None, on_missing="skip")
 
 
 def test_a_short_record_without_gaps_is_kept(load):

@@ -106,7 +106,7 @@ def test_a_model_that_exceeds_the_limit_leaves_the_others_in_the_race():
 def test_a_model_that_is_too_nonlinear_gets_less_variance(monkeypatch):
     """The errors are made up: a sixteenth of the variance has the smallest one."""
 
-    def make_up_errors(narx, records, settings, factors, limit=np.inf):
+    def make_up_errors(narx, records, settings, factors, limit=np.inf, **_):
         errors = []
         for factor in factors:
             total = factor * settings.training.record_variance_factor
@@ -182,7 +182,7 @@ def test_nothing_competes_with_a_demanded_linear_part(monkeypatch):
     """The errors are made up: those with a linear part are larger than all others."""
     scored = []
 
-    def make_up_errors(narx, records, settings, factors, limit=np.inf):
+    def make_up_errors(narx, records, settings, factors, limit=np.inf, **_):
         scored.append(narx)
         rmse = (5.0 if narx.linear else 1.0) + abs(len(narx.lags["y"]) - 2)
         return [FoldErrors(rmse, 1 if rmse > limit else N_FOLDS) for _ in factors]

@@ -154,15 +154,15 @@ def test_a_file_may_name_units_and_use_a_decimal_comma(
     assert result.recordings.units == {"u": "%", "y": "K"}
 
 
-def test_missing_values_split_a_table(table_with_units):
+def test_missing_values_of_an_input_are_skipped(table_with_units):
     table_with_units.loc[60:62, "u [%]"] = np.nan
-    with pytest.warns(UserWarning, match="3 rows without a value.*segments: 2") as warnings:
-        split = identify(table_with_units, NARX, SETTINGS, on_missing="skip")
+    with pytest.warns(UserWarning, match="3 of 130 samples of u are missing") as warnings:
+        found = identify(table_with_units, NARX, SETTINGS, on_missing="skip")
     assert warnings[0].filename == __file__
-    n_before = round(0.7 * 60)
-    n_after = round(0.7 * (N_SHORT - 63))
-    lengths = [record.sizes["time"] for record in split.recordings.estimation]
-    assert lengths == [n_before, n_after]
+    (record,) = found.recordings.estimation
+    assert record.sizes["time"] == round(0.7 * N_SHORT)
+    rows = found.model.narx.dataset(record)
+    assert rows.attrs["n_missing"] == 3
 
 
 def test_given_test_records_leave_all_of_the_data_to_the_identification():

@@ -8,7 +8,7 @@ import xarray as xr
 
 from data_sources import assert_same_recordings, lengths_by_role, record, recordings
 from sysid import Recordings, StoredRecordings, make_record, store
-from sysid.data.source import part
+from sysid.data.source import part, split_at_holes
 
 
 def test_a_record_has_the_schema_and_is_a_copy():
@@ -212,3 +212,44 @@ def test_recordings_need_an_output_and_every_signal_once(inputs, outputs):
 def test_an_empty_part_is_refused(start, stop):
     with pytest.raises(ValueError, match="is empty"):
         part(record(), start, stop)
+
+
+def test_records_are_split_at_holes_for_methods_that_need_complete_ones():
+    y = np.arange(300.0)
+    y[[100, 250]] = np.nan
+    u = np.ones(300)
+    u[101] = np.nan
+    holed = make_record(
+        {"u": u, "y": y},
+        name="r",
+        sampling_time=1.0,
+        initialisation_window=5,
+        attributes={"on_missing": "skip"},
+    )
+    whole = make_record({"u": u[:50], "y": y[:50]}, name="w", sampling_time=1.0)
+    recordings = Recordings("holed", ("u",), ("y",), estimation=(holed, whole))
+    split = split_at_holes(recordings, 60)
+    assert [record.attrs["name"] for record in split.estimation] == [
+        "r, segment 1",
+        "r, segment 2",
+        "w",
+    ]
+    first, second, last = split.estimation
+    np.testing.assert_array_equal(first["y"], np.arange(100.0))
+    np.testing.assert_array_equal(second["y"], np.arange(102.0, 250.0))
+    assert (first.attrs["initialisation_window"], second.attrs["initialisation_window"]) == (5, 0)
+    assert "on_missing" not in second.attrs
+    assert last.identical(whole)
+    with pytest.raises(ValueError, match="no estimation record has 200 samples in a row"):
+        split_at_holes(replace(recordings, estimation=(holed,)), 200)
+
+
+def test_missing_values_are_refused_unless_the_record_says_that_they_are_skipped():
+    y = np.array([1.0, np.nan, 2.0])
+    record = make_record({"y": y}, name="r", sampling_time=1.0)
+    with pytest.raises(ValueError, match="'y' of record 0 is nan at sample 1"):
+        Recordings("r", (), ("y",), estimation=(record,))
+    skipping = record.assign_attrs(on_missing="skip")
+    recordings = Recordings("r", (), ("y",), estimation=(skipping,))
+    groups = recordings.to_groups()
+    assert Recordings.from_groups(groups).estimation[0].attrs["on_missing"] == "skip"
