@@ -54,7 +54,7 @@ MIN_ROUNDED_STEPS = 3
 MIN_ROUNDED_SHARE = 0.02
 
 #: largest spread of rounded times around equal steps, in units of the rounding [-]
-MAX_ROUNDING_SPREAD = 1.2
+MAX_ROUNDING_SPREAD = 1.5
 
 #: smallest number of rows before and after a clock starts again; with fewer, a row is out of order
 MIN_EXPERIMENT_ROWS = 10
@@ -428,7 +428,21 @@ class Steps:
     sampling_time: float  # s
     is_gap: np.ndarray  # (n - 1,) which steps are gaps
     jitter: float = 0.0  # largest deviation of a step that is none, in sampling times [-]
+    rounding: float = 0.0  # unit to which the times are rounded, as far as it is coarse [s]
     notes: list[str] = field(default_factory=list)
+
+    def without_rounding(self, seconds: Array) -> Array:
+        """Return the times (n,) that rounded times stand for; other times are returned as they are.
+
+        Rows follow each other where there is no gap of time.
+        """
+        if not self.rounding:
+            return seconds
+        numbers = np.arange(len(seconds), dtype=np.float64)
+        if self.is_gap.any():
+            first = seconds[np.flatnonzero(np.isfinite(seconds))[0]]
+            numbers = np.rint((seconds - first) / self.sampling_time)
+        return np.asarray(self.sampling_time * numbers)
 
 
 def find_steps(
@@ -463,23 +477,26 @@ def find_steps(
     if not times.is_measured and dt is not None:
         return Steps(dt, no_gap)
     if dt is not None and _are_coarse(seconds, rows, dt):
-        return Steps(
-            dt, no_gap, notes=[f"stamps are coarser than dt={dt:.9g} s, with which they agree"]
-        )
+        note = f"stamps are coarser than dt={dt:.9g} s, with which they agree"
+        return Steps(dt, no_gap, rounding=max(float(steps.max()), 2 * dt), notes=[note])
     check_increasing(table, times, rows)
     usual = float(np.median(steps[is_between_neighbours]))
     step = _round_step(usual, resolution)
     is_gap = no_gap
-    if on_missing == "skip":
+    rounding = 0.0
+    if np.ptp(steps[is_between_neighbours]) > TIME_TOLERANCE * step + resolution:
+        rounding = _find_rounding(seconds, is_between_neighbours)
+    if on_missing == "skip" and not rounding:
         is_gap = is_between_neighbours & (steps > MIN_GAP_STEPS * (dt or step))
     is_step = is_between_neighbours & ~is_gap
     deviation = np.where(is_step, np.abs(steps - step), 0.0)
     are_equal = deviation.max() <= TIME_TOLERANCE * step + resolution
-    rounding = 0.0
-    if not are_equal:
+    if not are_equal and not rounding:
         rounding = _find_rounding(seconds, is_step)
     limit = MAX_JITTER * step + resolution
     mean = float(steps[is_step].mean()) if is_step.any() else step
+    if rounding and not is_gap.any():
+        mean = float(seconds[-1] - seconds[0]) / int(rows[-1] - rows[0])
     if dt is not None:
         _check_stated(table, int(rows[1]), dt, step if are_equal else mean, are_equal)
     if deviation.max() > limit and not rounding:
@@ -500,7 +517,7 @@ def find_steps(
     how = f"times jitter by up to {100 * jitter:.2g} % of {shown:.9g} s, {source},"
     if rounding:
         how = f"times are rounded to {rounding:.3g} s, their steps are {shown:.9g} s, {source},"
-    return Steps(shown, is_gap, jitter, [f"{how} and are taken as equal steps"])
+    return Steps(shown, is_gap, jitter, rounding, [f"{how} and are taken as equal steps"])
 
 
 def check_increasing(table: pd.DataFrame, times: Times, rows: np.ndarray) -> None:
@@ -565,8 +582,8 @@ def _find_rounding(seconds: Array, is_step: np.ndarray) -> float:
     """Return the unit to which times of equal steps are rounded [s]; 0 if they are not.
 
     Rounded times of equal steps have steps of two neighbouring multiples of the unit, which take
-    turns so that no time is further than half the unit from where equal steps would be. Steps are
-    at least two units, so that a missing row does not look like rounding.
+    turns so that no time is much further than half the unit from where equal steps would be. Steps
+    are at least two units, so that a missing row does not look like rounding.
     """
     steps = np.diff(seconds)[is_step]
     precision = 8 * float(np.spacing(np.abs(seconds).max()))

@@ -482,7 +482,8 @@ def _split_rows(
     steps = clock.find_steps(table, times, rows, dt, on_missing)
     segments = [_Segment(rows, np.arange(len(rows)))]
     if on_missing in ("skip", KEEP_MISSING):
-        segments = _place_rows(times.seconds, rows, steps.sampling_time)
+        seconds = steps.without_rounding(times.seconds)
+        segments = _place_rows(seconds, rows, steps.sampling_time)
     found = [
         (
             float(times.seconds[segment.rows[0]]),

@@ -165,6 +165,26 @@ def test_stamps_rounded_to_milliseconds_give_the_rate(load, rate, form):
     assert "times are rounded to 0.001 s" in note or "times jitter" in note
 
 
+@pytest.mark.parametrize(
+    ("form", "dt", "options"),
+    [
+        pytest.param(lambda t: f"{t:.3f}", 1 / 400, {}, id="400 Hz in milliseconds"),
+        pytest.param(lambda t: f"{t:.0f}", 0.1, {"dt": 0.1}, id="10 Hz in seconds"),
+        pytest.param(lambda t: "2024-01-01", 0.1, {"dt": 0.1}, id="a date"),
+    ],
+)
+def test_rounded_stamps_stay_one_record_if_gaps_are_skipped(load, form, dt, options):
+    row = clock_row(form, dt)
+
+    def row_with_a_hole(k):
+        return row(k) if k != 50 else row(k).rpartition(",")[0] + ","
+
+    (record,) = load("time,u,y", row_with_a_hole, on_missing="skip", **options).estimation
+    assert record.sizes["time"] == N
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(record.y)), [50])
+    assert record.attrs["sampling_time"] == pytest.approx(dt, rel=1e-3)
+
+
 def test_missing_rows_do_not_look_like_rounded_stamps(load):
     kept = np.delete(np.arange(N + 20), [7, 20, 31, 55, 78, 99, 120])
     with pytest.raises(ValueError, match=r"the step of time is 0\.2 s"):
