@@ -80,6 +80,8 @@ from .gp.training import MaximumAPosteriori as MaximumAPosteriori
 from .gp.training import MaximumLikelihood as MaximumLikelihood
 from .gp.training import Start as Start
 from .gp.training import Training as Training
+from .gross_errors import Screened as Screened
+from .gross_errors import screen_records as screen_records
 from .identification import Identification as Identification
 from .identification import Settings as Settings
 from .identified import IdentifiedModel as IdentifiedModel

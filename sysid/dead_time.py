@@ -56,6 +56,9 @@ N_WINDOW = 6
 N_TESTED_BEFORE = 15
 MIN_ROWS_PER_TESTED_COEFFICIENT = 8
 
+#: number of lags after the window that are tested with it
+N_TESTED_AFTER = 3
+
 #: number of folds that are held out in turn
 N_DELAY_FOLDS = 5
 
@@ -386,9 +389,12 @@ class _Regression:
         others = self._others(windows, name)
         error_without = float(self.held_out.rmse(others))
         found = DeadTime(None, self.scale * errors, self.scale * error_without, np.nan)
-        end = windows[name] + N_WINDOW
+        end = min(windows[name] + N_WINDOW + N_TESTED_AFTER, len(self.columns[name]))
         first = max(0, windows[name] - self._n_tested_before(name, others))
         squares, p_values = self._test_lags(name, first, end, others)
+        # The last lag stands for all later ones, too, if the input is held for many samples.
+        squares[-1] = 0.0
+        p_values[-1] = 1.0
         is_significant = p_values < MAX_ONSET_P_VALUE
         is_large = squares >= MIN_ONSET_FRACTION * squares.max()
         has_effect = is_significant & is_large

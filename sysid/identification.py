@@ -47,12 +47,13 @@ from sysid.gp.training import (
     Start,
     Training,
 )
+from sysid.gross_errors import screen_records
 from sysid.initial_training import Trained, train
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.model.description import refuse_interpolations
 from sysid.model.model import BYTES_PER_POINT_PAIR, NO_OUTPUT_LIMITS, Model, max_points
 from sysid.narx.lags import Narx, added_variance_of, consecutive, own_lags_of
-from sysid.outliers import OutlierHandling, reach_of
+from sysid.outliers import Opening, OutlierHandling, reach_of
 from sysid.simulation.bands import MIN_ROWS_FOR_BANDS, measure_bands_by_folds
 from sysid.simulation.segments import numbered_segments, segments_of_records
 from sysid.store import MAX_CONTENT_VARIABLE, max_content_bytes
@@ -508,12 +509,15 @@ class Learner:
     adaptation : Follower or None
         The object that re-estimates the hyper-parameters; None: they stay.
     outliers : OutlierHandling
+    n_undone : int
+        Number of samples of bursts of wrong measurements that were learned and forgotten again.
     """
 
     def __init__(self, model: Model, gate: float | None, n_mended: dict[str, int]) -> None:
         self.model = model
         self.initial = replace(model, gp=model.gp.copy(), pending={}, follower=None)
         self.adaptation: Follower | None = None
+        self.n_undone = 0
         self._has_gate = gate is not None
         self.outliers = OutlierHandling(
             model.narx, model.scaling, has_gate=self._has_gate, n_mended=n_mended
@@ -539,6 +543,8 @@ class Learner:
         correction: UpdateReport | None = None
         n_done = 0
         while n_done < len(y):
+            if outliers.opening is not None:
+                self._watch_opening(n_done)
             if outliers.suspect is not None:
                 report = self._reconsider(n_done)
                 if report is not None and records:
@@ -559,6 +565,9 @@ class Learner:
         mended = outliers.mended
         adaptation = self.adaptation
         max_rows = MAX_PIECE_ROWS if adaptation is None else adaptation.n_until_test
+        if outliers.opening is not None:
+            max_rows = 1
+        was_open = self.model.gp.gate_is_open
         planned, is_held_back = outliers.next_piece(
             begin, max_rows, gate_is_open=self.model.gp.gate_is_open
         )
@@ -576,6 +585,14 @@ class Learner:
             if gp is not self.model.gp:
                 self.model = replace(self.model, gp=gp)
         gate_is_open = self.model.gp.gate_is_open
+        has_opened = gate_is_open and not was_open and bool(record[-1]["outlier"])
+        if has_opened and outliers.opening is None:
+            row = piece.stop - 1
+            error = float(mended.y[row] - record[-1]["mean"])
+            errors = mended.errors | {(mended.target, row): error}
+            before = replace(self.model, gp=self.model.gp.copy())
+            before.gp.close_gate()
+            outliers.opening = Opening(before, self._copy_of_adaptation(), errors, row + 1)
         outliers.take_record(piece, record, is_held_back=is_held_back, gate_is_open=gate_is_open)
         if adaptation is not None and adaptation.departed is not None:
             self._train_again(adaptation)
@@ -628,9 +645,59 @@ class Learner:
         accepted = self.outliers.reconsider(self.model, row)
         if accepted is None:
             return None
+        if accepted.before is not None and row is not None and self.outliers.opening is None:
+            follower = self._copy_of_adaptation()
+            self.outliers.opening = Opening(accepted.before, follower, accepted.errors, row)
+            self._watch_opening(row)
         if accepted.plant_jumped and self.adaptation is not None:
             self.adaptation.accept_outlier()
         return accepted.report
+
+    def _copy_of_adaptation(self) -> Follower | None:
+        """Return a copy of the object that re-estimates the hyper-parameters, if it can be copied.
+
+        Without a copy it keeps what it has seen.
+        """
+        if isinstance(self.adaptation, Adaptation):
+            return self.adaptation.copy()
+        return self.adaptation
+
+    def _watch_opening(self, row: int) -> None:
+        """Compare the next row with the model from before the gate opened.
+
+        If the plant of before has returned, go on with that model.
+        """
+        outliers = self.outliers
+        opening = outliers.opening
+        assert opening is not None
+        mended = outliers.mended
+        this = slice(row, row + 1)
+        opening.observe(
+            mended.measured_regressors[this],
+            mended.measured_targets[this],
+            follows=bool(mended.follows[row]),
+        )
+        if opening.is_over:
+            outliers.opening = None
+        if not opening.has_returned:
+            return
+        self.n_undone += opening.n_samples - 1 - len(opening.returned)
+        self.model = replace(opening.model, follower=opening.follower, pending=self.model.pending)
+        self.adaptation = opening.follower
+        for x, y in opening.returned:
+            self._learn_returned(x, y)
+        outliers.undo(self.model.scaling, row)
+
+    def _learn_returned(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Learn a sample since the plant of before returned; it was reported already."""
+        record = self.model.update_many(x, y, until_outlier=True)
+        adaptation = self.adaptation
+        if adaptation is None:
+            return
+        adaptation.observe(x, y, record, (x, y))
+        gp = adaptation.adapted(self.model.gp, is_decided=True)
+        if gp is not self.model.gp:
+            self.model = replace(self.model, gp=gp)
 
     def _save_pending(self) -> None:
         """Store in the model what `Identification.resume` needs to continue."""
@@ -690,6 +757,9 @@ class Identification(Exclusive):
         Number of samples by which the training was later because the stream began at rest.
     n_initial_outliers : int
         Number of initial samples beyond the gate, which were left out of the training.
+    n_gross_errors : dict
+        Number of gross errors of each signal in whole records, which were taken as missing
+        (`sysid.screen_records`); signals without any are left out.
     n_mended : dict
         Number of values of each signal but the target that were replaced.
     correction : UpdateReport or None
@@ -717,6 +787,7 @@ class Identification(Exclusive):
         self.training_seconds = 0.0
         self.n_waited = 0
         self.n_initial_outliers = 0
+        self.n_gross_errors: dict[str, int] = {}
         self.correction: UpdateReport | None = None
         training = self.settings.training
         self._follower = training.follow(settings.seed)
@@ -783,6 +854,11 @@ class Identification(Exclusive):
     def adaptation(self) -> Follower | None:
         """The object that re-estimates the hyper-parameters; None: they stay."""
         return self._phase.adaptation if isinstance(self._phase, Learner) else self._follower
+
+    @property
+    def n_undone(self) -> int:
+        """Number of samples of bursts that were learned, and forgotten again."""
+        return self._phase.n_undone if isinstance(self._phase, Learner) else 0
 
     @property
     def n_mended(self) -> dict[str, int]:
@@ -912,6 +988,9 @@ class Identification(Exclusive):
     ) -> Identification:
         """Learn whole records.
 
+        Gross errors of the records are taken as missing first (`sysid.screen_records`), unless the
+        settings have no gate or the model has no lags. Rows that would contain one are left out.
+
         Parameters
         ----------
         records
@@ -944,6 +1023,12 @@ class Identification(Exclusive):
         >>> found.model.gp.n_points
         20
         """
+        n_gross_errors: dict[str, int] = {}
+        if settings.gate is not None and narx.max_lag:
+            screened = screen_records(records, narx.output_names, narx.input_names)
+            records = screened.records
+            narx = screened.for_rows(narx)
+            n_gross_errors = screened.n_found
         rows = narx.dataset(records)
         x = rows["regressor"].values
         t = rows["target"].values
@@ -954,6 +1039,7 @@ class Identification(Exclusive):
             if start is None:
                 start = settings.know_records(narx, records, rows)
         identification = cls(narx, settings, start=start, time_limit=time_limit)
+        identification.n_gross_errors = n_gross_errors
         identification.observe_many(x, t, follows=consecutive(rows))
         identification.finish()
         several = [records] if isinstance(records, xr.Dataset) else list(records)

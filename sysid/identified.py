@@ -59,6 +59,7 @@ from sysid.gp.rules import (
 )
 from sysid.gp.selection import Backward, Forward
 from sysid.gp.training import Fixed, MaximumAPosteriori, MaximumLikelihood
+from sysid.gross_errors import screen_records
 from sysid.identification import Identification, Settings
 from sysid.lag_choice import (
     LagChoice,
@@ -244,28 +245,14 @@ def identify(
         )
     check_bridge(bridge_inputs, on_missing)
     reader = _Reader(inputs, outputs, dt, time, on_missing, bridge_inputs, experiment, resample)
-    estimation_records = reader.read(data)
-    test_records = reader.read(test) if test is not None else ()
-    shared, note = share_sampling_time([*estimation_records, *test_records])
-    if note:
-        warn_user(note)
-    estimation_records = tuple(shared[: len(estimation_records)])
-    test_records = tuple(shared[len(estimation_records) :])
-    recordings = Recordings(
-        "data",
-        reader.inputs,
-        reader.outputs,
-        estimation=estimation_records,
-        test=test_records,
-    )
-    if not test_records and identified != 1:
-        if not (isinstance(identified, Real) and 0 < float(identified) < 1):
-            raise UserError(
-                f"identify: identified must be above 0 and at most 1, got {identified!r}"
-            )
-        split = recordings.hold_out(1.0 - identified)
-        recordings = replace(split, validation=(), test=split.validation)
+    recordings = _read_recordings(reader, data, test, identified)
     chosen = _choose_settings(settings, purpose, changes)
+    measured = recordings
+    if chosen.gate is not None and not recordings.is_static:
+        screened = screen_records(recordings.estimation, recordings.outputs, recordings.inputs)
+        if screened.n_found:
+            recordings = replace(recordings, estimation=screened.records)
+            warn_user(f"identify: {screened.describe()}")
     recordings = with_line_estimates(recordings)
     treatment = OnMissing.error
     if has_holes(recordings.records, [*recordings.inputs, *recordings.outputs]):
@@ -307,8 +294,45 @@ def identify(
             warn_user(f"{target}: {model.gp.unreached_memory}")
         identifications[target] = identification
     return IdentifiedModel(
-        identifications, recordings, purpose, lag_choices, budget_choices, time, experiment
+        identifications,
+        recordings,
+        purpose,
+        lag_choices,
+        budget_choices,
+        measured,
+        time,
+        experiment,
     )
+
+
+def _read_recordings(
+    reader: _Reader,
+    data: Signals | Sequence[Signals],
+    test: Signals | Sequence[Signals] | None,
+    identified: float,
+) -> Recordings:
+    """Return the records to learn and to test, whose clocks have one sampling time.
+
+    Without test records, the last part of every record is the test.
+    """
+    estimation_records = reader.read(data)
+    test_records = reader.read(test) if test is not None else ()
+    shared, note = share_sampling_time([*estimation_records, *test_records])
+    if note:
+        warn_user(note)
+    recordings = Recordings(
+        "data",
+        reader.inputs,
+        reader.outputs,
+        estimation=tuple(shared[: len(estimation_records)]),
+        test=tuple(shared[len(estimation_records) :]),
+    )
+    if test_records or identified == 1:
+        return recordings
+    if not (isinstance(identified, Real) and 0 < float(identified) < 1):
+        raise UserError(f"identify: identified must be above 0 and at most 1, got {identified!r}")
+    split = recordings.hold_out(1.0 - identified)
+    return replace(split, validation=(), test=split.validation)
 
 
 def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str, Any]) -> Settings:
@@ -648,6 +672,8 @@ class IdentifiedModel:
     lag_choices: Mapping[str, LagChoice]
     #: choice of the number of points of each output, if the lags were given and it was open
     budget_choices: Mapping[str, BudgetChoice] = field(default_factory=dict)
+    #: records as they were measured; in those that were learned gross errors are missing values
+    measured: Recordings | None = None
     #: columns of tables with the times and the experiments, as they were named for `identify`
     time: str | None = None
     experiment: str | None = None

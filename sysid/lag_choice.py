@@ -22,6 +22,7 @@ from sysid.gp.kernels import SquaredExponential
 from sysid.gp.mean import AutomaticMean, ConstantMean
 from sysid.gp.rules import Learning
 from sysid.gp.training import InitialSamples, MaximumLikelihood, Start
+from sysid.gross_errors import screen_records
 from sysid.held_out import N_FOLDS, FoldErrors, held_out_error, held_out_errors, scaled
 from sysid.identification import Settings
 from sysid.linear_part import LinearPart, LinearPartKind
@@ -384,6 +385,9 @@ def choose_lags(
     10, 20 or 41 lags of the inputs. Again the fewest lags within 1 % win. Of long records only
     pieces spread over them are simulated.
 
+    Gross errors of the records are taken as missing first (`sysid.screen_records`), unless the
+    settings have no gate.
+
     Lags of an input with a dead time (`estimate_dead_times`) begin with the dead time or with the
     sample before.
 
@@ -404,12 +408,21 @@ def choose_lags(
     ('y[k-1]', 'y[k-2]', 'u[k-1]')
     """
     several = [records] if isinstance(records, xr.Dataset) else list(records)
+    settings = Settings() if settings is None else settings
+    gross_errors = ""
+    if settings.gate is not None:
+        screened = screen_records(several, [target], inputs)
+        several = list(screened.records)
+        if screened.n_found:
+            on_missing = OnMissing.skip
+            gross_errors = screened.describe()
     moving = _moving(inputs, several)
     notes = [f"{name} never moves and gets no lags" for name in inputs if name not in moving]
     dead_times = estimate_dead_times(several, target, moving)
     shifts = dead_times.shifts(moving)
     notes += dead_times.describe()
-    settings = Settings() if settings is None else settings
+    if gross_errors:
+        notes.append(gross_errors)
     time_limit = limit_of(settings.training)
 
     def make_narx(na: int, nb: int, nk: FirstLags) -> Narx:
@@ -488,6 +501,17 @@ def choose_linear_part(
     several outputs share their regressors; so the first output decides for all.
     """
     several = [records] if isinstance(records, xr.Dataset) else list(records)
+    given = narx
+    if settings.gate is not None and narx.max_lag:
+        screened = screen_records(several, narx.output_names, narx.input_names)
+        several = list(screened.records)
+        narx = screened.for_rows(narx)
+    chosen = _choose_linear_part(several, narx, settings)
+    return replace(chosen, on_missing=given.on_missing)
+
+
+def _choose_linear_part(several: Sequence[xr.Dataset], narx: Narx, settings: Settings) -> Narx:
+    """Return the lags of `choose_linear_part` for records without gross errors."""
     extended = settings.with_linear_lags(narx)
     assert isinstance(settings.linear_part, LinearPart)  # words were replaced
     is_open = settings.linear_part.kind is LinearPartKind.auto and not narx.linear

@@ -7,6 +7,7 @@ measurement that turns out to be wrong is replaced among the lags of later sampl
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,6 +26,27 @@ MIN_BLAME_GAIN = 2.0
 #: Hold back a sample if an input or another output jumps by more than this, in its initial standard
 #: deviations.
 OUTLIER_JUMP_STDS = 3.0
+
+#: The samples that are learned after the gate has opened are forgotten again if the plant of before
+#: returns after at most this many wrong ones.
+MAX_BURST_SAMPLES = 10
+
+#: The plant of before has returned if a sample is within this many gates of its prediction from the
+#: values that replace the burst, beyond as many (of the same width) from that from the measured
+#: values, and if the first error is at most this fraction of the second one.
+RETURN_GATES = 2.0
+RETURN_ERROR_FRACTION = 0.2
+
+#: number of samples that the model of before must predict well in a row, from the return on, until
+#: it takes over with the next one
+N_RETURNED_SAMPLES = 2
+
+#: number of samples in a row whose prediction from the measured lags confirms these
+N_CONFIRMING_SAMPLES = 2
+
+#: A prediction confirms its lags only if its standard deviation is at most this many times that of
+#: the noise.
+MAX_CONFIRMING_STDS = 4.0
 
 #: fields of a report that are decided after the prediction
 DECISION_FIELDS = tuple(
@@ -53,6 +75,8 @@ class Accepted(NamedTuple):
 
     report: UpdateReport  # with the prediction that was reported before, and the new decisions
     plant_jumped: bool  # whether it was beyond the gate although its measurements were right
+    before: Model | None  # copy of the model before it learned the sample, if the plant jumped
+    errors: Errors  # errors of replaced measurements before the decision
 
 
 class Cause(NamedTuple):
@@ -85,6 +109,16 @@ class MendedRows:
             for name, lags in narx.lags.items()
             if name != narx.target
         }
+        #: columns of lags whose lag one sample smaller is a feature, too, and columns of that lag
+        self._older = [
+            column
+            for column, (name, lag) in enumerate(narx.features)
+            if (name, lag - 1) in self.columns
+        ]
+        self._newer = [
+            self.columns[name, lag - 1][0]
+            for name, lag in map(narx.features.__getitem__, self._older)
+        ]
         self.errors: Errors = {}  # times are counted from the first row of `begin`
         self.last = np.zeros(narx.n_features)  # measured regressor one sample before that row
 
@@ -120,7 +154,18 @@ class MendedRows:
         else:
             self.follows = np.asarray(follows, dtype=bool)
         if self.errors:
-            self._mend(0)
+            if self.follows[:1].all():
+                self._mend(0)
+            else:
+                self.errors = {}
+
+    def follows_last(self, x: np.ndarray) -> bool:
+        """Return whether a row (n_features,) may come right after the last one.
+
+        Then its lags are those of the last row one sample later. Without two lags in a row of any
+        signal every row may.
+        """
+        return bool((x[self._older] == self.last[self._newer]).all())
 
     def row(self, row: int, errors: Errors) -> tuple[np.ndarray, float]:
         """Return a row (n_features,) and its target with these errors subtracted.
@@ -197,6 +242,107 @@ class MendedRows:
             self.x[row], self.y[row] = self.row(row, self.errors)
 
 
+class Opening:
+    """The time after the gate has opened, in which it may turn out that no plant has changed.
+
+    Several wrong measurements in a row look like a plant that has changed: the gate opens, and they
+    are learned. A copy of the model from before predicts the samples that follow, on the one hand
+    from the measured lags, on the other hand with the wrong measurements replaced by its own
+    predictions. If the latter predicts a sample far better, and the next ones well, too, the plant
+    of before has returned: it was a burst of wrong measurements, and what was learned since the
+    gate opened is forgotten (`has_returned`). If the copy predicts some samples from the measured
+    lags, and is sure of it, the measurements were right (`is_over`).
+
+    The plant that returns after a change of the innovation that an additive outlier is: see Chen
+    and Liu, Joint estimation of model parameters and outlier effects in time series, Journal of the
+    American Statistical Association 88 (1993).
+
+    Parameters
+    ----------
+    model : Model
+        Copy of the model before it learned the first of these samples.
+    follower : object
+        Copy of the object that re-estimates the hyper-parameters; None: there is none.
+    errors : dict
+        Errors of replaced measurements at the opening, also those of a burst that was refused.
+    row : int
+        Row that comes next, in whose block the times of the errors are counted.
+    """
+
+    def __init__(self, model: Model, follower: Any, errors: Errors, row: int) -> None:
+        self.model = model
+        self.follower = follower
+        self.n_samples = 0  # since the opening
+        self._n_confirmed = 0  # samples in a row that the measured lags predict
+        self.is_over = False
+        self.has_returned = False
+        #: rows (1, n_features) and targets (1,) since the plant seemed to return
+        self.returned: list[tuple[np.ndarray, np.ndarray]] = []
+        self._rows = MendedRows(model.narx)
+        self._rows.errors = {(name, time - row): error for (name, time), error in errors.items()}
+
+    @property
+    def errors(self) -> Errors:
+        """Errors of replaced measurements, with times counted from the next row."""
+        return self._rows.errors
+
+    def observe(self, x: np.ndarray, y: np.ndarray, *, follows: bool) -> None:
+        """Compare the next measured row (1, n_features) and target (1,) with both predictions.
+
+        If the plant has returned for certain, the row is not yet part of `errors`.
+        """
+        self.n_samples += 1
+        if self.n_samples > MAX_BURST_SAMPLES and not self.returned:
+            self.is_over = True
+            return
+        rows = self._rows
+        if not follows:
+            rows.errors = {}
+        before = dict(rows.errors)
+        rows.begin(x, y, np.array([True]))
+        regressors = np.concatenate([x, rows.x])
+        targets = np.concatenate([y, rows.y])
+        mean, variance = self.model.predict(regressors)
+        gp = self.model.gp
+        # errors from measured and from replaced lags, in gates
+        widths = gp.width_of_gate(variance)
+        in_gates = np.abs(targets - mean) / widths
+        largest_width = MAX_CONFIRMING_STDS * gp.width_of_gate(np.zeros(1))[0]
+        is_informed, is_known = (widths <= largest_width).tolist()
+        measured, replaced = in_gates.tolist()
+        # Far from all samples before, the model allows everything: that is no explanation.
+        measured_in_same_gates = measured * widths[0] / widths[1]
+        if not follows:  # no lag is left from before: the model of before is right, or it is not
+            self.has_returned = measured <= 1.0 and is_informed
+            self.is_over = not self.has_returned
+            self.returned = []
+            return
+        if self.returned and replaced <= RETURN_GATES:
+            if len(self.returned) == N_RETURNED_SAMPLES:
+                self.has_returned = True
+                rows.errors = before
+                return
+            self.returned.append((rows.x.copy(), rows.y.copy()))
+            rows.end()
+            return
+        self.returned = []
+        is_confirmed = measured <= 1.0 and is_informed
+        self._n_confirmed = self._n_confirmed + 1 if is_confirmed else 0
+        if self._n_confirmed == N_CONFIRMING_SAMPLES:
+            self.is_over = True
+            return
+        if (
+            not is_confirmed
+            and is_known
+            and replaced <= RETURN_GATES < measured_in_same_gates
+            and replaced <= RETURN_ERROR_FRACTION * measured_in_same_gates
+        ):
+            self.returned = [(rows.x.copy(), rows.y.copy())]
+        if replaced > 1.0 and not self.returned:
+            rows.replace_target(0, float(mean[1]))
+        rows.end()
+
+
 class OutlierHandling:
     """Holds back possible outliers, decides about them, and mends the lags of later samples.
 
@@ -221,6 +367,8 @@ class OutlierHandling:
         Rows as they are learned.
     suspect : Suspect or None
         The last sample, if it is held back.
+    opening : Opening or None
+        The time since the gate opened, until it is known whether the plant has changed.
     n_mended : dict
         Number of values of each signal but the target that were replaced.
     """
@@ -235,6 +383,7 @@ class OutlierHandling:
     ) -> None:
         self.mended = MendedRows(narx)
         self.suspect: Suspect | None = None
+        self.opening: Opening | None = None
         self.n_mended = n_mended
         self._features = narx.features
         self._has_gate = has_gate
@@ -260,13 +409,34 @@ class OutlierHandling:
         the samples as they were measured.
         """
         self.suspect = None
+        self.opening = None
         self.mended.set_errors(row, {})
         self._limit_jumps(scaling)
         self._jumps = self.mended.find_jumps(self._jump_limits)
         self._jumps.append(len(self.mended.y))
 
+    def undo(self, scaling: AffineMap, row: int) -> None:
+        """Continue with the model from before the opening, whose errors are replaced from `row` on.
+
+        The measurements of the burst are replaced among the lags.
+        """
+        assert self.opening is not None
+        errors = {(name, time + row): error for (name, time), error in self.opening.errors.items()}
+        self.opening = None
+        self.suspect = None
+        self.mended.set_errors(row, errors)
+        self._limit_jumps(scaling)
+        self._jumps = [*self.mended.find_jumps(self._jump_limits), len(self.mended.y)]
+
     def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
-        """Take the next rows, as `MendedRows.begin`."""
+        """Take the next rows, as `MendedRows.begin`.
+
+        What is pending from the last row does not touch a first row that cannot follow it.
+        """
+        is_pending = self.suspect is not None or self.opening is not None or self.mended.errors
+        if is_pending and len(y) and not self.mended.follows_last(x[0]):
+            follows = np.ones(len(y), dtype=bool) if follows is None else np.array(follows)
+            follows[0] = False
         self.mended.begin(x, y, follows)
         self._jumps = self.mended.find_jumps(self._jump_limits)
         self._jumps.append(len(y))  # the end of the block ends the last piece
@@ -342,6 +512,7 @@ class OutlierHandling:
         self.suspect = None
         if suspect is None:
             return None
+        errors = dict(self.mended.errors)
         if row is not None and self.mended.follows[row]:
             is_target_wrong, cause = self._explain(suspect, model, row)
             if is_target_wrong:
@@ -359,12 +530,13 @@ class OutlierHandling:
         plant_jumped = suspect.was_outlier and cause is None
         z = model.scaling.transform(x)
         prior_mean = model.mean(x)
+        before = replace(model, gp=model.gp.copy()) if plant_jumped else None
         learned = model.gp.believe(
             z, y, prior_mean, was_outlier=suspect.was_outlier, opens=plant_jumped
         )
         for name in DECISION_FIELDS:
             suspect.row[name] = learned[name]
-        return Accepted(UpdateReport(*suspect.row[0].item()), plant_jumped)
+        return Accepted(UpdateReport(*suspect.row[0].item()), plant_jumped, before, errors)
 
     def _explain(
         self, suspect: Suspect, model: Model, row: int

@@ -62,6 +62,7 @@ LAYERS = {
         "simulation",
         "simulation_error",
         "linear_part",
+        "gross_errors",
         "outliers",
         "initial_training",
         "identification",

@@ -55,6 +55,14 @@ SUMMARY_NUMBERS = {
         "the same for recursive least squares, of the best of 1 to 12 lags of each signal",
     ),
     "rmse": (TARGET_UNIT, "root mean squared error on the validation part"),
+    "smse_without_gross_errors": (
+        DIMENSIONLESS,
+        "smse without the rows that contain a gross error of the validation part, if there are any",
+    ),
+    "rmse_without_gross_errors": (
+        TARGET_UNIT,
+        "rmse without the rows that contain a gross error of the validation part, if there are any",
+    ),
     "mean_variance": (
         TARGET_SQUARED,
         "mean latent predictive variance on the validation part",
@@ -75,7 +83,7 @@ SUMMARY_NUMBERS = {
     "n_accepted": (DIMENSIONLESS, "candidates that the acceptance accepted"),
     "n_turned_away": (DIMENSIONLESS, "candidates that the acceptance rejected"),
     "n_revised": (DIMENSIONLESS, "samples that entered the dictionary"),
-    "n_outliers": (DIMENSIONLESS, "outliers, which were not learned"),
+    "n_outliers": (DIMENSIONLESS, "outliers, and gross errors of records, which were not learned"),
     "n_estimates": (DIMENSIONLESS, "estimates of the hyper-parameters during the stream"),
     "n_points": (DIMENSIONLESS, "points in the dictionary at the end"),
 }

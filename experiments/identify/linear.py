@@ -50,7 +50,7 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
     recordings = source.recordings()
     if recordings is None or result.validation is None or not result.validation.sizes["sample"]:
         return None
-    estimation = recordings.estimation
+    estimation = source.learned()
     models = {"same_lags": LinearArx.fit(narx, estimation)}
     if not recordings.is_static:
         physics_signals = {} if source.physics is None else source.physics.physics.signals

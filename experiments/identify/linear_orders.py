@@ -189,7 +189,7 @@ def _shifts_of(result: Result, inputs: Sequence[str]) -> dict[str, int]:
     if recordings is None:
         return {}
     target = result.identification.narx.target
-    return estimate_dead_times(recordings.estimation, target, inputs).shifts(inputs)
+    return estimate_dead_times(source.learned(), target, inputs).shifts(inputs)
 
 
 # --- errors ---------------------------------------------------------------------------------------

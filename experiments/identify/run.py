@@ -385,6 +385,8 @@ def _search(
             changes["training"] = thin(learner.training, recordings, narx.target)
     learner = replace(learner, **changes)
     narx = _with_linear_lags(narx, source, learner)
+    if source.screened is not None:
+        narx = source.screened.for_rows(narx)
     if source.lag_choice is None:
         learner = source.with_budget(narx, learner)
         if source.budget_choice is not None:
@@ -398,7 +400,6 @@ def _search(
         learner = replace(learner, training=training)
     with timed(seconds, "record"):
         source.estimate_missing(narx, learner)
-    with timed(seconds, "record"):
         start = source.know(narx, learner)
     return narx, learner, start
 

@@ -105,6 +105,10 @@ REPAIR_WARNINGS = {
     "initial_outliers": (
         "initial samples that contradicted the others and were left out of the training: {}"
     ),
+    "undone_samples": (
+        "{} samples of bursts of wrong measurements looked like a plant that has changed; what "
+        "they taught was forgotten when the plant of before returned"
+    ),
     "mended_lags": (
         "{} values of inputs and other outputs were taken for gross errors and replaced among the "
         "lags"
@@ -127,12 +131,16 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         # these seconds are also part of the loop
         times["adaptation"] = sum(estimate.seconds for estimate in result.estimates)
     constant = [] if model is None else [narx.feature_names[i] for i in model.constant_features]
+    n_gross_errors = sum(identification.n_gross_errors.values())
+    screened_validation = result.source.screened_validation
+    of_validation = {} if screened_validation is None else screened_validation.n_found
     repairs = {
-        "missing_samples": result.window.n_missing,
+        "missing_samples": result.window.n_missing - _n_samples_with_gross_errors(result),
         "skipped_rows": result.window.n_skipped,
         "rows_with_estimates": result.window.n_with_estimates,
         "initial_outliers": identification.n_initial_outliers,
         "mended_lags": sum(identification.n_mended.values()),
+        "undone_samples": identification.n_undone,
     }
     if model is not None:
         repairs = {**model.gp.repairs, **repairs, "constant_features": len(constant)}
@@ -155,7 +163,8 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         "n_accepted": int(online["accepted"].sum()),
         "n_turned_away": int((online["inserted"] & ~online["accepted"]).sum()),
         "n_revised": int((online["slot"] >= 0).sum()),
-        "n_outliers": int(online["outlier"].sum()),
+        "n_outliers": int(online["outlier"].sum()) + n_gross_errors,
+        "gross_errors": {"learned": identification.n_gross_errors, "validation": of_validation},
         "n_estimates": len(result.estimates),
         "n_points": 0 if model is None else model.gp.n_points,
         "hyperparameters": None if model is None else model.hyperparameters,
@@ -177,6 +186,22 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         *note_linear(summary, result),
     ]
     return plain({**summary, "warnings": warnings})
+
+
+def _n_samples_with_gross_errors(result: Result) -> int:
+    """Return how many of the samples to learn have a gross error in a signal of the model.
+
+    They are missing samples for the lags, and are reported as gross errors.
+    """
+    screened = result.source.screened
+    if screened is None or not screened.n_found or not result.window.n_missing:
+        return 0
+    names = result.identification.narx.signals
+    n_samples = 0
+    for marks in screened.marks:
+        of_signals = [marks[name] for name in names if name in marks]
+        n_samples += int(np.any(of_signals, axis=0).sum())
+    return min(n_samples, result.window.n_missing)
 
 
 def orders_of(narx: Narx) -> dict[str, Any]:
@@ -241,11 +266,42 @@ def _validation_scores(result: Result) -> dict[str, Any]:
             stream_target, result.record["mean"][result.is_online]
         ),
         "rmse": final.rmse,
+        **_scores_without_gross_errors(result),
         "mean_variance": float(np.mean(variance)) if len(variance) else math.nan,
         "coverage_95": final.coverage_95,
         "nlpd": final.nlpd,
         "n_validation": final.n,
     }
+
+
+def _scores_without_gross_errors(result: Result) -> dict[str, float]:
+    """Return SMSE and RMSE on the validation rows without gross errors; nan if there are none.
+
+    Neither the target nor any lag of these rows is a gross error of the validating records.
+    """
+    screened = result.source.screened_validation
+    scores = {"smse_without_gross_errors": math.nan, "rmse_without_gross_errors": math.nan}
+    if screened is None or not screened.n_found or result.validation is None:
+        return scores
+    model = result.identification.model
+    if model is None or not len(result.predicted.mean):
+        return scores
+    n_before = len(result.source.learned())
+    rows = screened.for_rows(result.identification.narx).dataset(screened.records)
+    known = set(zip((rows["record"].values + n_before).tolist(), rows["time"].values, strict=True))
+    validation = result.validation
+    numbers = validation["record"].values.tolist()
+    is_known = np.array(
+        [key in known for key in zip(numbers, validation["time"].values, strict=True)]
+    )
+    mean, variance = result.predicted
+    target = validation["target"].values
+    measures = validate(
+        target[is_known], mean[is_known], variance[is_known], model.gp.noise_variance
+    )
+    scores["smse_without_gross_errors"] = measures.smse
+    scores["rmse_without_gross_errors"] = measures.rmse
+    return scores
 
 
 def _score_linear_part(result: Result) -> float:
@@ -296,6 +352,7 @@ def _warnings(run_settings: RunSettings, summary: dict[str, Any], result: Result
         )
     if trained is not None:
         warnings += [f"training: {warning}" for warning in trained.warnings]
+    warnings += _warn_of_gross_errors(summary, result)
     warnings += _warn_of_bounds(summary)
     warnings += _warn_of_data(summary, identification.model, is_stream=_is_stream(result))
     warnings += note_residuals(result, has_automatic_lags=run_settings.lags.are_automatic)
@@ -313,7 +370,7 @@ def _warn_of_no_candidates(summary: dict[str, Any], result: Result) -> list[str]
     if not _learns_stored_points_only(result) or not summary["n_seen"] or summary["n_inserted"]:
         return []
     learned = "no sample became a candidate, so the model did not learn from the stream"
-    if summary["n_outliers"] == summary["n_seen"]:
+    if _n_online_outliers(summary) == summary["n_seen"]:
         return [f"{learned}: all of them were taken for outliers"]
     if isinstance(result.identification.settings.insertion, Always):
         return [learned]
@@ -325,12 +382,33 @@ def _is_stream(result: Result) -> bool:
     return result.source.recordings() is None or result.identification.adaptation is not None
 
 
+def _warn_of_gross_errors(summary: dict[str, Any], result: Result) -> list[str]:
+    """Warn of gross errors among the samples that validate the model."""
+    screened = result.source.screened_validation
+    rmse = summary["rmse_without_gross_errors"]
+    if screened is None or not screened.n_found or rmse is None or not math.isfinite(rmse):
+        return []
+    counts = ", ".join(f"{n} of {name}" for name, n in screened.n_found.items())
+    unit = summary["target_unit"]
+    return [
+        f"the samples that validate the model have gross errors ({counts}): RMSE "
+        f"{with_unit(summary['rmse'], unit)} with them, {with_unit(rmse, unit)} without the rows "
+        "that contain one"
+    ]
+
+
+def _n_online_outliers(summary: dict[str, Any]) -> int:
+    """Return how many samples of the stream were outliers, without the gross errors of records."""
+    gross_errors = summary.get("gross_errors", {}).get("learned", {})
+    return int(summary["n_outliers"]) - sum(gross_errors.values())
+
+
 def _warn_of_refused_samples(summary: dict[str, Any], result: Result) -> list[str]:
     """Warn of many samples that the acceptance or the outlier test refused."""
     settings = result.identification.settings
     n_inserted = summary["n_inserted"]
     n_turned_away = summary["n_turned_away"]
-    n_outliers = summary["n_outliers"]
+    n_outliers = _n_online_outliers(summary)
     n_seen = summary["n_seen"]
     warnings = []
     # an insertion rule that accepts every sample leaves the choice to the acceptance on purpose
@@ -653,6 +731,8 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
     kept = f"{summary['n_points']} of {result.identification.settings.max_points} points kept"
     if summary["training"] is not None and not summary["n_seen"]:
         learned = f"{target}: trained on all samples at once, "
+        if summary["n_outliers"]:
+            learned += f"{summary['n_outliers']} gross errors not learned; "
     else:
         learned = (
             f"{target}: {summary['n_seen']} samples identified online, "

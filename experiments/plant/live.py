@@ -23,6 +23,7 @@ from sysid import (
     Measurement,
     Narx,
     Recordings,
+    Screened,
     Settings,
     Start,
 )
@@ -132,6 +133,8 @@ class LiveSource:
     simulation: Simulation
     physics: FittedPhysics | None = None  # simulated beside the plant
     lag_choice: LagChoice | None = field(default=None, init=False)  # no lags by held-out errors
+    screened: Screened | None = field(default=None, init=False)  # a stream has a gate instead
+    screened_validation: Screened | None = field(default=None, init=False)
     has_holes: bool = field(default=False, init=False)  # missing samples of a record
     budget_choice: BudgetChoice | None = field(default=None, init=False)  # nor of the budget
     _limit: Limit | None = field(default=None, init=False)  # the same for the models of all outputs
@@ -174,6 +177,14 @@ class LiveSource:
         return time > (self.n_identified - 0.5) * self.plant.system.dt
 
     is_scored = is_validation
+
+    def learned(self) -> Sequence[xr.Dataset]:
+        """Return all samples seen so far."""
+        return self.records()
+
+    def measured(self) -> Sequence[xr.Dataset]:
+        """Return all samples seen so far."""
+        return self.records()
 
     def records(self) -> Sequence[xr.Dataset]:
         """Return all samples seen so far, with the set-points of the controller."""

@@ -21,10 +21,12 @@ from sysid import (
     Measurement,
     Narx,
     Recordings,
+    Screened,
     Settings,
     Start,
     choose_budget,
     choose_linear_part,
+    screen_records,
 )
 from sysid.data.csv import MIN_SEGMENT_SAMPLES
 from sysid.data.holes import has_holes
@@ -56,6 +58,11 @@ class RecordedSource:
         Fraction of every record that is identified, if the records were split; None if not.
     simulates
         Whether the model is validated in free run.
+    screened
+        Gross errors of the estimation records, which are missing values of `recordings`; None: they
+        were not looked for.
+    measured
+        The records as they were measured; None: `recordings`.
     """
 
     activity = "reading"
@@ -67,6 +74,8 @@ class RecordedSource:
         *,
         split: float | None = None,
         simulates: bool = True,
+        screened: Screened | None = None,
+        measured: Recordings | None = None,
     ) -> None:
         validating = recordings.test or recordings.validation
         self.unused = SIMULATION_KEYS
@@ -83,13 +92,26 @@ class RecordedSource:
         self.inputs = list(recordings.inputs)
         self._recordings = recordings
         self._validating = validating
+        self._measured = recordings if measured is None else measured
+        self.screened = screened
+        self.screened_validation: Screened | None = None
+        if screened is not None and validating:
+            self.screened_validation = screen_records(validating, self.outputs, self.inputs)
         self.n_identified = sum(record.sizes["time"] for record in recordings.estimation)
         self.n_samples = self.n_identified + sum(record.sizes["time"] for record in validating)
         self.n_seen = 0
 
+    def learned(self) -> tuple[xr.Dataset, ...]:
+        """Return the estimation records, in which gross errors are missing values."""
+        return self._recordings.estimation
+
+    def measured(self) -> Sequence[xr.Dataset]:
+        """Return the estimation records as they were measured, then the validating ones."""
+        return [*self._measured.estimation, *self._validating]
+
     def segments(self) -> Iterator[Iterator[Measurement]]:
         """Return the samples of the estimation records, an iterator for each."""
-        return map(self._samples, self._recordings.estimation)
+        return map(self._samples, self.learned())
 
     def restart(self) -> None:
         """Begin again with the first sample."""
@@ -132,8 +154,8 @@ class RecordedSource:
         return scored
 
     def records(self) -> Sequence[xr.Dataset]:
-        """Return the estimation records, then those that validate the model."""
-        return [*self._recordings.estimation, *self._validating]
+        """Return the estimation records, as they are learned, then the validating ones."""
+        return [*self.learned(), *self._validating]
 
     def begin_limit(self) -> None:
         """Do nothing: there is no limit."""
@@ -145,6 +167,8 @@ class RecordedSource:
     def warnings(self) -> list[str]:
         """Return the notes on the records, and on their split if no record validates the model."""
         notes = list(self._recordings.notes)
+        if self.screened is not None and self.screened.n_found:
+            notes.append(self.screened.describe())
         if self.split is not None:
             notes.append(
                 f"no test record: the first {100 * self.split:g} % of each record are identified, "
@@ -173,15 +197,14 @@ class RecordedSource:
     @cached_property
     def _cross_fitted(self) -> tuple[xr.Dataset, ...]:
         """Estimation records in which the physics of each fold is estimated from the others."""
-        records = self._recordings.estimation
         if self.physics is None:
-            return tuple(records)
-        return self.physics.held_out(records, N_BAND_FOLDS)
+            return self._recordings.estimation
+        return self.physics.held_out(self._recordings.estimation, N_BAND_FOLDS)
 
     def calibrate(self, identification: Identification) -> None:
         """Calibrate the bands of the model on the estimation records."""
         narx = identification.narx
-        records = self._recordings.estimation
+        records = self.learned()
         rows = narx.dataset(records)
         added = variance_at(rows, records, narx.target) + added_variance_of(rows)
         identification.calibrate(rows, narx.dataset(self._cross_fitted), added, records)
@@ -215,6 +238,8 @@ class RecordedSource:
 
     def check(self, narx: Narx, n_needed: int) -> None:
         """Raise ValueError for lags that do not fit the records, and for too few samples."""
+        if self.screened is not None:
+            narx = self.screened.for_rows(narx)
         narx.check(self.records())
         n_rows_needed = n_needed - narx.max_lag
         n = sum(record.sizes["time"] - narx.max_lag for record in self._recordings.estimation)
@@ -256,8 +281,22 @@ def recorded_source(config: DictConfig) -> RecordedSource:
             recordings, MIN_SEGMENT_SAMPLES
         )  # equations are simulated on complete records
         fitted, recordings = physics.join(recordings, seed=config.seed)
+    screened = None
+    measured = recordings
+    # Equations are simulated on complete records, which gross errors would cut into pieces.
+    if physics is None and not recordings.is_static and Settings(gate=config.get("gate")).gate:
+        screened = screen_records(recordings.estimation, recordings.outputs, recordings.inputs)
+        if screened.n_found:
+            recordings = replace(recordings, estimation=screened.records)
     recordings = with_line_estimates(recordings)
-    return RecordedSource(recordings, fitted, split=split, simulates=config.validate)
+    return RecordedSource(
+        recordings,
+        fitted,
+        split=split,
+        simulates=config.validate,
+        screened=screened,
+        measured=measured,
+    )
 
 
 def _estimates_of(record: xr.Dataset, outputs: Sequence[str]) -> Estimates | None:

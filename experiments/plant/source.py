@@ -21,6 +21,7 @@ from sysid import (
     Measurement,
     Narx,
     Recordings,
+    Screened,
     Settings,
     Start,
 )
@@ -70,6 +71,14 @@ class Source(Protocol):
         """Number of samples delivered so far."""
 
     @property
+    def screened(self) -> Screened | None:
+        """Gross errors of the records to learn; None if they were not looked for."""
+
+    @property
+    def screened_validation(self) -> Screened | None:
+        """Gross errors of the records that validate the model; None as `screened`."""
+
+    @property
     def lag_choice(self) -> LagChoice | None:
         """Choice of the lags by held-out errors; None if there was none."""
 
@@ -112,11 +121,17 @@ class Source(Protocol):
         """Return all samples delivered so far, as a data set for each record.
 
         It has a variable (time,) for each signal, which states its unit as ``units``; ``time`` is
-        in s.
+        in s. Gross errors of samples to learn are missing values.
         """
 
     def recordings(self) -> Recordings | None:
         """Return the estimation, validation and test records; None for a live simulation."""
+
+    def learned(self) -> Sequence[xr.Dataset]:
+        """Return the records to learn, in which gross errors are missing values."""
+
+    def measured(self) -> Sequence[xr.Dataset]:
+        """Return the same as `records`, with all values as they were measured."""
 
     def begin_limit(self) -> None:
         """Begin to compute what `limit` returns, while the samples are delivered."""
@@ -161,7 +176,7 @@ def trajectory_of(source: Source) -> xr.Dataset:
     The coordinates ``record`` and ``part`` hold the number of each sample's record, and whether it
     is identified or for validation.
     """
-    records = [without_estimates(record) for record in source.records()]
+    records = [without_estimates(record) for record in source.measured()]
     dataset = records[0]
     attributes = {"inputs": json.dumps(source.inputs), "outputs": json.dumps(source.outputs)}
     if "name" in dataset.attrs:

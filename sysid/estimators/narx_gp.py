@@ -23,6 +23,7 @@ from sysid.data.nonlinear_benchmarks import InputOutput
 from sysid.data.source import make_record
 from sysid.errors import UserError, warn_user
 from sysid.estimators.online_gp import MIN_BATCH_ROWS, GPRegressor, unused_name
+from sysid.gross_errors import screen_records
 from sysid.identification import Identification, Settings
 from sysid.lag_choice import choose_linear_part
 from sysid.linear_part import LinearPart
@@ -439,6 +440,12 @@ class NarxGPRegressor(GPRegressor):
         self._sampling_time = common_sampling_time(given.sampling_time, self.sampling_time)
         records = self._records(signals, outputs, self._sampling_time)
         settings = self._settings(len(signals.outputs))
+        if self.standardise and settings.gate is not None and narx.max_lag:
+            screened = screen_records(records, outputs, self._inputs)
+            if screened.n_found:
+                warn_user(screened.describe())
+                records = list(screened.records)
+                narx = screened.for_rows(narx)
         limits = [TimeLimit.of(settings.training) for _ in outputs]
         if self.standardise:
             with limits[0].running():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from time import perf_counter
@@ -379,13 +380,25 @@ class Adaptation:
         """
         if self._departures is not None:
             x, y = (regressors, targets) if measured is None else measured
-            self._departures.observe(x, y, ~record["outlier"])
+            has_rejected_lag = (x != regressors).any(axis=1)
+            self._departures.observe(x, y, ~record["outlier"] & ~has_rejected_lag)
         end = self._n + len(targets)
         new = slice(self._n, end)
         self._regressors[new] = regressors
         self._targets[new] = targets
         self._record[new] = record
         self._n = end
+
+    def copy(self) -> Adaptation:
+        """Return an adaptation that goes on independently from here."""
+        other = copy(self)
+        other.estimates = list(self.estimates)
+        other._sample = deepcopy(self._sample)
+        other._departures = deepcopy(self._departures)
+        other._regressors = self._regressors.copy()
+        other._targets = self._targets.copy()
+        other._record = self._record.copy()
+        return other
 
     def accept_outlier(self) -> None:
         """Accept the last sample, which was an outlier: it is no longer marked as one.

@@ -684,6 +684,17 @@ class OnlineGP(Exclusive):
         return bool(error**2 > (self.gate or np.inf) ** 2 * noisy)
 
     @exclusive
+    def width_of_gate(self, variance: np.ndarray) -> np.ndarray:
+        """Return the largest prediction errors (n,) that are no outliers, by latent variances."""
+        noisy = (variance + self.noise_variance) * self._state.errors[dictionary.ERROR_SCALE]
+        return np.asarray((self.gate or np.inf) * np.sqrt(noisy))
+
+    @exclusive
+    def close_gate(self) -> None:
+        """Close the gate: outliers are refused again from the next sample on."""
+        self._state.errors[dictionary.OUTLIER_LEVEL] = 0.0
+
+    @exclusive
     def withhold(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> np.ndarray:
         """Predict one sample (1, n_features), (1,) as `learn` does, but do not learn it.
 

@@ -68,11 +68,16 @@ class Region:
         return np.asarray((distance > self._limit(FAR_HALF_WIDTHS)).any(axis=1))
 
     def is_outgrown_by(self, regressors: np.ndarray, targets: np.ndarray) -> bool:
-        """Return whether samples (n, p), (n,) move much more than those of the region."""
+        """Return whether samples (n, p), (n,) move much more than those of the region.
+
+        The distance of a sample counts up to that of a sample far outside, so that a few wrong
+        measurements do not decide.
+        """
         if self.is_empty:
             return False
         values = self._values(regressors, targets)
-        distance = np.abs(values - np.median(values, axis=0)).mean(axis=0)
+        distances = np.abs(values - np.median(values, axis=0))
+        distance = np.minimum(distances, self._limit(FAR_HALF_WIDTHS)).mean(axis=0)
         return bool((distance > self._limit(MOVING_HALF_WIDTHS)).any())
 
     def _limit(self, n_half_widths: float) -> np.ndarray:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import simulators
 from sysid import (
     Fixed,
     FreeRun,
@@ -164,6 +165,21 @@ def test_outliers_and_missing_samples_do_not_hide_a_dead_time():
     y[rng.choice(len(y), 20, replace=False)] += 5.0
     y[rng.choice(len(y), 40, replace=False)] = np.nan
     assert estimated(record.assign(y=("time", y))) == [15]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_slow_onset_with_outliers_is_not_found_too_late(seed):
+    """Heat acts through a wall from the eighth sample on; at first hardly more than the noise."""
+    rng = np.random.default_rng(seed)
+    heat = np.repeat(rng.uniform(10, 90, 60), 70)[:3000]
+    flow = np.repeat(rng.uniform(2, 6, 30), 120)[:3000]
+    trajectory = simulators.simulate(simulators.Heater(), np.column_stack([heat, flow]), dt=0.5)
+    y = trajectory.to_dataset()["temperature"].values + 0.08 * rng.normal(size=3000)
+    y[rng.choice(3000, 30, replace=False)] += 4.0
+    record = make_record({"y": y, "heat": heat, "flow": flow}, name="r", sampling_time=0.5)
+    of_heat, of_flow = estimated(record)
+    assert of_heat is None or of_heat <= 8
+    assert of_flow in (0, 1, None)
 
 
 def test_dead_time_is_found_in_several_records():

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from sysid import (
+    FreeRun,
     Identification,
     LagWindow,
     MaximumAPosteriori,
@@ -19,6 +20,7 @@ from sysid.narx.window import Estimates
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.forecast import forecast
 from sysid.simulation.segments import numbered_segments, segments_of_records
+from sysid.simulation_error.linear_model import LinearModel
 
 N = 400
 SETTINGS = Settings(training=MaximumAPosteriori(n_initial=40), budget=20, linear_part="none")
@@ -264,3 +266,21 @@ def test_missing_test_samples_are_left_out_of_the_scores():
     assert (table["n"] == n_test - 2 - 3).all()
     compared = found.compare()
     assert np.isfinite(compared.to_numpy()).all()
+
+
+def test_the_training_for_the_free_run_does_not_score_holes():
+    """Values in the holes that are grossly wrong estimates leave the result as it is."""
+    u, y = simulate(7)
+    narx = Narx({"y": 2}, {"u": 1}, on_missing="skip")
+    training = FreeRun(routes=(LinearModel(),), folds=2, find_limits=False)
+    settings = Settings(training=training, budget=10)
+    samples = list(range(60, 140))
+    (record,) = estimate_by_lines([make(u, y)], [make(u, with_holes(y, samples))], ["y"], ["u"])
+    coefficients = []
+    for shift in (0.0, 0.5):
+        wrong = record.assign(y_estimate=record["y_estimate"] + shift)
+        model = Identification.of_records(wrong, narx, settings).model
+        coefficients.append(model.mean.coefficients)
+    whole = Identification.of_records(make(u, y), narx, settings).model
+    np.testing.assert_allclose(coefficients[0], whole.mean.coefficients, atol=0.03)
+    np.testing.assert_allclose(coefficients[1], coefficients[0], atol=0.03)

@@ -1,0 +1,841 @@
+"""Gross errors of records: single wrong measurements, found before anything is learned.
+
+A gross error is a measured value that the plant does not know of: a failed transmission, the code
+of a logger, a spike of a sensor. It spoils everything that is estimated by least squares, also the
+scales of the signals. It is found in three steps.
+
+1. *Candidates* are values that are far from the median of their neighbours, or far outside the
+   range of the signal. Real values are among them: steps, spikes, the start of a pulse.
+2. *Estimate.* A linear model with lags of the output and of the inputs is fitted to the rows
+   without candidates. All candidates are then unknown. They are estimated together from that model
+   by least squares, as missing values are (Isaksson, Identification of ARX models subject to
+   missing data, IEEE Transactions on Automatic Control 38, 1993).
+3. *Decision.* A candidate of the output is wrong if an additive outlier explains the residuals
+   around it far better than an innovation does. A wrong measurement shows in its own residual and,
+   by the lags, in the residuals after it, whereas a real movement goes on as the model predicts it
+   (Chen and Liu, Joint estimation of model parameters and outlier effects in time series, Journal
+   of the American Statistical Association 88, 1993). A candidate of an input is wrong if the
+   outputs do not answer to it: the model predicts a clear answer, and the residuals contradict it.
+   Where the output answers in the direction of the candidate, but less than the model predicts, the
+   plant may saturate, and the value stays.
+
+Values of which the record does not tell whether they are wrong stay as they are, unless they are
+far beyond everything else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from sysid.arrays import Array
+from sysid.narx.lags import Narx, OnMissing
+from sysid.narx.record import read_records
+
+#: which values of each signal are meant, by the name of the signal: (n,) of bool
+Marks = dict[str, NDArray[np.bool_]]
+
+#: Records with fewer samples than this together are not screened.
+MIN_SAMPLES_TO_SCREEN = 100
+
+#: attribute of a record that was screened: the number of its gross errors by signal, in JSON
+SCREENED = "gross_errors"
+
+#: number of samples whose median a value is compared with
+N_MEDIAN = 7
+
+#: A value is a candidate if it differs from the median of its neighbours by this many standard
+#: deviations of the signal, or from the mean of the signal by this many.
+MIN_LOCAL_STDS = 3.0
+MIN_GLOBAL_STDS = 4.5
+
+#: quantile at both ends beyond which values do not count for the standard deviation of a signal
+CLIPPED_QUANTILE = 0.03
+
+#: Nothing is screened if more than this fraction of a signal are candidates.
+MAX_CANDIDATE_FRACTION = 0.1
+
+#: Longer runs of candidates of one signal are real: the plant was somewhere else.
+MAX_RUN = 12
+
+#: smallest and largest number of lags of the output, and rows needed for each of them
+MIN_OUTPUT_LAGS = 2
+MAX_OUTPUT_LAGS = 8
+ROWS_PER_OUTPUT_LAG = 40
+
+#: smallest and largest number of lags of an input, and rows needed for each of them
+MIN_INPUT_LAGS = 3
+MAX_INPUT_LAGS = 40
+ROWS_PER_INPUT_LAG = 15
+
+#: ridge of the fit, and smallest standard deviation of its residuals, for scaled signals
+RIDGE = 1e-6
+MIN_STD = 1e-6
+
+#: standard deviation a priori of an unknown output about its interpolation, for scaled signals
+MAX_OUTPUT_STDS = 3.0
+
+#: smallest number of rows without candidates for each coefficient
+MIN_ROWS_PER_COEFFICIENT = 3
+
+#: The decisions are repeated, with only the wrong values unknown, at most this many times.
+MAX_DECISIONS = 3
+
+#: A wrong value must lower the sum of squared residuals by this many noise variances, and below
+#: this fraction of what an innovation leaves.
+MIN_GAIN = 40.0
+MAX_REMAINING_FRACTION = 0.3
+
+#: An output whose residual is explained as well by an innovation is wrong only if it misses its
+#: estimate by this many standard deviations of the signal.
+MIN_UNSUPPORTED_STDS = 3.0
+
+#: An innovation and a wrong measurement look the same if the squared coefficients of the lags of
+#: the output add up to at most this.
+MAX_MEMORY_WITHOUT_SUPPORT = 0.05
+
+#: Without a memory of the plant it is right if an input was this many standard deviations from its
+#: mean, at the same sample or among the samples before it, so many in all.
+EXCUSING_INPUT_STDS = 2.0
+EXCUSING_SAMPLES = 4
+
+#: A coefficient of an input counts if it is this many standard errors from 0.
+MIN_T_VALUE = 4.0
+
+#: The model must predict an answer to an input whose square is this many noise variances; otherwise
+#: the outputs cannot tell whether the input was wrong.
+MIN_PREDICTED_POWER = 30.0
+
+#: An input is wrong if its value raises the sum of squared residuals by this fraction of the
+#: squared predicted answer.
+MIN_CONTRADICTED_FRACTION = 0.4
+
+#: An answer in the direction of an input is real if it is this fraction of the predicted one, and
+#: exceeds its uncertainty this many times.
+MIN_ANSWER_FRACTION = 0.1
+MIN_ANSWER_STDS = 2.5
+
+#: A value of which the outputs tell nothing is wrong if it is this many times as far from the mean
+#: as the quantiles of the signal.
+MIN_ISOLATED_RANGES = 25.0
+
+
+class Screened(NamedTuple):
+    """Records whose gross errors are missing values."""
+
+    records: tuple[xr.Dataset, ...]
+    #: number of values that were found in each signal; signals without any are left out
+    n_found: dict[str, int]
+    marks: tuple[Marks, ...]  # for each record
+
+    @property
+    def n_values(self) -> int:
+        """Number of values that were found in all signals."""
+        return sum(self.n_found.values())
+
+    def for_rows(self, narx: Narx) -> Narx:
+        """Return the lags that build rows of these records: rows with a gross error are skipped."""
+        return replace(narx, on_missing=OnMissing.skip) if self.n_found else narx
+
+    def describe(self) -> str:
+        """Return a sentence on what was found; empty if nothing was."""
+        if not self.n_found:
+            return ""
+        counts = ", ".join(f"{n} of {name}" for name, n in self.n_found.items())
+        values = "value is" if self.n_values == 1 else "values are"
+        return (
+            f"gross errors: {self.n_values} measured {values} taken as missing ({counts}), as no "
+            "other sample confirms them; gate=none learns every sample as it is"
+        )
+
+
+def screen_records(
+    records: xr.Dataset | Sequence[xr.Dataset],
+    outputs: Sequence[str],
+    inputs: Sequence[str],
+) -> Screened:
+    """Find the gross errors of records, and make them missing values (nan).
+
+    See the docstring of the module for the method. A record without gross errors keeps its values.
+    Each record gets the attribute ``gross_errors``, the number of them by signal in JSON. Records
+    that have it are not screened again.
+
+    Parameters
+    ----------
+    records
+        As for `Narx.dataset`; values may be missing.
+    outputs, inputs
+        Names of the signals.
+
+    Returns
+    -------
+    Screened
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `Narx.dataset`, if signals are missing or records do not fit each other.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> u = rng.normal(size=500)
+    >>> y = np.zeros(500)
+    >>> for k in range(1, 500):
+    ...     y[k] = 0.8 * y[k - 1] + u[k - 1] + 0.01 * rng.normal()
+    >>> y[300] += 30.0
+    >>> record = xr.Dataset({"y": ("time", y), "u": ("time", u)}, {"time": np.arange(500.0)})
+    >>> screened = screen_records(record, ["y"], ["u"])
+    >>> screened.n_found, int(np.flatnonzero(screened.marks[0]["y"])[0])
+    ({'y': 1}, 300)
+    """
+    given = [records] if isinstance(records, xr.Dataset) else list(records)
+    names = [*outputs, *inputs]
+    read = read_records(given, names)
+    if all(SCREENED in record.attrs for record in given):
+        missing = [
+            {name: ~np.isfinite(values) for name, values in record.signals.items()}
+            for record in read
+        ]
+        n_found = Counter[str]()
+        for dataset in given:
+            n_found.update(json.loads(dataset.attrs[SCREENED]))
+        return Screened(tuple(given), dict(n_found), tuple(missing))
+    marks = find_gross_errors([record.signals for record in read], outputs, inputs)
+    screened = without_gross_errors(given, marks)
+    return Screened(screened, _count_by_signal(marks), tuple(marks))
+
+
+def without_gross_errors(
+    records: Sequence[xr.Dataset], marks: Sequence[Marks]
+) -> tuple[xr.Dataset, ...]:
+    """Return records in which the marked values are missing (nan)."""
+    screened = []
+    for dataset, of_record in zip(records, marks, strict=True):
+        changed = {}
+        for name, is_wrong in of_record.items():
+            if is_wrong.any():
+                variable = dataset[name]
+                values = np.where(is_wrong, np.nan, np.asarray(variable.values, dtype=np.float64))
+                changed[name] = (variable.dims, values, variable.attrs)
+        counts = json.dumps(_count_by_signal([of_record]))
+        attributes = {SCREENED: counts}
+        if changed:
+            attributes["on_missing"] = OnMissing.skip.value
+        screened.append(dataset.assign(changed).assign_attrs(attributes))
+    return tuple(screened)
+
+
+def _count_by_signal(marks: Sequence[Marks]) -> dict[str, int]:
+    """Return the number of marked values of each signal that has any."""
+    counts: dict[str, int] = {}
+    for of_record in marks:
+        for name, mask in of_record.items():
+            if mask.any():
+                counts[name] = counts.get(name, 0) + int(mask.sum())
+    return counts
+
+
+def find_gross_errors(
+    records: Sequence[Mapping[str, Array]], outputs: Sequence[str], inputs: Sequence[str]
+) -> list[Marks]:
+    """Return which values (n,) of each signal of each record are gross errors.
+
+    Inputs are compared with every output, and are wrong if no output answers to them.
+    """
+    names = [*outputs, *inputs]
+    nothing = [
+        {name: np.zeros(len(record[name]), dtype=bool) for name in names} for record in records
+    ]
+    n_samples = sum(len(record[names[0]]) for record in records)
+    if n_samples < MIN_SAMPLES_TO_SCREEN:
+        return nothing
+    signals = {}
+    for name in names:
+        signal = _Signal.of([np.asarray(record[name], dtype=np.float64) for record in records])
+        if signal is not None:
+            signals[name] = signal
+    if not any(signal.has_candidates for signal in signals.values()):
+        return nothing
+    forward, n_lags = _find(signals, outputs, inputs)
+    # The first samples have no rows of their own: time is reversed to decide about them.
+    backward = forward
+    if any(mask[:n_lags].any() for signal in signals.values() for mask in signal.is_candidate):
+        reversed_signals = {name: signal.reversed() for name, signal in signals.items()}
+        backward, _ = _find(reversed_signals, outputs, inputs)
+        backward = {name: [mask[::-1] for mask in masks] for name, masks in backward.items()}
+    for name in signals:
+        for number, found in enumerate(nothing):
+            found[name] = forward[name][number].copy()
+            found[name][:n_lags] |= backward[name][number][:n_lags]
+    return nothing
+
+
+def _find(
+    signals: Mapping[str, _Signal], outputs: Sequence[str], inputs: Sequence[str]
+) -> tuple[_Masks, int]:
+    """Return which values are wrong, and the number of lags of the outputs."""
+    unknown = {name: signal.is_candidate for name, signal in signals.items()}
+    moving_inputs = [name for name in inputs if name in signals]
+    models = []
+    for output in outputs:
+        if output in signals:
+            model = _Model(signals, output, moving_inputs)
+            if model.fit(unknown):
+                models.append(model)
+    n_lags = max((model.n_output_lags for model in models), default=0)
+    for _ in range(MAX_DECISIONS):
+        wrong = _decide(signals, models, moving_inputs, unknown)
+        is_settled = _count(wrong) == _count(unknown)
+        unknown = wrong
+        if is_settled:
+            break
+    return unknown, n_lags
+
+
+#: which values of each signal are meant: by name, (n,) for each record
+_Masks = dict[str, list[NDArray[np.bool_]]]
+
+
+def _count(masks: _Masks) -> int:
+    """Return the number of values that are meant."""
+    return sum(int(mask.sum()) for of_records in masks.values() for mask in of_records)
+
+
+# --- candidates -----------------------------------------------------------------------------------
+
+
+@dataclass
+class _Signal:
+    """One signal of all records, scaled, and its candidates."""
+
+    values: list[Array]  # (n,) of each record, without its mean, over its standard deviation
+    is_known: list[NDArray[np.bool_]]  # (n,) of each record: whether the value is finite
+    is_candidate: list[NDArray[np.bool_]]  # (n,) of each record
+    #: (n,) of each record: interpolated between the values that are no candidates
+    neighbours: list[Array] = field(default_factory=list)
+    spread: float = 1.0  # of a value about its interpolation, in standard deviations
+    reach: float = 0.0  # distance of the quantiles from the mean
+
+    @classmethod
+    def of(cls, records: Sequence[Array]) -> _Signal | None:
+        """Return the scaled signal; None if it does not move."""
+        known = [np.isfinite(values) for values in records]
+        joined = np.concatenate([v[k] for v, k in zip(records, known, strict=True)])
+        if len(joined) < MIN_SAMPLES_TO_SCREEN:
+            return None
+        low, centre, high = np.quantile(joined, [CLIPPED_QUANTILE, 0.5, 1.0 - CLIPPED_QUANTILE])
+        clipped = np.clip(joined, low, high)
+        std = float(np.std(clipped))
+        if std > 0:
+            centre = np.mean(clipped)
+        distance = np.abs(joined - centre)
+        if not std > 0 and distance.any():  # a signal that rests most of the time
+            std = float(np.median(distance[distance > 0]))
+        if not std > 0:
+            return None
+        with np.errstate(over="ignore"):
+            scaled = [(values - centre) / std for values in records]
+        candidates = []
+        for values, is_known in zip(scaled, known, strict=True):
+            candidates.append(_find_candidates(values, is_known))
+        reach = max(high - centre, centre - low, std) / std
+        signal = cls(scaled, known, candidates, reach=float(reach))
+        n_candidates = sum(int(is_candidate.sum()) for is_candidate in candidates)
+        if n_candidates > MAX_CANDIDATE_FRACTION * len(joined):
+            signal.is_candidate = [np.zeros_like(is_known) for is_known in known]
+        signal.interpolate()
+        return signal
+
+    def reversed(self) -> _Signal:
+        """Return the signal with time reversed."""
+        signal = _Signal(
+            [values[::-1] for values in self.values],
+            [known[::-1] for known in self.is_known],
+            [candidate[::-1] for candidate in self.is_candidate],
+            reach=self.reach,
+        )
+        signal.interpolate()
+        return signal
+
+    @property
+    def has_candidates(self) -> bool:
+        """Whether any value is a candidate."""
+        return any(is_candidate.any() for is_candidate in self.is_candidate)
+
+    def interpolate(self) -> None:
+        """Interpolate each value from its neighbours that are no candidates.
+
+        A signal that mostly stays the same is held, any other one is interpolated linearly. Between
+        neighbours that tell little the interpolation is replaced by the mean.
+        """
+        joined_steps = [
+            np.diff(values[known]) for values, known in zip(self.values, self.is_known, strict=True)
+        ]
+        steps = np.concatenate(joined_steps)
+        is_held = len(steps) > 0 and bool(np.mean(steps == 0.0) > 0.5)
+        self.neighbours = []
+        errors = []
+        for values, known, candidate in zip(
+            self.values, self.is_known, self.is_candidate, strict=True
+        ):
+            usable = known & ~candidate
+            interpolated = _hold(values, usable) if is_held else _between(values, usable)
+            self.neighbours.append(interpolated)
+            errors.append((values - interpolated)[usable])
+        error = np.abs(np.concatenate(errors))
+        spread = float(np.quantile(error, 0.95)) / 1.96 if len(error) else 1.0
+        if spread > 1.0:  # the mean is a better guess than the neighbours
+            self.neighbours = [np.zeros_like(values) for values in self.values]
+            spread = 1.0
+        self.spread = max(spread, 1e-3)
+
+
+def _find_candidates(values: Array, is_known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which scaled values (n,) may be gross errors."""
+    k = np.arange(len(values))
+    if not is_known.any():
+        return np.zeros(len(values), dtype=bool)
+    filled = np.interp(k, k[is_known], values[is_known])
+    half = N_MEDIAN // 2
+    if len(filled) <= half:
+        return np.zeros(len(values), dtype=bool)
+    around = sliding_window_view(np.pad(filled, half, mode="reflect"), N_MEDIAN)
+    median = np.median(around, axis=1)
+    is_far = np.abs(filled - median) > MIN_LOCAL_STDS
+    is_outside = np.abs(filled) > MIN_GLOBAL_STDS
+    is_candidate = (is_far | is_outside) & is_known
+    for begin, end in _runs(is_candidate):
+        if end - begin > MAX_RUN:
+            is_candidate[begin:end] = False
+    return is_candidate
+
+
+def _runs(mask: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of the runs of true values."""
+    edges = np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))
+    begins = np.flatnonzero(edges == 1).tolist()
+    ends = np.flatnonzero(edges == -1).tolist()
+    yield from zip(begins, ends, strict=True)
+
+
+def _hold(values: Array, usable: NDArray[np.bool_]) -> Array:
+    """Return the last usable value before each sample, the first one before there is any."""
+    if not usable.any():
+        return np.zeros_like(values)
+    position = np.arange(len(values))
+    last = np.maximum.accumulate(np.where(usable, position, -1))
+    before = np.concatenate([[-1], last[:-1]])
+    first = int(np.argmax(usable))
+    return np.asarray(values[np.where(before < 0, first, before)])
+
+
+def _between(values: Array, usable: NDArray[np.bool_]) -> Array:
+    """Return the mean of the usable values before and after each sample, weighted by distance."""
+    if not usable.any():
+        return np.zeros_like(values)
+    n = len(values)
+    position = np.arange(n)
+    last = np.maximum.accumulate(np.where(usable, position, -1))
+    before = np.concatenate([[-1], last[:-1]])
+    following = np.minimum.accumulate(np.where(usable, position, n)[::-1])[::-1]
+    after = np.concatenate([following[1:], [n]])
+    has_before = before >= 0
+    has_after = after < n
+    left = values[np.where(has_before, before, np.minimum(after, n - 1))]
+    right = values[np.where(has_after, after, np.maximum(before, 0))]
+    gap_left = np.where(has_before, position - before, 1)
+    gap_right = np.where(has_after, after - position, 1)
+    return np.asarray((left * gap_right + right * gap_left) / (gap_left + gap_right))
+
+
+# --- the linear model -----------------------------------------------------------------------------
+
+
+class _Estimate(NamedTuple):
+    """Signals of one record in which the unknown values are estimated, and the residuals."""
+
+    values: dict[str, Array]  # (n,) scaled
+    residual: Array  # (n,) 0 where there is no row
+
+
+class _Model:
+    """Linear model of one output, with lags of it and of the inputs, and its residuals.
+
+    ``y[k] = c + sum_i a_i y[k-i] + sum_inputs sum_j b_j u[k-j]`` with the scaled signals. Before
+    the start of a record the inputs are at their mean.
+    """
+
+    def __init__(self, signals: Mapping[str, _Signal], output: str, inputs: Sequence[str]) -> None:
+        self.signals = signals
+        self.output = output
+        self.inputs = list(inputs)
+        n = sum(len(values) for values in signals[output].values)
+        self.n_output_lags = int(
+            np.clip(n // ROWS_PER_OUTPUT_LAG, MIN_OUTPUT_LAGS, MAX_OUTPUT_LAGS)
+        )
+        n_input_lags = 0
+        if self.inputs:
+            n_input_lags = n // (ROWS_PER_INPUT_LAG * len(self.inputs))
+        self.n_input_lags = int(np.clip(n_input_lags, MIN_INPUT_LAGS, MAX_INPUT_LAGS))
+        self.coefficients = np.zeros(0)
+        self.std = 1.0  # of the residuals
+        self.t_values = np.zeros(0)
+
+    @property
+    def output_weights(self) -> Array:
+        """Effect of y[k] on the residuals of rows k, k + 1, ...: 1, -a_1, -a_2, ..."""
+        return np.concatenate([[1.0], -self.coefficients[1 : 1 + self.n_output_lags]])
+
+    def memory(self, n_samples: int) -> float:
+        """Return the sum of the squared effects of y[k] on that many samples after it."""
+        return float(np.sum(self.output_weights[1 : 1 + n_samples] ** 2))
+
+    def input_weights(self, name: str) -> Array:
+        """Effect of u[k] on the residuals of rows k, k + 1, ...; effects of chance are 0."""
+        number = self.inputs.index(name)
+        begin = 1 + self.n_output_lags + number * self.n_input_lags
+        chosen = slice(begin, begin + self.n_input_lags)
+        is_clear = np.abs(self.t_values[chosen]) > MIN_T_VALUE
+        return np.where(is_clear, -self.coefficients[chosen], 0.0)
+
+    def weights(self, name: str) -> Array:
+        """Effect of a value of a signal on the residuals from its sample on."""
+        return self.output_weights if name == self.output else self.input_weights(name)
+
+    def _features(self, values: Mapping[str, Array]) -> Array:
+        """Return the features (n, p) of all samples of a record; the first rows lack lags."""
+        y = values[self.output]
+        n = len(y)
+        columns = [np.ones(n)]
+        for lag in range(1, self.n_output_lags + 1):
+            columns.append(_delayed(y, lag))
+        for name in self.inputs:
+            for lag in range(self.n_input_lags):
+                columns.append(_delayed(values[name], lag))
+        return np.column_stack(columns)
+
+    def _filled(self, name: str, record: int) -> Array:
+        """Return a signal without missing values, whose rows do not count."""
+        signal = self.signals[name]
+        known = signal.is_known[record]
+        return np.where(known, signal.values[record], signal.neighbours[record])
+
+    def fit(self, is_unknown: _Masks) -> bool:
+        """Fit to the rows without unknown values; return whether there are enough of them.
+
+        Fewer lags of the inputs are taken until there are.
+        """
+        while not self._fit(is_unknown):
+            if self.n_input_lags <= MIN_INPUT_LAGS or not self.inputs:
+                return False
+            self.n_input_lags = max(MIN_INPUT_LAGS, self.n_input_lags // 2)
+        return True
+
+    def _fit(self, is_unknown: _Masks) -> bool:
+        """Fit the model with the present numbers of lags, if there are enough rows."""
+        names = [self.output, *self.inputs]
+        designs = []
+        targets = []
+        self.is_row: list[NDArray[np.bool_]] = []
+        for record in range(len(self.signals[self.output].values)):
+            values = {name: self._filled(name, record) for name in names}
+            y = values[self.output]
+            is_row = np.arange(len(y)) >= self.n_output_lags
+            is_clean = is_row.copy()
+            for name in names:
+                n_after = self.n_output_lags + 1 if name == self.output else self.n_input_lags
+                missing = ~self.signals[name].is_known[record]
+                is_row &= ~_spread(missing, n_after)
+                is_clean &= ~_spread(missing | is_unknown[name][record], n_after)
+            self.is_row.append(is_row)
+            designs.append(self._features(values)[is_clean])
+            targets.append(y[is_clean])
+        x = np.concatenate(designs)
+        y = np.concatenate(targets)
+        p = x.shape[1]
+        if len(y) < MIN_ROWS_PER_COEFFICIENT * p:
+            return False
+        gram = x.T @ x
+        gram[np.diag_indices(p)] += RIDGE * len(y)
+        inverse = np.linalg.inv(gram)
+        self.coefficients = inverse @ (x.T @ y)
+        self.std = max(_std_of_residuals(y - x @ self.coefficients), MIN_STD)
+        self.t_values = self.coefficients / (self.std * np.sqrt(np.diag(inverse)))
+        return True
+
+    def estimate(self, record: int, is_unknown: _Masks) -> _Estimate:
+        """Estimate the unknown values of a record together, by least squares.
+
+        The sum of squared residuals over the noise variance is minimised, with a normal prior of
+        every value about its interpolation.
+        """
+        from scipy.sparse import csc_matrix, diags  # takes long to import
+        from scipy.sparse.linalg import spsolve
+
+        names = [self.output, *self.inputs]
+        values = {}
+        cells: list[tuple[str, int]] = []
+        for name in names:
+            unknown = is_unknown[name][record]
+            neighbours = self.signals[name].neighbours[record]
+            values[name] = np.where(unknown, neighbours, self._filled(name, record))
+            cells += [(name, k) for k in np.flatnonzero(unknown).tolist()]
+        residual = values[self.output] - self._features(values) @ self.coefficients
+        is_row = self.is_row[record]
+        residual = np.where(is_row, residual, 0.0)
+        if not cells:
+            return _Estimate(values, residual)
+        n = len(residual)
+        rows = []
+        columns = []
+        entries = []
+        precision = np.empty(len(cells))
+        weights = {name: self.weights(name) for name in names}
+        for column, (name, k) in enumerate(cells):
+            effect = weights[name][: n - k]
+            of_rows = np.arange(k, k + len(effect))
+            rows.append(of_rows)
+            columns.append(np.full(len(effect), column))
+            entries.append(np.where(is_row[of_rows], effect, 0.0))
+            spread = MAX_OUTPUT_STDS if name == self.output else self.signals[name].spread
+            precision[column] = (self.std / spread) ** 2
+        shape = (n, len(cells))
+        indices = (np.concatenate(rows), np.concatenate(columns))
+        effects = csc_matrix((np.concatenate(entries), indices), shape)
+        normal = (effects.T @ effects + diags(precision)).tocsc()
+        change = np.atleast_1d(spsolve(normal, -(effects.T @ residual)))
+        for (name, k), of_cell in zip(cells, change.tolist(), strict=True):
+            values[name][k] += of_cell
+        return _Estimate(values, residual + effects @ change)
+
+    def residuals_with(
+        self, estimate: _Estimate, name: str, record: int, begin: int, end: int
+    ) -> Array:
+        """Return the residuals from sample `begin` on with a run of a signal as it was measured."""
+        weights = self.weights(name)
+        n = len(estimate.residual)
+        last = min(end - 1 + len(weights), n)
+        residual = estimate.residual[begin:last].copy()
+        is_row = self.is_row[record][begin:last]
+        for k in range(begin, end):
+            error = self.signals[name].values[record][k] - estimate.values[name][k]
+            effect = weights[: last - k]
+            residual[k - begin : k - begin + len(effect)] += error * effect
+        return np.where(is_row, residual, 0.0)
+
+
+def _delayed(values: Array, lag: int) -> Array:
+    """Return a signal `lag` samples later, 0 before its start."""
+    if not lag:
+        return values
+    return np.concatenate([np.zeros(min(lag, len(values))), values[:-lag]])
+
+
+def _spread(mask: NDArray[np.bool_], n: int) -> NDArray[np.bool_]:
+    """Return which samples are at most n - 1 samples after a marked one."""
+    counts = np.cumsum(mask)
+    before = np.concatenate([np.zeros(min(n, len(mask)), dtype=counts.dtype), counts[:-n]])
+    return np.asarray(counts > before)
+
+
+def _std_of_residuals(residual: Array) -> float:
+    """Return a standard deviation that a few large residuals do not change much."""
+    magnitude = np.abs(residual - np.median(residual))
+    middle = np.quantile(magnitude, 0.5) / 0.6745
+    outer = np.quantile(magnitude, 0.95) / 1.96
+    return float(max(middle, outer))
+
+
+# --- decisions ------------------------------------------------------------------------------------
+
+
+class _InputEvidence(NamedTuple):
+    """What an output tells about a candidate of an input."""
+
+    power: float  # squared predicted answer, in noise variances
+    contradicted: float  # rise of the squared residuals by the measured value, likewise
+    fraction: float  # of the predicted answer that the output shows
+    answer: float  # the same in its standard deviations
+
+
+def _decide(
+    signals: Mapping[str, _Signal],
+    models: Sequence[_Model],
+    inputs: Sequence[str],
+    unknown: _Masks,
+) -> _Masks:
+    """Return which of the unknown values are wrong; the others are real, or cannot be decided."""
+    wrong = {
+        name: [np.zeros_like(mask) for mask in of_records] for name, of_records in unknown.items()
+    }
+    n_records = len(next(iter(unknown.values())))
+    estimates = [
+        [model.estimate(record, unknown) for record in range(n_records)] for model in models
+    ]
+    estimates_for_inputs = []
+    for model, of_records in zip(models, estimates, strict=True):
+        if model.memory(model.n_output_lags) <= MAX_MEMORY_WITHOUT_SUPPORT:
+            # An unknown output would take all of the answer to an input upon itself.
+            known_output = [np.zeros_like(mask) for mask in unknown[model.output]]
+            unknown_inputs = {**unknown, model.output: known_output}
+            of_records = [model.estimate(record, unknown_inputs) for record in range(n_records)]
+        estimates_for_inputs.append(of_records)
+    for name in inputs:
+        _decide_on_input(
+            signals[name], name, models, estimates_for_inputs, unknown[name], wrong[name]
+        )
+    for model, of_records in zip(models, estimates, strict=True):
+        name = model.output
+        for record, estimate in enumerate(of_records):
+            is_excused = np.zeros(len(estimate.residual), dtype=bool)
+            for input_name in inputs:
+                is_wrong_input = wrong[input_name][record]
+                values = signals[input_name].values[record]
+                values = np.where(is_wrong_input, estimate.values[input_name], values)
+                is_excused |= _spread(np.abs(values) > EXCUSING_INPUT_STDS, EXCUSING_SAMPLES)
+            for begin, end in _runs(unknown[name][record]):
+                is_wrong = wrong[name][record]
+                if _is_wrong_output(model, estimate, record, begin, end, is_excused):
+                    is_wrong[begin:end] = True
+                elif end - begin > 1:
+                    is_wrong[begin:end] = _find_wrong_in_run(model, estimate, record, begin, end)
+    return wrong
+
+
+def _is_wrong_output(
+    model: _Model,
+    estimate: _Estimate,
+    record: int,
+    begin: int,
+    end: int,
+    is_excused: NDArray[np.bool_],
+) -> bool:
+    """Return whether a run of candidates of an output is wrong.
+
+    Two explanations compete: the measured values are right, and innovations moved the plant there;
+    or they are wrong. The first one leaves only the residuals after the run.
+    """
+    name = model.output
+    variance = model.std**2
+    measured = model.residuals_with(estimate, name, record, begin, end)
+    estimated = estimate.residual[begin : begin + len(measured)]
+    cost_of_estimate = float(estimated @ estimated)
+    after = measured[end - begin :]
+    cost_of_innovation = float(after @ after)
+    cost_of_measured = float(measured @ measured)
+    gain = (cost_of_innovation - cost_of_estimate) / variance
+    if gain > MIN_GAIN and cost_of_estimate < MAX_REMAINING_FRACTION * cost_of_innovation:
+        return True
+    # At the end of a record, and without a memory of the plant, both explain the same.
+    n_after = int(model.is_row[record][end : begin + len(measured)].sum())
+    if model.memory(n_after) > MAX_MEMORY_WITHOUT_SUPPORT:
+        return False
+    has_memory = model.memory(model.n_output_lags) > MAX_MEMORY_WITHOUT_SUPPORT
+    are_isolated = all(_is_isolated(model.signals[name], record, k) for k in range(begin, end))
+    if not has_memory and is_excused[begin:end].any() and not are_isolated:
+        return False
+    values = model.signals[name].values[record][begin:end]
+    distance = float(np.max(np.abs(values - estimate.values[name][begin:end])))
+    return distance > MIN_UNSUPPORTED_STDS and cost_of_measured - cost_of_estimate > (
+        MIN_GAIN * variance
+    )
+
+
+def _find_wrong_in_run(
+    model: _Model, estimate: _Estimate, record: int, begin: int, end: int
+) -> NDArray[np.bool_]:
+    """Return which values of a run of candidates of an output are wrong if the others are right."""
+    measured = model.residuals_with(estimate, model.output, record, begin, end)
+    weights = model.output_weights
+    variance = model.std**2
+    is_wrong = np.zeros(end - begin, dtype=bool)
+    for k in range(end - begin):
+        residual = measured[k : k + len(weights)]
+        effect = weights[: len(residual)]
+        estimated = residual - effect * float(effect @ residual) / float(effect @ effect)
+        cost_of_estimate = float(estimated @ estimated)
+        cost_of_innovation = float(residual[1:] @ residual[1:])
+        gain = (cost_of_innovation - cost_of_estimate) / variance
+        is_wrong[k] = (
+            gain > MIN_GAIN and cost_of_estimate < MAX_REMAINING_FRACTION * cost_of_innovation
+        )
+    return is_wrong
+
+
+def _decide_on_input(
+    signal: _Signal,
+    name: str,
+    models: Sequence[_Model],
+    estimates: Sequence[Sequence[_Estimate]],
+    unknown: Sequence[NDArray[np.bool_]],
+    wrong: Sequence[NDArray[np.bool_]],
+) -> None:
+    """Mark the candidates of an input that are wrong."""
+    contradicted = []
+    answers = []
+    for record, is_unknown in enumerate(unknown):
+        for k in np.flatnonzero(is_unknown).tolist():
+            evidence = [
+                _evidence(model, of_records[record], signal, name, record, k)
+                for model, of_records in zip(models, estimates, strict=True)
+            ]
+            clear = [one for one in evidence if one.power > MIN_PREDICTED_POWER]
+            if not clear:
+                wrong[record][k] = _is_isolated(signal, record, k)
+                continue
+            strongest = max(clear, key=lambda one: one.power)
+            are_contradicted = all(
+                one.contradicted > MIN_CONTRADICTED_FRACTION * one.power for one in clear
+            )
+            has_answered = (
+                strongest.fraction > MIN_ANSWER_FRACTION and strongest.answer > MIN_ANSWER_STDS
+            )
+            if not are_contradicted or has_answered:
+                continue
+            contradicted.append((record, k))
+            if strongest.fraction < MIN_ANSWER_FRACTION:
+                wrong[record][k] = True
+            answers.append(strongest.answer)
+    # Answers in the direction of the candidates, each within its uncertainty, add up where the
+    # plant saturates.
+    saturates = bool(answers) and sum(answers) / np.sqrt(len(answers)) > MIN_ANSWER_STDS
+    for record, k in contradicted:
+        wrong[record][k] |= not saturates or _is_isolated(signal, record, k)
+
+
+def _is_isolated(signal: _Signal, record: int, k: int) -> bool:
+    """Return whether a value is so far beyond all others that no output has to tell."""
+    return bool(abs(signal.values[record][k]) > MIN_ISOLATED_RANGES * signal.reach > 0.0)
+
+
+def _evidence(
+    model: _Model, estimate: _Estimate, signal: _Signal, name: str, record: int, k: int
+) -> _InputEvidence:
+    """Return what an output tells about a candidate of an input."""
+    weights = model.input_weights(name)
+    measured = model.residuals_with(estimate, name, record, k, k + 1)
+    estimated = estimate.residual[k : k + len(measured)]
+    step = float(signal.values[record][k] - signal.neighbours[record][k])
+    answer = np.where(
+        model.is_row[record][k : k + len(measured)], step * weights[: len(measured)], 0.0
+    )
+    power = float(answer @ answer)
+    variance = model.std**2
+    if power == 0.0:
+        return _InputEvidence(0.0, 0.0, 0.0, 0.0)
+    contradicted = float(measured @ measured - estimated @ estimated)
+    # the residuals with the measured value lack what the output has answered less than predicted
+    fraction = 1.0 - float(answer @ measured) / power
+    uncertainty = float(np.sqrt(variance / power + (signal.spread / step) ** 2))
+    return _InputEvidence(
+        power / variance, contradicted / variance, fraction, fraction / uncertainty
+    )

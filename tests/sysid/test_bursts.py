@@ -1,0 +1,108 @@
+"""Bursts of wrong measurements in a stream are forgotten; a plant that changes is followed."""
+
+import numpy as np
+import pytest
+
+from sysid import Identification, LagWindow, Narx, Settings
+
+NARX = Narx({"y": 2}, {"u": 2}, predict="change")
+SETTINGS = Settings(budget=50)
+N_SAMPLES = 500
+BEGIN = 300
+
+
+def simulate(n=N_SAMPLES, *, seed=0, changes=False):
+    """Return u and y of y[k] = 0.8 y[k-1] + g tanh(u[k-1]) + e[k]; g changes sign at `BEGIN`."""
+    rng = np.random.default_rng(seed)
+    u = rng.normal(size=n)
+    y = np.zeros(n)
+    for k in range(1, n):
+        gain = -1.0 if changes and k >= BEGIN else 1.0
+        y[k] = 0.8 * y[k - 1] + gain * np.tanh(u[k - 1]) + 0.01 * rng.normal()
+    return u, y
+
+
+def identify_stream(u, y):
+    """Return the identification of a stream, and its errors by sample."""
+    rows = NARX.regressors({"y": y, "u": u})
+    identification = Identification(NARX, SETTINGS)
+    record = identification.observe_many(rows.regressor, rows.target)
+    errors = np.full(len(y), np.nan)
+    errors[rows.sample] = rows.target - record["mean"]
+    return identification, errors
+
+
+def rms(errors):
+    return float(np.sqrt(np.mean(errors**2)))
+
+
+@pytest.fixture(scope="module")
+def clean():
+    return identify_stream(*simulate())
+
+
+@pytest.mark.parametrize("length", [2, 5])
+@pytest.mark.parametrize("values", ["constant", "random"])
+def test_a_burst_is_forgotten(clean, length, values):
+    u, y = simulate()
+    wrong = np.full(length, -999.0)
+    if values == "random":
+        wrong = 50.0 * np.random.default_rng(length).normal(size=length)
+    y[BEGIN : BEGIN + length] = wrong
+    identification, errors = identify_stream(u, y)
+    after = slice(BEGIN + length + 20, None)
+    medians = [np.median(np.abs(of_stream[after])) for of_stream in (errors, clean[1])]
+    assert medians[0] < 1.1 * medians[1]
+    noise = [found.model.gp.noise_variance for found in (identification, clean[0])]
+    assert noise[0] < 2.0 * noise[1]
+
+
+def test_the_samples_of_a_burst_are_counted(clean):
+    u, y = simulate()
+    y[BEGIN : BEGIN + 3] = 5.0
+    identification, _ = identify_stream(u, y)
+    assert clean[0].n_undone == 0
+    n_outliers = identification.model.gp.repairs["outliers"]
+    assert identification.n_undone + n_outliers == 3
+
+
+def test_a_plant_that_changes_is_learned():
+    u, y = simulate(700, changes=True)
+    identification, errors = identify_stream(u, y)
+    assert identification.n_undone <= 2
+    assert rms(errors[-100:]) < 0.9 * rms(errors[BEGIN : BEGIN + 50])
+
+
+def test_blocks_and_single_samples_give_the_same_after_a_burst():
+    u, y = simulate()
+    y[BEGIN : BEGIN + 3] = -999.0
+    rows = NARX.regressors({"y": y, "u": u})
+    at_once, _ = identify_stream(u, y)
+    one_by_one = Identification(NARX, SETTINGS)
+    for regressor, target in zip(rows.regressor, rows.target, strict=True):
+        one_by_one.observe(regressor, target)
+    models = [identification.model for identification in (at_once, one_by_one)]
+    predicted = [model.predict(rows.regressor[-50:]).mean for model in models]
+    assert np.array_equal(*predicted)
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["not told", "told"])
+def test_an_outlier_at_the_end_of_a_run_does_not_touch_the_next_one(told):
+    u, y = simulate()
+    y[BEGIN - 1] += 30.0
+    identification = Identification(NARX, SETTINGS)
+    window = LagWindow(NARX)
+    errors = []
+    last = None
+    for k in range(BEGIN + 20):
+        if k == BEGIN:
+            window.reset()
+        pair = window.observe(y[k : k + 1], u[k : k + 1])
+        if pair is None:
+            continue
+        follows = not told or last == k - 1
+        report = identification.observe(*pair, follows=follows)
+        last = k
+        if report is not None and k > BEGIN:
+            errors.append(pair.target - report.mean)
+    assert max(np.abs(errors)) < 0.2

@@ -1,0 +1,161 @@
+"""Gross errors of records are found, and what the plant really does is not taken for one."""
+
+import numpy as np
+import pytest
+
+from sysid import Identification, Narx, Settings, choose_lags, identify, make_record, screen_records
+
+N_SAMPLES = 1000
+
+
+def simulate(u, *, saturates=False, seed=0):
+    """Return the output of y[k] = 0.8 y[k-1] + u[k-1] + e[k]; the input may saturate at 1."""
+    rng = np.random.default_rng(seed)
+    acting = np.tanh(u) if saturates else u
+    y = np.zeros(len(u))
+    for k in range(1, len(u)):
+        y[k] = 0.8 * y[k - 1] + acting[k - 1] + 0.01 * rng.normal()
+    return y
+
+
+def noise(seed=1):
+    return np.random.default_rng(seed).normal(size=N_SAMPLES)
+
+
+def levels(seed=1):
+    """Return an input that holds each of its levels for 20 samples."""
+    return np.repeat(np.random.default_rng(seed).uniform(-1, 1, N_SAMPLES // 20), 20)
+
+
+def pulses():
+    """Return an input that rests, except for a pulse of one sample now and then."""
+    u = np.zeros(N_SAMPLES)
+    u[50::97] = 1.0
+    return u
+
+
+def noise_with_spikes():
+    u = 0.3 * noise()
+    u[30::71] += 4.0
+    return u
+
+
+def binary(seed=1):
+    return np.repeat(np.random.default_rng(seed).choice([-1.0, 1.0], N_SAMPLES // 5), 5)
+
+
+EXCITATIONS = {
+    "noise": noise,
+    "levels": levels,
+    "pulses": pulses,
+    "noise with spikes": noise_with_spikes,
+    "binary": binary,
+}
+
+
+def record_of(u, y):
+    return make_record({"y": y, "u": u}, name="record", sampling_time=1.0)
+
+
+def found_in(record):
+    """Return the samples of y and of u that are taken for gross errors."""
+    marks = screen_records(record, ["y"], ["u"]).marks[0]
+    return [np.flatnonzero(marks[name]).tolist() for name in ("y", "u")]
+
+
+@pytest.mark.parametrize("saturates", [False, True], ids=["linear", "saturating"])
+@pytest.mark.parametrize("excitation", EXCITATIONS.values(), ids=EXCITATIONS.keys())
+def test_a_record_without_gross_errors_keeps_all_values(excitation, saturates):
+    u = excitation()
+    record = record_of(u, simulate(u, saturates=saturates))
+    screened = screen_records(record, ["y"], ["u"])
+    assert screened.n_found == {}
+    assert screened.describe() == ""
+    assert screened.records[0].drop_attrs().identical(record.drop_attrs())
+
+
+@pytest.mark.parametrize("size", [5, 30, 1000])
+@pytest.mark.parametrize("excitation", [noise, levels, binary])
+def test_gross_errors_of_the_output_are_found_anywhere(excitation, size):
+    u = excitation()
+    y = simulate(u)
+    wrong = [0, 1, 57, 300, 301, 302, 640, N_SAMPLES - 1]
+    y[wrong] += size * y.std() * np.array([1, -1, 1, 1, 1, 1, -1, 1])
+    assert found_in(record_of(u, y)) == [wrong, []]
+
+
+@pytest.mark.parametrize("size", [8, 1000])
+@pytest.mark.parametrize("excitation", [noise, binary])
+def test_gross_errors_of_the_input_are_found(excitation, size):
+    u = excitation()
+    y = simulate(u, saturates=True)
+    wrong = [11, 57, 300, 640]
+    u[wrong] += size * u.std() * np.array([1, -1, 1, -1])
+    assert found_in(record_of(u, y)) == [[], wrong]
+
+
+def test_a_code_that_a_logger_writes_for_some_samples_is_found():
+    u = noise()
+    y = simulate(u)
+    y[400:408] = -999.0
+    assert found_in(record_of(u, y)) == [list(range(400, 408)), []]
+
+
+def test_a_disturbance_that_moves_the_plant_is_no_gross_error():
+    u = noise()
+    y = simulate(u)
+    decay = 0.8 ** np.arange(N_SAMPLES - 500)
+    y[500:] += 40.0 * decay
+    assert found_in(record_of(u, y)) == [[], []]
+
+
+def test_records_are_screened_once():
+    u = noise()
+    y = simulate(u)
+    y[300] += 50.0
+    screened = screen_records(record_of(u, y), ["y"], ["u"])
+    again = screen_records(screened.records, ["y"], ["u"])
+    assert again.records == screened.records
+    assert again.n_found == screened.n_found == {"y": 1}
+    assert "1 measured value is taken as missing (1 of y)" in screened.describe()
+
+
+def test_a_model_of_a_record_with_gross_errors_is_as_good_as_of_the_clean_record():
+    u = noise()
+    y = simulate(u, saturates=True)
+    test_u = noise(seed=7)
+    test = (test_u, simulate(test_u, saturates=True, seed=8))
+    narx = Narx({"y": 1}, {"u": 1})
+    wrong_y = y.copy()
+    wrong_y[40::53] += 100.0
+    wrong_u = u.copy()
+    wrong_u[21::47] = -999.0
+    settings = {"dt": 1.0, "budget": 30, "linear_part": "none", "test": test}
+    clean = identify((u, y), narx, **settings)
+    with pytest.warns(UserWarning, match="40 measured values are taken as missing"):
+        dirty = identify((wrong_u, wrong_y), narx, **settings)
+    rmse = [found.validate().loc[("y", "1 step"), "rmse"] for found in (clean, dirty)]
+    assert rmse[1] < 1.1 * rmse[0]
+    assert dirty.identifications["y"].n_gross_errors == {"y": 19, "u": 21}
+    assert np.array_equal(dirty.measured.estimation[0]["y"].values, wrong_y)
+
+
+def test_without_a_gate_every_sample_is_learned():
+    u = noise()
+    y = simulate(u)
+    y[300] += 50.0
+    settings = Settings(budget=10, gate=None)
+    found = Identification.of_records(record_of(u, y), Narx({"y": 1}, {"u": 1}), settings)
+    assert found.n_gross_errors == {}
+    assert found.model.gp.n_seen == N_SAMPLES - 1
+
+
+def test_lags_are_chosen_without_gross_errors():
+    u = noise()
+    y = simulate(u)
+    settings = Settings(budget=10, linear_part="none")
+    clean = choose_lags(record_of(u, y), "y", ["u"], settings=settings, max_order=2)
+    y[[100, 500, 501]] += [80.0, -80.0, 900.0]
+    dirty = choose_lags(record_of(u, y), "y", ["u"], settings=settings, max_order=2)
+    assert dirty.narx.lags == clean.narx.lags
+    assert any("3 of y" in note for note in dirty.notes)
