@@ -21,7 +21,16 @@ import xarray as xr
 from sysid.arrays import real_numbers
 from sysid.beside import one_blas_thread
 from sysid.budget_choice import BudgetChoice, choose_budget
-from sysid.data.csv import KEEP_MISSING, ON_MISSING, check_bridge, read_table, split_table
+from sysid.data.clock import NO_TIME, elapsed_seconds, find_equal_step
+from sysid.data.columns import names_of_columns, split_name, texts_of_names
+from sysid.data.csv import (
+    KEEP_MISSING,
+    ON_MISSING,
+    check_bridge,
+    read_table,
+    share_sampling_time,
+    split_table,
+)
 from sysid.data.holes import has_holes, mark_holes, may_have_holes
 from sysid.data.source import Recordings
 from sysid.errors import UserError, UserTypeError, warn_user
@@ -145,6 +154,8 @@ def identify(
     time: str | None = None,
     on_missing: str = "error",
     bridge_inputs: int = 0,
+    experiment: str | None = None,
+    resample: float | None = None,
     test: Signals | Sequence[Signals] | None = None,
     identified: float = 0.7,
     purpose: str = "prediction",
@@ -156,8 +167,9 @@ def identify(
     ----------
     data
         A record or a list of records. A record is an `xarray.Dataset` over ``time`` [s], a
-        `pandas.DataFrame`, arrays by name, the path of a CSV file, or a pair (u, y) of arrays (n,)
-        or (n, number of signals). The signals of a pair are named u, y or u1, u2, ... unless
+        `pandas.DataFrame`, arrays by name, the path of a file (`CsvFiles`: text, .mat, .xlsx,
+        .parquet), or a pair (u, y) of arrays (n,) or (n, number of signals). The signals of a pair
+        are named u, y or u1, u2, ... unless
         `inputs` and `outputs` name them.
     narx : Narx or "auto"
         Regressors. "auto": the lags with the smallest held-out error, chosen for each output.
@@ -166,11 +178,11 @@ def identify(
     inputs, outputs
         Names of the signals; by default those of `narx`.
     dt : float, optional
-        Sampling time [s]; None: the median step of the times.
+        Sampling time [s], with which the times of the data must agree; None: the step of the times.
     time : str, optional
         Column of a table with times [s] or time stamps, whose steps may jitter by 10 %. Not needed
-        for an index of time stamps, nor for a column called time, t, stamp, timestamp, datetime or
-        date.
+        for an index of time stamps, nor for a column called time, timestamp, datetime, stamp, t or
+        date. "none": no column has the times.
     on_missing : "error" or "skip"
         Treatment of a missing value, or a gap in the times of a table. "skip" leaves it out of
         training and scores. Among the lags, missing outputs are replaced by the model's own
@@ -179,6 +191,12 @@ def identify(
     bridge_inputs : int
         With ``on_missing="skip"``: holes of an input of at most so many samples are interpolated.
         At longer ones a free run ends, and begins again after them.
+    experiment : str, optional
+        Column of a table that names the experiment of a row; each is a record. Without it, a clock
+        that starts again at the time of the first row begins the next record.
+    resample : float, optional
+        Equal steps [s] at which the samples of tables are interpolated, for times that jitter by
+        more; a warning states how.
     test
         Test records, as `data`. None: the last part of every record is the test.
     identified : float
@@ -226,23 +244,8 @@ def identify(
             f"identify: on_missing must be one of {', '.join(ON_MISSING)}, got {on_missing!r}"
         )
     check_bridge(bridge_inputs, on_missing)
-    reader = _Reader(inputs, outputs, dt, time, on_missing, bridge_inputs)
-    estimation_records = reader.read(data)
-    test_records = reader.read(test) if test is not None else ()
-    recordings = Recordings(
-        "data",
-        reader.inputs,
-        reader.outputs,
-        estimation=estimation_records,
-        test=test_records,
-    )
-    if not test_records and identified != 1:
-        if not (isinstance(identified, Real) and 0 < float(identified) < 1):
-            raise UserError(
-                f"identify: identified must be above 0 and at most 1, got {identified!r}"
-            )
-        split = recordings.hold_out(1.0 - identified)
-        recordings = replace(split, validation=(), test=split.validation)
+    reader = _Reader(inputs, outputs, dt, time, on_missing, bridge_inputs, experiment, resample)
+    recordings = _read_recordings(reader, data, test, identified)
     chosen = _choose_settings(settings, purpose, changes)
     measured = recordings
     if chosen.gate is not None and not recordings.is_static:
@@ -291,8 +294,45 @@ def identify(
             warn_user(f"{target}: {model.gp.unreached_memory}")
         identifications[target] = identification
     return IdentifiedModel(
-        identifications, recordings, purpose, lag_choices, budget_choices, measured
+        identifications,
+        recordings,
+        purpose,
+        lag_choices,
+        budget_choices,
+        measured,
+        time,
+        experiment,
     )
+
+
+def _read_recordings(
+    reader: _Reader,
+    data: Signals | Sequence[Signals],
+    test: Signals | Sequence[Signals] | None,
+    identified: float,
+) -> Recordings:
+    """Return the records to learn and to test, whose clocks have one sampling time.
+
+    Without test records, the last part of every record is the test.
+    """
+    estimation_records = reader.read(data)
+    test_records = reader.read(test) if test is not None else ()
+    shared, note = share_sampling_time([*estimation_records, *test_records])
+    if note:
+        warn_user(note)
+    recordings = Recordings(
+        "data",
+        reader.inputs,
+        reader.outputs,
+        estimation=tuple(shared[: len(estimation_records)]),
+        test=tuple(shared[len(estimation_records) :]),
+    )
+    if test_records or identified == 1:
+        return recordings
+    if not (isinstance(identified, Real) and 0 < float(identified) < 1):
+        raise UserError(f"identify: identified must be above 0 and at most 1, got {identified!r}")
+    split = recordings.hold_out(1.0 - identified)
+    return replace(split, validation=(), test=split.validation)
 
 
 def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str, Any]) -> Settings:
@@ -391,6 +431,10 @@ class _Reader:
         time: str | None,
         on_missing: str,
         bridge_inputs: int = 0,
+        experiment: str | None = None,
+        resample: float | None = None,
+        *,
+        is_named_once: bool = False,
     ) -> None:
         for kind, names in (("inputs", inputs), ("outputs", outputs)):
             if isinstance(names, str):
@@ -399,12 +443,16 @@ class _Reader:
                 )
         if dt is not None and not isinstance(dt, Real):
             raise UserTypeError(f"identify: dt must be a number of seconds > 0, got {dt!r}")
-        self.inputs = tuple(inputs or ())
-        self.outputs = tuple(outputs or ())
+        self.inputs = texts_of_names(inputs or ())
+        self.outputs = texts_of_names(outputs or ())
         self.dt = dt
         self.time = time
         self.on_missing = on_missing
         self.bridge_inputs = bridge_inputs
+        self.experiment = experiment
+        self.resample = resample
+        # columns were named for other data: these may do without them
+        self.is_named_once = is_named_once
 
     def read(self, data: Any) -> tuple[xr.Dataset, ...]:
         """Return the records of one source or of a list of sources, split at gaps."""
@@ -424,7 +472,7 @@ class _Reader:
             return [self._record_of_dataset(data, number)]
         if isinstance(data, str | os.PathLike):
             name = Path(data).name
-            table = read_table(Path(data))
+            table = read_table(Path(data), [*self.inputs, *self.outputs])
         elif isinstance(data, pd.DataFrame | Mapping):
             name = f"record {number}"
             table = data if isinstance(data, pd.DataFrame) else _tabulate(data)
@@ -435,15 +483,23 @@ class _Reader:
             raise UserTypeError(
                 f"identify: expected {expected}, or a list of these, got {type(data).__name__}"
             )
+        time = self.time
+        experiment = self.experiment
+        if self.is_named_once:
+            names = [split_name(whole)[0] for whole in names_of_columns(table)]
+            names += [*names_of_columns(table), NO_TIME]
+            time = time if time in names else None
+            experiment = experiment if experiment in names else None
         records = split_table(
             table,
             [*self.inputs, *self.outputs],
             name=name,
             dt=self.dt,
-            time=self.time,
+            time=time,
             on_missing=self.on_missing,
-            inputs=self.inputs,
-            bridge_inputs=self.bridge_inputs,
+            bridged=dict.fromkeys(self.inputs, self.bridge_inputs),
+            experiment=experiment,
+            resample=self.resample,
         )
         if "note" in records[0].attrs:
             warn_user(records[0].attrs["note"])
@@ -451,8 +507,15 @@ class _Reader:
 
     def _record_of_dataset(self, data: xr.Dataset, number: int) -> xr.Dataset:
         """Return a data set with the attributes that every record needs."""
+        is_for_tables = self.experiment is not None or self.resample is not None
+        if is_for_tables and not self.is_named_once:
+            raise UserError(
+                "identify: experiment and resample are for tables; pass a data set for each "
+                "experiment, at equal steps"
+            )
+        data = _with_plain_time(data, number)
         (read,) = read_records(data, (*self.inputs, *self.outputs))
-        if self.time not in (None, "time"):
+        if self.time not in (None, "time", NO_TIME) and not self.is_named_once:
             raise UserError(
                 f"identify: the times of a data set are its coordinate 'time', got "
                 f"time={self.time!r}: leave time out, or rename the coordinate"
@@ -493,6 +556,27 @@ class _Reader:
         return pd.DataFrame(columns, index=index)
 
 
+def _with_plain_time(data: xr.Dataset, number: int) -> xr.Dataset:
+    """Return a data set whose time is in seconds, in double precision.
+
+    Time stamps and durations become seconds since the first. Times in single precision become equal
+    steps if they are equal to their own precision.
+    """
+    if "time" not in data.coords or data["time"].dims != ("time",):
+        return data
+    time = data["time"]
+    if time.dtype.kind in "mM":
+        units = {"units": "s"}
+        return data.assign_coords(time=("time", elapsed_seconds(time.values), time.attrs | units))
+    if time.dtype == np.float32 and time.size > 1:
+        seconds = time.values.astype(np.float64)
+        step = find_equal_step(seconds, 4 * float(np.spacing(np.abs(time.values).max())))
+        if step is not None:
+            equal = seconds[0] + step * np.arange(len(seconds))
+            return data.assign_coords(time=("time", equal, time.attrs))
+    return data
+
+
 def _is_close(dt: float, sampling_time: float) -> bool:
     """Whether a stated sampling time is that of a record, which may have a single sample."""
     if not 0 < dt < inf:
@@ -502,7 +586,20 @@ def _is_close(dt: float, sampling_time: float) -> bool:
 
 def _tabulate(signals: Mapping[str, Any]) -> pd.DataFrame:
     """Return arrays by name as a table, in which arrays that have an index are aligned by it."""
-    return pd.DataFrame({name: _with_index(values) for name, values in signals.items()})
+    return pd.DataFrame({name: _as_column(name, values) for name, values in signals.items()})
+
+
+def _as_column(name: Any, values: Any) -> Any:
+    """Return a signal that is a row or a column of a matrix as a vector; others as they are."""
+    labelled = _with_index(values)
+    if not isinstance(labelled, np.ndarray) or labelled.ndim < 2:
+        return labelled
+    if labelled.ndim > 2 or min(labelled.shape) != 1:
+        raise UserError(
+            f"identify: signal {name!r} has shape {labelled.shape}, expected (n,), one row or one "
+            "column"
+        )
+    return labelled.ravel()
 
 
 def _shared_index(*signals: Any) -> pd.Index | None:
@@ -541,7 +638,16 @@ def _name_columns(
     """
     columns = np.empty((0, 0))
     if values is not None:
-        columns = np.atleast_2d(real_numbers(values, f"identify: {kind}", missing=True).T)
+        array = real_numbers(values, f"identify: {kind}", missing=True)
+        if array.ndim == 2 and array.shape[0] == 1 and len(names) in (0, 1):
+            array = array.T  # a row vector, as MATLAB has it
+        if array.ndim > 2 or (array.ndim == 2 and array.shape[1] > array.shape[0]):
+            raise UserError(
+                f"identify: the {kind} have shape {array.shape}, which would be {array.shape[-1]} "
+                f"signals of {array.shape[0]} samples: expected shape (n, number of signals), one "
+                "row for each sample; transpose them"
+            )
+        columns = np.atleast_2d(array.T)
     n = len(columns)
     if not names and n == 1:
         names = (letter,)
@@ -568,6 +674,9 @@ class IdentifiedModel:
     budget_choices: Mapping[str, BudgetChoice] = field(default_factory=dict)
     #: records as they were measured; in those that were learned gross errors are missing values
     measured: Recordings | None = None
+    #: columns of tables with the times and the experiments, as they were named for `identify`
+    time: str | None = None
+    experiment: str | None = None
 
     @property
     def lock(self) -> Any:
@@ -697,8 +806,10 @@ class IdentifiedModel:
                 known.inputs,
                 known.outputs,
                 known.sampling_time,
-                None,
+                self.time,
                 "skip" if skips else KEEP_MISSING,
+                experiment=self.experiment,
+                is_named_once=True,
             )
             return reader.read(data)
         if not self.recordings.test:

@@ -720,6 +720,29 @@ def from_file(path: Path) -> xr.Dataset:
         return _load_groups(file, [""])[""]
 
 
+def from_file_with_groups(path: Path) -> dict[str, xr.Dataset]:
+    """Read an HDF5 file of another program and its groups, by their path; "" is the file itself.
+
+    Groups whose name begins with ``#`` are internal to that program and are left out. Variables of
+    types that NetCDF does not know are left out by NetCDF.
+
+    Raises
+    ------
+    StoreError
+        Missing, truncated or damaged file, or one that claims more than it may take.
+    """
+    with _report_damage(path), _open_unless_it_refers(path) as file:
+        return _load_groups(file, ["", *_list_groups(file)])
+
+
+def _list_groups(owner: netCDF4.Dataset) -> Iterator[str]:
+    """Yield the paths of all groups below a group, without those that are internal."""
+    for name, group in owner.groups.items():
+        if not name.startswith("#"):
+            yield group.path.strip("/")
+            yield from _list_groups(group)
+
+
 def parse_json(text: object, path: str | os.PathLike[str]) -> Any:
     """Return the content of a JSON attribute of a file.
 

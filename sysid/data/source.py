@@ -435,8 +435,8 @@ def list_paths(given: str | Sequence[str] | None, setting: str) -> list[str]:
     return paths
 
 
-def optional_package(name: str, purpose: str) -> ModuleType:
-    """Import an optional package and return it.
+def optional_package(name: str, purpose: str, *, extra: str = "records") -> ModuleType:
+    """Import an optional package, which an extra of this one installs, and return it.
 
     Raises
     ------
@@ -448,5 +448,5 @@ def optional_package(name: str, purpose: str) -> ModuleType:
     except ModuleNotFoundError as error:
         raise DataError(
             f"{purpose} needs the package {name}, which cannot be imported ({error}): "
-            'install it with pip install -e ".[records]"'
+            f'install it with pip install -e ".[{extra}]"'
         ) from error

@@ -10,11 +10,16 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from sysid.arrays import MAX_MAGNITUDE, Array, vector
+from sysid.arrays import MAX_MAGNITUDE, Array, as_number, vector
 from sysid.errors import UserError, UserTypeError
 from sysid.netcdf_names import obstacle_to_name
 
 TIME_TOLERANCE = 1e-6  # largest deviation of a time step, as a fraction of the sampling time [-]
+
+#: largest difference between the sampling times of two real clocks of one nominal rate, and between
+#: a stated sampling time and the mean step of times that jitter [-]
+MAX_RATE_DIFFERENCE = 0.01
+
 MAX_NAME_LENGTH = 100  # characters of the name of a signal
 
 # Characters that have a meaning in paths, groups of files, templates or formulas in labels.
@@ -78,6 +83,7 @@ class Record:
     #: estimates of missing samples, by name of the output
     estimates: dict[str, Estimate] = field(default_factory=dict)
     skips_missing: bool = False  # whether missing values were asked to be skipped
+    jitter: float = 0.0  # largest deviation of a step of its clock, in sampling times [-]
 
     def filled(self, name: str) -> Array:
         """Return a signal (n,) with its estimates in place of missing values."""
@@ -243,7 +249,8 @@ def _read_record(dataset: xr.Dataset, names: Sequence[str], number: int) -> Reco
     attributes = {name: _read_attributes(dataset, name, number) for name in names}
     estimates = _read_estimates(dataset, names)
     skips_missing = dataset.attrs.get(ON_MISSING_ATTRIBUTE) == SKIPS_MISSING
-    return Record(signals, number, time, attributes, unit, estimates, skips_missing)
+    jitter = as_number(dataset.attrs.get("jitter", 0.0))
+    return Record(signals, number, time, attributes, unit, estimates, skips_missing, jitter)
 
 
 def _read_estimates(dataset: xr.Dataset, names: Sequence[str]) -> dict[str, Estimate]:
@@ -340,8 +347,16 @@ def _read_time(dataset: xr.Dataset, number: int) -> tuple[Array, str]:
             f"time of record {number} has units {unit!r}, expected 's', or '1' where it counts "
             "samples: convert it to seconds"
         )
-    time = vector(dataset["time"].values, None, f"time of record {number}", finite=False)
-    _check_uniform(time, number)
+    given = dataset["time"].values
+    if given.dtype.kind in "mM":
+        raise UserTypeError(
+            f"time of record {number} has time stamps ({given.dtype}), expected seconds: "
+            "record.assign_coords(time=(record.time - record.time[0]) / numpy.timedelta64(1, 's'))"
+        )
+    time = vector(given, None, f"time of record {number}", finite=False)
+    is_single = given.dtype == np.float32
+    rounding = 4 * float(np.spacing(np.abs(given).max(initial=0.0))) if is_single else 0.0
+    _check_uniform(time, number, rounding)
     return time, unit
 
 
@@ -361,12 +376,12 @@ def _read_attributes(dataset: xr.Dataset, name: str, number: int) -> dict[str, s
     return attributes
 
 
-def _check_uniform(time: Array, number: int) -> None:
+def _check_uniform(time: Array, number: int, rounding: float) -> None:
     is_finite = np.isfinite(time)
     if not is_finite.all():
         sample = np.flatnonzero(~is_finite)[0]
         raise UserError(f"time of record {number} is not finite at sample {sample}")
-    worst = find_jump(time)
+    worst = find_jump(time, rounding)
     if worst is not None:
         steps = np.diff(time)
         raise UserError(
@@ -376,16 +391,17 @@ def _check_uniform(time: Array, number: int) -> None:
         )
 
 
-def find_jump(time: Array) -> int | None:
+def find_jump(time: Array, rounding: float = 0.0) -> int | None:
     """Return the step that deviates most from the mean step; None if all steps are equal.
 
-    Steps are equal up to `TIME_TOLERANCE` and the rounding of the times.
+    Steps are equal up to `TIME_TOLERANCE` and the rounding of the times, which is larger than that
+    of double precision if they were in single precision.
     """
     steps = np.diff(time)
     if not len(steps):
         return None
     deviation = np.abs(steps - steps.mean())
-    rounding = 4 * np.spacing(np.abs(time).max(initial=0.0))
+    rounding = max(rounding, 4 * float(np.spacing(np.abs(time).max(initial=0.0))))
     allowed = TIME_TOLERANCE * steps.mean() + rounding
     if steps.mean() <= 0 or (deviation > allowed).any():
         return int(deviation.argmax())

@@ -20,7 +20,7 @@ from sysid.arrays import Array, Indices, check_whole, matrix
 from sysid.errors import UserError, warn_user
 from sysid.model.model import JointModel, Model, on_unchanged_model
 from sysid.narx.lags import Narx
-from sysid.narx.record import TIME_TOLERANCE, Record, read_records
+from sysid.narx.record import MAX_RATE_DIFFERENCE, TIME_TOLERANCE, Record, read_records
 from sysid.simulation.dynamics import Dynamics, exogenous_rows
 from sysid.simulation.propagation.propagation import MeanOnly, Propagation
 
@@ -311,11 +311,13 @@ def check_records(
                 )
         expected = joint.origin.sampling_time
         given = record.sampling_time
-        if expected is not None and abs(given - expected) > TIME_TOLERANCE * expected:
+        allowed = MAX_RATE_DIFFERENCE if record.jitter > 0 else TIME_TOLERANCE
+        if expected is not None and abs(given - expected) > allowed * expected:
             raise UserError(
-                f"forecast: record {record.number} is sampled every {given:g} s, the model was "
-                f"identified from samples every {expected:g} s: resample the record, or identify "
-                "a model from records like it"
+                f"forecast: record {record.number} is sampled every {given:.9g} s, the model was "
+                f"identified from samples every {expected:.9g} s: resample the record, or identify "
+                f"a model from records like it; if both clocks have one nominal rate, state it for "
+                "the file (data.dt)"
             )
     return read
 

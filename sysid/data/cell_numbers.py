@@ -1,0 +1,264 @@
+"""Numbers in the cells of tables: the decimal sign, and separated thousands."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pandas as pd
+
+from sysid.data.columns import location
+from sysid.errors import UserError
+from sysid.narx.record import Array
+
+#: signs that separate thousands and are no decimal sign: blank, apostrophe, two narrow blanks
+GROUP_SIGNS = " '\u2019\u00a0\u202f"
+
+#: what to do about signs with two meanings
+HOW_TO_STATE = (
+    "state the decimal sign of the file, 'data.decimal=\".\"' or 'data.decimal=\",\"'; in Python, "
+    "pass the table that pandas.read_csv(..., decimal=..., thousands=...) returns"
+)
+
+
+@dataclass(frozen=True)
+class _Shapes:
+    """Forms of numbers with one sign that may be the decimal sign."""
+
+    decimal: re.Pattern[str]  # the sign separates decimals, or perhaps thousands
+    ambiguous: re.Pattern[str]  # the sign may separate decimals or thousands: 1,234
+    grouped: re.Pattern[str]  # the sign separates thousands: 1,234,567 or 1,234.5
+
+
+@cache
+def _shapes(sign: str) -> _Shapes:
+    """Return the forms of numbers with this sign."""
+    own = re.escape(sign)
+    other = re.escape("," if sign == "." else ".")
+    start = r"[-+]?[1-9]\d{0,2}"
+    return _Shapes(
+        decimal=re.compile(rf"[-+]?(?:\d+{own}\d*|{own}\d+)(?:[eE][-+]?\d+)?"),
+        ambiguous=re.compile(rf"{start}{own}\d{{3}}"),
+        grouped=re.compile(rf"{start}(?:{own}\d{{3}}){{2,}}|{start}(?:{own}\d{{3}})+{other}\d*"),
+    )
+
+
+@dataclass
+class _Evidence:
+    """What the cells of the columns show about the meaning of a sign."""
+
+    shows_decimals: bool = False  # a cell as 0,5
+    shows_thousands: bool = False  # a cell as 1,234.5
+    ambiguous: str = ""  # a cell as 1,234
+    where: str = ""  # where the ambiguous cell stands
+    beside_whole: bool = False  # whole numbers below 1000 stand in the column of such a cell
+
+
+def find_decimal(table: pd.DataFrame, columns: list[int]) -> tuple[str, str]:
+    """Return the decimal sign that the cells of these columns show, and a note on a choice.
+
+    Cells as ``0,5`` show a decimal sign, and so does ``1.234,5``. Cells as ``1,234`` do not: they
+    may be 1.234 or 1234.
+
+    Raises
+    ------
+    ValueError
+        Only such cells are there.
+    """
+    parsed_with = table.attrs.get("decimal", ".")
+    evidence = {sign: _Evidence() for sign in ",."}
+    for column in columns:
+        _look_at(table, column, evidence, parsed_with)
+    comma = evidence[","]
+    point = evidence["."]
+    if comma.shows_decimals and not (comma.shows_thousands or point.shows_decimals):
+        return ",", ""
+    if point.shows_decimals or comma.shows_thousands:
+        is_mixed = comma.shows_decimals and not comma.shows_thousands
+        return ("," if is_mixed else "."), ""
+    if comma.shows_decimals or point.shows_thousands:
+        return ",", ""
+    if comma.ambiguous:
+        if table.attrs.get("delimiter") == ";" and not comma.beside_whole:
+            return ",", (
+                f"numbers such as {comma.ambiguous} are read with a decimal comma, as files with "
+                "';' between the cells have it (data.decimal states the sign)"
+            )
+        _refuse(comma)
+    if point.ambiguous and point.beside_whole:
+        _refuse(point)
+    return ".", ""
+
+
+def _refuse(evidence: _Evidence) -> None:
+    """Raise UserError for cells whose sign may have two meanings."""
+    digits = re.sub(r"[.,]", "", evidence.ambiguous)
+    raise UserError(
+        f"{evidence.where}: {evidence.ambiguous!r} may be {digits}, with separated thousands, or "
+        f"{evidence.ambiguous.replace(',', '.')}, with decimals, and no other cell shows which: "
+        f"{HOW_TO_STATE}"
+    )
+
+
+def _look_at(
+    table: pd.DataFrame, column: int, evidence: dict[str, _Evidence], parsed_with: str
+) -> None:
+    """Add what the cells of one column show to the evidence."""
+    cells = table.iloc[:, column]
+    if pd.api.types.is_numeric_dtype(cells):
+        if not pd.api.types.is_float_dtype(cells) or "as_text" not in table.attrs:
+            return
+        if _shows_decimals(cells.to_numpy(dtype=np.float64)):
+            evidence[parsed_with].shows_decimals = True
+            return
+        cells = table.attrs["as_text"](column)
+    distinct = cells.drop_duplicates() if pd.api.types.is_string_dtype(cells) else cells
+    texts = [cell.strip() for cell in distinct if isinstance(cell, str)]
+    unique = list(dict.fromkeys(texts))
+    for sign, found in evidence.items():
+        shapes = _shapes(sign)
+        candidates = [text for text in unique if sign in text]
+        for text in candidates:
+            if shapes.ambiguous.fullmatch(text):
+                if not found.ambiguous:
+                    found.ambiguous = text
+                    name = str(table.columns[column])
+                    row = next(i for i, cell in enumerate(cells) if str(cell).strip() == text)
+                    found.where = f"{location(table, row)}, column {name!r}"
+            elif shapes.decimal.fullmatch(text):
+                found.shows_decimals = True
+            elif shapes.grouped.fullmatch(text):
+                found.shows_thousands = True
+        if any(shapes.ambiguous.fullmatch(text) for text in candidates):
+            are_whole = [re.fullmatch(r"[-+]?[1-9]\d{0,2}", text) is not None for text in unique]
+            found.beside_whole |= any(are_whole)
+
+
+def _shows_decimals(values: Array) -> bool:
+    """Return whether numbers that were read with a decimal sign cannot have been 1.234 for 1234.
+
+    That is so if one of them is below 1, or has other than three decimals, or is 1000 or more.
+    """
+    known = np.abs(values[np.isfinite(values)])
+    thousandths = 1000 * known
+    has_other_decimals = np.abs(thousandths - np.rint(thousandths)) > 1e-6
+    is_below_one = (known > 0) & (known < 1)
+    return bool((has_other_decimals | is_below_one | (known >= 1000)).any())
+
+
+def to_number(text: str, decimal: str) -> float | None:
+    """Return the value of a cell; None if it is no number.
+
+    With a decimal comma, a point in a cell would separate thousands: such a cell is no number here.
+    """
+    if "_" in text:  # Python would ignore the underscore
+        return None
+    if decimal != ".":
+        text = text.replace(".", "?").replace(",", ".")
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def to_grouped_number(text: str, decimal: str) -> float | None:
+    """Return the value of a cell with separated thousands; None if it is none.
+
+    >>> to_grouped_number("-1,234.5", "."), to_grouped_number("1 234", "."), to_grouped_number(
+    ...     "1,5", "."
+    ... )
+    (-1234.5, 1234.0, None)
+    """
+    other = "," if decimal == "." else "."
+    for sign in other + GROUP_SIGNS:
+        pattern = rf"[-+]?[1-9]\d{{0,2}}(?:{re.escape(sign)}\d{{3}})+(?:{re.escape(decimal)}\d*)?"
+        if sign in text and re.fullmatch(pattern, text):
+            return float(text.replace(sign, "").replace(decimal, "."))
+    return None
+
+
+def read_numbers(
+    table: pd.DataFrame,
+    column: int,
+    decimal: str,
+    notes: list[str],
+    *,
+    is_stated: bool = False,
+) -> Array:
+    """Return the numbers (n,) of a column, nan where a cell is empty.
+
+    Numbers with separated thousands are counted in `notes`. Unless the user stated the decimal
+    sign, there must be something else than cells as ``1,234`` in the column.
+
+    Raises
+    ------
+    ValueError
+        A cell is no number, or has another decimal sign; the message names it.
+    """
+    cells = table.iloc[:, column]
+    name = str(table.columns[column])
+    if pd.api.types.is_complex_dtype(cells):
+        raise UserError(
+            f"{location(table)}, column {name!r}: expected real numbers, "
+            "got complex ones: make a column of each part, .real and .imag"
+        )
+    if pd.api.types.is_numeric_dtype(cells):
+        parsed_with = table.attrs.get("decimal", ".")
+        is_exact = parsed_with == decimal or not pd.api.types.is_float_dtype(cells)
+        if is_exact or "as_text" not in table.attrs:
+            return np.asarray(cells.to_numpy(dtype=np.float64, na_value=np.nan))
+        cells = table.attrs["as_text"](column)
+    values = np.full(len(cells), np.nan)
+    grouped = []
+    for row, cell in enumerate(cells):
+        if isinstance(cell, str) and cell.strip():
+            text = cell.strip()
+            value = to_number(text, decimal)
+            if value is None:
+                value = to_grouped_number(text, decimal)
+                grouped.append(text)
+            if value is None:
+                where = f"{location(table, row)}, column {name!r}"
+                raise UserError(
+                    f"{where}: it holds {text!r}, expected a number: {_advise(text, decimal)}"
+                )
+            values[row] = value
+        elif cell is not np.ma.masked and not np.any(pd.isna(cell)):
+            try:
+                values[row] = float(cell)
+            except (TypeError, ValueError):
+                where = f"{location(table, row)}, column {name!r}"
+                raise UserError(f"{where}: expected a number, got {cell!r}") from None
+    if grouped:
+        if not is_stated:
+            _check_grouped(table, column, cells, grouped)
+        notes.append(
+            f"column {name!r}: {len(grouped)} numbers with separated thousands, such as "
+            f"{grouped[0]}"
+        )
+    return values
+
+
+def _check_grouped(table: pd.DataFrame, column: int, cells: pd.Series, grouped: list[str]) -> None:
+    """Raise UserError if a column has nothing but cells as 1,234, which could have decimals."""
+    shapes = [_shapes(sign).ambiguous for sign in ",."]
+    are_ambiguous = all(any(shape.fullmatch(text) for shape in shapes) for text in grouped)
+    n_filled = sum(1 for cell in cells if isinstance(cell, str) and cell.strip())
+    if are_ambiguous and n_filled == len(grouped):
+        where = f"{location(table)}, column {str(table.columns[column])!r}"
+        raise UserError(
+            f"{where}: all numbers are written as {grouped[0]!r}, with separated thousands or with "
+            f"another decimal sign than the rest of the file: {HOW_TO_STATE}"
+        )
+
+
+def _advise(text: str, decimal: str) -> str:
+    """Return what to do about a cell that is no number."""
+    other_sign = "," if decimal == "." else "."
+    if to_number(text, other_sign) is None:
+        return "correct the cell; leave it empty if the value is missing"
+    return (
+        f"if {other_sign!r} is the decimal sign of this file, set 'data.decimal=\"{other_sign}\"'"
+    )

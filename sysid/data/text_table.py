@@ -1,0 +1,409 @@
+"""Tables from text files: encoding, header, separators, rows of units."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sysid import store
+from sysid.data.cell_numbers import to_grouped_number, to_number
+from sysid.data.columns import is_unit
+from sysid.data.source import DataError
+from sysid.errors import UserError
+
+#: separators that are recognised, in this order
+SEPARATORS = ("\t", ";", "|", ",")
+
+#: separator of columns that blanks align
+BLANKS = r"\s+"
+
+#: number of rows below the header from which separator, units and decimal sign are recognised
+N_SAMPLE_ROWS = 50
+
+#: number of characters that these rows may have
+MAX_SAMPLE_CHARACTERS = 200_000
+
+#: most rows between the names of the columns and the numbers: units, and kinds of averages
+MAX_UNIT_ROWS = 2
+
+#: longest text in a row of units [characters]
+MAX_UNIT_LENGTH = 20
+
+#: first version of pandas whose numbers are exact to the last bit by default
+FIRST_EXACT_PANDAS = (3, 1)
+
+
+def check_size(path: Path, kind: str) -> None:
+    """Raise DataError if a path is no plain file, or the file has more bytes than are allowed."""
+    if path.exists() and not path.is_file():
+        raise DataError(f"cannot read {path}: it is no plain file; name a {kind}")
+    if path.exists() and path.stat().st_size > store.max_content_bytes():
+        raise DataError(
+            f"{path} has more than {store.max_content_bytes()} bytes: cut it, or set the "
+            f"environment variable {store.MAX_CONTENT_VARIABLE} to a larger number"
+        )
+
+
+def read_text_table(
+    path: Path,
+    *,
+    delimiter: str | None = None,
+    encoding: str = "utf-8",
+    decimal: str | None = None,
+) -> pd.DataFrame:
+    """Read a text file with a header as a table of numbers and, where a cell is none, of texts.
+
+    A line ``sep=;`` before the header may state the delimiter; otherwise it is the one by which the
+    header and the rows below it have equally many cells. Columns may also be aligned by blanks.
+    UTF-8 may begin with a byte-order mark. Cells may be quoted. Empty lines at the end are left
+    out.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Its attributes are ``file``, ``line`` (number of the line of its first row), ``delimiter``,
+        ``decimal`` (sign of the numbers that were read), ``units`` (by number of the column, of the
+        row below the header), ``notes`` and ``as_text``, which reads a column as it is written.
+
+    Raises
+    ------
+    sysid.DataError
+        The file does not exist or cannot be read.
+    ValueError
+        The file has another encoding, no header, no row, or a line with more cells than the header.
+    """
+    check_size(path, "CSV file")
+    if not isinstance(encoding, str):
+        raise UserError(
+            f"encoding: expected one that Python knows, such as utf-8 or cp1252, got {encoding!r}"
+        )
+    separator = delimiter or ","
+    try:
+        text, n_comments = _strip_comments(_read_text(path, encoding))
+        separator = delimiter or _find_separator(text)
+        head = _read_head(text, separator)
+        attributes = head.attributes | {"delimiter": separator}
+        if decimal:
+            attributes["decimal"] = decimal
+        names = head.names
+        n_lines = n_comments + head.n_lines
+        parse = partial(
+            _parse,
+            text=text,
+            separator=separator,
+            n_skipped=head.n_rows,
+            n_columns=len(names),
+        )
+        table = parse(decimal=attributes["decimal"]) if names else pd.DataFrame()
+    except FileNotFoundError:
+        raise DataError(f"no file {path} (seen from {Path.cwd()}): check the path") from None
+    except UserError:
+        raise
+    except OSError as error:
+        raise DataError(
+            f"cannot read {path} ({error.strerror}): name a CSV file that you may read"
+        ) from error
+    except UnicodeError as error:
+        raise UserError(
+            f"{path}: its text is not in {encoding.upper()} ({error}): export it as CSV in UTF-8, "
+            "or set data.encoding=cp1252 (older Windows programs) or utf-16"
+        ) from None
+    except LookupError:
+        raise UserError(
+            f"encoding: expected one that Python knows, such as utf-8 or cp1252, got {encoding!r}"
+        ) from None
+    except (csv.Error, ValueError) as error:
+        advice = "close its quotes, give every line as many cells as the header, or export it again"
+        if separator == "," and "Expected" in str(error):
+            advice = "where numbers are written with a decimal comma, separate cells by ';'"
+        raise UserError(f"{path}: not a CSV file ({str(error).strip()}): {advice}") from None
+    if not isinstance(table.index, pd.RangeIndex) or len(names) != table.shape[1]:
+        raise UserError(
+            f"{path}, line {n_lines + 1}: more cells than the {len(names)} of the header; "
+            "where numbers are written with a decimal comma, separate cells by ';', "
+            "otherwise complete the header"
+        )
+    is_filled = np.zeros(len(table), dtype=bool)
+    for _, column in table.items():
+        if not len(table) or is_filled[-1]:
+            break
+        is_filled |= column.notna().to_numpy()
+    last_row = int(np.max(np.flatnonzero(is_filled), initial=-1))
+    table = table[: last_row + 1]
+    if not len(table):
+        raise UserError(
+            f"{path}: expected rows of numbers after the header, the file ends there; "
+            "export it again"
+        )
+    table.columns = pd.Index(names)
+    attributes |= {"file": str(path), "line": n_lines + 1}
+    attributes["as_text"] = _AsText(parse, len(table))
+    table.attrs = attributes
+    return table
+
+
+class _AsText:
+    """Reads a column of a file as it is written."""
+
+    def __init__(self, parse: Any, n_rows: int) -> None:
+        self.parse = parse
+        self.n_rows = n_rows
+
+    def __call__(self, column: int) -> pd.Series:
+        """Return the cells of one column as texts, missing ones as nan."""
+        table = self.parse(decimal=".", dtype=str, usecols=[column])
+        return table.iloc[: self.n_rows, 0]
+
+    def __deepcopy__(self, memo: Any) -> _AsText:
+        """Return this object: the text of a file need not be copied with every table."""
+        return self
+
+
+def _read_text(path: Path, encoding: str) -> str:
+    """Return the text of a file, without a byte-order mark.
+
+    Raises
+    ------
+    ValueError
+        The file has another encoding, or begins with the mark of another.
+    """
+    codec = _find_codec(encoding)
+    content = path.read_bytes()
+    if content.startswith(codecs.BOM_UTF8) and codec != "utf-8-sig":
+        raise UserError(
+            f"{path}: it begins with the mark of UTF-8, got encoding {encoding!r}: "
+            "leave data.encoding out"
+        )
+    return content.decode(codec).removeprefix("\ufeff")
+
+
+def _match_preamble(text: str) -> re.Match[str] | None:
+    """Return the match of a line above the header: ``sep=;``, or that of Campbell's loggers.
+
+    Its first group is the separator that it states, if any.
+    """
+    ending = r"[ \t]*(?:\r\n|\n|\r)"
+    return re.match(rf"[ \t]*sep=(.){ending}", text) or re.match(rf'"?TOA5"?,.*?(){ending}', text)
+
+
+def _strip_comments(text: str) -> tuple[str, int]:
+    """Return a text without the marks of comments before its names, and the lines that it lost.
+
+    NumPy writes the names of columns as a comment, ``# t u y``. They stand in the last line of
+    several that begin so.
+    """
+    n_lines = 0
+    while re.match(r"[ \t]*[#%][^\n]*\n[ \t]*[#%][ \t]", text):
+        text = text[text.index("\n") + 1 :]
+        n_lines += 1
+    return re.sub(r"\A[ \t]*[#%][ \t]+", "", text), n_lines
+
+
+def _find_separator(text: str) -> str:
+    """Return the separator that the first line states, or that the lines below it show."""
+    stated = _match_preamble(text)
+    if stated is not None and stated[1]:
+        return stated[1]
+    return _recognise_delimiter(_sample(text, 0 if stated is None else stated.end()))
+
+
+@dataclass
+class _Head:
+    """What stands above the numbers of a file."""
+
+    names: list[str]  # of the columns
+    n_rows: int  # rows above the numbers
+    n_lines: int  # their lines, which are more if a cell has a line break
+    attributes: dict[str, Any]  # of the table
+
+
+def _read_head(text: str, separator: str) -> _Head:
+    """Read the header and the rows of units below it; guess the decimal sign below these."""
+    stated = _match_preamble(text)
+    n_stated = 0 if stated is None else 1
+    sample = _sample(text, 0 if stated is None else stated.end())
+    split = list(_split(sample, separator))
+    rows = [row for _, row in split]
+    names = [" ".join(cell.split()) for cell in rows[0]] if rows else []
+    attributes: dict[str, Any] = {"notes": []}
+    n_above = 0
+    if names and _is_headless(rows, separator):
+        names = [str(number + 1) for number in range(len(names))]
+        attributes["header"] = "none"
+        attributes["notes"].append(
+            f"the file has no header: its columns are numbered from 1 to {len(names)}"
+        )
+    elif names:
+        n_units = count_unit_rows(rows[1:])
+        n_above = 1 + n_units
+        if n_units:
+            attributes["units"] = read_units(rows[1], names, attributes["notes"])
+    attributes["decimal"] = _guess_decimal(rows[n_above:])
+    n_lines = split[n_above - 1][0] if n_above else 0
+    return _Head(names, n_stated + n_above, n_stated + n_lines, attributes)
+
+
+def _find_codec(encoding: str) -> str:
+    """Return the codec of an encoding, however it is spelt; that of UTF-8 takes a mark."""
+    name = codecs.lookup(encoding).name
+    return "utf-8-sig" if name == "utf-8" else name
+
+
+def _sample(text: str, start: int) -> str:
+    """Return the first lines of a text, whole ones."""
+    sample = text[start : start + MAX_SAMPLE_CHARACTERS]
+    if len(text) > start + len(sample):
+        sample = sample[: sample.rfind("\n") + 1] or sample
+    return sample
+
+
+def _split(sample: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Return the first rows of a text, each with the number of its last line."""
+    lines = io.StringIO(sample, newline=None)
+    if separator == BLANKS:
+        for number, line in enumerate(lines, start=1):
+            if number > N_SAMPLE_ROWS:
+                return
+            yield number, line.split()
+        return
+    reader = csv.reader(lines, delimiter=separator, strict=True, skipinitialspace=True)
+    for row in reader:
+        yield reader.line_num, [cell.strip() for cell in row]
+        if reader.line_num > N_SAMPLE_ROWS:
+            return
+
+
+def _recognise_delimiter(sample: str) -> str:
+    """Return the separator by which the first rows have equally many cells, at least two.
+
+    If there is none, it is the first one that stands in the header.
+    """
+    header = sample.partition("\n")[0]
+    for separator in (*SEPARATORS, BLANKS):
+        try:
+            rows = [row for _, row in _split(sample, separator) if any(row)]
+        except csv.Error:
+            continue
+        n_cells = {len(row) for row in rows}
+        if len(rows) > 1 and len(n_cells) == 1 and n_cells != {1} and _has_values(rows[1:]):
+            return separator
+    return next((separator for separator in SEPARATORS if separator in header), ",")
+
+
+def _has_values(rows: list[list[str]]) -> bool:
+    """Return whether a cell of these rows is a number, a stamp or empty, and no two numbers."""
+    cells = [cell for row in rows for cell in row]
+    return all(not re.fullmatch(r"[-+.,\d]+\s+[-+.,\d]+", cell) for cell in cells)
+
+
+def _is_value(cell: str) -> bool:
+    """Return whether a cell is a number with either decimal sign, or looks like a time stamp."""
+    if to_number(cell, ".") is not None or to_number(cell, ",") is not None:
+        return True
+    if to_grouped_number(cell, ".") is not None or to_grouped_number(cell, ",") is not None:
+        return True
+    return re.search(r"\d[-/.:]\d", cell) is not None
+
+
+def _is_headless(rows: list[list[str]], separator: str) -> bool:
+    """Return whether columns aligned by blanks begin with numbers instead of names.
+
+    Numbers that count the columns, from 0 or from 1, are names.
+    """
+    first = rows[0]
+    counts = [[str(number + start) for number in range(len(first))] for start in (0, 1)]
+    return separator == BLANKS and all(_is_value(cell) for cell in first) and first not in counts
+
+
+def count_unit_rows(rows: list[list[str]]) -> int:
+    """Return how many rows of units, or of other texts, stand between header and numbers."""
+    for number, row in enumerate(rows[: MAX_UNIT_ROWS + 1]):
+        if any(_is_value(cell) for cell in row):
+            return number
+        if any(len(cell) > MAX_UNIT_LENGTH for cell in row) or not any(row):
+            return 0
+        if number == 0 and not any(is_unit(cell) for cell in row):
+            return 0
+    return 0
+
+
+def read_units(row: list[str], names: list[str], notes: list[str]) -> dict[int, str]:
+    """Return the units of a row by the number of their column, and note them."""
+    units = {}
+    for number, cell in enumerate(row):
+        unit = cell.strip("[]() ")
+        if unit and unit != "-":
+            units[number] = unit
+    shown = ", ".join(f"{names[number]} [{unit}]" for number, unit in units.items())
+    notes.append(f"the row below the header has units: {shown}")
+    return units
+
+
+def _guess_decimal(rows: list[list[str]]) -> str:
+    """Return the decimal sign by which more cells of the first rows are numbers."""
+    cells = [cell for row in rows for cell in row]
+    with_comma = sum(1 for cell in cells if re.fullmatch(r"[-+]?\d*,\d+([eE][-+]?\d+)?", cell))
+    with_point = sum(1 for cell in cells if re.fullmatch(r"[-+]?\d*\.\d+([eE][-+]?\d+)?", cell))
+    return "," if with_comma > with_point else "."
+
+
+def _parse(
+    *,
+    text: str,
+    separator: str,
+    n_skipped: int,
+    n_columns: int,
+    decimal: str,
+    dtype: Any = None,
+    usecols: list[int] | None = None,
+) -> pd.DataFrame:
+    """Return the cells below the header: columns of numbers where all cells are numbers."""
+    options: dict[str, Any] = {}
+    version = tuple(int(part) for part in pd.__version__.split(".")[:2])
+    if version < FIRST_EXACT_PANDAS:
+        options["float_precision"] = "round_trip"
+    if usecols is not None:
+        options["usecols"] = usecols
+    try:
+        table = pd.read_csv(
+            io.StringIO(text),
+            sep=separator,
+            header=None,
+            names=range(n_columns),
+            skiprows=n_skipped,
+            dtype=dtype,
+            decimal=decimal,
+            skip_blank_lines=False,
+            skipinitialspace=True,
+            low_memory=False,
+            **options,
+        )
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame(columns=range(n_columns), index=pd.RangeIndex(0))
+    if dtype is None and isinstance(table.index, pd.RangeIndex):  # a flag is no number
+        for number, column in enumerate(table.columns):
+            kind: Any = table.dtypes.iloc[number]
+            has_objects = isinstance(kind, np.dtype) and kind.kind == "O"
+            has_flags = pd.api.types.is_bool_dtype(kind)
+            if has_flags or (has_objects and pd.api.types.infer_dtype(table[column]) != "string"):
+                texts = _parse(
+                    text=text,
+                    separator=separator,
+                    n_skipped=n_skipped,
+                    n_columns=n_columns,
+                    decimal=decimal,
+                    dtype=str,
+                    usecols=[number],
+                )
+                table[column] = texts.iloc[:, 0]
+    return table
