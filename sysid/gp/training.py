@@ -43,6 +43,10 @@ MAX_RESTARTS = 100_000
 #: Cost where the covariance is not positive definite, so that the line search turns back.
 COST_IF_NOT_POSITIVE_DEFINITE = 1e25
 
+#: Metadata of a field that files leave out while it has its default: versions that do not know the
+#: field read them.
+LATER_FIELD = {"later": True}
+
 #: Settings of `MaximumLikelihood` that describe priors and must be positive.
 PRIOR_SETTINGS = (
     "length_scale_prior_median",
@@ -548,10 +552,10 @@ class MaximumLikelihood(Training):
     record_length_prior_std: float = inf  # of the logarithm; infinite: no prior
     #: factor of the kernel's variance after the training, without its linear part [-]; below 1 the
     #: model of a whole record is less nonlinear than the likelihood of these samples says
-    record_variance_factor: float = 1.0
+    record_variance_factor: float = field(default=1.0, metadata=LATER_FIELD)
     #: wall time [s] of the search for lags, estimator and hyper-parameters, which then keeps the
     #: best so far (`sysid.time_limit`); None: no limit
-    seconds: float | None = None
+    seconds: float | None = field(default=None, metadata=LATER_FIELD)
 
     standardise = True
 

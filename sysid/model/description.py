@@ -41,6 +41,8 @@ class OwnClassError(UserError):
 def describe(settings: Any) -> str:
     """Return a dataclass instance as JSON text: its class and fields, with nested dataclasses.
 
+    Fields with the metadata ``later`` are left out while they have their defaults.
+
     A class of the toolbox is named by its public name, ``sysid.ErrorThreshold``; any other class by
     its module and name.
 
@@ -91,8 +93,10 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         content: dict[str, Any] = {"class": name_of(type(value))}
         for field in fields(value):
-            if field.init:
-                content[field.name] = _plain(getattr(value, field.name))
+            of_field = getattr(value, field.name)
+            is_left_out = field.metadata.get("later") and of_field == field.default
+            if field.init and not is_left_out:
+                content[field.name] = _plain(of_field)
         return content
     if isinstance(value, Enum):
         return value.value

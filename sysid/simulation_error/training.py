@@ -20,7 +20,7 @@ from sysid.beside import Beside, n_processes, one_blas_thread, together, wait_fo
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.mean import MeanFunction
 from sysid.gp.online import OnlineGP
-from sysid.gp.training import Hyperparameters, InitialSamples, Start, Training
+from sysid.gp.training import LATER_FIELD, Hyperparameters, InitialSamples, Start, Training
 from sysid.model.model import Model
 from sysid.narx.lags import Narx
 from sysid.progress import Steps
@@ -464,7 +464,7 @@ class FreeRun(Training):
     find_limits: bool = True
     #: wall time [s] of the search, which then keeps the best so far (`sysid.time_limit`), or the
     #: simplest linear model if there is nothing yet; None: no limit
-    seconds: float | None = None
+    seconds: float | None = field(default=None, metadata=LATER_FIELD)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "routes", listed(self.routes, "FreeRun: routes", "estimators"))
