@@ -167,6 +167,10 @@ class MendedRows:
         """
         return bool((x[self._older] == self.last[self._newer]).all())
 
+    def follow_each_other(self, x: np.ndarray) -> np.ndarray:
+        """Return whether each row but the first of (n, n_features) may follow the one before it."""
+        return np.asarray((x[1:, self._older] == x[:-1, self._newer]).all(axis=1))
+
     def row(self, row: int, errors: Errors) -> tuple[np.ndarray, float]:
         """Return a row (n_features,) and its target with these errors subtracted.
 
@@ -431,12 +435,14 @@ class OutlierHandling:
     def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
         """Take the next rows, as `MendedRows.begin`.
 
-        What is pending from the last row does not touch a first row that cannot follow it.
+        What is pending from a row does not touch one whose lags show that it cannot follow it.
         """
+        follows = np.ones(len(y), dtype=bool) if follows is None else np.array(follows, dtype=bool)
         is_pending = self.suspect is not None or self.opening is not None or self.mended.errors
         if is_pending and len(y) and not self.mended.follows_last(x[0]):
-            follows = np.ones(len(y), dtype=bool) if follows is None else np.array(follows)
             follows[0] = False
+        if len(y) > 1:
+            follows[1:] &= self.mended.follow_each_other(x)
         self.mended.begin(x, y, follows)
         self._jumps = self.mended.find_jumps(self._jump_limits)
         self._jumps.append(len(y))  # the end of the block ends the last piece

@@ -55,7 +55,12 @@ RECORDINGS = SimpleNamespace(
     test=(1,),
     validation=(),
 )
-SOURCE = SimpleNamespace(recordings=lambda: RECORDINGS, physics=None, lag_choice=None)
+SOURCE = SimpleNamespace(
+    recordings=lambda: RECORDINGS,
+    learned=lambda: RECORDINGS.estimation,
+    physics=None,
+    lag_choice=None,
+)
 
 
 # each function calls code that explains errors, with a bug in what this code calls
