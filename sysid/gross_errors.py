@@ -5,7 +5,9 @@ of a logger, a spike of a sensor. It spoils everything that is estimated by leas
 scales of the signals. It is found in three steps.
 
 1. *Candidates* are values that are far from the median of their neighbours, or far outside the
-   range of the signal. Real values are among them: steps, spikes, the start of a pulse.
+   range of the signal. So are values of the output far from their linear prediction one step ahead,
+   which may be well within the range. Real values are among them: steps, spikes, the start of a
+   pulse.
 2. *Estimate.* A linear model with lags of the output and of the inputs is fitted to the rows
    without candidates. All candidates are then unknown. They are estimated together from that model
    by least squares, as missing values are (Isaksson, Identification of ARX models subject to
