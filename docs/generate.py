@@ -70,7 +70,7 @@ AREAS = {
         ),
         "Training for the free run": ("sysid.simulation_error",),
         "Prediction and validation": ("sysid.simulation",),
-        "Records": ("sysid.data",),
+        "Records": ("sysid.data", "sysid.gross_errors"),
         "Sparse Gaussian processes": ("sysid.gp.sparse",),
         "Errors": ("sysid.errors",),
     },

@@ -71,6 +71,15 @@ MIN_LOCAL_STDS_OF_INPUTS = 4.5
 MIN_RESIDUAL_STDS = 8.0
 MAX_SEARCHES = 8
 
+#: number of samples of a block in which the standard deviation of a signal is looked for
+BLOCK_SAMPLES = 100
+
+#: A signal rests for most of a record if it moves this many times more in one of the blocks.
+MIN_STD_RATIO_OF_REST = 2.0
+
+#: distance of the first from the last decile of a normal variable, in its standard deviations
+STDS_BETWEEN_DECILES = 2.563
+
 #: Nothing is screened if more than this fraction of a signal are candidates.
 MAX_CANDIDATE_FRACTION = 0.1
 
@@ -395,6 +404,9 @@ class _Signal:
         distance = np.abs(joined - centre)
         if not std > 0 and distance.any():  # a signal that rests most of the time
             std = float(np.median(distance[distance > 0]))
+        of_blocks = max(_std_of_blocks(v[k]) for v, k in zip(records, known, strict=True))
+        if of_blocks > MIN_STD_RATIO_OF_REST * std:
+            std = of_blocks
         if not std > 0:
             return None
         with np.errstate(over="ignore"):
@@ -452,6 +464,19 @@ class _Signal:
             self.neighbours = [np.zeros_like(values) for values in self.values]
             spread = 1.0
         self.spread = max(spread, 1e-3)
+
+
+def _std_of_blocks(values: Array) -> float:
+    """Return the largest standard deviation of blocks of a signal, from their quantiles.
+
+    It is that of the time when the signal moves, if it rests for most of the record.
+    """
+    n_blocks = len(values) // BLOCK_SAMPLES
+    if not n_blocks:
+        return 0.0
+    blocks = values[: n_blocks * BLOCK_SAMPLES].reshape(n_blocks, BLOCK_SAMPLES)
+    low, high = np.quantile(blocks, [0.1, 0.9], axis=1)
+    return float(np.max(high - low)) / STDS_BETWEEN_DECILES
 
 
 def _find_candidates(

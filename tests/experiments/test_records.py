@@ -550,10 +550,12 @@ def test_a_plant_is_simulated_better_than_by_any_line(name, tmp_path):
         rows.append((ratio, noise_ratio, *coverages))
         print(f"{name} {seed}: {', '.join(f'{value:.2f}' for value in rows[-1])}")
     ratio, noise_ratio, *coverages = np.median(rows, axis=0)
-    if len(rows) == 1:
-        coverages = coverages[:2]
     assert ratio <= 0.9, rows
     assert max(row[0] for row in rows) <= 1.05, rows
     assert 0.5 <= noise_ratio <= 2.0, rows
-    assert all(0.35 <= of_50 <= 0.65 for of_50 in coverages[::2]), rows
-    assert all(0.88 <= of_95 <= 0.99 for of_95 in coverages[1::2]), rows
+    most_of_50, most_of_95 = 0.65, 0.99
+    if len(rows) == 1:  # a single free run may be better than the held-out ones
+        coverages = coverages[:2]
+        most_of_50, most_of_95 = 1.0, 1.0
+    assert all(0.35 <= of_50 <= most_of_50 for of_50 in coverages[::2]), rows
+    assert all(0.88 <= of_95 <= most_of_95 for of_95 in coverages[1::2]), rows

@@ -182,3 +182,12 @@ def test_a_plant_with_an_even_effect_of_its_input_contradicts_no_line():
     for k in range(1, 2000):
         y[k] = 0.7 * y[k - 1] + 0.2 * u[k - 1] + 0.3 * u[k - 1] ** 2 + 0.01 * rng.normal()
     assert found_in(record_of(u, y)) == [[], []]
+
+
+def test_the_excitation_after_a_long_rest_is_no_error():
+    rng = np.random.default_rng(0)
+    u = np.concatenate([np.zeros(10_000), rng.normal(size=900)])
+    y = np.zeros(len(u))
+    for k in range(1, len(u)):
+        y[k] = 0.8 * y[k - 1] + np.tanh(u[k - 1])
+    assert found_in(record_of(u, y)) == [[], []]
