@@ -104,7 +104,7 @@ MIN_STD = 1e-6
 MAX_OUTPUT_STDS = 3.0
 
 #: smallest number of rows without candidates for each coefficient
-MIN_ROWS_PER_COEFFICIENT = 3
+MIN_ROWS_PER_SCREENING_COEFFICIENT = 3
 
 #: The decisions are repeated, with only the wrong values unknown, at most this many times.
 MAX_DECISIONS = 3
@@ -644,7 +644,7 @@ class _Model:
         x = np.concatenate(designs)
         y = np.concatenate(targets)
         p = x.shape[1]
-        if len(y) < MIN_ROWS_PER_COEFFICIENT * p:
+        if len(y) < MIN_ROWS_PER_SCREENING_COEFFICIENT * p:
             return False
         gram = x.T @ x
         gram[np.diag_indices(p)] += RIDGE * len(y)

@@ -37,11 +37,11 @@ MAX_FILLED_SAMPLES = 20
 LINE_ORDERS = (10, 4, 2, 1)
 
 #: An estimate may leave the range of the measured output by this fraction of the range.
-RANGE_LEEWAY = 0.5
+LEEWAY_OF_ESTIMATES = 0.5
 
 #: The first model learns the rows with measured lags alone if they are at least this fraction of
 #: the rows with estimated lags as well.
-MIN_MEASURED_FRACTION = 0.25
+MIN_FRACTION_WITH_MEASURED_LAGS = 0.25
 
 #: standard deviations of a normal distribution in its median absolute deviation
 STDS_PER_MEDIAN_DEVIATION = 1.4826
@@ -170,8 +170,8 @@ def estimate_by_model(
     """Return records with estimates of the missing target by a first model of it.
 
     The first model has these lags and settings, and learns the rows with measured lags. If these
-    are few (`MIN_MEASURED_FRACTION`), it also learns the rows with estimates that the records have.
-    A training for the free run is replaced by that for one step.
+    are few (`MIN_FRACTION_WITH_MEASURED_LAGS`), it also learns the rows with estimates that the
+    records have. A training for the free run is replaced by that for one step.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def _first_model(records: Sequence[xr.Dataset], narx: Narx, settings: Settings) 
     if "added_variance" in rows:
         is_measured = rows["added_variance"].values == 0.0
         n_initial = settings.training.n_initial or 0
-        n_needed = max(MIN_MEASURED_FRACTION * len(is_measured), n_initial + 1)
+        n_needed = max(MIN_FRACTION_WITH_MEASURED_LAGS * len(is_measured), n_initial + 1)
         if is_measured.sum() >= n_needed:
             rows = rows.isel(sample=np.flatnonzero(is_measured))
     return learn_rows(rows, narx, settings)
@@ -230,7 +230,7 @@ def _with_estimates(
     target = narx.target
     noise_variance = _noise_variance(predictor, learned)
     values = np.concatenate([record[target].values for record in learned])
-    leeway = RANGE_LEEWAY * (np.nanmax(values) - np.nanmin(values))
+    leeway = LEEWAY_OF_ESTIMATES * (np.nanmax(values) - np.nanmin(values))
     limits = (float(np.nanmin(values) - leeway), float(np.nanmax(values) + leeway))
     estimated = []
     for record in records:

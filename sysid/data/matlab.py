@@ -90,7 +90,7 @@ SECONDS_PER_WORD = SECONDS_PER_UNIT | {
 }
 
 #: what to do about a file that cannot be read
-ADVICE = "save its arrays with save('file.mat', 'u', 'y', '-v7')"
+SAVING_ADVICE = "save its arrays with save('file.mat', 'u', 'y', '-v7')"
 
 
 @dataclass
@@ -125,13 +125,13 @@ def read_matlab(path: Path, signals: list[str]) -> pd.DataFrame:
     elif head.startswith(VERSION_73):
         variables = _read_version_73(path)
     else:
-        raise UserError(f"{path}: expected a MATLAB file of version 5 or 7.3: {ADVICE}")
+        raise UserError(f"{path}: expected a MATLAB file of version 5 or 7.3: {SAVING_ADVICE}")
     content = _Content()
     _collect(variables, "", content)
     if not content.columns:
         raise UserError(
-            f"{path}: it has no arrays of numbers; objects such as iddata are not read: {ADVICE}, "
-            "or z = struct('OutputData', z.y, 'InputData', z.u, 'Ts', z.Ts)"
+            f"{path}: it has no arrays of numbers; objects such as iddata are not read: "
+            f"{SAVING_ADVICE}, or z = struct('OutputData', z.y, 'InputData', z.u, 'Ts', z.Ts)"
         )
     lengths = [len(content.columns[name]) for name in signals if name in content.columns]
     n = lengths[0] if lengths else max(map(len, content.columns.values()))
@@ -279,7 +279,7 @@ class _Version5:
 
     def _refuse(self, what: str) -> NoReturn:
         """Raise UserError for a damaged or forged file."""
-        raise UserError(f"{self.path}: damaged or forged, {what}: {ADVICE}")
+        raise UserError(f"{self.path}: damaged or forged, {what}: {SAVING_ADVICE}")
 
     def _unpacked(self, element: bytes) -> bytes:
         """Return the content of a compressed element, if it is not longer than is allowed."""
@@ -418,7 +418,9 @@ def _read_version_73(path: Path) -> dict[str, Any]:
             groups = store.from_file_with_groups(plain)
         except (store.StoreError, OSError, ValueError) as error:
             reason = str(error).replace(str(plain), path.name)
-            raise UserError(f"{path}: cannot be read as version 7.3 ({reason}): {ADVICE}") from None
+            raise UserError(
+                f"{path}: cannot be read as version 7.3 ({reason}): {SAVING_ADVICE}"
+            ) from None
     variables: dict[str, Any] = _values(groups.pop(""))
     for name, group in groups.items():
         owner = variables
