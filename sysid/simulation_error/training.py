@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sysid.arrays import check_counts, listed
 from sysid.beside import Beside, n_processes, one_blas_thread, together, wait_for_any
@@ -32,7 +33,6 @@ from sysid.simulation.segments import (
     find_copies,
     folds_of,
     n_samples,
-    n_scored_samples,
     segments_of,
     stack_regressors,
 )
@@ -71,6 +71,8 @@ N_LONG_RUNS = 5
 MIN_GAIN_PER_FEATURE = 1e-3
 # A fold extrapolates if a signal goes beyond the range of the other samples by this fraction of it.
 MAX_BEYOND_OTHERS = 0.1
+# Samples beyond the range of the others do not count if at least this fraction is within it.
+MIN_FRACTION_WITHIN = 0.5
 # Pairs of lags and estimator that are compared in full, not only by quick versions.
 N_FINALISTS = 4
 # Fraction of the time limit, if there is one, that quick versions of the estimators may use [-].
@@ -141,7 +143,7 @@ class Trial:
         """Simulate a fold with a fit to the samples around it."""
         parts, rest = self.folds[fold]
         guarded = replace(fit.candidate, bounds=range_of([*rest, *parts]))
-        return fit, squared_error(guarded, parts)
+        return fit, squared_error(guarded, parts, counted_samples(self.folds[fold]))
 
     def report(self) -> dict[str, Any]:
         """Return a report of plain numbers, texts, lists and dicts.
@@ -157,6 +159,28 @@ class Trial:
             report["folds"] = np.sqrt(self.errors).tolist()
             report["reports"] = [fit.report for fit in self.fits]
         return report
+
+
+def counted_samples(fold: Fold) -> NDArray[np.bool_]:
+    """Return which of the scored samples of a fold count.
+
+    Beyond the samples around the fold a nonlinear model can only extrapolate. If the output of a
+    fold goes beyond their range by more than `MAX_BEYOND_OTHERS` of it (a start-up does), the
+    samples within the range count, if these are at least half of all.
+    """
+    values = np.concatenate([part.scored(part.values) for part in fold.parts])
+    is_counted = np.ones(len(values), dtype=bool)
+    known = np.concatenate([segment.values for segment in fold.rest])
+    known = known[np.isfinite(known)]
+    if not len(known) or not len(values):
+        return is_counted
+    low = known.min()
+    high = known.max()
+    margin = MAX_BEYOND_OTHERS * (high - low)
+    if values.min() >= low - margin and values.max() <= high + margin:
+        return is_counted
+    is_within = (values >= low) & (values <= high)
+    return is_within if is_within.mean() >= MIN_FRACTION_WITHIN else is_counted
 
 
 def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> Trial:
@@ -209,7 +233,7 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
             fit, error = fitted
             best.fits.append(fit)
             best.errors.append(error)
-            best.sizes.append(n_scored_samples(best.folds[fold].parts))
+            best.sizes.append(int(counted_samples(best.folds[fold]).sum()))
     finally:
         fits.drop()
 
