@@ -290,11 +290,13 @@ def kill_workers(folder, process, n_kills):
     hit = set()
     for _ in range(n_kills):
         wait_for_jobs(folder, process, 1)
-        workers = {
-            number: pid
-            for number, pid in running_jobs(folder).items()
-            if pid != process.pid and number not in hit
-        }
+        workers: dict[int, int] = {}
+        while not workers and process.poll() is None:  # all may be between two jobs
+            workers = {
+                number: pid
+                for number, pid in running_jobs(folder).items()
+                if pid != process.pid and number not in hit
+            }
         if workers:
             number = generator.choice(sorted(workers))
             hit.add(number)
