@@ -72,7 +72,7 @@ MIN_RESIDUAL_STDS = 8.0
 MAX_SEARCHES = 8
 
 #: number of samples of a block in which the standard deviation of a signal is looked for
-BLOCK_SAMPLES = 100
+SAMPLES_PER_BLOCK_OF_SCREEN = 100
 
 #: A signal rests for most of a record if it moves this many times more in one of the blocks.
 MIN_STD_RATIO_OF_REST = 2.0
@@ -471,10 +471,12 @@ def _std_of_blocks(values: Array) -> float:
 
     It is that of the time when the signal moves, if it rests for most of the record.
     """
-    n_blocks = len(values) // BLOCK_SAMPLES
+    n_blocks = len(values) // SAMPLES_PER_BLOCK_OF_SCREEN
     if not n_blocks:
         return 0.0
-    blocks = values[: n_blocks * BLOCK_SAMPLES].reshape(n_blocks, BLOCK_SAMPLES)
+    blocks = values[: n_blocks * SAMPLES_PER_BLOCK_OF_SCREEN].reshape(
+        n_blocks, SAMPLES_PER_BLOCK_OF_SCREEN
+    )
     low, high = np.quantile(blocks, [0.1, 0.9], axis=1)
     return float(np.max(high - low)) / STDS_BETWEEN_DECILES
 
