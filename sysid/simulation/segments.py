@@ -22,6 +22,13 @@ MIN_COPY_CORRELATION = 0.95
 # A copy counts only if an equally high correlation is at most this probable by chance.
 MAX_CHANCE_PROBABILITY = 1e-3
 
+# Outputs of a fold that go beyond the range of the other samples by this fraction of it are not
+# held out [-]. A start-up does; the extremes of an excitation do not.
+MAX_BEYOND_OTHERS = 0.5
+
+# At least this fraction of a fold stays held out [-].
+MIN_FRACTION_WITHIN = 0.5
+
 #: Smallest and largest value of an output that saturates, in its unit; infinite if it does not.
 Limits: TypeAlias = tuple[float, float]
 
@@ -365,6 +372,39 @@ def folds_of(segments: Sequence[Segment], n: int) -> list[Fold]:
             start += length
         folds.append(Fold(_without_empty(parts), _without_empty(rest)))
     return folds
+
+
+def learn_beyond(fold: Fold) -> Fold:
+    """Return a fold whose samples lie within the range of those around it, as far as possible.
+
+    Beyond the samples around a fold a nonlinear model can only extrapolate. If outputs of the fold
+    go beyond their range by more than `MAX_BEYOND_OTHERS` of it (a start-up does), the samples from
+    the first of them to the last one are not held out, but belong to those around the fold. Once at
+    a start-up, a simulation depends on it for long; so what is held out begins after it. If less
+    than `MIN_FRACTION_WITHIN` of the fold remained, it stays as it is.
+    """
+    known = np.concatenate([segment.values for segment in fold.rest])
+    known = known[np.isfinite(known)]
+    if not len(known):
+        return fold
+    low = known.min()
+    high = known.max()
+    margin = MAX_BEYOND_OTHERS * (high - low)
+    parts = []
+    beyond = []
+    for part in fold.parts:
+        is_beyond = (part.values < low - margin) | (part.values > high + margin)
+        (rows,) = np.nonzero(is_beyond & part.measured)
+        if not len(rows):
+            parts.append(part)
+            continue
+        first = int(rows[0])
+        last = int(rows[-1]) + 1
+        parts += [part.part(0, first), part.part(last, len(part.values))]
+        beyond.append(part.part(first, last)._replace(transient=0))
+    if n_samples(parts) < MIN_FRACTION_WITHIN * n_samples(fold.parts):
+        return fold
+    return Fold(_without_empty(parts), (*fold.rest, *beyond))
 
 
 def _without_empty(segments: Sequence[Segment]) -> tuple[Segment, ...]:
