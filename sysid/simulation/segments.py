@@ -374,6 +374,22 @@ def folds_of(segments: Sequence[Segment], n: int) -> list[Fold]:
     return folds
 
 
+def find_beyond(segment: Segment, others: Sequence[Segment]) -> NDArray[np.bool_]:
+    """Mark the samples (n,) of a segment whose measured output is far beyond those of others.
+
+    They are beyond the range of the others by more than `MAX_BEYOND_OTHERS` of it.
+    """
+    known = np.concatenate([np.empty(0), *(other.values for other in others)])
+    known = known[np.isfinite(known)]
+    if not len(known):
+        return np.zeros(len(segment.values), dtype=bool)
+    low = known.min()
+    high = known.max()
+    margin = MAX_BEYOND_OTHERS * (high - low)
+    is_beyond = (segment.values < low - margin) | (segment.values > high + margin)
+    return np.asarray(is_beyond & segment.measured)
+
+
 def learn_beyond(fold: Fold) -> Fold:
     """Return a fold whose samples lie within the range of those around it, as far as possible.
 
@@ -383,18 +399,10 @@ def learn_beyond(fold: Fold) -> Fold:
     a start-up, a simulation depends on it for long; so what is held out begins after it. If less
     than `MIN_FRACTION_WITHIN` of the fold remained, it stays as it is.
     """
-    known = np.concatenate([segment.values for segment in fold.rest])
-    known = known[np.isfinite(known)]
-    if not len(known):
-        return fold
-    low = known.min()
-    high = known.max()
-    margin = MAX_BEYOND_OTHERS * (high - low)
     parts = []
     beyond = []
     for part in fold.parts:
-        is_beyond = (part.values < low - margin) | (part.values > high + margin)
-        (rows,) = np.nonzero(is_beyond & part.measured)
+        (rows,) = np.nonzero(find_beyond(part, fold.rest))
         if not len(rows):
             parts.append(part)
             continue
@@ -404,7 +412,7 @@ def learn_beyond(fold: Fold) -> Fold:
         beyond.append(part.part(first, last)._replace(transient=0))
     if n_samples(parts) < MIN_FRACTION_WITHIN * n_samples(fold.parts):
         return fold
-    return Fold(_without_empty(parts), (*fold.rest, *beyond))
+    return Fold(_without_empty(parts), (*beyond, *fold.rest))
 
 
 def _without_empty(segments: Sequence[Segment]) -> tuple[Segment, ...]:

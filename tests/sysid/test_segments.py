@@ -129,7 +129,7 @@ def test_what_follows_a_start_up_is_simulated_from_its_measured_outputs():
     held_out, learned = learn_beyond(Fold((start_up,), (around,)))
     assert held_out[0].past.tolist() == [-20.0]
     assert held_out[0].regressors.ravel().tolist() == [2.0, 3.0, 4.0]
-    assert learned[-1].values.tolist() == [-50.0, -20.0]
+    assert learned[0].values.tolist() == [-50.0, -20.0]
 
 
 def test_only_measured_outputs_can_be_beyond_the_others():
