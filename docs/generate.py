@@ -69,6 +69,7 @@ AREAS = {
             "sysid.gp.marginal_likelihood",
         ),
         "Training for the free run": ("sysid.simulation_error",),
+        "Live use": ("sysid.live",),
         "Prediction and validation": ("sysid.simulation",),
         "Records": ("sysid.data", "sysid.gross_errors"),
         "Sparse Gaussian processes": ("sysid.gp.sparse",),

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 import xarray as xr
+from numpy.typing import ArrayLike
 
 from sysid.arrays import real_numbers
 from sysid.beside import one_blas_thread
@@ -35,7 +36,6 @@ from sysid.data.holes import has_holes, mark_holes, may_have_holes
 from sysid.data.source import Recordings
 from sysid.errors import UserError, UserTypeError, warn_user
 from sysid.gp.adaptation import Adaptive
-from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import (
     Kernel,
     Linear,
@@ -68,11 +68,11 @@ from sysid.lag_choice import (
     choose_lags,
     choose_linear_part,
 )
+from sysid.live import LiveLoop, LiveReport
 from sysid.missing_outputs import with_line_estimates, with_model_estimates
 from sysid.model.model import Model, Origin
 from sysid.narx.lags import Narx, OnMissing
 from sysid.narx.record import TIME_TOLERANCE, read_records
-from sysid.narx.window import LagWindow
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.forecast import forecast, warn_of_held
 from sysid.simulation.propagation.pathwise import Pathwise
@@ -1035,23 +1035,26 @@ class IdentifiedModel:
                 model.save(model_path)
         return paths
 
-    def step(
-        self,
-        y: Mapping[str, float] | float,
-        u: Mapping[str, float] | float | tuple[()] = (),
-    ) -> dict[str, UpdateReport]:
-        """Predict one sample from the samples before, then learn it.
+    def step(self, y: Any = None, u: Any = None, **signals: Any) -> dict[str, LiveReport]:
+        """Predict one sample of a running plant from the samples before, then learn it.
 
-        A control loop of your own calls this once per sample.
+        A control loop of your own calls this once per sample, by the names of the signals or by
+        their order: ``step(temperature=62.0, heat=50.0, flow=3.0)`` or ``step(62.0, [50.0, 3.0])``.
 
         Parameters
         ----------
         y, u
-            Measured outputs and applied inputs by name; a number where there is only one.
+            Outputs measured now and inputs applied from now on: numbers in the order of
+            `recordings`, or a mapping by name. nan is a missing value. Among the lags a missing
+            output is replaced by its prediction, and the bands contain the variance of that. A
+            sample is learned if such lags add at most the noise variance to its prediction. Where
+            an input is missing, nothing is predicted as long as it is among the lags.
+        **signals
+            Values of single signals by name, instead of `y` and `u`.
 
         Returns
         -------
-        dict
+        dict of LiveReport
             Predictions and decisions by output; empty until there are enough samples for the lags.
             The next call decides about a sample that may be an outlier, see
             `Identification.correction`.
@@ -1059,44 +1062,50 @@ class IdentifiedModel:
         Raises
         ------
         ValueError, TypeError
-            A value is missing or no finite number, or a model cannot learn the sample. No model has
-            seen the sample then.
+            A signal is not named, a value is no finite number and not nan, or a model cannot learn
+            the sample. No model has seen the sample then.
         """
         with self.lock:
-            return self._step(y, u)
+            return self._loop.step(y, u, signals)
 
-    def _step(self, y: Any, u: Any) -> dict[str, UpdateReport]:
-        """Do what `step` does, while no other thread does."""
-        measured = _by_name("outputs", self.recordings.outputs, y)
-        applied = _by_name("inputs", self.recordings.inputs, u)
-        values = measured | applied
-        samples = {}
-        for name, identification in self.identifications.items():
-            narx = identification.narx
-            samples[name] = (
-                np.array([values[signal] for signal in narx.output_names]),
-                np.array([values[signal] for signal in narx.input_names]),
-            )
-            expected = self._windows[name].preview(*samples[name])
-            if expected is not None:
-                identification.check_samples(expected.regressor[None], [expected.target])
-        reports = {}
-        for name, identification in self.identifications.items():
-            row = self._windows[name].observe(*samples[name])
-            if row is None:
-                continue
-            report = identification.observe(*row)
-            if report is not None:
-                reports[name] = report
-        return reports
+    def reset(self) -> None:
+        """Begin a new run of the plant: the next `step` does not follow the last one.
+
+        The models stay as they are. The lags fill again, and a sample that was held back as a
+        possible outlier is decided about before, so that it does not touch the new run.
+        """
+        with self.lock:
+            self._loop.reset()
+
+    def ahead(self, inputs: ArrayLike | int) -> pd.DataFrame:
+        """Predict the coming samples of a running plant from its last samples (`step`).
+
+        Parameters
+        ----------
+        inputs : (n, n_u) or (n,) or int
+            Inputs of the coming n samples in the order of `recordings`; of a plant without inputs
+            the number n.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Over the time [s] from the last sample on: for each output NAME the columns
+            ``NAME_mean`` and the 95 % band of a measurement, ``NAME_low`` to ``NAME_high``, as
+            `simulate` computes them from the same samples.
+
+        Raises
+        ------
+        ValueError
+            The run has fewer samples than lags so far, or the inputs have another shape.
+        """
+        with self.lock:
+            return self._loop.ahead(inputs, self.recordings.sampling_time)
 
     @cached_property
-    def _windows(self) -> dict[str, LagWindow]:
-        """Lag window of each output, for `step`."""
-        return {
-            name: LagWindow(identification.narx)
-            for name, identification in self.identifications.items()
-        }
+    def _loop(self) -> LiveLoop:
+        """The run of the plant, for `step`, `reset` and `ahead`."""
+        recordings = self.recordings
+        return LiveLoop(self.identifications, recordings.outputs, recordings.inputs)
 
     def __repr__(self) -> str:
         n_learned = sum(record.sizes["time"] for record in self.recordings.estimation)
@@ -1123,27 +1132,6 @@ class IdentifiedModel:
             measures = self.validate()[["rmse", "fit_percent", "coverage_95", "n"]]
             html += measures.to_html(float_format="%.4g")
         return html
-
-
-def _by_name(kind: str, names: Sequence[str], values: Any) -> dict[str, float]:
-    """Return the values of one sample by the name of their signal."""
-    if not isinstance(values, Mapping):
-        given = np.atleast_1d(real_numbers(values, f"step: {kind}", missing=True))
-        if given.shape != (len(names),):
-            raise UserError(
-                f"step: expected the {kind} {list(names)}, got values of shape {given.shape}"
-            )
-        values = dict(zip(names, given, strict=True))
-    missing = [name for name in names if name not in values]
-    if missing:
-        raise UserError(f"step: expected the {kind} {list(names)}, {missing} are not there")
-    numbers = {}
-    for name in names:
-        number = real_numbers(values[name], f"step: {name}", missing=True)
-        if number.size != 1:
-            raise UserError(f"step: expected one number for {name}, got shape {number.shape}")
-        numbers[name] = float(number.item())
-    return numbers
 
 
 def _fill_after_window(record: xr.Dataset, name: str, window: int) -> xr.Dataset:

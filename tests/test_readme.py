@@ -466,8 +466,8 @@ def python_page(example_folder):
 class TestPythonExamples:
     """The blocks of Python that are not files do what their pages state."""
 
-    def test_two_pages_have_examples(self):
-        assert list(EXAMPLES) == ["README.md", "docs/how_to/python.md"]
+    def test_these_pages_have_examples(self):
+        assert set(EXAMPLES) == {"README.md", "docs/how_to/live.md", "docs/how_to/python.md"}
 
     @pytest.mark.slow
     def test_the_first_look_identifies_a_model(self, readme):
@@ -506,6 +506,15 @@ class TestPythonExamples:
         assert abs(names["report"].mean) < 5
         assert {"displacement", "displacement_noise_free", "force"} <= set(names["dataset"])
         assert names["ensemble"].output.shape == (20, 52, 1)
+
+
+@pytest.mark.slow
+def test_the_examples_of_live_use_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_examples("docs/how_to/live.md").names
+    assert names["after"]["temperature"].mean == pytest.approx(names["temperature"][391], abs=0.5)
+    assert list(names["table"]) == ["temperature_mean", "temperature_low", "temperature_high"]
+    assert (tmp_path / "model.nc").is_file()
 
 
 def anchor_of(heading):
