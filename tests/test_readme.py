@@ -479,7 +479,13 @@ class TestPythonExamples:
         names = {path.name for path in example_folder.iterdir()}
         assert names == {"van_der_pol.nc", "van_der_pol.py", "own"}
         own_names = {path.name for path in (example_folder / "own").iterdir()} - {"__pycache__"}
-        assert own_names == {"model.nc", "ensemble.nc", "narx_model.nc", "narx_model.py"}
+        assert own_names == {
+            "model.nc",
+            "found.png",
+            "ensemble.nc",
+            "narx_model.nc",
+            "narx_model.py",
+        }
 
     @pytest.mark.slow
     def test_the_printed_lines_are_those_of_the_page(self, python_page):
