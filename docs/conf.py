@@ -32,6 +32,8 @@ templates_path: list[str] = []
 html_theme = "furo"
 html_title = f"sysid {version}"
 html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["cards.css"]
 
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 3

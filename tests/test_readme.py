@@ -466,12 +466,39 @@ def python_page(example_folder):
 class TestPythonExamples:
     """The blocks of Python that are not files do what their pages state."""
 
-    def test_two_pages_have_examples(self):
-        assert list(EXAMPLES) == ["README.md", "docs/how_to/python.md"]
+    def test_these_pages_have_examples(self):
+        assert list(EXAMPLES) == [
+            "README.md",
+            "docs/how_to/coming_from.md",
+            "docs/how_to/python.md",
+        ]
 
     @pytest.mark.slow
-    def test_the_first_look_identifies_a_model(self, readme):
+    def test_our_lines_for_those_who_come_from_elsewhere_run(self, example_folder):
+        with contextlib.chdir(example_folder):
+            page = run_examples("docs/how_to/coming_from.md")
+        fits = page.names["found"].compare()["fit_percent"]
+        assert fits["y", "model", "free run"] > fits["y", "ARX, best", "free run"]
+        assert page.names["free_run"].shape == page.names["one_step"].shape == (150, 1)
+        assert abs(page.names["predicted"] - page.names["value"]) < 0.2
+
+    def test_the_first_look_has_eight_lines(self):
+        (first,) = EXAMPLES["README.md"]
+        assert len([line for line in first.splitlines() if line]) <= 8
+
+    @pytest.mark.slow
+    def test_the_first_look_prints_what_the_page_shows(self, readme):
         assert readme.names["found"].model.gp.n_points == 100
+        number = r"\d+\.\d+"
+        shown = re.search(r"```text\n(.*?rmse.*?)```", PAGES[ROOT / "README.md"], re.DOTALL)[1]
+        printed = "\n".join(readme.lines)
+        assert re.sub(number, "", printed).split() == re.sub(number, "", shown).split()
+        np.testing.assert_allclose(
+            [float(text) for text in re.findall(number, printed)],
+            [float(text) for text in re.findall(number, shown)],
+            rtol=0.1,
+            atol=2e-4,
+        )
 
     @pytest.mark.slow
     @pytest.mark.usefixtures("readme", "python_page")
@@ -541,6 +568,15 @@ def test_every_page_is_reached_from_its_index_and_from_the_readme(folder):
     assert pages == set(contents[1].split())
     for page in pages:
         assert f"docs/{folder}/{page}.md" in PAGES[ROOT / "README.md"]
+
+
+def test_the_front_page_of_the_site_shows_the_parts_of_the_readme():
+    readme = PAGES[ROOT / "README.md"]
+    for option in ("start-after", "end-before"):
+        marks = re.findall(rf':{option}: "(.*)"', PAGES[ROOT / "docs" / "index.md"])
+        assert len(marks) == 3
+        for mark in marks:
+            assert mark in readme
 
 
 def test_the_readme_is_short():
