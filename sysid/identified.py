@@ -140,6 +140,8 @@ KERNELS_BY_WORD: dict[str, Kernel] = {
     "linear_times_squared_exponential": Product([Linear(), SquaredExponential()]),
 }
 PURPOSES = ("prediction", "simulation")
+#: horizons of `IdentifiedModel.validate` by their title [samples]; None: free run
+HORIZONS: dict[str, int | None] = {"1 step": 1, "free run": None}
 #: shorter test records take no part in the tests of the errors [samples]
 MIN_RECORD_SAMPLES_TO_TEST = 100
 
@@ -832,10 +834,22 @@ class IdentifiedModel:
         The table has a row for each output and horizon. `data` is as for `identify`; None: the test
         records.
         """
-        rows = {}
-        for horizon, title in ((1, "1 step"), (None, "free run")):
+        return self._measures(self._forecasts(data))
+
+    def _forecasts(
+        self, data: Signals | Sequence[Signals] | None, titles: Sequence[str] = tuple(HORIZONS)
+    ) -> dict[str, pd.DataFrame]:
+        """Predict all outputs one step ahead and in free run, or those of these titles."""
+        frames = {}
+        for title in titles:
             with doing(title):
-                frame = self._forecast(data, horizon)
+                frames[title] = self._forecast(data, HORIZONS[title])
+        return frames
+
+    def _measures(self, frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        """Return what `validate` does, from the predictions."""
+        rows = {}
+        for title, frame in frames.items():
             for name, model in self.models.items():
                 origin: Any = model.origin.output_mean, model.origin.output_variance
                 is_predicted = frame[name].notna()  # another output may have a shorter window
@@ -1024,7 +1038,7 @@ class IdentifiedModel:
             The first axes of each figure, one for each output; ``axes.figure`` is the figure.
         """
         records = self._records(data)
-        predictions = self._predictions_of_first(records)
+        frames = self._forecasts(list(records[:1]), self._drawn_horizons)
         reports: dict[str, ResidualReport] = {}
         if not self.recordings.is_static:
             with suppress(UserError):  # the records do not suit the model
@@ -1034,7 +1048,7 @@ class IdentifiedModel:
             draw_output(
                 name,
                 self._unit(name),
-                predictions[name],
+                self._drawn(name, frames),
                 reports.get(name),
                 self._time_unit,
                 f"{name}: model for {self.purpose}{of_several}",
@@ -1042,22 +1056,25 @@ class IdentifiedModel:
             for name in self.models
         ]
 
-    def _predictions_of_first(self, records: Sequence[xr.Dataset]) -> dict[str, list[Predicted]]:
-        """Return predictions of the first record by output; those of the purpose come first."""
-        titles = ["1 step", "free run"]
-        if self.purpose == "simulation":
-            titles.reverse()
+    @property
+    def _drawn_horizons(self) -> list[str]:
+        """Titles of the predictions that figures show; that of the purpose comes first."""
         if self.recordings.is_static:
-            del titles[1:]
-        predictions: dict[str, list[Predicted]] = {name: [] for name in self.models}
-        for title in titles:
-            frame = self._forecast(list(records[:1]), 1 if title == "1 step" else None).loc[0]
-            for name in self.models:
-                columns = [name, *(f"{name}_{part}" for part in ("mean", "low", "high"))]
-                # another output may have a longer window
-                of_output = frame[columns].dropna(subset=[f"{name}_mean"])
-                predictions[name].append(Predicted(title, of_output))
-        return predictions
+            return ["1 step"]
+        titles = list(HORIZONS)
+        return titles if self.purpose == "prediction" else titles[::-1]
+
+    def _drawn(self, name: str, frames: Mapping[str, pd.DataFrame]) -> list[Predicted]:
+        """Return the predictions of an output of the first record that has any."""
+        columns = [name, *(f"{name}_{part}" for part in ("mean", "low", "high"))]
+        drawn = []
+        for title in self._drawn_horizons:
+            frame = frames[title]
+            of_record = frame.loc[frame.index[0][0]]
+            # another output may have a longer window
+            of_output = of_record[columns].dropna(subset=[f"{name}_mean"])
+            drawn.append(Predicted(title, of_output))
+        return drawn
 
     def _unit(self, name: str) -> str:
         """Return the unit of a signal; empty if it is not known."""
@@ -1172,22 +1189,21 @@ class IdentifiedModel:
         first, *details = repr(self).split("\nNote: ")[0].splitlines()
         parts = [f"<b>{first}</b>", notes(self.notes)]
         if self.recordings.test:
-            parts.append(self._html_of_scores())
-            predictions = self._predictions_of_first(self.recordings.test)
-            for name in self.models:
-                for predicted in predictions[name]:
-                    chart = small_chart(name, self._unit(name), predicted, self._time_unit)
-                    parts.append(f"<div>{chart}</div>")
+            try:
+                parts += self._html_of_scores()
+            except UserError as error:  # the test records do not suit the model
+                parts.append(notes([f"no scores: {error}"]))
         parts += [
             folded(line, model._repr_html_())
             for line, model in zip(details, self.models.values(), strict=True)
         ]
         return f"<div>{''.join(parts)}</div>"
 
-    def _html_of_scores(self) -> str:
-        """Return a table of the scores on the test records, with those of linear models beside."""
-        measures = self.validate()
-        html = ""
+    def _html_of_scores(self) -> list[str]:
+        """Return scores on the test records beside those of linear models, and pictures."""
+        frames = self._forecasts(None)
+        measures = self._measures(frames)
+        html = []
         for name in self.models:
             unit = Target.change.unit_of(self._unit(name))  # of an error
             lines = self._scores_of_lines(name, self.recordings.test)
@@ -1212,7 +1228,10 @@ class IdentifiedModel:
                         f"{row['n']:.0f}",
                     ]
                 )
-            html += table(head, rows)
+            html.append(table(head, rows))
+            for predicted in self._drawn(name, frames):
+                chart = small_chart(name, self._unit(name), predicted, self._time_unit)
+                html.append(f"<div>{chart}</div>")
         return html
 
 

@@ -145,14 +145,17 @@ def chart(
     for number, (label, line) in enumerate(lines.items()):
         color = LINE_COLORS[number % len(LINE_COLORS)]
         line_down = down(line)
+        # a wide first line stays visible beside one that fits it
+        is_beneath = number == 0 and len(lines) > 1
+        stroke = "stroke-width='3' stroke-opacity='0.5'" if is_beneath else "stroke-width='1.2'"
         for rows in _runs(line_down):
             shapes.append(
                 f"<polyline points='{_points(across[rows], line_down[rows])}' fill='none' "
-                f"stroke='{color}' stroke-width='1.2'/>"
+                f"stroke='{color}' {stroke}/>"
             )
         legend.append(f"<tspan fill='{color}'>{escape(label)}</tspan>")
     if band is not None:
-        legend.append(f"<tspan fill='{BAND_COLOR}' fill-opacity='0.7'>95 % band</tspan>")
+        legend.append(f"<tspan fill='{BAND_COLOR}'>95 % band</tspan>")
     axis = height - bottom
     texts = [
         (left - 4, top + 9, "end", escape(f"{high:.3g}")),
