@@ -56,6 +56,7 @@ from sysid.model.description import refuse_interpolations
 from sysid.model.model import BYTES_PER_POINT_PAIR, NO_OUTPUT_LIMITS, Model, max_points
 from sysid.narx.lags import Narx, added_variance_of, consecutive, own_lags_of
 from sysid.outliers import Opening, OutlierHandling, reach_of
+from sysid.progress_display import shows_progress
 from sysid.simulation.bands import MIN_ROWS_FOR_BANDS, measure_bands_by_folds
 from sysid.simulation.segments import numbered_segments, segments_of_records
 from sysid.store import MAX_CONTENT_VARIABLE, max_content_bytes
@@ -1001,6 +1002,7 @@ class Identification(Exclusive):
             self.correction = self._phase.finish()
 
     @classmethod
+    @shows_progress("training and learning")
     @one_blas_thread
     def of_records(
         cls,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
 import sys
 import threading
@@ -71,13 +72,22 @@ class NotebookBar:
 
 
 def find_display() -> Display | None:
-    """Return where progress can be shown: a notebook or a terminal; None if there is neither."""
+    """Return where progress can be shown: a notebook or a terminal; None if there is neither.
+
+    A stream in place of standard error belongs to a program that shows progress itself, as commands
+    do, or that collects what is written. Of several threads and processes only the first one shows
+    progress.
+    """
+    is_first = threading.current_thread() is threading.main_thread()
+    if not is_first or multiprocessing.parent_process() is not None:
+        return None
     package = sys.modules.get("IPython")
     shell = package.get_ipython() if package is not None else None
     if hasattr(shell, "kernel"):
         return NotebookBar(sys.modules["IPython.display"])
-    if sys.stderr is not None and sys.stderr.isatty():
-        return TerminalLine(sys.stderr)
+    stream = sys.__stderr__
+    if stream is not None and sys.stderr is stream and stream.isatty():
+        return TerminalLine(stream)
     return None
 
 
@@ -154,9 +164,8 @@ def doing(words: str) -> Iterator[None]:
 @contextmanager
 def _watching(words: str) -> Iterator[None]:
     """Show these words, and the steps of searches, while the block runs."""
-    if _shown.get() is not None:
-        with doing(words):
-            yield
+    if _shown.get() is not None:  # the call above shows what it does
+        yield
         return
     display = None if is_watched() else find_display()
     if display is None:
@@ -175,8 +184,8 @@ def _watching(words: str) -> Iterator[None]:
 def shows_progress(words: str) -> Callable[[Function], Function]:
     """Make a function show its progress under these words.
 
-    Where a caller listens to the progress itself (`sysid.progress.on_progress`), as commands do,
-    nothing is shown.
+    Nothing is shown where a caller listens to the progress itself (`sysid.progress.on_progress`).
+    A decorated function that another one calls leaves it to that one (`doing`).
     """
 
     def decorate(function: Function) -> Function:

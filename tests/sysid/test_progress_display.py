@@ -44,7 +44,7 @@ def soon(monkeypatch):
 
 def write_errors_to(stream, monkeypatch):
     """Let the display find this stream; that of the process belongs to pytest."""
-    process = SimpleNamespace(stderr=stream, modules=sys.modules)
+    process = SimpleNamespace(stderr=stream, __stderr__=stream, modules=sys.modules)
     monkeypatch.setattr(progress_display, "sys", process)
 
 
@@ -105,6 +105,12 @@ def test_nothing_is_written_where_nobody_looks(monkeypatch):
     assert stream.getvalue() == ""
 
 
+def test_a_stream_in_place_of_standard_error_is_left_alone(terminal, monkeypatch):
+    monkeypatch.setattr(progress_display.sys, "__stderr__", io.StringIO())
+    search()
+    assert terminal.getvalue() == ""
+
+
 def test_a_caller_that_listens_shows_the_progress_itself(terminal):
     heard = []
     with on_progress(heard.append):
@@ -119,7 +125,7 @@ def test_calls_within_a_call_share_its_display(terminal):
         search()
 
     compare()
-    assert "compare: identify: training" in terminal.getvalue()
+    assert "compare: training" in terminal.getvalue()
 
 
 def test_an_error_ends_the_display(terminal):
