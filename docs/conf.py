@@ -30,10 +30,10 @@ exclude_patterns = [
 templates_path: list[str] = []
 
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["cards.css"]
 html_title = f"sysid {version}"
 html_show_sourcelink = False
-html_static_path = ["_static"]
-html_css_files = ["cards.css"]
 
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 3
