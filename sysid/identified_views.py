@@ -18,7 +18,7 @@ PREDICTED_COLOR = "#d55e00"
 INPUT_COLORS = ("#0b6fa4", "#3a8a4d", "#7b4ea3")
 PANEL_SIZE = (9.0, 2.4)  # width and height of one panel [inch]
 N_CHARTED_SAMPLES = 300  # samples in a small picture: with more its lines would cover each other
-#: two samples of a record are neighbours if their distance is at most this, in its smallest step
+#: lines break where a step is longer than this multiple of the median step
 MAX_STEP_RATIO = 1.5
 SHOWN_TITLE_WIDTH = 110  # characters of one line of a title
 
@@ -37,7 +37,7 @@ def broken_at_gaps(frame: pd.DataFrame) -> pd.DataFrame:
     steps = np.diff(times)
     if not len(steps):
         return frame
-    before = np.flatnonzero(steps > MAX_STEP_RATIO * steps.min())
+    before = np.flatnonzero(steps > MAX_STEP_RATIO * np.median(steps))
     middle = (times[before] + times[before + 1]) / 2
     breaks = pd.DataFrame(np.nan, index=middle, columns=frame.columns)
     return pd.concat([frame, breaks]).sort_index() if len(breaks) else frame

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -539,6 +540,34 @@ class TestPythonExamples:
         assert abs(names["report"].mean) < 5
         assert {"displacement", "displacement_noise_free", "force"} <= set(names["dataset"])
         assert names["ensemble"].output.shape == (20, 52, 1)
+
+
+@pytest.fixture
+def front_figures():
+    """Module that draws the figures of the front page."""
+    spec = spec_from_file_location("figures", ROOT / "docs" / "figures.py")
+    figures = module_from_spec(spec)
+    spec.loader.exec_module(figures)
+    return figures
+
+
+class TestFrontFigures:
+    """`docs/figures.py` draws what the front page shows."""
+
+    def test_the_front_page_shows_all_of_them(self, front_figures):
+        for name in front_figures.FIGURES:
+            assert f"docs/images/front_{name}.svg" in PAGES[ROOT / "README.md"]
+
+    @pytest.mark.slow
+    def test_the_online_model_stands_beside_line_and_limit(self, front_figures, monkeypatch):
+        monkeypatch.setattr(front_figures, "N_YEAR", 800)
+        monkeypatch.setattr(front_figures, "N_ONLINE_SEEDS", 1)
+        monkeypatch.setattr(front_figures, "WINDOW_EDGES", (1.0, 2.0, 4.0, 8.0))
+        (axis,) = front_figures.draw_online().axes
+        model, line, limit = (curve.get_ydata() for curve in axis.lines)
+        np.testing.assert_array_equal(limit, 1.0)
+        assert len(model) == len(line) == 3
+        assert (model > 0.9).all()
 
 
 def anchor_of(heading):

@@ -860,6 +860,9 @@ class JointModel:
         """Return a joint model as it is, or make one from the model of a single output."""
         return model if isinstance(model, JointModel) else cls((model,))
 
+    def _repr_html_(self) -> str:
+        return "".join(model._repr_html_() for model in self.models)
+
     @property
     def output_names(self) -> tuple[str, ...]:
         """Names of the outputs, in the order of the models."""
