@@ -39,6 +39,7 @@ from scipy.special import fdtrc
 from sysid.arrays import Array, Indices, check_whole
 from sysid.gross_errors import screen_records
 from sysid.narx.record import Record, read_records
+from sysid.progress_display import shows_progress
 from sysid.simulation.linear_models import HeldOutErrors
 
 #: default largest delay that is tried [samples]
@@ -214,6 +215,7 @@ class DeadTimes(NamedTuple):
         return [*sentences, *self.warnings]
 
 
+@shows_progress("estimating dead times")
 def estimate_dead_times(
     records: xr.Dataset | Sequence[xr.Dataset],
     target: str,

@@ -28,6 +28,7 @@ from sysid.identification import Settings
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
 from sysid.progress import Steps
+from sysid.progress_display import shows_progress
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.linear_models import HeldOutErrors
 from sysid.simulation.segments import Segment, segments_of_records
@@ -176,6 +177,7 @@ def _remark(row: dict[str, Any], estimator: str) -> str:
     return f" ({', '.join(remarks)})" if remarks else ""
 
 
+@shows_progress("ranking lags")
 def rank_lags(
     records: xr.Dataset | Sequence[xr.Dataset],
     target: str,
@@ -352,6 +354,7 @@ def moves(values: np.ndarray) -> bool:
     return len(known) > 0 and np.ptp(known) != 0
 
 
+@shows_progress("choosing the lags")
 @one_blas_thread
 def choose_lags(
     records: xr.Dataset | Sequence[xr.Dataset],
@@ -493,6 +496,7 @@ def _with_best_routes(training: FreeRun, narx: Narx, trials: Sequence[Trial]) ->
     return replace(training, routes=routes or training.routes)
 
 
+@shows_progress("choosing the linear part")
 @one_blas_thread
 def choose_linear_part(
     records: xr.Dataset | Sequence[xr.Dataset], narx: Narx, settings: Settings
