@@ -68,6 +68,7 @@ LAYERS = {
         "outliers",
         "initial_training",
         "identification",
+        "live",
         "stream",
         "held_out",
         "budget_choice",
