@@ -57,7 +57,7 @@ window = LagWindow(narx)
 # The first half of the year is identified. ``window`` keeps the lags. For each sample it returns a
 # row: the regressor, which consists of the lags, and the target that belongs to them. ``observe``
 # predicts the target, and only then learns it. In the second half of the year the same controller
-# goes on, and these samples are kept to score the model.
+# goes on, and the samples of this half are kept to score the model.
 
 reports = []
 test_rows = []
@@ -99,8 +99,8 @@ print(f"the 95 % band covers {100 * scores.coverage_95:.1f} % of the measurement
 
 # %%
 # The figure shows the last two days of December, with the band in which 95 % of the measurements
-# should lie. The set-point changes in the morning of a working day and at night, which causes the
-# jumps:
+# should lie. The jumps follow changes of the set-point in the morning of a working day and at
+# night:
 
 two_days = slice(len(y) - 2 * 96, len(y))
 hours = np.arange(2 * 96) / 4
@@ -126,7 +126,7 @@ plt.show()
 # Which samples it keeps
 # ----------------------
 #
-# Now and then a sample becomes a stored point, and another point leaves for it. In this way the
+# Now and then a sample becomes a stored point, and another point is removed. In this way the stored
 # points cover the region that the loop has visited. All other samples change the values at these
 # points. The stored points outside the grey region are samples of the first day, when the zone was
 # still cold.
@@ -158,8 +158,8 @@ plt.show()
 # Where to go on
 # --------------
 #
-# ``sysid-identify`` is this script with files, figures and a summary. It counts some more stored
-# samples: the gate holds a sample back if its prediction is wrong by more than four standard
+# ``sysid-identify`` does the same and writes files, figures and a summary. It counts some more
+# stored samples: the gate holds a sample back if its prediction is wrong by more than four standard
 # deviations, and some of these samples are stored one sample later.
 # ``reduction=marginal_log_likelihood`` chooses another criterion. With ``learning=stored
 # gate=none`` the model learns from the stored points alone, as in the paper.

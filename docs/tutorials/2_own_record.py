@@ -38,9 +38,9 @@ print((folder / "experiment.csv").read_text()[:80])
 # --------------
 #
 # ``CsvFiles`` reads files as loggers write them: units in the names of the columns, times or time
-# stamps, semicolons, decimal commas. It checks every cell: a gap, a text or an irregular time is an
-# error that names the line. Look at the data before you model them. Does the input move over the
-# range that you care about? Does the output saturate?
+# stamps, semicolons, decimal commas. It checks every cell: a gap, text instead of a number, or an
+# irregular time is an error that names the line. Look at the data before you model them. Does the
+# input move over the range that you care about? Does the output saturate?
 
 from sysid import CsvFiles
 
@@ -68,8 +68,8 @@ plt.show()
 # ``choose_lags`` compares lags on held-out folds of the record. It tries linear models with all
 # numbers of lags, and the model itself with the best of them. ``na`` and ``nb`` are the numbers of
 # lags of the level and of the pump, and ``nk`` is the first lag of the pump. The printed numbers
-# are errors (RMSE) in V. The smallest error of the model wins, with or without a linear part, which
-# has more lags (:doc:`the linear part </explanation/linear_part>`).
+# are errors (RMSE) in V. The lags with the smallest error of the model win, with or without a
+# linear part, which has more lags (:doc:`the linear part </explanation/linear_part>`).
 
 from sysid import choose_lags
 
@@ -128,9 +128,9 @@ report = residual_tests(residual, pump, output_names=["level"], input_names=["pu
 print("\n".join(report.verdict()))
 
 # %%
-# The tests reject the model clearly. The lags of the level are measured with noise, which a
-# one-step model cannot remove completely; a record of this length shows this without doubt. But the
-# size of a correlation matters more than its significance: the largest one is 0.14.
+# The tests reject the model clearly. The lags of the level contain noise of the measurement, which
+# a one-step model cannot remove completely, and a record of this length suffices to detect this.
+# But the size of a correlation matters more than its significance: the largest correlation is 0.14.
 #
 # One step ahead is not enough
 # ----------------------------
@@ -150,7 +150,8 @@ trained_one_step_ahead = score(model, None, "free run")
 #
 # ``FreeRun`` chooses the model by the error of its simulation on held-out folds of the record. It
 # has several routes, and by default it tries all of them, which takes minutes. Here it is given one
-# route, with few stages. This training estimates no linear part, so the lags of that are left out.
+# route, with few stages. This training estimates no linear part, so ``without_linear`` removes the
+# lags of the linear part.
 
 from sysid import FreeRun, OutputErrorRefinement, Settings
 
@@ -213,7 +214,7 @@ found = identify(
 print(found.compare().round(3))
 
 # %%
-# The model is the best of the four, one step ahead and in free run, although it was not trained
-# for the free run. The section above shows what ``purpose="simulation"`` gains there.
+# The model is the best of the four, one step ahead and in free run, although it was not trained for
+# the free run. The section above shows how much ``purpose="simulation"`` improves the free run.
 #
 # The :doc:`glossary </explanation/glossary>` explains our words.

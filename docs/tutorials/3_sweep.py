@@ -14,7 +14,7 @@ data set with named dimensions, and draw the figure that answers the question.
 # A first run
 # -----------
 #
-# Always run one job by itself before you run a hundred. It shows within seconds whether the
+# Always run one job by itself before you run a hundred. This job shows within seconds whether the
 # settings are what you meant.
 #
 # (``run`` calls a command as you would in a terminal. The folder is a temporary one.)
@@ -63,7 +63,7 @@ run(
 # -------
 #
 # The result is one data set with a dimension for each swept parameter. A job that failed would be a
-# gap in it, and the output would count and name such jobs.
+# missing value, and the output would count and name such jobs.
 
 run("collect sweep figures=false")
 results = xr.open_dataset(folder / "sweep" / "sweep.nc")
@@ -74,9 +74,9 @@ print(results["smse"].median("seed").to_pandas().round(3))
 # The figure
 # ----------
 #
-# The figure shows the error and the number of revised points against the threshold, which is the
-# price of accuracy. Revised points are samples that were stored while another point left
-# (``n_revised``). Lines are medians over the seeds, and bands are their range.
+# The figure shows the error and its price, the number of revised points, against the threshold.
+# Revised points are samples that were stored while another point left (``n_revised``). Lines are
+# medians over the seeds, and bands are their range.
 
 fig, axes = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
 threshold = results["error_threshold"]
@@ -92,9 +92,9 @@ axes[0].legend(frameon=False)
 plt.show()
 
 # %%
-# A larger threshold saves nearly all replacements. Up to about 0.15 K it costs little accuracy.
-# Above that, the model learns too little. With a small threshold, mean relevance is the safer
-# criterion: its results differ less from seed to seed.
+# A larger threshold saves nearly all replacements of points. Up to about 0.15 K it costs little
+# accuracy. Above 0.15 K, the model learns too little. With a small threshold, mean relevance is the
+# safer criterion: its results differ less from seed to seed.
 #
 # ``sysid-collect`` draws such figures by itself, and writes tables (``sweep.csv``, ``sweep.md``).
 # The record of each job, sample by sample, is in a file of its own:

@@ -114,8 +114,8 @@ for path in sorted(benchmark.rglob("*")):
 # ``CARD.md`` describes the benchmark in words, for readers who do not know it. ``scores.json`` has
 # the numbers: the noise floor, which is the error of a model that knows the true state, the limit,
 # which is the smallest error that is possible from measured signals (one step ahead only), and the
-# errors of the baselines. The baselines were identified one step ahead; this is why they simulate
-# badly (``free_run``).
+# errors of the baselines. The baselines were identified one step ahead, so their simulations
+# (``free_run``) are bad.
 
 scores = json.loads((benchmark / "scores.json").read_text())
 for task in ("one_step", "free_run"):
@@ -128,10 +128,10 @@ for task in ("one_step", "free_run"):
 # ---------
 #
 # Another group gets ``benchmark.nc`` or the CSV files, and ``score.py``, which needs NumPy only.
-# You now do what this group does: learn from the estimation record, simulate the test record, write
-# the prediction to a file, and score it. The model is trained for the free run by one quick route
-# (the tutorial on your own record explains the routes). In the scores, NRMSE is the RMSE divided by
-# the standard deviation of the output, and the fit is 100 % minus the NRMSE in percent.
+# You now take the place of this group: learn from the estimation record, simulate the test record,
+# write the prediction to a file, and score it. The model is trained for the free run by one quick
+# route (the tutorial on your own record explains the routes). In the scores, NRMSE is the RMSE
+# divided by the standard deviation of the output, and the fit is 100 % minus the NRMSE in percent.
 
 from sysid import (
     FreeRun,

@@ -69,8 +69,8 @@ print(narx.feature_names)
 # ``Dynamics.gradient`` returns the derivatives of the predicted target with respect to all
 # features, in their own units. The first two features are the lags of the displacement, the last
 # two those of the force. At rest, the stiffness of the spring is minus the sum of the first two
-# derivatives divided by the sum of the last two. It grows with the distance of the mass from the
-# origin.
+# derivatives divided by the sum of the last two. This stiffness grows with the distance of the mass
+# from the origin.
 
 from sysid.simulation.dynamics import Dynamics
 
@@ -104,8 +104,8 @@ print(f"difference quotient {difference_quotient:.6f}, gradient {gradients[0, 0]
 # Export
 # ------
 #
-# The export writes one readable file. It states lags and units, and it checks itself when it is
-# run. The machine of the controller needs only NumPy.
+# The export writes one readable file. The file states lags and units, and it checks itself when it
+# is run. The machine of the controller needs only NumPy.
 
 folder = Path(tempfile.mkdtemp())
 path = export_python(model, folder / "spring_model.py")
