@@ -130,7 +130,7 @@ print("\n".join(report.verdict()))
 # %%
 # The tests reject the model clearly. The lags of the level contain noise of the measurement, which
 # a one-step model cannot remove completely, and a record of this length suffices to detect this.
-# But the size of a correlation matters more than its significance: the largest correlation is 0.14.
+# But the size of a correlation matters more than its significance: the largest one is 0.1.
 #
 # One step ahead is not enough
 # ----------------------------
