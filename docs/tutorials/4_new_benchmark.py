@@ -111,11 +111,11 @@ for path in sorted(benchmark.rglob("*")):
         print(path.relative_to(benchmark))
 
 # %%
-# ``CARD.md`` describes the benchmark in words, for readers who do not know it. ``scores.json`` has
-# the numbers: the noise floor, which is the error of a model that knows the true state, the limit,
-# which is the smallest error that is possible from measured signals (one step ahead only), and the
-# errors of the baselines. The baselines were identified one step ahead, so their simulations
-# (``free_run``) are bad.
+# ``CARD.md`` describes the benchmark in words, for new readers. ``scores.json`` has the numbers:
+# the noise floor, which is the error of a model that knows the true state, the limit, which is the
+# smallest error that is possible from measured signals (one step ahead only), and the errors of the
+# baselines. The baselines were identified one step ahead, so their simulations (``free_run``) are
+# bad.
 
 scores = json.loads((benchmark / "scores.json").read_text())
 for task in ("one_step", "free_run"):
