@@ -299,17 +299,18 @@ class BoardsStudy(Study):
         published = read_published()
         published = published[published["dataset"].isin(known)]
         return {
-            "gaps": f"No data: {', '.join(gaps)}." if gaps else "",
+            "gaps": f"No data: {'; '.join(gaps)}." if gaps else "",
             "free_run": to_markdown(tabulate_errors(rows, "free run")),
             "one_step": to_markdown(tabulate_errors(rows, "1 step")),
             "bands": to_markdown(tabulate_bands(rows, relative_spread)),
             "published": to_markdown(tabulate_published(published)),
-            "counts": "\n".join(f"- {count}" for count in count_successes(rows)),
+            "counts": "\n".join(f"- {count}" for count in count_successes(rows) if known),
         }
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
         """Return the figure of all errors, as multiples of those of the best line."""
-        return {"boards": partial(draw_ratios, self.rows(store))}
+        rows = self.rows(store)
+        return {"boards": partial(draw_ratios, rows)} if len(rows) else {}
 
 
 #: Unit of the output of every test record.
@@ -424,6 +425,7 @@ def draw_ratios(rows: pd.DataFrame) -> Figure:
         ax.axvline(1.0, color=BASELINE_COLOR, linewidth=0.8)
         ax.set_title(horizon)
         ax.set_yticks(places, names)
+        ax.set_ylim(-0.5, len(names) - 0.5)
         finite = np.concatenate(drawn)
         scale_axis(ax.xaxis, finite[np.isfinite(finite)])
     figure.supxlabel("RMSE over that of the best ARX model by held-out error [1]", fontsize=8)

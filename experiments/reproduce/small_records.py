@@ -77,7 +77,8 @@ class SmallRecord(sysid.DataSource):
         for folder in (Path(given), Path(given, FOLDER)):
             if (folder / self.file).is_file():
                 return folder / self.file
-        raise DataError(f"{given} does not have {self.file}: {advice}")
+        lack = "does not have" if Path(given).is_dir() else "is no folder, and cannot have"
+        raise DataError(f"{given} {lack} {self.file}: {advice}")
 
 
 #: The records by the name of their task.

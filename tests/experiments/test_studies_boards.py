@@ -231,6 +231,15 @@ def test_a_figure_of_one_record_that_nothing_is_published_of(tmp_path):
     assert render(draw, "png")["png"].startswith(b"\x89PNG")
 
 
+def test_without_any_record_the_files_say_so(tmp_path):
+    plan = make_plan(tmp_path, "drives", "silverbox", seeds=1)
+    write_study(STUDY, plan, {}, configuration="", figures=True)
+    text = (tmp_path / "boards.md").read_text()
+    assert "No data: Drives; Silverbox, multisine; Silverbox, arrow; " in text
+    assert "0 of 0" not in text
+    assert not (tmp_path / "boards.png").exists()
+
+
 def test_published_errors_belong_to_tests_of_the_study_and_state_their_source():
     published = boards.read_published()
     assert set(published["dataset"]) <= set(boards.UNITS)
