@@ -45,6 +45,9 @@ FREE_RUN = "training=free_run"
 BEST_LINE = "ARX, held-out"
 BEST_LINE_IN_HINDSIGHT = "ARX, hindsight"
 OURS = (DEFAULT, FREE_RUN)  # models of this toolbox
+#: Parts of the work for a record and seed: the models of this toolbox by name, and the lines.
+PARTS = {"default": DEFAULT, "free_run": FREE_RUN}
+LINES = "lines"
 MODELS = (DEFAULT, FREE_RUN, BEST_LINE, BEST_LINE_IN_HINDSIGHT)
 #: Colours of the models in the figure.
 MODEL_COLORS = {
@@ -254,27 +257,29 @@ class BoardsStudy(Study):
     )
 
     def units(self, plan: Plan) -> list[Unit]:
-        """Return a unit for every record and seed: trainings and bands are random."""
+        """Return a unit for every record, training and seed, and one for the lines of a record.
+
+        Trainings and bands are random, lines are not.
+        """
         seeds = range(min(plan.seeds, N_BOARD_SEEDS))
-        return [
-            Unit(self.name, task, seed)
-            for task in plan.tasks
-            if task in self.tasks
-            for seed in seeds
-        ]
+        units = []
+        for task in plan.tasks:
+            if task in self.tasks:
+                units.append(Unit(self.name, task, 0, LINES))
+                units += [Unit(self.name, task, seed, name) for name in PARTS for seed in seeds]
+        return units
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
-        """Identify a record by each training; the lines are not random and belong to seed 0."""
+        """Identify a record by one training, or fit the lines."""
         recordings = SOURCES[unit.task].load()
         if plan.quick:
             recordings = shorten(recordings)
-        rows = []
-        for name in OURS:
-            training = make_training(name, is_quick=plan.quick)
-            for row in run_ours(recordings, training, unit.seed):
-                rows.append({"model": name, **row})
-        if unit.seed == 0:
-            rows += run_lines(recordings)
+        if unit.part == LINES:
+            rows = run_lines(recordings)
+        else:
+            model = PARTS[unit.part]
+            training = make_training(model, is_quick=plan.quick)
+            rows = [{"model": model, **row} for row in run_ours(recordings, training, unit.seed)]
         titles = titles_of(unit.task)
         return part_of([{"dataset": titles[row.pop("test")], **row} for row in rows])
 

@@ -252,9 +252,9 @@ def compute(waves: Sequence[Sequence[Unit]], plan: Plan, workers: int) -> None:
 def execute(waves: Sequence[Sequence[Unit]], plan: Plan, workers: int) -> Iterator[Unit]:
     """Compute the units that are not kept yet, wave after wave; yield each when it is done.
 
-    The processes have one thread. All units of a task and seed are computed by the same process,
-    since studies share streams. If the iteration ends early, for example by Ctrl-C, the processes
-    are ended: the unit that each was computing is computed again next time.
+    The processes have one thread. All units of a task, seed and part are computed by the same
+    process, since studies share streams. If the iteration ends early, for example by Ctrl-C, the
+    processes are ended: the unit that each was computing is computed again next time.
 
     Raises
     ------

@@ -38,6 +38,7 @@ class Unit(NamedTuple):
     study: str
     task: str  # "" for a study without tasks
     seed: int = 0
+    part: str = ""  # name of the part of the work for this task and seed; "" if it is all of it
 
 
 def digest_code() -> str:
@@ -100,7 +101,7 @@ class Plan:
     def path_of(self, unit: Unit) -> Path:
         """Return the file of a unit; its name has the digest of the measured records."""
         records = dict(self.records).get(unit.task)
-        parts = [unit.task or "all", records, f"{unit.seed}.nc"]
+        parts = [unit.task or "all", records, unit.part, f"{unit.seed}.nc"]
         return self.parts / unit.study / "-".join(part for part in parts if part)
 
     def is_kept(self, unit: Unit) -> bool:

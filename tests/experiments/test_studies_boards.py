@@ -61,8 +61,8 @@ def stub_plan(tmp_path, monkeypatch):
 
 
 def test_a_record_is_identified_and_scored_by_both_trainings_and_by_lines(stub_plan):
-    unit = Unit("boards", "gas_furnace")
-    table = STUDY.compute(unit, stub_plan).to_dataframe().set_index(["model", "horizon"])
+    parts = [STUDY.compute(unit, stub_plan).to_dataframe() for unit in STUDY.units(stub_plan)]
+    table = pd.concat(parts).set_index(["model", "horizon"])
     assert set(table.index) == {
         (model, horizon) for model in boards.MODELS for horizon in boards.HORIZONS
     }
@@ -79,11 +79,13 @@ def test_a_record_is_identified_and_scored_by_both_trainings_and_by_lines(stub_p
     assert (in_hindsight <= table.loc[boards.BEST_LINE, "rmse"]).all()
 
 
-def test_other_seeds_do_not_fit_the_lines_again(stub_plan, monkeypatch):
-    monkeypatch.setattr(boards, "run_ours", lambda *_: [])
-    monkeypatch.setattr(boards, "run_lines", lambda _: [{"test": 0, "model": "line"}])
-    parts = [STUDY.compute(Unit("boards", "gas_furnace", seed), stub_plan) for seed in (0, 1)]
-    assert [part.sizes.get("run", 0) for part in parts] == [1, 0]
+def test_each_training_and_the_lines_are_kept_in_a_file_of_their_own(stub_plan):
+    plan = replace(stub_plan, seeds=2)
+    names = {plan.path_of(unit).name for unit in STUDY.units(plan)}
+    assert names == {
+        "gas_furnace-lines-0.nc",
+        *(f"gas_furnace-{part}-{seed}.nc" for part in ("default", "free_run") for seed in (0, 1)),
+    }
 
 
 def test_lines_have_the_errors_of_least_squares_with_1_to_12_lags():
@@ -177,15 +179,14 @@ def kept_plan(tmp_path):
             boards.BEST_LINE: 0.6,
             boards.BEST_LINE_IN_HINDSIGHT: 0.4,
         }
-        models = boards.OURS if seed else boards.MODELS
-        for model in models:
+        for model in boards.OURS if seed else boards.MODELS:
             for horizon in boards.HORIZONS:
                 numbers = {"n": 10, "rmse": errors[model], "n_parameters": np.nan}
                 if model in boards.OURS:
                     bands = ("coverage_50", "coverage_95", "width_95", "crps")
                     numbers |= dict.fromkeys(bands, 0.9) | {"seconds": 3.0, "n_points": 100}
                 rows.append({"dataset": "Tanks", "model": model, "horizon": horizon, **numbers})
-        write_part(part_of(rows), Unit("boards", "tanks", seed), plan)
+        write_part(part_of(rows), Unit("boards", "tanks", seed, "default"), plan)
     return plan
 
 
@@ -226,7 +227,7 @@ def test_a_figure_of_one_record_that_nothing_is_published_of(tmp_path):
         for model in boards.MODELS
         for horizon in boards.HORIZONS
     ]
-    write_part(part_of(rows), Unit("boards", "drives"), plan)
+    write_part(part_of(rows), Unit("boards", "drives", 0, "lines"), plan)
     draw = STUDY.figures(STUDY.combine(plan))["boards"]
     assert render(draw, "png")["png"].startswith(b"\x89PNG")
 
@@ -266,7 +267,7 @@ def test_the_boards_are_asked_for_by_name_and_read_no_other_records():
     assert [study.name for study in settings.studies] == ["boards"]
     assert set(settings.plan.tasks) == set(boards.SOURCES)
     units = settings.studies[0].units(settings.plan)
-    assert len(units) == 5 * len(boards.SOURCES)
+    assert len(units) == (5 * len(boards.OURS) + 1) * len(boards.SOURCES)
     assert all(unit.task in STUDY_TASKS for unit in units)
 
 
@@ -277,7 +278,7 @@ def test_small_records_are_identified(task, shared_data, tmp_path, monkeypatch):
     if not (shared_data / "gpssm").is_dir():
         pytest.skip("no local copies of the small records")
     plan = make_plan(tmp_path, task, seeds=1)
-    table = STUDY.compute(Unit("boards", task), plan).to_dataframe()
-    errors = table.set_index(["model", "horizon"])["rmse"]
+    parts = [STUDY.compute(unit, plan).to_dataframe() for unit in STUDY.units(plan)]
+    errors = pd.concat(parts).set_index(["model", "horizon"])["rmse"]
     assert np.isfinite(errors).all()
     assert errors[boards.DEFAULT, "1 step"] < 1.2 * errors[boards.BEST_LINE, "1 step"]
