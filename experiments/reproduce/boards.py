@@ -338,6 +338,11 @@ def write_error(error: float) -> str:
     return "diverges" if np.isposinf(error) else significant(error)
 
 
+def write_width(width: float) -> str:
+    """Return the width or the score of a band as text, which may have no bounds."""
+    return "no bounds" if np.isposinf(width) else significant(width)
+
+
 def tabulate_errors(rows: pd.DataFrame, horizon: str) -> pd.DataFrame:
     """Return the table of the errors at a horizon, as texts; published ones are of free runs."""
     errors = median_errors(rows, horizon)
@@ -363,8 +368,8 @@ def tabulate_bands(rows: pd.DataFrame, spread: xr.DataArray) -> pd.DataFrame:
                 "horizon": row["horizon"],
                 "95 % band covers [%]": fixed(100 * row["coverage_95"], 0),
                 "50 % band covers [%]": fixed(100 * row["coverage_50"], 0),
-                "width of the 95 % band": significant(row["width_95"]),
-                "CRPS": significant(row["crps"]),
+                "width of the 95 % band": write_width(row["width_95"]),
+                "CRPS": write_width(row["crps"]),
                 "unit": row["unit"],
                 "time [s]": fixed(row["seconds"], 0),
                 "points": fixed(row["n_points"], 0),

@@ -185,6 +185,7 @@ def kept_plan(tmp_path):
                 if model in boards.OURS:
                     bands = ("coverage_50", "coverage_95", "width_95", "crps")
                     numbers |= dict.fromkeys(bands, 0.9) | {"seconds": 3.0, "n_points": 100}
+                    numbers["width_95"] = 0.9 if np.isfinite(errors[model]) else np.inf
                 rows.append({"dataset": "Tanks", "model": model, "horizon": horizon, **numbers})
         write_part(part_of(rows), Unit("boards", "tanks", seed, "default"), plan)
     return plan
@@ -199,6 +200,10 @@ def test_tables_have_medians_what_diverges_and_what_is_missing(kept_plan):
     assert bands == [
         *("Tanks", "default", "free run", "90", "90", "0.900", "0.900"),
         *("V", "3", "100", "2", "18.2"),
+    ]
+    of_diverging = table_cells(texts["bands"])[4]
+    assert of_diverging[1:3] + of_diverging[5:7] == [
+        *("training=free_run", "free run", "no bounds", "0.900"),
     ]
     assert texts["gaps"] == "No data: Dryer."
     counts = texts["counts"].splitlines()
