@@ -12,7 +12,7 @@ from sysid.gp.marginal_likelihood import ExactGP, LeaveOneOut
 from sysid.gp.marginal_likelihood import leave_one_out as predict_left_out
 from sysid.gp.training import InitialSamples, Start
 from sysid.narx.lags import reach_of
-from sysid.outliers import MIN_BLAME_GAIN, OUTLIER_JUMP_STDS, Errors, MendedRows, density_costs
+from sysid.outliers import OUTLIER_JUMP_STDS, Errors, MendedRows, density_costs
 
 #: largest number of trainings that are repeated without the outliers of the one before
 MAX_SCREENINGS = 3
@@ -25,6 +25,10 @@ MIN_SAMPLES_PER_OUTLIER = 4
 
 #: largest number of initial samples in a row that are wrong
 MAX_WRONG_RUN = 3
+
+#: An outlier is wrong only if this raises twice the log density of the samples after it by more than
+#: so much.
+MIN_REFUSAL_GAIN = 4.0
 
 #: predicts mean and variance with noise (m,) at regressors (m, n_features)
 Predict: TypeAlias = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -66,19 +70,18 @@ def train(samples: InitialSamples, known: Start, prepare: Prepare, gate: float |
     n_mended: dict[str, int] = {}
     if gate is not None:
         start, samples, n_mended = _replace_spikes(start, samples, known, prepare)
-        is_real = np.zeros(len(samples.targets), dtype=bool)  # confirmed by the samples after it
         for _ in range(MAX_SCREENINGS):
-            outliers = find_outliers(start, samples, gate) & ~is_real
+            outliers = find_outliers(start, samples, gate)
             if not outliers.any():
                 break
-            start = prepare(without_outliers(samples, outliers), known)
-            is_wrong = find_wrong(start, samples, outliers, gate)
-            is_real |= outliers & ~is_wrong
-            is_real = is_real[_are_untouched(samples, is_wrong)]
+            start_without = prepare(without_outliers(samples, outliers), known)
+            is_wrong = find_wrong(start_without, samples, outliers, gate)
+            if not is_wrong.any():
+                break
             n_outliers += int(is_wrong.sum())
             samples = without_outliers(samples, is_wrong)
-            if is_real.any():
-                start = prepare(samples, known)
+            is_same = np.array_equal(is_wrong, outliers)
+            start = start_without if is_same else prepare(samples, known)
     return Trained(start, samples, n_outliers, n_mended, perf_counter() - begin)
 
 
@@ -197,7 +200,7 @@ def find_wrong(
             continue
         run = _Run(mended, predict, prior, row, errors)
         costs = [run.cost(n_wrong, gate) for n_wrong in range(MAX_WRONG_RUN + 1)]
-        is_right = costs[0] <= min(costs[1:]) + MIN_BLAME_GAIN
+        is_right = costs[0] <= min(costs[1:]) + MIN_REFUSAL_GAIN
         if is_right and run.n_rows and not run.has_cause(gate):
             row += 1
             continue
@@ -263,14 +266,20 @@ class _Run:
         return bool((y - mean[0]) ** 2 > gate**2 * variance[0])
 
     def has_cause(self, gate: float) -> bool:
-        """Return whether the value before of another signal would explain the outlier."""
+        """Return whether the value before of another signal would explain the outlier.
+
+        The value in between may be wrong only if the value after it is closer to the one before it.
+        """
         mended = self._mended
         row = self._row
-        if row == 0 or not mended.follows[row]:
+        if row == 0 or not mended.follows[row] or not self.n_rows:
             return False
         x, y = mended.row(row, self._errors[0])
         before, _ = mended.row(row - 1, self._errors[0])
+        after, _ = mended.row(row + 1, self._errors[0])
         for name, column in mended.newest.items():
+            if abs(after[column] - before[column]) >= abs(after[column] - x[column]):
+                continue
             replaced = x.copy()
             replaced[mended.columns_of_newest(name)] = before[column]
             predicted, variance = self._predict(replaced[None])

@@ -682,9 +682,7 @@ class OutlierHandling:
             self.suspect = Suspect(regressor, target, before, bool(row["outlier"][0]), row)
 
 
-def _prediction_errors(
-    model: Model, x: np.ndarray, y: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _prediction_errors(model: Model, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the prediction errors (m,) of targets, and their variances (m,).
 
     The targets (m,), or one target (1,), are those at regressors (m, n_features).
