@@ -26,8 +26,8 @@ MIN_SAMPLES_PER_OUTLIER = 4
 #: largest number of initial samples in a row that are wrong
 MAX_WRONG_RUN = 3
 
-#: An outlier is wrong only if this raises twice the log density of the samples after it by more than
-#: so much.
+#: An outlier is wrong only if this raises twice the log density of the samples after it by more
+#: than so much.
 MIN_REFUSAL_GAIN = 4.0
 
 #: predicts mean and variance with noise (m,) at regressors (m, n_features)
