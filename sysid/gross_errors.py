@@ -257,6 +257,25 @@ def without_gross_errors(
     return tuple(screened)
 
 
+def are_untouched(marks: Marks, narx: Narx) -> NDArray[np.bool_]:
+    """Return which samples (n,) of a record have no gross error in the target and among the lags.
+
+    Signals without marks have none.
+    """
+    of_target = marks[narx.target]
+    is_touched = of_target.copy()
+    for name, lag in narx.features:
+        if name in marks:
+            is_touched |= _at_lag(marks[name], lag)
+    return ~is_touched
+
+
+def _at_lag(mask: NDArray[np.bool_], lag: int) -> NDArray[np.bool_]:
+    """Return a mask `lag` samples later, false before its start."""
+    n = len(mask)
+    return np.concatenate([np.zeros(min(lag, n), dtype=bool), mask[: max(n - lag, 0)]])
+
+
 def _count_by_signal(marks: Sequence[Marks]) -> dict[str, int]:
     """Return the number of marked values of each signal that has any."""
     counts: dict[str, int] = {}
@@ -327,7 +346,7 @@ def _add_candidates_by_residuals(
                 residual = model.estimate(record, unknown).residual
                 is_far = np.abs(residual) > MIN_RESIDUAL_STDS * model.std
                 # the residuals after an error follow from it
-                is_first = is_far & ~_delayed_mask(_spread(is_far, model.n_output_lags))
+                is_first = is_far & ~_at_lag(_spread(is_far, model.n_output_lags), 1)
                 found.append(is_first & signal.is_known[record] & ~is_candidate)
             n_candidates = _count({output: signal.is_candidate}) + _count({output: found})
             n_known = sum(int(known.sum()) for known in signal.is_known)
@@ -738,11 +757,6 @@ def _spread(mask: NDArray[np.bool_], n: int) -> NDArray[np.bool_]:
     counts = np.cumsum(mask)
     before = np.concatenate([np.zeros(min(n, len(mask)), dtype=counts.dtype), counts[:-n]])
     return np.asarray(counts > before)
-
-
-def _delayed_mask(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return a mask one sample later."""
-    return np.concatenate([[False], mask[:-1]])
 
 
 def _std_of_residuals(residual: Array) -> float:

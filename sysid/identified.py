@@ -59,7 +59,7 @@ from sysid.gp.rules import (
 )
 from sysid.gp.selection import Backward, Forward
 from sysid.gp.training import Fixed, MaximumAPosteriori, MaximumLikelihood
-from sysid.gross_errors import screen_records
+from sysid.gross_errors import Screened, are_untouched, screen_records
 from sysid.identification import Identification, Settings
 from sysid.lag_choice import (
     LagChoice,
@@ -751,8 +751,14 @@ class IdentifiedModel:
 
     def _forecast(self, data: Any, horizon: int | None, window: int | None = None) -> pd.DataFrame:
         """Predict all outputs; horizon None: simulate them."""
+        return self._forecast_records(self._records(data), horizon, window)
+
+    def _forecast_records(
+        self, records: Sequence[xr.Dataset], horizon: int | None, window: int | None = None
+    ) -> pd.DataFrame:
+        """Predict all outputs of records; horizon None: simulate them."""
         frames = [
-            self._forecast_output(name, model, self._records(data), horizon, window)
+            self._forecast_output(name, model, records, horizon, window)
             for name, model in self.models.items()
         ]
         return pd.concat(frames, axis=1)
@@ -821,11 +827,18 @@ class IdentifiedModel:
         """Compute the measures of `sysid.Validation` one step ahead and in free run.
 
         The table has a row for each output and horizon. `data` is as for `identify`; None: the test
-        records.
+        records. If these have gross errors (`sysid.screen_records`), two columns more state their
+        number, ``n_gross_errors``, and the RMSE without the samples that have one in the output or
+        among the lags, ``rmse_without_gross_errors``.
         """
         rows = {}
+        records = self._records(data)
+        screened = None
+        if not self.recordings.is_static:
+            recordings = self.recordings
+            screened = screen_records(records, recordings.outputs, recordings.inputs)
         for horizon, title in ((1, "1 step"), (None, "free run")):
-            frame = self._forecast(data, horizon)
+            frame = self._forecast_records(records, horizon)
             for name, model in self.models.items():
                 origin: Any = model.origin.output_mean, model.origin.output_variance
                 is_predicted = frame[name].notna()  # another output may have a shorter window
@@ -834,6 +847,12 @@ class IdentifiedModel:
                 std = (predicted[f"{name}_high"] - mean) / Z_95
                 measures = validate(predicted[name], mean, std**2, trivial=origin)
                 rows[name, title] = measures._asdict()
+                if screened is None or not screened.n_found:
+                    continue
+                is_untouched = _untouched_rows(screened, model.narx, records, predicted.index)
+                without = validate(predicted[name][is_untouched], mean[is_untouched])
+                rows[name, title]["n_gross_errors"] = screened.n_values
+                rows[name, title]["rmse_without_gross_errors"] = without.rmse
         table = pd.DataFrame(rows).T.sort_index().drop(columns="window")
         return table.rename_axis(["output", "horizon"])
 
@@ -1144,6 +1163,17 @@ def _by_name(kind: str, names: Sequence[str], values: Any) -> dict[str, float]:
             raise UserError(f"step: expected one number for {name}, got shape {number.shape}")
         numbers[name] = float(number.item())
     return numbers
+
+
+def _untouched_rows(
+    screened: Screened, narx: Narx, records: Sequence[xr.Dataset], index: pd.MultiIndex
+) -> np.ndarray:
+    """Return which rows (n,) of a forecast, by record and time, no gross error touches."""
+    kept: set[tuple[int, Any]] = set()
+    for number, record in enumerate(records):
+        times = record["time"].values[are_untouched(screened.marks[number], narx)]
+        kept.update((number, time) for time in times.tolist())
+    return np.array([row in kept for row in index.tolist()], dtype=bool)
 
 
 def _fill_after_window(record: xr.Dataset, name: str, window: int) -> xr.Dataset:
