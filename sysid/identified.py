@@ -21,7 +21,7 @@ import xarray as xr
 from sysid.arrays import real_numbers
 from sysid.beside import one_blas_thread
 from sysid.budget_choice import BudgetChoice, choose_budget
-from sysid.data.clock import NO_TIME, elapsed_seconds, find_equal_step
+from sysid.data.clock import NO_TIME, elapsed_seconds, equalise, find_equal_step
 from sysid.data.columns import names_of_columns, split_name, texts_of_names
 from sysid.data.csv import (
     KEEP_MISSING,
@@ -514,6 +514,9 @@ class _Reader:
                 "experiment, at equal steps"
             )
         data = _with_plain_time(data, number)
+        data, note = equalise(data, f"record {number}", self.dt)
+        if note:
+            warn_user(f"record {number}: {note}")
         (read,) = read_records(data, (*self.inputs, *self.outputs))
         if self.time not in (None, "time", NO_TIME) and not self.is_named_once:
             raise UserError(
