@@ -215,3 +215,19 @@ def test_the_samples_that_a_gross_error_touches_are_those_with_it_among_their_la
     marks["u"][6] = True
     untouched = are_untouched(marks, Narx({"y": 2}, {"u": [0, 2]}))
     assert np.flatnonzero(~untouched).tolist() == [2, 3, 4, 6, 8]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_runs_of_errors_within_the_range_of_the_signal_are_found(seed):
+    rng = np.random.default_rng(seed)
+    u = levels()
+    y = simulate(u)
+    wrong = y.copy()
+    is_wrong = np.zeros(N_SAMPLES, dtype=bool)
+    for begin in (100, 340, 560, 700, 905):
+        run = slice(begin, begin + int(rng.integers(2, 6)))
+        size = rng.uniform(1.5, 3.0, size=run.stop - run.start) * y.std()
+        wrong[run] += size * rng.choice([-1, 1], size=len(size))
+        is_wrong[run] = True
+    found = screen_records(record_of(u, wrong), ["y"], ["u"]).marks[0]["y"]
+    np.testing.assert_array_equal(found, is_wrong)
