@@ -677,7 +677,7 @@ class _Model:
             weighted = weights[:, None] * x
             gram = weighted.T @ x
             gram[np.diag_indices(len(gram))] += RIDGE * len(y)
-            self.coefficients = np.linalg.solve(gram, weighted.T @ y)
+            self.coefficients = np.asarray(np.linalg.solve(gram, weighted.T @ y), dtype=float)
             before = residual
             residual = y - x @ self.coefficients
             if np.abs(residual - before).max() < MIN_REWEIGHTED_CHANGE * std:
