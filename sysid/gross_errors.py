@@ -100,6 +100,22 @@ ROWS_PER_INPUT_LAG = 15
 RIDGE = 1e-6
 MIN_STD = 1e-6
 
+#: Residuals of a robust fit count less the larger they are, and from this many standard deviations
+#: on not at all. The fit is repeated with new weights at most so many times, or until no residual
+#: changes by more than this fraction of the standard deviation.
+TUKEY_STDS = 6.0
+MAX_REWEIGHTINGS = 20
+MIN_REWEIGHTED_CHANGE = 1e-3
+
+#: quantile of the magnitudes of its residuals beyond which an error, or the rows after it, may lie
+OUTER_QUANTILE_OF_ROBUST_FIT = 0.9
+
+#: quantiles of the magnitude of a normal variable, in its standard deviations
+STDS_OF_QUANTILE = {0.9: 1.645, 0.95: 1.96}
+
+#: median of the magnitude of a normal variable, in its standard deviations
+MEDIAN_OF_NORMAL = 0.6745
+
 #: standard deviation a priori of an unknown output about its interpolation, for scaled signals
 MAX_OUTPUT_STDS = 3.0
 
@@ -257,6 +273,25 @@ def without_gross_errors(
     return tuple(screened)
 
 
+def are_untouched(marks: Marks, narx: Narx) -> NDArray[np.bool_]:
+    """Return which samples (n,) of a record have no gross error in the target and among the lags.
+
+    Signals without marks have none.
+    """
+    of_target = marks[narx.target]
+    is_touched = of_target.copy()
+    for name, lag in narx.features:
+        if name in marks:
+            is_touched |= _at_lag(marks[name], lag)
+    return ~is_touched
+
+
+def _at_lag(mask: NDArray[np.bool_], lag: int) -> NDArray[np.bool_]:
+    """Return a mask `lag` samples later, false before its start."""
+    n = len(mask)
+    return np.concatenate([np.zeros(min(lag, n), dtype=bool), mask[: max(n - lag, 0)]])
+
+
 def _count_by_signal(marks: Sequence[Marks]) -> dict[str, int]:
     """Return the number of marked values of each signal that has any."""
     counts: dict[str, int] = {}
@@ -320,15 +355,16 @@ def _add_candidates_by_residuals(
         for _ in range(MAX_SEARCHES):
             unknown = {name: one.is_candidate for name, one in signals.items()}
             model = _Model(signals, output, moving_inputs)
-            if not model.fit(unknown):
+            if not model.fit_robustly(unknown):
                 break
             found = []
             for record, is_candidate in enumerate(signal.is_candidate):
                 residual = model.estimate(record, unknown).residual
                 is_far = np.abs(residual) > MIN_RESIDUAL_STDS * model.std
+                # Candidates are estimated: what is far after them is another error of a run.
+                is_far &= signal.is_known[record] & ~is_candidate
                 # the residuals after an error follow from it
-                is_first = is_far & ~_delayed_mask(_spread(is_far, model.n_output_lags))
-                found.append(is_first & signal.is_known[record] & ~is_candidate)
+                found.append(is_far & ~_at_lag(_spread(is_far, model.n_output_lags), 1))
             n_candidates = _count({output: signal.is_candidate}) + _count({output: found})
             n_known = sum(int(known.sum()) for known in signal.is_known)
             is_too_many = n_candidates > MAX_CANDIDATE_FRACTION * n_known
@@ -624,6 +660,31 @@ class _Model:
             self.n_input_lags = max(MIN_INPUT_LAGS, self.n_input_lags // 2)
         return True
 
+    def fit_robustly(self, is_unknown: _Masks) -> bool:
+        """Do what `fit` does, and weigh down rows with large residuals.
+
+        A few errors among the lags spoil least squares, and with them the residuals of all rows.
+        The weights are those of Tukey (Beaton and Tukey, The fitting of power series, Technometrics
+        16, 1974), iterated.
+        """
+        if not self.fit(is_unknown):
+            return False
+        x, y = self._clean_rows
+        residual: Array = y - x @ self.coefficients
+        for _ in range(MAX_REWEIGHTINGS):
+            std = max(float(np.median(np.abs(residual))) / MEDIAN_OF_NORMAL, MIN_STD)
+            weights = np.maximum(1.0 - (residual / (TUKEY_STDS * std)) ** 2, 0.0) ** 2
+            weighted = weights[:, None] * x
+            gram = weighted.T @ x
+            gram[np.diag_indices(len(gram))] += RIDGE * len(y)
+            self.coefficients = np.asarray(np.linalg.solve(gram, weighted.T @ y), dtype=float)
+            before = residual
+            residual = y - x @ self.coefficients
+            if np.abs(residual - before).max() < MIN_REWEIGHTED_CHANGE * std:
+                break
+        self.std = max(_std_of_residuals(residual, OUTER_QUANTILE_OF_ROBUST_FIT), MIN_STD)
+        return True
+
     def _fit(self, is_unknown: _Masks) -> bool:
         """Fit the model with the present numbers of lags, if there are enough rows."""
         names = [self.output, *self.inputs]
@@ -648,6 +709,7 @@ class _Model:
         p = x.shape[1]
         if len(y) < MIN_ROWS_PER_SCREENING_COEFFICIENT * p:
             return False
+        self._clean_rows = (x, y)
         gram = x.T @ x
         gram[np.diag_indices(p)] += RIDGE * len(y)
         inverse = np.linalg.inv(gram)
@@ -740,16 +802,11 @@ def _spread(mask: NDArray[np.bool_], n: int) -> NDArray[np.bool_]:
     return np.asarray(counts > before)
 
 
-def _delayed_mask(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return a mask one sample later."""
-    return np.concatenate([[False], mask[:-1]])
-
-
-def _std_of_residuals(residual: Array) -> float:
-    """Return a standard deviation that a few large residuals do not change much."""
+def _std_of_residuals(residual: Array, outer_quantile: float = 0.95) -> float:
+    """Return a standard deviation that residuals beyond a quantile do not change."""
     magnitude = np.abs(residual - np.median(residual))
-    middle = np.quantile(magnitude, 0.5) / 0.6745
-    outer = np.quantile(magnitude, 0.95) / 1.96
+    middle = np.quantile(magnitude, 0.5) / MEDIAN_OF_NORMAL
+    outer = np.quantile(magnitude, outer_quantile) / STDS_OF_QUANTILE[outer_quantile]
     return float(max(middle, outer))
 
 

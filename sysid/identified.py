@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from sysid.arrays import real_numbers
 from sysid.beside import one_blas_thread
 from sysid.budget_choice import BudgetChoice, choose_budget
-from sysid.data.clock import NO_TIME, elapsed_seconds, find_equal_step
+from sysid.data.clock import NO_TIME, elapsed_seconds, equalise, find_equal_step
 from sysid.data.columns import names_of_columns, split_name, texts_of_names
 from sysid.data.csv import (
     KEEP_MISSING,
@@ -58,7 +58,7 @@ from sysid.gp.rules import (
 )
 from sysid.gp.selection import Backward, Forward
 from sysid.gp.training import Fixed, MaximumAPosteriori, MaximumLikelihood
-from sysid.gross_errors import screen_records
+from sysid.gross_errors import Screened, are_untouched, screen_records
 from sysid.identification import Identification, Settings
 from sysid.identified_views import Predicted, draw_output, small_chart
 from sysid.lag_choice import (
@@ -522,6 +522,9 @@ class _Reader:
                 "experiment, at equal steps"
             )
         data = _with_plain_time(data, number)
+        data, note = equalise(data, f"record {number}", self.dt)
+        if note:
+            warn_user(f"record {number}: {note}")
         (read,) = read_records(data, (*self.inputs, *self.outputs))
         if self.time not in (None, "time", NO_TIME) and not self.is_named_once:
             raise UserError(
@@ -761,8 +764,14 @@ class IdentifiedModel:
 
     def _forecast(self, data: Any, horizon: int | None, window: int | None = None) -> pd.DataFrame:
         """Predict all outputs; horizon None: simulate them."""
+        return self._forecast_records(self._records(data), horizon, window)
+
+    def _forecast_records(
+        self, records: Sequence[xr.Dataset], horizon: int | None, window: int | None = None
+    ) -> pd.DataFrame:
+        """Predict all outputs of records; horizon None: simulate them."""
         frames = [
-            self._forecast_output(name, model, self._records(data), horizon, window)
+            self._forecast_output(name, model, records, horizon, window)
             for name, model in self.models.items()
         ]
         return pd.concat(frames, axis=1)
@@ -832,23 +841,32 @@ class IdentifiedModel:
         """Compute the measures of `sysid.Validation` one step ahead and in free run.
 
         The table has a row for each output and horizon. `data` is as for `identify`; None: the test
-        records.
+        records. If these have gross errors (`sysid.screen_records`), two columns more state their
+        number, ``n_gross_errors``, and the RMSE without the samples that have one in the output or
+        among the lags, ``rmse_without_gross_errors``.
         """
-        return self._measures(self._forecasts(data))
+        records = self._records(data)
+        return self._measures(self._forecasts(records), records)
 
     def _forecasts(
-        self, data: Signals | Sequence[Signals] | None, titles: Sequence[str] = tuple(HORIZONS)
+        self, records: Sequence[xr.Dataset], titles: Sequence[str] = tuple(HORIZONS)
     ) -> dict[str, pd.DataFrame]:
         """Predict all outputs one step ahead and in free run, or those of these titles."""
         frames = {}
         for title in titles:
             with doing(title):
-                frames[title] = self._forecast(data, HORIZONS[title])
+                frames[title] = self._forecast_records(records, HORIZONS[title])
         return frames
 
-    def _measures(self, frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-        """Return what `validate` does, from the predictions."""
+    def _measures(
+        self, frames: Mapping[str, pd.DataFrame], records: Sequence[xr.Dataset]
+    ) -> pd.DataFrame:
+        """Return what `validate` does, from the predictions of the records."""
         rows = {}
+        screened = None
+        if not self.recordings.is_static:
+            recordings = self.recordings
+            screened = screen_records(records, recordings.outputs, recordings.inputs)
         for title, frame in frames.items():
             for name, model in self.models.items():
                 origin: Any = model.origin.output_mean, model.origin.output_variance
@@ -858,6 +876,12 @@ class IdentifiedModel:
                 std = (predicted[f"{name}_high"] - mean) / Z_95
                 measures = validate(predicted[name], mean, std**2, trivial=origin)
                 rows[name, title] = measures._asdict()
+                if screened is None or not screened.n_found:
+                    continue
+                is_untouched = _untouched_rows(screened, model.narx, records, predicted.index)
+                without = validate(predicted[name][is_untouched], mean[is_untouched])
+                rows[name, title]["n_gross_errors"] = screened.n_values
+                rows[name, title]["rmse_without_gross_errors"] = without.rmse
         table = pd.DataFrame(rows).T.sort_index().drop(columns="window")
         return table.rename_axis(["output", "horizon"])
 
@@ -1210,8 +1234,9 @@ class IdentifiedModel:
 
     def _html_of_scores(self) -> list[str]:
         """Return scores on the test records beside those of linear models, and pictures."""
-        frames = self._forecasts(None)
-        measures = self._measures(frames)
+        records = self._records(None)
+        frames = self._forecasts(records)
+        measures = self._measures(frames, records)
         html = []
         for name in self.models:
             unit = Target.change.unit_of(self._unit(name))  # of an error
@@ -1242,6 +1267,17 @@ class IdentifiedModel:
                 chart = small_chart(name, self._unit(name), predicted, self._time_unit)
                 html.append(f"<div>{chart}</div>")
         return html
+
+
+def _untouched_rows(
+    screened: Screened, narx: Narx, records: Sequence[xr.Dataset], index: pd.MultiIndex
+) -> np.ndarray:
+    """Return which rows (n,) of a forecast, by record and time, no gross error touches."""
+    kept: set[tuple[int, Any]] = set()
+    for number, record in enumerate(records):
+        times = record["time"].values[are_untouched(screened.marks[number], narx)]
+        kept.update((number, time) for time in times.tolist())
+    return np.array([row in kept for row in index.tolist()], dtype=bool)
 
 
 def _fill_after_window(record: xr.Dataset, name: str, window: int) -> xr.Dataset:

@@ -8,11 +8,11 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from sysid.gp.marginal_likelihood import LeaveOneOut
+from sysid.gp.marginal_likelihood import ExactGP, LeaveOneOut
 from sysid.gp.marginal_likelihood import leave_one_out as predict_left_out
 from sysid.gp.training import InitialSamples, Start
 from sysid.narx.lags import reach_of
-from sysid.outliers import OUTLIER_JUMP_STDS, MendedRows
+from sysid.outliers import OUTLIER_JUMP_STDS, Errors, MendedRows, density_costs
 
 #: largest number of trainings that are repeated without the outliers of the one before
 MAX_SCREENINGS = 3
@@ -22,6 +22,16 @@ MAX_SCREENED_SAMPLES = 2000
 
 #: If more than one in this many samples is an outlier, the model is wrong and none is left out.
 MIN_SAMPLES_PER_OUTLIER = 4
+
+#: largest number of initial samples in a row that are wrong
+MAX_WRONG_RUN = 3
+
+#: An outlier is wrong only if this raises twice the log density of the samples after it by more
+#: than so much.
+MIN_REFUSAL_GAIN = 4.0
+
+#: predicts mean and variance with noise (m,) at regressors (m, n_features)
+Predict: TypeAlias = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 #: a training on initial samples, given prior knowledge
 Prepare: TypeAlias = Callable[[InitialSamples, Start], Start]
@@ -64,9 +74,14 @@ def train(samples: InitialSamples, known: Start, prepare: Prepare, gate: float |
             outliers = find_outliers(start, samples, gate)
             if not outliers.any():
                 break
-            n_outliers += int(outliers.sum())
-            samples = without_outliers(samples, outliers)
-            start = prepare(samples, known)
+            start_without = prepare(without_outliers(samples, outliers), known)
+            is_wrong = find_wrong(start_without, samples, outliers, gate)
+            if not is_wrong.any():
+                break
+            n_outliers += int(is_wrong.sum())
+            samples = without_outliers(samples, is_wrong)
+            is_same = np.array_equal(is_wrong, outliers)
+            start = start_without if is_same else prepare(samples, known)
     return Trained(start, samples, n_outliers, n_mended, perf_counter() - begin)
 
 
@@ -136,6 +151,143 @@ def find_outliers(start: Start, samples: InitialSamples, gate: float) -> np.ndar
     return is_beyond
 
 
+def find_wrong(
+    start: Start, samples: InitialSamples, is_outlier: np.ndarray, gate: float
+) -> np.ndarray:
+    """Return which measurements (n,) are wrong: outliers that the samples after them refute.
+
+    Two explanations compete for the samples after an outlier. It was the first of a run of wrong
+    measurements: then its predictions take their place among the lags. Or it was right: then the
+    plant has moved, and goes on from there. `start` was trained without the outliers, and knows
+    nothing of them.
+
+    An outlier that no sample follows is wrong, and so is one that the value before of another
+    signal among its lags explains.
+    """
+    scaling = start.scaling
+    mean = start.mean
+    known = start.hyperparameters
+    assert scaling is not None
+    assert mean is not None
+    assert known is not None
+    kept = without_outliers(samples, is_outlier)
+    exact = ExactGP(
+        known.kernel,
+        known.noise_variance,
+        scaling.transform(kept.regressors),
+        kept.targets - mean(kept.regressors),
+    )
+
+    def predict(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean (m,) and variance with noise (m,) at regressors (m, n_features)."""
+        predicted, variance = exact.predict(scaling.transform(x))
+        return predicted + mean(x), variance
+
+    def prior(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the same before anything was learned."""
+        variance = known.kernel.diagonal(scaling.transform(x))
+        return mean(x), variance + known.noise_variance
+
+    narx, x, y, follows = samples
+    mended = MendedRows(narx)
+    mended.begin(x, y, follows)
+    is_wrong = np.zeros(len(y), dtype=bool)
+    errors: Errors = {}
+    row = 0
+    while row < len(y):
+        if not is_outlier[row]:
+            row += 1
+            continue
+        run = _Run(mended, predict, prior, row, errors)
+        costs = [run.cost(n_wrong, gate) for n_wrong in range(MAX_WRONG_RUN + 1)]
+        is_right = costs[0] <= min(costs[1:]) + MIN_REFUSAL_GAIN
+        if is_right and run.n_rows and not run.has_cause(gate):
+            row += 1
+            continue
+        n_wrong = 1 + int(np.argmin(costs[1:]))
+        is_wrong[row : row + n_wrong] = True
+        errors = run.errors_of(n_wrong)
+        row += n_wrong
+    return is_wrong
+
+
+class _Run:
+    """The samples from an outlier on, of which none or the first ones may be wrong."""
+
+    def __init__(
+        self, mended: MendedRows, predict: Predict, prior: Predict, row: int, errors: Errors
+    ) -> None:
+        self._mended = mended
+        self._predict = predict
+        self._prior = prior
+        self._row = row
+        last = min(row + MAX_WRONG_RUN + mended.reach, len(mended.y))
+        self.n_rows = 0  # rows after the outlier that follow it
+        while row + 1 + self.n_rows < last and mended.follows[row + 1 + self.n_rows]:
+            self.n_rows += 1
+        self._errors = [errors]  # by the number of wrong measurements
+
+    def errors_of(self, n_wrong: int) -> Errors:
+        """Return the errors of replaced measurements if the first ones were wrong."""
+        while len(self._errors) <= n_wrong:
+            row = self._row + len(self._errors) - 1
+            errors = self._errors[-1]
+            x, y = self._mended.row(row, errors)
+            predicted, _ = self._predict(x[None])
+            cell = (self._mended.target, row)
+            self._errors.append({**errors, cell: float(y - predicted[0])})
+        return self._errors[n_wrong]
+
+    def cost(self, n_wrong: int, gate: float) -> float:
+        """Return the cost of the rows after the outlier if so many measurements were wrong.
+
+        A cost is minus twice the log density (`density_costs`), where no error counts as more than
+        the gate. A wrong measurement after the outlier costs as much as any other value.
+        """
+        if n_wrong > self.n_rows + 1:
+            return np.inf
+        if n_wrong == 0 and self._is_beyond_prior(gate):
+            return np.inf
+        errors = self.errors_of(n_wrong)
+        first = max(n_wrong, 1)
+        total = (first - 1) * (1.0 + float(np.log(np.var(self._mended.y))))
+        rows = [self._mended.row(self._row + k, errors) for k in range(first, self.n_rows + 1)]
+        if not rows:
+            return total
+        predicted, variances = self._predict(np.stack([x for x, _ in rows]))
+        missed = np.array([y for _, y in rows]) - predicted
+        limit = gate * np.sqrt(variances)
+        return total + float(density_costs(np.clip(missed, -limit, limit), variances).sum())
+
+    def _is_beyond_prior(self, gate: float) -> bool:
+        """Return whether not even a plant of which nothing is known would move so far."""
+        x, y = self._mended.row(self._row, self._errors[0])
+        mean, variance = self._prior(x[None])
+        return bool((y - mean[0]) ** 2 > gate**2 * variance[0])
+
+    def has_cause(self, gate: float) -> bool:
+        """Return whether the value before of another signal would explain the outlier.
+
+        The value in between may be wrong only if the value after it is closer to the one before it.
+        """
+        mended = self._mended
+        row = self._row
+        if row == 0 or not mended.follows[row] or not self.n_rows:
+            return False
+        x, y = mended.row(row, self._errors[0])
+        before, _ = mended.row(row - 1, self._errors[0])
+        after, _ = mended.row(row + 1, self._errors[0])
+        for name, column in mended.newest.items():
+            if abs(after[column] - before[column]) >= abs(after[column] - x[column]):
+                continue
+            replaced = x.copy()
+            replaced[mended.columns_of_newest(name)] = before[column]
+            predicted, variance = self._predict(replaced[None])
+            if (y - predicted[0]) ** 2 <= gate**2 * variance[0]:
+                return True
+        return False
+
+
 def without_spikes(samples: InitialSamples) -> tuple[InitialSamples, dict[str, int]]:
     """Replace spikes of other signals, which are jumps reversed at once, by the value before.
 
@@ -169,13 +321,18 @@ def without_spikes(samples: InitialSamples) -> tuple[InitialSamples, dict[str, i
 def without_outliers(samples: InitialSamples, outliers: np.ndarray) -> InitialSamples:
     """Leave out the outliers (n,), and the rows that have their measurements among the lags."""
     narx, x, y, follows = samples
-    is_left_out = outliers.copy()
-    for outlier in np.flatnonzero(outliers).tolist():
-        end = min(outlier + 1 + reach_of(narx), len(outliers))
-        for row in range(outlier + 1, end):
-            if not follows[row]:
-                break
-            is_left_out[row] = True
-    kept = np.flatnonzero(~is_left_out)
+    kept = np.flatnonzero(_are_untouched(samples, outliers))
     still_follows = follows[kept] & (np.diff(kept, prepend=-2) == 1)
     return InitialSamples(narx, x[kept], y[kept], still_follows)
+
+
+def _are_untouched(samples: InitialSamples, outliers: np.ndarray) -> np.ndarray:
+    """Return which rows (n,) are no outliers and have none of their measurements as lags."""
+    is_untouched = ~outliers
+    for outlier in np.flatnonzero(outliers).tolist():
+        end = min(outlier + 1 + reach_of(samples.narx), len(outliers))
+        for row in range(outlier + 1, end):
+            if not samples.follows[row]:
+                break
+            is_untouched[row] = False
+    return is_untouched

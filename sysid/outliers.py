@@ -23,6 +23,11 @@ from sysid.narx.lags import Narx, Target, reach_of
 #: of the next sample by more than this.
 MIN_BLAME_GAIN = 2.0
 
+#: A measurement beyond the gate is wrong only if, with its replacement, the expected square of the
+#: next error is at most this fraction of the square of its own error, or of the next error without
+#: the replacement: a model that is wrong here misses all of them.
+MAX_NEXT_SQUARE_FRACTION = 0.25
+
 #: Hold back a sample if an input or another output jumps by more than this, in its initial standard
 #: deviations.
 OUTLIER_JUMP_STDS = 3.0
@@ -565,15 +570,21 @@ class OutlierHandling:
         # explanations: each cause, then "its target was wrong", then "nothing was wrong"
         explanations = [other_errors | {cell: cause.error} for cell, cause in causes.items()]
         explanations += [mended.errors, other_errors]
-        costs = self._costs_of_row(model, row, explanations)
+        errors, variances = self._predict_row(model, row, explanations)
+        costs = density_costs(errors, variances)
         # A cause counts only if it explains both samples clearly better than "nothing was wrong".
         for i, cause in enumerate(causes.values()):
             if costs[-1] - costs[i] + cause.gain > MIN_BLAME_GAIN:
                 costs[i] -= cause.gain
             else:
                 costs[i] = np.inf
+        wrong = len(causes)
+        if suspect.was_outlier and not is_refuted(
+            mended.errors[target_cell], errors[wrong:], variances[wrong:]
+        ):
+            costs[wrong] = np.inf
         best = int(np.argmin(costs))
-        if suspect.was_outlier and best == len(causes):
+        if suspect.was_outlier and best == wrong:
             return True, None
         mended.set_errors(row, explanations[best])
         if best >= len(causes):
@@ -581,15 +592,17 @@ class OutlierHandling:
         cell, cause = list(causes.items())[best]
         return False, (cell[0], cause.error)
 
-    def _costs_of_row(self, model: Model, row: int, explanations: list[Errors]) -> np.ndarray:
-        """Return minus twice the log density of a row under each explanation, less a constant."""
+    def _predict_row(
+        self, model: Model, row: int, explanations: list[Errors]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the errors (m,) of a row under each explanation, and their variances (m,)."""
         regressors = []
         targets = []
         for errors in explanations:
             regressor, target = self.mended.row(row, errors)
             regressors.append(regressor)
             targets.append(target)
-        return _costs(model, np.stack(regressors), np.stack(targets))
+        return _prediction_errors(model, np.stack(regressors), np.stack(targets))
 
     def _find_causes(self, suspect: Suspect, model: Model, row: int) -> dict[Cell, Cause]:
         """Find the newest values of other signals that may be wrong and would explain the suspect.
@@ -616,7 +629,9 @@ class OutlierHandling:
             mean, variance = model.predict(measured_and_mended[1:])
             if model.gp.is_beyond_gate(y[0] - mean[0], variance[0]):
                 continue
-            measured_cost, mended_cost = _costs(model, measured_and_mended, y)
+            measured_cost, mended_cost = density_costs(
+                *_prediction_errors(model, measured_and_mended, y)
+            )
             time = row - 1 - self._features[column][1]
             causes[name, time] = Cause(value - before, measured_cost - mended_cost)
         return causes
@@ -667,12 +682,41 @@ class OutlierHandling:
             self.suspect = Suspect(regressor, target, before, bool(row["outlier"][0]), row)
 
 
-def _costs(model: Model, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return minus twice the log density (m,) of targets, less a constant.
+def _prediction_errors(model: Model, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the prediction errors (m,) of targets, and their variances (m,).
 
     The targets (m,), or one target (1,), are those at regressors (m, n_features).
     """
     mean, variance = model.predict(x)
-    noisy = variance + model.gp.noise_variance
-    costs: np.ndarray = (y - mean) ** 2 / noisy + np.log(noisy)
-    return costs
+    return y - mean, variance + model.gp.noise_variance
+
+
+def density_costs(errors: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    """Return minus twice the log density (m,) of normal errors (m,), less a constant."""
+    return np.asarray(errors**2 / variances + np.log(variances))
+
+
+def is_refuted(error: float, next_errors: np.ndarray, next_variances: np.ndarray) -> bool:
+    """Return whether the sample after an outlier shows that the measurement was wrong.
+
+    Three explanations compete. The measurement was wrong: then the next sample is predicted well
+    with the replacement among its lags. It was right, and the plant has moved: then the next sample
+    is predicted from the measurement. Or the model is wrong here, as beside a jump that it has
+    hardly seen: then the next error is of the size of this one, or is expected to be. A measurement
+    is refused only if the first explanation is better than both others. Otherwise it is learned,
+    and forgotten again if later samples show that it was part of a burst (`Opening`).
+
+    Parameters
+    ----------
+    error : float
+        Measurement minus its prediction.
+    next_errors, next_variances : (2,)
+        Error of the next sample and its variance, with noise, if the measurement was wrong, and if
+        it was right.
+    """
+    cost_if_wrong, cost_if_right = density_costs(next_errors, next_variances).tolist()
+    error_if_wrong, error_if_right = next_errors.tolist()
+    expected_square = error_if_wrong**2 + float(next_variances[0])
+    largest_square = max(error**2, error_if_right**2)
+    is_close = expected_square < MAX_NEXT_SQUARE_FRACTION * largest_square
+    return cost_if_wrong < cost_if_right and is_close

@@ -45,6 +45,7 @@ def tabulate(assessments: Mapping[str, Assessment], paths: Mapping[str, Path]) -
                 "unit": assessment.error_unit(output),
                 "rmse_one_step": one_step.rmse,
                 "rmse_free_run": free_run.rmse,
+                **_errors_without_gross_errors(assessment, output),
                 "fit_percent_free_run": free_run.fit_percent,
                 "nlpd_one_step": one_step.nlpd,
                 "nlpd_free_run": free_run.nlpd,
@@ -56,6 +57,12 @@ def tabulate(assessments: Mapping[str, Assessment], paths: Mapping[str, Path]) -
             }
             rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _errors_without_gross_errors(assessment: Assessment, output: str) -> dict[str, float]:
+    """Return the RMSE of an output without gross errors of the records; empty if there are none."""
+    scores = assessment.scores_without_gross_errors
+    return {f"rmse_{kind}_without_gross_errors": scores[kind][output].rmse for kind in scores}
 
 
 def tabulate_own_scores(
@@ -149,6 +156,9 @@ def write_text(table: pd.DataFrame) -> str:
     for kind, words in (("one_step", "1 step"), (FREE_RUN_LABEL, "free run")):
         errors = zip(table[f"rmse_{kind}"], table["unit"], strict=True)
         text[f"RMSE {words}"] = [with_unit(value, unit) for value, unit in errors]
+        if f"rmse_{kind}_without_gross_errors" in table:
+            values = zip(table[f"rmse_{kind}_without_gross_errors"], table["unit"], strict=True)
+            text["without gross errors"] = [with_unit(value, unit) for value, unit in values]
         if kind == FREE_RUN_LABEL:
             text["fit %"] = [fixed(value, 1) for value in table["fit_percent_free_run"]]
         text[f"NLPD {words}"] = [fixed(value, 2) for value in table[f"nlpd_{kind}"]]

@@ -383,7 +383,12 @@ def _is_stream(result: Result) -> bool:
 
 
 def _warn_of_gross_errors(summary: dict[str, Any], result: Result) -> list[str]:
-    """Warn of gross errors among the samples that validate the model."""
+    """Warn of gross errors among the samples that validate the model.
+
+    A validation in free run warns of them, too, for both predictions.
+    """
+    if result.report is not None:
+        return []
     screened = result.source.screened_validation
     rmse = summary["rmse_without_gross_errors"]
     if screened is None or not screened.n_found or rmse is None or not math.isfinite(rmse):

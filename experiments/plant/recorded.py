@@ -63,6 +63,8 @@ class RecordedSource:
         were not looked for.
     measured
         The records as they were measured; None: `recordings`.
+    notes
+        Further sentences on the records for the user.
     """
 
     activity = "reading"
@@ -76,6 +78,7 @@ class RecordedSource:
         simulates: bool = True,
         screened: Screened | None = None,
         measured: Recordings | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         validating = recordings.test or recordings.validation
         self.unused = SIMULATION_KEYS
@@ -92,6 +95,7 @@ class RecordedSource:
         self.inputs = list(recordings.inputs)
         self._recordings = recordings
         self._validating = validating
+        self._notes = notes
         self._measured = recordings if measured is None else measured
         self.screened = screened
         self.screened_validation: Screened | None = None
@@ -166,7 +170,7 @@ class RecordedSource:
 
     def warnings(self) -> list[str]:
         """Return the notes on the records, and on their split if no record validates the model."""
-        notes = list(self._recordings.notes)
+        notes = [*self._recordings.notes, *self._notes]
         if self.screened is not None and self.screened.n_found:
             notes.append(self.screened.describe())
         if self.split is not None:
@@ -282,12 +286,20 @@ def recorded_source(config: DictConfig) -> RecordedSource:
         )  # equations are simulated on complete records
         fitted, recordings = physics.join(recordings, seed=config.seed)
     screened = None
+    notes: list[str] = []
     measured = recordings
-    # Equations are simulated on complete records, which gross errors would cut into pieces.
-    if physics is None and not recordings.is_static and Settings(gate=config.get("gate")).gate:
-        screened = screen_records(recordings.estimation, recordings.outputs, recordings.inputs)
-        if screened.n_found:
-            recordings = replace(recordings, estimation=screened.records)
+    if not recordings.is_static and Settings(gate=config.get("gate")).gate:
+        inputs = list(recordings.inputs)
+        if physics is not None:
+            inputs = [name for name in inputs if name not in physics.signals]
+        found = screen_records(recordings.estimation, recordings.outputs, inputs)
+        if physics is None:
+            screened = found
+        if found.n_found and physics is None:
+            recordings = replace(recordings, estimation=found.records)
+        elif found.n_found:
+            # Equations are simulated on complete records, which gaps would cut into pieces.
+            notes = [_warn_of_physics(found)]
     recordings = with_line_estimates(recordings)
     return RecordedSource(
         recordings,
@@ -296,6 +308,16 @@ def recorded_source(config: DictConfig) -> RecordedSource:
         simulates=config.validate,
         screened=screened,
         measured=measured,
+        notes=notes,
+    )
+
+
+def _warn_of_physics(screened: Screened) -> str:
+    """Return a sentence on gross errors of records whose physics is simulated."""
+    counts = ", ".join(f"{n} of {name}" for name, n in screened.n_found.items())
+    return (
+        f"gross errors: the records contain {screened.n_values} ({counts}), and are learned as "
+        "they are, because the physics is simulated on complete records; mend them in the file"
     )
 
 

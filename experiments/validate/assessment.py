@@ -18,11 +18,14 @@ from sysid import (
     Forecast,
     JointModel,
     Propagation,
+    Screened,
     Target,
     Validation,
+    screen_records,
 )
 from sysid.arrays import Array
 from sysid.errors import UserError
+from sysid.gross_errors import are_untouched
 from sysid.simulation.forecast import check_records, forecast
 from sysid.simulation.validation import validate
 
@@ -182,10 +185,50 @@ class Assessment:
 
     def score(self, case: Case, output: str, record: int | None = None) -> Validation:
         """Return the scores of one output in one record, or in all records together."""
+        return self._score(case, output, self.series(case, output, record))
+
+    def _score(
+        self, case: Case, output: str, series: tuple[Array, Array, Array, float]
+    ) -> Validation:
+        """Return the scores of a series of `series`."""
         origin = self.joint.models[self.outputs.index(output)].origin
         moments: Any = origin.output_mean, origin.output_variance
         trivial = None if None in moments else moments
-        return validate(*self.series(case, output, record), trivial=trivial, window=case.window)
+        return validate(*series, trivial=trivial, window=case.window)
+
+    @cached_property
+    def screened(self) -> Screened:
+        """The records screened for gross errors of their outputs and inputs."""
+        source = self.material.source
+        present = self.material.records[0]
+        inputs = [name for name in source.inputs if name in present]
+        return screen_records(self.material.records, source.outputs, inputs)
+
+    def score_without_gross_errors(self, case: Case, output: str) -> Validation:
+        """Return the scores of one output without the samples that a gross error touches.
+
+        Neither the output nor any lag of it or of an input is a gross error of the records there.
+        """
+        i = self.outputs.index(output)
+        model = self.joint.models[i]
+        kept = []
+        for part in self.forecasts[case].records:
+            is_untouched = are_untouched(self.screened.marks[part.record], model.narx)
+            is_kept = is_untouched[part.sample] & np.isfinite(part.measured[:, i])
+            kept.append([getattr(part, name)[is_kept, i] for name in FORECAST_SERIES])
+        measured, mean, variance = (np.concatenate(values) for values in zip(*kept, strict=True))
+        noise_variance = float(self.forecasts[case].noise_variance[i])
+        return self._score(case, output, (measured, mean, variance, noise_variance))
+
+    @cached_property
+    def scores_without_gross_errors(self) -> dict[str, dict[str, Validation]]:
+        """Scores by kind and output of the main cases; empty if there are no gross errors."""
+        if not self.screened.n_found:
+            return {}
+        return {
+            kind: {name: self.score_without_gross_errors(case, name) for name in self.outputs}
+            for kind, case in self.main.items()
+        }
 
     @cached_property
     def scores(self) -> dict[Case, dict[str, Validation]]:

@@ -129,6 +129,7 @@ def make_report(
         }
         for record, case, name, score in assessment.of_each_record
     ]
+    content["gross_errors"] = _gross_error_content(assessment)
     content["residuals"] = {kind: _residual_content(tests) for kind, tests in residuals.items()}
     content["closed_loop"] = None
     if assessment.loop is not None:
@@ -169,6 +170,20 @@ def _scores_by_case(assessment: Assessment) -> dict[Case, dict[str, dict[str, An
                 "unit": assessment.error_unit(name),
             }
     return entries
+
+
+def _gross_error_content(assessment: Assessment) -> dict[str, Any]:
+    """Return the numbers of gross errors of the records, and the scores without them, by output.
+
+    Without gross errors there are no scores.
+    """
+    return {
+        "n_found": dict(assessment.screened.n_found),
+        "scores_without": {
+            kind: {name: score.to_dict() for name, score in by_output.items()}
+            for kind, by_output in assessment.scores_without_gross_errors.items()
+        },
+    }
 
 
 def _calibration_content(assessment: Assessment, case: Case, output: str) -> dict[str, list[float]]:
@@ -567,6 +582,7 @@ def validate_on_test(
 def find_warnings(assessment: Assessment) -> Iterator[str]:
     """Yield reasons to doubt the numbers of a validation, the most serious first."""
     yield from _warn_of_divergences(assessment)
+    yield from _warn_of_gross_errors(assessment)
     yield from _warn_of_free_run_errors(assessment)
     yield from _warn_of_coverage(assessment)
     yield from _warn_of_extrapolation(assessment)
@@ -583,6 +599,26 @@ def find_warnings(assessment: Assessment) -> Iterator[str]:
             "the model does not state its sampling time, so it was not compared with that of the "
             "data"
         )
+
+
+def _warn_of_gross_errors(assessment: Assessment) -> Iterator[str]:
+    """Yield the scores with and without the gross errors of the records."""
+    if not assessment.screened.n_found:
+        return
+    counts = ", ".join(f"{n} of {name}" for name, n in assessment.screened.n_found.items())
+    for name in assessment.outputs:
+        unit = assessment.unit(name)
+        errors = []
+        for kind, case in assessment.main.items():
+            rmse = assessment.scores[case][name].rmse
+            without = assessment.scores_without_gross_errors[kind][name].rmse
+            if isfinite(rmse) and isfinite(without):
+                errors.append(
+                    f"RMSE {case.words} {with_unit(rmse, unit)} with them, "
+                    f"{with_unit(without, unit)} without the samples that they touch"
+                )
+        if errors:
+            yield f"the records have gross errors ({counts}); {name}: {'; '.join(errors)}"
 
 
 def _warn_of_divergences(assessment: Assessment) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 
 from sysid.data.cell_numbers import read_numbers, to_number
 from sysid.data.columns import (
@@ -23,7 +24,7 @@ from sysid.data.columns import (
     units_of_columns,
 )
 from sysid.errors import UserError
-from sysid.narx.record import MAX_RATE_DIFFERENCE, TIME_TOLERANCE, Array
+from sysid.narx.record import MAX_RATE_DIFFERENCE, TIME_TOLERANCE, Array, find_jump
 
 #: names of a column that is taken as the times if none is named, best first. A capital T alone is a
 #: temperature
@@ -518,6 +519,57 @@ def find_steps(
     if rounding:
         how = f"times are rounded to {rounding:.3g} s, their steps are {shown:.9g} s, {source},"
     return Steps(shown, is_gap, jitter, rounding, [f"{how} and are taken as equal steps"])
+
+
+def equalise(record: xr.Dataset, name: str, dt: float | None = None) -> tuple[xr.Dataset, str]:
+    """Return a record whose times are equal steps if they are of one nominal rate, and a note.
+
+    Times that jitter, or that are rounded, are read as those of a table (`find_steps`): equal steps
+    take their place, and the record states the jitter. Other times are returned as they are, also
+    those that are no equal steps: whoever reads the record refuses them.
+
+    Parameters
+    ----------
+    record : xarray.Dataset
+    name : str
+        Name of the record for messages.
+    dt : float, optional
+        Stated sampling time [s].
+
+    Raises
+    ------
+    ValueError
+        The times jitter, and `dt` is not their rate.
+    """
+    if "time" not in record.coords or record["time"].dims != ("time",):
+        return record, ""
+    time = record["time"]
+    if time.dtype.kind != "f" or time.attrs.get("units", "s") != "s":
+        return record, ""
+    seconds = time.values.astype(np.float64)
+    n = len(seconds)
+    if n < 2 or not np.isfinite(seconds).all() or find_jump(seconds) is None:
+        return record, ""
+    table = pd.DataFrame(index=pd.RangeIndex(n))
+    table.attrs["file"] = name
+    table.attrs["row_word"] = "sample"
+    times = Times(seconds)
+    rows = np.arange(n)
+    try:
+        steps = find_steps(table, times, rows, None, "error")
+    except UserError:  # steps that differ too much: the reader of the record says so
+        return record, ""
+    if dt is not None:
+        if abs(dt - steps.sampling_time) > MAX_RATE_DIFFERENCE * steps.sampling_time:
+            raise UserError(
+                f"{name}: dt={dt!r} does not fit its times, whose steps are "
+                f"{steps.sampling_time:.9g} s on average: leave dt out, or correct the times"
+            )
+        steps = find_steps(table, times, rows, dt, "error")
+    equal = seconds[0] + steps.sampling_time * rows
+    attributes = {"jitter": steps.jitter} if steps.jitter else {}
+    record = record.assign_coords(time=("time", equal, time.attrs)).assign_attrs(attributes)
+    return record, "; ".join(steps.notes)
 
 
 def check_increasing(table: pd.DataFrame, times: Times, rows: np.ndarray) -> None:

@@ -18,6 +18,7 @@ from sysid.data.binary_tables import PACKAGES_OF_WORKBOOKS, read_parquet, read_w
 from sysid.data.cell_numbers import find_decimal, read_numbers
 from sysid.data.columns import (
     find_columns,
+    is_same_unit,
     location,
     names_of_columns,
     setting_text,
@@ -106,7 +107,9 @@ class CsvFiles(DataSource):
     #: format of time stamps, "%d/%m/%Y %H:%M", or the unit of times that are numbers; None: ISO,
     #: dd.mm.yyyy or mm/dd/yyyy, seconds
     time_format: str | None = None
-    units: Mapping[str, str] | None = None  # units of signals, {u: V}; they replace those in names
+    units: Mapping[str, str] | None = (
+        None  # units of signals, {u: V}, which those of the file match
+    )
     delimiter: str | None = None  # character between two cells; None: recognised from the header
     decimal: str | None = None  # decimal sign, "." or ","; None: recognised from the numbers
     encoding: str = "utf-8"  # encoding of the text; older Windows programs use cp1252
@@ -341,6 +344,7 @@ def split_table(
     }
     times = clock.read_times(table, dt, time, time_format, decimal)
     notes += times.notes
+    experiment = experiment or table.attrs.get("experiment")
     experiments = _find_experiments(table, experiment, times, notes)
     if resample is None:
         rows = _find_rows(table, values, times.seconds, time, on_missing)
@@ -365,7 +369,7 @@ def split_table(
         notes += bridge_holes(placed, inputs, max((bridged or {}).values(), default=0))
         notes += describe_holes(placed, inputs)
     has_missing = not all(np.isfinite([*signals.values()]).all() for signals in placed)
-    long_names, stated_units = _read_labels(table, columns, units or {}, notes)
+    long_names, stated_units = _read_labels(table, columns, units or {})
     attributes: dict[str, Any] = {}
     if notes:
         attributes["note"] = f"{location(table)}: {'; '.join(notes)}"
@@ -625,7 +629,7 @@ def _take_unit_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _read_labels(
-    table: pd.DataFrame, columns: dict[str, int], stated: Mapping[str, str], notes: list[str]
+    table: pd.DataFrame, columns: dict[str, int], stated: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the long names and the units of signals, as they are stated or the file has them."""
     long_names = {}
@@ -636,10 +640,11 @@ def _read_labels(
         if label != signal:
             long_names[signal] = label
         unit = of_columns.get(column, "")
-        if unit and stated.get(signal, unit) != unit:
-            notes.append(
-                f"{signal!r} is labelled with the stated unit {stated[signal]!r}, not with "
-                f"{unit!r} of the file; its numbers are not converted"
+        if unit and not is_same_unit(stated.get(signal, unit), unit):
+            raise UserError(
+                f"{location(table)}: the stated unit of {signal!r} is {stated[signal]!r}, that of "
+                f"the file {unit!r}: correct one of them, or leave the stated one out; numbers are "
+                "not converted"
             )
         if unit:
             units[signal] = unit

@@ -93,6 +93,10 @@ SECONDS_PER_WORD = SECONDS_PER_UNIT | {
 SAVING_ADVICE = "save its arrays with save('file.mat', 'u', 'y', '-v7')"
 
 
+#: column of a table that names the experiment of a row
+EXPERIMENT = "experiment"
+
+
 @dataclass
 class _Content:
     """Columns of a file, and the sampling time that it states."""
@@ -108,8 +112,9 @@ def read_matlab(path: Path, signals: list[str]) -> pd.DataFrame:
     A vector is a column with its name; the m columns of a matrix X are X1, X2, ... . The fields of
     a struct are columns with their names. A struct with ``OutputData`` and ``InputData`` has the
     signals of ``OutputName`` and ``InputName``, otherwise y and u, or y1, y2, ... and u1, u2, ... .
-    The columns are those that are as long as the first of `signals`, otherwise as the longest. A
-    scalar ``Ts`` is the sampling time.
+    Its experiments, if their data are cells, follow each other, and the column ``experiment`` names
+    them. The columns are those that are as long as the first of `signals`, otherwise as the
+    longest. A scalar ``Ts`` is the sampling time.
 
     Raises
     ------
@@ -131,7 +136,8 @@ def read_matlab(path: Path, signals: list[str]) -> pd.DataFrame:
     if not content.columns:
         raise UserError(
             f"{path}: it has no arrays of numbers; objects such as iddata are not read: "
-            f"{SAVING_ADVICE}, or z = struct('OutputData', z.y, 'InputData', z.u, 'Ts', z.Ts)"
+            f"{SAVING_ADVICE}, or z = struct('OutputData', {{z.y}}, 'InputData', {{z.u}}, "
+            "'Ts', {z.Ts})"
         )
     lengths = [len(content.columns[name]) for name in signals if name in content.columns]
     n = lengths[0] if lengths else max(map(len, content.columns.values()))
@@ -143,6 +149,8 @@ def read_matlab(path: Path, signals: list[str]) -> pd.DataFrame:
         if content.units.get(name)
     }
     table.attrs = {"file": str(path), "line": 1, "row_word": "row", "units": units}
+    if EXPERIMENT in columns and columns[EXPERIMENT].dtype.kind == "U":
+        table.attrs["experiment"] = EXPERIMENT
     if len(content.sampling_times) == 1:
         table.attrs["sampling_time"] = content.sampling_times.pop()
     return table
@@ -180,13 +188,10 @@ def _collect_iddata(fields: dict[str, Any], owner: str, content: _Content) -> No
             f"TimeUnit {unit[0]!r}: expected one of {', '.join(SECONDS_PER_WORD)}: correct it"
         )
     seconds = SECONDS_PER_WORD[unit[0]]
+    if isinstance(fields["OutputData"], list):
+        fields = _join_experiments(fields, content)
     for kind, letter in (("Input", "u"), ("Output", "y")):
         data = fields.get(f"{kind}Data")
-        if isinstance(data, list):
-            raise UserError(
-                f"{kind}Data is a cell of several experiments: save each as a struct of its own "
-                "file"
-            )
         if isinstance(data, np.ndarray) and data.size:
             names = _texts(fields.get(f"{kind}Name"))
             added = _add(letter, data, owner, content, names)
@@ -198,6 +203,56 @@ def _collect_iddata(fields: dict[str, Any], owner: str, content: _Content) -> No
         content.sampling_times.add(seconds * float(step.ravel()[0]))
     elif isinstance(instants, np.ndarray) and instants.size > 1:
         content.columns["time"] = seconds * instants.astype(np.float64).ravel()
+
+
+def _join_experiments(fields: dict[str, Any], content: _Content) -> dict[str, Any]:
+    """Return the fields of an ``iddata`` object with its experiments one after the other.
+
+    The cells have an element for each experiment. The column `EXPERIMENT` of the file gets their
+    names, or else their numbers.
+    """
+    outputs = fields["OutputData"]
+    n = len(outputs)
+    joined = dict(fields)
+    lengths: list[int] = []
+    for name in ("OutputData", "InputData", "SamplingInstants"):
+        cell = fields.get(name)
+        if cell is None or (isinstance(cell, np.ndarray) and not cell.size):
+            continue
+        are_arrays = isinstance(cell, list) and all(_is_matrix(one) for one in cell)
+        if not are_arrays or len(cell) != n:
+            raise UserError(
+                f"{name}: expected a cell of one array for each of the {n} experiments of "
+                "OutputData: correct it"
+            )
+        columns = [one if one.shape[0] >= one.shape[1] else one.T for one in cell]
+        lengths = lengths or [len(one) for one in columns]
+        is_alike = len({one.shape[1] for one in columns}) == 1
+        if not is_alike or [len(one) for one in columns] != lengths:
+            raise UserError(
+                f"{name} has arrays of the shapes {[one.shape for one in columns]}, expected those "
+                f"of {lengths} samples with equally many signals"
+            )
+        joined[name] = np.concatenate(columns)
+    steps = fields.get("Ts")
+    if isinstance(steps, list):
+        sizes = [float(one.ravel()[0]) for one in steps if _is_matrix(one)]
+        if len(set(sizes)) > 1:
+            raise UserError(
+                f"Ts: the experiments have the sampling times {sizes}, expected one: save those of "
+                "one sampling time in a file of their own"
+            )
+        joined["Ts"] = np.array([[sizes[0]]]) if sizes else None
+    labels = _texts(fields.get("ExperimentName"))
+    if len(set(labels)) != n:
+        labels = [str(number) for number in range(1, n + 1)]
+    content.columns[EXPERIMENT] = np.repeat(labels, lengths)
+    return joined
+
+
+def _is_matrix(value: Any) -> bool:
+    """Return whether an element of a cell is an array with two dimensions that has numbers."""
+    return isinstance(value, np.ndarray) and value.ndim == 2 and value.size > 0
 
 
 def _add(

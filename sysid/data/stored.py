@@ -10,6 +10,7 @@ import xarray as xr
 
 from sysid import store
 from sysid.arrays import listed, listed_numbers
+from sysid.data.clock import equalise
 from sysid.data.source import (
     RECORD_ROLES,
     DataSource,
@@ -131,7 +132,10 @@ class StoredRecordings(DataSource):
         """Return the trajectories of a file, each with the attributes of a record."""
         records = []
         for name, trajectory in _separate(dataset, Path(path).stem).items():
+            trajectory, note = equalise(trajectory, path)
             (read,) = read_records(trajectory, ())
+            if note:
+                trajectory = trajectory.assign_attrs(note=f"{path}: {note}")
             record = trajectory.assign_attrs(
                 name=name,
                 sampling_time=read.sampling_time,

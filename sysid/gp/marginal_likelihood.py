@@ -136,6 +136,38 @@ def leave_one_out(
     return LeaveOneOut(weights * variance, variance)
 
 
+class ExactGP:
+    """Exact Gaussian process that predicts from samples (n, p), (n,).
+
+    Raises
+    ------
+    sysid.arrays.NotPositiveDefiniteError
+        If Ky is not positive definite in double precision.
+    """
+
+    def __init__(
+        self, kernel: Kernel, noise_variance: float, inputs: np.ndarray, targets: np.ndarray
+    ) -> None:
+        self._kernel = kernel
+        self._noise_variance = noise_variance
+        self._inputs = inputs
+        ky = kernel(inputs, inputs)
+        ky[np.arange(len(targets)), np.arange(len(targets))] += noise_variance
+        self._root = _lower_cholesky(ky)
+        self._weights, _ = lapack.dpotrs(self._root, targets, lower=1)
+
+    def predict(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean (m,) and the variance with noise (m,) at inputs (m, p).
+
+        ``k' Ky^-1 y`` and ``k(x, x) - k' Ky^-1 k + noise_variance`` (Rasmussen and Williams,
+        equations 2.25 and 2.26).
+        """
+        k = self._kernel(self._inputs, inputs)
+        whitened, _ = lapack.dtrtrs(self._root, k, lower=1)
+        latent = self._kernel.diagonal(inputs) - np.square(whitened).sum(axis=0)
+        return k.T @ self._weights, np.maximum(latent, 0.0) + self._noise_variance
+
+
 class Optimum(NamedTuple):
     """Result of a minimisation."""
 

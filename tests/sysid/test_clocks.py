@@ -289,6 +289,24 @@ def test_times_in_single_precision_are_equal_steps(single, start):
     assert stored.recordings.sampling_time == pytest.approx(0.1, rel=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["jitter", "rounded", "stamps"])
+def test_times_of_a_data_set_that_jitter_are_of_one_rate(kind):
+    jitter = 0.003 * np.sin(np.arange(N) ** 2)
+    time = {
+        "jitter": 0.1 * np.arange(N) + jitter,
+        "rounded": np.round(np.arange(N) / 60, 3),
+        "stamps": np.datetime64("2024-01-01")
+        + (1e9 * (0.1 * np.arange(N) + jitter)).astype("m8[ns]"),
+    }[kind]
+    dataset = xr.Dataset({"u": ("time", U), "y": ("time", Y)}, {"time": time})
+    with pytest.warns(UserWarning, match="record 0: times .* taken as equal steps"):
+        found = identify(dataset, NARX, budget=10, identified=1)
+    assert found.recordings.sampling_time == pytest.approx(1 / 60 if kind == "rounded" else 0.1)
+    assert found.recordings.estimation[0].attrs["jitter"] > 0
+    with pytest.raises(ValueError, match=r"record 0: dt=0\.3 does not fit its times"):
+        identify(dataset, NARX, budget=10, identified=1, dt=0.3)
+
+
 def test_records_with_time_stamps_need_seconds():
     with pytest.raises(TypeError, match="expected seconds"):
         NARX.dataset(SOURCES["data set of stamps"])

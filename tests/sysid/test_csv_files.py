@@ -121,10 +121,10 @@ def test_units_in_the_header_are_units_of_the_signals(load, content_with_units):
         content_with_units,
         inputs=["u1", "flow"],
         outputs=["T out [degC]"],
-        units={"flow": "m3"},
+        units={"flow": "l / min"},
         dt=None,
     )
-    assert loaded.units == {"u1": "%", "flow": "m3", "T out [degC]": "degC"}
+    assert loaded.units == {"u1": "%", "flow": "l / min", "T out [degC]": "degC"}
     assert loaded.sampling_time == 0.1
     (record,) = loaded.estimation
     assert record["T out [degC]"].attrs["long_name"] == "T out"

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from sysid import Identification, Narx, Settings, choose_lags, identify, make_record, screen_records
+from sysid.gross_errors import are_untouched
 
 N_SAMPLES = 1000
 
@@ -191,3 +192,42 @@ def test_the_excitation_after_a_long_rest_is_no_error():
     for k in range(1, len(u)):
         y[k] = 0.8 * y[k - 1] + np.tanh(u[k - 1])
     assert found_in(record_of(u, y)) == [[], []]
+
+
+def test_scores_with_and_without_gross_errors_stand_side_by_side():
+    u = noise()
+    y = simulate(u)
+    narx = Narx({"y": 1}, {"u": 1})
+    found = identify((u[:700], y[:700]), narx, inputs=["u"], outputs=["y"], dt=1.0, budget=20)
+    clean = found.validate((u[700:], y[700:]))
+    assert "n_gross_errors" not in clean
+    wrong = y[700:].copy()
+    wrong[[100, 200]] += 50.0
+    table = found.validate((u[700:], wrong))
+    assert (table["n_gross_errors"] == 2).all()
+    assert (table["rmse"] > 100 * clean["rmse"]).all()
+    assert (table["rmse_without_gross_errors"] < 1.1 * clean["rmse"]).all()
+
+
+def test_the_samples_that_a_gross_error_touches_are_those_with_it_among_their_lags():
+    marks = {"y": np.zeros(10, dtype=bool), "u": np.zeros(10, dtype=bool)}
+    marks["y"][2] = True
+    marks["u"][6] = True
+    untouched = are_untouched(marks, Narx({"y": 2}, {"u": [0, 2]}))
+    assert np.flatnonzero(~untouched).tolist() == [2, 3, 4, 6, 8]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_runs_of_errors_within_the_range_of_the_signal_are_found(seed):
+    rng = np.random.default_rng(seed)
+    u = levels()
+    y = simulate(u)
+    wrong = y.copy()
+    is_wrong = np.zeros(N_SAMPLES, dtype=bool)
+    for begin in (100, 340, 560, 700, 905):
+        run = slice(begin, begin + int(rng.integers(2, 6)))
+        size = rng.uniform(1.5, 3.0, size=run.stop - run.start) * y.std()
+        wrong[run] += size * rng.choice([-1, 1], size=len(size))
+        is_wrong[run] = True
+    found = screen_records(record_of(u, wrong), ["y"], ["u"]).marks[0]["y"]
+    np.testing.assert_array_equal(found, is_wrong)

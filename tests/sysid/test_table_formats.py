@@ -87,6 +87,61 @@ def test_matlab_files_are_read(tmp_path, variables, options, dt, compressed):
         assert loaded.units == {"level": "m"}
 
 
+def cell(*values):
+    """Return what `scipy.io.savemat` writes as a cell."""
+    content = np.empty((1, len(values)), dtype=object)
+    content[0] = [value if isinstance(value, str) else np.atleast_2d(value) for value in values]
+    return content
+
+
+EXPERIMENTS = {
+    "InputData": cell(U[:100, None], U[100:, None]),
+    "OutputData": cell(Y[:100, None], Y[100:, None]),
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "labels"),
+    [
+        pytest.param({"Ts": cell(0.5, 0.5)}, ["1", "2"], id="numbers"),
+        pytest.param(
+            {"Ts": 0.5, "ExperimentName": cell("cold", "warm")}, ["cold", "warm"], id="names"
+        ),
+        pytest.param(
+            {"SamplingInstants": cell(0.5 * np.arange(100)[:, None], 0.5 * np.arange(50)[:, None])},
+            ["1", "2"],
+            id="instants",
+        ),
+    ],
+)
+def test_experiments_of_an_iddata_like_struct_are_records(tmp_path, fields, labels):
+    path = tmp_path / "run.mat"
+    scipy.io.savemat(path, {"z": EXPERIMENTS | fields})
+    first, second = load(path).estimation
+    np.testing.assert_allclose(first["u"], U[:100])
+    np.testing.assert_allclose(second["y"], Y[100:])
+    names = [record.attrs["name"] for record in (first, second)]
+    assert names == [f"run.mat, experiment {label}" for label in labels]
+    assert first.attrs["sampling_time"] == second.attrs["sampling_time"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        pytest.param({"Ts": cell(0.5, 1.0)}, r"sampling times \[0.5, 1.0\]", id="rates"),
+        pytest.param({"InputData": cell(U[:, None])}, "one array for each of the 2", id="number"),
+        pytest.param(
+            {"InputData": cell(U[:90, None], U[90:, None])}, "InputData has arrays", id="lengths"
+        ),
+    ],
+)
+def test_experiments_that_do_not_fit_are_refused(tmp_path, fields, message):
+    path = tmp_path / "run.mat"
+    scipy.io.savemat(path, {"z": EXPERIMENTS | {"Ts": 0.5} | fields})
+    with pytest.raises(ValueError, match=message):
+        load(path)
+
+
 def test_a_stated_sampling_time_must_be_that_of_a_matlab_file(tmp_path):
     scipy.io.savemat(tmp_path / "run.mat", {"u": U, "y": Y, "Ts": 0.5})
     with pytest.raises(ValueError, match=r"states the sampling time 0\.5 s, dt is 0\.2 s"):

@@ -150,11 +150,11 @@ def test_what_cannot_be_meant_is_refused(load, content, options, message):
         load(content, dt=1.0, **options)
 
 
-def test_stated_units_that_replace_others_are_noted(load):
-    loaded = load("u [V],y\n1,2\n3,4\n", dt=1.0, units={"u": "mV", "y": "m"})
-    assert loaded.units == {"u": "mV", "y": "m"}
-    (note,) = loaded.notes
-    assert "'u' is labelled with the stated unit 'mV', not with 'V' of the file" in note
+def test_a_stated_unit_is_added_or_agrees_with_that_of_the_file(load):
+    loaded = load("u [°C],y\n1,2\n3,4\n", dt=1.0, units={"u": "degC", "y": "m"})
+    assert loaded.units == {"u": "degC", "y": "m"}
+    with pytest.raises(ValueError, match="stated unit of 'u' is 'mV', that of the file 'V'"):
+        load("u [V],y\n1,2\n3,4\n", dt=1.0, units={"u": "mV"})
 
 
 def test_columns_may_be_named_by_numbers(load):

@@ -1,0 +1,79 @@
+"""The gate costs little where nothing is wrong: real jumps are learned, also among the first."""
+
+import numpy as np
+import pytest
+
+from sysid import Identification, Narx, Settings
+from sysid.outliers import is_refuted
+
+N_SAMPLES = 500
+
+
+def relay(y, u, state):
+    """Return the next output of a plant with a relay with hysteresis."""
+    if abs(u) > 0.6:
+        state["side"] = np.sign(u)
+    return 0.5 * y + state.setdefault("side", -1.0) + 0.2 * u
+
+
+def reset(y, u, state):
+    """Return the next output of an integrator that a threshold resets."""
+    return 0.0 if y > 1.0 else y + 0.05 * (1.0 + u)
+
+
+def thermostat(y, u, state):
+    """Return the next temperature of a room with an on-off heater."""
+    if y < 19.0:
+        state["heat"] = 1.5
+    elif y > 22.0:
+        state["heat"] = 0.0
+    return y + 0.05 * (5.0 * u - (y - 10.0)) + state.setdefault("heat", 0.0)
+
+
+PLANTS = {"relay": (relay, 10), "reset": (reset, 1), "thermostat": (thermostat, 30)}
+
+
+def stream_of(name, seed):
+    """Return the lags and the clean rows of a plant that jumps."""
+    step, n_held = PLANTS[name]
+    rng = np.random.default_rng(seed)
+    u = np.repeat(rng.uniform(-1, 1, N_SAMPLES // n_held + 1), n_held)[:N_SAMPLES]
+    y = np.full(N_SAMPLES, 20.0 if name == "thermostat" else 0.0)
+    state = {}
+    for k in range(1, N_SAMPLES):
+        y[k] = step(y[k - 1], u[k - 1], state)
+    y += 0.003 * y.std() * rng.normal(size=N_SAMPLES)
+    narx = Narx({"y": 2}, {"u": 2})
+    return narx, narx.regressors({"y": y, "u": u})
+
+
+def rmse(narx, rows, **settings):
+    """Return the error of the predictions one step ahead."""
+    identification = Identification(narx, Settings(budget=40, **settings))
+    record = identification.observe_many(rows.regressor, rows.target)
+    return np.sqrt(np.nanmean((rows.target - record["mean"]) ** 2))
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_the_gate_costs_little_on_a_clean_stream_of_a_plant_that_jumps(name):
+    ratios = []
+    for seed in range(3):
+        narx, rows = stream_of(name, seed)
+        ratios.append(rmse(narx, rows) / rmse(narx, rows, gate=None))
+    assert np.median(ratios) < 1.15
+
+
+@pytest.mark.parametrize(
+    ("next_errors", "next_variances", "refuted"),
+    [
+        ([0.0, 0.8], [0.01, 0.01], True),
+        ([0.8, 0.0], [0.01, 0.01], False),
+        ([0.9, 1.2], [0.01, 0.01], False),
+        ([0.1, 0.8], [0.5, 0.01], False),
+    ],
+    ids=["wrong", "the plant moved", "the model is wrong", "nothing is known"],
+)
+def test_a_measurement_is_refuted_only_by_a_next_sample_that_its_replacement_explains(
+    next_errors, next_variances, refuted
+):
+    assert is_refuted(1.0, np.array(next_errors), np.array(next_variances)) is refuted
