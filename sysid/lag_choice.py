@@ -138,6 +138,28 @@ class LagChoice(NamedTuple):
     #: after how many samples each input acts; None if it was not estimated
     dead_times: DeadTimes | None = None
 
+    @property
+    def tried_lags(self) -> dict[str, set[int]]:
+        """Lags of each signal that some candidate has."""
+        lags: dict[str, set[int]] = {name: set() for name in self.narx.lags}
+        for row in self.tried:
+            lags[self.narx.target] |= set(range(1, row["na"] + 1))
+            for name, input_lags in _input_lags(
+                self.narx.input_names, row["nb"], row["nk"]
+            ).items():
+                lags[name] |= set(input_lags)
+        return lags
+
+    @property
+    def estimator(self) -> str | None:
+        """Name of the estimator of the chosen candidate; None if only one was tried."""
+        return next((row.get("estimator") for row in self.tried if "chosen" in row), None)
+
+    @property
+    def has_chosen_budget(self) -> bool:
+        """Whether the number of points was chosen by held-out error."""
+        return any("budget" in row for row in self.tried)
+
     def __str__(self) -> str:
         how = "in free run" if self.criterion == "free_run" else "one step ahead"
         target = self.narx.target
@@ -463,7 +485,9 @@ def choose_lags(
     chosen["chosen"] = True
     narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
     assert isinstance(settings.training, FreeRun)
-    settings = replace(settings, training=_with_best_routes(settings.training, narx, trials))
+    training = _with_best_routes(settings.training, narx, trials)
+    settings = replace(settings, training=training)
+    notes += _notes_on_routes(training, narx, trials)
     notes += _note_time(time_limit)
     return LagChoice(narx, "free_run", tried, notes, settings, dead_times)
 
@@ -488,6 +512,26 @@ def _with_best_routes(training: FreeRun, narx: Narx, trials: Sequence[Trial]) ->
     ]
     routes = tuple(route for route in training.routes if route in in_full)
     return replace(training, routes=routes or training.routes)
+
+
+def _notes_on_routes(training: FreeRun, narx: Narx, trials: Sequence[Trial]) -> list[str]:
+    """Return a note on the routes that were not compared in full with the chosen lags, and why."""
+    quick = [trial for trial in trials if trial.is_quick and trial.narx == narx]
+    kept = {route.name for route in training.routes}
+    reasons = []
+    for trial in quick:
+        name = trial.estimator.name
+        if name in kept or isinstance(trial.estimator, LinearModel):
+            continue
+        if trial.refusal:
+            reasons.append(trial.refusal)
+        elif trial.fits:
+            error = "runs away" if trial.total == inf else f"RMSE {trial.rmse:.4g}"
+            parts = "part" if len(trial.fits) == 1 else "parts"
+            reasons.append(f"{name}: {error} on {len(trial.fits)} held-out {parts}")
+    if not reasons:
+        return []
+    return [f"not among the best quick versions, and left out: {'; '.join(reasons)}"]
 
 
 @one_blas_thread

@@ -71,6 +71,7 @@ LAYERS = {
         "budget_choice",
         "dead_time",
         "lag_choice",
+        "choices",
         "missing_outputs",
         "identified",
         "estimators",

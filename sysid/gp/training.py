@@ -270,7 +270,11 @@ class MarginalLikelihoodProblem:
             is_free = low < high
             if is_free and not low < value < high:
                 side = "lower" if value <= low else "upper"
-                warnings.append(f"{name} at its {side} bound")
+                meaning = ""
+                is_noise = name == names[-1]
+                if is_noise and side == "upper" and high >= 0.0:  # at least the signal variance
+                    meaning = ": beside the mean, the kernel finds next to nothing but noise"
+                warnings.append(f"{name} at its {side} bound{meaning}")
         return tuple(warnings)
 
     def cost(self, x: np.ndarray) -> tuple[float, np.ndarray]:
