@@ -110,6 +110,10 @@ REPAIR_WARNINGS = {
         "{} samples of bursts of wrong measurements looked like a plant that has changed; what "
         "they taught was forgotten when the plant of before returned"
     ),
+    "clipped_replacements": (
+        "{} predictions in place of rejected measurements were far outside the outputs learned "
+        "before, and were cut to their range (a tenth wider on each side) before they became lags"
+    ),
     "mended_lags": (
         "{} values of inputs and other outputs were taken for gross errors and replaced among the "
         "lags"
@@ -142,6 +146,7 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         "initial_outliers": identification.n_initial_outliers,
         "mended_lags": sum(identification.n_mended.values()),
         "undone_samples": identification.n_undone,
+        "clipped_replacements": identification.n_clipped,
     }
     if model is not None:
         repairs = {**model.gp.repairs, **repairs, "constant_features": len(constant)}
