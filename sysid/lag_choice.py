@@ -27,6 +27,7 @@ from sysid.held_out import N_FOLDS, FoldErrors, held_out_error, held_out_errors,
 from sysid.identification import Settings
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
+from sysid.noise_choice import choose_noise
 from sysid.progress import Steps
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.linear_models import HeldOutErrors
@@ -477,7 +478,9 @@ def choose_lags(
             dead_times=dead_times,
         )
         with time_limit.running(), share_of_time(COMPARISON_TIME_SHARE):
-            chosen, narx, settings = _choose_one_step_ahead(tried, make_narx, several, settings)
+            chosen, narx, settings = _choose_one_step_ahead(
+                tried, make_narx, several, settings, notes
+            )
         chosen["chosen"] = True
         notes += _note_time(time_limit)
         return LagChoice(narx, "one_step", tried, notes, settings, dead_times)
@@ -583,10 +586,12 @@ def _choose_one_step_ahead(
     make_narx: Callable[[int, int, FirstLags], Narx],
     records: Sequence[xr.Dataset],
     settings: Settings,
+    notes: list[str],
 ) -> tuple[dict[str, Any], Narx, Settings]:
     """Return the best candidate of `rank_lags`, its regressors, and the settings to learn with.
 
-    The errors of the estimators are added to the candidates.
+    The errors of the estimators are added to the candidates, and what was found out about the noise
+    to the notes.
     """
     if not isinstance(settings.training, MaximumLikelihood):
         return *_choose_by_linear_models(tried, make_narx, records, settings), settings
@@ -620,8 +625,14 @@ def _choose_one_step_ahead(
         settings_of_entrant = _with_variance_factor(settings, chosen, name)
     if is_open and name == MODEL:
         settings_of_entrant = _best_variant(chosen, narx, records, settings_of_entrant, starts)
-    if name != LONG_LINEAR:
-        settings_of_entrant = _grow_budget(chosen, name, narx, records, settings_of_entrant, starts)
+    if name == LONG_LINEAR:
+        return chosen, narx, settings_of_entrant
+    settings_of_entrant = _grow_budget(chosen, name, narx, records, settings_of_entrant, starts)
+    of_chosen = starts.get((id(chosen), chosen.get("estimator", name)))
+    noise = choose_noise(records, narx, settings_of_entrant, starts=of_chosen)
+    if noise is not None:
+        notes.append(str(noise))
+        settings_of_entrant = noise.settings
     return chosen, narx, settings_of_entrant
 
 

@@ -69,6 +69,7 @@ LAYERS = {
         "stream",
         "held_out",
         "budget_choice",
+        "noise_choice",
         "dead_time",
         "lag_choice",
         "choices",

@@ -68,7 +68,11 @@ STREAM_KEYS = STREAM_PRIOR_KEYS | {
     "training.tolerance",
 }
 #: keys of a training that affect records only
-RECORD_KEYS = RECORD_PRIOR_KEYS | {"training.record_samples", "training.on_records"}
+RECORD_KEYS = RECORD_PRIOR_KEYS | {
+    "training.record_samples",
+    "training.record_robust",
+    "training.on_records",
+}
 #: keys of online learning, without effect if a training for the free run has used all samples
 ONLINE_LEARNING_KEYS = {"insertion", "acceptance", "reduction", "gate", "scale", "forgetting"}
 
