@@ -133,7 +133,7 @@ def held_out_residuals(
     x, y, follows, ends = _rows_of(narx, records)
     starts = [] if starts is None else starts
     settings = settings.for_linear_lags(narx)
-    residuals = []
+    residuals: list[np.ndarray] = []
     for fold, (begin, end) in enumerate(pairwise(ends)):
         is_learned, follows_learned = _without_fold(follows, begin, end)
         quick = _quick(settings, int(is_learned.sum()))
