@@ -7,11 +7,13 @@ import pytest
 
 from sysid import (
     FreeRun,
+    LagChoice,
     Linear,
     MaximumAPosteriori,
     MaximumLikelihood,
     Narx,
     OnlineGP,
+    Settings,
     SquaredExponential,
     residual_tests,
 )
@@ -208,3 +210,15 @@ def test_a_remedy_is_what_a_user_can_change(model, training, options, remedies):
     found = find_remedies(model, training, **options)
     assert len(found) == len(remedies)
     assert all(words in remedy for words, remedy in zip(remedies, found, strict=True))
+
+
+def test_the_lags_that_a_choice_tried_are_those_of_all_candidates():
+    rows = [
+        {"na": 2, "nb": 1, "nk": [3, 0], "chosen": True, "estimator": "linear", "budget": 100},
+        {"na": 1, "nb": 2, "nk": 1},
+    ]
+    narx = Narx({"y": 2}, {"u": [3], "v": [0]})
+    choice = LagChoice(narx, "one_step", rows, [], Settings())
+    assert choice.tried_lags == {"y": {1, 2}, "u": {1, 2, 3}, "v": {0, 1, 2}}
+    assert choice.estimator == "linear"
+    assert choice.has_chosen_budget
