@@ -588,6 +588,9 @@ class MaximumLikelihood(Training):
     record_variance_factor: float = field(default=1.0, metadata=LATER_FIELD)
     #: whether the noise of a whole record may have heavy tails (`robust_to_large_errors`)
     record_robust: bool = field(default=False, metadata=LATER_FIELD)
+    #: an optimisation ends once an iteration raises the log posterior density by less than this
+    #: [nats]; the comparison of held-out errors ends its own at `held_out.MIN_GAIN_NATS`
+    min_gain: float = field(default=0.0, metadata=LATER_FIELD)
     #: wall time [s] of the search for lags, estimator and hyper-parameters, which then keeps the
     #: best so far (`sysid.time_limit`); None: no limit
     seconds: float | None = field(default=None, metadata=LATER_FIELD)
@@ -601,6 +604,10 @@ class MaximumLikelihood(Training):
         if not isinstance(self.record_robust, bool):
             raise UserTypeError(
                 f"{self._name}: record_robust must be true or false, got {self.record_robust!r}"
+            )
+        if not 0 <= as_number(self.min_gain) < inf:
+            raise UserError(
+                f"{self._name}: min_gain must be a number of at least 0, got {self.min_gain!r}"
             )
         if self.restarts > MAX_RESTARTS:
             raise UserError(
@@ -772,6 +779,7 @@ class MaximumLikelihood(Training):
                     start,
                     problem.bounds,
                     max_iterations=self.max_iterations,
+                    min_gain=self.min_gain,
                     has_to_end=out_of_time,
                 )
             results.append(result)
