@@ -93,16 +93,7 @@ def held_out_errors(
     ValueError
         The rows are too few for the training.
     """
-    rows = narx.dataset(records)
-    x = rows["regressor"].values
-    y = rows["target"].values
-    follows = consecutive(rows)
-    step = len(y) // MAX_SCORED_ROWS + 1
-    if step > 1:  # of long records only some rows are learned: then no row follows another
-        x = x[::step]
-        y = y[::step]
-        follows = np.zeros(len(y), dtype=bool)
-    ends = np.linspace(0, len(y), N_FOLDS + 1).astype(int)
+    x, y, follows, ends = _rows_of(narx, records)
     sums_of_squares = np.zeros(len(factors))
     n_folds = np.zeros(len(factors), dtype=int)
     starts = [] if starts is None else starts
@@ -111,10 +102,7 @@ def held_out_errors(
         (in_race,) = np.nonzero(sums_of_squares <= limit**2 * len(y))
         if not len(in_race) or out_of_time():
             break
-        is_learned = np.ones(len(y), dtype=bool)
-        is_learned[begin:end] = False
-        follows_learned = follows.copy()
-        follows_learned[end : end + 1] = False
+        is_learned, follows_learned = _without_fold(follows, begin, end)
         factors_in_race = [factors[int(i)] for i in in_race]
         quick = _quick(settings, int(is_learned.sum()))
         if fold == len(starts):
@@ -133,6 +121,60 @@ def held_out_errors(
         mean_square = sum_of_squares / ends[n] if n else nan
         found.append(FoldErrors(float(np.sqrt(mean_square)), int(n)))
     return found
+
+
+def held_out_residuals(
+    narx: Narx,
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+    *,
+    starts: list[Start] | None = None,
+) -> np.ndarray | None:
+    """Return the errors (n,) whose root mean square is the `held_out_error`, in the target's unit.
+
+    `starts` are those of `held_out_errors`. None if the time was up.
+    """
+    x, y, follows, ends = _rows_of(narx, records)
+    starts = [] if starts is None else starts
+    settings = settings.for_linear_lags(narx)
+    residuals: list[np.ndarray] = []
+    for fold, (begin, end) in enumerate(pairwise(ends)):
+        is_learned, follows_learned = _without_fold(follows, begin, end)
+        quick = _quick(settings, int(is_learned.sum()))
+        if fold == len(starts):
+            starts.append(quick.know(narx, x[is_learned], y[is_learned]))
+        if out_of_time():
+            return None
+        residuals += _errors(narx, quick, starts[fold], [1.0], x, y, follows_learned, is_learned)
+    return np.concatenate(residuals)
+
+
+def _rows_of(
+    narx: Narx, records: Sequence[xr.Dataset]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return regressors, targets and whether a row follows the one before, and ends of the folds.
+
+    Of long records only some rows are learned: then no row follows another.
+    """
+    rows = narx.dataset(records)
+    x = rows["regressor"].values
+    y = rows["target"].values
+    follows = consecutive(rows)
+    step = len(y) // MAX_SCORED_ROWS + 1
+    if step > 1:
+        x = x[::step]
+        y = y[::step]
+        follows = np.zeros(len(y), dtype=bool)
+    return x, y, follows, np.linspace(0, len(y), N_FOLDS + 1).astype(int)
+
+
+def _without_fold(follows: np.ndarray, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return which rows are outside a fold, and which of them follow the row before."""
+    is_learned = np.ones(len(follows), dtype=bool)
+    is_learned[begin:end] = False
+    follows_learned = follows.copy()
+    follows_learned[end : end + 1] = False
+    return is_learned, follows_learned
 
 
 def _quick(settings: Settings, n_learned: int) -> Settings:

@@ -591,14 +591,18 @@ class Learner:
         has_opened = gate_is_open and not was_open and bool(record[-1]["outlier"])
         if has_opened and outliers.opening is None:
             row = piece.stop - 1
-            error = float(mended.y[row] - record[-1]["mean"])
+            error = mended.error_of(row, float(record[-1]["mean"]))
             errors = mended.errors | {(mended.target, row): error}
             before = replace(self.model, gp=self.model.gp.copy())
             before.gp.close_gate()
-            outliers.opening = Opening(before, self._copy_of_adaptation(), errors, row + 1)
+            outliers.opening = Opening(
+                before, self._copy_of_adaptation(), errors, row + 1, mended.learned
+            )
         outliers.take_record(piece, record, is_held_back=is_held_back, gate_is_open=gate_is_open)
         if adaptation is not None and adaptation.departed is not None:
+            x, y = adaptation.departed
             self._train_again(adaptation)
+            mended.learn(x, y)
             outliers.restart(self.model.scaling, piece.stop)
         return record
 
@@ -650,7 +654,9 @@ class Learner:
             return None
         if accepted.before is not None and row is not None and self.outliers.opening is None:
             follower = self._copy_of_adaptation()
-            self.outliers.opening = Opening(accepted.before, follower, accepted.errors, row)
+            self.outliers.opening = Opening(
+                accepted.before, follower, accepted.errors, row, accepted.learned
+            )
             self._watch_opening(row)
         if accepted.plant_jumped and self.adaptation is not None:
             self.adaptation.accept_outlier()
@@ -885,6 +891,14 @@ class Identification(Exclusive):
         warnings += [f"{words}: {number}" for words, number in counts.items() if number]
         html = learner.model._repr_html_()
         return f"<div><b>Identification</b>{notes(warnings)}{html}</div>"
+
+    @property
+    def n_clipped(self) -> int:
+        """Number of predictions in place of rejected measurements that left the learned range.
+
+        They were cut to it, widened by a tenth on each side (`sysid.outliers.MendedRows`).
+        """
+        return self._phase.outliers.mended.n_clipped if isinstance(self._phase, Learner) else 0
 
     @property
     def n_mended(self) -> dict[str, int]:
@@ -1193,6 +1207,8 @@ class Identification(Exclusive):
             trained = train(collector.samples(), self.start, prepare, self.gate)
         model = self._initial_model(trained)
         learner = Learner(model, self.gate, trained.n_mended)
+        if self.gate is not None:
+            learner.outliers.mended.learn(trained.samples.regressors, trained.samples.targets)
         self.training_seconds = trained.seconds
         self.hyperparameters = trained.start.hyperparameters
         self.report = trained.start.report

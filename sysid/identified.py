@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 from sysid.arrays import real_numbers
 from sysid.beside import one_blas_thread
 from sysid.budget_choice import BudgetChoice, choose_budget
+from sysid.choices import choices_of
 from sysid.data.clock import NO_TIME, elapsed_seconds, equalise, find_equal_step
 from sysid.data.columns import names_of_columns, split_name, texts_of_names
 from sysid.data.csv import (
@@ -942,14 +943,20 @@ class IdentifiedModel:
 
     @cached_property
     def notes(self) -> list[str]:
-        """What the errors on the test records still contain, with what to do: a sentence each.
+        """What a user should know about the models, with what to do: a sentence each.
 
-        If a limit of the time has ended the search, this is said first. Without test records and
-        for static data nothing else is.
+        The first ones state that a limit of the time has ended the search, and what a training for
+        the free run found: why it took no other estimator than a linear model, which one ran away.
+        The others state what the errors on the test records still contain; without test records
+        and for static data there are none.
         """
         notes = []
         for name, identification in self.identifications.items():
-            for note in identification.time_limit.describe("seconds"):
+            of_identification = identification.time_limit.describe("seconds")
+            trained = identification.hyperparameters
+            if identification.report is not None and trained is not None:
+                of_identification += [f"training: {warning}" for warning in trained.warnings]
+            for note in of_identification:
                 notes.append(f"{name}: {note}" if len(self.identifications) > 1 else note)
         if not self.recordings.test or self.recordings.is_static:
             return notes
@@ -957,12 +964,14 @@ class IdentifiedModel:
         with suppress(UserError):  # the test records do not suit the model
             reports = self.residual_tests()
         for name, report in reports.items():
-            notes += advise(
-                report,
-                self.models[name].narx,
-                has_automatic_lags=name in self.lag_choices,
-                automatic='narx="auto"',
+            identification = self.identifications[name]
+            choices = choices_of(
+                identification,
+                self.lag_choices.get(name),
+                self.budget_choices.get(name),
+                n_rows=identification.narx.dataset(self.recordings.estimation).sizes["sample"],
             )
+            notes += advise(report, identification.narx, choices, automatic='narx="auto"')
         return notes
 
     @shows_progress("compare")

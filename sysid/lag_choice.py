@@ -27,6 +27,7 @@ from sysid.held_out import N_FOLDS, FoldErrors, held_out_error, held_out_errors,
 from sysid.identification import Settings
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
+from sysid.noise_choice import choose_noise
 from sysid.progress import Steps
 from sysid.progress_display import shows_progress
 from sysid.simulation.baselines import LinearArx
@@ -138,6 +139,28 @@ class LagChoice(NamedTuple):
     settings: Settings  #: those of the identification, with the chosen estimator
     #: after how many samples each input acts; None if it was not estimated
     dead_times: DeadTimes | None = None
+
+    @property
+    def tried_lags(self) -> dict[str, set[int]]:
+        """Lags of each signal that some candidate has."""
+        lags: dict[str, set[int]] = {name: set() for name in self.narx.lags}
+        for row in self.tried:
+            lags[self.narx.target] |= set(range(1, row["na"] + 1))
+            for name, input_lags in _input_lags(
+                self.narx.input_names, row["nb"], row["nk"]
+            ).items():
+                lags[name] |= set(input_lags)
+        return lags
+
+    @property
+    def estimator(self) -> str | None:
+        """Name of the estimator of the chosen candidate; None if only one was tried."""
+        return next((row.get("estimator") for row in self.tried if "chosen" in row), None)
+
+    @property
+    def has_chosen_budget(self) -> bool:
+        """Whether the number of points was chosen by held-out error."""
+        return any("budget" in row for row in self.tried)
 
     def __str__(self) -> str:
         how = "in free run" if self.criterion == "free_run" else "one step ahead"
@@ -486,7 +509,9 @@ def choose_lags(
             dead_times=dead_times,
         )
         with time_limit.running(), share_of_time(COMPARISON_TIME_SHARE):
-            chosen, narx, settings = _choose_one_step_ahead(tried, make_narx, several, settings)
+            chosen, narx, settings = _choose_one_step_ahead(
+                tried, make_narx, several, settings, notes
+            )
         chosen["chosen"] = True
         notes += _note_time(time_limit)
         return LagChoice(narx, "one_step", tried, notes, settings, dead_times)
@@ -494,7 +519,9 @@ def choose_lags(
     chosen["chosen"] = True
     narx = make_narx(chosen["na"], chosen["nb"], chosen["nk"])
     assert isinstance(settings.training, FreeRun)
-    settings = replace(settings, training=_with_best_routes(settings.training, narx, trials))
+    training = _with_best_routes(settings.training, narx, trials)
+    settings = replace(settings, training=training)
+    notes += _notes_on_routes(training, narx, trials)
     notes += _note_time(time_limit)
     return LagChoice(narx, "free_run", tried, notes, settings, dead_times)
 
@@ -519,6 +546,26 @@ def _with_best_routes(training: FreeRun, narx: Narx, trials: Sequence[Trial]) ->
     ]
     routes = tuple(route for route in training.routes if route in in_full)
     return replace(training, routes=routes or training.routes)
+
+
+def _notes_on_routes(training: FreeRun, narx: Narx, trials: Sequence[Trial]) -> list[str]:
+    """Return a note on the routes that were not compared in full with the chosen lags, and why."""
+    quick = [trial for trial in trials if trial.is_quick and trial.narx == narx]
+    kept = {route.name for route in training.routes}
+    reasons = []
+    for trial in quick:
+        name = trial.estimator.name
+        if name in kept or isinstance(trial.estimator, LinearModel):
+            continue
+        if trial.refusal:
+            reasons.append(trial.refusal)
+        elif trial.fits:
+            error = "runs away" if trial.total == inf else f"RMSE {trial.rmse:.4g}"
+            parts = "part" if len(trial.fits) == 1 else "parts"
+            reasons.append(f"{name}: {error} on {len(trial.fits)} held-out {parts}")
+    if not reasons:
+        return []
+    return [f"not among the best quick versions, and left out: {'; '.join(reasons)}"]
 
 
 @shows_progress("choosing the linear part")
@@ -571,10 +618,12 @@ def _choose_one_step_ahead(
     make_narx: Callable[[int, int, FirstLags], Narx],
     records: Sequence[xr.Dataset],
     settings: Settings,
+    notes: list[str],
 ) -> tuple[dict[str, Any], Narx, Settings]:
     """Return the best candidate of `rank_lags`, its regressors, and the settings to learn with.
 
-    The errors of the estimators are added to the candidates.
+    The errors of the estimators are added to the candidates, and what was found out about the noise
+    to the notes.
     """
     if not isinstance(settings.training, MaximumLikelihood):
         return *_choose_by_linear_models(tried, make_narx, records, settings), settings
@@ -608,8 +657,14 @@ def _choose_one_step_ahead(
         settings_of_entrant = _with_variance_factor(settings, chosen, name)
     if is_open and name == MODEL:
         settings_of_entrant = _best_variant(chosen, narx, records, settings_of_entrant, starts)
-    if name != LONG_LINEAR:
-        settings_of_entrant = _grow_budget(chosen, name, narx, records, settings_of_entrant, starts)
+    if name == LONG_LINEAR:
+        return chosen, narx, settings_of_entrant
+    settings_of_entrant = _grow_budget(chosen, name, narx, records, settings_of_entrant, starts)
+    of_chosen = starts.get((id(chosen), chosen.get("estimator", name)))
+    noise = choose_noise(records, narx, settings_of_entrant, starts=of_chosen)
+    if noise is not None:
+        notes.append(str(noise))
+        settings_of_entrant = noise.settings
     return chosen, narx, settings_of_entrant
 
 

@@ -53,6 +53,10 @@ N_CONFIRMING_SAMPLES = 2
 #: the noise.
 MAX_CONFIRMING_STDS = 4.0
 
+#: A prediction that takes the place of a rejected measurement goes beyond the range of the outputs
+#: that the model has learned by at most this fraction of the range, on each side [-].
+MAX_BEYOND_LEARNED = 0.1
+
 #: fields of a report that are decided after the prediction
 DECISION_FIELDS = tuple(
     name for name in RECORD_DTYPE.names or () if name not in ("mean", "variance")
@@ -60,6 +64,12 @@ DECISION_FIELDS = tuple(
 
 #: a measurement: its signal, and its time in rows
 Cell: TypeAlias = tuple[str, int]
+
+#: smallest and largest value of an output; infinite if they are not known
+Range: TypeAlias = tuple[float, float]
+
+#: the range of an output of which nothing is known
+NO_RANGE: Range = (-np.inf, np.inf)
 
 #: rejected measurements, each with its measured value minus its replacement
 Errors: TypeAlias = dict[Cell, float]
@@ -82,6 +92,7 @@ class Accepted(NamedTuple):
     plant_jumped: bool  # whether it was beyond the gate although its measurements were right
     before: Model | None  # copy of the model before it learned the sample, if the plant jumped
     errors: Errors  # errors of replaced measurements before the decision
+    learned: Range  # range of the learned outputs before the decision
 
 
 class Cause(NamedTuple):
@@ -96,6 +107,15 @@ class MendedRows:
 
     A measurement is the target of one row and a lag of later ones. The replacements are remembered
     from one block of rows to the next, as long as a row may have the measurement among its lags.
+
+    Attributes
+    ----------
+    learned : (float, float)
+        Smallest and largest value of the target output that the model has learned (`learn`). A
+        prediction goes beyond it by at most `MAX_BEYOND_LEARNED` of it where it replaces a
+        measurement: several in a row are fed back, and may run away.
+    n_clipped : int
+        Number of predictions that went beyond it.
     """
 
     def __init__(self, narx: Narx) -> None:
@@ -125,6 +145,11 @@ class MendedRows:
             for name, lag in map(narx.features.__getitem__, self._older)
         ]
         self.errors: Errors = {}  # times are counted from the first row of `begin`
+        self.learned = NO_RANGE
+        self.n_clipped = 0
+        #: column of the output before the target; None if the target is a change without this lag
+        self._previous = self.columns.get((narx.target, 1), [None])[0]
+        self._has_values = not self._is_change or self._previous is not None
         self.last = np.zeros(narx.n_features)  # measured regressor one sample before that row
 
     def columns_of_newest(self, name: str) -> list[int]:
@@ -211,10 +236,45 @@ class MendedRows:
         has_jump = (change > list(limits.values())).any(axis=1)
         return np.flatnonzero(has_jump & self.follows).tolist()
 
+    def learn(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Extend the range of the learned outputs by those of rows (n, n_features), (n,)."""
+        if not self._has_values or not len(y):
+            return
+        if len(y) == 1:  # a loop passes single samples, whose minimum takes longer than they do
+            low = high = float(y[0]) + (float(x[0, self._previous]) if self._is_change else 0.0)
+        else:
+            values = self._values(x, y)
+            low = float(values.min())
+            high = float(values.max())
+        if self.learned != NO_RANGE:
+            low = min(low, self.learned[0])
+            high = max(high, self.learned[1])
+        self.learned = (low, high)
+
+    def _values(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return the outputs (n,) of rows (n, n_features) with targets (n,)."""
+        return y + x[:, self._previous] if self._is_change else y
+
+    def error_of(self, row: int, mean: float) -> float:
+        """Return by how much the target of a row exceeds what takes its place.
+
+        This is its predicted mean, unless that is too far beyond the outputs learned so far.
+        """
+        error = float(self.y[row]) - mean
+        if not self._has_values or self.learned == NO_RANGE:
+            return error
+        low, high = self.learned
+        margin = MAX_BEYOND_LEARNED * (high - low)
+        measured = float(self._values(self.x[row : row + 1], self.y[row : row + 1])[0])
+        predicted = measured - error
+        clipped = min(max(predicted, low - margin), high + margin)
+        return error if clipped == predicted else measured - clipped
+
     def replace_target(self, row: int, mean: float) -> None:
         """Replace the target of a row by its predicted mean, in the rows that follow."""
         self._forget(row)
-        error = float(self.y[row]) - mean
+        error = self.error_of(row, mean)
+        self.n_clipped += error != float(self.y[row]) - mean
         self.set_errors(row + 1, self.errors | {(self.target, row): error})
 
     def set_errors(self, row: int, errors: Errors) -> None:
@@ -276,9 +336,13 @@ class Opening:
         Errors of replaced measurements at the opening, also those of a burst that was refused.
     row : int
         Row that comes next, in whose block the times of the errors are counted.
+    learned : (float, float)
+        Range of the outputs that the model has learned; see `MendedRows`.
     """
 
-    def __init__(self, model: Model, follower: Any, errors: Errors, row: int) -> None:
+    def __init__(
+        self, model: Model, follower: Any, errors: Errors, row: int, learned: Range = NO_RANGE
+    ) -> None:
         self.model = model
         self.follower = follower
         self.n_samples = 0  # since the opening
@@ -289,11 +353,17 @@ class Opening:
         self.returned: list[tuple[np.ndarray, np.ndarray]] = []
         self._rows = MendedRows(model.narx)
         self._rows.errors = {(name, time - row): error for (name, time), error in errors.items()}
+        self._rows.learned = learned
 
     @property
     def errors(self) -> Errors:
         """Errors of replaced measurements, with times counted from the next row."""
         return self._rows.errors
+
+    @property
+    def learned(self) -> Range:
+        """Range of the outputs that the model of before has learned."""
+        return self._rows.learned
 
     def observe(self, x: np.ndarray, y: np.ndarray, *, follows: bool) -> None:
         """Compare the next measured row (1, n_features) and target (1,) with both predictions.
@@ -431,6 +501,7 @@ class OutlierHandling:
         """
         assert self.opening is not None
         errors = {(name, time + row): error for (name, time), error in self.opening.errors.items()}
+        self.mended.learned = self.opening.learned
         self.opening = None
         self.suspect = None
         self.mended.set_errors(row, errors)
@@ -482,6 +553,10 @@ class OutlierHandling:
         row = piece.stop - 1
         is_outlier = bool(record[-1]["outlier"])
         is_suspect = is_held_back or is_outlier
+        if self._has_gate:
+            end = row if is_suspect and not gate_is_open else piece.stop
+            learned = slice(piece.start, end)
+            mended.learn(mended.x[learned], mended.y[learned])
         if is_suspect:
             before = None
             if mended.follows[row]:
@@ -539,6 +614,8 @@ class OutlierHandling:
             x[0, self.mended.columns_of_newest(name)] -= error
             self.n_mended[name] = self.n_mended.get(name, 0) + 1
         plant_jumped = suspect.was_outlier and cause is None
+        learned_before = self.mended.learned
+        self.mended.learn(x, y)
         z = model.scaling.transform(x)
         prior_mean = model.mean(x)
         before = replace(model, gp=model.gp.copy()) if plant_jumped else None
@@ -547,7 +624,9 @@ class OutlierHandling:
         )
         for name in DECISION_FIELDS:
             suspect.row[name] = learned[name]
-        return Accepted(UpdateReport(*suspect.row[0].item()), plant_jumped, before, errors)
+        return Accepted(
+            UpdateReport(*suspect.row[0].item()), plant_jumped, before, errors, learned_before
+        )
 
     def _explain(
         self, suspect: Suspect, model: Model, row: int
@@ -655,6 +734,8 @@ class OutlierHandling:
             "last": mended.last.tolist(),
             "errors": [[name, time, error] for (name, time), error in mended.errors.items()],
             "suspect": held_back,
+            "learned": None if mended.learned == NO_RANGE else list(mended.learned),
+            "clipped": mended.n_clipped,
         }
 
     def recall(self, pending: dict[str, Any]) -> None:
@@ -672,6 +753,11 @@ class OutlierHandling:
         self.mended.errors = {
             (str(name), int(time)): float(error) for name, time, error in pending["errors"]
         }
+        learned = pending.get("learned")  # files of earlier versions do not know it
+        if learned is not None:
+            low, high = vector(learned, 2, "learned").tolist()
+            self.mended.learned = (low, high)
+        self.mended.n_clipped = int(pending.get("clipped", 0))
         suspect = pending["suspect"]
         if suspect is not None:
             before = None if suspect["before"] is None else vector(suspect["before"], n, "before")

@@ -13,6 +13,7 @@ from experiments.cli.plain_yaml import (
     read_plain,
     text_of,
 )
+from sysid.identification import AUTOMATIC_BUDGET
 
 #: end of the name of the class that chooses lags
 AUTOMATIC_LAGS = ".AutomaticNarx"
@@ -20,6 +21,7 @@ AUTOMATIC_LAGS = ".AutomaticNarx"
 __all__ = [
     "MAX_CONFIGURATION_CHARACTERS",
     "MAX_NESTING_LEVELS",
+    "chooses_budget",
     "chooses_lags",
     "read_configuration",
     "state_alike",
@@ -75,3 +77,15 @@ def chooses_lags(configuration: object) -> bool:
     """
     narx = (read_configuration(configuration) or {}).get("narx")
     return isinstance(narx, dict) and str(narx.get("_target_", "")).endswith(AUTOMATIC_LAGS)
+
+
+def chooses_budget(configuration: object) -> bool:
+    """Return whether the text of a configuration leaves the number of points to held-out errors.
+
+    These decide for models of records that are not trained for the free run. It does not if it
+    cannot be read.
+    """
+    stated = read_configuration(configuration) or {}
+    is_of_records = bool(stated.get("data"))
+    is_open = stated.get("budget") == AUTOMATIC_BUDGET
+    return is_of_records and is_open and not states_free_run(configuration)

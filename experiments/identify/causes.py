@@ -9,15 +9,20 @@ from experiments.identify.residual_notes import run_residual_tests
 from experiments.identify.result import Result
 from sysid import Model, ResidualReport, WithLinearPart
 from sysid.arrays import Array
+from sysid.simulation.validation import Z_95
 
 # --- bands that do not cover ----------------------------------------------------------------------
 
+#: said where the data show no cause
+UNKNOWN_CAUSE = "the noise and the uncertainty that the model has learned do not fit these samples"
 MIN_CAUSE_CORRELATION = 0.3  # smaller correlations are not named as the cause of wrong bands [-]
 END_OF_STREAM = 0.25  # fraction of the predicted samples of the stream that count as its end
 MIN_SAMPLES_TO_COMPARE = 30  # errors are compared with those of at least this many samples
 # errors differ from others if their typical size is beyond this factor of that of the others [-]
 DIFFERENT_SIZE = 1.4
 SIZE_QUANTILE = 0.9  # of the magnitude of the errors, which the bands have to cover
+LARGE_ERROR_STDS = 4.0  # an error is far too large from this many predicted standard deviations on
+MIN_COVERAGE_OF_OTHERS = 0.93  # of the 95 % band, without the errors that are far too large [-]
 
 
 def explain_coverage(result: Result) -> str:
@@ -25,9 +30,10 @@ def explain_coverage(result: Result) -> str:
     tests = run_residual_tests(result)
     return (
         _missing_lag(result, tests)
+        or _few_large_errors(result)
         or _other_size_of_errors(result)
-        or _missing_dynamics(tests)
-        or "the hyper-parameters do not fit these samples"
+        or _missing_dynamics(result, tests)
+        or UNKNOWN_CAUSE
     )
 
 
@@ -48,23 +54,50 @@ def _missing_lag(result: Result, tests: ResidualReport | None) -> str:
     known_lags = {name: {*lags} for name, lags in narx.lags.items()}
     for name, lags in narx.linear_lags.items():
         known_lags[name] = known_lags.get(name, set()) | {*lags}
+    lag_choice = result.source.lag_choice
+    tried_lags = {} if lag_choice is None else lag_choice.tried_lags
     for name, lag, correlation in _strong_correlations(tests, "input"):
-        if lag not in known_lags.get(name, ()):
-            return (
-                f"the errors correlate with {name} {lag} samples before ({correlation:+.2f}), "
-                f"which is not among the regressors: add this lag of {name}"
-            )
+        if lag in known_lags.get(name, ()) or lag in tried_lags.get(name, ()):
+            continue  # a lag that automatic lags leave out did not help on the learned samples
+        return (
+            f"the errors correlate with {name} {lag} samples before ({correlation:+.2f}), "
+            f"which is not among the regressors: add this lag of {name}"
+        )
     return ""
 
 
-def _missing_dynamics(tests: ResidualReport | None) -> str:
-    """Return that the errors one step ahead follow from their own past, if they do."""
+def _missing_dynamics(result: Result, tests: ResidualReport | None) -> str:
+    """Return that the errors one step ahead follow from their own past, if they do.
+
+    Those of a model that minimises the error of the free run do so even if its dynamics are right.
+    """
+    if result.is_trained_for_free_run:
+        return ""
     for _, lag, correlation in _strong_correlations(tests, "autocorrelation"):
         return (
             f"the errors correlate with those {lag} samples before ({correlation:+.2f}): dynamics "
             "are missing"
         )
     return ""
+
+
+def _few_large_errors(result: Result) -> str:
+    """Return how many errors are far too large, if all others fit the bands that miss them."""
+    validation = result.validation
+    model = result.identification.model
+    if validation is None or model is None:
+        return ""
+    errors = np.abs(validation["target"].values - result.predicted.mean)
+    stds = np.sqrt(result.predicted.variance + model.gp.noise_variance)
+    in_stds = errors / stds
+    is_large = in_stds > LARGE_ERROR_STDS
+    covers_others = np.mean(in_stds[~is_large] <= Z_95) >= MIN_COVERAGE_OF_OTHERS
+    if not is_large.any() or not covers_others:
+        return ""
+    return (
+        f"{int(is_large.sum())} of {len(errors)} errors exceed {LARGE_ERROR_STDS:g} standard "
+        "deviations, the others fit: wrong measurements, or events that the model does not know"
+    )
 
 
 def _other_size_of_errors(result: Result) -> str:
@@ -74,7 +107,8 @@ def _other_size_of_errors(result: Result) -> str:
         return ""
     is_online = result.is_online & ~result.record["outlier"]
     errors = (identified["target"].values - result.record["mean"])[is_online]
-    at_end = np.abs(errors[-int(END_OF_STREAM * len(errors)) :])
+    n_at_end = max(int(END_OF_STREAM * len(errors)), MIN_SAMPLES_TO_COMPARE)
+    at_end = np.abs(errors[-n_at_end:])
     after = np.abs(result.validation["target"].values - result.predicted.mean)
     if min(len(at_end), len(after)) < MIN_SAMPLES_TO_COMPARE:
         return ""

@@ -5,8 +5,9 @@ import numpy as np
 from experiments.identify.result import Result
 from experiments.validate.report import MAX_RESIDUAL_LAG, MIN_TESTED_PART_SAMPLES
 from sysid import ResidualReport, residual_tests
+from sysid.choices import choices_of
 from sysid.narx.lags import consecutive
-from sysid.simulation.residual_advice import advise
+from sysid.simulation.residual_advice import Choices, advise
 from sysid.simulation.residuals import most_lags
 
 
@@ -17,7 +18,21 @@ def note_residuals(result: Result, *, has_automatic_lags: bool) -> list[str]:
         return []
     if result.source.recordings() is None:  # automatic lags of a plant follow from its equations
         has_automatic_lags = True
-    return advise(tests, result.identification.narx, has_automatic_lags=has_automatic_lags)
+    choices = open_choices(result, has_automatic_lags=has_automatic_lags)
+    return advise(tests, result.identification.narx, choices)
+
+
+def open_choices(result: Result, *, has_automatic_lags: bool) -> Choices:
+    """Return what was chosen for the model of a run, and what a user can still change."""
+    source = result.source
+    return choices_of(
+        result.identification,
+        source.lag_choice,
+        source.budget_choice,
+        n_rows=len(result.record),
+        is_stream=result.learns_a_stream,
+        has_automatic_lags=has_automatic_lags,
+    )
 
 
 def run_residual_tests(result: Result) -> ResidualReport | None:

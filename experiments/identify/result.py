@@ -81,6 +81,11 @@ class Result:
         return "kernel" in self.identification.settings.training.replaces
 
     @property
+    def learns_a_stream(self) -> bool:
+        """Whether the hyper-parameters come from the first samples, not from complete records."""
+        return self.source.recordings() is None or self.identification.adaptation is not None
+
+    @property
     def is_unfinished(self) -> bool:
         """Whether ``training.seconds`` ended the search, so that the model is the best so far."""
         return self.identification.time_limit.was_reached

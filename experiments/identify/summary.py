@@ -14,6 +14,7 @@ from experiments.cli.arguments import without_effect
 from experiments.drawing.tables import with_unit
 from experiments.files.outputs import plain
 from experiments.identify.causes import (
+    UNKNOWN_CAUSE,
     WorseningCause,
     explain_coverage,
     find_worsening_cause,
@@ -67,7 +68,11 @@ STREAM_KEYS = STREAM_PRIOR_KEYS | {
     "training.tolerance",
 }
 #: keys of a training that affect records only
-RECORD_KEYS = RECORD_PRIOR_KEYS | {"training.record_samples", "training.on_records"}
+RECORD_KEYS = RECORD_PRIOR_KEYS | {
+    "training.record_samples",
+    "training.record_robust",
+    "training.on_records",
+}
 #: keys of online learning, without effect if a training for the free run has used all samples
 ONLINE_LEARNING_KEYS = {"insertion", "acceptance", "reduction", "gate", "scale", "forgetting"}
 
@@ -109,6 +114,10 @@ REPAIR_WARNINGS = {
         "{} samples of bursts of wrong measurements looked like a plant that has changed; what "
         "they taught was forgotten when the plant of before returned"
     ),
+    "clipped_replacements": (
+        "{} predictions in place of rejected measurements were far outside the outputs learned "
+        "before, and were cut to their range (a tenth wider on each side) before they became lags"
+    ),
     "mended_lags": (
         "{} values of inputs and other outputs were taken for gross errors and replaced among the "
         "lags"
@@ -141,6 +150,7 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         "initial_outliers": identification.n_initial_outliers,
         "mended_lags": sum(identification.n_mended.values()),
         "undone_samples": identification.n_undone,
+        "clipped_replacements": identification.n_clipped,
     }
     if model is not None:
         repairs = {**model.gp.repairs, **repairs, "constant_features": len(constant)}
@@ -354,7 +364,7 @@ def _warnings(run_settings: RunSettings, summary: dict[str, Any], result: Result
         warnings += [f"training: {warning}" for warning in trained.warnings]
     warnings += _warn_of_gross_errors(summary, result)
     warnings += _warn_of_bounds(summary)
-    warnings += _warn_of_data(summary, identification.model, is_stream=_is_stream(result))
+    warnings += _warn_of_data(summary, identification.model, is_stream=result.learns_a_stream)
     warnings += note_residuals(result, has_automatic_lags=run_settings.lags.are_automatic)
     return warnings
 
@@ -375,11 +385,6 @@ def _warn_of_no_candidates(summary: dict[str, Any], result: Result) -> list[str]
     if isinstance(result.identification.settings.insertion, Always):
         return [learned]
     return [f"{learned}: lower the threshold of the insertion"]
-
-
-def _is_stream(result: Result) -> bool:
-    """Whether the hyper-parameters come from the first samples, not from complete records."""
-    return result.source.recordings() is None or result.identification.adaptation is not None
 
 
 def _warn_of_gross_errors(summary: dict[str, Any], result: Result) -> list[str]:
@@ -446,7 +451,7 @@ def _warn_without_effect(
     unused = set(result.source.unused | identification.settings.training.replaces)
     if identification.gate != identification.settings.gate:
         unused.add("gate")  # the model has too few lags for an outlier test
-    if not _is_stream(result):
+    if not result.learns_a_stream:
         unused |= STREAM_KEYS
     if summary["training"] is not None and not summary["n_seen"]:
         unused |= ONLINE_LEARNING_KEYS
@@ -538,7 +543,7 @@ def _advise_samples(result: Result) -> str:
     It begins with a semicolon. A record has no duration, and its hyper-parameters follow from the
     whole record unless the training re-estimates them.
     """
-    if not _is_stream(result):
+    if not result.learns_a_stream:
         return ""
     options = []
     n_initial = result.identification.settings.training.n_initial
@@ -557,7 +562,7 @@ def _quality_warnings(
     *,
     is_for_one_step: bool = True,
     advice: str = "",
-    explain_coverage: Callable[[], str] = lambda: "the hyper-parameters do not fit these samples",
+    explain_coverage: Callable[[], str] = lambda: UNKNOWN_CAUSE,
 ) -> list[str]:
     """Warn of a final model that predicts poorly, or whose bands do not fit its errors.
 
@@ -881,10 +886,12 @@ def _describe_route(tried: dict[str, Any], unit: str) -> str:
     route = tried["route"]
     error = tried["held_out_rmse"]
     n_folds = len(tried.get("folds", ()))  # fewer than planned if the route could not win any more
-    found = "not taken"
+    # without a limit of the time, every route that refuses nothing simulates at least one fold
+    found = "not taken" if tried["refusal"] else "not compared, as the time was up"
     if n_folds:
         shown = "diverges" if error is None else with_unit(error, unit)
         folds = "fold" if n_folds == 1 else "folds"
         found = f"RMSE {shown} in free run on {n_folds} held-out {folds}"
     reason = tried["refusal"].removeprefix(f"{route}: ")
-    return f"Tried {route}: {found}; {reason}".rstrip("; ")
+    version = " (quick version)" if tried.get("is_quick") else ""
+    return f"Tried {route}{version}: {found}; {reason}".rstrip("; ")

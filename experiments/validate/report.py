@@ -39,7 +39,7 @@ from sysid.arrays import Array
 from sysid.data.holes import may_have_holes
 from sysid.errors import UserError
 from sysid.simulation.forecast import RecordForecast
-from sysid.simulation.residual_advice import advise
+from sysid.simulation.residual_advice import Choices, advise, find_remedies
 from sysid.simulation.residuals import most_lags
 
 MAX_RESIDUAL_LAG = 25  # largest lag of the residual tests [samples]; shorter records have fewer
@@ -88,11 +88,13 @@ def make_report(
     notes: Sequence[str] = (),
     *,
     has_automatic_lags: bool | None = None,
+    budget_is_chosen: bool = False,
 ) -> Report:
     """Test the residuals and collect all numbers and warnings; `notes` are added to the warnings.
 
     So are sentences on what to do about the errors one step ahead. They depend on whether the lags
-    of the model were chosen automatically (`has_automatic_lags`); without it there are none.
+    of the model (`has_automatic_lags`; without it there are no sentences) and its number of points
+    (`budget_is_chosen`) were chosen automatically.
 
     In the content, ``one_step`` and ``free_run`` hold the scores with the main window. If the model
     has several outputs, each of them holds the scores by output. ``horizons`` lists the scores of
@@ -142,7 +144,12 @@ def make_report(
     ]
     content["warnings"] = [*find_warnings(assessment), *notes]
     if has_automatic_lags is not None:
-        content["warnings"] += _advise_on_errors(assessment, residuals, has_automatic_lags)
+        content["warnings"] += _advise_on_errors(
+            assessment,
+            residuals,
+            has_automatic_lags=has_automatic_lags,
+            budget_is_chosen=budget_is_chosen,
+        )
     content["data"] = {
         "name": material.source.name,
         "part": material.part,
@@ -202,7 +209,9 @@ def _residual_content(tests: ResidualReport | str) -> dict[str, Any]:
 def _advise_on_errors(
     assessment: Assessment,
     residuals: Mapping[str, ResidualReport | str],
+    *,
     has_automatic_lags: bool,
+    budget_is_chosen: bool,
 ) -> list[str]:
     """Return what the errors one step ahead of each output still contain, and what to do."""
     advice = []
@@ -211,7 +220,17 @@ def _advise_on_errors(
         if case.horizon != 1 or isinstance(tests, str):
             continue
         for model in assessment.joint.models:
-            advice += advise(tests, model.narx, has_automatic_lags=has_automatic_lags)
+            remedies = find_remedies(
+                model,
+                budget_is_chosen=budget_is_chosen,
+                kernel_is_chosen=has_automatic_lags,
+            )
+            choices = Choices(
+                has_automatic_lags,
+                remedies=remedies,
+                is_for_free_run=assessment.is_trained_for_free_run,
+            )
+            advice += advise(tests, model.narx, choices)
     return advice
 
 
@@ -685,7 +704,8 @@ def _warn_of_free_run_errors(assessment: Assessment) -> Iterator[str]:
 def _warn_of_coverage(assessment: Assessment) -> Iterator[str]:
     """Yield outputs whose bands cover too few samples after the main window.
 
-    A band covers too few samples if `MAX_MISSING_COVERAGE` is exceeded.
+    A band covers too few samples if `MAX_MISSING_COVERAGE` is exceeded. Noise that is fed back
+    widens the bands from the second step on, so that it is no advice where those of one step fail.
     """
     cases = [case for case in assessment.forecasts if case.window == assessment.window]
     for name in assessment.outputs:
@@ -702,7 +722,8 @@ def _warn_of_coverage(assessment: Assessment) -> Iterator[str]:
             continue
         advice = ""
         lacks_process_noise = vars(assessment.propagation).get("process_noise") is False
-        if short_cases[-1].horizon != 1 and lacks_process_noise:
+        covers_one_step = all(case.horizon != 1 for case in short_cases)
+        if covers_one_step and lacks_process_noise:
             advice = "; if the plant itself is disturbed, try propagation.process_noise=true"
         yield (
             f"the bands of {name} do not cover what they should, {', '.join(descriptions)}: "

@@ -15,7 +15,12 @@ from experiments.cli.invocation import given_overrides, is_multirun
 from experiments.cli.options import flag, whole
 from experiments.cli.progress import doing
 from experiments.files.outputs import has_page, write_every
-from experiments.files.stated import chooses_lags, state_alike, states_free_run
+from experiments.files.stated import (
+    chooses_budget,
+    chooses_lags,
+    state_alike,
+    states_free_run,
+)
 from experiments.plant.records_or_plant import records_or_plant
 from experiments.validate.assessment import (
     FREE_RUN_LABEL,
@@ -98,8 +103,12 @@ def run(config: DictConfig, folder: Path) -> float:
     )
     notes = find_notes(material, settings)
     with doing("testing the residuals"):
-        has_automatic_lags = chooses_lags(configuration)
-        report = make_report(assessment, notes, has_automatic_lags=has_automatic_lags)
+        report = make_report(
+            assessment,
+            notes,
+            has_automatic_lags=chooses_lags(configuration),
+            budget_is_chosen=chooses_budget(configuration),
+        )
     with deferred_interrupt():
         with doing("writing files, figures and the page"):
             write_calls = writers(report, folder, settings.attributes, figures=settings.has_figures)

@@ -25,17 +25,18 @@ def log_marginal_likelihood(
     inputs: np.ndarray,
     targets: np.ndarray,
     n_given: int = 0,
+    noise_factors: np.ndarray | None = None,
 ) -> Likelihood:
     """Return the log marginal likelihood of samples and its gradient.
 
-    With ``Ky = K + noise_variance I``::
+    With ``Ky = K + noise_variance D``, D the diagonal matrix of the noise factors or I::
 
         log p(y) = -0.5 y' Ky^-1 y - 0.5 log|Ky| - (n/2) log 2 pi
 
     Gradient with ``W = a a' - Ky^-1``, ``a = Ky^-1 y`` (Rasmussen and Williams, equation 5.9)::
 
         d log p / d log theta = 0.5 sum_ij W_ij dK_ij / d log theta
-        d log p / d log noise_variance = 0.5 noise_variance tr W
+        d log p / d log noise_variance = 0.5 noise_variance tr(W D)
 
     Parameters
     ----------
@@ -48,6 +49,8 @@ def log_marginal_likelihood(
         Number of first samples that are only conditioned on: the result is then ``log p(y_others |
         y_given) = log p(y) - log p(y_given)``. The leading block of the Cholesky factor of Ky is
         the factor of the given samples.
+    noise_factors : (n,), optional
+        Noise variance of each sample, as a multiple of `noise_variance`; None: all are 1.
 
     Raises
     ------
@@ -57,7 +60,8 @@ def log_marginal_likelihood(
     n = len(targets)
     k = kernel(inputs, inputs)
     ky = k.copy()
-    ky[np.arange(n), np.arange(n)] += noise_variance
+    noise = noise_variance if noise_factors is None else noise_variance * noise_factors
+    ky[np.arange(n), np.arange(n)] += noise
     factor = _lower_cholesky(ky)
     value, w = _value_and_weights(factor, targets)
     if n_given:
@@ -66,7 +70,10 @@ def log_marginal_likelihood(
         value -= value_given
         w[:n_given, :n_given] -= w_given
     by_kernel = 0.5 * kernel.contract_gradient(w, inputs, k)
-    by_noise = 0.5 * noise_variance * np.trace(w)
+    if noise_factors is None:
+        by_noise = 0.5 * noise_variance * np.trace(w)
+    else:
+        by_noise = 0.5 * noise_variance * float(np.diagonal(w) @ noise_factors)
     return Likelihood(float(value), np.append(by_kernel, by_noise))
 
 
@@ -115,12 +122,16 @@ class LeaveOneOut(NamedTuple):
 
 
 def leave_one_out(
-    kernel: Kernel, noise_variance: float, inputs: np.ndarray, targets: np.ndarray
+    kernel: Kernel,
+    noise_variance: float,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    noise_factors: np.ndarray | None = None,
 ) -> LeaveOneOut:
     """Predict every sample (n, p), (n,) from all others: residual ``a_i/q_i``, variance ``1/q_i``.
 
     With ``q = diag(Ky^-1)`` and the symbols of `log_marginal_likelihood` (Rasmussen and Williams,
-    equation 5.12).
+    equation 5.12). The variance contains the noise of the sample, with its factor.
 
     Raises
     ------
@@ -128,7 +139,8 @@ def leave_one_out(
         If Ky is not positive definite in double precision.
     """
     ky = kernel(inputs, inputs)
-    ky[np.arange(len(targets)), np.arange(len(targets))] += noise_variance
+    noise = noise_variance if noise_factors is None else noise_variance * noise_factors
+    ky[np.arange(len(targets)), np.arange(len(targets))] += noise
     root = _lower_cholesky(ky)
     inverse_root, _ = lapack.dtrtri(root, lower=1)
     variance = 1.0 / np.square(inverse_root).sum(axis=0)

@@ -18,7 +18,13 @@ from sysid.errors import UserError, UserTypeError
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Expected, Kernel, Linear, SearchSpace, SquaredExponential
 from sysid.gp.linear_part import StableSpline, WithLinearPart
-from sysid.gp.marginal_likelihood import Likelihood, Optimum, log_marginal_likelihood, minimise
+from sysid.gp.marginal_likelihood import (
+    Likelihood,
+    Optimum,
+    leave_one_out,
+    log_marginal_likelihood,
+    minimise,
+)
 from sysid.gp.mean import MeanFunction
 from sysid.gp.online import MIN_NOISE_RATIO, OnlineGP
 from sysid.gp.rules import Learning
@@ -46,6 +52,22 @@ COST_IF_NOT_POSITIVE_DEFINITE = 1e25
 #: Metadata of a field that files leave out while it has its default: versions that do not know the
 #: field read them.
 LATER_FIELD = {"later": True}
+
+#: Degrees of freedom of the noise of a record with heavy tails, a Student-t distribution [-].
+STUDENT_NOISE_DEGREES = 4.0
+
+#: Largest number of estimates in turn of the weights of the samples and of the hyper-parameters.
+MAX_REWEIGHTINGS = 3
+
+#: Number of steps in which the scale of this noise is found for given hyper-parameters.
+N_NOISE_SCALE_STEPS = 20
+
+#: The weights are found if the noise variance changes by at most this fraction.
+NOISE_VARIANCE_TOLERANCE = 0.02
+
+#: At least this fraction of its squared error is the noise of a sample, the rest may be the
+#: uncertainty of the function.
+MIN_NOISE_SHARE = 0.05
 
 #: Settings of `MaximumLikelihood` that describe priors and must be positive.
 PRIOR_SETTINGS = (
@@ -151,6 +173,8 @@ class MarginalLikelihoodProblem:
     targets: np.ndarray
     expected: Expected
     n_given: int = 0  # number of first samples that are only conditioned on
+    #: (n,) noise variance of each sample as a multiple of that of the model; None: all are 1
+    noise_factors: np.ndarray | None = None
 
     @classmethod
     def of(cls, settings: MaximumLikelihood, inputs: np.ndarray, targets: np.ndarray) -> Self:
@@ -259,7 +283,12 @@ class MarginalLikelihoodProblem:
         The gradient is with respect to the log hyper-parameters and the log noise variance.
         """
         return log_marginal_likelihood(
-            kernel, noise_variance, self.inputs, self.targets, self.n_given
+            kernel,
+            noise_variance,
+            self.inputs,
+            self.targets,
+            self.n_given,
+            self.noise_factors,
         )
 
     def warnings(self, x: np.ndarray) -> tuple[str, ...]:
@@ -270,7 +299,11 @@ class MarginalLikelihoodProblem:
             is_free = low < high
             if is_free and not low < value < high:
                 side = "lower" if value <= low else "upper"
-                warnings.append(f"{name} at its {side} bound")
+                meaning = ""
+                is_noise = name == names[-1]
+                if is_noise and side == "upper" and high >= 0.0:  # at least the signal variance
+                    meaning = ": beside the mean, the kernel finds next to nothing but noise"
+                warnings.append(f"{name} at its {side} bound{meaning}")
         return tuple(warnings)
 
     def cost(self, x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -553,6 +586,8 @@ class MaximumLikelihood(Training):
     #: factor of the kernel's variance after the training, without its linear part [-]; below 1 the
     #: model of a whole record is less nonlinear than the likelihood of these samples says
     record_variance_factor: float = field(default=1.0, metadata=LATER_FIELD)
+    #: whether the noise of a whole record may have heavy tails (`robust_to_large_errors`)
+    record_robust: bool = field(default=False, metadata=LATER_FIELD)
     #: an optimisation ends once an iteration raises the log posterior density by less than this
     #: [nats]; the comparison of held-out errors ends its own at `held_out.MIN_GAIN_NATS`
     min_gain: float = field(default=0.0, metadata=LATER_FIELD)
@@ -566,6 +601,10 @@ class MaximumLikelihood(Training):
         check_prototype(self)
         check_counts(self, n_initial=2, restarts=1, max_iterations=1, record_samples=2)
         check_seconds(self._name, self.seconds)
+        if not isinstance(self.record_robust, bool):
+            raise UserTypeError(
+                f"{self._name}: record_robust must be true or false, got {self.record_robust!r}"
+            )
         if not 0 <= as_number(self.min_gain) < inf:
             raise UserError(
                 f"{self._name}: min_gain must be a number of at least 0, got {self.min_gain!r}"
@@ -662,12 +701,52 @@ class MaximumLikelihood(Training):
         )
         x = regressors[spread_rows]
         residuals = targets[spread_rows] - chosen_mean(x)
-        return Start(
-            scaling=scaling,
-            mean=chosen_mean,
-            hyperparameters=training.train(scaling.transform(x), residuals, seed),
-            stays=True,
-        )
+        z = scaling.transform(x)
+        hyperparameters = training.train(z, residuals, seed)
+        if self.record_robust and not out_of_time():
+            hyperparameters = training.robust_to_large_errors(hyperparameters, z, residuals, seed)
+        return Start(scaling=scaling, mean=chosen_mean, hyperparameters=hyperparameters, stays=True)
+
+    def robust_to_large_errors(
+        self, known: Hyperparameters, inputs: np.ndarray, targets: np.ndarray, seed: int
+    ) -> Hyperparameters:
+        """Estimate the hyper-parameters again for noise with heavy tails.
+
+        The noise has a Student-t distribution of nu = `STUDENT_NOISE_DEGREES` degrees of freedom,
+        which is Gaussian noise whose variance differs from sample to sample. A sample with the
+        error r_i and the latent variance v_i, both predicted from all other samples, has the noise
+        variance ``h_i s^2`` with the scale s::
+
+            h_i = (nu + r_i^2 / (s^2 + v_i)) / (nu + 1)
+
+        These factors and the hyper-parameters are estimated in turn (Lange, Little and Taylor,
+        Robust statistical modeling using the t distribution, Journal of the American Statistical
+        Association 84, 1989). The noise variance of the result is s^2.
+
+        Parameters
+        ----------
+        known : Hyperparameters
+            Those for Gaussian noise.
+        inputs : (n, p)
+            In the coordinates of the kernel.
+        targets : (n,)
+            Minus the mean function, target unit.
+        seed : int
+        """
+        factors: np.ndarray | None = None
+        for _ in range(MAX_REWEIGHTINGS):
+            before = known.noise_variance
+            left_out = leave_one_out(known.kernel, before, inputs, targets, factors)
+            noise = before if factors is None else before * factors
+            factors = student_noise_factors(
+                left_out.residual, np.maximum(left_out.variance - noise, 0.0), before
+            )
+            known = self._train(inputs, targets, seed, factors)
+            if abs(known.noise_variance / before - 1.0) <= NOISE_VARIANCE_TOLERANCE:
+                break
+            if out_of_time():
+                break
+        return known
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
         """Return the best optimum over all starts.
@@ -675,7 +754,19 @@ class MaximumLikelihood(Training):
         If the time of the search is up (`seconds`), it ends with the best so far. The search for a
         linear kernel, which takes no time to speak of, is completed.
         """
+        return self._train(inputs, targets, seed)
+
+    def _train(
+        self,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        seed: int,
+        noise_factors: np.ndarray | None = None,
+    ) -> Hyperparameters:
+        """Return the best optimum over all starts, with factors (n,) of the noise variance."""
         problem = MarginalLikelihoodProblem.of(self, inputs, targets)
+        if noise_factors is not None:
+            problem = replace(problem, noise_factors=noise_factors)
         starts = problem.starts(self.restarts, np.random.default_rng(seed))
         is_linear = isinstance(self.kernel, Linear)
         results: list[Optimum] = []
@@ -701,6 +792,31 @@ class MaximumLikelihood(Training):
         kernel, noise_variance = problem.kernel_and_noise(best.x)
         log_likelihood = problem.log_likelihood(best.x).value
         return Hyperparameters(kernel, noise_variance, log_likelihood, warnings)
+
+
+def student_noise_factors(
+    residual: np.ndarray, latent_variance: np.ndarray, noise_variance: float
+) -> np.ndarray:
+    """Return the factors (n,) of the noise variance for noise with heavy tails.
+
+    Parameters
+    ----------
+    residual : (n,)
+        Errors of samples that are predicted from all others, target unit.
+    latent_variance : (n,)
+        Variances of these predictions without noise, target unit^2.
+    noise_variance : float
+        First guess of the squared scale of the noise, target unit^2.
+    """
+    squares = residual**2
+    noise_squares = np.maximum(squares - latent_variance, MIN_NOISE_SHARE * squares)
+    nu = STUDENT_NOISE_DEGREES
+    squared_scale = noise_variance
+    for _ in range(N_NOISE_SCALE_STEPS):
+        factors = (nu + squares / (squared_scale + latent_variance)) / (nu + 1.0)
+        mean_square = float(np.mean(noise_squares / factors))
+        squared_scale = 0.5 * (squared_scale + max(mean_square, MIN_NOISE_RATIO * noise_variance))
+    return np.asarray((nu + squares / (squared_scale + latent_variance)) / (nu + 1.0))
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,7 @@ class Trial:
     errors: list[float] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)  # scored samples of each of these folds
     refusal: str = ""  # why the estimator cannot fit the samples; empty if it can
+    ran_away: bool = False  # whether the refusal is that of a fit to all samples that runs away
 
     @property
     def total(self) -> float:
@@ -154,6 +155,8 @@ class Trial:
             "refusal": self.refusal,
             "held_out_rmse": self.rmse,
         }
+        if self.is_quick:
+            report["is_quick"] = True
         if self.fits:
             report["folds"] = np.sqrt(self.errors).tolist()
             report["reports"] = [fit.report for fit in self.fits]
@@ -421,6 +424,7 @@ def _choose(
         choice = _Choice(best, fit, runaway, beyond_inputs)
         if not runaway:
             break
+        best.ran_away = True
         best.refusal = (
             f"{name}: its free run leaves the range of the samples by far, in the simulation of "
             f"{runaway}"
@@ -715,25 +719,27 @@ def _notes_on(choice: _Choice, trials: Sequence[Trial], folds: Sequence[Fold]) -
         )
     if not choice.fit.candidate.weights.any():
         notes.append(f"no better model found than a linear one: {choice.trial.estimator.name}")
-        if choice.trial.estimator in LINEAR_MODELS:
-            notes += _reasons_for_linear(choice.trial, trials, folds)
+        notes += _reasons_for_linear(choice.trial, trials, folds)
+    else:
+        notes += [trial.refusal for trial in trials if trial.ran_away]
     return notes
 
 
 def _reasons_for_linear(
     linear: Trial, trials: Sequence[Trial], folds: Sequence[Fold]
 ) -> Iterator[str]:
-    """Yield why no route was taken, and the folds without which one might have been."""
+    """Yield why no other route was taken, and the folds without which one might have been."""
     reasons = []
     decisive_folds = set[int]()
     for trial in trials:
-        if trial.estimator in LINEAR_MODELS:
+        if trial.estimator in LINEAR_MODELS or trial.estimator == linear.estimator:
             continue
         if trial.refusal:
             reasons.append(trial.refusal)
             continue
-        n_done = len(trial.errors)
+        n_done = min(len(trial.errors), len(linear.errors))
         if not n_done:
+            reasons.append(f"{trial.estimator.name}: not compared, as the time was up")
             continue
         of_linear = replace(
             linear,
@@ -741,12 +747,13 @@ def _reasons_for_linear(
             errors=linear.errors[:n_done],
             sizes=linear.sizes[:n_done],
         )
-        error = "infinite" if trial.total == inf else f"{trial.rmse:.4g}"
+        of_trial = replace(trial, errors=trial.errors[:n_done], sizes=trial.sizes[:n_done])
+        error = "infinite" if of_trial.total == inf else f"{of_trial.rmse:.4g}"
         reasons.append(
             f"{trial.estimator.name}: its error on {n_done} of {len(folds)} held-out parts is "
             f"{error}, that of the linear model {of_linear.rmse:.4g}"
         )
-        losses = np.subtract(trial.errors, of_linear.errors) * trial.sizes
+        losses = np.subtract(of_trial.errors, of_linear.errors) * of_trial.sizes
         decisive_folds.add(int(np.argmax(losses)))
     if reasons:
         yield f"no route was taken: {'; '.join(reasons)}"

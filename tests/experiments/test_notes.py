@@ -280,7 +280,7 @@ def test_a_coverage_that_chance_explains_is_not_warned_of(coverage, n, width):
     warnings = quality_warnings(coverage_95=coverage, n_validation=n)
     assert len(warnings) == (width is not None)
     if width is not None:
-        assert f"is too {width}: the hyper-parameters do not fit" in warnings[0]
+        assert f"is too {width}: the noise and the uncertainty" in warnings[0]
 
 
 @pytest.mark.parametrize("is_for_one_step", [True, False], ids=["one step", "free run"])
@@ -290,10 +290,20 @@ def test_a_model_that_simulates_well_need_not_predict_one_step(is_for_one_step):
     assert len(warnings) == is_for_one_step
 
 
-def coverage_cause(*, lag=None, size=1.0, own=0.0, narx=LAGS):
+def coverage_cause(
+    *,
+    lag=None,
+    size=1.0,
+    own=0.0,
+    n_spikes=0,
+    n_online=400,
+    narx=LAGS,
+    lag_choice=None,
+    is_for_free_run=False,
+):
     """Return the cause for errors with a part of an input at a lag, of a size, with own dynamics.
 
-    The errors of the stream have the size 1.
+    The last errors of the stream have the size 1, as many as `n_online`.
     """
     rng = np.random.default_rng(2)
     n = 400
@@ -303,6 +313,7 @@ def coverage_cause(*, lag=None, size=1.0, own=0.0, narx=LAGS):
         errors += 2.0 * np.roll(u, lag)
     for k in range(1, n):
         errors[k] += own * errors[k - 1]
+    errors[: 10 * n_spikes : 10] += 20.0
     signals = xr.Dataset({"u": ("time", u)}, {"time": np.arange(float(n))})
     rows = xr.Dataset(
         {
@@ -315,14 +326,17 @@ def coverage_cause(*, lag=None, size=1.0, own=0.0, narx=LAGS):
     record = np.zeros(n, dtype=[("mean", float), ("outlier", bool)])
     identified = xr.Dataset({"target": ("sample", rng.normal(size=n))})
     result = SimpleNamespace(
-        identification=SimpleNamespace(narx=narx),
-        source=SimpleNamespace(inputs=["u"], recordings=lambda: None),
+        identification=SimpleNamespace(
+            narx=narx, model=SimpleNamespace(gp=SimpleNamespace(noise_variance=0.0))
+        ),
+        source=SimpleNamespace(inputs=["u"], recordings=lambda: None, lag_choice=lag_choice),
+        is_trained_for_free_run=is_for_free_run,
         signals=[signals],
         validation=rows,
         predicted=Prediction(np.zeros(n), np.ones(n)),
         identified=identified,
         record=record,
-        is_online=np.ones(n, dtype=bool),
+        is_online=np.arange(n) >= n - n_online,
     )
     return explain_coverage(result)
 
@@ -336,13 +350,29 @@ def coverage_cause(*, lag=None, size=1.0, own=0.0, narx=LAGS):
         ),
         pytest.param({"size": 3.0}, "times those at the end of the learned", id="other noise"),
         pytest.param({"size": 5.0, "own": 0.5}, "times those at the end of the learned", id="both"),
-        pytest.param({}, "the hyper-parameters do not fit", id="nothing else"),
+        pytest.param(
+            {"size": 3.0, "own": 0.5, "n_online": 40}, "times those at the end", id="a short record"
+        ),
+        pytest.param({}, "do not fit these samples", id="nothing else"),
         pytest.param(
             {"own": 0.8, "size": 0.6, "narx": Narx({"y": []}, {"u": [0]}, predict="value")},
-            "the hyper-parameters do not fit",
+            "do not fit these samples",
             id="static data",
         ),
-        pytest.param({"lag": 2, "size": 0.01}, "hyper-parameters|times those", id="a lag it has"),
+        pytest.param(
+            {"own": 0.8, "size": 0.6, "is_for_free_run": True},
+            "do not fit these samples",
+            id="errors one step ahead of a model for the free run",
+        ),
+        pytest.param({"lag": 2, "size": 0.01}, "do not fit|times those", id="a lag it has"),
+        pytest.param(
+            {"lag": 5, "size": 0.01, "lag_choice": SimpleNamespace(tried_lags={"u": {5}})},
+            "do not fit|times those",
+            id="a lag that was compared",
+        ),
+        pytest.param(
+            {"n_spikes": 30}, "30 of 400 errors exceed 4 standard deviations", id="spikes"
+        ),
     ],
 )
 def test_the_cause_of_bands_that_do_not_cover_is_named(options, words):
@@ -365,6 +395,7 @@ def test_the_cause_of_bands_that_do_not_cover_is_named(options, words):
 def test_what_cannot_be_raised_is_not_advised(n_initial, is_record, advice):
     recordings = object() if is_record else None
     result = SimpleNamespace(
+        learns_a_stream=True,
         source=SimpleNamespace(recordings=lambda: recordings),
         record=np.zeros(1000),
         identification=SimpleNamespace(

@@ -663,6 +663,8 @@ def test_a_candidate_that_was_not_simulated_is_not_called_divergent():
         {"route": "A", "held_out_rmse": None, "refusal": "A: the pole"},
         {"route": "B", "held_out_rmse": None, "folds": [1.0], "refusal": ""},
         {"route": "B", "held_out_rmse": 0.5, "folds": [1.0], "refusal": ""},
+        {"route": "C", "held_out_rmse": None, "refusal": ""},
+        {"route": "C", "held_out_rmse": 0.7, "folds": [1.0], "refusal": "", "is_quick": True},
     ]
     summary = {
         "training": {"tried": tried},
@@ -673,10 +675,12 @@ def test_a_candidate_that_was_not_simulated_is_not_called_divergent():
         identification=SimpleNamespace(n_waited=0, initial=None, model=None),
         source=SimpleNamespace(n_seen=1, activity="reading"),
     )
-    assert _describe_training(summary, result)[:3] == [
+    assert _describe_training(summary, result)[:5] == [
         "Tried A: not taken; the pole",
         "Tried B: RMSE diverges in free run on 1 held-out fold",
         "Tried B: RMSE 0.5 V in free run on 1 held-out fold",
+        "Tried C: not compared, as the time was up",
+        "Tried C (quick version): RMSE 0.7 V in free run on 1 held-out fold",
     ]
 
 

@@ -1,11 +1,13 @@
 """`sysid-validate`: what it refuses, and the numbers that it warns about."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from experiments.validate import report
+from experiments.validate.assessment import Case
 from experiments.validate.report import coverage_percents, find_outside
 from helpers.records import (
     DT,
@@ -23,9 +25,11 @@ from helpers.records import (
 from sysid import (
     AffineMap,
     ConstantMean,
+    MeanOnly,
     OnlineGP,
     SquaredExponential,
     StableSpline,
+    Taylor,
     Validation,
     WithLinearPart,
 )
@@ -329,10 +333,36 @@ def test_bands_that_do_not_cover_are_warned_about(noisy, tmp_path):
     assert "process_noise" not in warning, "mean_only has no process noise"
 
 
-def test_bands_of_taylor_that_do_not_cover_may_need_the_process_noise(noisy, tmp_path):
-    content = run_validate(tmp_path / "run", *noisy, "propagation=taylor")
+@pytest.mark.parametrize(
+    ("covered", "is_advised"),
+    [
+        pytest.param({1: 0.8, None: 0.5}, False, id="one step fails"),
+        pytest.param({1: 0.93, None: 0.5}, True, id="the free run fails"),
+        pytest.param({1: 0.93, 10: 0.7, None: 0.93}, True, id="ten steps fail"),
+        pytest.param({1: 0.8, None: 0.93}, False, id="one step alone"),
+    ],
+)
+@pytest.mark.parametrize(
+    "propagation", [Taylor(), Taylor(process_noise=True), MeanOnly()], ids=repr
+)
+def test_process_noise_is_advised_where_it_may_widen_the_bands(covered, is_advised, propagation):
+    """It enters from the second step on."""
+    scores = {
+        Case(horizon, 5): {"y": Validation(*[0.0] * 7, 0.5, 0.9, level, n=10, window=5)}
+        for horizon, level in covered.items()
+    }
+    assessment = SimpleNamespace(
+        forecasts=dict.fromkeys(scores),
+        scores=scores,
+        window=5,
+        outputs=("y",),
+        propagation=propagation,
+    )
 
-    assert "propagation.process_noise=true" in find_warning(content, "do not cover")
+    (warning,) = report._warn_of_coverage(assessment)
+
+    may_be_fed_back = propagation == Taylor()
+    assert ("process_noise=true" in warning) == (is_advised and may_be_fed_back)
 
 
 def test_coverages_are_in_percent_by_the_level_of_their_band():

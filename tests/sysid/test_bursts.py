@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from sysid import Identification, LagWindow, Narx, Settings
+from sysid import Identification, LagWindow, LinearMean, Narx, Settings
+from sysid.outliers import MendedRows
 
 NARX = Narx({"y": 2}, {"u": 2}, predict="change")
 SETTINGS = Settings(budget=50)
@@ -106,3 +107,61 @@ def test_an_outlier_at_the_end_of_a_run_does_not_touch_the_next_one(told):
         if report is not None and k > BEGIN:
             errors.append(pair.target - report.mean)
     assert max(np.abs(errors)) < 0.2
+
+
+# --- predictions in place of rejected measurements ------------------------------------------------
+
+
+def growing_stream(u_in_burst):
+    """Return u and y of y[k] = 0.9 y[k-1] + u[k-1] + e[k] with a burst of four wrong outputs.
+
+    A constant input during the burst drives the prediction away from the outputs seen before.
+    """
+    rng = np.random.default_rng(3)
+    u = rng.normal(size=N_SAMPLES)
+    burst = slice(BEGIN, BEGIN + 4)
+    u[BEGIN - 1 : BEGIN + 3] = u_in_burst
+    y = np.zeros(N_SAMPLES)
+    for k in range(1, N_SAMPLES):
+        y[k] = 0.9 * y[k - 1] + u[k - 1] + 0.01 * rng.normal()
+    y[burst] = [-30.0, 31.0, -32.0, 33.0]
+    return u, y
+
+
+@pytest.mark.parametrize(("u_in_burst", "is_clipped"), [(0.0, False), (20.0, True)])
+@pytest.mark.parametrize("predict", ["change", "value"])
+def test_predictions_in_place_of_measurements_stay_near_the_learned_outputs(
+    u_in_burst, is_clipped, predict
+):
+    narx = Narx({"y": 2}, {"u": 2}, predict=predict)
+    rows = narx.regressors(dict(zip("uy", growing_stream(u_in_burst), strict=True)))
+    identification = Identification(narx, Settings(budget=50, mean=LinearMean()))
+    split = np.searchsorted(rows.sample, BEGIN + 4)
+    identification.observe_many(rows.regressor[:split], rows.target[:split])
+    assert (identification.n_clipped > 0) == is_clipped
+    resumed = Identification.resume(identification.model)
+    assert resumed.n_clipped == identification.n_clipped
+
+
+def test_the_range_of_the_learned_outputs_has_a_margin():
+    """The first lag is the output before; the target is its change."""
+    rows = MendedRows(NARX)
+    rows.learn(np.array([[1.0, 0.0, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0]]), np.array([-1.0, 8.0]))
+    rows.learn(np.array([[3.0, 0.0, 0.0, 0.0]]), np.array([0.5]))
+    assert rows.learned == (0.0, 10.0)
+    x = np.zeros((2, 4))
+    x[:, 0] = 4.0
+    for mean, replacement in [(7.0, 11.0), (6.5, 10.5), (-4.5, -0.5), (-9.0, -1.0)]:
+        rows.begin(x, np.array([100.0, 0.0]), None)
+        rows.errors = {}
+        rows.replace_target(0, mean)
+        assert rows.errors["y", 0] == pytest.approx(104.0 - replacement)
+    assert rows.n_clipped == 1
+
+
+def test_nothing_is_clipped_where_no_range_is_known():
+    rows = MendedRows(NARX)
+    rows.begin(np.zeros((2, 4)), np.array([100.0, 0.0]), None)
+    rows.replace_target(0, 1e6)
+    assert rows.errors == {("y", 0): 100.0 - 1e6}
+    assert rows.n_clipped == 0
