@@ -21,6 +21,7 @@ from experiments.validate.assessment import (
     Assessment,
     Case,
     assess,
+    choose_horizons,
     plan_cases,
 )
 from experiments.validate.loop import LOOP_VARIABLES, score_loop
@@ -552,7 +553,8 @@ def validate_on_test(
             )
         joint = JointModel.of(model)
         material = select_records(recordings)
-        cases = plan_cases([1], None, material.default_window(joint.models[0].narx))
+        window = material.default_window(joint.models[0].narx)
+        cases = plan_cases(choose_horizons(material.records_after(window)), None, window)
         assessment = assess(joint, material, cases, make_propagation(), seed=seed)
         assessment = replace(assessment, is_trained_for_free_run=is_trained_for_free_run)
         report = make_report(assessment)
@@ -675,12 +677,18 @@ def _warn_of_coverage(assessment: Assessment) -> Iterator[str]:
 
 
 def _warn_of_few_draws(assessment: Assessment) -> Iterator[str]:
-    """Yield the horizons whose bands are computed from too few drawn functions."""
+    """Yield the horizons whose bands are computed from too few drawn functions.
+
+    Only those count that the user has named, one step and the free run.
+    """
     requested = assessment.propagation.n_draws
     if requested is None:
         return
     few_draws: dict[str, int] = {}
+    main = assessment.main.values()
     for case, forecast in assessment.forecasts.items():
+        if not assessment.has_chosen_horizons and case not in main:
+            continue
         n_draws = [record.n_draws for record in forecast.records if record.n_draws is not None]
         fewest = min(n_draws, default=requested)
         if fewest < min(requested, MIN_DRAWS):
