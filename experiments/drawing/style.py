@@ -345,6 +345,14 @@ def _unit_for(span: float) -> str:
     return "ms"
 
 
+def on_own_clock(dataset: xr.Dataset, dim: str) -> xr.Dataset:
+    """Return rows with `with_clock` whose time is their own if all are of one record."""
+    has_time = dataset["shown"].attrs["unit"] != "sample"
+    if has_time and np.unique(dataset["record"]).size == 1 and dataset.sizes[dim] > 1:
+        return with_clock(dataset, dim)
+    return dataset
+
+
 def on_clock_of(trajectory: xr.Dataset, result: xr.Dataset) -> xr.Dataset:
     """Return a result with ``shown`` (sample,), copied from a trajectory with `with_clock`."""
     clock = trajectory["shown"]

@@ -97,6 +97,7 @@ def prediction(result: xr.Dataset, noise_variance: float, limit: str = "") -> Fi
     if not chosen.sizes["sample"]:
         series.set_title("No sample was predicted")
         return figure
+    chosen = style.on_own_clock(chosen, "sample")
     close_up = chosen.isel(sample=style.detail(chosen["shown"], PREDICTION_DETAIL_DAYS))
     x = close_up["shown"].values
     mean = close_up["mean"].values

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.cli.progress import doing
+from experiments.drawing.tables import error_unit
 from experiments.plant.physics import widen
 from experiments.validate.material import Material
 from sysid import (
@@ -18,7 +19,6 @@ from sysid import (
     Forecast,
     JointModel,
     Propagation,
-    Target,
     Validation,
 )
 from sysid.arrays import Array
@@ -168,7 +168,7 @@ class Assessment:
 
         The error of a temperature in degC is in K.
         """
-        return Target.change.unit_of(self.unit(signal)) or "1"
+        return error_unit(self.unit(signal)) or "1"
 
     def series(
         self, case: Case, output: str, record: int | None = None

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from experiments.drawing.tables import fixed, to_text, with_unit
+from experiments.drawing.tables import error_unit, fixed, to_text, with_unit
 from experiments.files.outputs import plain
 from experiments.plant.source import Source
 from experiments.validate.assessment import (
@@ -305,7 +305,9 @@ def label_case(assessment: Assessment, case: Case) -> xr.Dataset:
                 "latent predictive variance; add noise_variance for a measurement",
                 squared_unit,
             ),
-            "residual": variable(dims, measured - mean, "measured minus predicted output", unit),
+            "residual": variable(
+                dims, measured - mean, "measured minus predicted output", error_unit(unit)
+            ),
             "noise_variance": variable(
                 "output",
                 forecast.noise_variance,

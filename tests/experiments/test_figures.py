@@ -215,6 +215,12 @@ def test_records_stand_side_by_side_on_an_axis_of_time():
     np.testing.assert_allclose(np.diff(second), 1.0)
 
 
+def test_the_predictions_of_one_record_have_its_own_time():
+    trajectory, result = gappy_run()
+    series = figures.drawings(trajectory, result, 0.1)["prediction"]().axes[0]
+    assert series.lines[0].get_xdata()[0] == 0.0
+
+
 def test_records_that_follow_each_other_share_a_clock():
     time = np.concatenate([np.arange(5.0), np.arange(100.0, 105.0)])
     coords = {"time": ("time", time), "record": ("time", np.repeat([0, 1], 5))}

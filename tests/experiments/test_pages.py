@@ -31,6 +31,7 @@ pytest.importorskip("bokeh", reason='pages need Bokeh: pip install -e ".[report]
 from experiments.drawing.page import (
     PAGE_FILE,
     Curve,
+    describe_series,
     draw_series,
     read_origin,
     read_pictures,
@@ -219,6 +220,65 @@ def test_thinning_keeps_what_stands_out():
 def test_a_short_series_is_not_thinned():
     values, error = np.random.default_rng(0).normal(size=(2, 10_000))
     assert thin(values, error, 10_000).tolist() == list(range(10_000))
+
+
+def columns_of(figure):
+    """Return the columns of the lines and those of the band of a figure of a series."""
+    from bokeh.models import VArea
+
+    glyphs = figure.children[0].renderers
+    (band,) = [one.data_source.data for one in glyphs if isinstance(one.glyph, VArea)]
+    lines = figure.children[1].renderers[-1].data_source.data
+    return lines, band
+
+
+@pytest.mark.parametrize("max_samples", [10_000, 90], ids=["all", "thinned"])
+def test_lines_and_bands_of_a_page_end_at_gaps(max_samples):
+    x = np.concatenate([np.arange(0.0, 200.0), np.arange(260.0, 500.0)])
+    measured = np.sin(x)
+    mean = measured + 0.1
+    mean[300:320] = np.nan  # after a divergence
+    figure = draw_series(
+        x,
+        measured,
+        {"model": Curve(mean, np.full(len(x), 0.2))},
+        labels=("t", "y", "e"),
+        max_samples=max_samples,
+    )
+    lines, band = columns_of(figure)
+    gap = np.flatnonzero(np.isnan(lines["measured"]))
+    assert lines["x"][gap - 1] == 199.0
+    assert lines["x"][gap + 1] == 260.0
+    for begin, end in ((199.0, 260.0), (x[299], x[320])):
+        over_gap = (band["x"] >= begin) & (band["x"] <= end)
+        steps = np.flatnonzero(np.diff(band["x"]) >= 0.9 * (end - begin))
+        assert over_gap.any()
+        for row in steps:
+            assert band["half"][row] == band["half"][row + 1] == 0.0
+    assert np.isfinite(band["low"]).all()
+    assert band["half"].max() == pytest.approx(0.2)
+    caption = describe_series(figure, predictions="the free run")
+    assert "lines end where samples are missing" in caption
+
+
+@pytest.mark.parametrize("has_band", [True, False], ids=["band", "no band"])
+@pytest.mark.parametrize("has_border", [True, False], ids=["border", "no border"])
+@pytest.mark.parametrize("has_points", [True, False], ids=["points", "no points"])
+def test_captions_name_only_marks_that_exist(has_band, has_border, has_points):
+    x = np.arange(50.0)
+    figure = draw_series(
+        x,
+        np.sin(x),
+        {"model": Curve(np.cos(x), np.ones(50) if has_band else None)},
+        labels=("t", "y", "e"),
+        since=25.0 if has_border else None,
+        points={"x": [3.0], "y": [0.0], "entered": [3.0]} if has_points else None,
+    )
+    caption = describe_series(figure, predictions="the predictions")
+    assert ("95 % band" in caption) == has_band
+    assert ("Dashed line" in caption) == has_border
+    assert ("Green" in caption) == has_points
+    assert "missing" not in caption
 
 
 def test_a_page_of_a_long_record_is_small(tmp_path):
