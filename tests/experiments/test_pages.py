@@ -28,6 +28,8 @@ from sysid import StoreError, store
 
 pytest.importorskip("bokeh", reason='pages need Bokeh: pip install -e ".[report]"')
 
+from experiments.collect.page import join_medians, page_rows
+from experiments.collect.read import read_results
 from experiments.drawing.page import (
     PAGE_FILE,
     Curve,
@@ -63,6 +65,7 @@ class Page(HTMLParser):
         super().__init__()
         self.tags = []
         self.addresses = []
+        self.links = []
         self.values = []
         self.text = ""
         self.n_bytes = path.stat().st_size
@@ -73,7 +76,10 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attributes):
         values = dict(attributes)
         self.tags.append(tag)
-        self.addresses += [values[name] for name in ADDRESS_ATTRIBUTES if name in values]
+        if tag == "a":  # loads nothing until it is clicked
+            self.links.append(values["href"])
+        else:
+            self.addresses += [values[name] for name in ADDRESS_ATTRIBUTES if name in values]
         if "data-value" in values:
             self.values.append(values["data-value"])
         if values.get("id") == "warnings" and not self.place_of_warnings:
@@ -680,6 +686,46 @@ def test_a_comparison_notes_how_the_learning_of_its_models_differed(note_differe
     assert note_on_records.endswith(" data")
 
 
+# --- the page of a sweep
+
+
+def test_lines_of_a_sweep_join_the_medians_over_the_seeds():
+    rng = np.random.default_rng(0)
+    table = [(t, r, s) for t in (0.2, 0.05, 0.1) for r in ("a", "b") for s in range(5)]
+    rows = pd.DataFrame(table, columns=["threshold", "reduction", "seed"])
+    rows = rows.assign(smse=rng.uniform(size=len(rows)), color=rows["reduction"])
+    rows.loc[3, "smse"] = np.nan
+    lines = join_medians(rows, ["threshold", "reduction", "seed"], "threshold", "smse")
+    assert lines["color"] == ["a", "b"]
+    for color, xs, ys in zip(lines["color"], lines["xs"], lines["ys"], strict=True):
+        assert xs == [0.05, 0.1, 0.2]
+        chosen = rows[rows["reduction"] == color]
+        expected = [np.nanmedian(chosen["smse"][chosen["threshold"] == x]) for x in xs]
+        np.testing.assert_allclose(ys, expected)
+
+
+def test_the_page_of_a_sweep_names_units_links_jobs_and_has_its_figures(tmp_path):
+    folder = write_sweep(tmp_path / "s", SWEPT_VALUES, make_summary)
+    configuration = compose_configuration(f"folder={folder}", "report=true", command="collect")
+    collect(configuration, folder)
+    text = (folder / PAGE_FILE).read_text()
+    page = read_page(folder)
+    assert "Error threshold [K]" in text
+    assert page.links == ["5"] or re.fullmatch(r"\d+(/report.html)?", page.links[0])
+    assert page.tags.count("img") == len(list(folder.glob("*.png"))) > 0
+    assert "Colours and shapes: Reduction." in page.text
+
+
+def test_times_that_cannot_be_compared_are_not_on_the_page(sweep):
+    found = read_results(sweep)
+    assert not found.jobs["timed"].all()
+    rows = page_rows(found, sweep)
+    is_timed = rows["timed"].astype(bool)
+    for name in found.measured:
+        assert rows.loc[~is_timed, name].isna().all()
+        assert rows.loc[is_timed & (rows["status"] == "done"), name].notna().all()
+
+
 # --- in a browser
 
 #: looks at a page from inside, and writes down what it finds
@@ -778,3 +824,5 @@ def test_a_choice_on_the_page_of_a_sweep_hides_the_other_points(sweep, tmp_path)
     n_chosen = (jobs["error_threshold"] == lowest).sum()
     assert findings["kept"] == n_chosen < len(jobs)
     assert sum(findings["after"]) < 0.8 * sum(findings["before"])
+    # another axis, and two jobs selected: these and the others are still there
+    assert sum(findings["selected"]) > 0.2 * sum(findings["before"])
