@@ -102,12 +102,15 @@ def write(path: Path, template: Path, figures: Mapping[str, Any], **content: Any
 def write_number(value: Any, unit: str = "") -> str:
     """Return a number as text with four significant digits and its unit.
 
-    Integers keep all digits, texts and flags are returned as they are, and None is a dash.
+    Integers keep all digits, texts and flags are returned as they are, and None is a dash. The
+    numbers of a list are separated by commas.
     """
     if value is None:
         return "-"
     if isinstance(value, str | bool):
         return str(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(write_number(number, unit) for number in value)
     text = str(value) if isinstance(value, int) else significant(float(value), 4)
     words = "" if unit in ("", "1") else shown_unit(unit)
     return f"{text} {words}".rstrip()

@@ -183,7 +183,7 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
     warnings = [
         *_warnings(settings, summary, result),
         *result.notes,
-        *note_linear(summary, result),
+        *note_linear(summary, result, has_automatic_lags=settings.lags.are_automatic),
     ]
     return plain({**summary, "warnings": warnings})
 

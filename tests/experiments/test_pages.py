@@ -686,6 +686,11 @@ def test_a_comparison_notes_how_the_learning_of_its_models_differed(note_differe
     assert note_on_records.endswith(" data")
 
 
+def test_numbers_of_several_inputs_are_written_one_by_one():
+    assert write_number([7, 1]) == "7, 1"
+    assert write_number(0.5, "degC") == "0.5000 \u00b0C"
+
+
 # --- the page of a sweep
 
 
