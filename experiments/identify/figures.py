@@ -274,7 +274,7 @@ def dictionary(result: xr.Dataset) -> Figure:
         age_label = f"{unit}s as a stored point"
     figure.colorbar(lines, ax=lives, label=age_label, pad=0.01)
     n_candidates = np.cumsum(steps["inserted"].values)
-    n_entered = np.cumsum(steps["accepted"].values)
+    n_entered = np.cumsum(steps["slot"].values >= 0)
     held: Any = {"drawstyle": "steps-post"}
     draw_line(counts, x, n_candidates, color=GREY, linewidth=3.5, label="candidates", **held)
     draw_line(counts, x, n_entered, color=BLUE, linewidth=1.2, label="stored", **held)
