@@ -116,7 +116,7 @@ def write_sweep(found: Results, dataset: xr.Dataset, counted: str, folder: Path)
         and not bool(done["timed"].all()),
         unit=unit,
         left_out=[labels[name] for name in known if name not in metrics],
-        timing=found.timing,
+        timing=found.timing if {*metrics} & {*found.measured} else "",
         origin=origin,
     )
 

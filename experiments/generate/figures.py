@@ -44,7 +44,7 @@ def draw_time_series(benchmark: Benchmark) -> bytes:
             if window:
                 ax.axvspan(x[0], x[window - 1], color=GREY, alpha=0.25, linewidth=0)
             show_from_to(ax, x)
-        shading = ", grey: window" if window else ""
+        shading = "\ngrey: initialisation window" if window else ""
         axes[0, column].set_title(f"{records[role].name}: {len(x)} samples{shading}")
         axes[-1, column].set_xlabel(record["shown"].attrs["label"])
     for ax, name in zip(axes[:, 0], names, strict=True):

@@ -465,7 +465,7 @@ def comparison(summary: dict[str, Any]) -> Figure:
     """Draw the errors of the model and of linear models, and the held-out errors of the lags tried.
 
     There is a panel for one step ahead, and one each for the free run and the lags if they are
-    known.
+    known. The free run comes first if the model was trained for it.
     """
     lags = summary["lags"]
     unit = shown_unit(error_unit(summary["target_unit"]))
@@ -478,6 +478,8 @@ def comparison(summary: dict[str, Any]) -> Figure:
     panels = {"rmse": "One step ahead" if has_output_lags else "New rows"}
     if any(_was_simulated(model) for model in models.values()):
         panels["free_run_rmse"] = "Free run"
+    if summary.get("training") is not None:  # trained for the free run, which comes first
+        panels = dict(reversed(panels.items()))
     n_panels = len(panels) + (1 if lags is not None else 0)
     figure, axes = screen(1, 4.0, ncols=n_panels)
     for ax, (key, title) in zip(axes[: len(panels)], panels.items(), strict=True):

@@ -686,13 +686,21 @@ def _warn_of_constant_features(model: Model, initial: str) -> list[str]:
 
 
 def log_result(result: Result, folder: Path, *, advises: bool) -> None:
-    """Log the summary of a result in a few lines, and with `advises` what to do next."""
+    """Log the summary of a result in a few lines, and with `advises` what to do next.
+
+    The free run comes first if the model was trained for it.
+    """
     summary = result.summary
-    for line in _describe_stream(summary, result):
+    learned, *of_one_step = _describe_stream(summary, result)
+    log.info("%s", learned)
+    is_for_free_run = result.is_trained_for_free_run
+    if result.report is not None and is_for_free_run:
+        log_free_run(result.report.content, result.identification.narx.target)
+    for line in of_one_step:
         log.info("%s", line)
     if result.stopped is None and result.interrupted is None:
         log.info("%s", _describe_linear_orders(summary, result.identification.narx))
-    if result.report is not None:
+    if result.report is not None and not is_for_free_run:
         log_free_run(result.report.content, result.identification.narx.target)
     fitted = result.source.physics
     if fitted is not None and summary["physics"]:

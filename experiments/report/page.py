@@ -81,6 +81,7 @@ def write_run(folder: Path) -> Path:
         folder / page.PAGE_FILE,
         Path(__file__).with_name("run.html"),
         {name: figure for name, (figure, _) in drawn.items()},
+        has_strips=any(hasattr(figure, "children") for figure, _ in drawn.values()),
         captions={name: caption for name, (_, caption) in drawn.items()},
         is_for_simulation=bool(outputs) and all(map(_is_for_simulation, summaries)),
         title=parts[0]["system"] if outputs else parts[0]["data"]["name"],

@@ -292,7 +292,7 @@ TRIED_LAGS = {
 }
 
 
-def draw_comparison(free_run, errors, lags=None):
+def draw_comparison(free_run, errors, lags=None, training=None):
     """Draw the comparison of a model with linear ones; return the figure.
 
     `free_run` is the model's part of the summary, `errors` are those of the linear models.
@@ -307,6 +307,7 @@ def draw_comparison(free_run, errors, lags=None):
         },
         "target_unit": "",
         "lags": lags,
+        "training": training,
     }
     figure = figures.comparison(summary)
     with warnings.catch_warnings(action="error"):
@@ -326,6 +327,11 @@ def test_a_comparison_shows_the_free_run_of_any_model(free_run, errors):
     assert [ax.get_title() for ax in figure.axes] == titles
     texts = [text.get_text() for ax in figure.axes[1:] for text in ax.texts]
     assert ("diverges" in texts) == (free_run == {"rmse": None})
+
+
+def test_the_comparison_of_a_model_for_simulation_begins_with_the_free_run():
+    figure = draw_comparison({"rmse": 0.4}, (None, 0.5), training={"tried": []})
+    assert [ax.get_title() for ax in figure.axes] == ["Free run", "One step ahead"]
 
 
 def test_dead_times_are_marked_in_the_errors_by_delay():

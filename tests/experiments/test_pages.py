@@ -42,7 +42,7 @@ from experiments.drawing.page import (
     write_number,
 )
 from experiments.drawing.tables import significant
-from experiments.report.page import find_points, write_run
+from experiments.report.page import STREAM_NUMBERS, find_points, write_run
 
 #: a name that would run a script, if it were not escaped
 EVIL_NAME = "</script><script>hacked=1</script><img src=x onerror=hacked=1>"
@@ -161,6 +161,25 @@ def test_a_page_of_several_outputs_has_all_of_them(runs, target):
     page = read_page(runs / "both")
     assert f"change of {target} over one sample" in page.text
     assert str(load_summary(runs / "both" / target)["smse"]) in page.values
+
+
+def test_the_words_of_a_page_follow_the_purpose_of_the_model(runs, tmp_path):
+    """A run whose summary says that the model was trained at once, for the free run."""
+    folder = tmp_path / "simulation"
+    shutil.copytree(runs / "two", folder)
+    summary = load_summary(folder)
+    summary |= {"training": {"tried": []}, "n_seen": 0}
+    summary["free_run"]["rmse"] = 0.5 * summary["linear"]["best"]["free_run_rmse"]
+    (folder / "summary.json").write_text(json.dumps(summary))
+    write_run(folder)
+    page = read_page(folder)
+    assert "Trained on all samples at once, for simulation" in page.text
+    assert "online" not in page.text.partition("Numbers")[0].lower()
+    assert "The RMSE of the identified model is 0.50 times as large in free run" in page.text
+    assert page.text.index("In free run (simulation)") < page.text.index("predicts one step ahead")
+    for name in STREAM_NUMBERS:
+        assert f" {name} " not in page.text
+    assert len(page.values) == len(SUMMARY_NUMBERS) - len(STREAM_NUMBERS & {*SUMMARY_NUMBERS})
 
 
 def write_page_with_evil_names(run, folder):
