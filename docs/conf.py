@@ -33,7 +33,7 @@ templates_path: list[str] = []
 html_math_renderer = "mathml"
 html_theme = "furo"
 html_static_path = ["static"]
-html_css_files = ["figures.css"]
+html_css_files = ["cards.css", "figures.css"]
 html_title = f"sysid {version}"
 html_show_sourcelink = False
 
@@ -83,12 +83,13 @@ logger.info("writing the pages of the reference; sysid-identify runs once, for t
 generate.write(HERE / "generated")
 
 
-def skip_request_methods(app, what, name, documented, is_skipped, options):
-    """Skip the methods that scikit-learn adds to its estimators.
+def skip_internals(app, what, name, documented, is_skipped, options):
+    """Skip members that only the toolbox calls, and those that scikit-learn adds to estimators.
 
-    Their docstrings refer to pages of its own site. None leaves the decision to Sphinx.
+    The docstrings of the latter refer to pages of its own site. None leaves the decision to Sphinx.
     """
-    if name.startswith("set_") and name.endswith("_request"):
+    is_request = name.startswith("set_") and name.endswith("_request")
+    if is_request or name in generate.INTERNAL_MEMBERS:
         return True
     return None
 
@@ -104,4 +105,4 @@ def shorten_signature(app, what, name, documented, options, signature, returned)
 def setup(app):
     """Connect these functions to the events of Sphinx, which calls this function."""
     app.connect("autodoc-process-signature", shorten_signature)
-    app.connect("autodoc-skip-member", skip_request_methods)
+    app.connect("autodoc-skip-member", skip_internals)

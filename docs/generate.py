@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 
@@ -36,41 +36,50 @@ COMMANDS = (
     "benchmark",
 )
 
-#: for each package, the titles of its pages, and the modules whose public names a page documents
+#: For each package, the titles of its pages in the order of use, and the modules whose public names
+#: a page documents. A page has the names of its first module first, as they stand in the source.
 AREAS = {
     "sysid": {
-        "Identify": (
+        "Identify in one call": (
             "sysid.identified",
-            "sysid.identification",
-            "sysid.stream",
             "sysid.lag_choice",
             "sysid.budget_choice",
+            "sysid.dead_time",
+        ),
+        "Records": ("sysid.data", "sysid.gross_errors", "sysid.narx.record"),
+        "Identification": (
+            "sysid.identification",
+            "sysid.stream",
             "sysid.linear_part",
+            "sysid.narx",
             "sysid.time_limit",
         ),
-        "Models and files": (
-            "sysid.model",
-            "sysid.gp.mean",
-            "sysid.gp.affine_map",
-            "sysid.export",
-            "sysid.store",
-        ),
-        "Lags": ("sysid.narx", "sysid.dead_time"),
         "Online Gaussian process": (
             "sysid.gp.online",
-            "sysid.gp.rules",
             "sysid.gp.dictionary",
             "sysid.gp.selection",
         ),
-        "Kernels": ("sysid.gp.kernels", "sysid.gp.linear_part"),
-        "Hyper-parameters": (
-            "sysid.gp.training",
-            "sysid.gp.adaptation",
-            "sysid.gp.marginal_likelihood",
+        "Criteria and rules": ("sysid.gp.rules",),
+        "Kernels and means": (
+            "sysid.gp.kernels",
+            "sysid.gp.linear_part",
+            "sysid.gp.mean",
+            "sysid.gp.affine_map",
         ),
-        "Training for the free run": ("sysid.simulation_error",),
-        "Prediction and validation": ("sysid.simulation",),
-        "Records": ("sysid.data", "sysid.gross_errors"),
+        "Training": (
+            "sysid.gp.adaptation",
+            "sysid.gp.training",
+            "sysid.gp.marginal_likelihood",
+            "sysid.simulation_error",
+        ),
+        "Live use": ("sysid.live",),
+        "Prediction and validation": (
+            "sysid.simulation.forecast",
+            "sysid.simulation.validation",
+            "sysid.simulation.residuals",
+            "sysid.simulation.propagation",
+        ),
+        "Models and files": ("sysid.model.model", "sysid.export", "sysid.model", "sysid.store"),
         "Sparse Gaussian processes": ("sysid.gp.sparse",),
         "Errors": ("sysid.errors",),
     },
@@ -83,7 +92,7 @@ AREAS = {
             "simulators.record",
             "simulators.runge_kutta",
         ),
-        "Systems": ("simulators.system", "simulators.systems"),
+        "Systems": ("simulators.systems", "simulators.system"),
         "Excitation": ("simulators.excitation", "simulators.interpolation"),
         "Controllers and weather": ("simulators.controllers", "simulators.weather"),
         "Grey-box fits": ("simulators.grey_box", "simulators.reference_solution"),
@@ -95,6 +104,9 @@ AREAS = {
         "Errors": ("simulators.errors",),
     },
 }
+
+#: public members that only the compiled loops need; the reference leaves them out
+INTERNAL_MEMBERS = {"address", "code", "state"}
 
 #: a line of a yaml file that sets a key
 YAML_LINE = re.compile(
@@ -323,11 +335,10 @@ def _api() -> dict[str, str]:
             if callable(documented):
                 public[name] = documented
         for title, modules in areas.items():
-            names = [
-                name
-                for name, documented in public.items()
-                if documented.__module__.startswith(modules)
-            ]
+            names = sorted(
+                (name for name in public if public[name].__module__.startswith(modules)),
+                key=lambda name, modules=modules: _place(public[name], modules),
+            )
             for name in names:
                 public.pop(name)
             words = re.sub(r"[^a-z]+", "_", title.lower())
@@ -339,6 +350,13 @@ def _api() -> dict[str, str]:
                 "add their modules to AREAS"
             )
     return pages
+
+
+def _place(documented: Callable[..., object], modules: Sequence[str]) -> tuple[int, str, int]:
+    """Return by what the names of a page are sorted: its modules, their files, lines in these."""
+    module = documented.__module__
+    number = next(i for i, area in enumerate(modules) if module.startswith(area))
+    return number, module, inspect.getsourcelines(documented)[1]
 
 
 def _area(package: str, title: str, names: list[str]) -> str:

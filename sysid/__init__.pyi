@@ -91,6 +91,7 @@ from .lag_choice import choose_lags as choose_lags
 from .lag_choice import choose_linear_part as choose_linear_part
 from .lag_choice import rank_lags as rank_lags
 from .linear_part import LinearPart as LinearPart
+from .live import LiveReport as LiveReport
 from .model.description import build as build
 from .model.description import describe as describe
 from .model.model import JointModel as JointModel

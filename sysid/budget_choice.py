@@ -16,6 +16,7 @@ from sysid.identification import AUTOMATIC_BUDGET, Settings
 from sysid.model.model import max_points
 from sysid.narx.lags import Narx
 from sysid.progress import Steps
+from sysid.progress_display import shows_progress
 from sysid.store import max_content_bytes
 from sysid.time_limit import COMPARISON_TIME_SHARE, limit_of, share_of_time
 
@@ -46,6 +47,7 @@ class BudgetChoice(NamedTuple):
         )
 
 
+@shows_progress("choosing the budget")
 @one_blas_thread
 def choose_budget(
     records: xr.Dataset | Sequence[xr.Dataset],

@@ -21,7 +21,8 @@ without the part that is linear in z)::
 3. *Decision.* An abrupt onset is the dead time. An effect that begins slowly, such as that of a
    plant with several lags in series, becomes significant too late. It counts as a dead time only if
    lags that begin with 0 or 1 predict clearly worse, and then the smallest delay is taken whose
-   error in the scan is as small as the smallest one.
+   error in the scan is as small as the smallest one. Otherwise this delay is a `slow_onset`: one
+   step ahead nothing depends on it, but for a free run lags from there on are tried, too.
 
 A controller that sets the input from the output of the same sample makes lag 0 significant: then no
 dead time is found. Other feedback is told in a warning.
@@ -38,6 +39,7 @@ from scipy.special import fdtrc
 from sysid.arrays import Array, Indices, check_whole
 from sysid.gross_errors import screen_records
 from sysid.narx.record import Record, read_records
+from sysid.progress_display import shows_progress
 from sysid.simulation.linear_models import HeldOutErrors
 
 #: default largest delay that is tried [samples]
@@ -130,6 +132,9 @@ class DeadTime(NamedTuple):
     errors: Array
     error_without: float  # the same without this input [unit of the output]
     p_value: float  # of the F test that the lag `samples` has no effect; nan if there is none
+    #: Number of samples after which an effect without a dead time, which begins slowly, has begun;
+    #: None if it begins at once, or there is none.
+    slow_onset: int | None = None
 
     @property
     def shift(self) -> int:
@@ -138,18 +143,29 @@ class DeadTime(NamedTuple):
         The lag before the dead time remains, in case the estimate is one sample too large. There is
         no shift for dead times of 0 and 1.
         """
-        if self.samples is None or self.samples <= MAX_UNDELAYED:
-            return 0
-        return self.samples - 1
+        return _shift_of(self.samples)
+
+    @property
+    def largest_shift(self) -> int:
+        """Number of lags from 0 on that the input may not need, if its effect begins slowly."""
+        return max(self.shift, _shift_of(self.slow_onset))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers for JSON."""
         return {
             "samples": self.samples,
+            "slow_onset": self.slow_onset,
             "p_value": None if np.isnan(self.p_value) else self.p_value,
             "rmse_by_delay": self.errors.tolist(),
             "rmse_without": self.error_without,
         }
+
+
+def _shift_of(delay: int | None) -> int:
+    """Return the number of lags from 0 on that an input with this delay does not need."""
+    if delay is None or delay <= MAX_UNDELAYED:
+        return 0
+    return delay - 1
 
 
 class DeadTimes(NamedTuple):
@@ -169,6 +185,13 @@ class DeadTimes(NamedTuple):
     def shifts(self, inputs: Sequence[str]) -> dict[str, int]:
         """Return the shift of the lags of each input; 0 without an estimate."""
         return {name: self.by_input[name].shift if name in self.by_input else 0 for name in inputs}
+
+    def largest_shifts(self, inputs: Sequence[str]) -> dict[str, int]:
+        """Return the largest shift of each input (`DeadTime.largest_shift`)."""
+        shifts = self.shifts(inputs)
+        return shifts | {
+            name: self.by_input[name].largest_shift for name in inputs if name in self.by_input
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers for JSON."""
@@ -192,6 +215,7 @@ class DeadTimes(NamedTuple):
         return [*sentences, *self.warnings]
 
 
+@shows_progress("estimating dead times")
 def estimate_dead_times(
     records: xr.Dataset | Sequence[xr.Dataset],
     target: str,
@@ -415,7 +439,9 @@ class _Regression:
             return found
         if needs_delay and begin > MAX_UNDELAYED:
             return found._replace(samples=min(delay, begin))
-        return found._replace(samples=None, p_value=np.nan)
+        onset = min(delay, begin)
+        slow_onset = onset if onset > MAX_UNDELAYED else None
+        return found._replace(samples=None, p_value=np.nan, slow_onset=slow_onset)
 
     def _n_tested_before(self, name: str, others: Sequence[int]) -> int:
         """Return how many lags before the window of an input are tested: as many as rows allow."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -50,10 +51,12 @@ from sysid.gp.training import (
 from sysid.gross_errors import screen_records
 from sysid.initial_training import Trained, train
 from sysid.linear_part import LinearPart, LinearPartKind
+from sysid.markup import notes
 from sysid.model.description import refuse_interpolations
 from sysid.model.model import BYTES_PER_POINT_PAIR, NO_OUTPUT_LIMITS, Model, max_points
 from sysid.narx.lags import Narx, added_variance_of, consecutive, own_lags_of
 from sysid.outliers import Opening, OutlierHandling, reach_of
+from sysid.progress_display import shows_progress
 from sysid.simulation.bands import MIN_ROWS_FOR_BANDS, measure_bands_by_folds
 from sysid.simulation.segments import numbered_segments, segments_of_records
 from sysid.store import MAX_CONTENT_VARIABLE, max_content_bytes
@@ -860,6 +863,29 @@ class Identification(Exclusive):
         """Number of samples of bursts that were learned, and forgotten again."""
         return self._phase.n_undone if isinstance(self._phase, Learner) else 0
 
+    def _repr_html_(self) -> str:
+        learner = self._phase
+        if not isinstance(learner, Learner):
+            n_initial = self.settings.training.n_initial
+            needed = "" if n_initial is None else f" of {n_initial}"
+            return (
+                f"<div><b>Identification of {escape(self.narx.target)}</b>: "
+                f"{learner.n_collected}{needed} samples collected for the training; there is no "
+                "model yet</div>"
+            )
+        warnings = self.time_limit.describe("seconds")
+        counts = {
+            "initial samples left out as outliers": self.n_initial_outliers,
+            "samples of bursts learned and forgotten again": self.n_undone,
+        }
+        for name, number in self.n_gross_errors.items():
+            counts[f"gross errors of {name} in the records, taken as missing"] = number
+        for name, number in self.n_mended.items():
+            counts[f"values of {name} that were replaced"] = number
+        warnings += [f"{words}: {number}" for words, number in counts.items() if number]
+        html = learner.model._repr_html_()
+        return f"<div><b>Identification</b>{notes(warnings)}{html}</div>"
+
     @property
     def n_mended(self) -> dict[str, int]:
         """Number of values of each signal but the target that were replaced."""
@@ -976,6 +1002,7 @@ class Identification(Exclusive):
             self.correction = self._phase.finish()
 
     @classmethod
+    @shows_progress("training and learning")
     @one_blas_thread
     def of_records(
         cls,

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
-from html import escape
 from inspect import signature
 from math import inf, isnan
 from numbers import Real
@@ -17,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 import xarray as xr
+from numpy.typing import ArrayLike
 
 from sysid.arrays import real_numbers
 from sysid.beside import one_blas_thread
@@ -35,7 +35,6 @@ from sysid.data.holes import has_holes, mark_holes, may_have_holes
 from sysid.data.source import Recordings
 from sysid.errors import UserError, UserTypeError, warn_user
 from sysid.gp.adaptation import Adaptive
-from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import (
     Kernel,
     Linear,
@@ -61,6 +60,7 @@ from sysid.gp.selection import Backward, Forward
 from sysid.gp.training import Fixed, MaximumAPosteriori, MaximumLikelihood
 from sysid.gross_errors import screen_records
 from sysid.identification import Identification, Settings
+from sysid.identified_views import Predicted, draw_output, small_chart
 from sysid.lag_choice import (
     LagChoice,
     best_arx,
@@ -68,11 +68,13 @@ from sysid.lag_choice import (
     choose_lags,
     choose_linear_part,
 )
+from sysid.live import LiveLoop, LiveReport
+from sysid.markup import folded, labelled, notes, table
 from sysid.missing_outputs import with_line_estimates, with_model_estimates
 from sysid.model.model import Model, Origin
-from sysid.narx.lags import Narx, OnMissing
+from sysid.narx.lags import Narx, OnMissing, Target
 from sysid.narx.record import TIME_TOLERANCE, read_records
-from sysid.narx.window import LagWindow
+from sysid.progress_display import doing, shows_progress
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.forecast import forecast, warn_of_held
 from sysid.simulation.propagation.pathwise import Pathwise
@@ -138,10 +140,13 @@ KERNELS_BY_WORD: dict[str, Kernel] = {
     "linear_times_squared_exponential": Product([Linear(), SquaredExponential()]),
 }
 PURPOSES = ("prediction", "simulation")
+#: horizons of `IdentifiedModel.validate` by their title [samples]; None: free run
+HORIZONS: dict[str, int | None] = {"1 step": 1, "free run": None}
 #: shorter test records take no part in the tests of the errors [samples]
 MIN_RECORD_SAMPLES_TO_TEST = 100
 
 
+@shows_progress("identify")
 @one_blas_thread
 def identify(
     data: Signals | Sequence[Signals],
@@ -268,25 +273,28 @@ def identify(
             if isinstance(narx, Narx):
                 if treatment is OnMissing.skip:
                     narx = replace(narx, on_missing=treatment)
-                lags = choose_linear_part(recordings.estimation, narx, chosen)
-                budget_choice = choose_budget(recordings.estimation, lags, chosen)
+                with doing(f"choosing the linear part and the budget for {target}"):
+                    lags = choose_linear_part(recordings.estimation, narx, chosen)
+                    budget_choice = choose_budget(recordings.estimation, lags, chosen)
                 if budget_choice is not None:
                     budget_choices[target] = budget_choice
                     settings_of_target = budget_choice.settings
             else:
-                lag_choices[target] = choose_lags(
-                    recordings.estimation,
-                    target,
-                    recordings.inputs,
-                    settings=chosen,
-                    on_missing=treatment,
-                )
+                with doing(f"choosing the lags of {target}"):
+                    lag_choices[target] = choose_lags(
+                        recordings.estimation,
+                        target,
+                        recordings.inputs,
+                        settings=chosen,
+                        on_missing=treatment,
+                    )
                 lags = lag_choices[target].narx
                 settings_of_target = lag_choices[target].settings
             recordings = with_model_estimates(recordings, lags, settings_of_target)
-        identification = Identification.of_records(
-            recordings.estimation, lags, settings_of_target, time_limit=time_limit
-        )
+        with doing(f"training and learning {target}"):
+            identification = Identification.of_records(
+                recordings.estimation, lags, settings_of_target, time_limit=time_limit
+            )
         origin = Origin.of(identification.narx.dataset(recordings.estimation))
         model = replace(identification.require_model(), origin=origin)
         identification.model = model
@@ -716,6 +724,7 @@ class IdentifiedModel:
             raise UserError(f"there are models of {list(self.identifications)}: take models[name]")
         return next(iter(self.models.values()))
 
+    @shows_progress("predict")
     def predict(
         self, data: Signals | Sequence[Signals] | None = None, *, horizon: int = 1
     ) -> pd.DataFrame:
@@ -736,6 +745,7 @@ class IdentifiedModel:
         """
         return self._forecast(data, horizon)
 
+    @shows_progress("simulate")
     def simulate(
         self,
         data: Signals | Sequence[Signals] | None = None,
@@ -816,6 +826,7 @@ class IdentifiedModel:
             raise UserError("there is no test record (identified=1): give data")
         return self.recordings.test
 
+    @shows_progress("validate")
     @one_blas_thread
     def validate(self, data: Signals | Sequence[Signals] | None = None) -> pd.DataFrame:
         """Compute the measures of `sysid.Validation` one step ahead and in free run.
@@ -823,9 +834,22 @@ class IdentifiedModel:
         The table has a row for each output and horizon. `data` is as for `identify`; None: the test
         records.
         """
+        return self._measures(self._forecasts(data))
+
+    def _forecasts(
+        self, data: Signals | Sequence[Signals] | None, titles: Sequence[str] = tuple(HORIZONS)
+    ) -> dict[str, pd.DataFrame]:
+        """Predict all outputs one step ahead and in free run, or those of these titles."""
+        frames = {}
+        for title in titles:
+            with doing(title):
+                frames[title] = self._forecast(data, HORIZONS[title])
+        return frames
+
+    def _measures(self, frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        """Return what `validate` does, from the predictions."""
         rows = {}
-        for horizon, title in ((1, "1 step"), (None, "free run")):
-            frame = self._forecast(data, horizon)
+        for title, frame in frames.items():
             for name, model in self.models.items():
                 origin: Any = model.origin.output_mean, model.origin.output_variance
                 is_predicted = frame[name].notna()  # another output may have a shorter window
@@ -837,6 +861,7 @@ class IdentifiedModel:
         table = pd.DataFrame(rows).T.sort_index().drop(columns="window")
         return table.rename_axis(["output", "horizon"])
 
+    @shows_progress("residual tests")
     @one_blas_thread
     def residual_tests(
         self, data: Signals | Sequence[Signals] | None = None, *, n_lags: int = 25
@@ -870,7 +895,9 @@ class IdentifiedModel:
                 predicted = frame.loc[number]
                 error = (predicted[name] - predicted[f"{name}_mean"]).to_numpy()
                 used = record.sel(time=predicted.index.to_numpy())
-                values = np.array([used[input].values for input in inputs]).T
+                values = np.empty((len(error), len(inputs)))
+                for column, input in enumerate(inputs):
+                    values[:, column] = used[input].values
                 is_known = np.isfinite(error) & np.isfinite(values).all(axis=1)
                 if not may_have_holes(record) and not is_known.all():
                     continue
@@ -914,6 +941,7 @@ class IdentifiedModel:
             )
         return notes
 
+    @shows_progress("compare")
     def compare(
         self,
         others: Mapping[str, IdentifiedModel] | None = None,
@@ -944,18 +972,27 @@ class IdentifiedModel:
                 }
         records = self._records(data)
         for name in self.models:
-            for title, arx in self._linear_models(name, records).items():
-                predictions = {
-                    "1 step": _predict_one_step(arx, records),
-                    "free run": _simulate_linear(arx, name, records),
-                }
-                for horizon, (measured, mean) in predictions.items():
-                    measures = validate(measured, mean)
-                    rows[name, title, horizon] = {
-                        "rmse": measures.rmse,
-                        "fit_percent": measures.fit_percent,
-                    }
+            with doing(f"linear models of {name}"):
+                rows |= self._scores_of_lines(name, records)
         return pd.DataFrame(rows).T.rename_axis(["output", "model", "horizon"])
+
+    def _scores_of_lines(
+        self, name: str, records: Sequence[xr.Dataset]
+    ) -> dict[tuple[str, str, str], dict[str, float]]:
+        """Return RMSE and fit of linear ARX models by output, title of the model and horizon."""
+        rows = {}
+        for title, arx in self._linear_models(name, records).items():
+            predictions = {
+                "1 step": _predict_one_step(arx, records),
+                "free run": _simulate_linear(arx, name, records),
+            }
+            for horizon, (measured, mean) in predictions.items():
+                measures = validate(measured, mean)
+                rows[name, title, horizon] = {
+                    "rmse": measures.rmse,
+                    "fit_percent": measures.fit_percent,
+                }
+        return rows
 
     def _linear_models(self, name: str, records: Sequence[xr.Dataset]) -> dict[str, LinearArx]:
         """Return linear ARX models of an output for these records, by the title of their line.
@@ -981,42 +1018,72 @@ class IdentifiedModel:
                     models[title] = model
         return models
 
+    @shows_progress("plot")
     def plot(self, data: Signals | Sequence[Signals] | None = None) -> list[Any]:
-        """Plot measurement, prediction and 95 % band of the first record.
+        """Draw predictions of the first record, their errors, and what the errors still contain.
 
-        The prediction is one step ahead, or the free run if the purpose is simulation.
+        Each output has a figure. From top to bottom: measurement, prediction and 95 % band, one
+        step ahead and in free run, with that first which the model is for; the errors of the first
+        one; and the correlations of the errors one step ahead in all records, with the verdict of
+        `residual_tests`. Lines break at gaps.
+
+        Parameters
+        ----------
+        data
+            As for `identify`; None: the test records.
 
         Returns
         -------
         list of matplotlib axes
-            One for each output.
+            The first axes of each figure, one for each output; ``axes.figure`` is the figure.
         """
-        is_simulation = self.purpose == "simulation"
-        predicted = self.simulate(data) if is_simulation else self.predict(data)
-        frame = predicted.loc[0]
-        axes = []
-        for name in self.models:
-            unit = self.recordings.estimation[0][name].attrs.get("units", "")
-            labels = {
-                name: "measured",
-                f"{name}_mean": "free run" if is_simulation else "1 step",
-            }
-            lines = frame[list(labels)].rename(columns=labels)
-            ax = lines.plot(color=["#9a9a9a", "#d55e00"], linewidth=1)
-            ax.lines[0].set_linewidth(3)  # visible beside a prediction that fits
-            ax.fill_between(
-                frame.index,
-                frame[f"{name}_low"],
-                frame[f"{name}_high"],
-                color="#d55e00",
-                alpha=0.25,
-                linewidth=0,
-                label="95 % band",
+        records = self._records(data)
+        frames = self._forecasts(list(records[:1]), self._drawn_horizons)
+        reports: dict[str, ResidualReport] = {}
+        if not self.recordings.is_static:
+            with suppress(UserError):  # the records do not suit the model
+                reports = self.residual_tests(list(records))
+        of_several = f" (record 1 of {len(records)})" if len(records) > 1 else ""
+        return [
+            draw_output(
+                name,
+                self._unit(name),
+                self._drawn(name, frames),
+                reports.get(name),
+                self._time_unit,
+                f"{name}: model for {self.purpose}{of_several}",
             )
-            ax.set(xlabel="time [s]", ylabel=f"{name} [{unit}]" if unit else name)
-            ax.legend()
-            axes.append(ax)
-        return axes
+            for name in self.models
+        ]
+
+    @property
+    def _drawn_horizons(self) -> list[str]:
+        """Titles of the predictions that figures show; that of the purpose comes first."""
+        if self.recordings.is_static:
+            return ["1 step"]
+        titles = list(HORIZONS)
+        return titles if self.purpose == "prediction" else titles[::-1]
+
+    def _drawn(self, name: str, frames: Mapping[str, pd.DataFrame]) -> list[Predicted]:
+        """Return the predictions of an output of the first record that has any."""
+        columns = [name, *(f"{name}_{part}" for part in ("mean", "low", "high"))]
+        drawn = []
+        for title in self._drawn_horizons:
+            frame = frames[title]
+            of_record = frame.loc[frame.index[0][0]]
+            # another output may have a longer window
+            of_output = of_record[columns].dropna(subset=[f"{name}_mean"])
+            drawn.append(Predicted(title, of_output))
+        return drawn
+
+    def _unit(self, name: str) -> str:
+        """Return the unit of a signal; empty if it is not known."""
+        return str(self.recordings.estimation[0][name].attrs.get("units", ""))
+
+    @property
+    def _time_unit(self) -> str:
+        """Unit of the times of the records; "1" if they count samples."""
+        return str(self.recordings.estimation[0]["time"].attrs.get("units", "s"))
 
     def save(self, path: str | os.PathLike[str]) -> list[Path]:
         """Store the models, and return their paths; `sysid.Model.load` reads them.
@@ -1035,23 +1102,26 @@ class IdentifiedModel:
                 model.save(model_path)
         return paths
 
-    def step(
-        self,
-        y: Mapping[str, float] | float,
-        u: Mapping[str, float] | float | tuple[()] = (),
-    ) -> dict[str, UpdateReport]:
-        """Predict one sample from the samples before, then learn it.
+    def step(self, y: Any = None, u: Any = None, **signals: Any) -> dict[str, LiveReport]:
+        """Predict one sample of a running plant from the samples before, then learn it.
 
-        A control loop of your own calls this once per sample.
+        A control loop of your own calls this once per sample, by the names of the signals or by
+        their order: ``step(temperature=62.0, heat=50.0, flow=3.0)`` or ``step(62.0, [50.0, 3.0])``.
 
         Parameters
         ----------
         y, u
-            Measured outputs and applied inputs by name; a number where there is only one.
+            Outputs measured now and inputs applied from now on: numbers in the order of
+            `recordings`, or a mapping by name. nan is a missing value. Among the lags a missing
+            output is replaced by its prediction, and the bands contain the variance of that. A
+            sample is learned if such lags add at most the noise variance to its prediction. Where
+            an input is missing, nothing is predicted as long as it is among the lags.
+        **signals
+            Values of single signals by name, instead of `y` and `u`.
 
         Returns
         -------
-        dict
+        dict of LiveReport
             Predictions and decisions by output; empty until there are enough samples for the lags.
             The next call decides about a sample that may be an outlier, see
             `Identification.correction`.
@@ -1059,44 +1129,50 @@ class IdentifiedModel:
         Raises
         ------
         ValueError, TypeError
-            A value is missing or no finite number, or a model cannot learn the sample. No model has
-            seen the sample then.
+            A signal is not named, a value is no finite number and not nan, or a model cannot learn
+            the sample. No model has seen the sample then.
         """
         with self.lock:
-            return self._step(y, u)
+            return self._loop.step(y, u, signals)
 
-    def _step(self, y: Any, u: Any) -> dict[str, UpdateReport]:
-        """Do what `step` does, while no other thread does."""
-        measured = _by_name("outputs", self.recordings.outputs, y)
-        applied = _by_name("inputs", self.recordings.inputs, u)
-        values = measured | applied
-        samples = {}
-        for name, identification in self.identifications.items():
-            narx = identification.narx
-            samples[name] = (
-                np.array([values[signal] for signal in narx.output_names]),
-                np.array([values[signal] for signal in narx.input_names]),
-            )
-            expected = self._windows[name].preview(*samples[name])
-            if expected is not None:
-                identification.check_samples(expected.regressor[None], [expected.target])
-        reports = {}
-        for name, identification in self.identifications.items():
-            row = self._windows[name].observe(*samples[name])
-            if row is None:
-                continue
-            report = identification.observe(*row)
-            if report is not None:
-                reports[name] = report
-        return reports
+    def reset(self) -> None:
+        """Begin a new run of the plant: the next `step` does not follow the last one.
+
+        The models stay as they are. The lags fill again, and a sample that was held back as a
+        possible outlier is decided about before, so that it does not touch the new run.
+        """
+        with self.lock:
+            self._loop.reset()
+
+    def ahead(self, inputs: ArrayLike | int) -> pd.DataFrame:
+        """Predict the coming samples of a running plant from its last samples (`step`).
+
+        Parameters
+        ----------
+        inputs : (n, n_u) or (n,) or int
+            Inputs of the coming n samples in the order of `recordings`; of a plant without inputs
+            the number n.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Over the time [s] from the last sample on: for each output NAME the columns
+            ``NAME_mean`` and the 95 % band of a measurement, ``NAME_low`` to ``NAME_high``, as
+            `simulate` computes them from the same samples.
+
+        Raises
+        ------
+        ValueError
+            The run has fewer samples than lags so far, or the inputs have another shape.
+        """
+        with self.lock:
+            return self._loop.ahead(inputs, self.recordings.sampling_time)
 
     @cached_property
-    def _windows(self) -> dict[str, LagWindow]:
-        """Lag window of each output, for `step`."""
-        return {
-            name: LagWindow(identification.narx)
-            for name, identification in self.identifications.items()
-        }
+    def _loop(self) -> LiveLoop:
+        """The run of the plant, for `step`, `reset` and `ahead`."""
+        recordings = self.recordings
+        return LiveLoop(self.identifications, recordings.outputs, recordings.inputs)
 
     def __repr__(self) -> str:
         n_learned = sum(record.sizes["time"] for record in self.recordings.estimation)
@@ -1117,33 +1193,55 @@ class IdentifiedModel:
         lines += [f"Note: {note}" for note in self.notes]
         return "\n".join(lines)
 
+    @shows_progress("scores for the notebook")
     def _repr_html_(self) -> str:
-        html = f"<pre>{escape(repr(self))}</pre>"
+        first, *details = repr(self).split("\nNote: ")[0].splitlines()
+        parts = [f"<b>{first}</b>", notes(self.notes)]
         if self.recordings.test:
-            measures = self.validate()[["rmse", "fit_percent", "coverage_95", "n"]]
-            html += measures.to_html(float_format="%.4g")
+            try:
+                parts += self._html_of_scores()
+            except UserError as error:  # the test records do not suit the model
+                parts.append(notes([f"no scores: {error}"]))
+        parts += [
+            folded(line, model._repr_html_())
+            for line, model in zip(details, self.models.values(), strict=True)
+        ]
+        return f"<div>{''.join(parts)}</div>"
+
+    def _html_of_scores(self) -> list[str]:
+        """Return scores on the test records beside those of linear models, and pictures."""
+        frames = self._forecasts(None)
+        measures = self._measures(frames)
+        html = []
+        for name in self.models:
+            unit = Target.change.unit_of(self._unit(name))  # of an error
+            lines = self._scores_of_lines(name, self.recordings.test)
+            titles = list(dict.fromkeys(title for _, title, _ in lines))
+            head = [
+                name,
+                labelled("RMSE", unit),
+                *(labelled(f"RMSE, {title}", unit) for title in titles),
+                "fit [%]",
+                "95 % band covers [%]",
+                "samples",
+            ]
+            rows = []
+            for horizon, row in measures.loc[name].iterrows():
+                rows.append(
+                    [
+                        str(horizon),
+                        f"{row['rmse']:.4g}",
+                        *(f"{lines[name, title, horizon]['rmse']:.4g}" for title in titles),
+                        f"{row['fit_percent']:.1f}",
+                        f"{100 * row['coverage_95']:.1f}",
+                        f"{row['n']:.0f}",
+                    ]
+                )
+            html.append(table(head, rows))
+            for predicted in self._drawn(name, frames):
+                chart = small_chart(name, self._unit(name), predicted, self._time_unit)
+                html.append(f"<div>{chart}</div>")
         return html
-
-
-def _by_name(kind: str, names: Sequence[str], values: Any) -> dict[str, float]:
-    """Return the values of one sample by the name of their signal."""
-    if not isinstance(values, Mapping):
-        given = np.atleast_1d(real_numbers(values, f"step: {kind}", missing=True))
-        if given.shape != (len(names),):
-            raise UserError(
-                f"step: expected the {kind} {list(names)}, got values of shape {given.shape}"
-            )
-        values = dict(zip(names, given, strict=True))
-    missing = [name for name in names if name not in values]
-    if missing:
-        raise UserError(f"step: expected the {kind} {list(names)}, {missing} are not there")
-    numbers = {}
-    for name in names:
-        number = real_numbers(values[name], f"step: {name}", missing=True)
-        if number.size != 1:
-            raise UserError(f"step: expected one number for {name}, got shape {number.shape}")
-        numbers[name] = float(number.item())
-    return numbers
 
 
 def _fill_after_window(record: xr.Dataset, name: str, window: int) -> xr.Dataset:

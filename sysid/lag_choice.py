@@ -28,6 +28,7 @@ from sysid.identification import Settings
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
 from sysid.progress import Steps
+from sysid.progress_display import shows_progress
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.linear_models import HeldOutErrors
 from sysid.simulation.segments import Segment, segments_of_records
@@ -176,6 +177,7 @@ def _remark(row: dict[str, Any], estimator: str) -> str:
     return f" ({', '.join(remarks)})" if remarks else ""
 
 
+@shows_progress("ranking lags")
 def rank_lags(
     records: xr.Dataset | Sequence[xr.Dataset],
     target: str,
@@ -352,6 +354,7 @@ def moves(values: np.ndarray) -> bool:
     return len(known) > 0 and np.ptp(known) != 0
 
 
+@shows_progress("choosing the lags")
 @one_blas_thread
 def choose_lags(
     records: xr.Dataset | Sequence[xr.Dataset],
@@ -382,8 +385,9 @@ def choose_lags(
 
     If the training is `FreeRun`, the error is that of simulations of held-out folds
     (`FreeRun.compare_lags`). The candidates have 1, 2, 3, 4 or 6 lags of the output, and as many,
-    10, 20 or 41 lags of the inputs. Again the fewest lags within 1 % win. Of long records only
-    pieces spread over them are simulated.
+    10, 20 or 41 lags of the inputs. Where the effect of an input begins slowly, as many lags from
+    its onset on are candidates, too (`DeadTime.slow_onset`). Again the fewest lags within 1 % win.
+    Of long records only pieces spread over them are simulated.
 
     Gross errors of the records are taken as missing first (`sysid.screen_records`), unless the
     settings have no gate.
@@ -435,9 +439,11 @@ def choose_lags(
     if isinstance(settings.training, FreeRun):
         grid = _free_run_grid(max_order, has_inputs=bool(moving))
         narxes = {}
-        for na, nb, nk in _affordable(grid, several, target, moving, shifts):
-            first_lags = _first_lags(nk, shifts)
-            narxes[make_narx(na, nb, first_lags)] = (na, nb, first_lags)
+        for shifts_of_grid in (shifts, dead_times.largest_shifts(moving)):
+            for na, nb, nk in _affordable(grid, several, target, moving, shifts_of_grid):
+                first_lags = _first_lags(nk, shifts_of_grid)
+                narxes[make_narx(na, nb, first_lags)] = (na, nb, first_lags)
+            grid = [(na, nb, nk) for na, nb, nk in grid if nb not in LONG_INPUT_ORDERS]
         try:
             with time_limit.running(), share_of_time(LAGS_IN_FREE_RUN_TIME_SHARE):
                 tried, trials = _simulate(narxes, several, settings, settings.training)
@@ -490,6 +496,7 @@ def _with_best_routes(training: FreeRun, narx: Narx, trials: Sequence[Trial]) ->
     return replace(training, routes=routes or training.routes)
 
 
+@shows_progress("choosing the linear part")
 @one_blas_thread
 def choose_linear_part(
     records: xr.Dataset | Sequence[xr.Dataset], narx: Narx, settings: Settings

@@ -10,18 +10,33 @@ from math import inf, isfinite
 
 from sysid.time_limit import read_clock, seconds_left
 
-#: called with a description of the progress, such as "step 3 of 12, about 40 s more"
-_listener: ContextVar[Callable[[str], object] | None] = ContextVar("listener", default=None)
+#: called with the steps of a search each time that one begins
+_listener: ContextVar[Callable[[Steps], object] | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def on_progress(listener: Callable[[str], object]) -> Iterator[None]:
-    """Call a function with a description of each step that a search within the block makes."""
+def on_steps(listener: Callable[[Steps], object]) -> Iterator[None]:
+    """Call a function with the steps of a search each time that one begins within the block."""
     before = _listener.set(listener)
     try:
         yield
     finally:
         _listener.reset(before)
+
+
+@contextmanager
+def on_progress(listener: Callable[[str], object]) -> Iterator[None]:
+    """Call a function with a description of each step that a search within the block makes.
+
+    It is a text such as "step 3 of 12, about 40 s more".
+    """
+    with on_steps(lambda steps: listener(steps.describe())):
+        yield
+
+
+def is_watched() -> bool:
+    """Return whether a caller listens to the progress."""
+    return _listener.get() is not None
 
 
 @dataclass
@@ -43,7 +58,7 @@ class Steps:
         """Report that a step begins, and count it after the block."""
         listener = _listener.get()
         if listener is not None:
-            listener(self.describe())
+            listener(self)
         yield
         self.n_done += 1
 

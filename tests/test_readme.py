@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -466,12 +467,40 @@ def python_page(example_folder):
 class TestPythonExamples:
     """The blocks of Python that are not files do what their pages state."""
 
-    def test_two_pages_have_examples(self):
-        assert list(EXAMPLES) == ["README.md", "docs/how_to/python.md"]
+    def test_these_pages_have_examples(self):
+        assert list(EXAMPLES) == [
+            "README.md",
+            "docs/how_to/coming_from.md",
+            "docs/how_to/live.md",
+            "docs/how_to/python.md",
+        ]
 
     @pytest.mark.slow
-    def test_the_first_look_identifies_a_model(self, readme):
+    def test_our_lines_for_those_who_come_from_elsewhere_run(self, example_folder):
+        with contextlib.chdir(example_folder):
+            page = run_examples("docs/how_to/coming_from.md")
+        fits = page.names["found"].compare()["fit_percent"]
+        assert fits["y", "model", "free run"] > fits["y", "ARX, best", "free run"]
+        assert page.names["free_run"].shape == page.names["one_step"].shape == (150, 1)
+        assert abs(page.names["predicted"] - page.names["value"]) < 0.2
+
+    def test_the_first_look_has_eight_lines(self):
+        (first,) = EXAMPLES["README.md"]
+        assert len([line for line in first.splitlines() if line]) <= 8
+
+    @pytest.mark.slow
+    def test_the_first_look_prints_what_the_page_shows(self, readme):
         assert readme.names["found"].model.gp.n_points == 100
+        number = r"\d+\.\d+"
+        shown = re.search(r"```text\n(.*?rmse.*?)```", PAGES[ROOT / "README.md"], re.DOTALL)[1]
+        printed = "\n".join(readme.lines)
+        assert re.sub(number, "", printed).split() == re.sub(number, "", shown).split()
+        np.testing.assert_allclose(
+            [float(text) for text in re.findall(number, printed)],
+            [float(text) for text in re.findall(number, shown)],
+            rtol=0.1,
+            atol=2e-4,
+        )
 
     @pytest.mark.slow
     @pytest.mark.usefixtures("readme", "python_page")
@@ -479,7 +508,13 @@ class TestPythonExamples:
         names = {path.name for path in example_folder.iterdir()}
         assert names == {"van_der_pol.nc", "van_der_pol.py", "own"}
         own_names = {path.name for path in (example_folder / "own").iterdir()} - {"__pycache__"}
-        assert own_names == {"model.nc", "ensemble.nc", "narx_model.nc", "narx_model.py"}
+        assert own_names == {
+            "model.nc",
+            "found.png",
+            "ensemble.nc",
+            "narx_model.nc",
+            "narx_model.py",
+        }
 
     @pytest.mark.slow
     def test_the_printed_lines_are_those_of_the_page(self, python_page):
@@ -506,6 +541,43 @@ class TestPythonExamples:
         assert abs(names["report"].mean) < 5
         assert {"displacement", "displacement_noise_free", "force"} <= set(names["dataset"])
         assert names["ensemble"].output.shape == (20, 52, 1)
+
+
+@pytest.mark.slow
+def test_the_examples_of_live_use_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_examples("docs/how_to/live.md").names
+    assert names["after"]["temperature"].mean == pytest.approx(names["temperature"][391], abs=0.5)
+    assert list(names["table"]) == ["temperature_mean", "temperature_low", "temperature_high"]
+    assert (tmp_path / "model.nc").is_file()
+
+
+@pytest.fixture
+def front_figures():
+    """Module that draws the figures of the front page."""
+    spec = spec_from_file_location("figures", ROOT / "docs" / "figures.py")
+    figures = module_from_spec(spec)
+    spec.loader.exec_module(figures)
+    return figures
+
+
+class TestFrontFigures:
+    """`docs/figures.py` draws what the front page shows."""
+
+    def test_the_front_page_shows_all_of_them(self, front_figures):
+        for name in front_figures.FIGURES:
+            assert f"docs/images/front_{name}.svg" in PAGES[ROOT / "README.md"]
+
+    @pytest.mark.slow
+    def test_the_online_model_stands_beside_line_and_limit(self, front_figures, monkeypatch):
+        monkeypatch.setattr(front_figures, "N_YEAR", 800)
+        monkeypatch.setattr(front_figures, "N_ONLINE_SEEDS", 1)
+        monkeypatch.setattr(front_figures, "WINDOW_EDGES", (1.0, 2.0, 4.0, 8.0))
+        (axis,) = front_figures.draw_online().axes
+        model, line, limit = (curve.get_ydata() for curve in axis.lines)
+        np.testing.assert_array_equal(limit, 1.0)
+        assert len(model) == len(line) == 3
+        assert (model > 0.9).all()
 
 
 def anchor_of(heading):
@@ -535,6 +607,15 @@ def test_every_page_is_reached_from_its_index_and_from_the_readme(folder):
     assert pages == set(contents[1].split())
     for page in pages:
         assert f"docs/{folder}/{page}.md" in PAGES[ROOT / "README.md"]
+
+
+def test_the_front_page_of_the_site_shows_the_parts_of_the_readme():
+    readme = PAGES[ROOT / "README.md"]
+    for option in ("start-after", "end-before"):
+        marks = re.findall(rf':{option}: "(.*)"', PAGES[ROOT / "docs" / "index.md"])
+        assert len(marks) == 3
+        for mark in marks:
+            assert mark in readme
 
 
 def test_the_readme_is_short():

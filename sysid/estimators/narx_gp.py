@@ -30,6 +30,7 @@ from sysid.linear_part import LinearPart
 from sysid.model.model import JointModel, Model, Origin
 from sysid.narx.lags import Lags, Narx, Order, Orders
 from sysid.narx.record import TIME_TOLERANCE
+from sysid.progress_display import shows_progress
 from sysid.simulation.forecast import forecast, free_run, warn_of_held
 from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly, Propagation
@@ -413,6 +414,7 @@ class NarxGPRegressor(GPRegressor):
     propagation: Propagation | None = None
     linear_part: LinearPart | str | None = None
 
+    @shows_progress("fit")
     @one_blas_thread
     def fit(self, X: Any, y: Any = None, groups: ArrayLike | None = None) -> Self:
         """Identify from inputs X (n, n_u) or None and outputs y (n,) or (n, m), or lists of them.
@@ -466,6 +468,7 @@ class NarxGPRegressor(GPRegressor):
         self.output_mean_ = signals.outputs.mean(axis=0)
         return self
 
+    @shows_progress("simulate")
     def simulate(self, u: Any, y_init: Any = None, return_std: bool = False) -> Any:
         """Return the outputs (n,) or (n, m) of a free run: a simulation from the first outputs.
 
@@ -495,6 +498,7 @@ class NarxGPRegressor(GPRegressor):
         ]
         return self._shape_results(given, runs, return_std)
 
+    @shows_progress("predict")
     def predict(
         self,
         X: Any,
@@ -546,6 +550,7 @@ class NarxGPRegressor(GPRegressor):
         runs = [Run(mean=run.mean[1:], std=run.std[1:]) for run in longer_runs]
         return self._shape_results(given, runs, return_std)
 
+    @shows_progress("score")
     def score(self, X: Any, y: Any = None) -> float:
         """Return R2 of predictions `scoring_horizon` samples ahead, averaged over the outputs.
 

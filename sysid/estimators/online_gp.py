@@ -28,6 +28,7 @@ from sysid.gp.training import Start, Training
 from sysid.identification import Identification, Settings
 from sysid.model.model import Model
 from sysid.narx.lags import Lags, Narx
+from sysid.progress_display import shows_progress
 
 #: A batch must have at least this many rows.
 MIN_BATCH_ROWS = 2
@@ -191,6 +192,7 @@ class OnlineGPRegressor(GPRegressor):
 
     _target_names: tuple[Hashable, ...] | None  # None: the targets have no names
 
+    @shows_progress("fit")
     @one_blas_thread
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Forget everything, then learn rows X (n, p), y (n,) or (n, m), with n >= 2."""

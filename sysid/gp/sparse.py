@@ -35,6 +35,7 @@ from sysid.gp.training import (
     MarginalLikelihoodProblem,
     MaximumLikelihood,
 )
+from sysid.progress_display import shows_progress
 
 #: Largest number of covariances between samples and inducing points that an evaluation keeps from
 #: its first pass over the data for its second. Each takes 16 byte.
@@ -622,6 +623,7 @@ class SparseFit(NamedTuple):
     warnings: tuple[str, ...]  # what a user should know about this estimate
 
 
+@shows_progress("training")
 def fit_sparse(
     inputs: ArrayLike,
     targets: ArrayLike,

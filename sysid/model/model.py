@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import wraps
+from html import escape
 from math import inf
 from numbers import Real
 from os import PathLike
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
+from scipy.special import ndtri
 
 from sysid import store
 from sysid.arrays import check_whole, matrix, rows, vector
@@ -28,6 +30,7 @@ from sysid.gp.linear_part import WithLinearPart
 from sysid.gp.mean import MeanFunction
 from sysid.gp.online import OnlineGP
 from sysid.gp.rules import Acceptance, Criterion, Insertion, Learning
+from sysid.markup import chart, labelled, notes, table, with_unit
 from sysid.model.description import OwnClassError, build, describe
 from sysid.model.model_file import (
     MAP_ARRAYS,
@@ -271,6 +274,11 @@ MAX_COUNT = 2**53
 MAX_MODEL_DIVISOR = 8
 
 
+#: values of a regressor at which a picture shows its effect
+N_EFFECT_VALUES = 41
+Z_95 = float(ndtri(0.975))  # half width of a 95 % band in standard deviations
+
+
 class Prediction(NamedTuple):
     """Predictive distribution of the target at a set of regressors."""
 
@@ -480,6 +488,81 @@ class Model:
         n_lags = self.gp.kernel.linear_lags
         blocks = [slice(end - n, end) for end, n in zip(ends, n_lags, strict=True)]
         return dict(zip(self.linear_signals, blocks, strict=True))
+
+    def _repr_html_(self) -> str:
+        narx = self.narx
+        unit_of_target = narx.predict.unit_of(self.origin.unit(narx.target))
+        noise_std = float(np.sqrt(self.gp.noise_variance))
+        n_features = narx.n_features - self.gp.n_linear
+        rows = [
+            ("predicts", f"{narx.predict.value} of {narx.target}"),
+            ("regressors", ", ".join(narx.feature_names[:n_features])),
+        ]
+        if self.gp.n_linear:
+            lags = [
+                f"{number} lags of {signal}"
+                for number, signal in zip(
+                    self.gp.kernel.linear_lags, self.linear_signals, strict=True
+                )
+            ]
+            rows.append(("linear part", ", ".join(lags)))
+        rows += [
+            ("stored points", f"{self.gp.n_points} of at most {self.gp.budget}"),
+            ("samples seen", f"{self.gp.n_seen}"),
+            ("learns from", self.gp.learning.value.replace("_", " ")),
+            ("kernel", f"{self.hyperparameters['kernel']['class']}"),
+            ("standard deviation of the noise", with_unit(noise_std, unit_of_target)),
+        ]
+        if self.origin.sampling_time is not None:
+            rows.append(("sampling time", with_unit(self.origin.sampling_time, "s")))
+        if self.bands:
+            horizon, factor = self.bands[0]
+            rows.append((f"bands, {horizon} step", f"{factor:.2f} times as wide as predicted"))
+        if self.limits != NO_OUTPUT_LIMITS:
+            shown = [with_unit(value, self.origin.unit(narx.target)) for value in self.limits]
+            rows.append(("a simulation stays within", f"{shown[0]} to {shown[1]}"))
+        warnings = [self.gp.unreached_memory] if self.gp.unreached_memory else []
+        if not self.bands:
+            warnings.append("the bands are not calibrated on held-out samples")
+        title = f"<b>Model of {escape(labelled(narx.target, self.origin.unit(narx.target)))}</b>"
+        return f"<div>{title}{notes(warnings)}{table((), rows)}{self._chart_of_effect()}</div>"
+
+    def _chart_of_effect(self) -> str:
+        """Return a picture of the strongest effect of one regressor, for a notebook.
+
+        The regressor moves through its values at the stored points, while all others keep their
+        median. Empty if the features cannot be computed from the stored points.
+        """
+        narx = self.narx
+        if self.scaling.matrix is not None or self.gp.n_points < 2:
+            return ""
+        points = self.scaling.inverse(self.gp.inputs)
+        others = np.median(points, axis=0)
+        strongest = -1.0
+        picture = ""
+        for number in range(narx.n_features - self.gp.n_linear):
+            low, high = points[:, number].min(), points[:, number].max()
+            moved = np.tile(others, (N_EFFECT_VALUES, 1))
+            moved[:, number] = np.linspace(low, high, N_EFFECT_VALUES)
+            mean, variance = self.predict(moved)
+            effect = float(np.ptp(mean))
+            if not effect > strongest:
+                continue
+            strongest = effect
+            half_width = Z_95 * np.sqrt(self.calibrated(variance))
+            name = narx.feature_names[number]
+            unit = self.origin.unit(narx.features[number][0])
+            picture = chart(
+                moved[:, number],
+                {f"effect of {name} alone": mean},
+                band=(mean - half_width, mean + half_width),
+                x_label=labelled(name, unit),
+                y_label=labelled(
+                    f"{narx.predict.value} of {narx.target}",
+                    narx.predict.unit_of(self.origin.unit(narx.target)),
+                ),
+            )
+        return picture
 
     @property
     def constant_features(self) -> tuple[int, ...]:
@@ -776,6 +859,9 @@ class JointModel:
     def of(cls, model: Model | JointModel) -> JointModel:
         """Return a joint model as it is, or make one from the model of a single output."""
         return model if isinstance(model, JointModel) else cls((model,))
+
+    def _repr_html_(self) -> str:
+        return "".join(model._repr_html_() for model in self.models)
 
     @property
     def output_names(self) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from sysid.errors import UserError, warn_user
 from sysid.model.model import JointModel, Model, on_unchanged_model
 from sysid.narx.lags import Narx
 from sysid.narx.record import MAX_RATE_DIFFERENCE, TIME_TOLERANCE, Record, read_records
+from sysid.progress_display import shows_progress
 from sysid.simulation.dynamics import Dynamics, exogenous_rows
 from sysid.simulation.propagation.propagation import MeanOnly, Propagation
 
@@ -50,6 +51,7 @@ class SimulatedOutput(NamedTuple):
     n_held: int
 
 
+@shows_progress("simulating")
 @on_unchanged_model
 def free_run(
     model: Model | JointModel,
@@ -210,6 +212,7 @@ class Forecast:
         return sum(record.n_held for record in self.records)
 
 
+@shows_progress("predicting")
 @on_unchanged_model
 def forecast(
     model: Model | JointModel,

@@ -22,6 +22,13 @@ MIN_COPY_CORRELATION = 0.95
 # A copy counts only if an equally high correlation is at most this probable by chance.
 MAX_CHANCE_PROBABILITY = 1e-3
 
+# Outputs of a fold that go beyond the range of the other samples by this fraction of it are not
+# held out [-]. A start-up does; the extremes of an excitation do not.
+MAX_BEYOND_OTHERS = 0.5
+
+# At least this fraction of a fold stays held out [-].
+MIN_FRACTION_WITHIN = 0.5
+
 #: Smallest and largest value of an output that saturates, in its unit; infinite if it does not.
 Limits: TypeAlias = tuple[float, float]
 
@@ -365,6 +372,47 @@ def folds_of(segments: Sequence[Segment], n: int) -> list[Fold]:
             start += length
         folds.append(Fold(_without_empty(parts), _without_empty(rest)))
     return folds
+
+
+def find_beyond(segment: Segment, others: Sequence[Segment]) -> NDArray[np.bool_]:
+    """Mark the samples (n,) of a segment whose measured output is far beyond those of others.
+
+    They are beyond the range of the others by more than `MAX_BEYOND_OTHERS` of it.
+    """
+    known = np.concatenate([np.empty(0), *(other.values for other in others)])
+    known = known[np.isfinite(known)]
+    if not len(known):
+        return np.zeros(len(segment.values), dtype=bool)
+    low = known.min()
+    high = known.max()
+    margin = MAX_BEYOND_OTHERS * (high - low)
+    is_beyond = (segment.values < low - margin) | (segment.values > high + margin)
+    return np.asarray(is_beyond & segment.measured)
+
+
+def learn_beyond(fold: Fold) -> Fold:
+    """Return a fold whose samples lie within the range of those around it, as far as possible.
+
+    Beyond the samples around a fold a nonlinear model can only extrapolate. If outputs of the fold
+    go beyond their range by more than `MAX_BEYOND_OTHERS` of it (a start-up does), the samples from
+    the first of them to the last one are not held out, but belong to those around the fold. Once at
+    a start-up, a simulation depends on it for long; so what is held out begins after it. If less
+    than `MIN_FRACTION_WITHIN` of the fold remained, it stays as it is.
+    """
+    parts = []
+    beyond = []
+    for part in fold.parts:
+        (rows,) = np.nonzero(find_beyond(part, fold.rest))
+        if not len(rows):
+            parts.append(part)
+            continue
+        first = int(rows[0])
+        last = int(rows[-1]) + 1
+        parts += [part.part(0, first), part.part(last, len(part.values))]
+        beyond.append(part.part(first, last)._replace(transient=0))
+    if n_samples(parts) < MIN_FRACTION_WITHIN * n_samples(fold.parts):
+        return fold
+    return Fold(_without_empty(parts), (*beyond, *fold.rest))
 
 
 def _without_empty(segments: Sequence[Segment]) -> tuple[Segment, ...]:

@@ -11,8 +11,7 @@ from scipy.special import ndtri
 
 from sysid.arrays import Array, real_numbers, vector
 from sysid.errors import UserError
-
-Z_95 = float(ndtri(0.975))  # half width of a 95 % band in standard deviations
+from sysid.model.model import Z_95 as Z_95
 
 # Probabilities of the central bands of a calibration curve.
 CALIBRATION_LEVELS = (

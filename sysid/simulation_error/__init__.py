@@ -19,9 +19,9 @@ predictions (a simulation, here called free run) such a model may drift or diver
    run). The estimator with the smallest sum of squares so far does the next fold, so that one that
    cannot win any more costs nothing. An estimator that cannot fit the samples raises a `Refusal`,
    which is reported; any other error ends the training. Other processes begin fits that are likely
-   to be needed next. Of a fold that goes far beyond the samples around it, only samples within
-   their range count (`training.counted_samples`). `FreeRun.compare_lags` does the same with several
-   lags and cheaper versions of the estimators (`Estimator.quick`).
+   to be needed next. Samples of a fold that go far beyond those around it are learned, not held
+   out (`segments.learn_beyond`). `FreeRun.compare_lags` does the same with several lags and cheaper
+   versions of the estimators (`Estimator.quick`).
 
    - `ProfileSearch` (`profile_search.py`) suits long memories, strong noise and short records. The
      length scales of the lags of a signal follow a profile of two numbers. Given the

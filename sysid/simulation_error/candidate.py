@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dtrtrs
 from scipy.optimize import brentq
@@ -357,15 +356,10 @@ def solve_increasing(
     return float(np.exp(root))
 
 
-def squared_error(
-    candidate: Candidate,
-    segments: Sequence[Segment],
-    is_counted: NDArray[np.bool_] | None = None,
-) -> float:
+def squared_error(candidate: Candidate, segments: Sequence[Segment]) -> float:
     """Return the mean squared error of the free run over the scored samples, output unit squared.
 
-    It is infinite if the free run of a segment diverges, and 0 if no sample is scored. Only those
-    of the scored samples (n,) count that `is_counted` states.
+    It is infinite if the free run of a segment diverges, and 0 if no sample is scored.
     """
     parts = []
     for segment in segments:
@@ -374,8 +368,6 @@ def squared_error(
     errors = np.concatenate(parts)
     if not np.isfinite(errors).all():
         return np.inf
-    if is_counted is not None:
-        errors = errors[is_counted]
     return float(np.mean(errors**2)) if len(errors) else 0.0
 
 

@@ -14,7 +14,6 @@ from threading import Lock
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sysid.arrays import check_counts, listed
 from sysid.beside import Beside, n_processes, one_blas_thread, together, wait_for_any
@@ -32,7 +31,9 @@ from sysid.simulation.segments import (
     Segment,
     find_copies,
     folds_of,
+    learn_beyond,
     n_samples,
+    n_scored_samples,
     segments_of,
     stack_regressors,
 )
@@ -70,9 +71,7 @@ N_LONG_RUNS = 5
 # Where lags are compared, a feature must lower the mean square by this fraction of it [-].
 MIN_GAIN_PER_FEATURE = 1e-3
 # A fold extrapolates if a signal goes beyond the range of the other samples by this fraction of it.
-MAX_BEYOND_OTHERS = 0.1
-# Samples beyond the range of the others do not count if at least this fraction is within it.
-MIN_FRACTION_WITHIN = 0.5
+MAX_INTERPOLATED_EXCESS = 0.1
 # Pairs of lags and estimator that are compared in full, not only by quick versions.
 N_FINALISTS = 4
 # Fraction of the time limit, if there is one, that quick versions of the estimators may use [-].
@@ -143,7 +142,7 @@ class Trial:
         """Simulate a fold with a fit to the samples around it."""
         parts, rest = self.folds[fold]
         guarded = replace(fit.candidate, bounds=range_of([*rest, *parts]))
-        return fit, squared_error(guarded, parts, counted_samples(self.folds[fold]))
+        return fit, squared_error(guarded, parts)
 
     def report(self) -> dict[str, Any]:
         """Return a report of plain numbers, texts, lists and dicts.
@@ -159,28 +158,6 @@ class Trial:
             report["folds"] = np.sqrt(self.errors).tolist()
             report["reports"] = [fit.report for fit in self.fits]
         return report
-
-
-def counted_samples(fold: Fold) -> NDArray[np.bool_]:
-    """Return which of the scored samples of a fold count.
-
-    Beyond the samples around the fold a nonlinear model can only extrapolate. If the output of a
-    fold goes beyond their range by more than `MAX_BEYOND_OTHERS` of it (a start-up does), the
-    samples within the range count, if these are at least half of all.
-    """
-    values = np.concatenate([part.scored(part.values) for part in fold.parts])
-    is_counted = np.ones(len(values), dtype=bool)
-    known = np.concatenate([segment.values for segment in fold.rest])
-    known = known[np.isfinite(known)]
-    if not len(known) or not len(values):
-        return is_counted
-    low = known.min()
-    high = known.max()
-    margin = MAX_BEYOND_OTHERS * (high - low)
-    if values.min() >= low - margin and values.max() <= high + margin:
-        return is_counted
-    is_within = (values >= low) & (values <= high)
-    return is_within if is_within.mean() >= MIN_FRACTION_WITHIN else is_counted
 
 
 def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> Trial:
@@ -233,7 +210,7 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
             fit, error = fitted
             best.fits.append(fit)
             best.errors.append(error)
-            best.sizes.append(int(counted_samples(best.folds[fold]).sum()))
+            best.sizes.append(n_scored_samples(best.folds[fold].parts))
     finally:
         fits.drop()
 
@@ -674,10 +651,12 @@ class FreeRun(Training):
     def _folds(self, segments: Sequence[Segment]) -> list[Fold]:
         """Return the folds of a cross-validation; at least two, fewer for long records.
 
-        Every fold costs a fit, and half of a long record is enough for one.
+        Every fold costs a fit, and half of a long record is enough for one. Samples beyond those
+        around a fold are not held out (`learn_beyond`).
         """
         affordable = MAX_CROSS_VALIDATION_SAMPLES // n_samples(segments)
-        return folds_of(segments, min(self.folds, max(2, affordable)))
+        folds = folds_of(segments, min(self.folds, max(2, affordable)))
+        return [learn_beyond(fold) for fold in folds]
 
 
 def _check_unknown(known: Start) -> None:
@@ -792,7 +771,7 @@ def _describe_extrapolation(narx: Narx, fold: Fold) -> str:
         columns[name] = regressors[:, column], regressors_of_others[:, column]
     for name, (values, known) in columns.items():
         low, high = float(known.min()), float(known.max())
-        margin = MAX_BEYOND_OTHERS * (high - low)
+        margin = MAX_INTERPOLATED_EXCESS * (high - low)
         if values.min() < low - margin or values.max() > high + margin:
             return (
                 f"reaches {name} from {values.min():.4g} to {values.max():.4g}, "

@@ -15,6 +15,7 @@ from sysid.simulation.segments import (
     Limits,
     Segment,
     feedback_of,
+    find_beyond,
     n_samples,
     scale_signals,
     stack_regressors,
@@ -54,15 +55,29 @@ def hold_back(
 ) -> tuple[list[Segment], list[Segment]]:
     """Split at most `max_windows` evenly spread windows into those to fit and those held back.
 
-    Every `every`-th window is held back to score the fit; of fewer windows, the last one.
+    Every `every`-th window is held back to score the fit; of fewer windows, the last one. A window
+    far beyond the others (a start-up) is fitted, as nothing can be learned about it from them: the
+    one before or after it is held back instead.
     """
     chosen = spread_evenly(windows, max_windows)
     held = list(range(every - 1, len(chosen), every))
     if not held:
         held = [len(chosen) - 1]
+    for position, number in enumerate(held):
+        for instead in (number, number - 1, number + 1):
+            is_free = instead == number or instead not in held
+            if is_free and 0 <= instead < len(chosen) and not _is_beyond_others(chosen, instead):
+                held[position] = instead
+                break
     kept_windows = [window for i, window in enumerate(chosen) if i not in held]
     held_windows = [chosen[i] for i in held]
     return kept_windows, held_windows
+
+
+def _is_beyond_others(windows: Sequence[Segment], number: int) -> bool:
+    """Return whether an output of a window is far beyond those of the other windows."""
+    others = [*windows[:number], *windows[number + 1 :]]
+    return bool(find_beyond(windows[number], others).any())
 
 
 def spread_evenly(windows: Sequence[Segment], max_windows: int) -> list[Segment]:

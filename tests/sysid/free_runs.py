@@ -199,15 +199,6 @@ class StubEstimator(Estimator):
         return FitResult(candidate, 0.01, {})
 
 
-def counted_naively(fold, others):
-    """Return the values of a fold that count: those within the others, if it goes far beyond."""
-    margin = 0.1 * np.ptp(others)
-    if fold.min() >= others.min() - margin and fold.max() <= others.max() + margin:
-        return fold
-    within = fold[(fold >= others.min()) & (fold <= others.max())]
-    return within if 2 * len(within) >= len(fold) else fold
-
-
 def mean_output(segments):
     """Return the mean output of all segments."""
     return float(np.mean(np.concatenate([segment.values for segment in segments])))

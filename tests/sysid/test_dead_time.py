@@ -17,6 +17,7 @@ from sysid import (
     make_record,
     rank_lags,
 )
+from sysid.dead_time import DeadTime, DeadTimes
 from sysid.lag_choice import best_arx, best_arx_of_equal_lags
 from sysid.simulation_error.linear_model import LinearModel
 from sysid.simulation_error.training import Trial
@@ -167,19 +168,33 @@ def test_outliers_and_missing_samples_do_not_hide_a_dead_time():
     assert estimated(record.assign(y=("time", y))) == [15]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_slow_onset_with_outliers_is_not_found_too_late(seed):
-    """Heat acts through a wall from the eighth sample on; at first hardly more than the noise."""
+def heater_record(seed):
+    """Return a record with errors; heat acts through a wall, from the eighth sample on."""
     rng = np.random.default_rng(seed)
     heat = np.repeat(rng.uniform(10, 90, 60), 70)[:3000]
     flow = np.repeat(rng.uniform(2, 6, 30), 120)[:3000]
     trajectory = simulators.simulate(simulators.Heater(), np.column_stack([heat, flow]), dt=0.5)
     y = trajectory.to_dataset()["temperature"].values + 0.08 * rng.normal(size=3000)
     y[rng.choice(3000, 30, replace=False)] += 4.0
-    record = make_record({"y": y, "heat": heat, "flow": flow}, name="r", sampling_time=0.5)
-    of_heat, of_flow = estimated(record)
-    assert of_heat is None or of_heat <= 8
+    return make_record({"y": y, "heat": heat, "flow": flow}, name="r", sampling_time=0.5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_slow_onset_with_outliers_is_not_found_too_late(seed):
+    """At first its effect is hardly more than the noise."""
+    found = estimate_dead_times(heater_record(seed), "y", ["heat", "flow"]).by_input
+    of_flow = found["flow"].samples
     assert of_flow is None or of_flow <= 2
+    onset = found["heat"].samples or found["heat"].slow_onset
+    assert 3 <= onset <= 8
+    assert found["heat"].largest_shift == onset - 1
+
+
+def test_an_effect_at_once_has_no_slow_onset():
+    record, _ = simulate("tanh", "steps", 0)
+    found = estimate_dead_times(record, "y", ["u"]).by_input["u"]
+    assert found.slow_onset is None
+    assert found.largest_shift == 0
 
 
 def test_dead_time_is_found_in_several_records():
@@ -307,6 +322,23 @@ def test_candidates_in_free_run_have_the_dead_times(delayed_record, monkeypatch)
     choice = choose_lags(delayed_record, "y", ["u", "v"], max_order=1, settings=settings)
     assert [row["nk"] for row in choice.tried] == [[6, 11], [7, 12]]
     assert choice.narx.lags["v"] == (11,)
+
+
+def test_candidates_in_free_run_begin_with_a_slow_onset_too(monkeypatch):
+    def compare_lags(self, samples, labels, **settings):
+        return [Trial(LinearModel(), with_lags.narx, []) for with_lags in samples]
+
+    def estimate(records, target, inputs):
+        of_u = DeadTime(None, np.ones(3), 1.0, np.nan, slow_onset=6)
+        return DeadTimes({"u": of_u}, 1.0, "s", "", [])
+
+    monkeypatch.setattr(FreeRun, "compare_lags", compare_lags)
+    monkeypatch.setattr("sysid.lag_choice.estimate_dead_times", estimate)
+    record, _ = simulate("tanh", "steps", 0)
+    choice = choose_lags(record, "y", ["u"], settings=Settings(training=FreeRun()))
+    candidates = [(row["na"], row["nb"], row["nk"]) for row in choice.tried]
+    assert {(2, 2, 0), (2, 2, 1), (2, 41, 0), (2, 2, 5), (2, 2, 6)} < set(candidates)
+    assert (2, 41, 5) not in candidates
 
 
 # --- from Python ----------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from sysid import (
     SquaredExponential,
     identify,
 )
+from sysid.identified_views import Predicted, draw_output, small_chart
 from sysid.simulation.baselines import LinearArx
 
 mpl.use("Agg")
@@ -343,7 +344,70 @@ def test_a_result_describes_itself(identified):
     text = repr(identified)
     assert "140 samples learned, 60 samples for the test" in text
     assert "\ny: y[k-1], y[k-2], u[k-1]; 20 points" in text
-    assert "coverage_95" in identified._repr_html_()
+
+
+def test_a_notebook_shows_warnings_then_numbers_beside_lines_then_pictures(identified, monkeypatch):
+    monkeypatch.setitem(vars(identified), "notes", ["a < b"])
+    html = identified._repr_html_()
+    places = [html.index(part) for part in ("a &lt; b", "RMSE, ARX, best", "<svg", "<details>")]
+    assert places == sorted(places)
+    assert html.count("<svg") == 3  # one step, free run, and the effect of a regressor
+    assert "95 % band covers [%]" in html
+
+
+def test_a_model_and_its_identification_show_themselves(identified):
+    identification = identified.identifications["y"]
+    assert identified.model._repr_html_() in identification._repr_html_()
+    html = identified.model._repr_html_()
+    for words in ("y[k-1], y[k-2], u[k-1]", "20 of at most 20", "0.1 s"):
+        assert words in html
+    waiting = Identification(NARX, SETTINGS)
+    assert "0 of 40 samples collected" in waiting._repr_html_()
+
+
+def test_units_are_those_of_people():
+    record = SHORT_RECORD.assign(y=("time", SHORT_Y, {"units": "degC"}))
+    html = identify(record, NARX, QUICK_SETTINGS)._repr_html_()
+    assert "[°C]" in html
+    assert "RMSE [K]" in html  # of a difference of temperatures
+    assert "[]" not in html
+
+
+def test_a_record_without_inputs_is_shown_and_tested():
+    found = identify({"y": SHORT_Y}, Narx({"y": 2}), QUICK_SETTINGS, outputs=["y"], dt=1.0)
+    assert "y[k-1], y[k-2]" in repr(found)
+    assert found.plot()
+
+
+def test_a_figure_holds_predictions_errors_and_the_verdict(identified):
+    (axis,) = identified.plot(RECORD)
+    panels = axis.figure.axes
+    assert [panel.get_ylabel() for panel in panels] == [
+        "y",
+        "y",
+        "residual",
+        "correlation of\nthe residual, 1 step",
+    ]
+    labels = [panel.get_legend_handles_labels()[1] for panel in panels]
+    assert labels[0] == ["measured", "1 step", "95 % band"]
+    assert labels[1] == ["measured", "free run", "95 % band"]
+    assert labels[3] == ["with its past", "with u"]
+    assert "residual tests" in panels[3].get_title(loc="left")
+
+
+def test_lines_and_bands_break_at_gaps():
+    times = np.concatenate([TIME[:20], TIME[20:40] + 5.0])
+    columns = {name: np.sin(times) for name in ("y", "y_mean", "y_low", "y_high")}
+    predicted = Predicted("1 step", pd.DataFrame(columns, index=times))
+    first = draw_output("y", "V", [predicted], None, "s", "y")
+    for panel in first.figure.axes:
+        line = next(line for line in panel.lines if len(line.get_xdata()) > 2)
+        assert np.isnan(line.get_ydata()).sum() == 1
+        (band,) = panel.collections
+        assert len(band.get_paths()) == 2
+    html = small_chart("y", "V", predicted, "s")
+    assert html.count("<polyline") == 4
+    assert html.count("<polygon") == 2
 
 
 def test_a_users_own_loop_calls_step():
@@ -360,8 +424,12 @@ def test_a_users_own_loop_calls_step():
     by_rows = Identification.of_records(before, NARX, SETTINGS)
     rows = NARX.dataset(after)
     expected = []
+    follows = False
     for x, target in zip(rows["regressor"].values, rows["target"].values, strict=True):
-        expected.append(by_rows.observe(x, target).mean)
+        change = by_rows.model.predict(x[None]).mean[0]
+        expected.append(x[0] + change)  # the first feature is y[k-1]
+        by_rows.observe(x, target, follows=follows)
+        follows = True
     np.testing.assert_array_equal(means, expected)
     with pytest.raises(ValueError, match="no test record"):
         live.validate()

@@ -17,6 +17,7 @@ from free_runs import (
     with_naive_run,
 )
 from sysid import Linear, Model, Narx, OnlineGP, OutputErrorRefinement, free_run
+from sysid.simulation.segments import Segment
 from sysid.simulation_error import refinement
 from sysid.simulation_error.candidate import squared_error
 from sysid.simulation_error.windows import hold_back, windows_of
@@ -59,6 +60,31 @@ def test_windows_score_every_sample_once_but_the_transients_of_the_segments(
         newest_lag = part.regressors[:, 0]
         np.testing.assert_array_equal(newest_lag[1:], part.values[:-1])
         assert newest_lag[0] == part.past[-1]
+
+
+def windows_with_levels(levels):
+    """Return windows of four samples about each level."""
+    windows = []
+    for level in levels:
+        values = level + np.array([0.0, 1.0, 2.0, 3.0])
+        windows.append(Segment(values[:, None], values, np.zeros(1)))
+    return windows
+
+
+@pytest.mark.parametrize(
+    ("levels", "held"),
+    [
+        pytest.param([0, 1, 2, 3, 0, 1, 2, 3], [3, 7], id="alike"),
+        pytest.param([0, 1, 2, 30, 0, 1, 2, 3], [2, 7], id="a start-up in the middle"),
+        pytest.param([0, 1, 2, 3, 0, 1, 2, -30], [3, 6], id="a start-up at the end"),
+        pytest.param([30, 1, 2, 3, 0, 1, 2, 3], [3, 7], id="a start-up at the beginning"),
+    ],
+)
+def test_a_window_far_beyond_the_others_is_fitted(levels, held):
+    windows = windows_with_levels(levels)
+    fitted, held_back = hold_back(windows, 8, 4)
+    assert [[w is window for w in windows].index(True) for window in held_back] == held
+    assert len(fitted) == 6
 
 
 # --- the result -----------------------------------------------------------------------------------

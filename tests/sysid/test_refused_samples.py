@@ -158,7 +158,7 @@ def twins():
     return found, twin, samples
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e101, np.ma.masked, 1j, "1.0", [1.0, 2.0]])
+@pytest.mark.parametrize("value", [np.inf, 1e101, 1j, "1.0", [1.0, 2.0]])
 def test_a_step_that_one_output_refuses_is_seen_by_none(value, twins):
     found, twin, samples = twins
     y, u = next(samples)

@@ -9,16 +9,17 @@ from free_runs import (
     NO_LIMITS,
     SIMPLE_LAGS,
     StubEstimator,
-    counted_naively,
     random_signals,
     samples_of,
 )
 from sysid import Narx
 from sysid.narx.lags import consecutive
 from sysid.simulation.segments import (
+    Fold,
     Segment,
     find_copies,
     folds_of,
+    learn_beyond,
     segments_of,
     truncate,
 )
@@ -75,15 +76,12 @@ def test_errors_of_a_trial_are_those_of_the_samples_left_out(two_segments):
     """The trial predicts the mean of the samples that it is given."""
     folds = folds_of(two_segments, 3)
     expected = []
-    sizes = []
     for fold in folds:
-        rest = values_of(fold.rest)
-        error = counted_naively(values_of(fold.parts), rest) - rest.mean()
+        error = values_of(fold.parts) - values_of(fold.rest).mean()
         expected.append(np.mean(error**2))
-        sizes.append(len(error))
     best = find_best([Trial(StubEstimator(), SIMPLE_LAGS, folds)], 5, 0, NO_LIMITS)
     np.testing.assert_allclose(best.errors, expected)
-    assert best.rmse**2 == pytest.approx(np.average(expected, weights=sizes))
+    assert best.rmse**2 == pytest.approx(np.mean(expected))
 
 
 def test_segments_are_truncated_to_a_number_of_samples(two_segments):
@@ -94,6 +92,53 @@ def test_segments_are_truncated_to_a_number_of_samples(two_segments):
 def test_fewer_than_two_folds_and_more_than_samples_are_refused(n_folds, two_segments):
     with pytest.raises(ValueError, match=f"from 2 to 21 folds of 21 samples, got {n_folds}"):
         folds_of(two_segments, n_folds)
+
+
+@pytest.mark.parametrize(
+    ("values", "held_out"),
+    [
+        pytest.param([-4.9, 5.0, 9.9, 14.9], [[-4.9, 5.0, 9.9, 14.9]], id="hardly beyond"),
+        pytest.param([-30.0, 4.0, 5.0, 6.0], [[4.0, 5.0, 6.0]], id="begins far below"),
+        pytest.param([0.0, 5.0, 10.5, 15.5], [[0.0, 5.0, 10.5]], id="ends far above"),
+        pytest.param(
+            [1.0, 2.0, -5.5, 3.0, 30.0, 6.0, 7.0, 8.0, 9.0, 4.0],
+            [[1.0, 2.0], [6.0, 7.0, 8.0, 9.0, 4.0]],
+            id="an excursion in the middle",
+        ),
+        pytest.param([16.5, 5.0, 17.0, 18.0], [[16.5, 5.0, 17.0, 18.0]], id="hardly any within"),
+    ],
+)
+def test_samples_far_beyond_those_around_a_fold_are_learned(values, held_out):
+    def segment_of(values):
+        values = np.array(values)
+        return Segment(values[:, None], values, np.array([0.5]))
+
+    rest = (segment_of([0.0, 7.0]), segment_of([10.0, 3.0]))
+    fold = learn_beyond(Fold((segment_of(values),), rest))
+    assert [part.values.tolist() for part in fold.parts] == held_out
+    n_held_out = sum(len(part) for part in held_out)
+    assert len(values_of(fold.rest)) == 4 + len(values) - n_held_out
+    everything = np.concatenate([values_of(fold.parts), values_of(fold.rest)])
+    np.testing.assert_array_equal(np.sort(everything), np.sort([*values_of(rest), *values]))
+
+
+def test_what_follows_a_start_up_is_simulated_from_its_measured_outputs():
+    values = np.array([-50.0, -20.0, 1.0, 2.0, 3.0])
+    start_up = Segment(np.arange(5.0)[:, None], values, np.zeros(1))
+    around = Segment(np.zeros((2, 1)), np.array([0.0, 4.0]), np.zeros(1))
+    held_out, learned = learn_beyond(Fold((start_up,), (around,)))
+    assert held_out[0].past.tolist() == [-20.0]
+    assert held_out[0].regressors.ravel().tolist() == [2.0, 3.0, 4.0]
+    assert learned[0].values.tolist() == [-50.0, -20.0]
+
+
+def test_only_measured_outputs_can_be_beyond_the_others():
+    is_measured = np.array([True, False, True, True])
+    values = np.array([1.0, 99.0, 2.0, 3.0])
+    part = Segment(values[:, None], values, np.zeros(1), is_measured=is_measured)
+    around = Segment(np.zeros((2, 1)), np.array([0.0, 4.0]), np.zeros(1))
+    fold = Fold((part,), (around,))
+    assert learn_beyond(fold).parts == (part,)
 
 
 # --- records that repeat themselves ---------------------------------------------------------------

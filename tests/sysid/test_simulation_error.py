@@ -14,7 +14,6 @@ from free_runs import (
     QUICK_SEARCH,
     SIMPLE_LAGS,
     StubEstimator,
-    counted_naively,
     first_order_record,
     linear_candidate,
     random_signals,
@@ -35,7 +34,7 @@ from sysid import (
     ZeroMean,
     free_run,
 )
-from sysid.simulation.segments import Fold, Segment, segments_of
+from sysid.simulation.segments import segments_of
 from sysid.simulation_error import calibration, linear_model
 from sysid.simulation_error import training as training_module
 from sysid.simulation_error.candidate import Refusal, range_of
@@ -145,11 +144,10 @@ def test_route_that_simulates_best_is_taken_and_refusals_are_reported(no_linear_
     )
     values = segments_of(samples)[0].values
     halves = np.split(values, [len(values) // 2])
-    first_fold = counted_naively(*halves)
-    scored = np.concatenate([first_fold, counted_naively(*halves[::-1])])
+    first_fold = halves[0]
     assert rmse_of_0 == pytest.approx(np.sqrt(np.mean(first_fold**2)))
     assert rmse_of_diverging == np.inf
-    assert rmse_of_3 == pytest.approx(np.sqrt(np.mean((scored - 3.0) ** 2)))
+    assert rmse_of_3 == pytest.approx(np.sqrt(np.mean((values - 3.0) ** 2)))
     assert rmse_of_5 == pytest.approx(np.sqrt(np.mean((first_fold - 5.0) ** 2)))
     assert start.report["held_out_rmse"] == rmse_of_3
     assert refused["refusal"] == "StubEstimator: not with me"
@@ -464,24 +462,3 @@ def test_refusal_of_every_estimator_is_raised():
     training = FreeRun(routes=[StubEstimator(error=Refusal("no"))])
     with pytest.raises((TypeError, ValueError), match="StubEstimator: no"):
         prepare(training, samples_of(SIMPLE_LAGS, first_order_record(7)))
-
-
-# --- folds that extrapolate -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("fold", "counted"),
-    [
-        pytest.param([0.0, 5.0, 9.9, 10.9], [1, 1, 1, 1], id="hardly beyond"),
-        pytest.param([0.0, 5.0, 10.1, 12.0], [1, 1, 0, 0], id="far beyond"),
-        pytest.param([-30.0, 4.0, 5.0, 6.0], [0, 1, 1, 1], id="far below"),
-        pytest.param([11.5, 5.0, 12.0, 13.0], [1, 1, 1, 1], id="hardly anything within"),
-    ],
-)
-def test_samples_beyond_those_around_a_fold_do_not_decide(fold, counted):
-    def segment_of(values):
-        values = np.array(values)
-        return Segment(values[:, None], values, np.zeros(1))
-
-    around = Fold((segment_of(fold),), (segment_of([0.0, 7.0]), segment_of([10.0, 3.0])))
-    np.testing.assert_array_equal(training_module.counted_samples(around), counted)

@@ -1,0 +1,391 @@
+"""A running plant: identified models predict each sample, then learn it, and look ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import isinf, isnan, nan
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from sysid.arrays import Array, real_numbers
+from sysid.errors import UserError
+from sysid.gp.dictionary import UpdateReport
+from sysid.identification import Identification
+from sysid.model.model import JointModel, Model
+from sysid.narx.lags import Narx, OnMissing
+from sysid.narx.window import Estimates, LagWindow
+from sysid.simulation.dynamics import gradient_of, weights_of
+from sysid.simulation.forecast import free_run
+from sysid.simulation.propagation.pathwise import Pathwise
+from sysid.simulation.propagation.propagation import AboutPath
+from sysid.simulation.validation import Z_95
+
+
+class LiveReport(NamedTuple):
+    """Prediction of one output, made before it was measured, and what became of the sample."""
+
+    mean: float  # predicted output [unit of the output]
+    low: float  # lower end of the 95 % band of a measurement [unit of the output]
+    high: float  # upper end of this band [unit of the output]
+    #: Decisions of the model about the sample, with its prediction of the target. None: the sample
+    #: was not learned, because its output is missing, or too many among its lags are.
+    update: UpdateReport | None
+
+    @property
+    def outlier(self) -> bool:
+        """Whether the sample is beyond the gate, so that it is not learned for the time being."""
+        return self.update is not None and self.update.outlier
+
+
+class _Prediction(NamedTuple):
+    """Prediction of an output from its present lags, some of which may be estimates."""
+
+    mean: float  # of the output
+    latent_variance: float  # calibrated, output unit^2
+    noise_variance: float  # output unit^2
+    slopes: Array | None  # (L m,) by the last outputs; None if no lag is an estimate
+
+    def added_variance(self, covariance: Array) -> float:
+        """Return what the errors of the last outputs add, with their covariance (L m, L m)."""
+        if self.slopes is None:
+            return 0.0
+        return float(self.slopes @ covariance @ self.slopes)
+
+    def band(self, covariance: Array) -> tuple[float, float]:
+        """Return the ends of the 95 % band of a measurement."""
+        variance = self.latent_variance + self.noise_variance + self.added_variance(covariance)
+        half_width = Z_95 * float(np.sqrt(variance))
+        return self.mean - half_width, self.mean + half_width
+
+
+class LiveLoop:
+    """Identifications of the outputs of a plant, and the samples of its present run.
+
+    A missing output (nan) is replaced among the lags by its prediction g(x). With the slopes G of
+    the m outputs by their last L values e, and D the variances of the measured outputs at known
+    lags, the covariance P of the errors of these values grows as in an extended Kalman filter::
+
+        cov(e_k, e) = G P,    cov(e_k) = G P G' + D
+
+    and is zero where an output is measured. The bands contain it. A sample is learned if such
+    estimates among its lags add at most the noise variance to its prediction, as in records.
+
+    Parameters
+    ----------
+    identifications
+        Identification of each output that is predicted, by its name.
+    outputs, inputs
+        Names of all outputs and inputs of the plant.
+    """
+
+    def __init__(
+        self,
+        identifications: Mapping[str, Identification],
+        outputs: Sequence[str],
+        inputs: Sequence[str],
+    ) -> None:
+        self._identifications = dict(identifications)
+        self._outputs = tuple(outputs)
+        self._inputs = tuple(inputs)
+        self._windows: dict[str, LagWindow] = {}
+        for name, identification in identifications.items():
+            narx = replace(identification.narx, on_missing=OnMissing.skip)
+            self._windows[name] = LagWindow(narx)
+        self._n_lags = max(1, *(window.narx.max_lag for window in self._windows.values()))
+        self._begin()
+
+    def reset(self) -> None:
+        """Begin a new run of the plant: its first sample does not follow the last one.
+
+        The models stay as they are. They decide at once about a sample that they still held back.
+        """
+        for name, identification in self._identifications.items():
+            if identification.model is not None:
+                identification.finish()
+            self._windows[name].reset()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget the samples of the run."""
+        n_states = self._n_lags * len(self._outputs)
+        self._follows = dict.fromkeys(self._outputs, False)
+        self._past_outputs = np.full((0, len(self._outputs)), nan)  # measured or estimated
+        self._past_inputs = np.full((0, len(self._inputs)), nan)
+        self._covariance = np.zeros((n_states, n_states))  # of the errors of the last outputs
+
+    def step(self, y: Any, u: Any, signals: Mapping[str, Any]) -> dict[str, LiveReport]:
+        """Predict one sample from the samples before, then learn it.
+
+        See `sysid.identified.IdentifiedModel.step`.
+        """
+        measured, applied = self._read(y, u, signals)
+        predictions = self._predict(applied)
+        estimated = np.array(
+            [
+                predictions[name].mean if isnan(value) and name in predictions else value
+                for name, value in measured.items()
+            ]
+        )
+        values = dict(zip(self._outputs, estimated, strict=True)) | applied
+        self._check(measured, applied)
+        reports = {}
+        for name, identification in self._identifications.items():
+            update = self._learn(name, identification, measured, values, predictions.get(name))
+            if name in predictions:
+                low, high = predictions[name].band(self._covariance)
+                reports[name] = LiveReport(predictions[name].mean, low, high, update)
+        self._follow(measured, predictions)
+        self._past_outputs = _appended(self._past_outputs, estimated, self._n_lags)
+        self._past_inputs = _appended(self._past_inputs, [*applied.values()], self._n_lags)
+        return reports
+
+    def ahead(self, inputs: ArrayLike | int, sampling_time: float) -> pd.DataFrame:
+        """Predict the coming samples from the last ones and the inputs to come.
+
+        See `sysid.identified.IdentifiedModel.ahead`.
+        """
+        coming = self._coming_inputs(inputs)
+        n_past = len(self._past_outputs)
+        if n_past < self._n_lags:
+            raise UserError(
+                f"ahead: expected at least {self._n_lags} samples of this run, as many as the "
+                f"longest lag, got {n_past}; call step first"
+            )
+        for kind, names, past in (
+            ("output", self._outputs, self._past_outputs),
+            ("input", self._inputs, self._past_inputs),
+        ):
+            (columns,) = np.nonzero(~np.isfinite(past).all(axis=0))
+            if len(columns):
+                raise UserError(
+                    f"ahead: expected the last {self._n_lags} samples without holes, but the "
+                    f"{kind} {names[columns[0]]!r} is missing in some of them; wait until they "
+                    "are measured"
+                )
+        all_inputs = np.vstack([self._past_inputs, coming])
+        columns_of_table = {}
+        for name, identification in self._identifications.items():
+            model = identification.require_model()
+            narx = model.narx
+            simulated = free_run(
+                self._simulated(model),
+                all_inputs[:, [self._inputs.index(signal) for signal in narx.input_names]],
+                self._past_outputs[:, [self._outputs.index(s) for s in narx.output_names]],
+                propagation=AboutPath(Pathwise()),
+            )
+            column = narx.output_names.index(name)
+            mean = simulated.mean[:, column]
+            variance = simulated.variance[:, column] + model.gp.noise_variance
+            half_width = Z_95 * np.sqrt(variance)
+            columns_of_table[f"{name}_mean"] = mean
+            columns_of_table[f"{name}_low"] = mean - half_width
+            columns_of_table[f"{name}_high"] = mean + half_width
+        times = sampling_time * np.arange(1, len(coming) + 1)
+        return pd.DataFrame(columns_of_table, index=pd.Index(times, name="time"))
+
+    def _simulated(self, model: Model) -> Model | JointModel:
+        """Return what is simulated for the output of a model: it, or all whose outputs it needs."""
+        names = model.narx.output_names
+        if len(names) == 1:
+            return model
+        identified = [name for name in names if name in self._identifications]
+        return JointModel(tuple(self._identifications[name].require_model() for name in identified))
+
+    def _coming_inputs(self, inputs: ArrayLike | int) -> Array:
+        """Return the inputs of the coming samples (n, n_u)."""
+        n_inputs = len(self._inputs)
+        if not n_inputs:
+            _check_number_of_samples(inputs)
+            return np.empty((int(inputs), 0))  # type: ignore[arg-type]
+        coming = real_numbers(inputs, "ahead: inputs")
+        if coming.ndim == 1 and n_inputs == 1:
+            coming = coming[:, None]
+        if coming.ndim != 2 or coming.shape[1] != n_inputs or not len(coming):
+            raise UserError(
+                f"ahead: expected the inputs {list(self._inputs)} of the coming samples, an array "
+                f"(n, {n_inputs}), got shape {coming.shape}"
+            )
+        if not np.isfinite(coming).all():
+            raise UserError("ahead: expected finite inputs of the coming samples")
+        return coming
+
+    def _read(
+        self, y: Any, u: Any, signals: Mapping[str, Any]
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the outputs and the inputs of a sample by name, in the order of the plant."""
+        unknown = [name for name in signals if name not in (*self._outputs, *self._inputs)]
+        if unknown:
+            raise UserError(
+                f"step: {_and(unknown)} is no signal of this plant; expected "
+                f"{_and([*self._outputs, *self._inputs])}"
+            )
+        read = []
+        for kind, names, values in (("outputs", self._outputs, y), ("inputs", self._inputs, u)):
+            named = {name: value for name, value in signals.items() if name in names}
+            read.append(_by_name(kind, names, values, named))
+        measured, applied = read
+        return measured, applied
+
+    def _predict(self, applied: Mapping[str, float]) -> dict[str, _Prediction]:
+        """Predict the outputs whose lags are complete, measured or estimated."""
+        has_estimates = bool(self._covariance.any())
+        predictions = {}
+        for name, identification in self._identifications.items():
+            model = identification.model
+            window = self._windows[name]
+            x = window.regressor(_of(applied, window.narx.input_names))
+            if model is None or x is None:
+                continue
+            predicted = model.predict(x[None])
+            previous = window.previous_target_value
+            predictions[name] = _Prediction(
+                float(window.narx.predict.to_value(predicted.mean[0], previous)),
+                float(model.calibrated(predicted.variance[0])),
+                model.gp.noise_variance,
+                self._slopes(model, x) if has_estimates else None,
+            )
+        return predictions
+
+    def _slopes(self, model: Model, x: Array) -> Array:
+        """Return the derivatives (L m,) of an output by the last outputs, the newest last."""
+        narx = model.narx
+        by_feature = gradient_of(model, weights_of(model), x[None])[0]
+        slopes = np.zeros((self._n_lags, len(self._outputs)))
+        for slope, (name, lag) in zip(by_feature, narx.features, strict=True):
+            if name in narx.output_names:
+                slopes[self._n_lags - lag, self._outputs.index(name)] += slope
+        if narx.needs_previous:
+            slopes[-1, self._outputs.index(narx.target)] += 1.0
+        return slopes.ravel()
+
+    def _check(self, measured: Mapping[str, float], applied: Mapping[str, float]) -> None:
+        """Raise the error of a model that would refuse the sample, before any of them learns it."""
+        for name, identification in self._identifications.items():
+            window = self._windows[name]
+            narx = window.narx
+            expected = window.preview(
+                _of(measured, narx.output_names), _of(applied, narx.input_names)
+            )
+            if expected is not None:
+                identification.check_samples(expected.regressor[None], [expected.target])
+
+    def _learn(
+        self,
+        name: str,
+        identification: Identification,
+        measured: Mapping[str, float],
+        values: Mapping[str, float],
+        predicted: _Prediction | None,
+    ) -> UpdateReport | None:
+        """Store a sample in the window of an output, and learn it unless too much is estimated."""
+        window = self._windows[name]
+        narx: Narx = window.narx
+        outputs = _of(measured, narx.output_names)
+        estimates = None
+        has_estimates = predicted is not None and predicted.slopes is not None
+        if np.isnan(outputs).any() or has_estimates:
+            estimated = np.where(np.isnan(outputs), _of(values, narx.output_names), nan)
+            is_informative = predicted is not None and (
+                predicted.added_variance(self._covariance) <= predicted.noise_variance
+            )
+            estimates = Estimates(estimated[None], np.full((1, len(outputs)), is_informative))
+        rows = window.observe_many(outputs, _of(values, narx.input_names), estimates)
+        if not len(rows.target):
+            self._follows[name] = False
+            return None
+        follows = self._follows[name]
+        self._follows[name] = True
+        return identification.observe(rows.regressor[0], float(rows.target[0]), follows=follows)
+
+    def _follow(
+        self, measured: Mapping[str, float], predictions: Mapping[str, _Prediction]
+    ) -> None:
+        """Move the covariance of the errors of the last outputs on by one sample."""
+        is_missing = np.array([isnan(value) for value in measured.values()])
+        if not is_missing.any() and not self._covariance.any():
+            return
+        m = len(self._outputs)
+        before = self._covariance
+        cross = np.zeros((m, len(before)))
+        newest = np.zeros((m, m))
+        slopes = np.zeros((m, len(before)))
+        for i, name in enumerate(self._outputs):
+            if not is_missing[i] or name not in predictions:
+                continue
+            predicted = predictions[name]
+            if predicted.slopes is not None:
+                slopes[i] = predicted.slopes
+            newest[i, i] = predicted.latent_variance + predicted.noise_variance
+        cross = slopes @ before
+        newest += cross @ slopes.T
+        after = np.zeros_like(before)
+        after[:-m, :-m] = before[m:, m:]
+        after[-m:, :-m] = cross[:, m:]
+        after[:-m, -m:] = cross[:, m:].T
+        after[-m:, -m:] = newest
+        self._covariance = after
+
+
+def _check_number_of_samples(n: object) -> None:
+    """Raise UserError unless the number of coming samples of a plant without inputs is one."""
+    is_count = isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 1
+    if not is_count:
+        raise UserError(
+            f"ahead: expected the number of coming samples, as the plant has no inputs, got {n!r}"
+        )
+
+
+def _of(values: Mapping[str, float], names: Sequence[str]) -> Array:
+    """Return the values of the named signals (n,)."""
+    return np.array([values[name] for name in names], dtype=np.float64)
+
+
+def _appended(past: Array, newest: ArrayLike, n_kept: int) -> Array:
+    """Return the last `n_kept` samples (n, m) with a new one (m,)."""
+    row = np.asarray(newest, dtype=np.float64)[None]
+    return np.vstack([past, row])[-n_kept:]
+
+
+def _and(names: Sequence[str]) -> str:
+    """Return names in words."""
+    if not names:
+        return "nothing"
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _by_name(
+    kind: str, names: Sequence[str], values: Any, named: Mapping[str, Any]
+) -> dict[str, float]:
+    """Return the values of one sample by the name of their signal.
+
+    They are numbers in the order of the names, a mapping, or were named one by one.
+    """
+    if values is not None and named:
+        raise UserError(f"step: expected the {kind} once, got them by position and by name")
+    if values is None:
+        values = named
+    elif not isinstance(values, Mapping):
+        given = np.atleast_1d(real_numbers(values, f"step: {kind}", missing=True))
+        if given.shape != (len(names),):
+            got = f"values of shape {given.shape}" if given.size else "none"
+            raise UserError(f"step: expected the {kind} {_and(names)}, got {got}")
+        values = dict(zip(names, given, strict=True))
+    missing = [name for name in names if name not in values]
+    if missing:
+        known = [name for name in names if name in values]
+        raise UserError(f"step: expected the {kind} {_and(names)}, got {_and(known)}")
+    numbers = {}
+    for name in names:
+        number = real_numbers(values[name], f"step: {name}", missing=True)
+        if number.size != 1:
+            raise UserError(f"step: expected one number for {name}, got shape {number.shape}")
+        value = float(number.item())
+        if isinf(value):
+            raise UserError(f"step: expected a finite number for {name}, or nan, got {value}")
+        numbers[name] = value
+    return numbers
