@@ -17,6 +17,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from experiments.drawing.tables import error_unit, shown_unit
 from sysid.gp.rules import CRITERIA
+from sysid.identified_views import MAX_STEP_RATIO
 from sysid.model.result import INITIAL, VALIDATION
 
 BLUE = "#0b6fa4"
@@ -241,8 +242,6 @@ DETAIL_SAMPLES_PER_DAY = 100  # samples shown for a day of detail if the unit is
 MIN_DETAIL_SAMPLES = 10  # samples that a detail in days must have
 # room between two records without a common clock, as a fraction of the time of all records
 ROOM_BETWEEN_RECORDS = 0.02
-# lines and bands are broken where a step is longer than this multiple of the median step
-MAX_STEP_RATIO = 1.5
 
 
 def with_clock(dataset: xr.Dataset, dim: str) -> xr.Dataset:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from tabulate import tabulate
 
-from sysid import Target
+from sysid import Target, markup
 
 SUPERSCRIPTS = str.maketrans(
     "-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
@@ -63,8 +63,7 @@ def shown_unit(unit: str) -> str:
     >>> print(*map(ascii, map(shown_unit, ("degC", "K2", "V", ""))))
     '\xb0C' 'K\xb2' 'V' '1'
     """
-    degrees = re.sub(r"\bdeg(?=[CF]\b)", "\u00b0", unit)
-    powers = re.sub(r"(?<=[A-Za-z])-?\d+\b", _raise_digits, degrees)
+    powers = re.sub(r"(?<=[A-Za-z])-?\d+\b", _raise_digits, markup.shown_unit(unit))
     return powers or "1"
 
 
