@@ -23,6 +23,10 @@ MAX_SCORED_ROWS = 10_000
 #: largest number of samples for the hyper-parameters of these models
 MAX_TRAINING_SAMPLES = 300
 
+#: The training of these models ends once an iteration gains less than this [nats], which the
+#: errors do not show.
+MIN_GAIN_NATS = 0.01
+
 
 class FoldErrors(NamedTuple):
     """One-step errors of a model on folds that it has not learned."""
@@ -138,6 +142,7 @@ def _quick(settings: Settings, n_learned: int) -> Settings:
         training,
         n_initial=min(training.n_initial, n_learned),
         record_samples=min(training.record_samples, MAX_TRAINING_SAMPLES),
+        min_gain=max(training.min_gain, MIN_GAIN_NATS),
     )
     return replace(settings, training=quick)
 

@@ -297,14 +297,39 @@ def _input_lags(inputs: Sequence[str], nb: int, nk: FirstLags) -> dict[str, rang
     return {name: range(k, k + nb) for name, k in zip(inputs, first_lags, strict=True)}
 
 
+class EqualLags(NamedTuple):
+    """Equally many lags of every signal, and the error of a linear model that has them."""
+
+    narx: Narx
+    #: error on fifths of the rows, of models fitted to the others; unit of the output
+    held_out_rmse: float
+
+
 def best_arx_of_equal_lags(
     records: xr.Dataset | Sequence[xr.Dataset], narx: Narx, inputs: Sequence[str]
 ) -> LinearArx:
     """Fit the best linear model with equally many lags of every signal, 1 to 12, to all rows.
 
-    Its number of lags has the smallest error on held-out fifths of the rows. It has lags of the
-    target of `narx`, and of these inputs as far as they move. The lags of an input begin with 0 if
-    `narx` has this lag, else with 1; its dead time is left out in addition (`rank_lags`).
+    Its number of lags has the smallest error on held-out fifths of the rows (`rank_equal_lags`).
+
+    Raises
+    ------
+    ValueError
+        The output is constant, or the records are too short.
+    """
+    several = [records] if isinstance(records, xr.Dataset) else list(records)
+    ranked = rank_equal_lags(several, narx, inputs)
+    return LinearArx.fit(ranked[0].narx, several)
+
+
+def rank_equal_lags(
+    records: xr.Dataset | Sequence[xr.Dataset], narx: Narx, inputs: Sequence[str]
+) -> list[EqualLags]:
+    """Return 1 to 12 lags of every signal, those with the smallest held-out error first.
+
+    The lags are those of the target of `narx`, and of these inputs as far as they move. The lags of
+    an input begin with 0 if `narx` has this lag, else with 1; its dead time is left out in addition
+    (`rank_lags`). Numbers of lags that the records do not suffice for are left out.
 
     Raises
     ------
@@ -327,12 +352,12 @@ def best_arx_of_equal_lags(
     orders = [n_lags for n_lags, _, _ in affordable]
     longest = make_narx(orders[-1], Target.value)
     held_out = _held_out_errors(longest, several)
-    errors = {}
+    candidates = []
     for n_lags in orders:
         features = make_narx(n_lags, Target.value).features
-        errors[n_lags] = held_out.rmse([longest.features.index(feature) for feature in features])
-    best = min(orders, key=lambda n_lags: errors[n_lags])
-    return LinearArx.fit(make_narx(best, narx.predict), several)
+        error = held_out.rmse([longest.features.index(feature) for feature in features])
+        candidates.append(EqualLags(make_narx(n_lags, narx.predict), error))
+    return sorted(candidates, key=lambda candidate: candidate.held_out_rmse)
 
 
 def _held_out_errors(narx: Narx, records: Sequence[xr.Dataset]) -> HeldOutErrors:

@@ -112,15 +112,44 @@ def read_settings(config: DictConfig) -> ReproduceSettings:
     """
     has_figures = flag("figures", config.figures)
     plan = make_plan(config)
-    names = set(choose("study", config.study, list(STUDIES)))
+    names = set(_choose_studies(config))
     names |= {needed for name in names for needed in STUDIES[name].needs}
+    studies = tuple(study for name, study in STUDIES.items() if name in names)
     return ReproduceSettings(
-        plan=plan,
-        studies=tuple(study for name, study in STUDIES.items() if name in names),
+        plan=_leave_out_tasks(plan, studies),
+        studies=studies,
         workers=_read_workers(config.workers),
         has_figures=has_figures,
         configuration=OmegaConf.to_yaml(config, resolve=True),
     )
+
+
+def _choose_studies(config: DictConfig) -> list[str]:
+    """Return the names of the chosen studies; all of them are those of the report."""
+    names = choose("study", config.study, list(STUDIES))
+    if config.study == "all" or list(config.study) == ["all"]:
+        return [name for name in names if STUDIES[name].is_among_all]
+    return names
+
+
+def _leave_out_tasks(plan: Plan, studies: Sequence[Study]) -> Plan:
+    """Return the plan without tasks that no study computes: their data are not needed.
+
+    Raises
+    ------
+    ValueError
+        The studies compute none of the tasks.
+    """
+    known = {task for study in studies for task in study.tasks}
+    tasks = tuple(name for name in plan.tasks if name in known)
+    shorter = replace(plan, tasks=tasks)
+    if not any(study.units(shorter) or study.needs for study in studies):
+        names = ", ".join(study.name for study in studies)
+        raise UserError(
+            f"tasks: study={names} computes none of {', '.join(plan.tasks)}; expected some of "
+            f"{', '.join(name for name in STUDY_TASKS if name in known)}"
+        )
+    return shorter
 
 
 def _read_workers(given: Any) -> int:
@@ -223,9 +252,9 @@ def compute(waves: Sequence[Sequence[Unit]], plan: Plan, workers: int) -> None:
 def execute(waves: Sequence[Sequence[Unit]], plan: Plan, workers: int) -> Iterator[Unit]:
     """Compute the units that are not kept yet, wave after wave; yield each when it is done.
 
-    The processes have one thread. All units of a task and seed are computed by the same process,
-    since studies share streams. If the iteration ends early, for example by Ctrl-C, the processes
-    are ended: the unit that each was computing is computed again next time.
+    The processes have one thread. All units of a task, seed and part are computed by the same
+    process, since studies share streams. If the iteration ends early, for example by Ctrl-C, the
+    processes are ended: the unit that each was computing is computed again next time.
 
     Raises
     ------

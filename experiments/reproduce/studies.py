@@ -1,6 +1,7 @@
 """All studies by name, in the order of the report."""
 
 from experiments.reproduce.baselines import BaselinesStudy
+from experiments.reproduce.boards import BoardsStudy
 from experiments.reproduce.claims import Guidelines
 from experiments.reproduce.online import OnlineStudy
 from experiments.reproduce.study import Study
@@ -26,5 +27,6 @@ IN_REPORT_ORDER: tuple[Study, ...] = (
     Grid(),
     Guidelines(),
     OnlineStudy(),
+    BoardsStudy(),
 )
 STUDIES: dict[str, Study] = {study.name: study for study in IN_REPORT_ORDER}

@@ -27,7 +27,7 @@ QUANTITY_UNITS = {
     "size_bytes": "byte",
 }
 # Quantities in the unit of the target or its square: the studies set it.
-QUANTITIES_IN_TARGET_UNITS = {"mean_variance", "threshold"}
+QUANTITIES_IN_TARGET_UNITS = {"mean_variance", "threshold", "rmse", "width_95", "crps"}
 # Settings of a plan that change no number of a unit, or stand in the name of its file.
 NOT_IN_FINGERPRINT = {"folder", "tasks", "records"}
 
@@ -38,6 +38,7 @@ class Unit(NamedTuple):
     study: str
     task: str  # "" for a study without tasks
     seed: int = 0
+    part: str = ""  # name of the part of the work for this task and seed; "" if it is all of it
 
 
 def digest_code() -> str:
@@ -100,7 +101,7 @@ class Plan:
     def path_of(self, unit: Unit) -> Path:
         """Return the file of a unit; its name has the digest of the measured records."""
         records = dict(self.records).get(unit.task)
-        parts = [unit.task or "all", records, f"{unit.seed}.nc"]
+        parts = [unit.task or "all", records, unit.part, f"{unit.seed}.nc"]
         return self.parts / unit.study / "-".join(part for part in parts if part)
 
     def is_kept(self, unit: Unit) -> bool:
@@ -168,6 +169,7 @@ class Study:
     title: str
     tasks: ClassVar[tuple[str, ...]] = tuple(PAPER_TASKS)  # tasks for which it is computed
     is_prepared: ClassVar[bool] = True  # whether it needs the hyper-parameters of preparations
+    is_among_all: ClassVar[bool] = True  # whether study=all computes it
     needs: ClassVar[tuple[str, ...]] = ()  # studies whose stores it reads
     template: ClassVar[str] = ""  # name of its text; empty: that of the study
     quantities: ClassVar[tuple[str, ...]] = ()  # columns of numbers in the rows of `compute`

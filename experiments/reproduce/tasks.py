@@ -1,4 +1,7 @@
-"""The ten tasks of the paper and further streams: training rows in their order, and test rows."""
+"""The ten tasks of the paper, further streams, and records of the literature.
+
+Tasks of rows have training rows in their order, and test rows.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -13,6 +16,7 @@ import xarray as xr
 import simulators
 import sysid
 from experiments.plant.plant import Plant
+from experiments.reproduce.small_records import SMALL_RECORDS
 from sysid.store import digest
 
 N_FUNCTION_ROWS = 600  # rows of a static function: 100 initial and 500 new ones
@@ -114,17 +118,13 @@ class Records(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(ABC):
-    """Rows to learn, and rows to test the model; `title` is its name in the paper."""
+class Task:
+    """Data of a study; `title` is their name in tables."""
 
     title: str
     unit: str  # of the target
     source: sysid.DataSource | None = None  # of the measured records that it reads
     is_random: bool = True  # whether another seed gives other rows
-
-    @abstractmethod
-    def draw(self, seed: int) -> tuple[Rows, Rows]:
-        """Return the training rows, in the order in which they are learned, and the test rows."""
 
     def seeds(self, n: int) -> tuple[int, ...]:
         """Return the seeds that give different rows: the first n, or 0 alone if none is random."""
@@ -144,7 +144,16 @@ class Task(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(Task):
+class RowTask(Task, ABC):
+    """Rows to learn, and rows to test the model."""
+
+    @abstractmethod
+    def draw(self, seed: int) -> tuple[Rows, Rows]:
+        """Return the training rows, in the order in which they are learned, and the test rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(RowTask):
     """A task whose rows have no order in time."""
 
     rows: Callable[[int], tuple[Rows, Rows]]  # of a seed: training rows and test rows
@@ -155,7 +164,7 @@ class Table(Task):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stream(Task):
+class Stream(RowTask):
     """A task whose rows are those of the lags of records."""
 
     records: Callable[[int], Records]  # of a seed
@@ -367,7 +376,7 @@ FUNCTIONS: dict[str, simulators.StaticFunction] = {
 }
 #: The tasks of the paper by their name in the configuration, in the order of its tables. Later
 #: ones are mostly larger.
-PAPER_TASKS: dict[str, Task] = {
+PAPER_TASKS: dict[str, RowTask] = {
     **{
         name: Table(
             title=name.replace("_", " ").title(),
@@ -434,8 +443,19 @@ STREAMS: dict[str, Stream] = {
         narx=BUILDING_NARX,
     ),
 }
+#: Records of the literature whose lags are identified, too.
+LITERATURE_TASKS: dict[str, Task] = {
+    name: Task(title=title, unit=unit, source=SMALL_RECORDS[name], is_random=False)
+    for name, title, unit in (
+        ("actuator", "Actuator", "as measured"),
+        ("ball_beam", "Ball and beam", "as measured"),
+        ("drives", "Drives", "as measured"),
+        ("dryer", "Dryer", "V"),
+        ("gas_furnace", "Gas furnace", "%"),
+    )
+}
 #: All tasks by their name in the configuration.
-STUDY_TASKS = PAPER_TASKS | STREAMS
+STUDY_TASKS: dict[str, Task] = {**PAPER_TASKS, **STREAMS, **LITERATURE_TASKS}
 
 
 def draw_records(task: str, seed: int, building_samples: int = YEAR_SAMPLES) -> Records:
@@ -451,7 +471,9 @@ def draw_rows(task: str, seed: int, building_samples: int = YEAR_SAMPLES) -> tup
     """Return training and test rows of a task; the Building may be shorter than a year."""
     if task == "building":
         return simulate_building(seed, building_samples).rows(BUILDING_NARX)
-    return STUDY_TASKS[task].draw(seed)
+    rows = STUDY_TASKS[task]
+    assert isinstance(rows, RowTask)
+    return rows.draw(seed)
 
 
 def load_task(

@@ -747,6 +747,7 @@ class Adaptive(MaximumAPosteriori):
                 problem.bounds,
                 max_iterations=self.max_iterations,
                 tolerance=RECORD_TOLERANCE,
+                min_gain=self.min_gain,
             )
             for x in starts
         ]

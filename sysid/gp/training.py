@@ -553,6 +553,9 @@ class MaximumLikelihood(Training):
     #: factor of the kernel's variance after the training, without its linear part [-]; below 1 the
     #: model of a whole record is less nonlinear than the likelihood of these samples says
     record_variance_factor: float = field(default=1.0, metadata=LATER_FIELD)
+    #: an optimisation ends once an iteration raises the log posterior density by less than this
+    #: [nats]; the comparison of held-out errors ends its own at `held_out.MIN_GAIN_NATS`
+    min_gain: float = field(default=0.0, metadata=LATER_FIELD)
     #: wall time [s] of the search for lags, estimator and hyper-parameters, which then keeps the
     #: best so far (`sysid.time_limit`); None: no limit
     seconds: float | None = field(default=None, metadata=LATER_FIELD)
@@ -563,6 +566,10 @@ class MaximumLikelihood(Training):
         check_prototype(self)
         check_counts(self, n_initial=2, restarts=1, max_iterations=1, record_samples=2)
         check_seconds(self._name, self.seconds)
+        if not 0 <= as_number(self.min_gain) < inf:
+            raise UserError(
+                f"{self._name}: min_gain must be a number of at least 0, got {self.min_gain!r}"
+            )
         if self.restarts > MAX_RESTARTS:
             raise UserError(
                 f"{self._name}: restarts must be at most {MAX_RESTARTS}, got {self.restarts}"
@@ -681,6 +688,7 @@ class MaximumLikelihood(Training):
                     start,
                     problem.bounds,
                     max_iterations=self.max_iterations,
+                    min_gain=self.min_gain,
                     has_to_end=out_of_time,
                 )
             results.append(result)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from sysid.arrays import Array, real_numbers, vector
 from sysid.errors import UserError
@@ -212,6 +212,50 @@ def calibration(
     error = np.where(np.isfinite(mu), y - mu, inf)
     z = _standardise(error, _total_variance(variance, noise_variance, mu))
     return Calibration(nominal, np.array([_coverage(z, level) for level in nominal]))
+
+
+def continuous_ranked_probability_score(
+    target: ArrayLike, mean: ArrayLike, variance: ArrayLike, noise_variance: float = 0.0
+) -> float:
+    """Return the mean CRPS of Gaussian predictions ``N(mean, variance + noise_variance)``.
+
+    With z = (y - mu) / s, and density phi and distribution function Phi of the standard normal
+    distribution (Gneiting and Raftery, Strictly Proper Scoring Rules, Prediction, and Estimation,
+    2007, equation 21)::
+
+        CRPS = s (z (2 Phi(z) - 1) + 2 phi(z) - 1 / sqrt(pi))
+
+    It is the absolute error of a prediction without uncertainty, and smaller is better.
+
+    Parameters
+    ----------
+    target, mean, variance, noise_variance
+        As for `validate`.
+
+    Returns
+    -------
+    float
+        In the unit of the target. Infinite if a mean is not finite, nan without targets.
+
+    Examples
+    --------
+    >>> round(continuous_ranked_probability_score([0.0], [0.0], [1.0]), 4)
+    0.2337
+    >>> continuous_ranked_probability_score([3.0], [1.0], [0.0])
+    2.0
+    """
+    y = vector(target, None, "target")
+    mu = vector(mean, len(y), "mean", finite=False)
+    std = np.sqrt(_total_variance(variance, noise_variance, mu))
+    if not len(y):
+        return nan
+    if not np.isfinite(mu).all():
+        return inf
+    error = y - mu
+    z = np.divide(error, std, out=np.zeros_like(error), where=std > 0)
+    density = np.exp(-(z**2) / 2) / sqrt(2 * pi)
+    scores = error * (2 * ndtr(z) - 1) + std * (2 * density - 1 / sqrt(pi))
+    return float(np.mean(np.where(std > 0, scores, np.abs(error))))
 
 
 def _total_variance(variance: ArrayLike, noise_variance: float, mean: Array) -> Array:

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from sklearn.metrics import mean_squared_error, r2_score
 
 from sysid import calibration, fit_percent, standardised_mean_squared_error, validate
-from sysid.simulation.validation import Z_95
+from sysid.simulation.validation import Z_95, continuous_ranked_probability_score
 
 RNG = np.random.default_rng(0)
 TARGET = RNG.normal(2.0, 3.0, 500)
@@ -207,3 +207,37 @@ PAIR = [1.0, 2.0]
 def test_bad_arguments_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# --- continuous ranked probability score ----------------------------------------------------------
+
+
+def integrated_score(target, mean, std):
+    """Return the integral of the squared difference of both distribution functions."""
+    x = np.linspace(min(target, mean - 12 * std), max(target, mean + 12 * std), 200_001)
+    return np.trapezoid((norm(mean, std).cdf(x) - (x >= target)) ** 2, x)
+
+
+def test_the_score_of_a_gaussian_is_the_integral_of_its_definition():
+    expected = [
+        integrated_score(*case)
+        for case in zip(TARGET[:20], MEAN[:20], STANDARD_DEVIATION[:20], strict=True)
+    ]
+    score = continuous_ranked_probability_score(TARGET[:20], MEAN[:20], VARIANCE[:20], NOISE)
+    assert score == pytest.approx(np.mean(expected), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("target", "mean", "variance", "expected"),
+    [
+        ([], [], [], nan),
+        ([1.0, 2.0], [1.0, 4.0], [0.0, 0.0], 1.0),
+        ([1.0, 2.0], [1.0, nan], [1.0, nan], inf),
+        ([1.0], [1.0], [inf], inf),
+        ([1e9], [0.0], [1e-12], 1e9),
+    ],
+    ids=["none", "certain", "diverged", "unbounded", "far"],
+)
+def test_the_score_of_special_predictions(target, mean, variance, expected):
+    score = continuous_ranked_probability_score(target, mean, variance)
+    assert score == pytest.approx(expected, nan_ok=True)
