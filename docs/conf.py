@@ -7,6 +7,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
 import generate  # noqa: E402
+from sphinx.util import logging  # noqa: E402
 
 from sysid import __version__  # noqa: E402
 
@@ -18,8 +19,8 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "numpydoc",
-    "sphinx.ext.mathjax",
     "sphinx_gallery.gen_gallery",
+    "mathml",
 ]
 exclude_patterns = [
     "build",
@@ -29,9 +30,10 @@ exclude_patterns = [
 ]
 templates_path: list[str] = []
 
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_static_path = ["static"]
-html_css_files = ["cards.css"]
+html_css_files = ["cards.css", "figures.css"]
 html_title = f"sysid {version}"
 html_show_sourcelink = False
 
@@ -46,6 +48,14 @@ autodoc_default_options = {"members": True, "show-inheritance": False}
 numpydoc_show_class_members = False
 default_role = "code"
 
+logger = logging.getLogger(__name__)
+
+
+def announce_tutorial(gallery_conf, script):
+    """State which tutorial runs now, before its first line."""
+    logger.info("running the tutorial %s: up to a minute of processor time", Path(script).name)
+
+
 sphinx_gallery_conf = {
     "examples_dirs": "tutorials",
     "gallery_dirs": "tutorials_run",
@@ -56,6 +66,7 @@ sphinx_gallery_conf = {
     "min_reported_time": 1e9,
     "show_memory": False,
     "show_signature": False,
+    "reset_modules": ("matplotlib", announce_tutorial),
     "abort_on_example_error": True,
     "copyfile_regex": r"",
 }
@@ -68,6 +79,7 @@ ARRAY_LIKE = (
     "| bytes | str | _NestedSequence[complex | bytes | str]"
 )
 
+logger.info("writing the pages of the reference; sysid-identify runs once, for the page of files")
 generate.write(HERE / "generated")
 
 

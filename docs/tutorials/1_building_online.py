@@ -150,7 +150,9 @@ axes[1].plot(
 )
 points = model.scaling.inverse(model.gp.inputs)  # the model keeps them standardised
 axes[1].plot(points[:, AMBIENT], points[:, ZONE], "o", markersize=3, label="stored points")
-axes[1].set(xlabel="ambient temperature [degC]", ylabel="zone temperature [degC]")
+axes[1].set(
+    xlabel="ambient temperature [\N{DEGREE SIGN}C]", ylabel="zone temperature [\N{DEGREE SIGN}C]"
+)
 axes[1].legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, markerscale=1.5)
 plt.show()
 

@@ -203,10 +203,11 @@ print(sorted(path.name for path in folder.iterdir()))
 # routes, and chooses the lags for the free run too.
 #
 # In Python one call does the same, from files or tables; ``purpose="simulation"`` trains for the
-# free run:
+# free run. Here the call gets the lags that were found above; without them it chooses them itself:
 
 found = identify(
     folder / "experiment.csv",
+    choice.narx,
     inputs=["pump"],
     outputs=["level"],
     test=folder / "check.csv",

@@ -86,8 +86,8 @@ for criterion in results["reduction"].values:
         values = runs[quantity]
         axis.fill_between(threshold, values.min("seed"), values.max("seed"), alpha=0.2, linewidth=0)
         axis.plot(threshold, values.median("seed"), "o-", markersize=3, label=str(criterion))
-axes[0].set(xlabel="error threshold [K]", ylabel="SMSE after the stream [-]")
-axes[1].set(xlabel="error threshold [K]", ylabel="revised points [-]", yscale="log")
+axes[0].set(xlabel="error threshold [K]", ylabel="SMSE after the stream [1]")
+axes[1].set(xlabel="error threshold [K]", ylabel="revised points [1]", yscale="log")
 axes[0].legend(frameon=False)
 plt.show()
 

@@ -207,7 +207,8 @@ def model_of(config: DictConfig) -> Path:
     Raises
     ------
     ValueError
-        If it names no file, or the folder of a run. The message says what to type.
+        If it names no file, one that does not exist, or the folder of a run. The message says what
+        to type.
     """
     if not isinstance(config.model, str) or not config.model:
         raise UserError(
@@ -222,6 +223,12 @@ def model_of(config: DictConfig) -> Path:
         else:
             advice = "there is no model.nc in it; name the folder of an identification"
         raise UserError(f"model={path} is a folder: {advice}")
+    if not path.exists():
+        latest = max(Path("outputs/identify").glob("*/model.nc"), default=None)
+        advice = "name the model.nc in the folder of an identification, outputs/identify/..."
+        if latest is not None:
+            advice = f"the latest model here is model={latest}"
+        raise UserError(f"model={path}: there is no such file; {advice}")
     return path
 
 

@@ -1,4 +1,4 @@
-"""The first steps of every command: set up the process, answer `--help`, then call Hydra.
+"""The first steps of every command: set up, answer `--help` and `--version`, then call Hydra.
 
 Nothing heavy is imported before the process is set up: Ctrl-C ends it quietly, and the progress
 line is there from the first moment.
@@ -59,11 +59,20 @@ def entry(
         sys.argv[1:] = sys.argv[1:] if read is None else read(sys.argv[1:])
         if {"--help", "-h"} & {*sys.argv[1:]}:
             return _answer_help(name)
+        if "--version" in sys.argv[1:]:
+            return _answer_version()
         from experiments.cli.launch import compose_and_run  # imports Hydra
 
         return compose_and_run(name, job, take)
 
     return main
+
+
+def _answer_version() -> None:
+    """Print the version of the toolbox."""
+    from sysid import __version__
+
+    print(f"sysid {__version__}")
 
 
 def _answer_help(name: str) -> None:

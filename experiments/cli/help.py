@@ -59,7 +59,7 @@ def _overview(name: str) -> str:
             f"Values: {keys}",
             f"sysid-{name} --help GROUP lists the options of a group, and --help GROUP=OPTION\n"
             "the values of an option with their units. --help values lists the values above.\n"
-            "--cfg job prints the configuration without running it.",
+            "--cfg job prints the configuration without running it, and --version the version.",
             footer,
         ]
     else:

@@ -22,6 +22,14 @@ from experiments.cli.ends import Refused
 from experiments.cli.options import meant
 from sysid.errors import UserError
 
+#: arguments of `sysid.identify` that have another form on the command line, and what to type
+PYTHON_ARGUMENTS = {
+    "purpose": (
+        'purpose is an argument of sysid.identify in Python: for purpose="simulation" write '
+        'training=free_run; for purpose="prediction" leave it out'
+    ),
+    "max_points": "write budget=<number of stored points>, or budget=auto",
+}
 TABLE_SUFFIXES = (".csv", ".txt", ".dat")  # suffixes of files that data=csv reads
 
 
@@ -183,8 +191,20 @@ def explain(
         key = override.key_or_group
         is_group = loader.get_group_options(key)
         if not override.is_add() and key not in known and not is_group:
+            elsewhere = _explain_python_argument(key, config)
+            if elsewhere:
+                return f"unknown key {key!r}: {elsewhere}"
             return f"unknown key {key!r}{_find_elsewhere(key) or meant(key, known)}"
     return " ".join(str(error).split())
+
+
+def _explain_python_argument(key: str, config: DictConfig) -> str:
+    """Return what to type for an argument of `sysid.identify` or of `sysid.CsvFiles`."""
+    if key in PYTHON_ARGUMENTS and "training" in config:
+        return PYTHON_ARGUMENTS[key]
+    if "data" in config and key in OmegaConf.load(CONF / "data" / "csv.yaml"):
+        return f"write data=csv data.{key}=..., which describes the files of the records"
+    return ""
 
 
 def _explain_option(override: Override, loader: ConfigLoader) -> str:

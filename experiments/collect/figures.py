@@ -42,6 +42,7 @@ METRIC_TITLES = {
     FIT_METRIC: "Free-run fit",
     LOOP_METRIC: "Loop time",
 }
+ACRONYMS = {"smse", "rmse", "nrmse", "nlpd", "msll"}  # first words of names that are no words
 NOMINAL_COVERAGE = 0.95  # of a 95 % band
 MAX_SWEEP_PANELS = 4  # panels side by side
 MAX_PANEL_LINES = 8  # lines in a panel; the palette has this number of colours
@@ -62,7 +63,7 @@ def plan_figures(found: Results, dataset: xr.Dataset) -> dict[str, Callable[[], 
 
     Figures without data are left out. Every output has its own figures.
     """
-    labels = {name: _label(dataset[name]) for name in [*found.parameters, *found.metrics]}
+    labels = label_columns(found, dataset)
     labels[TRIAL] = "Trial"
     plan: dict[str, Callable[[], Figure]] = {}
     for output in found.numbers:
@@ -73,30 +74,31 @@ def plan_figures(found: Results, dataset: xr.Dataset) -> dict[str, Callable[[], 
         )
         if not error or len(rows) < 2:
             continue
-        note = _write_note(found, output, rows[error], labels[error])
+        note = _write_note(output, rows[error], labels[error])
         rows = rows.assign(trial=rows.index)
         figures = _plan_output(found, "job" in dataset.sizes, rows, known, error)
         suffix = f"_{output}" if output else ""
-        for name, draw in figures.items():
-            plan[name + suffix] = partial(draw, labels=labels, note=note)
+        for name, (draw, drawn) in figures.items():
+            has_times = bool({*drawn} & {*found.measured})
+            sentences = [note, found.timing if has_times else ""]
+            text = ". ".join(filter(None, sentences))
+            plan[name + suffix] = partial(draw, labels=labels, note=text)
     return plan
 
 
-def _write_note(found: Results, output: str, errors: pd.Series, label: str) -> str:
-    """Return what all figures of an output state: its name, gaps, and which times are left out."""
+def _write_note(output: str, errors: pd.Series, label: str) -> str:
+    """Return what all figures of an output state: its name, and gaps."""
     sentences = [output]
     n_gaps = int((~np.isfinite(errors)).sum())
     if n_gaps:
         sentences.append(f"{n_gaps} of {len(errors)} jobs have no finite {label}")
-    if found.measured:
-        sentences.append(found.timing)
     return ". ".join(filter(None, sentences))
 
 
 def _plan_output(
     found: Results, is_list: bool, rows: DataFrame, known: Names, error: str
 ) -> dict[str, Any]:
-    """Return the figures of one output by name, without their labels and note.
+    """Return the figures of one output by name, without labels and note, and the metrics drawn.
 
     ``is_list`` states that the jobs do not form a grid of parameters.
     """
@@ -109,22 +111,24 @@ def _plan_output(
     metrics = [name for name in headline if name in known]
     figures: dict[str, Any] = {}
     if is_list:
-        figures["trials"] = partial(draw_points, rows, [TRIAL], [error])
+        figures["trials"] = (partial(draw_points, rows, [TRIAL], [error]), [error])
         if varied:
-            figures[f"slices_{error}"] = partial(draw_points, rows, varied, [error])
+            figures[f"slices_{error}"] = partial(draw_points, rows, varied, [error]), [error]
     elif settings:
         texts = [name for name in settings if _is_text(rows[name])]
         numbers = [name for name in settings if name not in texts]
         x, *others = [*numbers, *texts]
         name = f"against_{x}" if numbers else "settings"
-        figures[name] = partial(draw_lines, rows, x, others, metrics)
+        figures[name] = partial(draw_lines, rows, x, others, metrics), metrics
         if others:
-            figures["heat_map"] = partial(draw_heat_map, rows, x, others[0], others[1:], error)
+            heat_map = partial(draw_heat_map, rows, x, others[0], others[1:], error)
+            figures["heat_map"] = heat_map, [error]
     else:
         shown = list(dict.fromkeys([*metrics, *costs]))
-        figures["over_seeds"] = partial(draw_points, rows, [SEED], shown)
+        figures["over_seeds"] = partial(draw_points, rows, [SEED], shown), shown
     if settings and costs:
-        figures["pareto_front"] = partial(draw_front, rows, settings, error, costs)
+        front = partial(draw_front, rows, settings, error, costs)
+        figures["pareto_front"] = front, [error, *costs]
     return figures
 
 
@@ -137,11 +141,11 @@ def draw_lines(
     each of its values; each combination of the remaining parameters has a column of panels. Texts
     have no order: their medians are not joined.
     """
-    series = _choose_series(rows, others) if others else ""
+    series = choose_series(rows, others) if others else ""
     others = [name for name in others if name != series]
     parts = _split(rows, others, labels)
     levels = _levels(rows[x])
-    marks_by_value = _choose_marks(rows, series)
+    marks_by_value = choose_marks(rows, series)
     height = 1.2 + 1.45 * len(metrics)
     figure, axes = style.page(len(metrics), len(parts), height, sharex=True, sharey="row")
     for (title, part), panels in zip(parts.items(), axes.T, strict=True):
@@ -162,6 +166,7 @@ def draw_lines(
                 )
                 values = np.append(values, NOMINAL_COVERAGE)
             style.scale_axis(ax.yaxis, values)
+    between = " between their quartiles" if _is_pooled(rows, [x, *others, series]) else ""
     n_settings = len(rows[[*others, series]].drop_duplicates()) if series else 1
     n_shown = len(parts) * len(marks_by_value)
     hidden = f"{n_shown} of {n_settings} lines are shown" if n_shown < n_settings else ""
@@ -169,8 +174,9 @@ def draw_lines(
         figure,
         labels.get(series, ""),
         note,
-        "Medians over the seeds between their quartiles",
+        _describe_pooling(rows, [x, *others, series]) + between,
         hidden,
+        f"Dashed: {100 * NOMINAL_COVERAGE:g} %" if COVERAGE_METRIC in metrics else "",
     )
 
 
@@ -269,7 +275,20 @@ def draw_heat_map(
             _write_cells(ax, cells, norm)
     axes[0, 0].set_ylabel(labels[y])
     figure.colorbar(image, ax=axes, label=labels[metric], aspect=25, pad=0.01)
-    return _finish(figure, "", note, "Medians over the seeds")
+    return _finish(figure, "", note, _describe_pooling(rows, [x, y, *others]))
+
+
+def _is_pooled(rows: DataFrame, by: Names) -> bool:
+    """Whether several jobs agree in these parameters, so that their medians are drawn."""
+    return bool(rows.duplicated([name for name in by if name]).any())
+
+
+def _describe_pooling(rows: DataFrame, by: Names) -> str:
+    """Return what is drawn for each combination of these parameters."""
+    if not _is_pooled(rows, by):
+        return "A value for each job"
+    n_seeds = rows[SEED].nunique() if SEED in rows else 0
+    return f"Medians over {n_seeds} seeds" if n_seeds > 1 else "Medians over the jobs"
 
 
 def _scale_colors(values: pd.Series) -> Normalize:
@@ -303,8 +322,8 @@ def draw_front(
     The settings that no other one beats in error and cost are joined by a line and labelled.
     """
     medians = pool(rows, by, [error, *costs])[0.5].reset_index()
-    series = _choose_series(rows, by)
-    marks_by_value = _choose_marks(rows, series)
+    series = choose_series(rows, by)
+    marks_by_value = choose_marks(rows, series)
     others = [name for name in by if name != series]
     beside = f", beside each: {', '.join(labels[name] for name in others)}" if others else ""
     figure, axes = style.page(1, len(costs), 3.6)
@@ -335,7 +354,9 @@ def draw_front(
         style.scale_axis(ax.yaxis, medians[error].to_numpy(), margin=0.12)
         ax.set(xlabel=labels[cost], ylabel=labels[error])
     axes[0, -1].legend(title=labels[series])
-    return _finish(figure, "", note, f"Line: settings that no other one beats in both{beside}")
+    pooling = _describe_pooling(rows, by)
+    meaning_of_line = f"Line: settings that no other one beats in both{beside}"
+    return _finish(figure, "", note, pooling, meaning_of_line)
 
 
 def find_front(settings: DataFrame, error: str, cost: str) -> DataFrame:
@@ -372,12 +393,19 @@ def _text(value: Any) -> str:
     return style.LABELS.get(value, value) if isinstance(value, str) else f"{value:.6g}"
 
 
+def label_columns(found: Results, dataset: xr.Dataset) -> dict[str, str]:
+    """Return the title of every parameter and metric, with its unit if it has one."""
+    return {name: _label(dataset[name]) for name in [*found.parameters, *found.metrics]}
+
+
 def _label(variable: xr.DataArray) -> str:
     """Return the title of a metric or parameter, with its unit."""
     name = str(variable.name)
     unit = variable.attrs.get("units", "")
-    title = METRIC_TITLES.get(name, name[:1].upper() + name[1:].replace("_", " "))
-    return f"{title} [{unit}]" if unit else title
+    first, *others = name.split("_")
+    first = first.upper() if first in ACRONYMS else first[:1].upper() + first[1:]
+    title = METRIC_TITLES.get(name, " ".join([first, *others]))
+    return f"{title} [{style.shown_unit(unit)}]" if unit else title
 
 
 def _split(rows: DataFrame, columns: list[str], labels: Labels) -> dict[str, DataFrame]:
@@ -395,12 +423,12 @@ def _split(rows: DataFrame, columns: list[str], labels: Labels) -> dict[str, Dat
     return dict(list(parts.items())[:MAX_SWEEP_PANELS])
 
 
-def _choose_series(rows: DataFrame, names: Names) -> str:
+def choose_series(rows: DataFrame, names: Names) -> str:
     """Return the parameter whose values have colours: the first one with texts, else the first."""
     return next((name for name in names if _is_text(rows[name])), names[0])
 
 
-def _choose_marks(rows: DataFrame, series: str) -> dict[Any, dict[str, Any]]:
+def choose_marks(rows: DataFrame, series: str) -> dict[Any, dict[str, Any]]:
     """Choose colour, marker and label of each value of a parameter; criteria have fixed ones."""
     if not series:
         return {"": {"color": style.BLUE, "marker": "o"}}

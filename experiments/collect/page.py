@@ -1,8 +1,12 @@
 """The page of a sweep: how its jobs ended, and all their numbers to filter, select and sort."""
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 
@@ -12,10 +16,13 @@ from experiments.collect.figures import (
     FIT_METRIC,
     LOOP_METRIC,
     REVISED_METRIC,
+    choose_marks,
+    choose_series,
+    label_columns,
 )
-from experiments.collect.read import HOW_TO_RESUME, Results
+from experiments.collect.read import HOW_TO_RESUME, SEED, Results
 from experiments.drawing import page
-from experiments.drawing.style import BLUE
+from experiments.drawing.tables import pool
 from sysid.store import package_versions
 
 # A parameter with at most this number of different values has a list; others have a slider.
@@ -26,9 +33,23 @@ MAX_TABLE_METRICS = 6  # metrics in the table of the jobs
 ANY_VALUE = "all"
 #: Style sheet that gives widgets and tables the colours of the page.
 WIDGET_CSS = Path(__file__).with_name("sweep.css").read_text(encoding="utf-8")
-#: Script that finds the rows that all lists and sliders let pass.
+#: Script that shows the jobs that all lists and sliders let pass, over the chosen axes.
 FILTER_SCRIPT = Path(__file__).with_name("sweep.js").read_text(encoding="utf-8")
 WIDGET_WIDTH = 170  # pixels
+#: Shapes of Bokeh, by those of matplotlib.
+BOKEH_MARKERS = {
+    "o": "circle",
+    "s": "square",
+    "^": "triangle",
+    "D": "diamond",
+    "v": "inverted_triangle",
+    "P": "plus",
+    "X": "x",
+    "h": "hex",
+}
+# the columns that all marks of the figure show; the lists of the axes fill them
+SHOWN_X = "shown x"
+SHOWN_Y = "shown y"
 
 
 def write_sweep(found: Results, dataset: xr.Dataset, counted: str, folder: Path) -> Path:
@@ -48,10 +69,8 @@ def write_sweep(found: Results, dataset: xr.Dataset, counted: str, folder: Path)
     sysid.StoreError
         The page cannot be written.
     """
-    rows = pd.concat(
-        [found.jobs.join(numbers).assign(output=name) for name, numbers in found.numbers.items()]
-    )
-    rows = rows.assign(job=rows.index).reset_index(drop=True)
+    rows = page_rows(found, folder)
+    labels = label_columns(found, dataset) | {"output": "Output"}
     known = [name for name in found.metrics if rows[name].nunique() > 1]
     metrics = _choose_metrics(found, known, len(rows))
     swept = [*found.parameters]
@@ -59,13 +78,19 @@ def write_sweep(found: Results, dataset: xr.Dataset, counted: str, folder: Path)
         swept.append("output")
     done = rows[rows["status"] == "done"]
     figures = {}
+    caption = ""
     if metrics:
-        figures = draw_jobs(done.reset_index(drop=True), swept, metrics)
+        shown = done.reset_index(drop=True)
+        figures = draw_jobs(shown, swept, metrics, labels)
+        caption = _describe_marks(shown, swept, labels)
+    pictures, pictures_left_out = page.read_pictures(folder)
     error = _choose_error(found, known, done)
     best = None
     unit = ""
+    title = ""
     if error is not None:
         best = _describe_best(done, error, swept)
+        title = labels[error].partition(" [")[0]
         unit = dataset[error].attrs.get("units", "")
     versions = {"package_versions": package_versions()}
     origin = page.read_origin(found.sweep.folder, versions, "sweep.*")
@@ -82,13 +107,32 @@ def write_sweep(found: Results, dataset: xr.Dataset, counted: str, folder: Path)
         counted=counted,
         problems=_list_problems(found),
         again=HOW_TO_RESUME,
-        error=error,
+        error=title,
         best=best,
+        caption=caption,
+        pictures=pictures,
+        pictures_left_out=pictures_left_out,
+        unfinished_times=bool({*metrics[:MAX_TABLE_METRICS]} & {*found.measured})
+        and not bool(done["timed"].all()),
         unit=unit,
-        left_out=[name for name in known if name not in metrics],
-        timing=found.timing,
+        left_out=[labels[name] for name in known if name not in metrics],
+        timing=found.timing if {*metrics} & {*found.measured} else "",
         origin=origin,
     )
+
+
+def page_rows(found: Results, folder: Path) -> pd.DataFrame:
+    """Return a row for each job and output: status, parameters, metrics, and its link.
+
+    Times that cannot be compared are nan.
+    """
+    rows = pd.concat(
+        [found.jobs.join(numbers).assign(output=name) for name, numbers in found.numbers.items()]
+    )
+    rows = rows.assign(job=rows.index).reset_index(drop=True)
+    rows.loc[~rows["timed"].astype(bool), found.measured] = np.nan
+    rows["link"] = [_link_to(job, found.sweep.folder, folder) for job in rows["job"]]
+    return rows
 
 
 def _choose_metrics(found: Results, known: list[str], n_rows: int) -> list[str]:
@@ -112,6 +156,7 @@ def _describe_best(done: pd.DataFrame, error: str, swept: list[str]) -> dict[str
     best = done.loc[done[error].idxmin()]
     return {
         "job": best["job"],
+        "link": best["link"],
         "value": float(best[error]),
         "of": _settings_text(best, swept),
     }
@@ -134,11 +179,51 @@ def _value_text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def draw_jobs(rows: pd.DataFrame, swept: list[str], metrics: list[str]) -> dict[str, Any]:
+def _link_to(job: Any, sweep: Path, folder: Path) -> str:
+    """Return the address of a job, seen from a page in a folder: its page, or else its folder."""
+    job_folder = sweep / str(job)
+    target = job_folder / page.PAGE_FILE
+    relative = os.path.relpath(target if target.is_file() else job_folder, folder)
+    return quote(relative.replace(os.sep, "/"))
+
+
+def list_options(rows: pd.DataFrame, swept: list[str]) -> list[str]:
+    """Return the swept options, without the seed, that differ between the jobs."""
+    return [name for name in swept if name != SEED and rows[name].nunique(dropna=False) > 1]
+
+
+def _color_option(rows: pd.DataFrame, swept: list[str]) -> str:
+    """Return the option whose values have colours: not the one of the x axis, if there are two."""
+    options = list_options(rows, swept)
+    numeric = [name for name in options if pd.api.types.is_numeric_dtype(rows[name])]
+    others = [name for name in options if name not in numeric[:1]]
+    return choose_series(rows, others or options) if options else ""
+
+
+def _describe_marks(rows: pd.DataFrame, swept: list[str], labels: Mapping[str, str]) -> str:
+    """Return the caption of the figure of the jobs."""
+    sentences = ["Every point is a job."]
+    option = _color_option(rows, swept)
+    if option:
+        sentences.append(f"Colours and shapes: {labels[option]}.")
+    if any(pd.api.types.is_numeric_dtype(rows[name]) for name in list_options(rows, swept)):
+        over = "medians over the seeds" if _has_seeds(rows, swept) else "the jobs"
+        sentences.append(f"Over a swept option, a line joins {over} that differ in nothing else.")
+    return " ".join(sentences)
+
+
+def _has_seeds(rows: pd.DataFrame, swept: list[str]) -> bool:
+    return SEED in swept and rows[SEED].nunique() > 1
+
+
+def draw_jobs(
+    rows: pd.DataFrame, swept: list[str], metrics: list[str], labels: Mapping[str, str]
+) -> dict[str, Any]:
     """Draw two metrics of every job against each other, and list the jobs in a table.
 
-    Every swept option has a list of values or a slider; each axis has a list of metrics. Figure and
-    table show the same jobs: they are filtered and selected together.
+    Every swept option has a list of values or a slider; each axis has a list of metrics and of
+    options. Figure and table show the same jobs: they are filtered and selected together. The
+    points have the colours of a swept option, and over a swept option lines join them.
 
     Returns
     -------
@@ -150,43 +235,130 @@ def draw_jobs(rows: pd.DataFrame, swept: list[str], metrics: list[str]) -> dict[
     numeric = [name for name in swept if pd.api.types.is_numeric_dtype(rows[name])]
     columns: dict[str, Any] = {name: rows[name].to_numpy(float) for name in [*numeric, *metrics]}
     columns["job"] = rows["job"].to_numpy()
+    columns["link"] = rows["link"].to_numpy()
     for name in swept:
         if name not in numeric:
             columns[name] = [_value_text(value) for value in rows[name]]
+    columns |= _mark_columns(rows, _color_option(rows, swept))
     sheets = [models.InlineStyleSheet(css=WIDGET_CSS)]
     widgets = dict[str, Any]()
     for name in swept:
         values = rows[name].dropna().drop_duplicates().sort_values()
         if name in numeric and len(values) > MAX_LISTED_VALUES:
-            widgets[name] = _make_slider(name, values)
+            widgets[name] = _make_slider(labels[name], values)
         else:
             columns[f"text {name}"] = [_value_text(value) for value in rows[name]]
-            options = [ANY_VALUE, *map(_value_text, values)]
-            widgets[name] = models.Select(title=name, value=ANY_VALUE, options=options)
+            choices = [ANY_VALUE, *map(_value_text, values)]
+            widgets[name] = models.Select(title=labels[name], value=ANY_VALUE, options=choices)
         widgets[name].update(width=WIDGET_WIDTH, stylesheets=sheets)
+    options = [name for name in list_options(rows, swept) if name in numeric]
+    axes = _make_axis_lists([*metrics, *numeric], options, labels, sheets)
+    x = axes["x"].value
+    columns[SHOWN_X] = columns[x]
+    columns[SHOWN_Y] = columns[axes["y"].value]
     source = models.ColumnDataSource(columns)
     is_kept = models.BooleanFilter(booleans=[True] * len(rows))
     view = models.CDSView(filter=is_kept)
-    script_names = {"source": source, "filter": is_kept, "widgets": widgets}
+    lines = models.ColumnDataSource({"xs": [], "ys": [], "color": []})
+    if x in options:
+        colored = rows.assign(color=columns["color"])
+        lines.data = join_medians(colored, swept, x, axes["y"].value)
+    figure = _draw_plane(source, view, lines, swept, metrics, labels)
+    figure.xaxis[0].axis_label = labels[x]
+    figure.yaxis[0].axis_label = labels[axes["y"].value]
+    script_names = {
+        "source": source,
+        "filter": is_kept,
+        "widgets": widgets,
+        "axes": axes,
+        "lines": lines,
+        "lines_of_axes": {"x": figure.xaxis[0], "y": figure.yaxis[0]},
+        "labels": {name: labels[name] for name in [*metrics, *numeric]},
+        "options": options,
+        "texts": [name for name in swept if name not in numeric],
+    }
     apply = models.CustomJS(args=script_names, code=FILTER_SCRIPT)
-    for widget in widgets.values():
+    for widget in [*widgets.values(), *axes.values()]:
         widget.js_on_change("value", apply)
-    figure, axes = _draw_plane(source, view, swept, numeric, metrics, sheets)
     drawn = {f"filter {name}": widget for name, widget in widgets.items()}
     drawn |= {f"axis {side}": widget for side, widget in axes.items()}
     drawn["jobs"] = figure
-    drawn["table"] = _make_table(source, view, swept, metrics, sheets)
+    drawn["table"] = _make_table(source, view, swept, metrics, labels, sheets)
     return drawn
 
 
-def _make_slider(name: str, values: pd.Series) -> Any:
+def _mark_columns(rows: pd.DataFrame, option: str) -> dict[str, list[str]]:
+    """Return the columns with colour, shape and legend of every job.
+
+    Values that have no colour of their own, and all jobs if no option varies, have the same one.
+    """
+    colors = [page.BLUE] * len(rows)
+    markers = ["circle"] * len(rows)
+    legends = [""] * len(rows)
+    if option:
+        marks = choose_marks(rows, option)
+        legends = ["other"] * len(rows)
+        for number, value in enumerate(rows[option]):
+            if value in marks:
+                color = marks[value]["color"]
+                colors[number] = page.GREY if color == "#000000" else color
+                markers[number] = BOKEH_MARKERS[marks[value]["marker"]]
+                legends[number] = marks[value]["label"]
+            else:
+                colors[number] = page.GREY
+    return {"color": colors, "marker": markers, "legend": legends}
+
+
+def join_medians(rows: pd.DataFrame, swept: list[str], x: str, y: str) -> dict[str, list[Any]]:
+    """Return the lines over an option: medians over the seeds of jobs that differ in it alone.
+
+    `rows` have a column ``color``. `sweep.js` does the same when something is chosen.
+    """
+    others = [name for name in list_options(rows, swept) if name != x]
+    finite = rows[np.isfinite(rows[x].to_numpy(float)) & np.isfinite(rows[y].to_numpy(float))]
+    lines: dict[str, list[Any]] = {"xs": [], "ys": [], "color": []}
+    groups = [((), finite)] if not others else finite.groupby(others, observed=True, dropna=False)
+    for _, group in groups:
+        medians = pool(group, [x], [y])[0.5][y]
+        if len(medians):
+            lines["xs"].append([float(value) for value in medians.index])
+            lines["ys"].append([float(value) for value in medians])
+            lines["color"].append(group["color"].iloc[0])
+    return lines
+
+
+def _make_axis_lists(
+    choices: list[str], options: list[str], labels: Mapping[str, str], sheets: Any
+) -> dict[str, Any]:
+    """Return the list of each axis: the first swept option, or a cost, against the first metric."""
+    from bokeh import models
+
+    y = choices[0]
+    x = choices[1] if len(choices) > 1 else choices[0]
+    if options:
+        x = options[0]
+    elif REVISED_METRIC in choices:
+        x = REVISED_METRIC
+    return {
+        side: models.Select(
+            title=f"{side} axis",
+            value=value,
+            options=[(name, labels[name]) for name in choices],
+            width=WIDGET_WIDTH,
+            stylesheets=sheets,
+        )
+        for side, value in (("x", x), ("y", y))
+    }
+
+
+def _make_slider(title: str, values: pd.Series) -> Any:
     """Return a slider over the range of ascending values."""
     from bokeh import models
 
     low = float(values.iloc[0])
     high = float(values.iloc[-1])
     return models.RangeSlider(
-        title=name,
+        title=title,
         start=low,
         end=high,
         value=(low, high),
@@ -196,69 +368,79 @@ def _make_slider(name: str, values: pd.Series) -> Any:
 
 
 def _draw_plane(
-    source: Any, view: Any, swept: list[str], numeric: list[str], metrics: list[str], sheets: Any
-) -> tuple[Any, dict[str, Any]]:
-    """Return the figure with a mark per job, and the list of metrics of each axis."""
+    source: Any,
+    view: Any,
+    lines: Any,
+    swept: list[str],
+    metrics: list[str],
+    labels: Mapping[str, str],
+) -> Any:
+    """Return the figure with a mark per job, and the lines."""
     from bokeh import models
     from bokeh.plotting import figure
 
-    choices = [*metrics, *numeric]
-    x = REVISED_METRIC
-    if x not in choices:
-        x = choices[1] if len(choices) > 1 else choices[0]
-    y = choices[0]
     shown = figure(
         height=400,
-        x_axis_label=x,
-        y_axis_label=y,
         tools=f"box_select,lasso_select,tap,{page.FIGURE_TOOLS}",
         active_drag="box_select",
         sizing_mode="stretch_width",
         min_width=200,
         toolbar_location="above",
     )
+    shown.multi_line("xs", "ys", color="color", source=lines, line_width=1.5, alpha=0.7)
     marks = shown.scatter(
-        x,
-        y,
+        SHOWN_X,
+        SHOWN_Y,
         source=source,
         view=view,
-        size=8,
-        color=BLUE,
-        alpha=0.8,
-        nonselection_alpha=0.12,
+        size=9,
+        color="color",
+        marker="marker",
+        alpha=0.85,
+        nonselection_alpha=0.15,
+        legend_group="legend",
     )
     hovered = ["job", *swept, *metrics[:MAX_TABLE_METRICS]]
-    shown.add_tools(models.HoverTool(tooltips=[(name, f"@{{{name}}}") for name in hovered]))
-    axes = {}
-    for side, axis, value in (("x", shown.xaxis[0], x), ("y", shown.yaxis[0], y)):
-        axes[side] = models.Select(
-            title=f"{side} axis",
-            value=value,
-            options=choices,
-            width=WIDGET_WIDTH,
-            stylesheets=sheets,
-        )
-        code = "marks.glyph[side] = {field: cb_obj.value}; axis.axis_label = cb_obj.value"
-        args = {"marks": marks, "axis": axis, "side": side}
-        axes[side].js_on_change("value", models.CustomJS(args=args, code=code))
-    return shown, axes
+    tooltips = [(labels.get(name, name), f"@{{{name}}}") for name in hovered]
+    shown.add_tools(models.HoverTool(renderers=[marks], tooltips=tooltips))
+    (legend,) = shown.legend
+    legend.update(
+        orientation="horizontal",
+        background_fill_alpha=0.0,
+        border_line_alpha=0.0,
+        label_text_color=page.GREY,
+        visible=any(source.data["legend"]),
+    )
+    shown.add_layout(legend, "above")
+    return shown
 
 
-def _make_table(source: Any, view: Any, swept: list[str], metrics: list[str], sheets: Any) -> Any:
-    """Return the table with a row per job."""
+def _make_table(
+    source: Any,
+    view: Any,
+    swept: list[str],
+    metrics: list[str],
+    labels: Mapping[str, str],
+    sheets: Any,
+) -> Any:
+    """Return the table with a row per job, whose number is a link."""
     from bokeh import models
 
-    digits = models.ScientificFormatter(precision=4, power_limit_high=6, power_limit_low=-4)
-    columns = [models.TableColumn(field="job", title="job", width=50)]
+    digits = models.ScientificFormatter(
+        precision=4, power_limit_high=6, power_limit_low=-4, nan_format="-"
+    )
+    link = models.HTMLTemplateFormatter(template='<a href="<%= link %>"><%= value %></a>')
+    columns = [models.TableColumn(field="job", title="Job", formatter=link, width=50)]
     for name in swept:
-        columns.append(models.TableColumn(field=name, title=name, width=130))
+        columns.append(models.TableColumn(field=name, title=labels[name], width=130))
     for name in metrics[:MAX_TABLE_METRICS]:
-        columns.append(models.TableColumn(field=name, title=name, formatter=digits, width=120))
+        column = models.TableColumn(field=name, title=labels[name], formatter=digits, width=130)
+        columns.append(column)
     return models.DataTable(
         source=source,
         view=view,
         columns=columns,
-        height=420,
+        height=min(420, 60 + 26 * len(source.data["job"])),
         sizing_mode="stretch_width",
         min_width=200,
         stylesheets=sheets,

@@ -116,8 +116,8 @@ def _write_medians(found: Results, dataset: xr.Dataset) -> str:
         columns.append("output")
     columns += [*shown, "done"]
     table = table.reset_index()[columns].astype(object)
-    has_seeds = len(others) < len(found.parameters)
-    notes = ["over the seeds" if has_seeds else "over the jobs"]
+    n_seeds = rows[SEED].nunique() if SEED in found.parameters.values() and SEED in rows else 0
+    notes = ["over the seeds" if n_seeds > 1 else "over the jobs"]
     for name in shown:
         unit = dataset[name].attrs.get("units", "1")
         if unit != "1":

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from experiments.drawing.tables import fixed, significant, to_text, with_unit
+from experiments.drawing.tables import fixed, shown_unit, significant, to_text, with_unit
 from experiments.files.job_file import JOB_FILE, read_summary
 from experiments.validate.assessment import FREE_RUN_LABEL, Assessment
 from experiments.validate.report import find_warnings
@@ -201,20 +201,21 @@ def longest_free_run(
 
 def draw(assessments: Mapping[str, Assessment]) -> bytes:
     """Draw the free runs of all models and their errors, two panels for each output, as PNG."""
-    from experiments.drawing.style import PALETTE, png, screen, show_from_to
+    from experiments.drawing.style import PALETTE, draw_line, png, screen, show_from_to
 
     first = next(iter(assessments.values()))
     n_outputs = len(first.outputs)
     figure, axes = screen(2 * n_outputs, 5.0 * n_outputs, sharex=True)
     for above, below, output in zip(axes[::2], axes[1::2], first.outputs, strict=True):
         clock, measured, means = longest_free_run(assessments, output)
-        above.plot(clock, measured, color="black", linewidth=1.2, label="measured")
+        x = clock.values
+        draw_line(above, x, measured, color="black", linewidth=1.2, label="measured")
         for (name, mean), color in zip(means.items(), PALETTE * len(means), strict=False):
-            above.plot(clock, mean, color=color, linewidth=1.0, label=name)
-            below.plot(clock, measured - mean, color=color, linewidth=0.8)
-        above.set(ylabel=f"{output} [{first.unit(output) or '1'}]")
+            draw_line(above, x, mean, color=color, linewidth=1.0, label=name)
+            draw_line(below, x, measured - mean, color=color, linewidth=0.8)
+        above.set(ylabel=f"{output} [{shown_unit(first.unit(output))}]")
         below.set(ylabel=f"error [{first.error_unit(output)}]", xlabel=clock.attrs["label"])
-        show_from_to(below, clock.values)
+        show_from_to(below, x)
         above.set_title(f"Free runs after {first.window} measured samples", loc="left")
         above.legend(frameon=False, ncols=4, loc="upper center", bbox_to_anchor=(0.5, 0.0))
     return png(figure)
@@ -238,7 +239,7 @@ def write_page(
         clock, measured, means = longest_free_run(assessments, output)
         labels = (
             clock.attrs["label"],
-            f"{output} [{first.unit(output) or '1'}]",
+            f"{output} [{shown_unit(first.unit(output))}]",
             f"error [{first.error_unit(output)}]",
         )
         curves = {name: page.Curve(mean) for name, mean in means.items()}

@@ -12,14 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.cli.plain_yaml import MAX_CONFIGURATION_CHARACTERS, read_plain
-from experiments.drawing.style import BLUE, GREEN, GREY, ORANGE, PALETTE
-from experiments.drawing.tables import significant
+from experiments.drawing.style import PALETTE, find_gaps
+from experiments.drawing.tables import shown_unit, significant
 from sysid import store
 from sysid.errors import UserError
 from sysid.foreign import digest_inner, open_inner
 
 PAGE_FILE = "report.html"  # file name
 MAX_SAMPLES_DRAWN = 40_000  # samples of all series of a page; with more the page would be slow
+# ends of pieces of a thinned series are kept if they are at most this fraction of its samples
+MAX_BORDER_SHARE = 0.25
 MAX_PICTURE_BYTES = 1_400_000  # size of all pictures of a page, which keeps it below 5 MB
 #: endings of the names of files that are still written to after the page
 CHANGING_FILES = (".log", PAGE_FILE)
@@ -27,7 +29,15 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"  # first bytes of a picture
 FIGURE_TOOLS = "pan,box_zoom,wheel_zoom,reset,save"  # tools of Bokeh's figures
 #: layout of figures that are as wide as the page
 WIDE_LAYOUT: dict[str, Any] = {"sizing_mode": "stretch_width", "min_width": 200}
-LEGEND_COLOR = "#808890"  # colour of legends, readable on white and on black
+# colours that are readable on white and on black
+BLUE = "#2f8fca"
+ORANGE = "#e07f1f"
+GREEN = "#3f9f58"
+GREY = "#808890"
+BAND_ALPHA = 0.35
+BAND_LABEL = "95 % band"
+POINTS_LABEL = "stored points"
+MEASURED_LABEL = "measured"
 Array = np.ndarray
 
 
@@ -74,6 +84,7 @@ def write(path: Path, template: Path, figures: Mapping[str, Any], **content: Any
     frame = Environment(loader=FileSystemLoader(folders), autoescape=True, trim_blocks=True)
     frame.filters |= {
         "number": write_number,
+        "unit": shown_unit,
         "percent": lambda value: f"{100 * value:.1f} %",
         "pretty": partial(json.dumps, indent=2),
     }
@@ -91,15 +102,18 @@ def write(path: Path, template: Path, figures: Mapping[str, Any], **content: Any
 def write_number(value: Any, unit: str = "") -> str:
     """Return a number as text with four significant digits and its unit.
 
-    Integers keep all digits, texts and flags are returned as they are, and None is a dash.
+    Integers keep all digits, texts and flags are returned as they are, and None is a dash. The
+    numbers of a list are separated by commas.
     """
     if value is None:
         return "-"
     if isinstance(value, str | bool):
         return str(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(write_number(number, unit) for number in value)
     text = str(value) if isinstance(value, int) else significant(float(value), 4)
-    shown_unit = "" if unit == "1" else unit
-    return f"{text} {shown_unit}".rstrip()
+    words = "" if unit in ("", "1") else shown_unit(unit)
+    return f"{text} {words}".rstrip()
 
 
 # --- the origin of a folder -----------------------------------------------------------------------
@@ -268,6 +282,8 @@ def draw_series(
 ) -> Any:
     """Return a figure of a measured series and its predictions, their errors, and a range slider.
 
+    Lines and bands are broken at gaps of the time, and where values are not finite.
+
     Parameters
     ----------
     x, measured : (n,)
@@ -287,7 +303,7 @@ def draw_series(
     from bokeh.models import HoverTool, Range1d, RangeTool, Span
     from bokeh.plotting import figure
 
-    source = _series_source(x, measured, curves, max_samples)
+    source, band_source = _series_sources(x, measured, curves, max_samples)
     end = float(x[-1]) if x[-1] > x[0] else float(x[0]) + 1.0
     ends = float(x[0]), end
     shown_range = Range1d(*ends)
@@ -302,9 +318,9 @@ def draw_series(
         **tools,
         **layout,
     )
-    if "low" in source.data:
-        band: Any = {"source": source, "fill_color": BLUE, "fill_alpha": 0.25}
-        values.varea("x", "low", "high", legend_label="95 % band", **band)
+    if band_source is not None:
+        band: Any = {"source": band_source, "fill_color": BLUE, "fill_alpha": BAND_ALPHA}
+        values.varea("x", "low", "high", legend_label=BAND_LABEL, **band)
         errors.varea("x", "minus", "half", **band)
     measured_color = ORANGE
     colors: Sequence[str] = (BLUE,)
@@ -312,7 +328,9 @@ def draw_series(
         measured_color = GREY
         colors = PALETTE[:6]  # the colours that are visible on black, too
     line_style: Any = {"source": source, "line_width": 1.3}
-    line = values.line("x", "measured", color=measured_color, legend_label="measured", **line_style)
+    line = values.line(
+        "x", "measured", color=measured_color, legend_label=MEASURED_LABEL, **line_style
+    )
     tooltips = [(labels[0], "@x"), ("measured", "@measured")]
     for number, name in enumerate(curves):
         color = colors[number % len(colors)]
@@ -336,34 +354,107 @@ def draw_series(
         **layout,
     )
     slider.line("x", "measured", source=source, color=measured_color)
-    slider.add_tools(RangeTool(x_range=shown_range, start_gesture="pan"))
+    strip = RangeTool(x_range=shown_range, start_gesture="pan")
+    strip.overlay.update(fill_color=GREY, fill_alpha=0.18, line_color=GREY)
+    slider.add_tools(strip)
     return column(values, errors, slider, sizing_mode="stretch_width")
 
 
-def _series_source(x: Array, measured: Array, curves: Mapping[str, Curve], max_samples: int) -> Any:
-    """Return the columns of a series as single precision numbers, at most `max_samples` rows.
+def describe_series(drawn: Any, *, predictions: str, border: str = "the end of learning") -> str:
+    """Return the caption of a figure of `draw_series`, which names the marks that it has.
 
-    Curve number i has the columns ``mean{i}`` and ``error{i}``. The band of a single curve has the
-    columns ``low`` and ``high``, and around its errors ``minus`` and ``half``.
+    Parameters
+    ----------
+    drawn
+        The figure.
+    predictions
+        What the figure shows beside the measurements, in words.
+    border
+        What a dashed line means, if there is one.
+    """
+    from bokeh.models import Span
+
+    values, errors, _ = drawn.children
+    labels = [item.label.value for item in values.legend[0].items]
+    sentences = [f"Above: {predictions} and the measurements."]
+    if BAND_LABEL in labels:
+        sentences.append("Below: their difference, and the 95 % band.")
+    else:
+        sentences.append("Below: their difference.")
+    if POINTS_LABEL in labels:
+        sentences.append("Green: samples that the model keeps as stored points.")
+    if values.select({"type": Span}):
+        sentences.append(f"Dashed line: {border}.")
+    source = errors.renderers[-1].data_source
+    if np.isnan(source.data["error0"]).any():
+        sentences.append("The lines end where samples are missing.")
+    return " ".join(sentences)
+
+
+def _series_sources(
+    x: Array, measured: Array, curves: Mapping[str, Curve], max_samples: int
+) -> tuple[Any, Any]:
+    """Return the columns of a series and of its band in single precision, about `max_samples` rows.
+
+    Curve number i has the columns ``mean{i}`` and ``error{i}``; a row of nan breaks the lines at
+    each gap of x. The band of a single curve has the columns ``low`` and ``high``, and around its
+    errors ``minus`` and ``half``; without a band there is no source for it.
     """
     from bokeh.models import ColumnDataSource
 
     largest_error = np.max([np.abs(measured - curve.mean) for curve in curves.values()], axis=0)
+    gaps = find_gaps(x)
+    # the ends of what is drawn are kept, unless there are too many of them
+    ends = np.flatnonzero(np.diff(np.isfinite(largest_error).astype(int)))
+    borders = np.unique(np.concatenate([gaps - 1, gaps, ends, ends + 1]))
     rows = thin(measured, largest_error, max_samples)
-    columns = {"x": x[rows], "measured": measured[rows]}
+    if len(borders) <= MAX_BORDER_SHARE * max_samples:
+        rows = np.union1d(rows, borders)
+    # a gap that begins after row i of the chosen ones
+    before_gap = np.unique(np.searchsorted(rows, gaps, side="left"))
+    columns = {"measured": measured[rows]}
     for number, curve in enumerate(curves.values()):
-        mean = curve.mean[rows]
-        columns[f"mean{number}"] = mean
-        columns[f"error{number}"] = columns["measured"] - mean
-        if curve.half is not None and len(curves) == 1:
-            half = curve.half[rows]
-            columns["low"] = mean - half
-            columns["high"] = mean + half
-            columns["minus"] = -half
-            columns["half"] = half
-    return ColumnDataSource(
-        {name: np.asarray(values, np.float32) for name, values in columns.items()}
-    )
+        columns[f"mean{number}"] = curve.mean[rows]
+        columns[f"error{number}"] = columns["measured"] - curve.mean[rows]
+    broken = {name: np.insert(values, before_gap, np.nan) for name, values in columns.items()}
+    broken["x"] = np.insert(x[rows], before_gap, x[rows][before_gap - 1])
+    source = ColumnDataSource(_in_single_precision(broken))
+    (first_curve, *others) = curves.values()
+    if first_curve.half is None or others:
+        return source, None
+    band = _close_band_at_gaps(x[rows], first_curve.mean[rows], first_curve.half[rows], before_gap)
+    return source, ColumnDataSource(_in_single_precision(band))
+
+
+def _close_band_at_gaps(x: Array, mean: Array, half: Array, gaps: Array) -> dict[str, Array]:
+    """Return the columns of a band whose width is zero over each gap, and over missing values.
+
+    Bokeh draws one area through all rows. So the band is closed after the last row before a gap,
+    and opened at the first row after it.
+    """
+    is_known = np.isfinite(mean) & np.isfinite(half)
+    kept = np.flatnonzero(is_known)
+    # a gap in the kept rows: one of x, or missing values between two of them
+    piece = np.searchsorted(gaps, kept, side="right")
+    breaks = np.flatnonzero((np.diff(kept) > 1) | (np.diff(piece) > 0)) + 1
+    closed = np.repeat(breaks, 2)  # a row at the end of the piece, and one at the next begin
+    neighbours = np.ravel(np.column_stack([breaks - 1, breaks])).astype(int)
+    x_kept = x[kept]
+    mean_kept = mean[kept]
+    half_kept = np.insert(half[kept], closed, 0.0)
+    x_band = np.insert(x_kept, closed, x_kept[neighbours])
+    mean_band = np.insert(mean_kept, closed, mean_kept[neighbours])
+    return {
+        "x": x_band,
+        "low": mean_band - half_kept,
+        "high": mean_band + half_kept,
+        "minus": -half_kept,
+        "half": half_kept,
+    }
+
+
+def _in_single_precision(columns: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: np.asarray(values, np.float32) for name, values in columns.items()}
 
 
 def _mark_points(panel: Any, points: Mapping[str, Sequence[Any]]) -> None:
@@ -379,7 +470,7 @@ def _mark_points(panel: Any, points: Mapping[str, Sequence[Any]]) -> None:
         size=7,
         color=GREEN,
         alpha=0.8,
-        legend_label="points kept",
+        legend_label=POINTS_LABEL,
     )
     tooltips = [(label, f"@{key}") for label, key in zip(labels, columns, strict=True)]
     panel.add_tools(HoverTool(renderers=[marks], tooltips=tooltips))
@@ -395,7 +486,7 @@ def _move_legend_above(panel: Any) -> None:
         border_line_alpha=0.0,
         padding=2,
     )
-    legend.label_text_color = LEGEND_COLOR
+    legend.label_text_color = GREY
     panel.add_layout(legend, "above")
 
 
@@ -404,7 +495,7 @@ def draw_pairs(
 ) -> Any:
     """Return a figure of predictions of independent rows over their measurements.
 
-    Exact predictions lie on the line.
+    Exact predictions lie on the dashed line.
     """
     from bokeh.models import Slope
 

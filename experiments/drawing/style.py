@@ -15,12 +15,16 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
+from experiments.drawing.tables import error_unit, shown_unit
 from sysid.gp.rules import CRITERIA
+from sysid.identified_views import MAX_STEP_RATIO
 from sysid.model.result import INITIAL, VALIDATION
 
 BLUE = "#0b6fa4"
 ORANGE = "#d9741a"
 GREEN = "#3a8a4d"
+FAINT_GREEN = "#bcd8c2"  # for lines beneath others
+VIOLET = "#8b5fbf"
 GREY = "#7a7a7a"
 SHADES = {INITIAL: "#e8d9b8", VALIDATION: "#eef3f7"}  # backgrounds of the parts of a run
 
@@ -127,13 +131,18 @@ def label_of(variable: xr.DataArray, width: int = 34) -> str:
     """Return the label of an axis in lines of this width, with the unit if it is known."""
     label = str(variable.attrs.get("long_name", variable.name))
     if variable.attrs.get("units"):
-        label += f" [{variable.attrs['units']}]"
+        label += f" [{shown_unit(variable.attrs['units'])}]"
     return fill(label, width)
 
 
 def unit_of(variable: xr.DataArray) -> str:
     """Return the unit for a label; 1 if there is none."""
-    return str(variable.attrs.get("units") or "1")
+    return shown_unit(str(variable.attrs.get("units", "")))
+
+
+def error_unit_of(variable: xr.DataArray) -> str:
+    """Return the unit of an error of a variable for a label; 1 if there is none."""
+    return shown_unit(error_unit(str(variable.attrs.get("units", ""))))
 
 
 def show_from_to(ax: Axes, x: np.ndarray) -> None:
@@ -231,23 +240,100 @@ CLOCK_UNITS = {"day": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}  
 MIN_UNITS_SPANNED = 3.0  # a record is shown in a unit if it spans at least this number of them
 DETAIL_SAMPLES_PER_DAY = 100  # samples shown for a day of detail if the unit is not the day
 MIN_DETAIL_SAMPLES = 10  # samples that a detail in days must have
+# room between two records without a common clock, as a fraction of the time of all records
+ROOM_BETWEEN_RECORDS = 0.02
 
 
 def with_clock(dataset: xr.Dataset, dim: str) -> xr.Dataset:
     """Return a data set with the coordinate ``shown`` (dim,) and its label.
 
-    It is the time in the largest unit that the record spans. Several records one after the other
-    have no common time: they, and static data, show the number of the row.
+    It is the time in the largest unit that the record spans. Records (coordinate ``record``) whose
+    times follow each other share a clock. Other records stand side by side, with room between them.
+    Data without a time that increases in each record show the number of the row: static data do.
     """
     time = dataset["time"].values
-    is_increasing = len(time) >= 2 and not np.any(np.diff(time) <= 0)
+    record = np.zeros(len(time))
+    if "record" in dataset.coords:
+        record = dataset["record"].values
     is_in_seconds = dataset["time"].attrs.get("units", "s") == "s"
-    if not is_increasing or not is_in_seconds:
+    begins = np.append(0, np.flatnonzero(np.diff(record)) + 1)
+    within = np.delete(np.diff(time), begins[1:] - 1)  # time steps within the records
+    if not len(within) or np.any(within <= 0) or not is_in_seconds:
         rows = np.arange(len(time), dtype=float)
         return dataset.assign_coords(shown=(dim, rows, {"label": "sample", "unit": "sample"}))
-    unit = _unit_for(time[-1] - time[0])
-    attributes = {"label": unit if unit == "day" else f"time [{unit}]", "unit": unit}
-    return dataset.assign_coords(shown=(dim, time / CLOCK_UNITS[unit], attributes))
+    seconds, has_one_clock = _place_records(time, begins)
+    unit = _unit_for(seconds[-1] - seconds[0])
+    label = unit if unit == "day" else f"time [{unit}]"
+    if not has_one_clock:
+        label += ", records side by side"
+    attributes = {"label": label, "unit": unit}
+    return dataset.assign_coords(shown=(dim, seconds / CLOCK_UNITS[unit], attributes))
+
+
+def _place_records(time: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Place records that begin at these rows along one axis.
+
+    Returns
+    -------
+    seconds (n,)
+        Place of every sample [s].
+    has_one_clock
+        Whether every record begins after the end of the record before it, so that the places are
+        the times.
+    """
+    ends = np.append(begins[1:], len(time))
+    room = ROOM_BETWEEN_RECORDS * float(np.sum(time[ends - 1] - time[begins]))
+    steps = np.delete(np.diff(time), begins[1:] - 1)
+    room = max(room, 2.0 * MAX_STEP_RATIO * float(np.median(steps)))
+    seconds = time.astype(float)
+    offset = 0.0
+    for number, begin in enumerate(begins):
+        if number and time[begin] <= time[begin - 1]:
+            offset = seconds[begin - 1] + room - time[begin]
+        seconds[begin : ends[number]] += offset
+    return seconds, offset == 0.0
+
+
+def find_gaps(x: np.ndarray) -> np.ndarray:
+    """Return the indices of the samples that follow a gap: a long step, or one back.
+
+    >>> find_gaps(np.array([0.0, 1.0, 2.0, 5.0, 6.0, 0.0, 1.0]))
+    array([3, 5])
+    """
+    steps = np.diff(x)
+    forward = steps[steps > 0]
+    longest = MAX_STEP_RATIO * np.median(forward) if len(forward) else np.inf
+    return np.flatnonzero((steps > longest) | (steps < 0)) + 1
+
+
+def break_at_gaps(x: np.ndarray, *columns: np.ndarray) -> list[np.ndarray]:
+    """Return x and columns (n,) with nan in every gap of x, where lines and bands end.
+
+    >>> x, y = break_at_gaps(np.array([0.0, 1.0, 2.0, 5.0]), np.array([1.0, 2.0, 3.0, 4.0]))
+    >>> x.tolist(), y.tolist()
+    ([0.0, 1.0, 2.0, nan, 5.0], [1.0, 2.0, 3.0, nan, 4.0])
+    """
+    gaps = find_gaps(x)
+    return [np.insert(np.asarray(column, dtype=float), gaps, np.nan) for column in (x, *columns)]
+
+
+def draw_line(ax: Axes, x: np.ndarray, y: np.ndarray, **options: Any) -> None:
+    """Draw a line that is broken at gaps; a sample between two gaps is a dot."""
+    x_broken, y_broken = break_at_gaps(x, y)
+    (line,) = ax.plot(x_broken, y_broken, **options)
+    is_known = np.pad(np.isfinite(y_broken), 1)
+    is_single = (is_known[1:-1] & ~is_known[:-2] & ~is_known[2:]).nonzero()[0]
+    if len(is_single):
+        dots: dict[str, Any] = {"color": line.get_color(), "markersize": 2}
+        ax.plot(x_broken[is_single], y_broken[is_single], ".", **dots)
+
+
+def fill_band(ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, label: str = "") -> None:
+    """Fill the 95 % band between two curves; it is broken at gaps."""
+    style: dict[str, Any] = {"color": BLUE, "alpha": 0.2, "linewidth": 0}
+    if label:
+        style["label"] = label
+    ax.fill_between(*break_at_gaps(x, low, high), **style)  # type: ignore[arg-type]
 
 
 def _unit_for(span: float) -> str:
@@ -256,6 +342,14 @@ def _unit_for(span: float) -> str:
         if span >= MIN_UNITS_SPANNED * length:
             return unit
     return "ms"
+
+
+def on_own_clock(dataset: xr.Dataset, dim: str) -> xr.Dataset:
+    """Return rows with `with_clock` whose time is their own if all are of one record."""
+    has_time = dataset["shown"].attrs["unit"] != "sample"
+    if has_time and np.unique(dataset["record"]).size == 1 and dataset.sizes[dim] > 1:
+        return with_clock(dataset, dim)
+    return dataset
 
 
 def on_clock_of(trajectory: xr.Dataset, result: xr.Dataset) -> xr.Dataset:

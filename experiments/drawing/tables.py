@@ -1,12 +1,15 @@
 """Tables: numbers as text, data frames as CSV, Markdown and plain text, quantiles over seeds."""
 
 import math
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from tabulate import tabulate
+
+from sysid import Target, markup
 
 SUPERSCRIPTS = str.maketrans(
     "-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
@@ -52,6 +55,29 @@ def fixed(value: float, digits: int) -> str:
     ('2.3', '-')
     """
     return "-" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def shown_unit(unit: str) -> str:
+    r"""Return a unit as figures and pages show it: degrees, powers, and 1 where there is none.
+
+    >>> print(*map(ascii, map(shown_unit, ("degC", "K2", "V", ""))))
+    '\xb0C' 'K\xb2' 'V' '1'
+    """
+    powers = re.sub(r"(?<=[A-Za-z])-?\d+\b", _raise_digits, markup.shown_unit(unit))
+    return powers or "1"
+
+
+def _raise_digits(match: re.Match[str]) -> str:
+    return match[0].translate(SUPERSCRIPTS)
+
+
+def error_unit(unit: str) -> str:
+    """Return the unit of an error of a quantity in this unit.
+
+    >>> error_unit("degC"), error_unit("V")
+    ('K', 'V')
+    """
+    return Target.change.unit_of(unit)
 
 
 def with_unit(value: float, unit: str, digits: int = 4) -> str:

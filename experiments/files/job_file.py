@@ -82,10 +82,10 @@ SUMMARY_NUMBERS = {
     "n_inserted": (DIMENSIONLESS, "candidates: samples that the insertion rule selected"),
     "n_accepted": (DIMENSIONLESS, "candidates that the acceptance accepted"),
     "n_turned_away": (DIMENSIONLESS, "candidates that the acceptance rejected"),
-    "n_revised": (DIMENSIONLESS, "samples that entered the dictionary"),
+    "n_revised": (DIMENSIONLESS, "samples that became stored points"),
     "n_outliers": (DIMENSIONLESS, "outliers, and gross errors of records, which were not learned"),
     "n_estimates": (DIMENSIONLESS, "estimates of the hyper-parameters during the stream"),
-    "n_points": (DIMENSIONLESS, "points in the dictionary at the end"),
+    "n_points": (DIMENSIONLESS, "stored points at the end"),
 }
 #: times of a summary [s] and their meanings
 SUMMARY_TIMES = {

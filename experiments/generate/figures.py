@@ -7,6 +7,7 @@ from experiments.drawing.style import (
     GREEN,
     GREY,
     ORANGE,
+    draw_line,
     png,
     screen,
     show_from_to,
@@ -39,11 +40,12 @@ def draw_time_series(benchmark: Benchmark) -> bytes:
         x = record["shown"].values
         window = records[role].window
         for ax, name in zip(axes[:, column], names, strict=True):
-            ax.plot(x, record[name].values, color=ROLE_COLORS[role], linewidth=0.7)
+            draw_line(ax, x, record[name].values, color=ROLE_COLORS[role], linewidth=0.7)
             if window:
                 ax.axvspan(x[0], x[window - 1], color=GREY, alpha=0.25, linewidth=0)
             show_from_to(ax, x)
-        axes[0, column].set_title(f"{records[role].name}: {len(x)} samples")
+        shading = "\ngrey: initialisation window" if window else ""
+        axes[0, column].set_title(f"{records[role].name}: {len(x)} samples{shading}")
         axes[-1, column].set_xlabel(record["shown"].attrs["label"])
     for ax, name in zip(axes[:, 0], names, strict=True):
         label = f"{name} [{unit_of(measured['test'][name])}]"

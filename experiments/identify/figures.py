@@ -15,15 +15,21 @@ from matplotlib.ticker import MaxNLocator
 from experiments.drawing import style
 from experiments.drawing.style import (
     BLUE,
+    FAINT_GREEN,
     GREEN,
     GREY,
     ORANGE,
     SHADES,
+    VIOLET,
+    draw_line,
+    error_unit_of,
+    fill_band,
+    find_gaps,
     label_of,
     screen,
     show_from_to,
-    unit_of,
 )
+from experiments.drawing.tables import error_unit, shown_unit
 from sysid.dead_time import N_WINDOW
 from sysid.held_out import N_FOLDS
 from sysid.lag_choice import ESTIMATOR_WORDS, LARGER, LINEAR, LINEAR_PART, LONG_LINEAR, MODEL
@@ -42,11 +48,16 @@ MAX_RECORDS_NAMED = 2  # records whose names stand in a title
 
 
 def drawings(
-    trajectory: xr.Dataset, result: xr.Dataset, noise_variance: float, limit: str = ""
+    trajectory: xr.Dataset,
+    result: xr.Dataset,
+    noise_variance: float,
+    limit: str = "",
+    predict_before: Callable[[], np.ndarray] | None = None,
 ) -> dict[str, Callable[[], Figure]]:
     """Return the functions that draw the figures, by the name of the figure.
 
     `limit` compares the SMSE of the predictions in words with its limit; it may be empty.
+    `predict_before` returns the predictions (sample,) of the model before the stream.
     """
     trajectory = style.with_clock(trajectory, "time")
     result = style.on_clock_of(trajectory, result).assign_attrs(
@@ -59,7 +70,7 @@ def drawings(
     }
     if (result["phase"] == ONLINE).any():
         makers["dictionary"] = partial(dictionary, result)
-    makers["error"] = partial(error, result, noise_variance)
+    makers["error"] = partial(error, result, noise_variance, predict_before)
     return makers
 
 
@@ -69,42 +80,104 @@ def drawings(
 def prediction(result: xr.Dataset, noise_variance: float, limit: str = "") -> Figure:
     """Draw the predicted target with its 95 % band and the measurements in detail, and all errors.
 
-    The samples are those of the validation part, or of the stream if there is none. The title of
-    the errors ends with `limit`, the words that compare their SMSE with its limit.
+    If the target is a change, the value that it leads to is drawn above it. The samples are those
+    of the validation part, or of the stream if there is none. The title of the errors ends with
+    `limit`, the words that compare their SMSE with its limit.
     """
     is_validated = (result["phase"] == VALIDATION).any()
     phase = VALIDATION if is_validated else ONLINE
     chosen = result.isel(sample=np.flatnonzero(result["phase"] == phase))
-    figure, (series, histogram) = screen(2, 7.2, height_ratios=[3, 2])
+    is_change = _is_change(result)
+    if is_change and chosen.sizes["sample"]:
+        figure, (values, series, histogram) = screen(3, 10.0, height_ratios=[3, 3, 2])
+        values.sharex(series)
+    else:
+        figure, (series, histogram) = screen(2, 7.2, height_ratios=[3, 2])
+        values = series
     if not chosen.sizes["sample"]:
         series.set_title("No sample was predicted")
         return figure
+    chosen = style.on_own_clock(chosen, "sample")
     close_up = chosen.isel(sample=style.detail(chosen["shown"], PREDICTION_DETAIL_DAYS))
     x = close_up["shown"].values
     mean = close_up["mean"].values
+    measured = close_up["target"].values
     half_width = Z_95 * np.sqrt(close_up["variance"].values + noise_variance)
-    is_unordered = result.attrs["static"] or len(x) == 1
-    if is_unordered:  # no line from one row to the next
-        _draw_intervals(series, x, mean, half_width)
+    is_unordered = bool(result.attrs["static"]) or len(x) == 1
+    if is_unordered:
         title = "By the final model on new data" if is_validated else "While learning"
     else:
-        _draw_curve_with_band(series, x, mean, half_width)
-        show_from_to(series, x)
         title = (
             "One step ahead, by the final model on new data"
             if is_validated
             else "One step ahead, while learning"
         )
-    series.plot(x, close_up["target"], ".", color=ORANGE, markersize=4, label="measured")
-    series.set(xlabel=close_up["shown"].attrs["label"], ylabel=label_of(chosen["target"]))
     title += name_records(result, np.unique(close_up["record"]))
-    series.set_title(title, loc="left")
-    _leave_room_for_legend(series)
-    series.legend(loc="upper right", ncols=3, frameon=False)
+    _draw_predictions(series, x, mean, half_width, measured, is_unordered=is_unordered)
+    series.set(xlabel=close_up["shown"].attrs["label"], ylabel=label_of(chosen["target"]))
+    if is_change:
+        previous = close_up["previous"]
+        _draw_predictions(
+            values,
+            x,
+            previous.values + mean,
+            half_width,
+            previous.values + measured,
+            is_unordered=is_unordered,
+        )
+        values.set_ylabel(_label_of_value(previous))
+        values.tick_params(labelbottom=False)
+    values.set_title(title, loc="left")
+    handles, names = series.get_legend_handles_labels()
+    series.legend(
+        handles,
+        names,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.14),
+        ncols=3,
+        frameon=False,
+    )
     _draw_standardised_errors(histogram, chosen, noise_variance)
     if limit:
         histogram.set_title(f"{histogram.get_title()}; SMSE: {limit}")
     return figure
+
+
+def _is_change(result: xr.Dataset) -> bool:
+    """Whether the target is the change of an output: 0 if nothing changes, whatever the output."""
+    if "previous" not in result:
+        return False
+    unchanged = result["unchanged"].values
+    return bool(np.all(unchanged[np.isfinite(unchanged)] == 0)) and not result.attrs["static"]
+
+
+def _label_of_value(previous: xr.DataArray) -> str:
+    """Return the label of the output whose change is the target."""
+    name = str(previous.attrs.get("long_name", "output")).removesuffix(" one sample earlier")
+    unit = previous.attrs.get("units", "")
+    return label_of(xr.DataArray(attrs={"long_name": name, "units": unit}))
+
+
+def _draw_predictions(
+    ax: Axes,
+    x: np.ndarray,
+    mean: np.ndarray,
+    half_width: np.ndarray,
+    measured: np.ndarray,
+    *,
+    is_unordered: bool,
+) -> None:
+    """Draw predictions with their 95 % band, and the measurements as dots.
+
+    Unordered rows have no line from one row to the next.
+    """
+    if is_unordered:
+        _draw_intervals(ax, x, mean, half_width)
+    else:
+        fill_band(ax, x, mean - half_width, mean + half_width, "95 % band")
+        draw_line(ax, x, mean, color=BLUE, linewidth=1.2, label="predicted")
+        show_from_to(ax, x)
+    ax.plot(x, measured, ".", color=ORANGE, markersize=4, label="measured")
 
 
 def _leave_room_for_legend(ax: Axes) -> None:
@@ -125,22 +198,6 @@ def _draw_intervals(ax: Axes, x: np.ndarray, mean: np.ndarray, half_width: np.nd
         markersize=3,
         label="predicted, 95 %",
     )
-
-
-def _draw_curve_with_band(
-    ax: Axes, x: np.ndarray, mean: np.ndarray, half_width: np.ndarray
-) -> None:
-    """Draw the predictions as a curve in its 95 % band."""
-    ax.fill_between(
-        x,
-        mean - half_width,
-        mean + half_width,
-        color=BLUE,
-        alpha=0.2,
-        linewidth=0,
-        label="95 % band",
-    )
-    ax.plot(x, mean, color=BLUE, linewidth=1.2, label="predicted")
 
 
 def name_records(dataset: xr.Dataset, numbers: np.ndarray) -> str:
@@ -182,8 +239,8 @@ def _draw_standardised_errors(ax: Axes, chosen: xr.Dataset, noise_variance: floa
     inside = 100 * float(np.mean(np.abs(z) <= Z_95))
     ax.set_title(f"All {len(z)} samples: {inside:.1f} % within the 95 % band")
     ax.set(
-        xlabel="standardised prediction error [-]",
-        ylabel="density",
+        xlabel="standardised prediction error [1]",
+        ylabel="density [1]",
         xlim=(-limit, limit),
     )
     ax.legend(loc="upper left", frameon=False)
@@ -193,7 +250,7 @@ def _draw_standardised_errors(ax: Axes, chosen: xr.Dataset, noise_variance: floa
 
 
 def dictionary(result: xr.Dataset) -> Figure:
-    """Draw the life of each stored point, and the numbers of candidates and accepted samples.
+    """Draw the life of each stored point, and the numbers of candidates and stored samples.
 
     A candidate is a sample that the insertion rule selects to be stored.
     """
@@ -209,18 +266,19 @@ def dictionary(result: xr.Dataset) -> Figure:
         slots, births, deaths, linewidth=1.3, array=deaths - births, cmap="viridis"
     )
     lives.plot(births, slots, ".", color=ORANGE, markersize=3)
-    lives.set_title("Life of the dictionary: a line per stored point, a dot where it entered")
-    lives.set_ylabel("slot in the dictionary")
+    lives.set_title("Life of the stored points: a line for each of them, a dot where it entered")
+    lives.set_ylabel("place of the stored point")
     unit = steps["shown"].attrs["unit"]
-    age_label = f"time in the dictionary [{unit}]"
+    age_label = f"time as a stored point [{unit}]"
     if unit in COUNTED_UNITS:
-        age_label = f"{unit}s in the dictionary"
+        age_label = f"{unit}s as a stored point"
     figure.colorbar(lines, ax=lives, label=age_label, pad=0.01)
     n_candidates = np.cumsum(steps["inserted"].values)
-    n_entered = np.cumsum(steps["accepted"].values)
-    counts.step(x, n_candidates, where="post", color=GREY, linewidth=3.5, label="candidates")
-    counts.step(x, n_entered, where="post", color=BLUE, linewidth=1.2, label="accepted")
-    counts.set(xlabel=steps["shown"].attrs["label"], ylabel="samples")
+    n_entered = np.cumsum(steps["slot"].values >= 0)
+    held: Any = {"drawstyle": "steps-post"}
+    draw_line(counts, x, n_candidates, color=GREY, linewidth=3.5, label="candidates", **held)
+    draw_line(counts, x, n_entered, color=BLUE, linewidth=1.2, label="stored", **held)
+    counts.set(xlabel=steps["shown"].attrs["label"], ylabel="samples so far")
     show_from_to(counts, x)
     counts.legend(loc="upper left", frameon=False)
     return figure
@@ -296,24 +354,34 @@ def _draw_coefficients(
 
 
 def _unit_of_ratio(numerator: str, denominator: str) -> str:
-    """Return the unit of a ratio for a label."""
+    """Return the unit of a ratio for a label.
+
+    The coefficient of a temperature is per kelvin.
+    """
     if not denominator:
-        return numerator or "1"
-    if not denominator.isalpha():
-        denominator = f"({denominator})"
-    return f"{numerator or '1'} / {denominator}"
+        return shown_unit(numerator)
+    per = shown_unit(error_unit(denominator))
+    if not per.isalpha():
+        per = f"({per})"
+    return f"{shown_unit(error_unit(numerator))} / {per}"
 
 
 # --- errors ---------------------------------------------------------------------------------------
 
 
-def error(result: xr.Dataset, noise_variance: float) -> Figure:
+def error(
+    result: xr.Dataset,
+    noise_variance: float,
+    predict_before: Callable[[], np.ndarray] | None = None,
+) -> Figure:
     """Draw the root mean squared error and the predicted standard deviation over time.
 
-    The error of the predictions ``limit`` (sample,) is drawn too, if the result has them.
+    The error of the predictions ``limit`` (sample,) is drawn too, if the result has them, and that
+    of `predict_before`, which returns those of the model before the stream.
     """
     figure, (ax,) = screen(1, 4.4)
-    chosen = result.isel(sample=np.flatnonzero(result["phase"] != INITIAL))
+    is_predicted = np.flatnonzero(result["phase"] != INITIAL)
+    chosen = result.isel(sample=is_predicted)
     if not chosen.sizes["sample"]:
         ax.set_title("No sample was predicted")
         return figure
@@ -324,15 +392,20 @@ def error(result: xr.Dataset, noise_variance: float) -> Figure:
     width = 1.0 if clock == "day" and span > 10 else max(span / 40, 1e-9)
     squared_error = (chosen["target"] - chosen["mean"]).values ** 2
     variance = chosen["variance"].values
+    draw = partial(_draw_binned_rms, ax, x, width=width)
     if not is_static:
         squared_change = (chosen["target"] - chosen["unchanged"]).values ** 2
-        _draw_binned_rms(ax, x, squared_change, width, GREY, "predicting no change")
+        draw(squared_change, color=GREY, label="predicting no change")
+    if predict_before is not None:
+        squared_before = (chosen["target"].values - predict_before()[is_predicted]) ** 2
+        draw(squared_before, color=VIOLET, label="model before the stream")
     if "limit" in chosen:
         squared_error_of_limit = (chosen["target"] - chosen["limit"]).values ** 2
-        _draw_binned_rms(ax, x, squared_error_of_limit, width, "black", "limit")
-    _draw_binned_rms(ax, x, squared_error, width, BLUE, "model")
-    _draw_binned_rms(ax, x, variance + noise_variance, width, GREEN, "stated by the model")
-    _draw_binned_rms(ax, x, variance, width, ORANGE, "stated, without the noise")
+        draw(squared_error_of_limit, color="black", label="limit")
+    draw(squared_error, color=BLUE, label="model")
+    expected: Any = {"linestyle": "--"}
+    draw(variance + noise_variance, color=BLUE, label="expected by the model", **expected)
+    draw(variance, color=ORANGE, label="expected, without the noise", **expected)
     outliers = np.flatnonzero(chosen["outlier"].values)
     if outliers.size:
         ax.plot(
@@ -350,37 +423,52 @@ def error(result: xr.Dataset, noise_variance: float) -> Figure:
             period += "s"
     title = "Error of predictions" if is_static else "Error of one-step predictions over time"
     title += name_records(result, np.unique(chosen["record"]))
+    is_after = chosen["phase"].values == VALIDATION
+    if is_after.any() and not is_after.all():
+        title += ", shaded: model frozen"
     ax.set(
-        ylabel=f"rms per {period} [{unit_of(chosen['target'])}]",
+        ylabel=f"rms per {period} [{error_unit_of(chosen['target'])}]",
         yscale="log",
         title=title,
     )
     ax.set_xlabel(chosen["shown"].attrs["label"])
-    figure.legend(loc="outside lower center", ncols=5, frameon=False)
-    _shade(ax, chosen, chosen["phase"].values == VALIDATION)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
+    _shade(ax, chosen, is_after)
     show_from_to(ax, x)
     return figure
 
 
 def _draw_binned_rms(
-    ax: Axes, x: np.ndarray, squares: np.ndarray, width: float, color: str, label: str
+    ax: Axes, x: np.ndarray, squares: np.ndarray, *, width: float, **options: Any
 ) -> None:
-    """Draw the root mean square in bins of this width; bins with few samples are left out."""
-    index, starts, counts = np.unique(np.floor(x / width), return_index=True, return_counts=True)
-    means = np.add.reduceat(squares, starts) / counts
+    """Draw the root mean square in bins of this width; bins with few samples are left out.
+
+    The line is broken at gaps of at least half a bin.
+    """
+    gaps = find_gaps(x)
+    gaps = gaps[np.abs(x[gaps] - x[gaps - 1]) >= 0.5 * width]
+    piece = np.searchsorted(gaps, np.arange(len(x)), side="right")
+    bins = np.floor(x / width)
+    is_first = np.append(True, (np.diff(bins) != 0) | (np.diff(piece) != 0))
+    starts = np.flatnonzero(is_first)
+    counts = np.diff(np.append(starts, len(x)))
+    rms = np.sqrt(np.add.reduceat(squares, starts) / counts)
     is_full = counts >= 0.5 * np.median(counts)
-    middles = (index[is_full] + 0.5) * width
-    ax.plot(middles, np.sqrt(means[is_full]), color=color, linewidth=1.2, label=label)
+    middles = (bins[starts] + 0.5) * width
+    of_piece = piece[starts][is_full]
+    ends = np.flatnonzero(np.diff(of_piece)) + 1
+    broken = [np.insert(values[is_full], ends, np.nan) for values in (middles, rms)]
+    ax.plot(*broken, linewidth=1.2, **options)
 
 
 def comparison(summary: dict[str, Any]) -> Figure:
     """Draw the errors of the model and of linear models, and the held-out errors of the lags tried.
 
     There is a panel for one step ahead, and one each for the free run and the lags if they are
-    known.
+    known. The free run comes first if the model was trained for it.
     """
     lags = summary["lags"]
-    unit = summary["target_unit"] or "-"
+    unit = shown_unit(error_unit(summary["target_unit"]))
     linear = summary["linear"]
     models = {"model": _errors_of_model(summary)}
     for name, model in linear.items():
@@ -390,6 +478,8 @@ def comparison(summary: dict[str, Any]) -> Figure:
     panels = {"rmse": "One step ahead" if has_output_lags else "New rows"}
     if any(_was_simulated(model) for model in models.values()):
         panels["free_run_rmse"] = "Free run"
+    if summary.get("training") is not None:  # trained for the free run, which comes first
+        panels = dict(reversed(panels.items()))
     n_panels = len(panels) + (1 if lags is not None else 0)
     figure, axes = screen(1, 4.0, ncols=n_panels)
     for ax, (key, title) in zip(axes[: len(panels)], panels.items(), strict=True):
@@ -503,13 +593,13 @@ def dead_times(by_input: dict[str, dict[str, Any]], unit: str) -> Figure:
         (line,) = ax.plot(found["rmse_by_delay"], linewidth=1.2, label=f"{name} {words}")
         if delay is not None:
             ax.axvline(delay, color=line.get_color(), linewidth=0.8, linestyle="--")
-    title = f"Dead time: lines with {N_WINDOW} lags of the input"
+    title = f"Dead time (dashed): linear models with {N_WINDOW} lags of the input"
     if len(by_input) > MAX_SIGNALS_DRAWN:
         title += f" ({MAX_SIGNALS_DRAWN} of {len(by_input)} inputs)"
     ax.set(
         title=title,
         xlabel="first lag of the input [samples]",
-        ylabel=f"one-step RMSE, held-out folds [{unit or '-'}]",
+        ylabel=f"one-step RMSE, held-out folds [{shown_unit(error_unit(unit))}]",
         ylim=(0.0, None),
     )
     figure.legend(loc="outside lower center", ncols=3, frameon=False)
@@ -535,20 +625,21 @@ def signals(trajectory: xr.Dataset) -> Figure:
         is_output = name in outputs
         color = BLUE if is_output else ORANGE
         is_held = inputs_are_held and not is_output
+        if name == outputs[0] and "set_point" in trajectory:
+            # beneath the output, which it must not cover
+            _draw_signal(whole_ax, trajectory, "set_point", FAINT_GREEN, held=True)
+            _draw_signal(detail_ax, close_up, "set_point", GREEN, held=True)
         _draw_signal(whole_ax, trajectory, name, color, held=is_held)
         _draw_signal(detail_ax, close_up, name, color, held=is_held)
         if name == outputs[0] and "set_point" in trajectory:
-            _draw_signal(whole_ax, trajectory, "set_point", GREEN, held=True)
-            _draw_signal(detail_ax, close_up, "set_point", GREEN, held=True)
             _leave_room_for_legend(detail_ax)
-            detail_ax.legend(["output", "set-point"], frameon=False, ncols=2, loc="upper left")
+            detail_ax.legend(frameon=False, ncols=2, loc="upper left")
         whole_ax.set_ylabel(label_of(trajectory[name], 26), fontsize="small")
         _shade(whole_ax, trajectory, trajectory["part"].values == 1)
     extent = "All rows" if trajectory.attrs.get("static", 0) else "The whole run"
     records = name_records(trajectory, np.unique(trajectory["record"]))
-    panels[0, 0].set_title(
-        f"{extent}{records}, shaded: model frozen", loc="left", fontsize="medium"
-    )
+    shading = ", shaded: model frozen" if (trajectory["part"].values == 1).any() else ""
+    panels[0, 0].set_title(f"{extent}{records}{shading}", loc="left", fontsize="medium")
     title = "The end in detail"
     if len(names) < len(every_name):
         title += f" ({len(names)} of {len(every_name)} signals)"
@@ -562,11 +653,12 @@ def _draw_signal(ax: Axes, dataset: xr.Dataset, name: str, color: str, *, held: 
     """Draw a signal over time, as steps if it is held; rows of static data as points."""
     x = dataset["shown"].values
     y = dataset[name].values
+    label = name.replace("set_point", "set-point").replace("_", " ")
     if dataset.attrs.get("static", 0):
-        ax.plot(x, y, ".", color=color, markersize=3)
+        ax.plot(x, y, ".", color=color, markersize=3, label=label)
     else:
-        drawstyle = "steps-post" if held else "default"
-        ax.plot(x, y, color=color, linewidth=0.9, drawstyle=drawstyle)
+        drawstyle: Any = "steps-post" if held else "default"
+        draw_line(ax, x, y, color=color, linewidth=0.9, drawstyle=drawstyle, label=label)
     show_from_to(ax, x)
 
 

@@ -82,17 +82,18 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
 def _orders(model: LinearArx) -> dict[str, Any]:
     """Return na, nb and nk: the numbers of lags of the output and of the inputs, and the dead time.
 
-    If the inputs differ, nb is the largest number of lags. nk is a list if inputs differ in their
-    dead time, of which there is none where all of them begin with 0 or 1.
+    nb is a list if the inputs differ in it. nk is a list if inputs differ in their dead time, of
+    which there is none where all of them begin with 0 or 1.
     """
     narx = model.narx
     input_lags = [narx.lags[name] for name in narx.input_names]
+    n_input_lags = [len(lags) for lags in input_lags]
     first_lags = [lags[0] for lags in input_lags if lags]
     has_dead_times = max(first_lags, default=0) > MAX_UNDELAYED
     is_list = has_dead_times and len(set(first_lags)) > 1
     return {
         "na": len(narx.lags.get(narx.target, ())),
-        "nb": max(map(len, input_lags), default=0),
+        "nb": n_input_lags if len(set(n_input_lags)) > 1 else max(n_input_lags, default=0),
         "nk": first_lags if is_list else min(first_lags, default=0),
     }
 
@@ -153,13 +154,19 @@ def _rms(error: np.ndarray) -> float:
     return float(np.sqrt(np.mean(error**2)))
 
 
-def note_linear(summary: dict[str, Any], result: Result) -> list[str]:
-    """Return notes on linear models that predict or simulate better than the model."""
+def note_linear(
+    summary: dict[str, Any], result: Result, *, has_automatic_lags: bool = False
+) -> list[str]:
+    """Return notes on linear models that predict or simulate better than the model.
+
+    `has_automatic_lags`: whether the configuration leaves the lags to the toolbox; these are not
+    recommended then.
+    """
     narx = result.identification.narx
     recordings = result.source.recordings()
     is_static = recordings is not None and recordings.is_static
     is_for_simulation = result.is_trained_for_free_run or result.has_no_feedback
-    more_lags = partial(_advise_lags, summary, result)
+    more_lags = partial(_advise_lags, summary, result, has_automatic_lags)
     if is_static or result.has_no_feedback:
         more_lags = partial(str)
     notes = []
@@ -177,7 +184,7 @@ def note_linear(summary: dict[str, Any], result: Result) -> list[str]:
     return [note for note in notes if note]
 
 
-def _advise_lags(summary: dict[str, Any], result: Result) -> str:
+def _advise_lags(summary: dict[str, Any], result: Result, has_automatic_lags: bool) -> str:
     """Return what to do about the lags of a model that is worse than the best linear one.
 
     The text begins with a semicolon unless it is empty. Lags that were chosen automatically need no
@@ -188,17 +195,22 @@ def _advise_lags(summary: dict[str, Any], result: Result) -> str:
     settings = result.identification.settings
     best = (summary["linear"] or {}).get("best")
     options = []
-    if result.source.lag_choice is None:
+    if result.source.lag_choice is None and not has_automatic_lags:
         if len(narx.output_names) == 1:  # models of several outputs need the same lags
             options.append("take narx=auto")
         n_input_lags = max((len(narx.lags[name]) for name in narx.input_names), default=0)
-        if best and (best["na"] > len(narx.lags[narx.target]) or best["nb"] > n_input_lags):
+        if best and (best["na"] > len(narx.lags[narx.target]) or _most(best["nb"]) > n_input_lags):
             options.append("more lags" if options else "take more lags")
     with_auto = replace(settings, linear_part="auto")
     is_excluded = not narx.linear and not settings.with_linear_lags(narx).linear
     if is_excluded and with_auto.with_linear_lags(narx).linear:
         options.append("linear_part=auto" if options else "take linear_part=auto")
     return f"; {', or '.join(options)}" if options else ""
+
+
+def _most(n_lags: int | list[int]) -> int:
+    """Return the largest number of lags of one or several inputs."""
+    return max(n_lags) if isinstance(n_lags, list) else n_lags
 
 
 def _advise_free_run(result: Result) -> str:

@@ -18,7 +18,7 @@ from experiments.identify.limit import describe_limit, predict_rows
 from experiments.plant.limit import LIMIT_OF_PART, Limit
 from experiments.plant.source import Source, trajectory_of
 from experiments.validate.report import Report, writers
-from sysid import Estimate, Identification, LagWindow, Prediction, store
+from sysid import Estimate, Identification, LagWindow, Model, Prediction, store
 from sysid.beside import SHARE_TIMEOUT, Beside
 from sysid.model.result import result_dataset, with_estimates
 
@@ -187,7 +187,11 @@ def _draw(
     model = result.identification.model
     noise_variance = 0.0 if model is None else model.gp.noise_variance
     record = _with_limit(record, result)
-    makers = drawings(trajectory, record, noise_variance, describe_limit(result.summary))
+    before = None
+    if result.identification.initial is not None and result.is_online.any():
+        before = partial(_predict_before_stream, result)
+    words = describe_limit(result.summary)
+    makers = drawings(trajectory, record, noise_variance, words, before)
     if model is not None and model.gp.n_linear:
         makers["linear_part"] = partial(linear_part, model, result.summary["target_unit"])
     choice = result.source.lag_choice
@@ -210,6 +214,29 @@ def _with_limit(record: xr.Dataset, result: Result) -> xr.Dataset:
     narx = result.identification.narx
     output = result.source.outputs.index(narx.target)
     return record.assign(limit=("sample", predict_rows(result.limit, narx, output, record)))
+
+
+def _predict_before_stream(result: Result) -> np.ndarray:
+    """Return the predictions (sample,) of the model before the stream for all rows of the record.
+
+    They are clipped to the limits of the output that the final model knows.
+    """
+    model = result.identification.model
+    initial = result.identification.initial
+    identified = result.identified
+    assert model is not None
+    assert initial is not None
+    assert identified is not None
+    mean = predict_within_limits(initial, model, identified).mean
+    return np.append(mean, result.predicted_initial.mean)
+
+
+def predict_within_limits(model: Model, final: Model, rows: xr.Dataset) -> Prediction:
+    """Return the predictions of a model for rows, clipped to the output limits of the final one."""
+    previous = rows["previous"].values
+    lower, upper = (final.narx.predict.of(limit, previous) for limit in final.limits)
+    predicted = model.predict(rows["regressor"].values)
+    return predicted._replace(mean=np.clip(predicted.mean, lower, upper))
 
 
 def _write_figure(path: Path, make: Callable[[], Any]) -> None:

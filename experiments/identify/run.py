@@ -570,16 +570,11 @@ def _predict(
 
     The variance of the final model contains that of the parameters of the physics, if any.
     """
-    narx = model.narx
-    previous = validation["previous"].values
-    lower, upper = (narx.predict.of(limit, previous) for limit in model.limits)
-    mean, variance = model.predict(validation["regressor"].values)
-    parameter_variance = variance_at(validation, signals, narx.target)
-    predicted = Prediction(
-        np.clip(mean, lower, upper), model.calibrated(variance + parameter_variance)
-    )
-    initial = initial_model.predict(validation["regressor"].values)
-    return predicted, initial._replace(mean=np.clip(initial.mean, lower, upper))
+    predicted = results.predict_within_limits(model, model, validation)
+    parameter_variance = variance_at(validation, signals, model.narx.target)
+    variance = model.calibrated(predicted.variance + parameter_variance)
+    initial = results.predict_within_limits(initial_model, model, validation)
+    return predicted._replace(variance=variance), initial
 
 
 def _validate_free_run(

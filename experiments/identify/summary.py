@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import bdtr
 
 from experiments.cli.arguments import without_effect
-from experiments.drawing.tables import with_unit
+from experiments.drawing.tables import error_unit, with_unit
 from experiments.files.outputs import plain
 from experiments.identify.causes import (
     UNKNOWN_CAUSE,
@@ -193,7 +193,7 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
     warnings = [
         *_warnings(settings, summary, result),
         *result.notes,
-        *note_linear(summary, result),
+        *note_linear(summary, result, has_automatic_lags=settings.lags.are_automatic),
     ]
     return plain({**summary, "warnings": warnings})
 
@@ -399,7 +399,7 @@ def _warn_of_gross_errors(summary: dict[str, Any], result: Result) -> list[str]:
     if screened is None or not screened.n_found or rmse is None or not math.isfinite(rmse):
         return []
     counts = ", ".join(f"{n} of {name}" for name, n in screened.n_found.items())
-    unit = summary["target_unit"]
+    unit = error_unit(summary["target_unit"])
     return [
         f"the samples that validate the model have gross errors ({counts}): RMSE "
         f"{with_unit(summary['rmse'], unit)} with them, {with_unit(rmse, unit)} without the rows "
@@ -696,19 +696,27 @@ def _warn_of_constant_features(model: Model, initial: str) -> list[str]:
 
 
 def log_result(result: Result, folder: Path, *, advises: bool) -> None:
-    """Log the summary of a result in a few lines, and with `advises` what to do next."""
+    """Log the summary of a result in a few lines, and with `advises` what to do next.
+
+    The free run comes first if the model was trained for it.
+    """
     summary = result.summary
-    for line in _describe_stream(summary, result):
+    learned, *of_one_step = _describe_stream(summary, result)
+    log.info("%s", learned)
+    is_for_free_run = result.is_trained_for_free_run
+    if result.report is not None and is_for_free_run:
+        log_free_run(result.report.content, result.identification.narx.target)
+    for line in of_one_step:
         log.info("%s", line)
     if result.stopped is None and result.interrupted is None:
         log.info("%s", _describe_linear_orders(summary, result.identification.narx))
-    if result.report is not None:
+    if result.report is not None and not is_for_free_run:
         log_free_run(result.report.content, result.identification.narx.target)
     fitted = result.source.physics
     if fitted is not None and summary["physics"]:
         log.info("%s", _describe_physics(summary["physics"], fitted.physics.system.outputs))
     for name, model in (summary["linear"] or {}).items():
-        log.info("%s", _describe_linear(name, model, summary["target_unit"]))
+        log.info("%s", _describe_linear(name, model, error_unit(summary["target_unit"])))
     for line in _describe_training(summary, result):
         log.info("%s", line)
     for warning in summary["warnings"]:
@@ -754,7 +762,7 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
     smse = summary["smse"]
     smse_stream = summary["smse_stream"]
     n = summary["n_validation"]
-    unit = summary["target_unit"]
+    unit = error_unit(summary["target_unit"])
     if smse is not None:
         compared = []
         if summary["n_seen"]:
@@ -826,7 +834,9 @@ def _describe_physics(physics: dict[str, Any], outputs: Sequence[Signal]) -> str
 
     Estimated initial states are left out.
     """
-    errors = ", ".join(f"{y.name} {with_unit(physics['rmse'][y.name], y.unit)}" for y in outputs)
+    errors = ", ".join(
+        f"{y.name} {with_unit(physics['rmse'][y.name], error_unit(y.unit))}" for y in outputs
+    )
     estimates = []
     for name, estimate in physics["parameters"].items():
         if "[" in name:  # an initial state of a record, such as level[0]
@@ -850,7 +860,7 @@ def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
     """Describe how the hyper-parameters were found, and how long everything took."""
     identification = result.identification
     times = summary["times"]
-    unit = summary["target_unit"]
+    unit = error_unit(summary["target_unit"])
     lines = []
     if identification.n_waited:
         lines.append(

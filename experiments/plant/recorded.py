@@ -8,7 +8,9 @@ import numpy as np
 import xarray as xr
 from omegaconf import DictConfig
 
+from experiments.cli.arguments import without_effect
 from experiments.cli.build import build, check_map
+from experiments.cli.invocation import given_overrides
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.limit import LIMIT_OF_RECORDS, Limit
 from experiments.plant.measured import Measured
@@ -359,6 +361,8 @@ def refuse_simulation(config: DictConfig) -> None:
     given += [name for name, value in values.items() if value is not None]
     check_map(config, "excitations")
     given += [f"excitations.{name}" for name in config.excitations]
+    # the duration has a default: only one that was typed is a mistake
+    given += without_effect({"duration"}, given_overrides())
     if given:
         pronoun = "it" if len(given) == 1 else "them"
         raise UserError(

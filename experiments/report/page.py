@@ -9,8 +9,15 @@ import numpy as np
 import xarray as xr
 
 from experiments.drawing import page
-from experiments.drawing.page import MAX_SAMPLES_DRAWN, Curve, draw_pairs, draw_series
-from experiments.drawing.style import label_of, unit_of, with_clock
+from experiments.drawing.page import (
+    MAX_SAMPLES_DRAWN,
+    Curve,
+    describe_series,
+    draw_pairs,
+    draw_series,
+)
+from experiments.drawing.style import error_unit_of, label_of, unit_of, with_clock
+from experiments.drawing.tables import error_unit, shown_unit
 from experiments.files import job_file
 from experiments.files.job_file import SUMMARY_NUMBERS
 from sysid import StoreError, store
@@ -18,6 +25,19 @@ from sysid.foreign import inner_path, read_json
 from sysid.model.result import INITIAL, VALIDATION
 from sysid.simulation.validation import Z_95
 
+#: numbers of a summary that describe a stream; a model that had none has no such numbers
+STREAM_NUMBERS = {
+    "smse_initial",
+    "smse_stream",
+    "smse_stream_linear",
+    "n_waited",
+    "n_seen",
+    "n_inserted",
+    "n_accepted",
+    "n_turned_away",
+    "n_revised",
+    "n_estimates",
+}
 # Entries of `find_points` that are no features.
 NO_FEATURES = ("known", "x", "y", "entered", "target")
 
@@ -53,19 +73,42 @@ def write_run(folder: Path) -> Path:
                 attributes |= {str(name): value for name, value in part.attrs.items()}
     summaries = [output["summary"] for output in outputs]
     parts = summaries if validation is None else [*summaries, validation]
+    drawn = _draw_figures(outputs, free_runs)
+    for output in outputs:
+        output["is_trained_at_once"] = is_trained_at_once(output["summary"])
+        output["numbers"] = choose_numbers(output["summary"])
     return page.write(
         folder / page.PAGE_FILE,
         Path(__file__).with_name("run.html"),
-        _draw_figures(outputs, free_runs),
+        {name: figure for name, (figure, _) in drawn.items()},
+        has_strips=any(hasattr(figure, "children") for figure, _ in drawn.values()),
+        captions={name: caption for name, (_, caption) in drawn.items()},
+        is_for_simulation=bool(outputs) and all(map(_is_for_simulation, summaries)),
         title=parts[0]["system"] if outputs else parts[0]["data"]["name"],
         warnings=list(dict.fromkeys(text for part in parts for text in part["warnings"])),
         outputs=outputs,
         validation=validation,
-        numbers=SUMMARY_NUMBERS,
+        error_unit=error_unit,
         pictures=pictures,
         left_out=left_out,
         origin=page.read_origin(folder, attributes),
     )
+
+
+def is_trained_at_once(summary: Mapping[str, Any]) -> bool:
+    """Whether a model was trained on all samples at once, so that there was no stream."""
+    return summary.get("training") is not None and not summary["n_seen"]
+
+
+def _is_for_simulation(summary: Mapping[str, Any]) -> bool:
+    """Whether a model was trained for the free run, and simulated."""
+    return summary.get("training") is not None and summary.get("free_run") is not None
+
+
+def choose_numbers(summary: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return kind and meaning of the numbers of a summary that exist for this model."""
+    left_out = STREAM_NUMBERS if is_trained_at_once(summary) else set()
+    return {name: words for name, words in SUMMARY_NUMBERS.items() if name not in left_out}
 
 
 def _read_free_runs(path: Path, validation: dict[str, Any]) -> Mapping[str, xr.Dataset]:
@@ -78,8 +121,11 @@ def _read_free_runs(path: Path, validation: dict[str, Any]) -> Mapping[str, xr.D
 
 def _draw_figures(
     outputs: list[dict[str, Any]], free_runs: Mapping[str, xr.Dataset]
-) -> dict[str, Any]:
-    """Draw records and free runs; all series together have at most MAX_SAMPLES_DRAWN samples."""
+) -> dict[str, tuple[Any, str]]:
+    """Draw records and free runs, each with its caption.
+
+    All series together have about MAX_SAMPLES_DRAWN samples at most.
+    """
     n_series = len(outputs) + sum(free_run.sizes["output"] for free_run in free_runs.values())
     max_samples = MAX_SAMPLES_DRAWN // max(n_series, 1)
     figures = dict[str, Any]()
@@ -136,37 +182,40 @@ def _read_full(folder: Path, prefix: str) -> dict[str, Any]:
     return parts
 
 
-def draw_record(record: xr.Dataset, model: xr.Dataset | None, max_samples: int) -> dict[str, Any]:
+def draw_record(
+    record: xr.Dataset, model: xr.Dataset | None, max_samples: int
+) -> dict[str, tuple[Any, str]]:
     """Draw the predictions of samples before they were learned, and of the validation part.
 
     The samples that became points of the model are marked.
     """
-    record = with_clock(record, "sample")
     chosen = record.isel(sample=np.flatnonzero(record["phase"] != INITIAL))
     if not chosen.sizes["sample"]:
         return {}
+    chosen = with_clock(chosen, "sample")
     noise = 0.0 if model is None else float(model.attrs["noise_variance"])
     curve = Curve(chosen["mean"].values, Z_95 * np.sqrt(chosen["variance"].values + noise))
     measured = chosen["target"].values
-    unit = unit_of(chosen["target"])
     if record["time"].attrs.get("units") == "1":
-        return {"record": draw_pairs(measured, curve, f"value [{unit}]", max_samples=max_samples)}
+        label = f"value [{unit_of(chosen['target'])}]"
+        pairs = draw_pairs(measured, curve, label, max_samples=max_samples)
+        return {"record": (pairs, "Predictions over measurements. Dashed line: both are equal.")}
     x = chosen["shown"].values
     validated = np.flatnonzero(chosen["phase"].values == VALIDATION)
     since = None
     if 0 < len(validated) < len(x):
         since = float(x[validated[0]])
     marked = None
-    figures = {}
+    figures: dict[str, tuple[Any, str]] = {}
     if model is not None:
-        points = find_points(record, model)
+        points = find_points(chosen, model)
         figures = draw_points(points, model)
         is_known = points.pop("known")
         marked = {name: np.asarray(values)[is_known] for name, values in points.items()}
     labels = (
         chosen["shown"].attrs["label"],
         label_of(chosen["target"]),
-        f"error [{unit}]",
+        f"error [{error_unit_of(chosen['target'])}]",
     )
     series = draw_series(
         x,
@@ -177,7 +226,8 @@ def draw_record(record: xr.Dataset, model: xr.Dataset | None, max_samples: int) 
         since=since,
         points=marked,
     )
-    return {"record": series, **figures}
+    caption = describe_series(series, predictions="the predictions one step ahead")
+    return {"record": (series, caption), **figures}
 
 
 def find_points(record: xr.Dataset, model: xr.Dataset) -> dict[str, Any]:
@@ -210,7 +260,7 @@ def find_points(record: xr.Dataset, model: xr.Dataset) -> dict[str, Any]:
     return points
 
 
-def draw_points(points: dict[str, Any], model: xr.Dataset) -> dict[str, Any]:
+def draw_points(points: dict[str, Any], model: xr.Dataset) -> dict[str, tuple[Any, str]]:
     """Draw the points in the plane of two features: the first lags of the first two signals."""
     from bokeh.transform import linear_cmap
 
@@ -224,8 +274,8 @@ def draw_points(points: dict[str, Any], model: xr.Dataset) -> dict[str, Any]:
     columns["entered"] = points["x"]
     units = json.loads(str(model.attrs.get("feature_units", "[]"))) or [""] * len(features)
     labels = (
-        f"{features[i]} [{units[i] or '1'}]",
-        f"{features[j]} [{units[j] or '1'}]",
+        f"{features[i]} [{shown_unit(units[i])}]",
+        f"{features[j]} [{shown_unit(units[j])}]",
     )
     entered = points["x"][points["known"]]
     low, high = (entered.min(), entered.max()) if len(entered) else (0.0, 1.0)
@@ -241,7 +291,12 @@ def draw_points(points: dict[str, Any], model: xr.Dataset) -> dict[str, Any]:
         size=8,
         line_color="gray",
     )
-    return {"points": figure}
+    caption = "The stored points of the model."
+    if len(entered):
+        caption += " The darker a point, the earlier it entered."
+        if len(entered) < len(points["x"]):
+            caption += " Grey points were chosen before the stream."
+    return {"points": (figure, caption)}
 
 
 def _choose_plane(features: list[str]) -> tuple[int, int]:
@@ -253,20 +308,27 @@ def _choose_plane(features: list[str]) -> tuple[int, int]:
     return (first, others[0]) if others else (0, 1)
 
 
-def draw_free_run(found: xr.Dataset, max_samples: int) -> dict[str, Any]:
+def draw_free_run(found: xr.Dataset, max_samples: int) -> dict[str, tuple[Any, str]]:
     """Draw the free run of every output."""
     time = with_clock(found, "sample")["shown"]
     figures = {}
     for name in found["output"].values:
         output = found.sel(output=name)
-        unit = str(output["unit"].values) or "1"
+        unit = str(output["unit"].values)
         variance = output["variance"].values + float(output["noise_variance"])
         curve = Curve(output["mean"].values, Z_95 * np.sqrt(variance))
-        figures[f"free_run_{name}"] = draw_series(
+        labels = (
+            time.attrs["label"],
+            f"{name} [{shown_unit(unit)}]",
+            f"error [{shown_unit(error_unit(unit))}]",
+        )
+        figure = draw_series(
             time.values,
             output["measured"].values,
             {"free run": curve},
-            labels=(time.attrs["label"], f"{name} [{unit}]", f"error [{unit}]"),
+            labels=labels,
             max_samples=max_samples,
         )
+        caption = describe_series(figure, predictions="the free run")
+        figures[f"free_run_{name}"] = (figure, caption)
     return figures

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.cli.progress import doing
+from experiments.drawing.tables import error_unit
 from experiments.plant.physics import widen
 from experiments.validate.material import Material
 from sysid import (
@@ -19,7 +20,6 @@ from sysid import (
     JointModel,
     Propagation,
     Screened,
-    Target,
     Validation,
     screen_records,
 )
@@ -30,6 +30,10 @@ from sysid.simulation.forecast import check_records, forecast
 from sysid.simulation.validation import validate
 
 FREE_RUN_LABEL = "free_run"  # label of the horizon without end, in files
+#: samples ahead that are predicted if no horizons are given
+AUTOMATIC_HORIZONS = (1, 3, 10, 30)
+# horizons that nobody chose are left out if samples times horizon exceed this number of predictions
+MAX_AUTOMATIC_PREDICTIONS = 100_000
 FORECAST_SERIES = ("measured", "mean", "variance")  # fields of the forecast of a record
 
 
@@ -84,6 +88,21 @@ def plan_cases(horizons: Any, windows: Any, default_window: int) -> list[Case]:
     return [Case(horizon, window) for window in window_lengths for horizon in all_horizons]
 
 
+def choose_horizons(records: Sequence[xr.Dataset]) -> list[int]:
+    """Return the horizons that are predicted if none are given: 1, 3, 10 and 30 samples.
+
+    Horizons whose samples times horizon exceed `MAX_AUTOMATIC_PREDICTIONS` are left out, and so are
+    those that a record is too short for.
+    """
+    lengths = [record.sizes["time"] for record in records]
+    chosen = [1]
+    for horizon in AUTOMATIC_HORIZONS:
+        is_affordable = sum(lengths) * horizon <= MAX_AUTOMATIC_PREDICTIONS
+        if horizon > 1 and is_affordable and min(lengths) > 2 * horizon:
+            chosen.append(horizon)
+    return chosen
+
+
 def read_sample_counts(name: str, values: Any) -> list[int]:
     """Return one number of samples, or a list of them, as a list.
 
@@ -124,6 +143,7 @@ class Assessment:
     unbounded: dict[Case, tuple[Divergence, ...]]
     loop: xr.Dataset | None = None  # result of `compare_loops`, if a loop was closed
     is_trained_for_free_run: bool = False  # whether the models are known to be
+    has_chosen_horizons: bool = False  # whether the user has named the horizons
 
     @property
     def window(self) -> int:
@@ -151,7 +171,7 @@ class Assessment:
 
         The error of a temperature in degC is in K.
         """
-        return Target.change.unit_of(self.unit(signal)) or "1"
+        return error_unit(self.unit(signal)) or "1"
 
     def series(
         self, case: Case, output: str, record: int | None = None

@@ -14,13 +14,15 @@ from experiments.drawing.style import (
     GREY,
     ORANGE,
     SHADES,
+    draw_line,
+    fill_band,
     png,
     screen,
     show_from_to,
     tidy,
     with_clock,
 )
-from experiments.drawing.tables import with_unit
+from experiments.drawing.tables import shown_unit, with_unit
 from experiments.validate.assessment import FREE_RUN_LABEL, Assessment, Case
 from experiments.validate.loop import LOOP_VARIABLES
 from sysid import ResidualReport, calibration
@@ -36,6 +38,7 @@ TEST_TITLES = {
     "squared_autocorrelation": "Autocorrelation of the squared residuals",
     "squared_input": "Residuals against {input} squared",
 }
+MAX_INPUTS_DRAWN = 4  # inputs whose correlations with the residuals are drawn
 WINDOW_LINE_STYLES = ("-", "--", ":", "-.")
 MAX_SAMPLES_OF_THICK_LINE = 1500  # longer measurements are drawn as a thin line
 TEST_OFFSETS = (-0.17, 0.17)  # shift of the stems of one step and of the free run [lags]
@@ -58,25 +61,51 @@ def draw_pages(
 def draw_page(
     assessment: Assessment, residuals: Mapping[str, ResidualReport | str], output: str
 ) -> Figure:
-    """Draw the free run and its error, the error over the horizon, calibration, residual tests."""
-    figure = Figure(figsize=(10.0, 12.5), layout="constrained")
-    tests = list(TEST_TITLES)
+    """Draw the free run and its error, the error over the horizon, calibration, residual tests.
+
+    The residual tests have a row for the residuals themselves and one for each input.
+    """
+    tests = _list_tests(residuals, output)
+    pairs = [tests[i : i + 2] for i in range(0, len(tests), 2)]
+    figure = Figure(figsize=(10.0, 7.7 + 2.4 * len(pairs)), layout="constrained")
     rows: list[Any] = [
         ["run", "run"],
         ["error", "error"],
         ["horizon", "calibration"],
-        tests[:2],
-        tests[2:],
+        *[["/".join(test) for test in pair] for pair in pairs],
     ]
-    axes = figure.subplot_mosaic(rows, height_ratios=[3.2, 1.7, 2.6, 2.3, 2.3])
+    axes = figure.subplot_mosaic(rows, height_ratios=[3.2, 1.7, 2.6] + [2.3] * len(pairs))
     axes["run"].sharex(axes["error"])
     tidy(np.array([*axes.values()]))
     _draw_free_run(axes["run"], axes["error"], assessment, output)
     _draw_error_over_horizon(axes["horizon"], assessment, output)
     _draw_calibration(axes["calibration"], assessment, output)
     for test in tests:
-        _draw_correlations(axes[test], residuals, output, test)
+        _draw_correlations(axes["/".join(test)], residuals, output, *test)
     return figure
+
+
+def _list_tests(
+    residuals: Mapping[str, ResidualReport | str], output: str
+) -> list[tuple[str, str]]:
+    """Return name and input of the tests that have a panel: those of up to four inputs.
+
+    Of more inputs, those with the smallest p-values are taken. The input is empty for tests of the
+    residuals alone.
+    """
+    p_values: dict[str, float] = {}
+    for report in residuals.values():
+        for test in () if isinstance(report, str) else report.tests:
+            if test.output == output and test.input:
+                p_values[test.input] = min(test.p_value, p_values.get(test.input, 1.0))
+    names = list(p_values)
+    if len(names) > MAX_INPUTS_DRAWN:
+        chosen = sorted(names, key=lambda name: p_values[name])[:MAX_INPUTS_DRAWN]
+        names = [name for name in names if name in chosen]
+    tests = [("autocorrelation", ""), ("squared_autocorrelation", "")]
+    for name in names:
+        tests += [("input", name), ("squared_input", name)]
+    return tests
 
 
 def _draw_calibration(ax: Axes, assessment: Assessment, output: str) -> None:
@@ -93,8 +122,8 @@ def _draw_calibration(ax: Axes, assessment: Assessment, output: str) -> None:
             label=KIND_LABELS[kind],
         )
     ax.set(
-        xlabel="probability of the band [-]",
-        ylabel="covered [-]",
+        xlabel="probability of the band [1]",
+        ylabel="covered [1]",
         xlim=(0, 1),
         ylim=(0, 1.02),
     )
@@ -123,32 +152,18 @@ def _draw_free_run(run: Axes, error: Axes, assessment: Assessment, output: str) 
     x_predicted = x[predicted.sample]
     residual = measured[predicted.sample] - mean
     half_width = Z_95 * np.sqrt(predicted.variance[:, i] + forecast.noise_variance[i])
-    run.fill_between(
-        x_predicted,
-        mean - half_width,
-        mean + half_width,
-        color=BLUE,
-        alpha=0.2,
-        linewidth=0,
-        label="95 % band",
-    )
-    run.plot(
+    fill_band(run, x_predicted, mean - half_width, mean + half_width, "95 % band")
+    draw_line(
+        run,
         x,
         measured,
         color=ORANGE,
         linewidth=0.8 if len(x) > MAX_SAMPLES_OF_THICK_LINE else 1.1,
         label="measured",
     )
-    run.plot(x_predicted, mean, color=BLUE, linewidth=1.1, label="free run")
-    error.fill_between(
-        x_predicted,
-        -half_width,
-        half_width,
-        color=BLUE,
-        alpha=0.2,
-        linewidth=0,
-    )
-    error.plot(x_predicted, residual, color=BLUE, linewidth=0.8)
+    draw_line(run, x_predicted, mean, color=BLUE, linewidth=1.1, label="free run")
+    fill_band(error, x_predicted, -half_width, half_width)
+    draw_line(error, x_predicted, residual, color=BLUE, linewidth=0.8)
     error.axhline(0.0, color="black", linewidth=0.6)
     for ax in (run, error):
         ax.axvspan(
@@ -172,7 +187,7 @@ def _draw_free_run(run: Axes, error: Axes, assessment: Assessment, output: str) 
         title += ": it diverges"
     title += f", 95 % band covers {100 * score.coverage_95:.1f} %"
     run.set_title(title, loc="left", fontsize="medium")
-    run.set_ylabel(f"{output} [{assessment.unit(output) or '1'}]")
+    run.set_ylabel(f"{output} [{shown_unit(assessment.unit(output))}]")
     error.set(ylabel=f"residual [{unit}]", xlabel=record["shown"].attrs["label"])
     run.tick_params(labelbottom=False)
     run.legend(
@@ -241,26 +256,23 @@ def _draw_error_over_horizon(ax: Axes, assessment: Assessment, output: str) -> N
 
 
 def _draw_correlations(
-    ax: Axes, residuals: Mapping[str, ResidualReport | str], output: str, name: str
+    ax: Axes,
+    residuals: Mapping[str, ResidualReport | str],
+    output: str,
+    name: str,
+    input_name: str,
 ) -> None:
-    """Draw one test of one step and of the free run, with its 95 % band for a correct model.
-
-    If there are several inputs, the one with the smallest p-value is drawn.
-    """
+    """Draw one test of one step and of the free run, with its 95 % band for a correct model."""
     ax.axhline(0.0, color="black", linewidth=0.6)
-    ax.set(xlabel="lag [samples]; grey: 95 % band", ylabel="correlation [-]")
-    matching = []
+    ax.set(xlabel="lag [samples]; grey: 95 % band", ylabel="correlation [1]")
+    drawn = []
     for kind, report in residuals.items():
         if isinstance(report, str):
             continue
         for test in report.tests:
-            if test.output == output and test.name == name:
-                matching.append((kind, test))
-    input_name: str | None = "the input"
-    if matching:
-        _, most_significant = min(matching, key=lambda pair: pair[1].p_value)
-        input_name = most_significant.input
-    drawn = [(kind, test) for kind, test in matching if test.input == input_name]
+            is_meant = test.output == output and test.name == name
+            if is_meant and (test.input or "") == input_name:
+                drawn.append((kind, test))
     for (kind, test), offset in zip(drawn, TEST_OFFSETS, strict=False):  # one test of each kind
         label = f"{KIND_LABELS[kind]}, p = {test.p_value:.2g}"
         if test.alarm:
@@ -322,18 +334,10 @@ def draw_loop(assessment: Assessment, loop: xr.Dataset) -> Figure:
             variance = loop[variables.variance].values[:, i]
             noise_variance = assessment.joint.noise_variance[i] if dim == "output" else 0.0
             half_width = Z_95 * np.sqrt(variance + noise_variance)
-            ax.fill_between(
-                x,
-                model - half_width,
-                model + half_width,
-                color=BLUE,
-                alpha=0.2,
-                linewidth=0,
-                label="95 % band",
-            )
-        ax.plot(x, plant, color=ORANGE, linewidth=0.9, label="around the plant")
-        ax.plot(x, model, color=BLUE, linewidth=0.9, label="around the model")
-        ax.set_ylabel(f"{name} [{assessment.unit(name) or '1'}]")
+            fill_band(ax, x, model - half_width, model + half_width, "95 % band")
+        draw_line(ax, x, plant, color=ORANGE, linewidth=0.9, label="around the plant")
+        draw_line(ax, x, model, color=BLUE, linewidth=0.9, label="around the model")
+        ax.set_ylabel(f"{name} [{shown_unit(assessment.unit(name))}]")
         show_from_to(ax, x)
         _limit_to_curves(ax, plant, model)
     _draw_set_point(axes[0], assessment, x, loop["time"].values)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from experiments.drawing.tables import fixed, to_text, with_unit
+from experiments.drawing.tables import error_unit, fixed, to_text, with_unit
 from experiments.files.outputs import plain
 from experiments.plant.source import Source
 from experiments.validate.assessment import (
@@ -21,6 +21,7 @@ from experiments.validate.assessment import (
     Assessment,
     Case,
     assess,
+    choose_horizons,
     plan_cases,
 )
 from experiments.validate.loop import LOOP_VARIABLES, score_loop
@@ -338,7 +339,9 @@ def label_case(assessment: Assessment, case: Case) -> xr.Dataset:
                 "latent predictive variance; add noise_variance for a measurement",
                 squared_unit,
             ),
-            "residual": variable(dims, measured - mean, "measured minus predicted output", unit),
+            "residual": variable(
+                dims, measured - mean, "measured minus predicted output", error_unit(unit)
+            ),
             "noise_variance": variable(
                 "output",
                 forecast.noise_variance,
@@ -586,7 +589,8 @@ def validate_on_test(
             )
         joint = JointModel.of(model)
         material = select_records(recordings)
-        cases = plan_cases([1], None, material.default_window(joint.models[0].narx))
+        window = material.default_window(joint.models[0].narx)
+        cases = plan_cases(choose_horizons(material.records_after(window)), None, window)
         assessment = assess(joint, material, cases, make_propagation(), seed=seed)
         assessment = replace(assessment, is_trained_for_free_run=is_trained_for_free_run)
         report = make_report(assessment)
@@ -732,12 +736,18 @@ def _warn_of_coverage(assessment: Assessment) -> Iterator[str]:
 
 
 def _warn_of_few_draws(assessment: Assessment) -> Iterator[str]:
-    """Yield the horizons whose bands are computed from too few drawn functions."""
+    """Yield the horizons whose bands are computed from too few drawn functions.
+
+    Only those count that the user has named, one step and the free run.
+    """
     requested = assessment.propagation.n_draws
     if requested is None:
         return
     few_draws: dict[str, int] = {}
+    main = assessment.main.values()
     for case, forecast in assessment.forecasts.items():
+        if not assessment.has_chosen_horizons and case not in main:
+            continue
         n_draws = [record.n_draws for record in forecast.records if record.n_draws is not None]
         fewest = min(n_draws, default=requested)
         if fewest < min(requested, MIN_DRAWS):

@@ -1,7 +1,7 @@
 """One validation: read the model, find the records, predict, score, write, log the results."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from experiments.validate.assessment import (
     FREE_RUN_LABEL,
     Assessment,
     assess,
+    choose_horizons,
     plan_cases,
     read_sample_counts,
 )
@@ -54,7 +55,7 @@ class ValidationSettings:
     part: str | None  # part of the records; None: test, or validation if there is no test record
     duration: float | str  # duration of a simulation, in seconds or with its unit
     propagation: Propagation  # propagation of the uncertainty
-    horizons: tuple[int, ...]  # samples ahead, in addition to one step and the free run
+    horizons: tuple[int, ...] | None  # samples ahead; None: as many as are computed quickly
     windows: tuple[int, ...] | None  # initialisation windows [samples]; None: as in the records
     left_out: tuple[str, ...]  # signals of the records that the model does not have
     seed: int  # seed of all random draws
@@ -100,6 +101,7 @@ def run(config: DictConfig, folder: Path) -> float:
     assessment = replace(
         predict(joint, material, settings),
         is_trained_for_free_run=states_free_run(configuration),
+        has_chosen_horizons=settings.horizons is not None,
     )
     notes = find_notes(material, settings)
     with doing("testing the residuals"):
@@ -134,7 +136,10 @@ def read_settings(config: DictConfig) -> ValidationSettings:
         If an option has a value that is not allowed, with the name of the option; if no model is
         given.
     """
-    plan_cases(config.horizons, config.windows, 1)  # checks both options
+    horizons = None
+    if config.horizons is not None:
+        horizons = tuple(read_sample_counts("horizons", config.horizons))
+    plan_cases(horizons or (), config.windows, 1)  # checks both options
     if config.part is not None and config.part not in RECORD_ROLES:
         raise UserError(
             f"part must be one of {', '.join(RECORD_ROLES)}, or null, got {config.part!r}"
@@ -149,7 +154,6 @@ def read_settings(config: DictConfig) -> ValidationSettings:
     figures = flag("figures", config.figures)
     page = has_page(config.get("report", False))
     configuration = OmegaConf.to_yaml(config, resolve=True)
-    horizons = tuple(read_sample_counts("horizons", config.horizons))
     windows = None
     if config.windows is not None:
         windows = tuple(read_sample_counts("windows", config.windows))
@@ -183,7 +187,11 @@ def predict(joint: JointModel, material: Material, settings: ValidationSettings)
     If a controller closes a loop around the plant, the same loop is also closed around the model.
     """
     default_window = material.default_window(joint.models[0].narx)
-    cases = plan_cases(settings.horizons, settings.windows, default_window)
+    horizons: Sequence[int] | None = settings.horizons
+    if horizons is None:
+        main_window = default_window if settings.windows is None else settings.windows[0]
+        horizons = choose_horizons(material.records_after(main_window))
+    cases = plan_cases(horizons, settings.windows, default_window)
     window = cases[0].window
     seed = settings.seed
     material = replace(material, records=material.records_after(window))

@@ -126,9 +126,7 @@ def test_the_legend_of_the_predictions_covers_no_band():
     figure = drawings_of_run(60)["prediction"]()
     figure.draw_without_rendering()
     series = figure.axes[0]
-    top_of_band = series.collections[0].get_paths()[0].vertices[:, 1].max()
-    legend = series.get_legend().get_window_extent()
-    assert series.transData.transform((0.0, top_of_band))[1] < legend.y0
+    assert not series.get_legend().get_window_extent().overlaps(series.get_window_extent())
 
 
 def test_the_errors_stand_beside_those_of_the_limit():
@@ -161,6 +159,110 @@ def test_runs_that_ended_early_are_drawn(n_samples):
         draw().draw_without_rendering()
 
 
+# --- gaps, and records beside each other
+
+
+def gappy_run(static=0):
+    """Return trajectory and result of two records, the first with a gap of a third of its rows."""
+    n = 90
+    phase = np.repeat([INITIAL, ONLINE, ONLINE, VALIDATION], [10, 20, 30, 30])
+    result = make_result(phase, np.sin(np.arange(n)), np.zeros(n), np.ones(n))
+    time = np.concatenate([np.arange(0.0, 30.0), np.arange(60.0, 90.0), np.arange(0.0, 30.0)])
+    coords = {"record": np.repeat([0, 1], [60, 30]), "time": time}
+    part = (phase == VALIDATION).astype(int)
+    trajectory = make_trajectory(n, static=static, record_names='["a", "b"]').assign_coords(
+        {name: ("time", values) for name, values in coords.items()} | {"part": ("time", part)}
+    )
+    result = result.assign_coords({name: ("sample", values) for name, values in coords.items()})
+    return trajectory, result.assign(previous=("sample", np.full(n, 20.0), {"units": "degC"}))
+
+
+def pieces_of(x):
+    """Return the pieces of a curve between its nan."""
+    broken = np.flatnonzero(np.isnan(x))
+    return [piece[np.isfinite(piece)] for piece in np.split(x, broken)]
+
+
+@pytest.mark.parametrize("name", ["signals", "prediction", "dictionary", "error"])
+def test_no_line_and_no_band_runs_through_a_gap(name):
+    trajectory, result = gappy_run()
+    drawings = figures.drawings(trajectory, result, 0.1, predict_before=lambda: np.zeros(90))
+    figure = drawings[name]()
+    n_curves = 0
+    for ax in figure.axes:
+        if not ax.get_xlabel().startswith("time") and name == "prediction":
+            continue  # the histogram
+        for line in ax.lines:
+            if line.get_linestyle() in ("None", ""):
+                continue
+            n_curves += 1
+            for piece in pieces_of(line.get_xdata()):
+                assert not len(piece) or np.diff(piece).max(initial=0.0) < 5.0
+        for band in ax.collections:
+            for path in band.get_paths() if "PolyCollection" in type(band).__name__ else ():
+                edges = np.unique(path.vertices[:, 0])
+                assert np.diff(edges).max(initial=0.0) < 5.0
+    assert n_curves > 0
+
+
+def test_records_stand_side_by_side_on_an_axis_of_time():
+    trajectory, _ = gappy_run()
+    clock = with_clock(trajectory, "time")["shown"]
+    assert clock.attrs == {"unit": "s", "label": "time [s], records side by side"}
+    np.testing.assert_array_equal(clock.values[:60], trajectory["time"].values[:60])
+    second = clock.values[60:]
+    assert second[0] > clock.values[59] + 1.5
+    np.testing.assert_allclose(np.diff(second), 1.0)
+
+
+def test_the_predictions_of_one_record_have_its_own_time():
+    trajectory, result = gappy_run()
+    series = figures.drawings(trajectory, result, 0.1)["prediction"]().axes[0]
+    assert series.lines[0].get_xdata()[0] == 0.0
+
+
+def test_records_that_follow_each_other_share_a_clock():
+    time = np.concatenate([np.arange(5.0), np.arange(100.0, 105.0)])
+    coords = {"time": ("time", time), "record": ("time", np.repeat([0, 1], 5))}
+    clock = with_clock(xr.Dataset(coords=coords), "time")["shown"]
+    np.testing.assert_array_equal(clock.values, time)
+    assert clock.attrs["label"] == "time [s]"
+
+
+def test_a_sample_between_two_gaps_is_a_dot():
+    (ax,) = style.screen(1, 2.0)[1]
+    x = np.array([0.0, 1.0, 2.0, 9.0, 16.0, 17.0, 18.0])
+    style.draw_line(ax, x, np.arange(7.0))
+    line, dots = ax.lines
+    assert np.isnan(line.get_xdata()).sum() == 2
+    assert list(dots.get_xdata()) == [9.0]
+
+
+@pytest.mark.parametrize(("unit", "shown"), [("degC", "\u00b0C"), ("V", "V")])
+def test_a_change_stands_beside_the_value_that_it_leads_to(unit, shown):
+    trajectory, result = gappy_run()
+    result["previous"].attrs["units"] = unit
+    values, changes, _ = figures.drawings(trajectory, result, 0.1)["prediction"]().axes
+    assert values.get_ylabel().endswith(f"[{shown}]")
+    np.testing.assert_allclose(values.lines[-1].get_ydata(), changes.lines[-1].get_ydata() + 20.0)
+
+
+def test_the_error_of_the_model_before_the_stream_is_drawn():
+    trajectory, result = gappy_run()
+    before = result["target"].values + 0.5
+    figure = figures.drawings(trajectory, result, 0.1, "", lambda: before)["error"]()
+    lines = {line.get_label(): line for line in figure.axes[0].lines}
+    values = lines["model before the stream"].get_ydata()
+    np.testing.assert_allclose(values[np.isfinite(values)], 0.5)
+
+
+def test_the_set_point_is_beneath_the_output():
+    trajectory = make_trajectory(60).assign(set_point=("time", np.ones(60)))
+    draw = figures.drawings(trajectory, make_result([ONLINE] * 60, *np.ones((3, 60))), 0.1)
+    for ax in draw["signals"]().axes[:2]:
+        assert [line.get_label() for line in ax.lines] == ["set-point", "y"]
+
+
 def test_the_validation_part_of_the_trajectory_is_shaded():
     (shade,) = drawings_of_run(60)["signals"]().axes[0].patches
     assert shade.get_x() == 30
@@ -190,7 +292,7 @@ TRIED_LAGS = {
 }
 
 
-def draw_comparison(free_run, errors, lags=None):
+def draw_comparison(free_run, errors, lags=None, training=None):
     """Draw the comparison of a model with linear ones; return the figure.
 
     `free_run` is the model's part of the summary, `errors` are those of the linear models.
@@ -205,6 +307,7 @@ def draw_comparison(free_run, errors, lags=None):
         },
         "target_unit": "",
         "lags": lags,
+        "training": training,
     }
     figure = figures.comparison(summary)
     with warnings.catch_warnings(action="error"):
@@ -224,6 +327,11 @@ def test_a_comparison_shows_the_free_run_of_any_model(free_run, errors):
     assert [ax.get_title() for ax in figure.axes] == titles
     texts = [text.get_text() for ax in figure.axes[1:] for text in ax.texts]
     assert ("diverges" in texts) == (free_run == {"rmse": None})
+
+
+def test_the_comparison_of_a_model_for_simulation_begins_with_the_free_run():
+    figure = draw_comparison({"rmse": 0.4}, (None, 0.5), training={"tried": []})
+    assert [ax.get_title() for ax in figure.axes] == ["Free run", "One step ahead"]
 
 
 def test_dead_times_are_marked_in_the_errors_by_delay():

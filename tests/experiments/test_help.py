@@ -12,6 +12,7 @@ import pytest
 from experiments.cli import progress
 from experiments.cli.help import print_help
 from helpers.commands import ROOT, printed_by, run_command
+from sysid import __version__
 
 #: prints the help, then the large packages that are loaded
 PRINT_HELP = """
@@ -31,6 +32,11 @@ main()
 def help_text(*arguments):
     """Return what `sysid-identify --help` prints with these arguments."""
     return run_command("identify", "--help", *arguments).out
+
+
+@pytest.mark.parametrize("command", ["identify", "collect"])
+def test_the_version_is_that_of_the_toolbox(command):
+    assert run_command(command, "--version").out == f"sysid {__version__}\n"
 
 
 def test_help_lists_options_and_loads_nothing_heavy(tmp_path):

@@ -98,8 +98,8 @@ def test_the_figure_shows_every_coefficient_with_its_band(finished_with_linear_p
     rng = np.random.default_rng(0)
     coefficients = model.gp.draw_posterior(draws, rng).coefficients.T
     units = {
-        "zone_temperature": "K / degC",
-        "ambient_temperature": "K / degC",
+        "zone_temperature": "K / K",
+        "ambient_temperature": "K / K",
         "mass_flow": "K / (kg/s)",
     }
     assert [ax.get_title() for ax in drawn.axes] == list(units)

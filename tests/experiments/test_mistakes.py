@@ -5,20 +5,23 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 
 import experiments.generate.baselines
 import experiments.generate.benchmark
 import experiments.identify.linear
 import experiments.plant.lags
 import experiments.plant.physics
+import experiments.plant.recorded
 import experiments.validate.report
 import hydra_plugins.sysid_sweep.plugins
 import simulators.grey_box
 import simulators.many
 import sysid.data.source
 import sysid.model.model
+from experiments.cli.build import model_of
 from experiments.cli.ends import is_mistake
-from helpers.commands import run_command
+from helpers.commands import compose_configuration, run_command
 from helpers.records import save_models
 from simulators import CascadedTanks
 from sysid import JointModel, Model, Narx, OnlineGP, Recordings, Settings
@@ -209,3 +212,44 @@ def test_what_does_not_fit_into_memory_ends_in_one_line(reason, tmp_path, monkey
     assert done.code == 1
     assert "Traceback" not in done.out + done.err
     assert f"Error: not enough memory{f' ({reason})' if reason else ''}: ask for fewer" in done.out
+
+
+@pytest.mark.parametrize(
+    ("argument", "advice"),
+    [
+        ("purpose=simulation", "training=free_run"),
+        ("max_points=50", "budget="),
+        ("inputs=[u]", "data.inputs="),
+        ("test=a.csv", "data.test="),
+    ],
+)
+def test_an_argument_of_python_is_answered_with_the_one_of_the_command(argument, advice):
+    done = run_command("identify", argument)
+    assert done.code == 1
+    assert advice in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_typed_duration_is_refused_for_a_record_before_it_is_read(monkeypatch):
+    config = compose_configuration("data=csv", "data.estimation=missing.csv")
+    overrides = ("data=csv", "data.estimation=missing.csv")
+    monkeypatch.setattr(experiments.plant.recorded, "given_overrides", lambda: overrides)
+    experiments.plant.recorded.refuse_simulation(config)
+    given = (*overrides, "duration=4h")
+    monkeypatch.setattr(experiments.plant.recorded, "given_overrides", lambda: given)
+    with pytest.raises(ValueError, match="duration=4h would only"):
+        experiments.plant.recorded.refuse_simulation(config)
+
+
+@pytest.mark.parametrize("has_runs", [True, False], ids=["runs", "no runs"])
+def test_a_missing_model_is_answered_with_one_that_exists(tmp_path, monkeypatch, has_runs):
+    monkeypatch.chdir(tmp_path)
+    advice = "name the model.nc"
+    if has_runs:
+        for name in ("1", "2"):
+            folder = tmp_path / "outputs" / "identify" / name
+            folder.mkdir(parents=True)
+            (folder / "model.nc").write_text("")
+        advice = "model=outputs/identify/2/model.nc"
+    with pytest.raises(ValueError, match=f"no.nc: there is no such file; .*{advice}"):
+        model_of(OmegaConf.create({"model": "no.nc"}))

@@ -12,6 +12,7 @@ from experiments.identify.causes import (
     explain_coverage,
     find_worsening_cause,
 )
+from experiments.identify.linear import _orders as orders_of_line
 from experiments.identify.linear import note_linear
 from experiments.identify.summary import (
     _advise_samples,
@@ -50,7 +51,14 @@ LONG_LAGS = Narx({"y": 12}, {"u": 12})
 
 
 def linear_notes(
-    *, settings=None, narx=LAGS, best=(5, 5, 1), lag_choice=None, error=2.0, physics=None
+    *,
+    settings=None,
+    narx=LAGS,
+    best=(5, 5, 1),
+    lag_choice=None,
+    error=2.0,
+    physics=None,
+    has_automatic_lags=False,
 ):
     """Return the notes on a linear model of RMSE 1, one step ahead and in free run."""
     settings = Settings() if settings is None else settings
@@ -72,7 +80,24 @@ def linear_notes(
         "rmse": error,
         "free_run": {"rmse": error},
     }
-    return note_linear(summary, result)
+    return note_linear(summary, result, has_automatic_lags=has_automatic_lags)
+
+
+def test_automatic_lags_are_not_advised_where_they_are_set():
+    assert "narx=auto" in " ".join(linear_notes())
+    assert "narx=auto" not in " ".join(linear_notes(has_automatic_lags=True))
+
+
+@pytest.mark.parametrize(
+    ("lags", "orders"),
+    [
+        ({"u": [7, 8], "v": [1, 2]}, {"na": 2, "nb": 2, "nk": [7, 1]}),
+        ({"u": [1, 2, 3], "v": [1]}, {"na": 2, "nb": [3, 1], "nk": 1}),
+        ({"u": [3, 4], "v": [3, 4]}, {"na": 2, "nb": 2, "nk": 3}),
+    ],
+)
+def test_orders_that_differ_between_the_inputs_are_listed(lags, orders):
+    assert orders_of_line(SimpleNamespace(narx=Narx({"y": 2}, lags))) == orders
 
 
 class Physics(MeanFunction):

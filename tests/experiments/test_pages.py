@@ -28,9 +28,12 @@ from sysid import StoreError, store
 
 pytest.importorskip("bokeh", reason='pages need Bokeh: pip install -e ".[report]"')
 
+from experiments.collect.page import join_medians, page_rows
+from experiments.collect.read import read_results
 from experiments.drawing.page import (
     PAGE_FILE,
     Curve,
+    describe_series,
     draw_series,
     read_origin,
     read_pictures,
@@ -39,7 +42,7 @@ from experiments.drawing.page import (
     write_number,
 )
 from experiments.drawing.tables import significant
-from experiments.report.page import find_points, write_run
+from experiments.report.page import STREAM_NUMBERS, find_points, write_run
 
 #: a name that would run a script, if it were not escaped
 EVIL_NAME = "</script><script>hacked=1</script><img src=x onerror=hacked=1>"
@@ -62,6 +65,7 @@ class Page(HTMLParser):
         super().__init__()
         self.tags = []
         self.addresses = []
+        self.links = []
         self.values = []
         self.text = ""
         self.n_bytes = path.stat().st_size
@@ -72,7 +76,10 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attributes):
         values = dict(attributes)
         self.tags.append(tag)
-        self.addresses += [values[name] for name in ADDRESS_ATTRIBUTES if name in values]
+        if tag == "a":  # loads nothing until it is clicked
+            self.links.append(values["href"])
+        else:
+            self.addresses += [values[name] for name in ADDRESS_ATTRIBUTES if name in values]
         if "data-value" in values:
             self.values.append(values["data-value"])
         if values.get("id") == "warnings" and not self.place_of_warnings:
@@ -156,6 +163,25 @@ def test_a_page_of_several_outputs_has_all_of_them(runs, target):
     assert str(load_summary(runs / "both" / target)["smse"]) in page.values
 
 
+def test_the_words_of_a_page_follow_the_purpose_of_the_model(runs, tmp_path):
+    """A run whose summary says that the model was trained at once, for the free run."""
+    folder = tmp_path / "simulation"
+    shutil.copytree(runs / "two", folder)
+    summary = load_summary(folder)
+    summary |= {"training": {"tried": []}, "n_seen": 0}
+    summary["free_run"]["rmse"] = 0.5 * summary["linear"]["best"]["free_run_rmse"]
+    (folder / "summary.json").write_text(json.dumps(summary))
+    write_run(folder)
+    page = read_page(folder)
+    assert "Trained on all samples at once, for simulation" in page.text
+    assert "online" not in page.text.partition("Numbers")[0].lower()
+    assert "The RMSE of the identified model is 0.50 times as large in free run" in page.text
+    assert page.text.index("In free run (simulation)") < page.text.index("predicts one step ahead")
+    for name in STREAM_NUMBERS:
+        assert f" {name} " not in page.text
+    assert len(page.values) == len(SUMMARY_NUMBERS) - len(STREAM_NUMBERS & {*SUMMARY_NUMBERS})
+
+
 def write_page_with_evil_names(run, folder):
     """Copy a run, put a name that would run a script wherever a name can stand, write its page."""
     shutil.copytree(run, folder)
@@ -219,6 +245,63 @@ def test_thinning_keeps_what_stands_out():
 def test_a_short_series_is_not_thinned():
     values, error = np.random.default_rng(0).normal(size=(2, 10_000))
     assert thin(values, error, 10_000).tolist() == list(range(10_000))
+
+
+def columns_of(figure):
+    """Return the columns of the lines and those of the band of a figure of a series."""
+    from bokeh.models import VArea
+
+    glyphs = figure.children[0].renderers
+    (band,) = [one.data_source.data for one in glyphs if isinstance(one.glyph, VArea)]
+    lines = figure.children[1].renderers[-1].data_source.data
+    return lines, band
+
+
+@pytest.mark.parametrize("max_samples", [10_000, 90], ids=["all", "thinned"])
+def test_lines_and_bands_of_a_page_end_at_gaps(max_samples):
+    x = np.concatenate([np.arange(0.0, 200.0), np.arange(260.0, 500.0)])
+    measured = np.sin(x)
+    mean = measured + 0.1
+    mean[300:320] = np.nan  # after a divergence
+    figure = draw_series(
+        x,
+        measured,
+        {"model": Curve(mean, np.full(len(x), 0.2))},
+        labels=("t", "y", "e"),
+        max_samples=max_samples,
+    )
+    lines, band = columns_of(figure)
+    gap = np.flatnonzero(np.isnan(lines["measured"]))
+    assert lines["x"][gap - 1] == 199.0
+    assert lines["x"][gap + 1] == 260.0
+    for begin, end in ((199.0, 260.0), (x[299], x[320])):
+        row = np.searchsorted(band["x"], begin, side="right") - 1  # the last one before the gap
+        assert list(band["x"][row : row + 2]) == [begin, end]
+        assert list(band["half"][row : row + 2]) == [0.0, 0.0]
+    assert np.isfinite(band["low"]).all()
+    assert band["half"].max() == pytest.approx(0.2)
+    caption = describe_series(figure, predictions="the free run")
+    assert "lines end where samples are missing" in caption
+
+
+@pytest.mark.parametrize("has_band", [True, False], ids=["band", "no band"])
+@pytest.mark.parametrize("has_border", [True, False], ids=["border", "no border"])
+@pytest.mark.parametrize("has_points", [True, False], ids=["points", "no points"])
+def test_captions_name_only_marks_that_exist(has_band, has_border, has_points):
+    x = np.arange(50.0)
+    figure = draw_series(
+        x,
+        np.sin(x),
+        {"model": Curve(np.cos(x), np.ones(50) if has_band else None)},
+        labels=("t", "y", "e"),
+        since=25.0 if has_border else None,
+        points={"x": [3.0], "y": [0.0], "entered": [3.0]} if has_points else None,
+    )
+    caption = describe_series(figure, predictions="the predictions")
+    assert ("95 % band" in caption) == has_band
+    assert ("Dashed line" in caption) == has_border
+    assert ("Green" in caption) == has_points
+    assert "missing" not in caption
 
 
 def test_a_page_of_a_long_record_is_small(tmp_path):
@@ -622,6 +705,51 @@ def test_a_comparison_notes_how_the_learning_of_its_models_differed(note_differe
     assert note_on_records.endswith(" data")
 
 
+def test_numbers_of_several_inputs_are_written_one_by_one():
+    assert write_number([7, 1]) == "7, 1"
+    assert write_number(0.5, "degC") == "0.5000 \u00b0C"
+
+
+# --- the page of a sweep
+
+
+def test_lines_of_a_sweep_join_the_medians_over_the_seeds():
+    rng = np.random.default_rng(0)
+    table = [(t, r, s) for t in (0.2, 0.05, 0.1) for r in ("a", "b") for s in range(5)]
+    rows = pd.DataFrame(table, columns=["threshold", "reduction", "seed"])
+    rows = rows.assign(smse=rng.uniform(size=len(rows)), color=rows["reduction"])
+    rows.loc[3, "smse"] = np.nan
+    lines = join_medians(rows, ["threshold", "reduction", "seed"], "threshold", "smse")
+    assert lines["color"] == ["a", "b"]
+    for color, xs, ys in zip(lines["color"], lines["xs"], lines["ys"], strict=True):
+        assert xs == [0.05, 0.1, 0.2]
+        chosen = rows[rows["reduction"] == color]
+        expected = [np.nanmedian(chosen["smse"][chosen["threshold"] == x]) for x in xs]
+        np.testing.assert_allclose(ys, expected)
+
+
+def test_the_page_of_a_sweep_names_units_links_jobs_and_has_its_figures(tmp_path):
+    folder = write_sweep(tmp_path / "s", SWEPT_VALUES, make_summary)
+    configuration = compose_configuration(f"folder={folder}", "report=true", command="collect")
+    collect(configuration, folder)
+    text = (folder / PAGE_FILE).read_text()
+    page = read_page(folder)
+    assert "Error threshold [K]" in text
+    assert page.links == ["5"] or re.fullmatch(r"\d+(/report.html)?", page.links[0])
+    assert page.tags.count("img") == len(list(folder.glob("*.png"))) > 0
+    assert "Colours and shapes: Reduction." in page.text
+
+
+def test_times_that_cannot_be_compared_are_not_on_the_page(sweep):
+    found = read_results(sweep)
+    assert not found.jobs["timed"].all()
+    rows = page_rows(found, sweep)
+    is_timed = rows["timed"].astype(bool)
+    for name in found.measured:
+        assert rows.loc[~is_timed, name].isna().all()
+        assert rows.loc[is_timed & (rows["status"] == "done"), name].notna().all()
+
+
 # --- in a browser
 
 #: looks at a page from inside, and writes down what it finds
@@ -720,3 +848,5 @@ def test_a_choice_on_the_page_of_a_sweep_hides_the_other_points(sweep, tmp_path)
     n_chosen = (jobs["error_threshold"] == lowest).sum()
     assert findings["kept"] == n_chosen < len(jobs)
     assert sum(findings["after"]) < 0.8 * sum(findings["before"])
+    # another axis, and two jobs selected: these and the others are still there
+    assert sum(findings["selected"]) > 0.2 * sum(findings["before"])
