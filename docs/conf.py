@@ -89,7 +89,8 @@ def skip_internals(app, what, name, documented, is_skipped, options):
     The docstrings of the latter refer to pages of its own site. None leaves the decision to Sphinx.
     """
     is_request = name.startswith("set_") and name.endswith("_request")
-    if is_request or name in generate.INTERNAL_MEMBERS:
+    kind = app.env.temp_data.get("autodoc:class", "")  # name of the class that is documented
+    if is_request or f"{kind}.{name}" in generate.INTERNAL_MEMBERS:
         return True
     return None
 

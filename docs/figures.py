@@ -41,6 +41,7 @@ from sysid import (
 )
 from sysid.lag_choice import best_arx_of_equal_lags
 from sysid.simulation.linear_models import recursive_least_squares
+from sysid.simulation.validation import Z_95
 
 DOCS = Path(__file__).parent
 IMAGES = DOCS / "images"
@@ -99,7 +100,7 @@ def draw_free_run() -> Figure:
     line = best_arx_of_equal_lags(recordings.estimation, model.narx, recordings.inputs)
     of_line = line.free_run(dict(record), n_initial=TANKS_WINDOW)[simulated.sample]
     rmse_of_line = validate(measured, of_line).rmse
-    half_width = 1.96 * np.sqrt(simulated.variance[:, 0] + noise_variance)
+    half_width = Z_95 * np.sqrt(simulated.variance[:, 0] + noise_variance)
 
     figure, ax = new_figure()
     minutes = simulated.time / 60.0

@@ -105,8 +105,21 @@ AREAS = {
     },
 }
 
-#: public members that only the compiled loops need; the reference leaves them out
-INTERNAL_MEMBERS = {"address", "code", "state"}
+#: public members that only the compiled loops need, by class; the reference leaves them out
+INTERNAL_MEMBERS = {
+    "AcceptAll.address",
+    "AcceptAll.code",
+    "Acceptance.address",
+    "Acceptance.code",
+    "ExceedsMinimum.address",
+    "ExceedsMinimum.code",
+    "Insertion.address",
+    "Kernel.address",
+    "Product.code",
+    "StableSpline.address",
+    "Sum.code",
+    "WithLinearPart.address",
+}
 
 #: a line of a yaml file that sets a key
 YAML_LINE = re.compile(

@@ -5,7 +5,7 @@ import inspect
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,6 +31,8 @@ PYTHON_ARGUMENTS = {
     "max_points": "write budget=<number of stored points>, or budget=auto",
 }
 TABLE_SUFFIXES = (".csv", ".txt", ".dat")  # suffixes of files that data=csv reads
+#: keys of `data=csv`, the option that reads files of records
+FILES = OmegaConf.load(CONF / "data" / "csv.yaml")
 
 
 def check_arguments(name: str, arguments: Sequence[str]) -> None:
@@ -194,7 +196,7 @@ def explain(
             elsewhere = _explain_python_argument(key, config)
             if elsewhere:
                 return f"unknown key {key!r}: {elsewhere}"
-            return f"unknown key {key!r}{_find_elsewhere(key) or meant(key, known)}"
+            return f"unknown key {key!r}{_find_elsewhere(key) or _find_nearest(key, known, config)}"
     return " ".join(str(error).split())
 
 
@@ -202,9 +204,24 @@ def _explain_python_argument(key: str, config: DictConfig) -> str:
     """Return what to type for an argument of `sysid.identify` or of `sysid.CsvFiles`."""
     if key in PYTHON_ARGUMENTS and "training" in config:
         return PYTHON_ARGUMENTS[key]
-    if "data" in config and key in OmegaConf.load(CONF / "data" / "csv.yaml"):
-        return f"write data=csv data.{key}=..., which describes the files of the records"
+    target = OmegaConf.select(config, "data._target_", default="")
+    if target == FILES["_target_"] and key in FILES:
+        return f"write data.{key}=..., which describes the files of the records"
     return ""
+
+
+def _find_nearest(key: str, known: Collection[str], config: DictConfig) -> str:
+    """Return the end of a message that names what may be meant.
+
+    These are the known keys of groups with this very name. If there are none, it is the key of the
+    files of records with this name, or else the nearest known key.
+    """
+    same = sorted(name for name in known if name.rpartition(".")[2] == key)
+    if same:
+        return f"; did you mean {' or '.join(map(repr, same))}?"
+    if "data" in config and key in FILES:
+        return f": to read files of records write data=csv data.{key}=..."
+    return meant(key, known)
 
 
 def _explain_option(override: Override, loader: ConfigLoader) -> str:

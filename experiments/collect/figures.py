@@ -390,7 +390,14 @@ def _spread_out(n: int, max_indices: int) -> np.ndarray:
 
 def _text(value: Any) -> str:
     """Return a number, or the label of a text, as it is shown in figures."""
+    if isinstance(value, bool | np.bool_):
+        return yes_or_no(value)
     return style.LABELS.get(value, value) if isinstance(value, str) else f"{value:.6g}"
+
+
+def yes_or_no(value: Any) -> str:
+    """Return a boolean as a command line has it: true or false."""
+    return "true" if value else "false"
 
 
 def label_columns(found: Results, dataset: xr.Dataset) -> dict[str, str]:

@@ -19,10 +19,11 @@ from experiments.collect.figures import (
     choose_marks,
     choose_series,
     label_columns,
+    yes_or_no,
 )
 from experiments.collect.read import HOW_TO_RESUME, SEED, Results
 from experiments.drawing import page
-from experiments.drawing.tables import pool
+from experiments.drawing.tables import pool, shown_unit
 from sysid.store import package_versions
 
 # A parameter with at most this number of different values has a list; others have a slider.
@@ -71,6 +72,7 @@ def write_sweep(found: Results, dataset: xr.Dataset, counted: str, folder: Path)
     """
     rows = page_rows(found, folder)
     labels = label_columns(found, dataset) | {"output": "Output"}
+    labels |= {name: _name_of(dataset[name]) for name in found.parameters}
     known = [name for name in found.metrics if rows[name].nunique() > 1]
     metrics = _choose_metrics(found, known, len(rows))
     swept = [*found.parameters]
@@ -176,7 +178,21 @@ def _settings_text(job: pd.Series, names: list[str]) -> str:
 
 
 def _value_text(value: Any) -> str:
+    if isinstance(value, bool | np.bool_):
+        return yes_or_no(value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _name_of(parameter: xr.DataArray) -> str:
+    """Return the name of a parameter as a setting has it, with its unit if it has one."""
+    unit = parameter.attrs.get("units", "")
+    return f"{parameter.name} [{shown_unit(unit)}]" if unit else str(parameter.name)
+
+
+def _is_numeric(column: pd.Series) -> bool:
+    """Whether an option has an axis: numbers, but not yes or no."""
+    is_boolean = pd.api.types.is_bool_dtype(column)
+    return pd.api.types.is_numeric_dtype(column) and not is_boolean
 
 
 def _link_to(job: Any, sweep: Path, folder: Path) -> str:
@@ -195,7 +211,7 @@ def list_options(rows: pd.DataFrame, swept: list[str]) -> list[str]:
 def _color_option(rows: pd.DataFrame, swept: list[str]) -> str:
     """Return the option whose values have colours: not the one of the x axis, if there are two."""
     options = list_options(rows, swept)
-    numeric = [name for name in options if pd.api.types.is_numeric_dtype(rows[name])]
+    numeric = [name for name in options if _is_numeric(rows[name])]
     others = [name for name in options if name not in numeric[:1]]
     return choose_series(rows, others or options) if options else ""
 
@@ -206,7 +222,7 @@ def _describe_marks(rows: pd.DataFrame, swept: list[str], labels: Mapping[str, s
     option = _color_option(rows, swept)
     if option:
         sentences.append(f"Colours and shapes: {labels[option]}.")
-    if any(pd.api.types.is_numeric_dtype(rows[name]) for name in list_options(rows, swept)):
+    if any(_is_numeric(rows[name]) for name in list_options(rows, swept)):
         over = "medians over the seeds" if _has_seeds(rows, swept) else "the jobs"
         sentences.append(f"Over a swept option, a line joins {over} that differ in nothing else.")
     return " ".join(sentences)
@@ -232,7 +248,7 @@ def draw_jobs(
     """
     from bokeh import models
 
-    numeric = [name for name in swept if pd.api.types.is_numeric_dtype(rows[name])]
+    numeric = [name for name in swept if _is_numeric(rows[name])]
     columns: dict[str, Any] = {name: rows[name].to_numpy(float) for name in [*numeric, *metrics]}
     columns["job"] = rows["job"].to_numpy()
     columns["link"] = rows["link"].to_numpy()

@@ -385,10 +385,23 @@ def describe_series(drawn: Any, *, predictions: str, border: str = "the end of l
         sentences.append("Green: samples that the model keeps as stored points.")
     if values.select({"type": Span}):
         sentences.append(f"Dashed line: {border}.")
-    source = errors.renderers[-1].data_source
-    if np.isnan(source.data["error0"]).any():
-        sentences.append("The lines end where samples are missing.")
+    sentences += _describe_ends(errors.renderers[-1].data_source.data)
     return " ".join(sentences)
+
+
+def _describe_ends(columns: Mapping[str, Array]) -> Iterator[str]:
+    """Yield why the lines of a figure of `draw_series` end: gaps, missing or diverged values."""
+    means = np.array([values for name, values in columns.items() if name.startswith("mean")])
+    is_measured = np.isfinite(columns["measured"])
+    is_break = np.isnan(columns["measured"]) & np.isnan(means).all(axis=0)
+    # the row of nan of a gap has the time of the row before it
+    is_gap = is_break & (np.diff(columns["x"], prepend=np.nan) == 0.0)
+    if is_gap.any():
+        yield "The lines are interrupted at gaps of the time and between records."
+    if (~is_measured & ~is_gap).any():
+        yield "The line of the measurements ends where samples are missing."
+    if (is_measured & ~np.isfinite(means).all(axis=0)).any():
+        yield "The line of a prediction ends where there is none, as after a divergence."
 
 
 def _series_sources(

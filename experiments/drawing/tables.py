@@ -14,6 +14,18 @@ from sysid import Target, markup
 SUPERSCRIPTS = str.maketrans(
     "-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
 )
+#: Symbols of units whose digits are powers. H (henry) is none, so that H2O is not one.
+UNITS_WITH_POWERS = (
+    "m|g|s|A|K|mol|cd|rad|sr|Hz|N|Pa|bar|J|W|C|V|F|S|T|Wb|lm|lx|Bq|Gy|Nm|Wh|VA|Ohm|ohm|\u2126|\u03a9"
+    "|L|l|t|h|min|d|deg|degC|degF|\u00b0|\u00b0C|\u00b0F|ft|in|lb|psi"
+)
+PREFIXES = "da|[YZEPTGMkhdcmnpfazyu\u00b5\u03bc]"  # of units, such as k in km
+#: digits that are the power of what stands before them
+POWER = re.compile(
+    rf"(?:(?<=[\w)\]\u00b0])(?:\^|\*\*)(?P<marked>-?\d+)"
+    rf"|(?<![^\W\d_])(?P<symbol>(?:{PREFIXES})?(?:{UNITS_WITH_POWERS}))(?P<plain>-?[1-9]))"
+    rf"(?![\d.])"
+)
 # numbers from the first up to the second are written without a power of ten
 MIN_WITHOUT_POWER = 1e-4
 MAX_WITHOUT_POWER = 1e6
@@ -60,15 +72,18 @@ def fixed(value: float, digits: int) -> str:
 def shown_unit(unit: str) -> str:
     r"""Return a unit as figures and pages show it: degrees, powers, and 1 where there is none.
 
-    >>> print(*map(ascii, map(shown_unit, ("degC", "K2", "V", ""))))
-    '\xb0C' 'K\xb2' 'V' '1'
+    A digit is a power after ``^`` or ``**``, and after the symbol of a unit: not in the name of a
+    substance or in a number.
+
+    >>> print(*map(ascii, map(shown_unit, ("degC", "K2", "V", "", "W/m2K", "m^2", "CO2", "1e3 V"))))
+    '\xb0C' 'K\xb2' 'V' '1' 'W/m\xb2K' 'm\xb2' 'CO2' '1e3 V'
     """
-    powers = re.sub(r"(?<=[A-Za-z])-?\d+\b", _raise_digits, markup.shown_unit(unit))
-    return powers or "1"
+    return POWER.sub(_raise_digits, markup.shown_unit(unit)) or "1"
 
 
 def _raise_digits(match: re.Match[str]) -> str:
-    return match[0].translate(SUPERSCRIPTS)
+    digits = match["marked"] or match["plain"]
+    return (match["symbol"] or "") + digits.translate(SUPERSCRIPTS)
 
 
 def error_unit(unit: str) -> str:

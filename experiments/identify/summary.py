@@ -166,6 +166,7 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         "unfinished": result.is_unfinished if math.isfinite(time_limit.seconds) else None,
         "seed": settings.learner.seed,
         **_validation_scores(result),
+        "hyperparameters_from": "stream" if result.learns_a_stream else "record",
         "n_initial": len(result.record) - len(online),
         "n_waited": identification.n_waited,
         "n_seen": len(online),

@@ -21,7 +21,6 @@ from experiments.validate.assessment import (
     Assessment,
     Case,
     assess,
-    choose_horizons,
     plan_cases,
 )
 from experiments.validate.loop import LOOP_VARIABLES, score_loop
@@ -590,7 +589,7 @@ def validate_on_test(
         joint = JointModel.of(model)
         material = select_records(recordings)
         window = material.default_window(joint.models[0].narx)
-        cases = plan_cases(choose_horizons(material.records_after(window)), None, window)
+        cases = plan_cases([1], None, window)
         assessment = assess(joint, material, cases, make_propagation(), seed=seed)
         assessment = replace(assessment, is_trained_for_free_run=is_trained_for_free_run)
         report = make_report(assessment)
@@ -708,10 +707,11 @@ def _warn_of_free_run_errors(assessment: Assessment) -> Iterator[str]:
 def _warn_of_coverage(assessment: Assessment) -> Iterator[str]:
     """Yield outputs whose bands cover too few samples after the main window.
 
-    A band covers too few samples if `MAX_MISSING_COVERAGE` is exceeded. Noise that is fed back
+    Only those horizons count that the user has named, one step and the free run. A band covers too
+    few samples if `MAX_MISSING_COVERAGE` is exceeded. Noise that is fed back
     widens the bands from the second step on, so that it is no advice where those of one step fail.
     """
-    cases = [case for case in assessment.forecasts if case.window == assessment.window]
+    cases = [case for case in _chosen_cases(assessment) if case.window == assessment.window]
     for name in assessment.outputs:
         short_cases = []
         descriptions = []
@@ -735,6 +735,14 @@ def _warn_of_coverage(assessment: Assessment) -> Iterator[str]:
         )
 
 
+def _chosen_cases(assessment: Assessment) -> list[Case]:
+    """Return the cases with horizons that the user has named, one step and the free run."""
+    if assessment.has_chosen_horizons:
+        return [*assessment.forecasts]
+    main = assessment.main.values()
+    return [case for case in assessment.forecasts if case in main]
+
+
 def _warn_of_few_draws(assessment: Assessment) -> Iterator[str]:
     """Yield the horizons whose bands are computed from too few drawn functions.
 
@@ -744,11 +752,9 @@ def _warn_of_few_draws(assessment: Assessment) -> Iterator[str]:
     if requested is None:
         return
     few_draws: dict[str, int] = {}
-    main = assessment.main.values()
-    for case, forecast in assessment.forecasts.items():
-        if not assessment.has_chosen_horizons and case not in main:
-            continue
-        n_draws = [record.n_draws for record in forecast.records if record.n_draws is not None]
+    for case in _chosen_cases(assessment):
+        records = assessment.forecasts[case].records
+        n_draws = [record.n_draws for record in records if record.n_draws is not None]
         fewest = min(n_draws, default=requested)
         if fewest < min(requested, MIN_DRAWS):
             few_draws[case.words] = min(fewest, few_draws.get(case.words, requested))

@@ -28,7 +28,7 @@ from sysid import StoreError, store
 
 pytest.importorskip("bokeh", reason='pages need Bokeh: pip install -e ".[report]"')
 
-from experiments.collect.page import join_medians, page_rows
+from experiments.collect.page import draw_jobs, join_medians, page_rows
 from experiments.collect.read import read_results
 from experiments.drawing.page import (
     PAGE_FILE,
@@ -137,7 +137,8 @@ def test_a_page_has_the_numbers_of_the_files(runs):
     smse = write_number(summary["smse"])
     assert f"RMSE of {rmse}, an SMSE of {smse} (" in page.text
     linear_rmse = write_number(summary["linear"]["same_lags"]["rmse"], "V")
-    assert f"has {linear_rmse} one step ahead" in page.text
+    assert f"has an RMSE of {linear_rmse} one step ahead" in page.text
+    assert "hyper-parameters come from samples that are spread over the record" in page.text
     smse_linear = write_number(summary["smse_linear"])
     n_lags = summary["linear_lags"]["after_stream"]
     lags = "1 lag" if n_lags == 1 else f"{n_lags} lags"
@@ -145,6 +146,45 @@ def test_a_page_has_the_numbers_of_the_files(runs):
     assert f"has an SMSE of {smse_linear} there" in page.text
     free_run = json.loads((folder / "validation.json").read_text())["free_run"]
     assert f"{free_run['fit_percent']:.1f} %" in page.text
+
+
+@pytest.mark.parametrize(
+    ("errors", "words"),
+    [
+        pytest.param((0.1, 0.2, False), "has an RMSE of 0.100 V one step ahead and 0.200 V in"),
+        pytest.param((0.1, None, False), "has an RMSE of 0.100 V one step ahead. The RMSE"),
+        pytest.param((None, 0.2, False), "has an RMSE of 0.200 V in free run."),
+        pytest.param((0.1, None, True), "0.100 V one step ahead and diverges in free run."),
+        pytest.param((None, None, True), "nk=1) diverges in free run."),
+        pytest.param((None, None, False), None),
+    ],
+    ids=["both", "one step", "free run", "diverges", "only diverges", "none"],
+)
+def test_a_page_states_the_errors_of_a_linear_model_in_a_sentence(runs, tmp_path, errors, words):
+    names = ("rmse", "free_run_rmse", "free_run_diverges")
+    summary = load_summary(runs / "one")
+    same_lags = {"na": 1, "nb": 1, "nk": 1, **dict(zip(names, errors, strict=True))}
+    summary["linear"] = {"same_lags": same_lags}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    page = Page(write_run(tmp_path))
+    assert ("The linear ARX model" in page.text) == (words is not None)
+    assert words is None or words in page.text
+
+
+@pytest.mark.parametrize(
+    ("origin", "words"),
+    [
+        ("stream", "come from the first 10 samples."),
+        ("record", "come from samples that are spread over the record."),
+        (None, None),
+    ],
+)
+def test_a_page_states_where_hyper_parameters_come_from(runs, tmp_path, origin, words):
+    summary = load_summary(runs / "one") | {"hyperparameters_from": origin, "n_initial": 10}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    page = Page(write_run(tmp_path))
+    assert ("hyper-parameters come from" in page.text) == (words is not None)
+    assert words is None or words in page.text
 
 
 def test_a_page_has_the_figures_of_its_run_and_names_its_files(runs):
@@ -227,6 +267,27 @@ def test_points_are_those_of_the_model(runs):
             )
 
 
+# --- options of a sweep that are yes or no
+
+
+def test_a_page_writes_yes_or_no_as_a_command_line_does():
+    rows = pd.DataFrame(
+        {
+            "job": range(4),
+            "link": ["a"] * 4,
+            "scale": [True, False, True, False],
+            "rmse": [1.0, 2.0, 3.0, 4.0],
+        }
+    )
+    labels = {name: name for name in rows}
+    drawn = draw_jobs(rows, ["scale"], ["rmse"], labels)
+    assert drawn["filter scale"].options == ["all", "false", "true"]
+    columns = drawn["jobs"].renderers[1].data_source.data
+    for name in ("scale", "text scale", "legend"):
+        assert list(columns[name]) == ["true", "false", "true", "false"]
+    assert [name for name, _ in drawn["axis x"].options] == ["rmse"]
+
+
 # --- series and origins
 
 
@@ -281,7 +342,41 @@ def test_lines_and_bands_of_a_page_end_at_gaps(max_samples):
     assert np.isfinite(band["low"]).all()
     assert band["half"].max() == pytest.approx(0.2)
     caption = describe_series(figure, predictions="the free run")
-    assert "lines end where samples are missing" in caption
+    assert "lines are interrupted at gaps" in caption
+    assert "ends where there is none" in caption
+    assert "missing" not in caption
+
+
+@pytest.mark.parametrize("curves", [1, 2], ids=["one curve", "two curves"])
+@pytest.mark.parametrize("max_samples", [10_000, 60], ids=["all", "thinned"])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param(None, set(), id="complete"),
+        pytest.param("side by side", {"between records"}, id="side by side"),
+        pytest.param("missing", {"measurements ends where samples are missing"}, id="missing"),
+        pytest.param("diverged", {"where there is none"}, id="diverged"),
+        pytest.param("unbounded", {"where there is none"}, id="infinite"),
+    ],
+)
+def test_captions_state_why_lines_end(change, words, max_samples, curves):
+    x = np.arange(200.0)
+    measured = np.sin(x)
+    mean = measured + 0.1
+    if change == "side by side":
+        x[100:] += 40.0
+    if change == "missing":
+        measured[50:60] = np.nan
+    if change == "diverged":
+        mean[150:] = np.nan
+    if change == "unbounded":
+        mean[150:] = np.inf
+    drawn = {f"curve {i}": Curve(mean if i == 0 else np.cos(x), None) for i in range(curves)}
+    figure = draw_series(x, measured, drawn, labels=("t", "y", "e"), max_samples=max_samples)
+    caption = describe_series(figure, predictions="the free run")
+    reasons = {"between records", "measurements ends where samples are missing"}
+    reasons |= {"where there is none"}
+    assert {reason for reason in reasons if reason in caption} == words
 
 
 @pytest.mark.parametrize("has_band", [True, False], ids=["band", "no band"])

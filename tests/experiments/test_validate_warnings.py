@@ -357,12 +357,35 @@ def test_process_noise_is_advised_where_it_may_widen_the_bands(covered, is_advis
         window=5,
         outputs=("y",),
         propagation=propagation,
+        has_chosen_horizons=True,
     )
 
     (warning,) = report._warn_of_coverage(assessment)
 
     may_be_fed_back = propagation == Taylor()
     assert ("process_noise=true" in warning) == (is_advised and may_be_fed_back)
+
+
+@pytest.mark.parametrize("is_chosen", [True, False], ids=["chosen", "automatic"])
+def test_bands_of_horizons_that_nobody_chose_are_no_reason_to_doubt(is_chosen):
+    scores = {
+        Case(horizon, 5): {"y": Validation(*[0.0] * 7, 0.5, 0.9, level, n=10, window=5)}
+        for horizon, level in {1: 0.95, 10: 0.7, None: 0.95}.items()
+    }
+    assessment = SimpleNamespace(
+        forecasts=dict.fromkeys(scores),
+        scores=scores,
+        window=5,
+        main={"one_step": Case(1, 5), "free_run": Case(None, 5)},
+        outputs=("y",),
+        propagation=MeanOnly(),
+        has_chosen_horizons=is_chosen,
+    )
+
+    warnings = [*report._warn_of_coverage(assessment)]
+
+    assert len(warnings) == is_chosen
+    assert all("10 steps 70.0 %" in warning for warning in warnings)
 
 
 def test_coverages_are_in_percent_by_the_level_of_their_band():
