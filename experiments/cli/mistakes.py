@@ -8,6 +8,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_loader import ConfigLoader
@@ -31,8 +32,6 @@ PYTHON_ARGUMENTS = {
     "max_points": "write budget=<number of stored points>, or budget=auto",
 }
 TABLE_SUFFIXES = (".csv", ".txt", ".dat")  # suffixes of files that data=csv reads
-#: keys of `data=csv`, the option that reads files of records
-FILES = OmegaConf.load(CONF / "data" / "csv.yaml")
 
 
 def check_arguments(name: str, arguments: Sequence[str]) -> None:
@@ -205,9 +204,15 @@ def _explain_python_argument(key: str, config: DictConfig) -> str:
     if key in PYTHON_ARGUMENTS and "training" in config:
         return PYTHON_ARGUMENTS[key]
     target = OmegaConf.select(config, "data._target_", default="")
-    if target == FILES["_target_"] and key in FILES:
+    files = _read_files_option()
+    if target == files["_target_"] and key in files:
         return f"write data.{key}=..., which describes the files of the records"
     return ""
+
+
+def _read_files_option() -> Any:
+    """Return `data=csv`, the option that reads files of records."""
+    return OmegaConf.load(CONF / "data" / "csv.yaml")
 
 
 def _find_nearest(key: str, known: Collection[str], config: DictConfig) -> str:
@@ -219,7 +224,7 @@ def _find_nearest(key: str, known: Collection[str], config: DictConfig) -> str:
     same = sorted(name for name in known if name.rpartition(".")[2] == key)
     if same:
         return f"; did you mean {' or '.join(map(repr, same))}?"
-    if "data" in config and key in FILES:
+    if "data" in config and key in _read_files_option():
         return f": to read files of records write data=csv data.{key}=..."
     return meant(key, known)
 

@@ -151,10 +151,10 @@ def test_a_page_has_the_numbers_of_the_files(runs):
 @pytest.mark.parametrize(
     ("errors", "words"),
     [
-        pytest.param((0.1, 0.2, False), "has an RMSE of 0.100 V one step ahead and 0.200 V in"),
-        pytest.param((0.1, None, False), "has an RMSE of 0.100 V one step ahead. The RMSE"),
-        pytest.param((None, 0.2, False), "has an RMSE of 0.200 V in free run."),
-        pytest.param((0.1, None, True), "0.100 V one step ahead and diverges in free run."),
+        pytest.param((0.1, 0.2, False), "has an RMSE of 0.1000 V one step ahead and 0.2000 V in"),
+        pytest.param((0.1, None, False), "has an RMSE of 0.1000 V one step ahead. The RMSE"),
+        pytest.param((None, 0.2, False), "has an RMSE of 0.2000 V in free run."),
+        pytest.param((0.1, None, True), "0.1000 V one step ahead and diverges in free run."),
         pytest.param((None, None, True), "nk=1) diverges in free run."),
         pytest.param((None, None, False), None),
     ],
@@ -829,7 +829,7 @@ def test_the_page_of_a_sweep_names_units_links_jobs_and_has_its_figures(tmp_path
     collect(configuration, folder)
     text = (folder / PAGE_FILE).read_text()
     page = read_page(folder)
-    assert "Error threshold [K]" in text
+    assert "error_threshold [K]" in text
     assert page.links == ["5"] or re.fullmatch(r"\d+(/report.html)?", page.links[0])
     assert page.tags.count("img") == len(list(folder.glob("*.png"))) > 0
     assert "Colours and shapes: Reduction." in page.text
