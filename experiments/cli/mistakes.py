@@ -192,41 +192,26 @@ def explain(
         key = override.key_or_group
         is_group = loader.get_group_options(key)
         if not override.is_add() and key not in known and not is_group:
-            elsewhere = _explain_python_argument(key, config)
+            elsewhere = _explain_python_argument(key, config, known)
             if elsewhere:
                 return f"unknown key {key!r}: {elsewhere}"
-            return f"unknown key {key!r}{_find_elsewhere(key) or _find_nearest(key, known, config)}"
+            return f"unknown key {key!r}{_find_elsewhere(key) or meant(key, known)}"
     return " ".join(str(error).split())
 
 
-def _explain_python_argument(key: str, config: DictConfig) -> str:
+def _explain_python_argument(key: str, config: DictConfig, known: Collection[str]) -> str:
     """Return what to type for an argument of `sysid.identify` or of `sysid.CsvFiles`."""
     if key in PYTHON_ARGUMENTS and "training" in config:
         return PYTHON_ARGUMENTS[key]
     target = OmegaConf.select(config, "data._target_", default="")
-    files = _read_files_option()
-    if target == files["_target_"] and key in files:
+    files: Any = OmegaConf.load(CONF / "data" / "csv.yaml")
+    if "data" not in config or key not in files:
+        return ""
+    if target == files["_target_"]:
         return f"write data.{key}=..., which describes the files of the records"
-    return ""
-
-
-def _read_files_option() -> Any:
-    """Return `data=csv`, the option that reads files of records."""
-    return OmegaConf.load(CONF / "data" / "csv.yaml")
-
-
-def _find_nearest(key: str, known: Collection[str], config: DictConfig) -> str:
-    """Return the end of a message that names what may be meant.
-
-    These are the known keys of groups with this very name. If there are none, it is the key of the
-    files of records with this name, or else the nearest known key.
-    """
     same = sorted(name for name in known if name.rpartition(".")[2] == key)
-    if same:
-        return f"; did you mean {' or '.join(map(repr, same))}?"
-    if "data" in config and key in _read_files_option():
-        return f": to read files of records write data=csv data.{key}=..."
-    return meant(key, known)
+    question = f"did you mean {' or '.join(map(repr, same))}? " if same else ""
+    return f"{question}to read files of records write data=csv data.{key}=..."
 
 
 def _explain_option(override: Override, loader: ConfigLoader) -> str:

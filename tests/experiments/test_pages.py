@@ -832,7 +832,7 @@ def test_the_page_of_a_sweep_names_units_links_jobs_and_has_its_figures(tmp_path
     assert "error_threshold [K]" in text
     assert page.links == ["5"] or re.fullmatch(r"\d+(/report.html)?", page.links[0])
     assert page.tags.count("img") == len(list(folder.glob("*.png"))) > 0
-    assert "Colours and shapes: Reduction." in page.text
+    assert "Colours and shapes: reduction." in page.text
 
 
 def test_times_that_cannot_be_compared_are_not_on_the_page(sweep):
