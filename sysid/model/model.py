@@ -519,13 +519,22 @@ class Model:
             horizon, factor = self.bands[0]
             rows.append((f"bands, {horizon} step", f"{factor:.2f} times as wide as predicted"))
         if self.limits != NO_OUTPUT_LIMITS:
-            shown = [with_unit(value, self.origin.unit(narx.target)) for value in self.limits]
-            rows.append(("a simulation stays within", f"{shown[0]} to {shown[1]}"))
+            rows.append(self._row_of_limits())
         warnings = [self.gp.unreached_memory] if self.gp.unreached_memory else []
         if not self.bands:
             warnings.append("the bands are not calibrated on held-out samples")
         title = f"<b>Model of {escape(labelled(narx.target, self.origin.unit(narx.target)))}</b>"
         return f"<div>{title}{notes(warnings)}{table((), rows)}{self._chart_of_effect()}</div>"
+
+    def _row_of_limits(self) -> tuple[str, str]:
+        """Return the limits of a simulation, of which at least one is finite, for a notebook."""
+        low, high = self.limits
+        unit = self.origin.unit(self.narx.target)
+        if low == -inf:
+            return "a simulation is", f"at most {with_unit(high, unit)}"
+        if high == inf:
+            return "a simulation is", f"at least {with_unit(low, unit)}"
+        return "a simulation stays within", f"{with_unit(low, unit)} to {with_unit(high, unit)}"
 
     def _chart_of_effect(self) -> str:
         """Return a picture of the strongest effect of one regressor, for a notebook.
