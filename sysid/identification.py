@@ -914,6 +914,19 @@ class Identification(Exclusive):
         return self._phase.outliers.mended.n_clipped if isinstance(self._phase, Learner) else 0
 
     @property
+    def replaced(self) -> dict[tuple[str, int], float]:
+        """Measurements that are taken for wrong among the lags of the next sample.
+
+        Keys are the signal and the number of samples before the next one, 1 for the last sample;
+        values are the measured value minus the one that replaces it [unit of the signal]. The next
+        sample decides about the last one.
+        """
+        if not isinstance(self._phase, Learner):
+            return {}
+        errors = self._phase.outliers.mended.errors
+        return {(name, -time): error for (name, time), error in errors.items()}
+
+    @property
     def n_mended(self) -> dict[str, int]:
         """Number of values of each signal but the target that were replaced."""
         return dict(self._phase.outliers.n_mended) if isinstance(self._phase, Learner) else {}

@@ -1191,7 +1191,9 @@ class IdentifiedModel:
         pandas.DataFrame
             Over the time [s] from the last sample on: for each output NAME the columns
             ``NAME_mean`` and the 95 % band of a measurement, ``NAME_low`` to ``NAME_high``, as
-            `simulate` computes them from the same samples.
+            `simulate` computes them from the same samples. Where outputs among the last samples are
+            missing, or taken for wrong, predictions take their place, and the band contains their
+            variance to first order.
 
         Raises
         ------

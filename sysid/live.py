@@ -21,8 +21,12 @@ from sysid.narx.window import Estimates, LagWindow
 from sysid.simulation.dynamics import gradient_of, weights_of
 from sysid.simulation.forecast import free_run
 from sysid.simulation.propagation.pathwise import Pathwise
-from sysid.simulation.propagation.propagation import AboutPath
+from sysid.simulation.propagation.propagation import AboutPath, MeanOnly, Propagation
 from sysid.simulation.validation import Z_95
+
+# Directions of the errors of the last outputs whose variance is below this fraction of the largest
+# one are left out of a look ahead [-].
+MIN_RELATIVE_VARIANCE = 1e-12
 
 
 class LiveReport(NamedTuple):
@@ -72,7 +76,9 @@ class LiveLoop:
         cov(e_k, e) = G P,    cov(e_k) = G P G' + D
 
     and is zero where an output is measured. The bands contain it. A sample is learned if such
-    estimates among its lags add at most the noise variance to its prediction, as in records.
+    estimates among its lags add at most the noise variance to its prediction, as in records. What
+    an identification takes for wrong (`Identification.replaced`) is replaced among the lags, too,
+    and has the variance of an estimate as long as it is.
 
     Parameters
     ----------
@@ -116,6 +122,8 @@ class LiveLoop:
         self._past_outputs = np.full((0, len(self._outputs)), nan)  # measured or estimated
         self._past_inputs = np.full((0, len(self._inputs)), nan)
         self._covariance = np.zeros((n_states, n_states))  # of the errors of the last outputs
+        #: (L, m) whether each of the last outputs was measured
+        self._is_measured = np.ones((self._n_lags, len(self._outputs)), dtype=bool)
 
     def step(self, y: Any, u: Any, signals: Mapping[str, Any]) -> dict[str, LiveReport]:
         """Predict one sample from the samples before, then learn it.
@@ -149,43 +157,83 @@ class LiveLoop:
         See `sysid.identified.IdentifiedModel.ahead`.
         """
         coming = self._coming_inputs(inputs)
+        self._check_past()
+        table = {}
+        for name, identification in self._identifications.items():
+            noise_variance = identification.require_model().gp.noise_variance
+            outputs = self._mended(self._past_outputs, self._outputs, name)
+            mean, variance = self._simulate(name, outputs, coming, AboutPath(Pathwise()))
+            for root in self._roots_of_covariance():
+                higher, _ = self._simulate(name, outputs + root, coming, MeanOnly())
+                lower, _ = self._simulate(name, outputs - root, coming, MeanOnly())
+                variance = variance + (0.5 * (higher - lower)) ** 2
+            half_width = Z_95 * np.sqrt(variance + noise_variance)
+            table[f"{name}_mean"] = mean
+            table[f"{name}_low"] = mean - half_width
+            table[f"{name}_high"] = mean + half_width
+        times = sampling_time * np.arange(1, len(coming) + 1)
+        return pd.DataFrame(table, index=pd.Index(times, name="time"))
+
+    def _simulate(
+        self, name: str, outputs: Array, coming: Array, propagation: Propagation
+    ) -> tuple[Array, Array]:
+        """Return mean and latent variance (n,) of an output in free run.
+
+        It begins after the last outputs (L, m), with the inputs to come (n, n_u).
+        """
+        model = self._identifications[name].require_model()
+        narx = model.narx
+        inputs = np.vstack([self._mended(self._past_inputs, self._inputs, name), coming])
+        simulated = free_run(
+            self._simulated(model),
+            inputs[:, [self._inputs.index(signal) for signal in narx.input_names]],
+            outputs[:, [self._outputs.index(signal) for signal in narx.output_names]],
+            propagation=propagation,
+        )
+        column = narx.output_names.index(name)
+        return simulated.mean[:, column], simulated.variance[:, column]
+
+    def _roots_of_covariance(self) -> list[Array]:
+        """Return arrays r (L, m) with ``sum r r' = P``, of the errors of the last outputs."""
+        values, vectors = np.linalg.eigh(self._covariance)
+        is_kept = values > MIN_RELATIVE_VARIANCE * values[-1]
+        roots = vectors[:, is_kept] * np.sqrt(values[is_kept])
+        return [root.reshape(self._n_lags, -1) for root in roots.T]
+
+    def _check_past(self) -> None:
+        """Raise UserError unless the last samples are known, so that a look ahead can begin."""
         n_past = len(self._past_outputs)
         if n_past < self._n_lags:
             raise UserError(
                 f"ahead: expected at least {self._n_lags} samples of this run, as many as the "
                 f"longest lag, got {n_past}; call step first"
             )
-        for kind, names, past in (
-            ("output", self._outputs, self._past_outputs),
-            ("input", self._inputs, self._past_inputs),
+        for kind, names, is_known in (
+            ("output", self._outputs, np.isfinite(self._past_outputs)),
+            ("input", self._inputs, np.isfinite(self._past_inputs)),
         ):
-            (columns,) = np.nonzero(~np.isfinite(past).all(axis=0))
+            (columns,) = np.nonzero(~is_known.all(axis=0))
             if len(columns):
                 raise UserError(
                     f"ahead: expected the last {self._n_lags} samples without holes, but the "
                     f"{kind} {names[columns[0]]!r} is missing in some of them; wait until they "
                     "are measured"
                 )
-        all_inputs = np.vstack([self._past_inputs, coming])
-        columns_of_table = {}
-        for name, identification in self._identifications.items():
-            model = identification.require_model()
-            narx = model.narx
-            simulated = free_run(
-                self._simulated(model),
-                all_inputs[:, [self._inputs.index(signal) for signal in narx.input_names]],
-                self._past_outputs[:, [self._outputs.index(s) for s in narx.output_names]],
-                propagation=AboutPath(Pathwise()),
-            )
-            column = narx.output_names.index(name)
-            mean = simulated.mean[:, column]
-            variance = simulated.variance[:, column] + model.gp.noise_variance
-            half_width = Z_95 * np.sqrt(variance)
-            columns_of_table[f"{name}_mean"] = mean
-            columns_of_table[f"{name}_low"] = mean - half_width
-            columns_of_table[f"{name}_high"] = mean + half_width
-        times = sampling_time * np.arange(1, len(coming) + 1)
-        return pd.DataFrame(columns_of_table, index=pd.Index(times, name="time"))
+
+    def _replaced(self, name: str) -> dict[tuple[str, int], float]:
+        """Return what the model of an output takes for wrong among the lags of the next sample.
+
+        It forgets that at the beginning of a run, and where a sample does not follow the last one.
+        """
+        return self._identifications[name].replaced if self._follows.get(name) else {}
+
+    def _mended(self, past: Array, names: Sequence[str], target: str) -> Array:
+        """Return the past samples (L, m) without what the model of an output takes for wrong."""
+        mended = past.copy()
+        for (name, n_ago), error in self._replaced(target).items():
+            if name in names and n_ago <= len(mended):
+                mended[-n_ago, names.index(name)] -= error
+        return mended
 
     def _simulated(self, model: Model) -> Model | JointModel:
         """Return what is simulated for the output of a model: it, or all whose outputs it needs."""
@@ -223,6 +271,13 @@ class LiveLoop:
                 f"step: {_and(unknown)} is no signal of this plant; expected "
                 f"{_and([*self._outputs, *self._inputs])}"
             )
+        signals = dict(signals)
+        if y is not None and "y" in (*self._outputs, *self._inputs) and signals:
+            signals["y"] = y
+            y = None
+        if u is not None and "u" in (*self._outputs, *self._inputs) and signals:
+            signals["u"] = u
+            u = None
         read = []
         for kind, names, values in (("outputs", self._outputs, y), ("inputs", self._inputs, u)):
             named = {name: value for name, value in signals.items() if name in names}
@@ -240,8 +295,14 @@ class LiveLoop:
             x = window.regressor(_of(applied, window.narx.input_names))
             if model is None or x is None:
                 continue
-            predicted = model.predict(x[None])
             previous = window.previous_target_value
+            for (signal, n_ago), error in self._replaced(name).items():
+                for column, feature in enumerate(window.narx.features):
+                    if feature == (signal, n_ago):
+                        x[column] -= error
+                if (signal, n_ago) == (name, 1):
+                    previous -= error
+            predicted = model.predict(x[None])
             predictions[name] = _Prediction(
                 float(window.narx.predict.to_value(predicted.mean[0], previous)),
                 float(model.calibrated(predicted.variance[0])),
@@ -305,12 +366,20 @@ class LiveLoop:
         self, measured: Mapping[str, float], predictions: Mapping[str, _Prediction]
     ) -> None:
         """Move the covariance of the errors of the last outputs on by one sample."""
-        is_missing = np.array([isnan(value) for value in measured.values()])
-        if not is_missing.any() and not self._covariance.any():
+        is_measured = np.array([not isnan(value) for value in measured.values()])
+        self._is_measured = np.vstack([self._is_measured, is_measured])[1:]
+        is_wrong = np.zeros_like(self._is_measured)
+        for i, name in enumerate(self._outputs):
+            for signal, n_ago in self._replaced(name):
+                if signal == name and n_ago <= self._n_lags:
+                    is_wrong[-n_ago, i] = True
+        is_uncertain = ~self._is_measured | is_wrong
+        if not is_uncertain.any():
+            self._covariance[:] = 0.0
             return
+        is_missing = is_uncertain[-1]
         m = len(self._outputs)
         before = self._covariance
-        cross = np.zeros((m, len(before)))
         newest = np.zeros((m, m))
         slopes = np.zeros((m, len(before)))
         for i, name in enumerate(self._outputs):
@@ -327,6 +396,9 @@ class LiveLoop:
         after[-m:, :-m] = cross[:, m:]
         after[:-m, -m:] = cross[:, m:].T
         after[-m:, -m:] = newest
+        is_certain = ~is_uncertain.ravel()
+        after[is_certain] = 0.0
+        after[:, is_certain] = 0.0
         self._covariance = after
 
 
@@ -367,9 +439,15 @@ def _by_name(
     """
     if values is not None and named:
         raise UserError(f"step: expected the {kind} once, got them by position and by name")
+    if isinstance(values, pd.Series):
+        values = values.to_dict()
     if values is None:
         values = named
-    elif not isinstance(values, Mapping):
+    elif isinstance(values, Mapping):
+        unknown = [str(name) for name in values if name not in names]
+        if unknown:
+            raise UserError(f"step: expected the {kind} {_and(names)}, got {_and(unknown)}")
+    else:
         given = np.atleast_1d(real_numbers(values, f"step: {kind}", missing=True))
         if given.shape != (len(names),):
             got = f"values of shape {given.shape}" if given.size else "none"

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from sysid import MaximumAPosteriori, Narx, Settings, identify
@@ -164,6 +165,93 @@ def test_a_look_ahead_is_the_simulation_from_the_same_samples(live, run):
     for column in ("y_mean", "y_low", "y_high"):
         np.testing.assert_allclose(table[column], simulated[column], rtol=1e-12)
     np.testing.assert_allclose(table.index, 0.5 * np.arange(1, n_ahead + 1))
+
+
+def test_a_look_ahead_knows_what_is_missing(live, run):
+    """The variance of an estimated last output goes through the slopes of the free run."""
+    for sample in run[:30]:
+        live.step(**sample)
+    n_ahead = 10
+    coming = np.array([[sample["heat"], sample["flow"]] for sample in run[31 : 31 + n_ahead]])
+    whole = model_of(plant(N_BEFORE, 0))
+    for sample in run[:31]:
+        whole.step(**sample)
+    missing = live.step(**run[30] | {"y": np.nan})["y"]
+    added = live.ahead(coming)
+    known = whole.ahead(coming)
+    width = (added["y_high"] - added["y_low"]).to_numpy()
+    width_if_known = (known["y_high"] - known["y_low"]).to_numpy()
+    np.testing.assert_allclose(added["y_mean"], known["y_mean"], atol=5 * NOISE_STD)
+    assert width[0] > 1.2 * width_if_known[0]
+    assert width[-1] == pytest.approx(width_if_known[-1], rel=0.2)
+
+    std = (missing.high - missing.low) / (2 * Z_95)
+    first = {
+        "y": np.array([run[29]["y"], missing.mean]),
+        "heat": np.array([run[29]["heat"], run[30]["heat"]]),
+        "flow": np.array([run[29]["flow"], run[30]["flow"]]),
+    }
+    means = []
+    for error in (std, -std):
+        record = {
+            name: np.concatenate([values, [sample[name] for sample in run[31 : 31 + n_ahead]]])
+            for name, values in first.items()
+        }
+        record["y"][1] += error
+        means.append(live.simulate(record)["y_mean"].to_numpy())
+    spread = 0.5 * (means[0] - means[1])
+    expected = np.sqrt(width_if_known[0] ** 2 + (2 * Z_95 * spread[0]) ** 2)
+    assert width[0] == pytest.approx(expected, rel=0.02)
+
+
+def test_what_the_model_takes_for_wrong_is_not_among_the_lags(live, run):
+    clean = model_of(plant(N_BEFORE, 0))
+    for sample in run[:40]:
+        live.step(**sample)
+        clean.step(**sample)
+    spike = live.step(**run[40] | {"y": run[40]["y"] + 8.0})["y"]
+    expected = clean.step(**run[40])["y"]
+    assert spike.outlier
+    assert spike.mean == expected.mean
+    coming = np.array([[sample["heat"], sample["flow"]] for sample in run[41:45]])
+    ahead = live.ahead(coming)
+    np.testing.assert_allclose(ahead["y_mean"], clean.ahead(coming)["y_mean"], atol=0.1)
+    after = live.step(**run[41])["y"]
+    assert after.mean == pytest.approx(run[41]["y"], abs=0.1)
+    assert after.low < run[41]["y"] < after.high
+    assert after.high - after.low > expected.high - expected.low
+    for sample in run[42:50]:
+        report = live.step(**sample)["y"]
+        assert report.low - NOISE_STD < sample["y"] < report.high + NOISE_STD
+    assert report.high - report.low == pytest.approx(expected.high - expected.low, rel=0.1)
+
+
+def test_signals_may_be_named_y_and_u():
+    rng = np.random.default_rng(4)
+    u, v = rng.normal(size=(2, 200))
+    y = np.zeros(200)
+    for k in range(1, 200):
+        y[k] = 0.5 * y[k - 1] + u[k - 1] - v[k - 1] + 0.01 * rng.normal()
+    signals = {"y": y, "u": u, "v": v}
+    found = identify(
+        signals,
+        Narx({"y": 1}, {"u": 1, "v": 1}),
+        inputs=["u", "v"],
+        outputs=["y"],
+        settings=SETTINGS,
+        dt=1.0,
+        identified=1,
+    )
+    for k in range(100, 110):
+        found.step(y=y[k], u=u[k], v=v[k])
+    series = pd.Series({"v": v[110], "u": u[110]})
+    report = found.step(y[110], series)["y"]
+    assert report.mean == pytest.approx(y[110], abs=0.1)
+    assert found.step(y[111], {"u": u[111], "v": v[111]})["y"].mean == pytest.approx(
+        y[111], abs=0.1
+    )
+    with pytest.raises(ValueError, match="inputs u and v, got w"):
+        found.step(y[112], {"u": 1.0, "v": 1.0, "w": 2.0})
 
 
 def test_outputs_of_one_plant_step_together():
