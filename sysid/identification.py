@@ -1161,7 +1161,7 @@ class Identification(Exclusive):
             try:
                 if pending.get("seen") == gp.n_seen:
                     learner.outliers.recall(pending)
-                else:  # also an output that was learned before others is one that was learned
+                else:  # the range from before the other samples is a part of the present one
                     mended.learned = union(mended.learned, recall_range(pending) or NO_VALUES)
             except (KeyError, TypeError, ValueError) as error:
                 raise UserError(
