@@ -105,7 +105,7 @@ MIN_STD = 1e-6
 #: on not at all. The fit is repeated with new weights at most so many times, or until no residual
 #: changes by more than this fraction of the standard deviation.
 TUKEY_STDS = 6.0
-MAX_REWEIGHTINGS = 20
+MAX_TUKEY_REWEIGHTINGS = 20
 MIN_REWEIGHTED_CHANGE = 1e-3
 
 #: quantile of the magnitudes of its residuals beyond which an error, or the rows after it, may lie
@@ -670,7 +670,7 @@ class _Model:
             return False
         x, y = self._clean_rows
         residual: Array = y - x @ self.coefficients
-        for _ in range(MAX_REWEIGHTINGS):
+        for _ in range(MAX_TUKEY_REWEIGHTINGS):
             std = max(float(np.median(np.abs(residual))) / MEDIAN_OF_NORMAL, MIN_STD)
             weights = np.maximum(1.0 - (residual / (TUKEY_STDS * std)) ** 2, 0.0) ** 2
             weighted = weights[:, None] * x

@@ -95,7 +95,7 @@ def choose_noise(
         return None
     if isinstance(training.kernel, Linear):
         return None
-    steps = Steps(1)
+    steps = Steps(2)  # as long as each other; without large errors only the first one
     with steps.step():
         errors = held_out_residuals(narx, records, settings, starts=starts)
     if errors is None:
@@ -105,7 +105,8 @@ def choose_noise(
     if n_large < MIN_LARGE_FRACTION * len(errors):
         return None
     robust = replace(settings, training=replace(training, record_robust=True))
-    errors_of_robust = held_out_residuals(narx, records, robust)
+    with steps.step():
+        errors_of_robust = held_out_residuals(narx, records, robust)
     if errors_of_robust is None:
         return None
     error, error_of_robust = (

@@ -471,6 +471,20 @@ class Model:
         return described
 
     @property
+    def range_of_points(self) -> tuple[float, float]:
+        """Smallest and largest lagged output among the points, in its unit.
+
+        They are (inf, -inf) if there are none, and if the coordinates of the points do not show
+        them (a scaling with a matrix).
+        """
+        narx = self.narx
+        lagged = [j for j, (name, _) in enumerate(narx.features) if name == narx.target]
+        if not lagged or not self.gp.n_points or self.scaling.matrix is not None:
+            return inf, -inf
+        values = self.scaling.inverse(self.gp.inputs)[:, lagged]
+        return float(values.min()), float(values.max())
+
+    @property
     def linear_features(self) -> tuple[tuple[str, int], ...]:
         """Signals and lags of the linear part, which are those of the last features."""
         return self.narx.features[self.narx.n_features - self.gp.n_linear :]
