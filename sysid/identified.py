@@ -842,9 +842,10 @@ class IdentifiedModel:
         """Compute the measures of `sysid.Validation` one step ahead and in free run.
 
         The table has a row for each output and horizon. `data` is as for `identify`; None: the test
-        records. If these have gross errors (`sysid.screen_records`), two columns more state their
-        number, ``n_gross_errors``, and the RMSE without the samples that have one in the output or
-        among the lags, ``rmse_without_gross_errors``.
+        records. If these have gross errors (`sysid.screen_records`), two columns more state the
+        number of those in the signals that the model of the output uses, ``n_gross_errors``, and
+        the RMSE without the samples that have one in the output or among the lags,
+        ``rmse_without_gross_errors``.
         """
         records = self._records(data)
         return self._measures(self._forecasts(records), records)
@@ -881,7 +882,8 @@ class IdentifiedModel:
                     continue
                 is_untouched = _untouched_rows(screened, model.narx, records, predicted.index)
                 without = validate(predicted[name][is_untouched], mean[is_untouched])
-                rows[name, title]["n_gross_errors"] = screened.n_values
+                own = {name, *(signal for signal, _ in model.narx.features)}
+                rows[name, title]["n_gross_errors"] = screened.n_values_of(own)
                 rows[name, title]["rmse_without_gross_errors"] = without.rmse
         table = pd.DataFrame(rows).T.sort_index().drop(columns="window")
         return table.rename_axis(["output", "horizon"])
