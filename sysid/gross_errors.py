@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 from sysid.arrays import Array
 from sysid.narx.lags import Narx, OnMissing
 from sysid.narx.record import read_records
+from sysid.normal import MEDIAN_OF_NORMAL, STDS_OF_QUANTILE
 
 #: which values of each signal are meant, by the name of the signal: (n,) of bool
 Marks = dict[str, NDArray[np.bool_]]
@@ -104,17 +105,11 @@ MIN_STD = 1e-6
 #: on not at all. The fit is repeated with new weights at most so many times, or until no residual
 #: changes by more than this fraction of the standard deviation.
 TUKEY_STDS = 6.0
-MAX_REWEIGHTINGS = 20
+MAX_TUKEY_REWEIGHTINGS = 20
 MIN_REWEIGHTED_CHANGE = 1e-3
 
 #: quantile of the magnitudes of its residuals beyond which an error, or the rows after it, may lie
 OUTER_QUANTILE_OF_ROBUST_FIT = 0.9
-
-#: quantiles of the magnitude of a normal variable, in its standard deviations
-STDS_OF_QUANTILE = {0.9: 1.645, 0.95: 1.96}
-
-#: median of the magnitude of a normal variable, in its standard deviations
-MEDIAN_OF_NORMAL = 0.6745
 
 #: standard deviation a priori of an unknown output about its interpolation, for scaled signals
 MAX_OUTPUT_STDS = 3.0
@@ -179,6 +174,10 @@ class Screened(NamedTuple):
     def n_values(self) -> int:
         """Number of values that were found in all signals."""
         return sum(self.n_found.values())
+
+    def n_values_of(self, signals: Iterable[str]) -> int:
+        """Return the number of values that were found in these signals."""
+        return sum(self.n_found.get(name, 0) for name in signals)
 
     def for_rows(self, narx: Narx) -> Narx:
         """Return the lags that build rows of these records: rows with a gross error are skipped."""
@@ -513,7 +512,7 @@ class _Signal:
             self.neighbours.append(interpolated)
             errors.append((values - interpolated)[usable])
         error = np.abs(np.concatenate(errors))
-        spread = float(np.quantile(error, 0.95)) / 1.96 if len(error) else 1.0
+        spread = float(np.quantile(error, 0.95)) / STDS_OF_QUANTILE[0.95] if len(error) else 1.0
         if spread > 1.0:  # the mean is a better guess than the neighbours
             self.neighbours = [np.zeros_like(values) for values in self.values]
             spread = 1.0
@@ -689,7 +688,7 @@ class _Model:
             return False
         x, y = self._clean_rows
         residual: Array = y - x @ self.coefficients
-        for _ in range(MAX_REWEIGHTINGS):
+        for _ in range(MAX_TUKEY_REWEIGHTINGS):
             std = max(float(np.median(np.abs(residual))) / MEDIAN_OF_NORMAL, MIN_STD)
             weights = np.maximum(1.0 - (residual / (TUKEY_STDS * std)) ** 2, 0.0) ** 2
             weighted = weights[:, None] * x

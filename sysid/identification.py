@@ -55,7 +55,15 @@ from sysid.markup import notes
 from sysid.model.description import refuse_interpolations
 from sysid.model.model import BYTES_PER_POINT_PAIR, NO_OUTPUT_LIMITS, Model, max_points
 from sysid.narx.lags import Narx, added_variance_of, consecutive, own_lags_of
-from sysid.outliers import Opening, OutlierHandling, reach_of
+from sysid.outliers import (
+    NO_VALUES,
+    Opening,
+    OutlierHandling,
+    range_known_to,
+    reach_of,
+    recall_range,
+    union,
+)
 from sysid.progress_display import shows_progress
 from sysid.simulation.bands import MIN_ROWS_FOR_BANDS, measure_bands_by_folds
 from sysid.simulation.segments import numbered_segments, segments_of_records
@@ -591,12 +599,17 @@ class Learner:
         has_opened = gate_is_open and not was_open and bool(record[-1]["outlier"])
         if has_opened and outliers.opening is None:
             row = piece.stop - 1
-            error = mended.error_of(row, float(record[-1]["mean"]))
+            error, is_clipped = mended.error_of(row, float(record[-1]["mean"]))
             errors = mended.errors | {(mended.target, row): error}
             before = replace(self.model, gp=self.model.gp.copy())
             before.gp.close_gate()
             outliers.opening = Opening(
-                before, self._copy_of_adaptation(), errors, row + 1, mended.learned
+                before,
+                self._copy_of_adaptation(),
+                errors,
+                row + 1,
+                mended.learned,
+                n_clipped=int(is_clipped),
             )
         outliers.take_record(piece, record, is_held_back=is_held_back, gate_is_open=gate_is_open)
         if adaptation is not None and adaptation.departed is not None:
@@ -1112,7 +1125,9 @@ class Identification(Exclusive):
         """Continue the identification of a model, for example from a file, bit for bit.
 
         Samples that the model learned by `Model.update_many` in between are not known. In that case
-        no sample is held back, and the hyper-parameters stay.
+        no sample is held back, and the hyper-parameters stay. Predictions then replace rejected
+        measurements within the range of the outputs in the model (`Origin.output_range`, its
+        points), which may be unknown.
 
         Examples
         --------
@@ -1140,9 +1155,14 @@ class Identification(Exclusive):
         identification._phase = learner
         if isinstance(model.follower, Adaptation) and model.follower.n_seen == gp.n_seen:
             learner.adaptation = model.follower
-        if pending.get("seen") == gp.n_seen:
+        mended = learner.outliers.mended
+        mended.learned = range_known_to(model)
+        if pending:
             try:
-                learner.outliers.recall(pending)
+                if pending.get("seen") == gp.n_seen:
+                    learner.outliers.recall(pending)
+                else:  # the range from before the other samples is a part of the present one
+                    mended.learned = union(mended.learned, recall_range(pending) or NO_VALUES)
             except (KeyError, TypeError, ValueError) as error:
                 raise UserError(
                     f"the pending samples stored with the model do not fit it: {error}; "
@@ -1221,7 +1241,10 @@ class Identification(Exclusive):
         model = self._initial_model(trained)
         learner = Learner(model, self.gate, trained.n_mended)
         if self.gate is not None:
-            learner.outliers.mended.learn(trained.samples.regressors, trained.samples.targets)
+            mended = learner.outliers.mended
+            mended.learn(trained.samples.regressors, trained.samples.targets)
+            if not len(trained.samples.targets):
+                mended.learned = range_known_to(model)  # that of the points of the start
         self.training_seconds = trained.seconds
         self.hyperparameters = trained.start.hyperparameters
         self.report = trained.start.report

@@ -842,10 +842,10 @@ class IdentifiedModel:
         """Compute the measures of `sysid.Validation` one step ahead and in free run.
 
         The table has a row for each output and horizon. `data` is as for `identify`; None: the test
-        records. If these have gross errors (`sysid.screen_records`), two columns more state their
-        number, ``n_gross_errors``, and the RMSE without the samples that have one in the output or
-        among the lags, ``rmse_without_gross_errors``. Without a gate (``gate=None``) they are not
-        looked for.
+        records. If these have gross errors (`sysid.screen_records`), two columns more state the
+        number of those in the signals that the model of the output uses, ``n_gross_errors``, and
+        the RMSE without the samples that have one in the output or among the lags,
+        ``rmse_without_gross_errors``. Without a gate (``gate=None``) they are not looked for.
         """
         records = self._records(data)
         return self._measures(self._forecasts(records), records)
@@ -884,7 +884,8 @@ class IdentifiedModel:
                 numbers, times = (predicted.index.get_level_values(i).tolist() for i in range(2))
                 is_untouched = are_rows_untouched(screened, model.narx, numbers, times)
                 without = validate(predicted[name][is_untouched], mean[is_untouched])
-                rows[name, title]["n_gross_errors"] = screened.n_values
+                own = {name, *(signal for signal, _ in model.narx.features)}
+                rows[name, title]["n_gross_errors"] = screened.n_values_of(own)
                 rows[name, title]["rmse_without_gross_errors"] = without.rmse
         table = pd.DataFrame(rows).T.sort_index().drop(columns="window")
         return table.rename_axis(["output", "horizon"])

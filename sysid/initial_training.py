@@ -321,13 +321,13 @@ def without_spikes(samples: InitialSamples) -> tuple[InitialSamples, dict[str, i
 def without_outliers(samples: InitialSamples, outliers: np.ndarray) -> InitialSamples:
     """Leave out the outliers (n,), and the rows that have their measurements among the lags."""
     narx, x, y, follows = samples
-    kept = np.flatnonzero(_are_untouched(samples, outliers))
+    kept = np.flatnonzero(_follow_no_outlier(samples, outliers))
     still_follows = follows[kept] & (np.diff(kept, prepend=-2) == 1)
     return InitialSamples(narx, x[kept], y[kept], still_follows)
 
 
-def _are_untouched(samples: InitialSamples, outliers: np.ndarray) -> np.ndarray:
-    """Return which rows (n,) are no outliers and have none of their measurements as lags."""
+def _follow_no_outlier(samples: InitialSamples, outliers: np.ndarray) -> np.ndarray:
+    """Return which rows (n,) neither are outliers nor have the measurement of one as a lag."""
     is_untouched = ~outliers
     for outlier in np.flatnonzero(outliers).tolist():
         end = min(outlier + 1 + reach_of(samples.narx), len(outliers))

@@ -10,6 +10,8 @@ from html import escape
 
 import numpy as np
 
+from sysid.units import is_same_unit
+
 #: width and height of a small picture [pixel]
 CHART_SIZE = (640, 170)
 #: margins of a small picture: left, right, top, bottom [pixel]
@@ -17,8 +19,8 @@ CHART_MARGINS = (58, 8, 8, 34)
 #: colours of the lines of a picture, first to last; "currentColor" is that of the text
 LINE_COLORS = ("currentColor", "#d9741a", "#0b6fa4")
 BAND_COLOR = "#d9741a"
-#: text of units that people write otherwise than files; a quantity without unit has none
-SHOWN_UNITS = {"degC": "°C", "1": "", "-": ""}
+#: text of units that files write and people do not: a quantity without unit has none
+SHOWN_UNITS = {"1": "", "-": ""}
 #: units of time from the longest: its name, seconds, and the smallest span shown in it [s]
 TIME_UNITS = (("d", 86400.0, 4 * 86400.0), ("h", 3600.0, 4 * 3600.0), ("min", 60.0, 600.0))
 
@@ -29,7 +31,7 @@ def shown_unit(unit: str) -> str:
     >>> shown_unit("degC"), shown_unit("V"), shown_unit("1")
     ('°C', 'V', '')
     """
-    return SHOWN_UNITS.get(unit, unit)
+    return "°C" if is_same_unit(unit, "degC") else SHOWN_UNITS.get(unit, unit)
 
 
 def labelled(name: str, unit: str) -> str:

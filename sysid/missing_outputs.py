@@ -26,6 +26,7 @@ from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.model.model import Model
 from sysid.narx.lags import Narx, OnMissing, Target
 from sysid.narx.record import Estimate, Record, read_records, with_estimate, without_estimates
+from sysid.normal import STDS_PER_MEDIAN_DEVIATION
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.dynamics import gradient_of, weights_of
 
@@ -42,9 +43,6 @@ LEEWAY_OF_ESTIMATES = 0.5
 #: The first model learns the rows with measured lags alone if they are at least this fraction of
 #: the rows with estimated lags as well.
 MIN_FRACTION_WITH_MEASURED_LAGS = 0.25
-
-#: standard deviations of a normal distribution in its median absolute deviation
-STDS_PER_MEDIAN_DEVIATION = 1.4826
 
 
 class Predictor(Protocol):

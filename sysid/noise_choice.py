@@ -15,6 +15,7 @@ from sysid.gp.training import MaximumLikelihood, Start
 from sysid.held_out import held_out_residuals
 from sysid.identification import Settings
 from sysid.narx.lags import Narx
+from sysid.normal import STDS_PER_MEDIAN_DEVIATION
 from sysid.progress import Steps
 
 #: An error is large beyond this many standard deviations, the deviation that of most errors.
@@ -26,9 +27,6 @@ MIN_LARGE_FRACTION = 0.002
 
 #: The error with it must be below this fraction of the error with Gaussian noise.
 MAX_ERROR_RATIO_OF_ROBUST = 0.99
-
-#: standard deviation of Gaussian values over the median of their magnitudes
-STD_TO_MEDIAN = 1.4826
 
 
 class NoiseChoice(NamedTuple):
@@ -97,17 +95,18 @@ def choose_noise(
         return None
     if isinstance(training.kernel, Linear):
         return None
-    steps = Steps(1)
+    steps = Steps(2)  # as long as each other; without large errors only the first one
     with steps.step():
         errors = held_out_residuals(narx, records, settings, starts=starts)
     if errors is None:
         return None
-    largest = LARGE_ERROR_STDS * STD_TO_MEDIAN * float(np.median(np.abs(errors)))
+    largest = LARGE_ERROR_STDS * STDS_PER_MEDIAN_DEVIATION * float(np.median(np.abs(errors)))
     n_large = int((np.abs(errors) > largest).sum())
     if n_large < MIN_LARGE_FRACTION * len(errors):
         return None
     robust = replace(settings, training=replace(training, record_robust=True))
-    errors_of_robust = held_out_residuals(narx, records, robust)
+    with steps.step():
+        errors_of_robust = held_out_residuals(narx, records, robust)
     if errors_of_robust is None:
         return None
     error, error_of_robust = (

@@ -65,11 +65,17 @@ DECISION_FIELDS = tuple(
 #: a measurement: its signal, and its time in rows
 Cell: TypeAlias = tuple[str, int]
 
-#: smallest and largest value of an output; infinite if they are not known
+#: smallest and largest value of an output
 Range: TypeAlias = tuple[float, float]
 
-#: the range of an output of which nothing is known
-NO_RANGE: Range = (-np.inf, np.inf)
+#: the range of an output that is not known; no value extends it
+UNKNOWN_RANGE: Range = (-np.inf, np.inf)
+
+#: the range of no values; the first one becomes the range
+NO_VALUES: Range = (np.inf, -np.inf)
+
+#: what stands for `UNKNOWN_RANGE` in the state of `OutlierHandling.pending`
+UNKNOWN = "unknown"
 
 #: rejected measurements, each with its measured value minus its replacement
 Errors: TypeAlias = dict[Cell, float]
@@ -113,7 +119,8 @@ class MendedRows:
     learned : (float, float)
         Smallest and largest value of the target output that the model has learned (`learn`). A
         prediction goes beyond it by at most `MAX_BEYOND_LEARNED` of it where it replaces a
-        measurement: several in a row are fed back, and may run away.
+        measurement: several in a row are fed back, and may run away. It goes anywhere while the
+        range is `UNKNOWN_RANGE`: the samples that a model learns from then on are only some of all.
     n_clipped : int
         Number of predictions that went beyond it.
     """
@@ -145,7 +152,7 @@ class MendedRows:
             for name, lag in map(narx.features.__getitem__, self._older)
         ]
         self.errors: Errors = {}  # times are counted from the first row of `begin`
-        self.learned = NO_RANGE
+        self.learned = NO_VALUES
         self.n_clipped = 0
         #: column of the output before the target; None if the target is a change without this lag
         self._previous = self.columns.get((narx.target, 1), [None])[0]
@@ -246,35 +253,33 @@ class MendedRows:
             values = self._values(x, y)
             low = float(values.min())
             high = float(values.max())
-        if self.learned != NO_RANGE:
-            low = min(low, self.learned[0])
-            high = max(high, self.learned[1])
-        self.learned = (low, high)
+        self.learned = union(self.learned, (low, high))
 
     def _values(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the outputs (n,) of rows (n, n_features) with targets (n,)."""
         return y + x[:, self._previous] if self._is_change else y
 
-    def error_of(self, row: int, mean: float) -> float:
+    def error_of(self, row: int, mean: float) -> tuple[float, bool]:
         """Return by how much the target of a row exceeds what takes its place.
 
-        This is its predicted mean, unless that is too far beyond the outputs learned so far.
+        This is its predicted mean, unless that is too far beyond the outputs learned so far. The
+        second value states whether it is.
         """
         error = float(self.y[row]) - mean
-        if not self._has_values or self.learned == NO_RANGE:
-            return error
+        if not self._has_values or not self.learned[0] < np.inf or self.learned == UNKNOWN_RANGE:
+            return error, False
         low, high = self.learned
         margin = MAX_BEYOND_LEARNED * (high - low)
         measured = float(self._values(self.x[row : row + 1], self.y[row : row + 1])[0])
         predicted = measured - error
         clipped = min(max(predicted, low - margin), high + margin)
-        return error if clipped == predicted else measured - clipped
+        return (error, False) if clipped == predicted else (measured - clipped, True)
 
     def replace_target(self, row: int, mean: float) -> None:
         """Replace the target of a row by its predicted mean, in the rows that follow."""
         self._forget(row)
-        error = self.error_of(row, mean)
-        self.n_clipped += error != float(self.y[row]) - mean
+        error, is_clipped = self.error_of(row, mean)
+        self.n_clipped += is_clipped
         self.set_errors(row + 1, self.errors | {(self.target, row): error})
 
     def set_errors(self, row: int, errors: Errors) -> None:
@@ -338,10 +343,18 @@ class Opening:
         Row that comes next, in whose block the times of the errors are counted.
     learned : (float, float)
         Range of the outputs that the model has learned; see `MendedRows`.
+    n_clipped : int
+        Number of these errors whose prediction went beyond it, and was not counted yet.
     """
 
     def __init__(
-        self, model: Model, follower: Any, errors: Errors, row: int, learned: Range = NO_RANGE
+        self,
+        model: Model,
+        follower: Any,
+        errors: Errors,
+        row: int,
+        learned: Range,
+        n_clipped: int = 0,
     ) -> None:
         self.model = model
         self.follower = follower
@@ -354,6 +367,7 @@ class Opening:
         self._rows = MendedRows(model.narx)
         self._rows.errors = {(name, time - row): error for (name, time), error in errors.items()}
         self._rows.learned = learned
+        self._rows.n_clipped = n_clipped
 
     @property
     def errors(self) -> Errors:
@@ -364,6 +378,11 @@ class Opening:
     def learned(self) -> Range:
         """Range of the outputs that the model of before has learned."""
         return self._rows.learned
+
+    @property
+    def n_clipped(self) -> int:
+        """Number of predictions that went beyond it, in place of the measurements of the burst."""
+        return self._rows.n_clipped
 
     def observe(self, x: np.ndarray, y: np.ndarray, *, follows: bool) -> None:
         """Compare the next measured row (1, n_features) and target (1,) with both predictions.
@@ -502,6 +521,7 @@ class OutlierHandling:
         assert self.opening is not None
         errors = {(name, time + row): error for (name, time), error in self.opening.errors.items()}
         self.mended.learned = self.opening.learned
+        self.mended.n_clipped += self.opening.n_clipped
         self.opening = None
         self.suspect = None
         self.mended.set_errors(row, errors)
@@ -734,14 +754,15 @@ class OutlierHandling:
             "last": mended.last.tolist(),
             "errors": [[name, time, error] for (name, time), error in mended.errors.items()],
             "suspect": held_back,
-            "learned": None if mended.learned == NO_RANGE else list(mended.learned),
+            "learned": _range_to_store(mended.learned),
             "clipped": mended.n_clipped,
         }
 
     def recall(self, pending: dict[str, Any]) -> None:
         """Continue from the state that `pending` returned.
 
-        The prediction of the suspect is not part of that state: its report has nan there.
+        The prediction of the suspect is not part of that state: its report has nan there. The range
+        of the learned outputs stays if it is not stored.
 
         Raises
         ------
@@ -753,10 +774,7 @@ class OutlierHandling:
         self.mended.errors = {
             (str(name), int(time)): float(error) for name, time, error in pending["errors"]
         }
-        learned = pending.get("learned")  # files of earlier versions do not know it
-        if learned is not None:
-            low, high = vector(learned, 2, "learned").tolist()
-            self.mended.learned = (low, high)
+        self.mended.learned = recall_range(pending) or self.mended.learned
         self.mended.n_clipped = int(pending.get("clipped", 0))
         suspect = pending["suspect"]
         if suspect is not None:
@@ -766,6 +784,46 @@ class OutlierHandling:
             regressor = matrix(suspect["regressor"], n, "regressor")
             target = vector(suspect["target"], 1, "target")
             self.suspect = Suspect(regressor, target, before, bool(row["outlier"][0]), row)
+
+
+def union(first: Range, second: Range) -> Range:
+    """Return the smallest range that contains both."""
+    return min(first[0], second[0]), max(first[1], second[1])
+
+
+def range_known_to(model: Model) -> Range:
+    """Return the range of the outputs that a model has learned, as far as the model shows it.
+
+    It contains `Origin.output_range` and the lagged outputs of its points.
+    """
+    known = union(model.origin.output_range or NO_VALUES, model.range_of_points)
+    if known[0] < known[1]:
+        return known
+    return UNKNOWN_RANGE if model.gp.n_points else NO_VALUES
+
+
+def recall_range(pending: dict[str, Any]) -> Range | None:
+    """Return the range of the learned outputs from `OutlierHandling.pending`; None: not stored.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is not a range.
+    """
+    stored = pending.get("learned")
+    if stored is None:
+        return None
+    if stored == UNKNOWN:
+        return UNKNOWN_RANGE
+    low, high = vector(stored, 2, "learned").tolist()
+    return low, high
+
+
+def _range_to_store(learned: Range) -> list[float] | str | None:
+    """Return a range for `OutlierHandling.pending`; None: there are no values."""
+    if learned == NO_VALUES:
+        return None
+    return UNKNOWN if learned == UNKNOWN_RANGE else list(learned)
 
 
 def _prediction_errors(model: Model, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

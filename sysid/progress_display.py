@@ -111,8 +111,9 @@ class Shown:
         """Return the words of the present work, and the fraction of its steps that is done."""
         words = ": ".join(dict.fromkeys(self.work))
         fraction = None
-        if self.step is not None:
-            step, fraction = self.step
+        present = self.step  # read once: the thread that works changes it
+        if present is not None:
+            step, fraction = present
             words += f", {step}"
         return f"{words}, {read_clock() - self._began:.0f} s", fraction
 
@@ -134,11 +135,13 @@ class Shown:
         if self._is_over.wait(SECONDS_UNTIL_SHOWN):
             return
         with suppress(Exception):
-            while True:
-                self._display.show(*self.describe())
-                if self._is_over.wait(SECONDS_BETWEEN_UPDATES):
-                    break
-            self._display.clear()
+            try:
+                while True:
+                    self._display.show(*self.describe())
+                    if self._is_over.wait(SECONDS_BETWEEN_UPDATES):
+                        break
+            finally:
+                self._display.clear()
 
 
 _shown: ContextVar[Shown | None] = ContextVar("shown", default=None)

@@ -47,6 +47,8 @@ LAYERS = {
     "sysid": (
         "errors",
         "netcdf_names",
+        "units",
+        "normal",
         "exclusive",
         "time_limit",
         "progress",

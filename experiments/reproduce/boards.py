@@ -347,7 +347,7 @@ def tabulate_errors(rows: pd.DataFrame, horizon: str) -> pd.DataFrame:
     table = errors.map(write_error)
     table.insert(0, "unit", [UNITS[name] for name in errors.index])
     if horizon == "free run":
-        table["best published"] = best_published(errors.index).map(significant)
+        table["best listed"] = best_published(errors.index).map(significant)
     return table.rename_axis(index="record", columns=None).reset_index()
 
 
@@ -414,7 +414,7 @@ def count_successes(rows: pd.DataFrame) -> Iterator[str]:
             bands.append(f"{n_within} of {len(coverage)} ({horizon})")
         yield (
             f"`{name}`: the free run is at least as good as that of the best line on {n_better} of "
-            f"{len(known)} tests, and better than the best published error on {n_below} of "
+            f"{len(known)} tests, and better than the best listed error on {n_below} of "
             f"{len(of_published)}; 95 % bands cover {100 * low:.0f} to {100 * high:.0f} % on "
             f"{' and '.join(bands)}."
         )

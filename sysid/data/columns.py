@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import unicodedata
 from collections.abc import Hashable, Sequence
 
 import pandas as pd
@@ -263,21 +262,6 @@ def write_names(key: str, names: Sequence[str], *, is_list: bool = True) -> str:
         quoted.append(name if is_plain else f'"{escaped}"')
     value = f"[{','.join(quoted)}]" if is_list else quoted[0]
     return shlex.quote(f"{key}={value}")
-
-
-def is_same_unit(one: str, other: str) -> bool:
-    """Return whether two texts are the same unit, up to spaces and other characters for the same.
-
-    >>> is_same_unit("°C", "degC"), is_same_unit("µV", "uV"), is_same_unit("mV", "V")
-    (True, True, False)
-    """
-    return _plain_unit(one) == _plain_unit(other)
-
-
-def _plain_unit(unit: str) -> str:
-    """Return a unit without spaces, in the characters of a keyboard."""
-    plain = unicodedata.normalize("NFKC", unit).replace("°", "deg")
-    return "".join(plain.replace("\N{GREEK SMALL LETTER MU}", "u").split())
 
 
 def location(table: pd.DataFrame, row: int | None = None) -> str:

@@ -18,7 +18,6 @@ from sysid.data.binary_tables import PACKAGES_OF_WORKBOOKS, read_parquet, read_w
 from sysid.data.cell_numbers import find_decimal, read_numbers
 from sysid.data.columns import (
     find_columns,
-    is_same_unit,
     location,
     names_of_columns,
     setting_text,
@@ -53,6 +52,7 @@ from sysid.narx.record import (
     Array,
     check_name_in_record,
 )
+from sysid.units import is_same_unit
 
 #: treatments of missing values that a user may choose
 ON_MISSING = ("error", "skip")

@@ -11,6 +11,8 @@ import math
 import struct
 import tempfile
 import zlib
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from sysid import store
-from sysid.data.columns import SECONDS_PER_UNIT
+from sysid.data.columns import SECONDS_PER_UNIT, split_name
 from sysid.data.text_table import check_size
 from sysid.errors import UserError
 
@@ -92,18 +94,79 @@ SECONDS_PER_WORD = SECONDS_PER_UNIT | {
 #: what to do about a file that cannot be read
 SAVING_ADVICE = "save its arrays with save('file.mat', 'u', 'y', '-v7')"
 
-
-#: column of a table that names the experiment of a row
+#: columns of a table that name the experiment of a row, and have its time [s]
 EXPERIMENT = "experiment"
+TIME = "time"
+
+
+@dataclass
+class _Owner:
+    """What a struct, or the file outside of structs, states about the rows of its signals."""
+
+    is_iddata: bool = False  # whether it has the fields of an iddata object
+    sampling_times: set[float] = field(default_factory=set)  # s
+    times: np.ndarray | None = None  # (n,) s
+    experiments: np.ndarray | None = None  # (n,) their names
 
 
 @dataclass
 class _Content:
-    """Columns of a file, and the sampling time that it states."""
+    """Columns of a file, and the structs that they belong to.
+
+    A struct is known by its name with a dot at the end, the file outside of structs by an empty
+    text.
+    """
 
     columns: dict[str, np.ndarray] = field(default_factory=dict)  # (n,) by name
     units: dict[str, str] = field(default_factory=dict)  # by name
-    sampling_times: set[float] = field(default_factory=set)  # s, that the file states
+    owner_of: dict[str, str] = field(default_factory=dict)  # by name of the column
+    owners: defaultdict[str, _Owner] = field(default_factory=lambda: defaultdict(_Owner))
+
+    def sampling_times(self, taken: Sequence[str]) -> set[float]:
+        """Return the sampling times [s] that these owners state, otherwise those of the file.
+
+        An ``iddata`` object does not have the sampling time of another one.
+        """
+        stated = set[float]().union(*(self.owners[name].sampling_times for name in taken))
+        if stated:
+            return stated
+        is_of_iddata = any(self.owners[name].is_iddata for name in taken)
+        others = [owner for owner in self.owners.values() if not (is_of_iddata and owner.is_iddata)]
+        return stated.union(*(owner.sampling_times for owner in others))
+
+    def column_of_owners(
+        self, field_name: str, taken: Sequence[str], n: int, *, must_agree: bool
+    ) -> np.ndarray | None:
+        """Return the times, or the experiments, (n,) that these owners state; None if none does.
+
+        Signals outside of ``iddata`` objects have those of the objects in the file, if these agree.
+
+        Raises
+        ------
+        ValueError
+            The owners state different ones, and they must agree.
+        """
+        is_of_iddata = any(self.owners[name].is_iddata for name in taken)
+        stated: dict[str, np.ndarray] = {}
+        for name in taken if is_of_iddata else self.owners:
+            column = getattr(self.owners[name], field_name)
+            if column is not None and len(column) == n:
+                stated[name] = column
+        if not stated:
+            return None
+        first, *others = stated
+        differing = [name for name in others if not np.array_equal(stated[name], stated[first])]
+        if not differing:
+            return stated[first]
+        if not is_of_iddata:
+            return None
+        if must_agree:
+            names = " and ".join(name.rstrip(".") for name in (first, differing[0]))
+            raise UserError(
+                f"{names} have different {field_name}, and signals of both are used: take all "
+                "signals from one of them"
+            )
+        return stated[first]
 
 
 def read_matlab(path: Path, signals: list[str]) -> pd.DataFrame:
@@ -114,14 +177,16 @@ def read_matlab(path: Path, signals: list[str]) -> pd.DataFrame:
     signals of ``OutputName`` and ``InputName``, otherwise y and u, or y1, y2, ... and u1, u2, ... .
     Its experiments, if their data are cells, follow each other, and the column ``experiment`` names
     them. The columns are those that are as long as the first of `signals`, otherwise as the
-    longest. A scalar ``Ts`` is the sampling time.
+    longest. A scalar ``Ts`` is the sampling time. If the file has several structs, experiments,
+    times and sampling time are those of the struct whose signals are used.
 
     Raises
     ------
     sysid.DataError
         The file is too large, or is no plain file.
     ValueError
-        It is no MATLAB file, is damaged, or has no arrays.
+        It is no MATLAB file, is damaged, or has no arrays; or the signals belong to structs of
+        different experiments or times.
     """
     check_size(path, "MATLAB file")
     head = path.read_bytes()[:HEAD_BYTES]
@@ -142,6 +207,19 @@ def read_matlab(path: Path, signals: list[str]) -> pd.DataFrame:
     lengths = [len(content.columns[name]) for name in signals if name in content.columns]
     n = lengths[0] if lengths else max(map(len, content.columns.values()))
     columns = {name: values for name, values in content.columns.items() if len(values) == n}
+    used = [name for name in columns if name in signals or split_name(name)[0] in signals]
+    taken = list(dict.fromkeys(content.owner_of[name] for name in used or columns))
+    must_agree = bool(used)
+    times = content.column_of_owners("times", taken, n, must_agree=must_agree)
+    has_own_times = TIME in columns and content.owner_of[TIME] in taken
+    if times is not None and not has_own_times:
+        columns[TIME] = times
+    experiments = content.column_of_owners("experiments", taken, n, must_agree=must_agree)
+    name_of_experiments = EXPERIMENT
+    while name_of_experiments in columns:
+        name_of_experiments += "_"
+    if experiments is not None:
+        columns = {name_of_experiments: experiments} | columns
     table = pd.DataFrame(columns)
     units = {
         number: content.units[name]
@@ -149,10 +227,11 @@ def read_matlab(path: Path, signals: list[str]) -> pd.DataFrame:
         if content.units.get(name)
     }
     table.attrs = {"file": str(path), "line": 1, "row_word": "row", "units": units}
-    if EXPERIMENT in columns and columns[EXPERIMENT].dtype.kind == "U":
-        table.attrs["experiment"] = EXPERIMENT
-    if len(content.sampling_times) == 1:
-        table.attrs["sampling_time"] = content.sampling_times.pop()
+    if experiments is not None:
+        table.attrs["experiment"] = name_of_experiments
+    sampling_times = content.sampling_times(taken)
+    if len(sampling_times) == 1:
+        table.attrs["sampling_time"] = sampling_times.pop()
     return table
 
 
@@ -166,18 +245,18 @@ def _collect(variables: dict[str, Any], owner: str, content: _Content) -> None:
             _collect(value, f"{owner}{name}.", content)
         elif isinstance(value, np.ndarray) and value.dtype.kind in "fiubc":
             if value.size == 1:
-                _collect_scalar(name, value, content)
+                _collect_scalar(name, value, content.owners[owner])
             else:
                 _add(name, value, owner, content)
 
 
-def _collect_scalar(name: str, value: np.ndarray, content: _Content) -> None:
+def _collect_scalar(name: str, value: np.ndarray, owner: _Owner) -> None:
     """Take a scalar as the sampling time, if its name says so."""
     number = float(np.real(value.ravel()[0]))
     if name in NAMES_OF_SAMPLING_TIME:
-        content.sampling_times.add(number)
+        owner.sampling_times.add(number)
     elif name in NAMES_OF_RATE and number > 0:
-        content.sampling_times.add(1.0 / number)
+        owner.sampling_times.add(1.0 / number)
 
 
 def _collect_iddata(fields: dict[str, Any], owner: str, content: _Content) -> None:
@@ -188,8 +267,10 @@ def _collect_iddata(fields: dict[str, Any], owner: str, content: _Content) -> No
             f"TimeUnit {unit[0]!r}: expected one of {', '.join(SECONDS_PER_WORD)}: correct it"
         )
     seconds = SECONDS_PER_WORD[unit[0]]
+    stated = content.owners[owner]
+    stated.is_iddata = True
     if isinstance(fields["OutputData"], list):
-        fields = _join_experiments(fields, content)
+        fields, stated.experiments = _join_experiments(fields)
     for kind, letter in (("Input", "u"), ("Output", "y")):
         data = fields.get(f"{kind}Data")
         if isinstance(data, np.ndarray) and data.size:
@@ -200,24 +281,25 @@ def _collect_iddata(fields: dict[str, Any], owner: str, content: _Content) -> No
     step = fields.get("Ts")
     instants = fields.get("SamplingInstants")
     if isinstance(step, np.ndarray) and step.size == 1:
-        content.sampling_times.add(seconds * float(step.ravel()[0]))
+        stated.sampling_times.add(seconds * float(step.ravel()[0]))
     elif isinstance(instants, np.ndarray) and instants.size > 1:
-        content.columns["time"] = seconds * instants.astype(np.float64).ravel()
+        stated.times = seconds * instants.astype(np.float64).ravel()
 
 
-def _join_experiments(fields: dict[str, Any], content: _Content) -> dict[str, Any]:
+def _join_experiments(fields: dict[str, Any]) -> tuple[dict[str, Any], np.ndarray]:
     """Return the fields of an ``iddata`` object with its experiments one after the other.
 
-    The cells have an element for each experiment. The column `EXPERIMENT` of the file gets their
-    names, or else their numbers.
+    The cells have an element for each experiment; a cell of empty elements is absent. The second
+    item has, for each sample, the name of its experiment, or its number if there are no names.
     """
     outputs = fields["OutputData"]
     n = len(outputs)
     joined = dict(fields)
     lengths: list[int] = []
     for name in ("OutputData", "InputData", "SamplingInstants"):
-        cell = fields.get(name)
-        if cell is None or (isinstance(cell, np.ndarray) and not cell.size):
+        cell: Any = fields.get(name)
+        if name != "OutputData" and _is_empty(cell):
+            joined[name] = None
             continue
         are_arrays = isinstance(cell, list) and all(_is_matrix(one) for one in cell)
         if not are_arrays or len(cell) != n:
@@ -246,8 +328,14 @@ def _join_experiments(fields: dict[str, Any], content: _Content) -> dict[str, An
     labels = _texts(fields.get("ExperimentName"))
     if len(set(labels)) != n:
         labels = [str(number) for number in range(1, n + 1)]
-    content.columns[EXPERIMENT] = np.repeat(labels, lengths)
-    return joined
+    return joined, np.repeat(labels, lengths)
+
+
+def _is_empty(value: Any) -> bool:
+    """Return whether a field is absent, an empty array, or a cell whose elements are all empty."""
+    if isinstance(value, list):
+        return all(map(_is_empty, value))
+    return value is None or (isinstance(value, np.ndarray) and not value.size)
 
 
 def _is_matrix(value: Any) -> bool:
@@ -275,6 +363,7 @@ def _add(
         names = [name] if n_signals == 1 else [f"{name}{i + 1}" for i in range(n_signals)]
     added = [column if column not in content.columns else owner + column for column in names]
     for i, column in enumerate(added):
+        content.owner_of[column] = owner
         values = signals[:, i]
         content.columns[column] = values if values.dtype.kind == "c" else values.astype(np.float64)
     return added

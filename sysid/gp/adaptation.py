@@ -651,7 +651,9 @@ class Adaptive(MaximumAPosteriori):
     dictionary, with the priors and relative bounds of the first training. The cost per sample is
     bounded: there is at most one estimate per interval, and it takes at most `max_updates`
     iterations. If the hyper-parameters come from a whole record that is known in advance, they are
-    kept while it is learned, unless `on_records`.
+    kept while it is learned, unless `on_records`. With a linear part they are those of the largest
+    variational bound of a model with a limited number of points, or, with `record_robust`, those of
+    the exact Gaussian process with heavy-tailed noise.
 
     If every sample is learned, a model of a plant that was at rest is trained anew on `n_initial`
     samples once the plant moves (`sysid.gp.region.Departures`).
@@ -702,11 +704,12 @@ class Adaptive(MaximumAPosteriori):
     ) -> Start:
         """Return the start of `MaximumLikelihood`.
 
-        With a linear part the hyper-parameters are then improved (`_improve`). They are kept while
-        the record is learned, unless `on_records`.
+        With a linear part the hyper-parameters are then improved (`_improve`), unless
+        `record_robust`: the variational bound is that of Gaussian noise, and would make the large
+        errors count again. They are kept while the record is learned, unless `on_records`.
         """
         start = super()._know_likeliest(regressors, targets, mean=mean, seed=seed)
-        if self.kernel.linear_lags:
+        if self.kernel.linear_lags and not self.record_robust:
             start = self._improve(start, regressors, targets, seed)
         return start._replace(stays=not self.on_records)
 

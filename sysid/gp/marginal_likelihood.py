@@ -57,12 +57,8 @@ def log_marginal_likelihood(
     sysid.arrays.NotPositiveDefiniteError
         If Ky is not positive definite in double precision.
     """
-    n = len(targets)
     k = kernel(inputs, inputs)
-    ky = k.copy()
-    noise = noise_variance if noise_factors is None else noise_variance * noise_factors
-    ky[np.arange(n), np.arange(n)] += noise
-    factor = _lower_cholesky(ky)
+    factor = _factor_with_noise(k, noise_variance, noise_factors)
     value, w = _value_and_weights(factor, targets)
     if n_given:
         factor_given = np.asfortranarray(factor[:n_given, :n_given])
@@ -77,12 +73,21 @@ def log_marginal_likelihood(
     return Likelihood(float(value), np.append(by_kernel, by_noise))
 
 
-def _lower_cholesky(ky: np.ndarray) -> np.ndarray:
-    """Return the lower Cholesky factor of Ky (n, n), with zeros above the diagonal."""
+def _factor_with_noise(
+    k: np.ndarray, noise_variance: float, noise_factors: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the lower Cholesky factor of Ky (n, n), with zeros above the diagonal.
+
+    K (n, n) and the noise are those of `log_marginal_likelihood`; K is not changed.
+    """
+    n = len(k)
+    ky = k.copy()
+    noise = noise_variance if noise_factors is None else noise_variance * noise_factors
+    ky[np.arange(n), np.arange(n)] += noise
     factor, status = lapack.dpotrf(ky, lower=1, clean=1)
     if status != 0:
         raise NotPositiveDefiniteError(
-            f"log_marginal_likelihood: covariance of {len(ky)} points is not positive definite"
+            f"log_marginal_likelihood: covariance of {n} points is not positive definite"
         )
     return factor
 
@@ -138,10 +143,7 @@ def leave_one_out(
     sysid.arrays.NotPositiveDefiniteError
         If Ky is not positive definite in double precision.
     """
-    ky = kernel(inputs, inputs)
-    noise = noise_variance if noise_factors is None else noise_variance * noise_factors
-    ky[np.arange(len(targets)), np.arange(len(targets))] += noise
-    root = _lower_cholesky(ky)
+    root = _factor_with_noise(kernel(inputs, inputs), noise_variance, noise_factors)
     inverse_root, _ = lapack.dtrtri(root, lower=1)
     variance = 1.0 / np.square(inverse_root).sum(axis=0)
     weights = inverse_root.T @ (inverse_root @ targets)
@@ -163,9 +165,7 @@ class ExactGP:
         self._kernel = kernel
         self._noise_variance = noise_variance
         self._inputs = inputs
-        ky = kernel(inputs, inputs)
-        ky[np.arange(len(targets)), np.arange(len(targets))] += noise_variance
-        self._root = _lower_cholesky(ky)
+        self._root = _factor_with_noise(kernel(inputs, inputs), noise_variance)
         self._weights, _ = lapack.dpotrs(self._root, targets, lower=1)
 
     def predict(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -531,7 +531,7 @@ class VariationalProblem(MarginalLikelihoodProblem):
         return cls(exact.settings, exact.inputs, exact.targets, exact.expected, points=points)
 
     def log_density(self, kernel: Kernel, noise_variance: float) -> Likelihood:
-        """Return the VFE bound and its gradient; `n_given` has no effect."""
+        """Return the VFE bound and its gradient; `n_given` and `noise_factors` have no effect."""
         inducing = InducingPoints(kernel, noise_variance, self.points)
         likelihood = inducing.log_likelihood(self.inputs, self.targets)
         return Likelihood(likelihood.value, likelihood.gradient)

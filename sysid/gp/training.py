@@ -57,7 +57,7 @@ LATER_FIELD = {"later": True}
 STUDENT_NOISE_DEGREES = 4.0
 
 #: Largest number of estimates in turn of the weights of the samples and of the hyper-parameters.
-MAX_REWEIGHTINGS = 3
+MAX_STUDENT_REWEIGHTINGS = 3
 
 #: Number of steps in which the scale of this noise is found for given hyper-parameters.
 N_NOISE_SCALE_STEPS = 20
@@ -734,7 +734,7 @@ class MaximumLikelihood(Training):
         seed : int
         """
         factors: np.ndarray | None = None
-        for _ in range(MAX_REWEIGHTINGS):
+        for _ in range(MAX_STUDENT_REWEIGHTINGS):
             before = known.noise_variance
             left_out = leave_one_out(known.kernel, before, inputs, targets, factors)
             noise = before if factors is None else before * factors

@@ -471,6 +471,20 @@ class Model:
         return described
 
     @property
+    def range_of_points(self) -> tuple[float, float]:
+        """Smallest and largest lagged output among the points, in its unit.
+
+        They are (inf, -inf) if there are none, and if the coordinates of the points do not show
+        them (a scaling with a matrix).
+        """
+        narx = self.narx
+        lagged = [j for j, (name, _) in enumerate(narx.features) if name == narx.target]
+        if not lagged or not self.gp.n_points or self.scaling.matrix is not None:
+            return inf, -inf
+        values = self.scaling.inverse(self.gp.inputs)[:, lagged]
+        return float(values.min()), float(values.max())
+
+    @property
     def linear_features(self) -> tuple[tuple[str, int], ...]:
         """Signals and lags of the linear part, which are those of the last features."""
         return self.narx.features[self.narx.n_features - self.gp.n_linear :]
@@ -519,13 +533,22 @@ class Model:
             horizon, factor = self.bands[0]
             rows.append((f"bands, {horizon} step", f"{factor:.2f} times as wide as predicted"))
         if self.limits != NO_OUTPUT_LIMITS:
-            shown = [with_unit(value, self.origin.unit(narx.target)) for value in self.limits]
-            rows.append(("a simulation stays within", f"{shown[0]} to {shown[1]}"))
+            rows.append(self._row_of_limits())
         warnings = [self.gp.unreached_memory] if self.gp.unreached_memory else []
         if not self.bands:
             warnings.append("the bands are not calibrated on held-out samples")
         title = f"<b>Model of {escape(labelled(narx.target, self.origin.unit(narx.target)))}</b>"
         return f"<div>{title}{notes(warnings)}{table((), rows)}{self._chart_of_effect()}</div>"
+
+    def _row_of_limits(self) -> tuple[str, str]:
+        """Return the limits of a simulation, of which at least one is finite, for a notebook."""
+        low, high = self.limits
+        unit = self.origin.unit(self.narx.target)
+        if low == -inf:
+            return "a simulation is", f"at most {with_unit(high, unit)}"
+        if high == inf:
+            return "a simulation is", f"at least {with_unit(low, unit)}"
+        return "a simulation stays within", f"{with_unit(low, unit)} to {with_unit(high, unit)}"
 
     def _chart_of_effect(self) -> str:
         """Return a picture of the strongest effect of one regressor, for a notebook.

@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from sysid.arrays import Array, check_whole
 from sysid.errors import UserError, UserTypeError
 from sysid.narx.record import Record, check_name, read_records, read_signals
+from sysid.units import unit_of_difference
 
 #: Lags of one signal: a number n for 1 to n, or a list.
 Lags: TypeAlias = int | Sequence[int]
@@ -66,7 +67,7 @@ class Target(Enum):
         >>> Target.change.unit_of("degC"), Target.value.unit_of("degC"), Target.change.unit_of("m")
         ('K', 'degC', 'm')
         """
-        return "K" if self is Target.change and unit == "degC" else unit
+        return unit_of_difference(unit) if self is Target.change else unit
 
     def describe(self, name: str) -> str:
         """Return the name of the target of a signal, for labels.

@@ -286,10 +286,7 @@ class Dynamics:
         Only limits that the data of the model never reached count. Such a limit keeps a simulation
         from running away, so that a sample held there is no prediction.
         """
-        ranges = [
-            _output_range(model, self.feedback[self.column == i])
-            for i, model in enumerate(self.models)
-        ]
+        ranges = [_output_range(model) for model in self.models]
         lowest, highest = np.array(ranges).T
         low = np.where(self.limits[0] < lowest, self.limits[0], -np.inf)
         high = np.where(self.limits[1] > highest, self.limits[1], np.inf)
@@ -318,7 +315,7 @@ class Dynamics:
         low = np.empty(self.n_outputs)
         high = np.empty(self.n_outputs)
         for i, model in enumerate(self.models):
-            lowest, highest = _output_range(model, self.feedback[self.column == i])
+            lowest, highest = _output_range(model)
             if not 0 < highest - lowest < np.inf:
                 lowest = past[:, :, i].min(initial=np.inf)
                 highest = past[:, :, i].max(initial=-np.inf)
@@ -414,18 +411,12 @@ def exogenous_rows(narx: Narx, inputs: Array, samples: Indices) -> Array:
     return rows
 
 
-def _output_range(model: Model, lagged: Indices) -> tuple[float, float]:
+def _output_range(model: Model) -> tuple[float, float]:
     """Return the smallest and largest output in the data of a model.
 
-    If `Origin.output_range` is not known, they are taken from the lagged outputs of its points,
-    which are the features `lagged` (q,). They are (inf, -inf) if there are none.
+    If `Origin.output_range` is not known, it is the `Model.range_of_points`.
     """
-    if model.origin.output_range is not None:
-        return model.origin.output_range
-    if not lagged.size or not model.gp.n_points or model.scaling.matrix is not None:
-        return np.inf, -np.inf
-    values = model.scaling.inverse(model.gp.inputs)[:, lagged]
-    return float(values.min()), float(values.max())
+    return model.origin.output_range or model.range_of_points
 
 
 def _pad_and_stack(arrays: Sequence[Array]) -> Array:

@@ -340,35 +340,40 @@ def _chance_of_correlation(correlation: float, changes: Array, n_stretches: int)
     return float(n_stretches * unexplained ** ((n_independent - 1.0) / 2.0))
 
 
-def folds_of(segments: Sequence[Segment], n: int) -> list[Fold]:
+def folds_of(segments: Sequence[Segment], n: int, n_blocks: int = 1) -> list[Fold]:
     """Cut all segments, one after the other, into n folds of equal lengths.
 
+    Each fold consists of `n_blocks` blocks of equal lengths, spread evenly over the samples: the
+    samples around several short blocks cover more of the same region than those around a long one.
     A cut may go through a segment.
 
     Raises
     ------
     ValueError
-        If there are fewer than 2 folds, or fewer samples than folds.
+        If there are fewer than 2 folds, or fewer samples than blocks.
     """
     total = n_samples(segments)
-    if not 2 <= n <= total:
+    if n < 2 or n * n_blocks > total:
         raise UserError(
-            f"cross-validation: expected from 2 to {total} folds of {total} samples, got {n}; "
-            "change folds"
+            f"cross-validation: expected from 2 to {total // n_blocks} folds of {total} samples, "
+            f"got {n}; change folds"
         )
     folds = []
-    cuts = np.linspace(0, total, n + 1).astype(int).tolist()
-    for first, last in pairwise(cuts):
+    blocks = list(pairwise(np.linspace(0, total, n * n_blocks + 1).astype(int).tolist()))
+    for number in range(n):
         parts = []
         rest = []
         start = 0  # sample, counted over all segments, with which the segment starts
         for segment in segments:
             length = len(segment.values)
-            low = min(max(first - start, 0), length)
-            high = min(max(last - start, 0), length)
-            parts.append(segment.part(low, high))
-            rest.append(segment.part(0, low)._replace(transient=0))
-            rest.append(segment.part(high, length)._replace(transient=0))
+            position = 0
+            for first, last in blocks[number::n]:
+                low = min(max(first - start, 0), length)
+                high = min(max(last - start, 0), length)
+                rest.append(segment.part(position, low)._replace(transient=0))
+                parts.append(segment.part(low, high))
+                position = high
+            rest.append(segment.part(position, length)._replace(transient=0))
             start += length
         folds.append(Fold(_without_empty(parts), _without_empty(rest)))
     return folds

@@ -64,6 +64,8 @@ from sysid.time_limit import (
 
 # A cross-validation has more than two folds only if its fits have at most this many samples in all.
 MAX_CROSS_VALIDATION_SAMPLES = 15000
+# Each of fewer folds consists of this many blocks, spread over the samples.
+BLOCKS_PER_FOLD = 3
 # Number of the stream of random numbers for the calibration.
 CALIBRATION_STREAM = 1
 # Long simulations of each fold that measure the bands; this many reach most of the fold.
@@ -655,11 +657,14 @@ class FreeRun(Training):
     def _folds(self, segments: Sequence[Segment]) -> list[Fold]:
         """Return the folds of a cross-validation; at least two, fewer for long records.
 
-        Every fold costs a fit, and half of a long record is enough for one. Samples beyond those
-        around a fold are not held out (`learn_beyond`).
+        Every fold costs a fit, and half of a long record is enough for one. Fewer folds than
+        `folds` are longer; each then consists of several blocks. Samples beyond those around a fold
+        are not held out (`learn_beyond`).
         """
         affordable = MAX_CROSS_VALIDATION_SAMPLES // n_samples(segments)
-        folds = folds_of(segments, min(self.folds, max(2, affordable)))
+        n_folds = min(self.folds, max(2, affordable))
+        n_blocks = 1 if n_folds == self.folds else BLOCKS_PER_FOLD
+        folds = folds_of(segments, n_folds, n_blocks)
         return [learn_beyond(fold) for fold in folds]
 
 

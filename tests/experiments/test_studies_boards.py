@@ -210,8 +210,7 @@ def test_tables_have_medians_what_diverges_and_what_is_missing(kept_plan):
     assert texts["gaps"] == "No data: Dryer."
     counts = texts["counts"].splitlines()
     assert (
-        "best line on 1 of 1 tests, and better than the best published error on 0 of 1"
-        in (counts[0])
+        "best line on 1 of 1 tests, and better than the best listed error on 0 of 1" in (counts[0])
     )
     assert "best line on 0 of 1 tests" in counts[1]
 

@@ -1,10 +1,13 @@
 """Bursts of wrong measurements in a stream are forgotten; a plant that changes is followed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from sysid import Identification, LagWindow, LinearMean, Narx, Settings
-from sysid.outliers import MendedRows
+from sysid import Identification, LagWindow, LinearMean, Model, Narx, Origin, Settings
+from sysid.identification import build_model
+from sysid.outliers import UNKNOWN_RANGE, MendedRows, range_known_to
 
 NARX = Narx({"y": 2}, {"u": 2}, predict="change")
 SETTINGS = Settings(budget=50)
@@ -165,3 +168,110 @@ def test_nothing_is_clipped_where_no_range_is_known():
     rows.replace_target(0, 1e6)
     assert rows.errors == {("y", 0): 100.0 - 1e6}
     assert rows.n_clipped == 0
+
+
+def test_an_unknown_range_stays_unknown():
+    """Samples that are learned later are only some of all."""
+    rows = MendedRows(NARX)
+    rows.learned = UNKNOWN_RANGE
+    rows.learn(np.zeros((2, 4)), np.array([1.0, 2.0]))
+    rows.learn(np.zeros((1, 4)), np.array([3.0]))
+    assert rows.learned == UNKNOWN_RANGE
+    rows.begin(np.zeros((2, 4)), np.array([100.0, 0.0]), None)
+    rows.replace_target(0, 1e6)
+    assert rows.errors == {("y", 0): 100.0 - 1e6}
+    assert rows.n_clipped == 0
+
+
+OUTLIER = BEGIN + 3
+
+
+@pytest.mark.parametrize(
+    "origin", [Origin(), Origin(output_range=(-3.0, 3.0))], ids=["-", "record"]
+)
+@pytest.mark.parametrize("lost", ["range", "pending", "other samples"])
+def test_a_resumed_model_replaces_an_outlier_by_its_prediction(tmp_path, lost, origin):
+    """The range of the samples since then, between -0.7 and 0.1, does not limit the prediction."""
+    u, y = simulate()
+    y[OUTLIER] += 8.0
+    rows = NARX.regressors({"y": y, "u": u})
+    split = int(np.searchsorted(rows.sample, BEGIN))
+    identification = Identification(NARX, SETTINGS)
+    identification.observe_many(rows.regressor[:split], rows.target[:split])
+    replace(identification.model, origin=origin).save(tmp_path / "model.nc")
+    model = Model.load(tmp_path / "model.nc")
+    if lost == "range":
+        del model.pending["learned"]
+    elif lost == "pending":
+        model.pending.clear()
+    else:
+        model.update_many(rows.regressor[split - 1 : split], rows.target[split - 1 : split])
+    resumed = Identification.resume(model)
+    later = slice(split, split + OUTLIER - BEGIN + 5)
+    pairs = zip(rows.regressor[later], rows.target[later], strict=True)
+    single = [resumed.observe(*pair) for pair in pairs]
+    errors = rows.target[later] - [report.mean for report in single]
+    at_once = identification.observe_many(rows.regressor[later], rows.target[later])
+    assert [report.outlier for report in single] == at_once["outlier"].tolist()
+    np.testing.assert_allclose(errors, rows.target[later] - at_once["mean"], atol=0.02)
+    assert resumed.n_clipped == 0
+
+
+def test_what_a_resumed_model_does_not_know_it_still_does_not_know_when_it_is_resumed_again():
+    u, y = simulate()
+    rows = NARX.regressors({"y": y, "u": u})
+    identification = Identification(NARX, SETTINGS)
+    identification.observe_many(rows.regressor[:BEGIN], rows.target[:BEGIN])
+    identification.model.pending["learned"] = "unknown"
+    resumed = Identification.resume(identification.model)
+    resumed.observe_many(rows.regressor[BEGIN:], rows.target[BEGIN:])
+    assert range_known_to(resumed.model) != UNKNOWN_RANGE
+    assert resumed.model.pending["learned"] == "unknown"
+
+
+@pytest.mark.parametrize("stored", [[1.0], "all", {"low": 1.0}])
+@pytest.mark.parametrize("is_old", [False, True], ids=["last", "before other samples"])
+def test_a_stored_range_that_is_none_is_refused(clean, stored, is_old):
+    model = replace(clean[0].model, pending={**clean[0].model.pending, "learned": stored})
+    model.pending["seen"] -= is_old
+    with pytest.raises(ValueError, match="pending samples stored with the model do not fit"):
+        Identification.resume(model)
+
+
+@pytest.mark.parametrize("opens_after", [None, 1], ids=["sample refuted", "opens at once"])
+@pytest.mark.parametrize("beyond", [[0], [1], [1, 2]], ids=str)
+@pytest.mark.parametrize("predict", ["change", "value"])
+def test_the_clipped_predictions_of_a_forgotten_burst_are_counted(
+    monkeypatch, predict, beyond, opens_after
+):
+    """The output is far beyond its range in some samples of the burst, but hardly after them."""
+    clipped = []
+    error_of = MendedRows.error_of
+
+    def counted(self, row, mean):
+        error, is_clipped = error_of(self, row, mean)
+        clipped.append(is_clipped)
+        return error, is_clipped
+
+    monkeypatch.setattr(MendedRows, "error_of", counted)
+    if opens_after is not None:
+
+        def build(narx, trained, gp_settings, selection):
+            gp_settings["gate_opens_after"] = opens_after
+            return build_model(narx, trained, gp_settings, selection)
+
+        monkeypatch.setattr("sysid.identification.build_model", build)
+    rng = np.random.default_rng(3)
+    n = BEGIN + 50
+    u = rng.normal(size=n)
+    u[[BEGIN - 1 + sample for sample in beyond]] = 20.0
+    y = np.zeros(n)
+    for k in range(1, n):
+        y[k] = 0.1 * y[k - 1] + u[k - 1] + 0.01 * rng.normal()
+    y[BEGIN : BEGIN + 5] = 60.0 * (-1.0) ** np.arange(5)
+    narx = Narx({"y": 2}, {"u": 2}, predict=predict)
+    rows = narx.regressors({"y": y, "u": u})
+    identification = Identification(narx, Settings(budget=50, mean=LinearMean()))
+    identification.observe_many(rows.regressor, rows.target)
+    assert identification.n_undone > 0
+    assert identification.n_clipped == sum(clipped) == len(beyond)

@@ -231,6 +231,24 @@ def test_rows_without_any_that_is_untouched():
     assert are_rows_untouched(screened, narx, [], []).tolist() == []
 
 
+def test_gross_errors_are_counted_for_each_model():
+    u = noise()
+    w = noise(2)
+    inputs = np.stack([u, w], axis=1)
+    outputs = np.stack([simulate(u), simulate(w, seed=3)], axis=1)
+    learned = inputs[:700], outputs[:700]
+    options = {"inputs": ["u", "w"], "outputs": ["y", "z"], "dt": 1.0, "budget": 20}
+    of_y = identify(learned, Narx({"y": 1}, {"u": 1}), **options)
+    of_z = identify(learned, Narx({"z": 1}, {"w": 1}), **options)
+    both = replace(of_y, identifications=of_y.identifications | of_z.identifications)
+    wrong = outputs[700:].copy()
+    wrong[[100, 200], 0] += 50.0
+    wrong[150, 1] += 50.0
+    table = both.validate((inputs[700:], wrong))
+    assert table["n_gross_errors"]["y"].tolist() == [2, 2]
+    assert table["n_gross_errors"]["z"].tolist() == [1, 1]
+
+
 def test_the_samples_that_a_gross_error_touches_are_those_with_it_among_their_lags():
     marks = {"y": np.zeros(10, dtype=bool), "u": np.zeros(10, dtype=bool)}
     marks["y"][2] = True

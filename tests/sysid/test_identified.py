@@ -365,8 +365,29 @@ def test_a_model_and_its_identification_show_themselves(identified):
     assert "0 of 40 samples collected" in waiting._repr_html_()
 
 
-def test_units_are_those_of_people():
-    record = SHORT_RECORD.assign(y=("time", SHORT_Y, {"units": "degC"}))
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        pytest.param((-np.inf, 5.0), ("a simulation is", "at most 5 °C"), id="upper"),
+        pytest.param((-1.0, np.inf), ("a simulation is", "at least -1 °C"), id="lower"),
+        pytest.param((-1.0, 5.0), ("a simulation stays within", "-1 °C to 5 °C"), id="both"),
+        pytest.param((-np.inf, np.inf), None, id="none"),
+    ],
+)
+def test_a_model_shows_the_limits_of_its_simulation(identified, limits, words):
+    model = identified.model
+    in_celsius = replace(model.origin, units={"y": "degC"})
+    html = replace(model, origin=in_celsius, limits=limits)._repr_html_()
+    assert "inf" not in html
+    if words is None:
+        assert "a simulation" not in html
+    else:
+        assert all(part in html for part in words)
+
+
+@pytest.mark.parametrize("unit", ["degC", "°C", "℃", "deg C"])
+def test_units_are_those_of_people(unit):
+    record = SHORT_RECORD.assign(y=("time", SHORT_Y, {"units": unit}))
     html = identify(record, NARX, QUICK_SETTINGS)._repr_html_()
     assert "[°C]" in html
     assert "RMSE [K]" in html  # of a difference of temperatures

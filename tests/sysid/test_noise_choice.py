@@ -6,6 +6,7 @@ import xarray as xr
 from scipy.optimize import approx_fprime
 
 from sysid import (
+    Adaptive,
     FreeRun,
     Linear,
     MaximumAPosteriori,
@@ -17,6 +18,7 @@ from sysid import (
 from sysid.gp.marginal_likelihood import leave_one_out, log_marginal_likelihood
 from sysid.gp.training import student_noise_factors
 from sysid.noise_choice import choose_noise
+from sysid.progress import on_progress
 
 NARX = Narx({"y": 1}, {"u": 1})
 SETTINGS = Settings(budget=30, linear_part="none")
@@ -73,17 +75,24 @@ def test_the_factors_of_student_noise_find_its_scale():
     assert factors[largest] > 10.0
 
 
-def noise_of(kind, **training):
-    settings = Settings(budget=30, linear_part="none", training=MaximumAPosteriori(**training))
-    rows = NARX.dataset(record(kind, n=200))
-    start = settings.know(NARX, rows["regressor"].values, rows["target"].values)
+def noise_of(kind, *, of=MaximumAPosteriori, linear=0, **training):
+    """Return the noise variance from a record, with so many lags in a linear part."""
+    narx = Narx({"y": 1}, {"u": 1}, linear={"y": linear, "u": linear} if linear else {})
+    settings = Settings(budget=30, linear_part="none", training=of(**training))
+    settings = settings.for_linear_lags(narx)
+    rows = narx.dataset(record(kind, n=200))
+    start = settings.know(narx, rows["regressor"].values, rows["target"].values)
     return start.hyperparameters.noise_variance
 
 
-def test_large_errors_no_longer_decide_about_the_noise():
-    assert noise_of("errors") > 20 * 0.03**2
-    assert noise_of("errors", record_robust=True) < 2 * 0.03**2
-    assert noise_of("none", record_robust=True) == pytest.approx(noise_of("none"), rel=0.4)
+@pytest.mark.parametrize("of", [MaximumAPosteriori, Adaptive], ids=lambda of: of.__name__)
+@pytest.mark.parametrize("linear", [0, 10], ids=["no linear part", "linear part"])
+def test_large_errors_no_longer_decide_about_the_noise(of, linear):
+    options = {"of": of, "linear": linear}
+    assert noise_of("errors", **options) > 20 * 0.03**2
+    assert noise_of("errors", record_robust=True, **options) < 2 * 0.03**2
+    robust = noise_of("none", record_robust=True, **options)
+    assert robust == pytest.approx(noise_of("none", **options), rel=0.4)
 
 
 def residuals_of(monkeypatch, gaussian, robust):
@@ -131,6 +140,23 @@ def test_large_errors_count_less_where_this_lowers_the_error_of_the_others(
 )
 def test_nothing_is_chosen_where_there_is_no_choice(settings):
     assert choose_noise([], NARX, settings) is None
+
+
+def test_both_computations_are_steps(monkeypatch):
+    """Each takes half of the time."""
+    shown = []
+    errors = np.append(np.random.default_rng(3).normal(size=100), 50.0)
+
+    def held_out_residuals(narx, records, settings, *, starts=None):
+        shown.append("computes")
+        return errors
+
+    monkeypatch.setattr("sysid.noise_choice.held_out_residuals", held_out_residuals)
+    with on_progress(shown.append):
+        choose_noise([], NARX, SETTINGS)
+    assert shown[0] == "step 1 of 2"
+    assert shown[2].startswith("step 2 of 2, about")
+    assert [shown[1], *shown[3:]] == ["computes", "computes"]
 
 
 def test_no_more_than_the_time_is_used(monkeypatch):

@@ -128,6 +128,40 @@ def test_calls_within_a_call_share_its_display(terminal):
     assert "compare: training" in terminal.getvalue()
 
 
+def test_a_step_may_end_while_it_is_described():
+    class Ending(progress_display.Shown):
+        """A call whose step ends right after the display has read it."""
+
+        n_reads = 0
+
+        @property
+        def step(self):
+            self.n_reads += 1
+            return ("step 1 of 2", 0.0) if self.n_reads == 1 else None
+
+        @step.setter
+        def step(self, value):
+            pass
+
+    shown = Ending(progress_display.TerminalLine(io.StringIO()))
+    shown.end()
+    shown.n_reads = 0
+    shown.work.append("training")
+    assert shown.describe() == ("training, step 1 of 2, 0 s", 0.0)
+
+
+def test_what_was_shown_is_removed_if_the_display_fails(terminal, monkeypatch):
+    def fail(self):
+        raise TypeError("no words")
+
+    describe = progress_display.Shown.describe
+    calls = iter([describe, fail])
+    monkeypatch.setattr(progress_display.Shown, "describe", lambda self: next(calls)(self))
+    search()
+    assert terminal.getvalue().endswith(ERASE)
+    assert "identify" in terminal.getvalue()
+
+
 def test_an_error_ends_the_display(terminal):
     @shows_progress("identify")
     def fail():

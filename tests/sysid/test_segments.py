@@ -12,7 +12,7 @@ from free_runs import (
     random_signals,
     samples_of,
 )
-from sysid import Narx
+from sysid import FreeRun, Narx
 from sysid.narx.lags import consecutive
 from sysid.simulation.segments import (
     Fold,
@@ -70,6 +70,36 @@ def test_folds_leave_out_every_sample_once_and_cut_through_segments(two_segments
     for fold, values in zip(folds, left_out, strict=True):
         in_fold = np.concatenate([values_of(fold.rest), values])
         np.testing.assert_array_equal(np.sort(in_fold), np.sort(all_values))
+
+
+def test_folds_of_several_blocks_are_spread_over_the_samples():
+    values = np.arange(24.0)
+    segments = [
+        Segment(values[:10, None], values[:10], np.array([-1.0])),
+        Segment(values[10:, None], values[10:], np.array([9.0])),
+    ]
+    folds = folds_of(segments, 2, 3)
+    held_out = [[part.values.tolist() for part in fold.parts] for fold in folds]
+    assert held_out == [
+        [[0, 1, 2, 3], [8, 9], [10, 11], [16, 17, 18, 19]],
+        [[4, 5, 6, 7], [12, 13, 14, 15], [20, 21, 22, 23]],
+    ]
+    learned = [[segment.values.tolist() for segment in fold.rest] for fold in folds]
+    assert learned == [
+        [[4, 5, 6, 7], [12, 13, 14, 15], [20, 21, 22, 23]],
+        [[0, 1, 2, 3], [8, 9], [10, 11], [16, 17, 18, 19]],
+    ]
+    assert folds[0].parts[1].past.tolist() == [7.0]
+    with pytest.raises(ValueError, match="from 2 to 8 folds of 24 samples, got 9"):
+        folds_of(segments, 9, 3)
+
+
+@pytest.mark.parametrize(("n", "n_folds", "n_parts"), [(2000, 5, 1), (4000, 3, 3), (9000, 2, 3)])
+def test_long_records_have_fewer_folds_of_several_blocks(n, n_folds, n_parts):
+    values = np.sin(np.arange(float(n)))
+    folds = FreeRun()._folds([Segment(values[:, None], values, np.zeros(1))])
+    assert [len(fold.parts) for fold in folds] == [n_parts] * n_folds
+    assert sum(len(part.values) for fold in folds for part in fold.parts) == n
 
 
 def test_errors_of_a_trial_are_those_of_the_samples_left_out(two_segments):

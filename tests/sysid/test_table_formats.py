@@ -112,6 +112,11 @@ EXPERIMENTS = {
             ["1", "2"],
             id="instants",
         ),
+        pytest.param(
+            {"Ts": 0.5, "SamplingInstants": cell(np.zeros((0, 0)), np.zeros((0, 0)))},
+            ["1", "2"],
+            id="empty instants",
+        ),
     ],
 )
 def test_experiments_of_an_iddata_like_struct_are_records(tmp_path, fields, labels):
@@ -123,6 +128,99 @@ def test_experiments_of_an_iddata_like_struct_are_records(tmp_path, fields, labe
     names = [record.attrs["name"] for record in (first, second)]
     assert names == [f"run.mat, experiment {label}" for label in labels]
     assert first.attrs["sampling_time"] == second.attrs["sampling_time"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "input_data",
+    [
+        pytest.param(cell(np.zeros((100, 0)), np.zeros((50, 0))), id="no columns"),
+        pytest.param(cell(np.zeros((0, 0)), np.zeros((0, 0))), id="nothing"),
+        pytest.param(np.zeros((0, 0)), id="no cell"),
+    ],
+)
+def test_experiments_without_inputs_are_records(tmp_path, input_data):
+    fields = {"OutputData": EXPERIMENTS["OutputData"], "InputData": input_data, "Ts": 0.5}
+    scipy.io.savemat(tmp_path / "run.mat", {"z": fields})
+    first, second = load(tmp_path / "run.mat", inputs=[]).estimation
+    np.testing.assert_allclose(first["y"], Y[:100])
+    np.testing.assert_allclose(second["y"], Y[100:])
+
+
+def instants_of(step):
+    return cell(step * np.arange(100)[:, None], step * np.arange(50)[:, None])
+
+
+TIMED = {name: EXPERIMENTS | {"SamplingInstants": instants_of(0.5)} for name in ("ze", "zv")}
+WITH_STEP = EXPERIMENTS | {"Ts": 0.5}
+OTHER_STEP = EXPERIMENTS | {"Ts": 0.2}
+OF_OTHER = {"inputs": ["zv.u"], "outputs": ["zv.y"]}
+SINGLE = {"InputData": U[:, None], "OutputData": Y[:, None], "Ts": 0.5}
+SHORT = {"InputData": U[:60, None], "OutputData": Y[:60, None], "Ts": 0.2}
+SHORT_CELLS = {
+    "InputData": cell(U[:30, None], U[30:60, None]),
+    "OutputData": cell(Y[:30, None], Y[30:60, None]),
+    "SamplingInstants": cell(0.2 * np.arange(30)[:, None], 0.2 * np.arange(30)[:, None]),
+}
+
+
+@pytest.mark.parametrize(
+    ("objects", "options", "lengths", "dt"),
+    [
+        pytest.param({"ze": WITH_STEP, "zv": SHORT}, {}, [100, 50], 0.5, id="first of two lengths"),
+        pytest.param({"ze": WITH_STEP, "zv": SHORT_CELLS}, {}, [100, 50], 0.5, id="other cells"),
+        pytest.param({"zv": SHORT_CELLS, "ze": SINGLE}, {}, [30, 30], 0.2, id="shorter one"),
+        pytest.param(
+            {"ze": WITH_STEP, "zv": SHORT_CELLS}, OF_OTHER, [30, 30], 0.2, id="second by its name"
+        ),
+        pytest.param({"ze": WITH_STEP, "zv": SINGLE}, {}, [100, 50], 0.5, id="one length"),
+        pytest.param({"ze": WITH_STEP, "zv": SINGLE}, OF_OTHER, [150], 0.5, id="single experiment"),
+        pytest.param({"ze": WITH_STEP, "zv": OTHER_STEP}, OF_OTHER, [100, 50], 0.2, id="steps"),
+        pytest.param(TIMED, {"inputs": ["zv.u"]}, [100, 50], 0.5, id="alike in both"),
+        pytest.param(
+            {"ze": TIMED["ze"], "zv": SHORT}, {"dt": 0.5}, [100, 50], 0.5, id="step of the other"
+        ),
+        pytest.param({"ze": EXPERIMENTS, "Ts": 0.5}, {}, [100, 50], 0.5, id="step of the file"),
+        pytest.param({"u": U, "y": Y, "ze": WITH_STEP}, {}, [100, 50], 0.5, id="beside arrays"),
+    ],
+)
+def test_experiments_and_times_are_those_of_the_struct_whose_signals_are_used(
+    tmp_path, objects, options, lengths, dt
+):
+    scipy.io.savemat(tmp_path / "run.mat", objects)
+    loaded = load(tmp_path / "run.mat", **options)
+    assert [record.sizes["time"] for record in loaded.estimation] == lengths
+    assert loaded.sampling_time == pytest.approx(dt, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        pytest.param(
+            {"OutputData": cell(Y[:90, None], Y[90:, None]), "Ts": 0.5},
+            "ze and zv have different experiments",
+            id="experiments",
+        ),
+        pytest.param(
+            EXPERIMENTS | {"SamplingInstants": instants_of(0.25)},
+            "ze and zv have different times",
+            id="times",
+        ),
+    ],
+)
+def test_signals_of_structs_that_differ_are_refused(tmp_path, fields, message):
+    if "InputData" not in fields:
+        fields = fields | {"InputData": cell(U[:90, None], U[90:, None])}
+    scipy.io.savemat(tmp_path / "run.mat", {"ze": TIMED["ze"], "zv": fields})
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path / "run.mat", outputs=["zv.y"])
+
+
+def test_a_signal_may_have_the_name_of_the_column_of_experiments(tmp_path):
+    fields = EXPERIMENTS | {"Ts": 0.5, "InputName": cell("experiment")}
+    scipy.io.savemat(tmp_path / "run.mat", {"z": fields})
+    first, second = load(tmp_path / "run.mat", inputs=["experiment"]).estimation
+    np.testing.assert_allclose(first["experiment"], U[:100])
+    np.testing.assert_allclose(second["experiment"], U[100:])
 
 
 @pytest.mark.parametrize(
