@@ -31,7 +31,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -183,15 +183,19 @@ class Screened(NamedTuple):
         """Return the lags that build rows of these records: rows with a gross error are skipped."""
         return replace(narx, on_missing=OnMissing.skip) if self.n_found else narx
 
+    @property
+    def counts(self) -> str:
+        """Number of values that were found in each signal, in words."""
+        return ", ".join(f"{n} of {name}" for name, n in self.n_found.items())
+
     def describe(self) -> str:
         """Return a sentence on what was found; empty if nothing was."""
         if not self.n_found:
             return ""
-        counts = ", ".join(f"{n} of {name}" for name, n in self.n_found.items())
         values = "value is" if self.n_values == 1 else "values are"
         return (
-            f"gross errors: {self.n_values} measured {values} taken as missing ({counts}), as no "
-            "other sample confirms them; gate=none learns every sample as it is"
+            f"gross errors: {self.n_values} measured {values} taken as missing ({self.counts}), as "
+            "no other sample confirms them; gate=none learns every sample as it is"
         )
 
 
@@ -283,6 +287,20 @@ def are_untouched(marks: Marks, narx: Narx) -> NDArray[np.bool_]:
         if name in marks:
             is_touched |= _at_lag(marks[name], lag)
     return ~is_touched
+
+
+def are_rows_untouched(
+    screened: Screened, narx: Narx, numbers: Iterable[int], times: Iterable[Any]
+) -> NDArray[np.bool_]:
+    """Return which of n rows are of samples that no gross error touches (`are_untouched`).
+
+    A row is known by the number of its record among the screened ones, and by its time.
+    """
+    kept: set[tuple[int, Any]] = set()
+    for number, record in enumerate(screened.records):
+        is_untouched = are_untouched(screened.marks[number], narx)
+        kept.update((number, time) for time in record["time"].values[is_untouched].tolist())
+    return np.array([row in kept for row in zip(numbers, times, strict=True)], dtype=bool)
 
 
 def _at_lag(mask: NDArray[np.bool_], lag: int) -> NDArray[np.bool_]:

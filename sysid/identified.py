@@ -59,7 +59,7 @@ from sysid.gp.rules import (
 )
 from sysid.gp.selection import Backward, Forward
 from sysid.gp.training import Fixed, MaximumAPosteriori, MaximumLikelihood
-from sysid.gross_errors import Screened, are_untouched, screen_records
+from sysid.gross_errors import are_rows_untouched, screen_records
 from sysid.identification import Identification, Settings
 from sysid.identified_views import Predicted, draw_output, small_chart
 from sysid.lag_choice import (
@@ -845,7 +845,7 @@ class IdentifiedModel:
         records. If these have gross errors (`sysid.screen_records`), two columns more state the
         number of those in the signals that the model of the output uses, ``n_gross_errors``, and
         the RMSE without the samples that have one in the output or among the lags,
-        ``rmse_without_gross_errors``.
+        ``rmse_without_gross_errors``. Without a gate (``gate=None``) they are not looked for.
         """
         records = self._records(data)
         return self._measures(self._forecasts(records), records)
@@ -866,7 +866,8 @@ class IdentifiedModel:
         """Return what `validate` does, from the predictions of the records."""
         rows = {}
         screened = None
-        if not self.recordings.is_static:
+        has_gate = any(found.settings.gate is not None for found in self.identifications.values())
+        if has_gate and not self.recordings.is_static:
             recordings = self.recordings
             screened = screen_records(records, recordings.outputs, recordings.inputs)
         for title, frame in frames.items():
@@ -880,7 +881,8 @@ class IdentifiedModel:
                 rows[name, title] = measures._asdict()
                 if screened is None or not screened.n_found:
                     continue
-                is_untouched = _untouched_rows(screened, model.narx, records, predicted.index)
+                numbers, times = (predicted.index.get_level_values(i).tolist() for i in range(2))
+                is_untouched = are_rows_untouched(screened, model.narx, numbers, times)
                 without = validate(predicted[name][is_untouched], mean[is_untouched])
                 own = {name, *(signal for signal, _ in model.narx.features)}
                 rows[name, title]["n_gross_errors"] = screened.n_values_of(own)
@@ -1280,17 +1282,6 @@ class IdentifiedModel:
                 chart = small_chart(name, self._unit(name), predicted, self._time_unit)
                 html.append(f"<div>{chart}</div>")
         return html
-
-
-def _untouched_rows(
-    screened: Screened, narx: Narx, records: Sequence[xr.Dataset], index: pd.MultiIndex
-) -> np.ndarray:
-    """Return which rows (n,) of a forecast, by record and time, no gross error touches."""
-    kept: set[tuple[int, Any]] = set()
-    for number, record in enumerate(records):
-        times = record["time"].values[are_untouched(screened.marks[number], narx)]
-        kept.update((number, time) for time in times.tolist())
-    return np.array([row in kept for row in index.tolist()], dtype=bool)
 
 
 def _fill_after_window(record: xr.Dataset, name: str, window: int) -> xr.Dataset:

@@ -156,9 +156,11 @@ def write_text(table: pd.DataFrame) -> str:
     for kind, words in (("one_step", "1 step"), (FREE_RUN_LABEL, "free run")):
         errors = zip(table[f"rmse_{kind}"], table["unit"], strict=True)
         text[f"RMSE {words}"] = [with_unit(value, unit) for value, unit in errors]
-        if f"rmse_{kind}_without_gross_errors" in table:
-            values = zip(table[f"rmse_{kind}_without_gross_errors"], table["unit"], strict=True)
-            text["without gross errors"] = [with_unit(value, unit) for value, unit in values]
+        key = f"rmse_{kind}_without_gross_errors"
+        if key in table:
+            errors = zip(table[key], table["unit"], strict=True)
+            head = f"{words} without gross errors"
+            text[head] = [with_unit(value, unit) for value, unit in errors]
         if kind == FREE_RUN_LABEL:
             text["fit %"] = [fixed(value, 1) for value in table["fit_percent_free_run"]]
         text[f"NLPD {words}"] = [fixed(value, 2) for value in table[f"nlpd_{kind}"]]

@@ -25,7 +25,7 @@ from experiments.compare.result import (
 from experiments.drawing.tables import to_csv
 from experiments.files.job_file import JOB_FILE
 from experiments.files.outputs import has_page, write_every
-from experiments.files.stated import read_configuration, states_free_run
+from experiments.files.stated import read_configuration, screens_records, states_free_run
 from experiments.plant.records_or_plant import records_or_plant
 from experiments.validate.assessment import Assessment, assess, plan_cases
 from experiments.validate.material import Material, find_material
@@ -225,9 +225,11 @@ def assess_all(
     for name, material in materials.items():
         records = replace(material, records=material.records_after(window))
         assessment = assess(joints[name], records, cases, settings.propagation, seed=settings.seed)
+        configuration = header(paths[name]).get("configuration")
         assessments[name] = replace(
             assessment,
-            is_trained_for_free_run=states_free_run(header(paths[name]).get("configuration")),
+            is_trained_for_free_run=states_free_run(configuration),
+            screens_records=screens_records(configuration),
         )
     return assessments
 

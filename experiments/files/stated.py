@@ -24,6 +24,7 @@ __all__ = [
     "chooses_budget",
     "chooses_lags",
     "read_configuration",
+    "screens_records",
     "state_alike",
     "states_free_run",
     "text_of",
@@ -56,6 +57,15 @@ def states_free_run(text: object) -> bool:
     configuration = read_configuration(text) or {}
     training = configuration.get("training")
     return isinstance(training, dict) and training.get("_target_") == "sysid.FreeRun"
+
+
+def screens_records(text: object) -> bool:
+    """Return whether the text of a configuration leaves records to be screened for gross errors.
+
+    It does unless it states ``gate=none``.
+    """
+    configuration = read_configuration(text) or {}
+    return "gate" not in configuration or configuration["gate"] not in (None, "none")
 
 
 def state_alike(one: object, other: object, key: str) -> bool:

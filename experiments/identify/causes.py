@@ -91,8 +91,10 @@ def _few_large_errors(result: Result) -> str:
     stds = np.sqrt(result.predicted.variance + model.gp.noise_variance)
     in_stds = errors / stds
     is_large = in_stds > LARGE_ERROR_STDS
+    if not is_large.any() or is_large.all():
+        return ""
     covers_others = np.mean(in_stds[~is_large] <= Z_95) >= MIN_COVERAGE_OF_OTHERS
-    if not is_large.any() or not covers_others:
+    if not covers_others:
         return ""
     return (
         f"{int(is_large.sum())} of {len(errors)} errors exceed {LARGE_ERROR_STDS:g} standard "

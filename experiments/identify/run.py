@@ -592,6 +592,7 @@ def _validate_free_run(
         settings.propagation,
         settings.learner.seed,
         is_trained_for_free_run="kernel" in settings.learner.training.replaces,
+        screens_records=settings.learner.gate is not None,
     )
 
 

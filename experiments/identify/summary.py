@@ -43,6 +43,7 @@ from sysid import (
     standardised_mean_squared_error,
     validate,
 )
+from sysid.gross_errors import are_rows_untouched
 
 log = logging.getLogger(__name__)
 #: keys of the prior of the length scales of a stream
@@ -297,18 +298,21 @@ def _scores_without_gross_errors(result: Result) -> dict[str, float]:
     model = result.identification.model
     if model is None or not len(result.predicted.mean):
         return scores
-    n_before = len(result.source.learned())
-    rows = screened.for_rows(result.identification.narx).dataset(screened.records)
-    known = set(zip((rows["record"].values + n_before).tolist(), rows["time"].values, strict=True))
     validation = result.validation
-    numbers = validation["record"].values.tolist()
-    is_known = np.array(
-        [key in known for key in zip(numbers, validation["time"].values, strict=True)]
+    numbers = validation["record"].values - len(result.source.learned())
+    is_untouched = are_rows_untouched(
+        screened,
+        result.identification.narx,
+        numbers.tolist(),
+        validation["time"].values.tolist(),
     )
     mean, variance = result.predicted
     target = validation["target"].values
     measures = validate(
-        target[is_known], mean[is_known], variance[is_known], model.gp.noise_variance
+        target[is_untouched],
+        mean[is_untouched],
+        variance[is_untouched],
+        model.gp.noise_variance,
     )
     scores["smse_without_gross_errors"] = measures.smse
     scores["rmse_without_gross_errors"] = measures.rmse
@@ -396,15 +400,18 @@ def _warn_of_gross_errors(summary: dict[str, Any], result: Result) -> list[str]:
     if result.report is not None:
         return []
     screened = result.source.screened_validation
-    rmse = summary["rmse_without_gross_errors"]
-    if screened is None or not screened.n_found or rmse is None or not math.isfinite(rmse):
+    if screened is None or not screened.n_found:
         return []
-    counts = ", ".join(f"{n} of {name}" for name, n in screened.n_found.items())
+    found = f"the samples that validate the model have gross errors ({screened.counts})"
+    if not math.isfinite(summary["rmse"]):  # nothing was predicted
+        return [found]
+    rmse = summary["rmse_without_gross_errors"]
+    if not math.isfinite(rmse):
+        return [f"{found}: no row is free of them"]
     unit = error_unit(summary["target_unit"])
     return [
-        f"the samples that validate the model have gross errors ({counts}): RMSE "
-        f"{with_unit(summary['rmse'], unit)} with them, {with_unit(rmse, unit)} without the rows "
-        "that contain one"
+        f"{found}: RMSE {with_unit(summary['rmse'], unit)} with them, {with_unit(rmse, unit)} "
+        "without the rows that contain one"
     ]
 
 

@@ -316,10 +316,10 @@ def recorded_source(config: DictConfig) -> RecordedSource:
 
 def _warn_of_physics(screened: Screened) -> str:
     """Return a sentence on gross errors of records whose physics is simulated."""
-    counts = ", ".join(f"{n} of {name}" for name, n in screened.n_found.items())
     return (
-        f"gross errors: the records contain {screened.n_values} ({counts}), and are learned as "
-        "they are, because the physics is simulated on complete records; mend them in the file"
+        f"gross errors: the records contain {screened.n_values} ({screened.counts}), and are "
+        "learned as they are, because the physics is simulated on complete records; mend them in "
+        "the file"
     )
 
 

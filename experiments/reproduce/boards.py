@@ -299,15 +299,13 @@ class BoardsStudy(Study):
         rows = self.rows(store)
         known = set(rows["dataset"])
         gaps = [name for name in store["dataset"].values.tolist() if name not in known]
-        spread = store["rmse"].max("seed") - store["rmse"].min("seed")
-        relative_spread = spread / store["rmse"].median("seed")
         published = read_published()
         published = published[published["dataset"].isin(known)]
         return {
             "gaps": f"No data: {'; '.join(gaps)}." if gaps else "",
             "free_run": to_markdown(tabulate_errors(rows, "free run")),
             "one_step": to_markdown(tabulate_errors(rows, "1 step")),
-            "bands": to_markdown(tabulate_bands(rows, relative_spread)),
+            "bands": to_markdown(tabulate_bands(rows, store["rmse"])),
             "published": to_markdown(tabulate_published(published)),
             "counts": "\n".join(f"- {count}" for count in count_successes(rows) if known),
         }
@@ -353,11 +351,23 @@ def tabulate_errors(rows: pd.DataFrame, horizon: str) -> pd.DataFrame:
     return table.rename_axis(index="record", columns=None).reset_index()
 
 
-def tabulate_bands(rows: pd.DataFrame, spread: xr.DataArray) -> pd.DataFrame:
-    """Return the table of the bands, times and sizes, as texts.
+def write_spread(errors: np.ndarray) -> str:
+    """Return the largest minus the smallest error of the seeds (n,), over the median one [%].
 
-    `spread` is the largest minus the smallest error of the seeds, over the median one.
+    If free runs diverge, it is how many of the seeds do. An error that is nan was not computed.
     """
+    known = errors[~np.isnan(errors)]
+    n_diverged = int(np.isposinf(known).sum())
+    if n_diverged:
+        verb = "diverges" if n_diverged == 1 else "diverge"
+        return f"{n_diverged} of {len(known)} {verb}"
+    if not len(known):
+        return fixed(np.nan, 1)
+    return fixed(100 * float(np.ptp(known) / np.median(known)), 1)
+
+
+def tabulate_bands(rows: pd.DataFrame, errors: xr.DataArray) -> pd.DataFrame:
+    """Return the table of the bands, times and sizes, as texts; `errors` are those of the seeds."""
     lines = []
     for row in rows[rows["model"].isin(OURS)].to_dict("records"):
         place = {name: row[name] for name in ("dataset", "model", "horizon")}
@@ -374,7 +384,7 @@ def tabulate_bands(rows: pd.DataFrame, spread: xr.DataArray) -> pd.DataFrame:
                 "time [s]": fixed(row["seconds"], 0),
                 "points": fixed(row["n_points"], 0),
                 "seeds": str(row["n_seeds"]),
-                "spread of the RMSE [%]": fixed(100 * float(spread.sel(place)), 1),
+                "spread of the RMSE [%]": write_spread(errors.sel(place).values),
             }
         )
     return pd.DataFrame(lines)

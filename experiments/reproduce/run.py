@@ -125,11 +125,19 @@ def read_settings(config: DictConfig) -> ReproduceSettings:
 
 
 def _choose_studies(config: DictConfig) -> list[str]:
-    """Return the names of the chosen studies; all of them are those of the report."""
-    names = choose("study", config.study, list(STUDIES))
-    if config.study == "all" or list(config.study) == ["all"]:
-        return [name for name in names if STUDIES[name].is_among_all]
-    return names
+    """Return the names of the chosen studies; ``all`` are those of the report.
+
+    Others may be named beside it.
+    """
+    of_report = [name for name in STUDIES if STUDIES[name].is_among_all]
+    given = config.study
+    is_list = isinstance(given, Sequence) and not isinstance(given, str)
+    listed = list(given) if is_list else [given]
+    named = [name for name in listed if name != "all"]
+    if "all" not in listed:
+        return choose("study", given, list(STUDIES))
+    others = choose("study", named, list(STUDIES)) if named else []
+    return [name for name in STUDIES if name in of_report or name in others]
 
 
 def _leave_out_tasks(plan: Plan, studies: Sequence[Study]) -> Plan:
@@ -174,7 +182,7 @@ def make_plan(config: DictConfig) -> Plan:
         whole("seeds", config.seeds, 1, MAX_SEEDS),
         whole("budget", config.budget, 2, MAX_BUDGET),
     )
-    if plan.budget != Plan.budget and choose("study", config.study, list(STUDIES)) != ["online"]:
+    if plan.budget != Plan.budget and _choose_studies(config) != ["online"]:
         raise UserError(
             f"budget must be {Plan.budget}, the paper's, but for study=online alone; "
             f"got {plan.budget}"

@@ -144,6 +144,7 @@ class Assessment:
     loop: xr.Dataset | None = None  # result of `compare_loops`, if a loop was closed
     is_trained_for_free_run: bool = False  # whether the models are known to be
     has_chosen_horizons: bool = False  # whether the user has named the horizons
+    screens_records: bool = True  # whether gross errors of the records are looked for
 
     @property
     def window(self) -> int:
@@ -218,7 +219,9 @@ class Assessment:
 
     @cached_property
     def screened(self) -> Screened:
-        """The records screened for gross errors of their outputs and inputs."""
+        """The records screened for gross errors of their outputs and inputs, if this is wanted."""
+        if not self.screens_records:
+            return Screened(self.material.records, {}, ())
         source = self.material.source
         present = self.material.records[0]
         inputs = [name for name in source.inputs if name in present]

@@ -561,10 +561,12 @@ def validate_on_test(
     seed: int,
     *,
     is_trained_for_free_run: bool = False,
+    screens_records: bool = True,
 ) -> tuple[Report | None, list[str]]:
     """Validate one step and free run on the test records of a source.
 
-    Simulations and tables are not validated.
+    Simulations and tables are not validated. Gross errors of the records are looked for unless
+    `screens_records` is False.
 
     Returns
     -------
@@ -591,7 +593,11 @@ def validate_on_test(
         window = material.default_window(joint.models[0].narx)
         cases = plan_cases([1], None, window)
         assessment = assess(joint, material, cases, make_propagation(), seed=seed)
-        assessment = replace(assessment, is_trained_for_free_run=is_trained_for_free_run)
+        assessment = replace(
+            assessment,
+            is_trained_for_free_run=is_trained_for_free_run,
+            screens_records=screens_records,
+        )
         report = make_report(assessment)
     except (UserError, np.linalg.LinAlgError) as error:
         return None, [f"not validated in free run: {error}"]
@@ -624,23 +630,37 @@ def find_warnings(assessment: Assessment) -> Iterator[str]:
 
 
 def _warn_of_gross_errors(assessment: Assessment) -> Iterator[str]:
-    """Yield the scores with and without the gross errors of the records."""
-    if not assessment.screened.n_found:
+    """Yield how many gross errors the records have, and the scores with and without them."""
+    screened = assessment.screened
+    if not screened.n_found:
         return
-    counts = ", ".join(f"{n} of {name}" for name, n in assessment.screened.n_found.items())
-    for name in assessment.outputs:
-        unit = assessment.unit(name)
-        errors = []
-        for kind, case in assessment.main.items():
-            rmse = assessment.scores[case][name].rmse
-            without = assessment.scores_without_gross_errors[kind][name].rmse
-            if isfinite(rmse) and isfinite(without):
-                errors.append(
-                    f"RMSE {case.words} {with_unit(rmse, unit)} with them, "
-                    f"{with_unit(without, unit)} without the samples that they touch"
-                )
-        if errors:
-            yield f"the records have gross errors ({counts}); {name}: {'; '.join(errors)}"
+    found = f"the records have gross errors ({screened.counts})"
+    described = {name: _describe_gross_errors(assessment, name) for name in assessment.outputs}
+    if not any(described.values()):  # all predictions diverge
+        yield found
+    for name, words in described.items():
+        if words:
+            yield f"{found}; {name}: {words}"
+
+
+def _describe_gross_errors(assessment: Assessment, output: str) -> str:
+    """Return the errors of an output with and without gross errors, those that are finite."""
+    without = {
+        case: assessment.scores_without_gross_errors[kind][output]
+        for kind, case in assessment.main.items()
+    }
+    if not any(score.n for score in without.values()):
+        return "no sample is free of them"
+    unit = assessment.error_unit(output)
+    errors = []
+    for case, score in without.items():
+        rmse = assessment.scores[case][output].rmse
+        if isfinite(rmse) and isfinite(score.rmse):
+            errors.append(
+                f"RMSE {case.words} {with_unit(rmse, unit)} with them, "
+                f"{with_unit(score.rmse, unit)} without the samples that they touch"
+            )
+    return "; ".join(errors)
 
 
 def _warn_of_divergences(assessment: Assessment) -> Iterator[str]:

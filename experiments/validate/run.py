@@ -18,6 +18,7 @@ from experiments.files.outputs import has_page, write_every
 from experiments.files.stated import (
     chooses_budget,
     chooses_lags,
+    screens_records,
     state_alike,
     states_free_run,
 )
@@ -102,6 +103,7 @@ def run(config: DictConfig, folder: Path) -> float:
         predict(joint, material, settings),
         is_trained_for_free_run=states_free_run(configuration),
         has_chosen_horizons=settings.horizons is not None,
+        screens_records=screens_records(configuration),
     )
     notes = find_notes(material, settings)
     with doing("testing the residuals"):

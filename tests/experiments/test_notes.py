@@ -17,8 +17,10 @@ from experiments.identify.linear import note_linear
 from experiments.identify.summary import (
     _advise_samples,
     _quality_warnings,
+    _scores_without_gross_errors,
     _warn_of_data,
     _warn_of_drift,
+    _warn_of_gross_errors,
     _warn_of_no_candidates,
     _warn_of_refused_samples,
 )
@@ -40,6 +42,7 @@ from sysid import (
     OnlineGP,
     Prediction,
     PriorEntropy,
+    Screened,
     Settings,
     SquaredExponential,
 )
@@ -321,6 +324,7 @@ def coverage_cause(
     size=1.0,
     own=0.0,
     n_spikes=0,
+    offset=0.0,
     n_online=400,
     narx=LAGS,
     lag_choice=None,
@@ -339,6 +343,7 @@ def coverage_cause(
     for k in range(1, n):
         errors[k] += own * errors[k - 1]
     errors[: 10 * n_spikes : 10] += 20.0
+    errors += offset
     signals = xr.Dataset({"u": ("time", u)}, {"time": np.arange(float(n))})
     rows = xr.Dataset(
         {
@@ -398,11 +403,77 @@ def coverage_cause(
         pytest.param(
             {"n_spikes": 30}, "30 of 400 errors exceed 4 standard deviations", id="spikes"
         ),
+        pytest.param(
+            {"size": 0.1, "offset": 50.0}, "times those at the end of the", id="all far too large"
+        ),
     ],
 )
 def test_the_cause_of_bands_that_do_not_cover_is_named(options, words):
     cause = coverage_cause(**options)
     assert any(word in cause for word in words.split("|"))
+
+
+# --- gross errors of the validating samples -------------------------------------------------------
+
+
+def of_validation(*, n, wrong, n_found=None, is_predicted=True, narx=LAGS):
+    """Return a result whose validating record of n samples has these wrong values of the output."""
+    times = np.arange(float(n))
+    marks = {name: np.zeros(n, dtype=bool) for name in ("y", "u")}
+    marks["y"][wrong] = True
+    record = xr.Dataset(coords={"time": times})
+    found = {"y": len(wrong)} if n_found is None else n_found
+    rows = times[narx.max_lag :]
+    target = np.isin(rows, wrong) * 10.0
+    validation = xr.Dataset(
+        {
+            "target": ("sample", target),
+            "record": ("sample", np.full(len(rows), 3)),
+            "time": ("sample", rows),
+        }
+    )
+    predicted = np.ones(len(rows)) if is_predicted else np.zeros(0)
+    return SimpleNamespace(
+        source=SimpleNamespace(
+            screened_validation=Screened((record,), found, (marks,)),
+            learned=lambda: (None, None, None),
+        ),
+        identification=SimpleNamespace(
+            narx=narx, model=SimpleNamespace(gp=SimpleNamespace(noise_variance=0.0))
+        ),
+        validation=validation,
+        predicted=Prediction(predicted, np.ones(len(predicted))),
+        report=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "rmse", "words"),
+    [
+        pytest.param(
+            {"n": 20, "wrong": [5]}, 1.0, "5 K with them, 1 K without the rows", id="some rows"
+        ),
+        pytest.param(
+            {"n": 20, "wrong": range(1, 20, 3)}, np.nan, "no row is free of them", id="every row"
+        ),
+        pytest.param(
+            {"n": 8, "wrong": [4], "narx": LONG_LAGS},
+            np.nan,
+            "the samples that validate the model have gross errors (1 of y)",
+            id="no row at all",
+        ),
+        pytest.param({"n": 20, "wrong": [], "n_found": {}}, np.nan, "", id="no gross errors"),
+    ],
+)
+def test_rows_that_a_gross_error_touches_are_left_out_of_a_second_score(options, rmse, words):
+    result = of_validation(is_predicted=options["n"] > 12, **options)
+    scores = _scores_without_gross_errors(result)
+    assert scores["rmse_without_gross_errors"] == pytest.approx(rmse, nan_ok=True)
+    with_them = 5.0 if options["n"] > 12 else np.nan
+    summary = {"rmse": with_them, "target_unit": "degC", **scores}
+    notes = _warn_of_gross_errors(summary, result)
+    assert len(notes) == bool(words)
+    assert all(note.endswith(words) or words in note for note in notes)
 
 
 # --- few initial samples, no candidates, refused candidates ---------------------------------------

@@ -12,6 +12,7 @@ from experiments.files.stated import (
     MAX_NESTING_LEVELS,
     chooses_lags,
     read_configuration,
+    screens_records,
     state_alike,
     text_of,
 )
@@ -140,3 +141,19 @@ def test_a_comparison_names_the_file_whose_configuration_cannot_be_read(monkeypa
 )
 def test_a_configuration_states_whether_the_toolbox_chooses_the_lags(text, expected):
     assert chooses_lags(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("gate: 4.0", True, id="gate"),
+        pytest.param("gate: none", False, id="none"),
+        pytest.param("gate: null", False, id="null"),
+        pytest.param("gate: [1]", True, id="list"),
+        pytest.param("seed: 0", True, id="not_stated"),
+        pytest.param("a: [", True, id="damaged"),
+        pytest.param(None, True, id="no_text"),
+    ],
+)
+def test_a_configuration_states_whether_records_are_screened(text, expected):
+    assert screens_records(text) == expected

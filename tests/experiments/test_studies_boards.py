@@ -12,11 +12,13 @@ from experiments.reproduce import boards
 from experiments.reproduce import run as reproduce_run
 from experiments.reproduce.report import write_study
 from experiments.reproduce.small_records import SMALL_RECORDS, SmallRecord
+from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import Unit, part_of, write_part
 from experiments.reproduce.tasks import STUDY_TASKS
 from helpers.naive_arx import naive_arx
 from helpers.studies import compose_study, make_plan, table_cells
 from sysid.data.source import make_record
+from sysid.errors import UserError
 
 STUDY = boards.BoardsStudy()
 WINDOW = 30  # samples of the test record that are not scored
@@ -202,8 +204,8 @@ def test_tables_have_medians_what_diverges_and_what_is_missing(kept_plan):
         *("V", "3", "100", "2", "18.2"),
     ]
     of_diverging = table_cells(texts["bands"])[4]
-    assert of_diverging[1:3] + of_diverging[5:7] == [
-        *("training=free_run", "free run", "no bounds", "0.900"),
+    assert of_diverging[1:3] + of_diverging[5:7] + of_diverging[-1:] == [
+        *("training=free_run", "free run", "no bounds", "0.900", "2 of 2 diverge"),
     ]
     assert texts["gaps"] == "No data: Dryer."
     counts = texts["counts"].splitlines()
@@ -211,6 +213,21 @@ def test_tables_have_medians_what_diverges_and_what_is_missing(kept_plan):
         "best line on 1 of 1 tests, and better than the best listed error on 0 of 1" in (counts[0])
     )
     assert "best line on 0 of 1 tests" in counts[1]
+
+
+@pytest.mark.parametrize(
+    ("errors", "text"),
+    [
+        pytest.param([1.0, 2.0, 3.0], "100.0", id="all seeds"),
+        pytest.param([1.0, np.inf, 3.0], "1 of 3 diverges", id="one diverges"),
+        pytest.param([np.inf, np.inf, 3.0], "2 of 3 diverge", id="two diverge"),
+        pytest.param([1.0, np.nan, np.inf], "1 of 2 diverges", id="one is missing"),
+        pytest.param([2.0, np.nan, np.nan], "0.0", id="one seed"),
+        pytest.param([np.nan, np.nan], "-", id="none"),
+    ],
+)
+def test_the_spread_says_how_many_seeds_diverge(errors, text):
+    assert boards.write_spread(np.array(errors)) == text
 
 
 def test_the_study_writes_its_files(kept_plan):
@@ -264,6 +281,24 @@ def test_all_studies_leave_out_the_boards_and_their_records():
     settings = chosen()
     assert "boards" not in [study.name for study in settings.studies]
     assert not set(SMALL_RECORDS) & set(settings.plan.tasks)
+
+
+@pytest.mark.parametrize("listed", ["[all,boards]", "[boards,all]", "[all,boards,table_1]"])
+def test_the_boards_are_added_to_all_studies(listed):
+    settings = chosen(f"study={listed}")
+    assert settings.studies == (*chosen("study=all").studies, STUDIES["boards"])
+    assert set(boards.SOURCES) <= set(settings.plan.tasks)
+
+
+@pytest.mark.parametrize("listed", ["all", "[all]", "[all,online]"])
+def test_a_study_of_the_report_is_among_all(listed):
+    assert chosen(f"study={listed}").studies == chosen().studies
+
+
+@pytest.mark.parametrize("listed", ["[all,board]", "board", "[]", "null"])
+def test_an_unknown_study_is_refused(listed):
+    with pytest.raises(UserError, match="study must be all, or some of"):
+        chosen(f"study={listed}")
 
 
 def test_the_boards_are_asked_for_by_name_and_read_no_other_records():

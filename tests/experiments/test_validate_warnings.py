@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.validate import report
-from experiments.validate.assessment import Case
+from experiments.validate.assessment import FREE_RUN_LABEL, Case
 from experiments.validate.report import coverage_percents, find_outside
 from helpers.records import (
     DT,
@@ -27,6 +27,7 @@ from sysid import (
     ConstantMean,
     MeanOnly,
     OnlineGP,
+    Screened,
     SquaredExponential,
     StableSpline,
     Taylor,
@@ -287,6 +288,86 @@ def test_the_features_of_a_linear_part_have_no_region():
 
     assert (outside.n_beyond, outside.n_unknown, outside.n_finite) == (1, 0, len(points))
     assert outside.where.startswith(f"{model.narx.feature_names[0]} reaches")
+
+
+# --- gross errors ---------------------------------------------------------------------------------
+
+
+def gross_error_warnings(*, n_free=10, rmse=(5.0, 7.0), without=(1.0, 2.0), outputs=("T",)):
+    """Return the warnings of records in degC; errors are one step ahead and in free run."""
+    main = {"one_step": Case(1, 2), FREE_RUN_LABEL: Case(None, 2)}
+    kinds = dict(zip(main, zip(rmse, without, strict=True), strict=True))
+    assessment = SimpleNamespace(
+        screened=Screened((), {"T": 3, "u": 1}, ()),
+        outputs=outputs,
+        main=main,
+        scores={
+            main[kind]: dict.fromkeys(outputs, SimpleNamespace(rmse=error, n=20))
+            for kind, (error, _) in kinds.items()
+        },
+        scores_without_gross_errors={
+            kind: dict.fromkeys(outputs, SimpleNamespace(rmse=error, n=n_free))
+            for kind, (_, error) in kinds.items()
+        },
+        error_unit=lambda name: "K",
+        unit=lambda name: "degC",
+    )
+    return [*report._warn_of_gross_errors(assessment)]
+
+
+FOUND = "the records have gross errors (3 of T, 1 of u)"
+
+
+@pytest.mark.parametrize(
+    ("options", "warnings"),
+    [
+        pytest.param(
+            {},
+            [
+                f"{FOUND}; T: RMSE 1 step 5 K with them, 1 K without the samples that they touch; "
+                "RMSE free run 7 K with them, 2 K without the samples that they touch"
+            ],
+            id="an error of a temperature is in K",
+        ),
+        pytest.param(
+            {"n_free": 0, "without": (np.nan, np.nan)},
+            [f"{FOUND}; T: no sample is free of them"],
+            id="no sample is free of them",
+        ),
+        pytest.param(
+            {"rmse": (5.0, np.inf), "without": (1.0, np.inf)},
+            [f"{FOUND}; T: RMSE 1 step 5 K with them, 1 K without the samples that they touch"],
+            id="the free run diverges",
+        ),
+        pytest.param(
+            {"rmse": (np.inf, np.inf), "without": (np.inf, np.inf), "outputs": ("T", "x")},
+            [FOUND],
+            id="everything diverges",
+        ),
+    ],
+)
+def test_gross_errors_are_always_counted(options, warnings):
+    assert gross_error_warnings(**options) == warnings
+
+
+@pytest.mark.parametrize(
+    ("gate", "n_found"),
+    [("4.0", {"y": 1}), ("none", {}), (None, {"y": 1})],
+    ids=["gate", "no gate", "not stated"],
+)
+def test_a_model_without_a_gate_is_validated_without_screening(
+    gate, n_found, fitting, model_file, record_file, tmp_path
+):
+    y = coupled_signals(200, 1)["y"].copy()
+    y[100] += 1000.0
+    write_record(record_file, n=200, y=y)
+    if gate is not None:
+        make_model().save(model_file, attributes={"configuration": f"gate: {gate}\n"})
+
+    content = run_validate(tmp_path / "run", *fitting)
+
+    assert content["gross_errors"]["n_found"] == n_found
+    assert has_warning(content, "gross errors") == bool(n_found)
 
 
 # --- free run against one step --------------------------------------------------------------------

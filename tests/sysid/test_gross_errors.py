@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sysid import Identification, Narx, Settings, choose_lags, identify, make_record, screen_records
-from sysid.gross_errors import are_untouched
+from sysid.gross_errors import are_rows_untouched, are_untouched
 
 N_SAMPLES = 1000
 
@@ -209,6 +209,26 @@ def test_scores_with_and_without_gross_errors_stand_side_by_side():
     assert (table["n_gross_errors"] == 2).all()
     assert (table["rmse"] > 100 * clean["rmse"]).all()
     assert (table["rmse_without_gross_errors"] < 1.1 * clean["rmse"]).all()
+    learner = found.identifications["y"]
+    learner.settings = replace(learner.settings, gate=None)
+    assert "n_gross_errors" not in found.validate((u[700:], wrong))
+
+
+def test_rows_without_any_that_is_untouched():
+    u = noise()
+    wrong = simulate(u)
+    wrong[2::40] += 50.0
+    narx = Narx({"y": 45}, {"u": 1})
+    screened = screen_records(record_of(u, wrong), ["y"], ["u"])
+    rows = narx.dataset(record_of(u, wrong))
+    numbers = rows["record"].values.tolist()
+    times = rows["time"].values.tolist()
+    assert not are_rows_untouched(screened, narx, numbers, times).any()
+    shorter = Narx({"y": 1}, {"u": 1})
+    is_untouched = are_rows_untouched(screened, shorter, numbers, times)
+    clean = screened.for_rows(shorter).dataset(screened.records)["time"].values
+    assert is_untouched.tolist() == np.isin(times, clean).tolist()
+    assert are_rows_untouched(screened, narx, [], []).tolist() == []
 
 
 def test_gross_errors_are_counted_for_each_model():
