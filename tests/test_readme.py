@@ -205,10 +205,13 @@ def key_of(override):
 def shortened(overrides, defaults):
     """Return overrides, with those defaults whose keys they do not set.
 
-    Duration and number of initial samples are those of the defaults in any case.
+    Duration and number of initial samples are those of the defaults in any case. A record has no
+    duration.
     """
     kept = [text for text in overrides if key_of(text) not in ("duration", "training.n_initial")]
     keys = {key_of(text) for text in kept}
+    if any(text.startswith(("data=", "experiment=cascaded_tanks")) for text in overrides):
+        keys.add("duration")
     return [*kept, *(text for text in defaults if key_of(text) not in keys)]
 
 
