@@ -18,6 +18,7 @@ def load(name):
     return module
 
 
+@pytest.mark.slow  # they need Sphinx, which the long checks install
 class TestEquations:
     """`docs/mathml.py` writes equations as MathML."""
 
