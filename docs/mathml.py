@@ -11,6 +11,9 @@ from sphinx.util import logging
 NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 ElementTree.register_namespace("", NAMESPACE)
 
+#: names of characters that HTML knows, but not XML
+NAMED_ENTITY = re.compile(r"&(?!(?:lt|gt|amp|quot|apos);)\w+;")
+
 logger = logging.getLogger(__name__)
 
 
@@ -30,7 +33,7 @@ def place_indices(mathml):
     The converter writes the index of a hat, bar, tilde or dot below the symbol, as it writes the
     lower limit of a sum. Only an operator has limits.
     """
-    root = ElementTree.fromstring(mathml)
+    root = ElementTree.fromstring(NAMED_ENTITY.sub(lambda name: html.unescape(name[0]), mathml))
     is_changed = False
     for element in root.iter(f"{{{NAMESPACE}}}munderover"):
         symbol, index, accent = element

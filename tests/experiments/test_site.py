@@ -43,11 +43,18 @@ class TestEquations:
         limits = root.findall(".//{*}munderover")
         assert len(limits) == text.startswith(r"\sum")
 
-    @pytest.mark.parametrize("text", [r"\sum_{i=1}^n x_i", r"\max_i x", r"\hat y^2", "x_k"])
+    @pytest.mark.parametrize(
+        "text", [r"\sum_{i=1}^n x_i", r"\max_i x", r"\hat y^2", "x_k", r"\log p(y \mid x)"]
+    )
     def test_other_indices_stay_where_they_are(self, convert, text):
         from docutils.utils.math.latex2mathml import tex2mathml
 
         assert convert(text) == tex2mathml(text, as_block=False)
+
+    def test_names_of_functions_may_stand_beside_accents(self, convert):
+        root = ElementTree.fromstring(convert(r"\log \hat y_k + \mathrm{diag}(x)"))
+        assert len(root.findall(".//{*}msub")) == 1
+        assert "log" in "".join(root.itertext())
 
     def test_an_equation_that_cannot_be_converted_is_shown_as_text(self, convert):
         assert convert(r"a < \foo{b} & c") == r"<code>a &lt; \foo{b} &amp; c</code>"
