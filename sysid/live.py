@@ -26,7 +26,7 @@ from sysid.simulation.validation import Z_95
 
 # Directions of the errors of the last outputs whose variance is below this fraction of the largest
 # one are left out of a look ahead [-].
-MIN_RELATIVE_VARIANCE = 1e-12
+MIN_ERROR_VARIANCE_RATIO = 1e-12
 
 
 class LiveReport(NamedTuple):
@@ -196,7 +196,7 @@ class LiveLoop:
     def _roots_of_covariance(self) -> list[Array]:
         """Return arrays r (L, m) with ``sum r r' = P``, of the errors of the last outputs."""
         values, vectors = np.linalg.eigh(self._covariance)
-        is_kept = values > MIN_RELATIVE_VARIANCE * values[-1]
+        is_kept = values > MIN_ERROR_VARIANCE_RATIO * values[-1]
         roots = vectors[:, is_kept] * np.sqrt(values[is_kept])
         return [root.reshape(self._n_lags, -1) for root in roots.T]
 

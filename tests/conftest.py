@@ -25,6 +25,11 @@ for variable in SINGLE_CORE_VARIABLES:
 gc.set_threshold(50_000, 20, 20)
 
 
+def pytest_collection_modifyitems(items):
+    """Let the longest tests begin first."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def share_compiled_functions(folder):
     """Let the workers share numba's cache: a function that one compiles, the others load."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -272,6 +272,9 @@ def shorten_identification(overrides):
     kept = shortened(kept, SHORT_FREE_RUN if is_free_run else SHORT)
     if "data=silverbox" in overrides:  # draws along 80 000 samples take a minute
         kept.append("propagation=mean_only")
+    searches_lags = not any(text.startswith(("narx", "physics")) for text in overrides)
+    if searches_lags and set(overrides) & {"data=csv", "data=cascaded_tanks", "data=silverbox"}:
+        kept.append("narx.max_order=3")
     return kept
 
 
@@ -325,9 +328,10 @@ IDENTIFICATIONS = {
         "data.inputs=[u]",
         "data.outputs=[y]",
         "data.dt=0.02",
+        "narx.max_order=3",
     ],
     "system=building": [],
-    "": ["data=cascaded_tanks"],
+    "": ["data=cascaded_tanks", "narx.max_order=3"],
 }
 
 

@@ -76,6 +76,7 @@ def test_a_run_from_elsewhere_computes_the_same_bits_and_prints_nothing_strange(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(JIT_DISABLED or os.cpu_count() == 1, reason="nothing is compiled side by side")
 def test_a_first_run_compiles_in_two_processes_and_computes_the_same_bits(finished, tmp_path):
     cache = tmp_path / "cache"

@@ -348,6 +348,7 @@ def test_a_run_logs_what_was_estimated_and_what_ended_on_its_bound(data, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_physics_of_the_silverbox_leaves_only_noise(shared_data, tmp_path):
     """The first record is a multisine, the second one, the arrow, begins at small amplitudes.
 

@@ -462,6 +462,7 @@ def read_coverages(folder, kinds):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", PLANTS)
 def test_by_default_no_plant_is_predicted_worse_than_by_the_best_line(name, tmp_path):
     """Medians over the seeds of 3000 + 3000 samples with 1.5 % noise.
@@ -527,6 +528,7 @@ if IS_EVERY_PLANT_SIMULATED:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", SIMULATED_PLANTS)
 def test_a_plant_is_simulated_better_than_by_any_line(name, tmp_path):
     """The error is at most 0.9 of that of the best linear model in hindsight, in the median.
