@@ -16,14 +16,15 @@ SUPERSCRIPTS = str.maketrans(
 )
 #: Symbols of units whose digits are powers. H (henry) is none, so that H2O is not one.
 UNITS_WITH_POWERS = (
-    "m|g|s|A|K|mol|cd|rad|sr|Hz|N|Pa|bar|J|W|C|V|F|S|T|Wb|lm|lx|Bq|Gy|Nm|Wh|VA|Ohm|ohm|\u2126|\u03a9"
+    "m|g|s|A|K|mol|cd|rad|sr|Hz|N|Pa|bar|J|W|C|V|F|S|T|Wb|lm|lx|Bq|Gy|Nm|Wh"
+    "|VA|Ohm|ohm|\u2126|\u03a9"
     "|L|l|t|h|min|d|deg|degC|degF|\u00b0|\u00b0C|\u00b0F|ft|in|lb|psi"
 )
-PREFIXES = "da|[YZEPTGMkhdcmnpfazyu\u00b5\u03bc]"  # of units, such as k in km
+UNIT_PREFIXES = "da|[YZEPTGMkhdcmnpfazyu\u00b5\u03bc]"  # of units, such as k in km
 #: digits that are the power of what stands before them
 POWER = re.compile(
     rf"(?:(?<=[\w)\]\u00b0])(?:\^|\*\*)(?P<marked>-?\d+)"
-    rf"|(?<![^\W\d_])(?P<symbol>(?:{PREFIXES})?(?:{UNITS_WITH_POWERS}))(?P<plain>-?[1-9]))"
+    rf"|(?<![^\W\d_])(?P<symbol>(?:{UNIT_PREFIXES})?(?:{UNITS_WITH_POWERS}))(?P<plain>-?[1-9]))"
     rf"(?![\d.])"
 )
 # numbers from the first up to the second are written without a power of ten

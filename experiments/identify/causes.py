@@ -21,7 +21,7 @@ MIN_SAMPLES_TO_COMPARE = 30  # errors are compared with those of at least this m
 # errors differ from others if their typical size is beyond this factor of that of the others [-]
 DIFFERENT_SIZE = 1.4
 SIZE_QUANTILE = 0.9  # of the magnitude of the errors, which the bands have to cover
-LARGE_ERROR_STDS = 4.0  # an error is far too large from this many predicted standard deviations on
+FAR_TOO_LARGE_STDS = 4.0  # errors beyond this many predicted standard deviations are far too large
 MIN_COVERAGE_OF_OTHERS = 0.93  # of the 95 % band, without the errors that are far too large [-]
 
 
@@ -90,14 +90,14 @@ def _few_large_errors(result: Result) -> str:
     errors = np.abs(validation["target"].values - result.predicted.mean)
     stds = np.sqrt(result.predicted.variance + model.gp.noise_variance)
     in_stds = errors / stds
-    is_large = in_stds > LARGE_ERROR_STDS
+    is_large = in_stds > FAR_TOO_LARGE_STDS
     if not is_large.any() or is_large.all():
         return ""
     covers_others = np.mean(in_stds[~is_large] <= Z_95) >= MIN_COVERAGE_OF_OTHERS
     if not covers_others:
         return ""
     return (
-        f"{int(is_large.sum())} of {len(errors)} errors exceed {LARGE_ERROR_STDS:g} standard "
+        f"{int(is_large.sum())} of {len(errors)} errors exceed {FAR_TOO_LARGE_STDS:g} standard "
         "deviations, the others fit: wrong measurements, or events that the model does not know"
     )
 
