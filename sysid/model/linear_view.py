@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -308,14 +308,14 @@ class LinearView:
 
         ``G(z) = (I - sum_l A_l z^-l)^-1 sum_j B_j z^-j``.
         """
-        n_draws, n_lags, m, _ = self.A.shape
+        _, n_lags, m, _ = self.A.shape
         powers_of_outputs = z[:, None] ** -np.arange(1.0, n_lags + 1)
         powers_of_inputs = z[:, None] ** -np.arange(float(self.B.shape[1]))
         feedback = np.tensordot(powers_of_outputs, self.A, axes=(1, 1))  # (n, draws, m, m)
         numerator = np.tensordot(powers_of_inputs, self.B, axes=(1, 1))
         with np.errstate(divide="ignore", invalid="ignore"):
             if m == 1:
-                response = numerator / (1.0 - feedback)
+                response: Any = numerator / (1.0 - feedback)
             else:
                 response = np.linalg.solve(np.eye(m) - feedback, numerator)
         return np.moveaxis(response, 1, 0).astype(np.complex128)
@@ -332,7 +332,7 @@ class LinearView:
         self,
         values: Mapping[str, Array],
         dims: tuple[str, ...],
-        extra: Mapping[str, tuple[str, Array, str]],
+        extra: Mapping[str, tuple[str, Any, str]],
     ) -> xr.Dataset:
         """Return variables over outputs and inputs as a data set."""
         coords: dict[str, Any] = {"output": list(self.outputs), "input": list(self.inputs)}
@@ -349,8 +349,9 @@ class LinearView:
     def to_scipy(self, output: str | None = None, input: str | None = None) -> Any:
         """Return the posterior mean as `scipy.signal.dlti`.
 
-        With one output and one input, named or the only ones, it is a transfer function
-        (`scipy.signal.TransferFunction`); otherwise the state-space form of all of them.
+        It is a transfer function (`scipy.signal.TransferFunction`) if the view has one output, and
+        one input is named or the only one; otherwise a state-space form, of all outputs and inputs
+        or of those that are named.
 
         Raises
         ------
@@ -363,14 +364,12 @@ class LinearView:
         i = self._find("output", output, self.outputs)
         j = self._find("input", input, self.inputs)
         A, B, C, D = self.state_space()
-        if i is None or j is None:
-            rows = slice(None) if i is None else slice(i, i + 1)
-            columns = slice(None) if j is None else slice(j, j + 1)
-            return dlti(A, B[:, columns], C[rows], D[rows][:, columns], dt=dt)
-        if len(self.outputs) > 1:
-            return dlti(A, B[:, [j]], C[[i]], D[[i]][:, [j]], dt=dt).to_tf()
-        numerator, denominator = self._polynomials(j)
-        return dlti(numerator, denominator, dt=dt)
+        if len(self.outputs) == 1 and j is not None:
+            numerator, denominator = self._polynomials(j)
+            return dlti(numerator, denominator, dt=dt)
+        rows = slice(None) if i is None else slice(i, i + 1)
+        columns = slice(None) if j is None else slice(j, j + 1)
+        return dlti(A, B[:, columns], C[rows], D[rows][:, columns], dt=dt)
 
     def to_control(self) -> Any:
         """Return the posterior mean as a ``StateSpace`` of python-control, with named signals.
@@ -481,7 +480,7 @@ class LinearView:
         return text
 
     def sentences(self) -> list[str]:
-        """Return gains and response times of all inputs in words, by output if there are several."""
+        """Return gains and response times of all inputs in words, those of each output."""
         lines = []
         for output in self.outputs:
             prefix = f"{output}, " if len(self.outputs) > 1 else ""

@@ -27,7 +27,7 @@ from sysid.narx.record import read_records
 #: values of the output at which the search for a steady state begins
 N_SCANNED = 401
 #: the search reaches this far beyond the range of the output, in ranges
-SCAN_MARGIN = 0.5
+SCAN_MARGIN = 1.0
 #: largest change of the outputs at a steady state, in their ranges
 STEADY_TOLERANCE = 1e-6
 #: iterations of Newton's method for the steady state of several outputs
@@ -76,20 +76,35 @@ def linearize(
     with ExitStack() as stack:
         for model in models:
             stack.enter_context(model.gp.lock)
-        family = _Family(models)
+        family = _Family(models, ranges or {})
         points, is_single = family.points(at, record)
-        views = [family.view(point, ranges or {}) for point in points]
+        views = [family.view(point) for point in points]
     for view in views:
         for note in view.notes:
             warn_user(f"linearize at {view.where}: {note}")
     return views[0] if is_single else views
 
 
+def ranges_of_records(records: Sequence[xr.Dataset]) -> Ranges:
+    """Return the smallest and largest finite value of every signal of records."""
+    ranges: dict[str, tuple[float, float]] = {}
+    for record in records:
+        for name, variable in record.data_vars.items():
+            if variable.dims != ("time",) or variable.dtype.kind not in "fiu":
+                continue
+            values = variable.values[np.isfinite(variable.values)]
+            if values.size:
+                low, high = ranges.get(str(name), (np.inf, -np.inf))
+                ranges[str(name)] = min(low, float(values.min())), max(high, float(values.max()))
+    return ranges
+
+
 class _Family:
     """Models of one plant, with the names of its signals."""
 
-    def __init__(self, models: Sequence[Differentiable]) -> None:
+    def __init__(self, models: Sequence[Differentiable], ranges: Ranges) -> None:
         self.models = tuple(models)
+        self.ranges = ranges
         self.outputs = tuple(model.narx.target for model in models)
         used: dict[str, None] = {}  # a set that keeps the order
         for model in models:
@@ -245,7 +260,7 @@ class _Family:
             )
         filled = {name: read.filled(name) for name in signals}
         regressors = []
-        values = {}
+        values: dict[str, float] = {}
         for model in self.models:
             x = np.array([filled[name][k - lag] for name, lag in model.narx.features])
             values |= dict(zip(_plain_names(model), x.tolist(), strict=True))
@@ -369,9 +384,7 @@ class _Family:
         stable = [root for root in roots if self._is_stable({**inputs, output: root})]
         return {output: min(stable or roots, key=lambda root: abs(root - middle))}
 
-    def _refuse_unsteady(
-        self, inputs: Mapping[str, float], scanned: Array, excess: Array
-    ) -> None:
+    def _refuse_unsteady(self, inputs: Mapping[str, float], scanned: Array, excess: Array) -> None:
         """Raise UserError for inputs without a steady state between the scanned outputs."""
         (output,) = self.outputs
         unit = self.units.get(output, "")
@@ -382,6 +395,14 @@ class _Family:
             f"linearize: no steady state for {self._words(inputs) or 'this model'} between "
             f"{scanned[0]:.4g} and {scanned[-1]:.4g} {unit}".rstrip()
             + f": {output} {direction} everywhere; give the output, too, or a time of a record"
+            + self._of_outside(inputs)
+        )
+
+    def _of_outside(self, inputs: Mapping[str, float]) -> str:
+        """Return which inputs lie outside of the data, for the end of a message."""
+        unknown = dict.fromkeys(self.outputs, float("nan"))
+        return "".join(
+            f" ({note})" for note in self._notes(self._regressors({**inputs, **unknown}))
         )
 
     def _is_stable(self, values: Mapping[str, float]) -> bool:
@@ -395,7 +416,9 @@ class _Family:
         ranges = np.array([self._range_of_output(model) for model in self.models])
         width = ranges[:, 1] - ranges[:, 0]
         scanned = np.array([self._scanned(model) for model in self.models])
-        starts = [np.array([_middle(model, r) for model, r in zip(self.models, ranges, strict=True)])]
+        starts = [
+            np.array([_middle(model, r) for model, r in zip(self.models, ranges, strict=True)])
+        ]
         starts += [ranges[:, 0] + share * width for share in (0.25, 0.5, 0.75)]
         for start in starts:
             y = self._newton(inputs, start, width)
@@ -404,7 +427,7 @@ class _Family:
         raise UserError(
             f"linearize: no steady state of {', '.join(self.outputs)} for "
             f"{self._words(inputs) or 'these models'} found near their data; give the outputs, "
-            "too, or a time of a record"
+            "too, or a time of a record" + self._of_outside(inputs)
         )
 
     def _newton(self, inputs: Mapping[str, float], start: Array, width: Array) -> Array | None:
@@ -447,9 +470,10 @@ class _Family:
 
     # --- linear view ------------------------------------------------------------------------------
 
-    def view(self, point: Point, ranges: Ranges) -> LinearView:
+    def view(self, point: Point) -> LinearView:
         """Return the linear view at a point, with notes on where the models know little."""
-        return self._view(point, tuple(self._notes(point, ranges)), with_posterior=True)
+        notes = (*self._notes(point.regressors), *self._notes_of_knowledge(point))
+        return self._view(point, notes, with_posterior=True)
 
     def _view(self, point: Point, notes: tuple[str, ...], *, with_posterior: bool) -> LinearView:
         features = {}
@@ -489,28 +513,28 @@ class _Family:
             notes=notes,
         )
 
-    def _notes(self, point: Point, ranges: Ranges) -> list[str]:
-        """Return how far the point lies outside of the data, and where a model knows little."""
+    def _notes(self, regressors: Sequence[Array]) -> list[str]:
+        """Return which signals lie outside of the data, and how far; nan is not compared."""
         notes = {}
-        for model, x in zip(self.models, point.regressors, strict=True):
+        for model, x in zip(self.models, regressors, strict=True):
             of_points = _ranges_of_points(model)
             for (name, _), value in zip(model.narx.features, x.tolist(), strict=True):
-                known = ranges.get(name) or of_points.get(name)
+                known = self.ranges.get(name) or of_points.get(name)
                 if known is None:
                     continue
                 low, high = known
                 beyond = max(low - value, value - high)
-                if beyond <= RANGE_TOLERANCE * (high - low):
+                if not beyond > RANGE_TOLERANCE * (high - low):
                     continue
-                title = "the learned records" if name in ranges else "the stored points"
+                title = "the learned records" if name in self.ranges else "the stored points"
                 unit = self.units.get(name, "")
                 size = f" {unit}" if unit not in ("", "1") else ""
-                far = f"{100 * beyond / (high - low):.0f} % of it" if high > low else "far"
+                far = f" by {100 * beyond / (high - low):.0f} % of this range"
                 notes[name] = (
                     f"{name} = {value:.4g}{size} lies outside of {title}, {low:.4g} to "
-                    f"{high:.4g}{size}, by {far}: the model extrapolates there"
+                    f"{high:.4g}{size}{far if high > low else ''}: the model extrapolates there"
                 )
-        return [*notes.values(), *self._notes_of_knowledge(point)]
+        return list(notes.values())
 
     def _notes_of_knowledge(self, point: Point) -> list[str]:
         """Return which models know less at the point than at any of their stored points."""
