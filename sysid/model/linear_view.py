@@ -149,7 +149,7 @@ class LinearView:
         % band ``low`` to ``high`` [`time_unit`], over output and input. nan: not reached, or there
         is no static gain.
         """
-        steps = self._steps(self._n_step_samples())
+        steps = self._steps(self.n_step_samples)
         gains = self._transfer(np.ones(1))[:, 0].real
         with np.errstate(invalid="ignore"):
             has_risen = steps * np.sign(gains)[..., None] >= RESPONSE_FRACTION * np.abs(
@@ -267,7 +267,7 @@ class LinearView:
         """
         if n_samples is not None:
             check_whole(n_samples, 1, "step_response: n_samples")
-        n = n_samples or self._n_step_samples()
+        n = n_samples or self.n_step_samples
         steps = self._steps(n)
         low, high = self._band(steps)
         time = self.sampling_time * np.arange(n)
@@ -277,8 +277,9 @@ class LinearView:
             {"time": ("time", time, self.time_unit)},
         )
 
-    def _n_step_samples(self) -> int:
-        """Return the number of samples after which the step responses have settled."""
+    @property
+    def n_step_samples(self) -> int:
+        """Number of samples after which the step responses have settled, as far as it is known."""
         least, largest = STEP_SAMPLES
         n = least
         if len(self.time_constants):

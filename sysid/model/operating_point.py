@@ -60,6 +60,7 @@ def linearize(
     *,
     record: xr.Dataset | None = None,
     ranges: Ranges | None = None,
+    of_ranges: str = "the learned records",
 ) -> LinearView | list[LinearView]:
     """Return the linear view of models of one plant, one for each output; see `Model.linearize`.
 
@@ -72,11 +73,13 @@ def linearize(
     ranges
         Smallest and largest value of the signals in the records that the models learned; None: not
         known.
+    of_ranges
+        What has these ranges, in notes.
     """
     with ExitStack() as stack:
         for model in models:
             stack.enter_context(model.gp.lock)
-        family = _Family(models, ranges or {})
+        family = _Family(models, ranges or {}, of_ranges)
         points, is_single = family.points(at, record)
         views = [family.view(point) for point in points]
     for view in views:
@@ -102,9 +105,10 @@ def ranges_of_records(records: Sequence[xr.Dataset]) -> Ranges:
 class _Family:
     """Models of one plant, with the names of its signals."""
 
-    def __init__(self, models: Sequence[Differentiable], ranges: Ranges) -> None:
+    def __init__(self, models: Sequence[Differentiable], ranges: Ranges, of_ranges: str) -> None:
         self.models = tuple(models)
         self.ranges = ranges
+        self.of_ranges = of_ranges
         self.outputs = tuple(model.narx.target for model in models)
         used: dict[str, None] = {}  # a set that keeps the order
         for model in models:
@@ -526,7 +530,7 @@ class _Family:
                 beyond = max(low - value, value - high)
                 if not beyond > RANGE_TOLERANCE * (high - low):
                     continue
-                title = "the learned records" if name in self.ranges else "the stored points"
+                title = self.of_ranges if name in self.ranges else "the stored points"
                 unit = self.units.get(name, "")
                 size = f" {unit}" if unit not in ("", "1") else ""
                 far = f" by {100 * beyond / (high - low):.0f} % of this range"
