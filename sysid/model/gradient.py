@@ -41,6 +41,10 @@ class Differentiable(Protocol):
     def limits(self) -> tuple[float, float]:
         """Values at which the output saturates."""
 
+    @property
+    def bands(self) -> tuple[tuple[int, float], ...]:
+        """How many times wider the errors of held-out samples were than predicted, by horizon."""
+
     def predict(self, regressors: Any) -> Any:
         """Return mean and latent variance of the target at regressors (n, p)."""
 

@@ -59,7 +59,10 @@ class LinearView:
     process are jointly Gaussian, with the linear part, for given hyper-parameters. The bands are
     quantiles of responses of `N_DRAWS` equations that are drawn from this posterior: a response is
     no linear function of the coefficients, least of all close to the stability limit, where the
-    linear propagation of the covariance (the delta method) would fail. `Model.linearize` makes it.
+    linear propagation of the covariance (the delta method) would fail. The deviations of the draws
+    are calibrated like the bands of predictions: they are multiplied by the largest factor of
+    `Model.bands`, by which errors several samples ahead were larger than predicted, if it is above
+    1. `Model.linearize` makes this object.
 
     Attributes
     ----------
@@ -132,11 +135,16 @@ class LinearView:
     def static_gain(self) -> xr.Dataset:
         """Static gains G(1) with 95 % bands: ``gain``, ``low``, ``high`` over output and input.
 
-        They are nan if the linear model is unstable: its step response does not settle.
+        They are nan if the linear model is unstable: its step response does not settle. An end of a
+        band is infinite if the drawn equations include integrators: from a stable one, a pole that
+        moves beyond 1 takes the gain through infinity.
         """
         draws = self._transfer(np.ones(1))[:, 0].real
         if not self.is_stable:
             draws = np.full_like(draws, np.nan)
+        margin = np.linalg.det(np.eye(len(self.outputs)) - self.A.sum(axis=1))
+        is_beyond = margin * margin[0] <= 0
+        draws = np.where(is_beyond[:, None, None], np.sign(draws[0]) * np.inf, draws)
         low, high = self._band(draws)
         dims = ("output", "input")
         return self._labelled({"gain": draws[0], "low": low, "high": high}, dims, {})
@@ -473,7 +481,13 @@ class LinearView:
             return f"{input}: no static gain, the linear model is unstable"
         words = [f"{gain:+.3g}", self.gain_unit(output, input)]
         text = f"{input}: {' '.join(filter(None, words))}"
-        if low != high:
+        if np.isinf(high) and np.isinf(low):
+            text += " (95 %: anything)"
+        elif np.isinf(high):
+            text += f" (95 %: at least {low:.3g})"
+        elif np.isinf(low):
+            text += f" (95 %: at most {high:.3g})"
+        elif low != high:
             text += f" (95 %: {low:.3g} to {high:.3g})"
         time = float(self.response_time["time"].sel(output=output, input=input))
         if np.isfinite(time):

@@ -501,7 +501,7 @@ class _Family:
             roots[output] = np.zeros((len(own), 0))
             if with_posterior:
                 covariance = joined @ gradient_covariance_of(model, x[None])[0] @ joined.T
-                roots[output] = _root(covariance)
+                roots[output] = calibration_of(model) * _root(covariance)
         dt = self.models[0].origin.sampling_time
         return view_of_coefficients(
             self.outputs,
@@ -560,6 +560,17 @@ class _Family:
                     + f", at its stored points at most {largest:.3g}"
                 )
         return notes
+
+
+def calibration_of(model: Differentiable) -> float:
+    """Return the factor by which the deviations of the coefficients of a model are multiplied.
+
+    The posterior assumes that the errors of a sample are white and the hyper-parameters known. The
+    errors several samples ahead show where this is too bold: in them errors of the coefficients
+    add up. The factor is the largest of `Model.bands`, which were measured on held-out samples, and
+    at least 1.
+    """
+    return max([1.0, *(factor for _, factor in model.bands)])
 
 
 def _middle(model: Differentiable, ends: Array) -> float:
