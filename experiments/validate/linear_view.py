@@ -28,6 +28,9 @@ from sysid.model.operating_point import linearize, ranges_of_records
 from sysid.narx.lags import OnMissing
 from sysid.simulation.empirical_response import EmpiricalResponse, empirical_response
 
+#: a view is close to the truth at a frequency if its errors are at most these [dB, deg]
+CLOSE_DECIBELS = 1.0
+CLOSE_DEGREES = 5.0
 #: quantiles of an input in the records at which the model is linearised, the other inputs at their
 #: median
 INPUT_QUANTILES = (0.1, 0.5, 0.9)
@@ -56,14 +59,16 @@ class ViewOfInput:
     def errors(self, band: tuple[float, float]) -> dict[str, float | None]:
         """Return how far the view is from the truth within a band of frequencies.
 
-        Largest and median error of the magnitude [dB] and of the phase [deg], and the shares of the
-        frequencies whose bands cover the truth [-]; None without a truth.
+        Largest and median error of the magnitude [dB] and of the phase [deg], the share of the
+        frequencies at which both are small (`CLOSE_DECIBELS`, `CLOSE_DEGREES`), and the shares at
+        which the bands cover the truth [-]; None without a truth.
         """
         names = (
             "max_error_db",
             "median_error_db",
             "max_error_deg",
             "median_error_deg",
+            "close",
             "coverage_magnitude",
             "coverage_phase",
         )
@@ -87,6 +92,7 @@ class ViewOfInput:
             np.median(decibel),
             degrees.max(),
             np.median(degrees),
+            ((decibel <= CLOSE_DECIBELS) & (degrees <= CLOSE_DEGREES)).mean(),
             is_in_magnitude.mean(),
             is_in_phase.mean(),
         )

@@ -23,6 +23,7 @@ from experiments.validate.assessment import (
     assess,
     plan_cases,
 )
+from experiments.validate.linear_view import CLOSE_DECIBELS, CLOSE_DEGREES
 from experiments.validate.loop import LOOP_VARIABLES, score_loop
 from experiments.validate.material import Material, select_records
 from sysid import (
@@ -537,14 +538,19 @@ def _log_linear_views(report: Report) -> None:
         low, high = entry["excited_band"]
         gain = entry["true_static_gain"]
         log.info(
-            "  true gain %s; from %.3g to %.3g Hz within %.2f dB and %.1f deg of the truth, which "
-            "the 95 %% band covers at %.0f %% of the frequencies",
+            "  true gain %s; from %.3g to %.3g Hz the median errors are %.2g dB and %.2g deg, "
+            "%.0f %% of the frequencies are within %g dB and %g deg; the 95 %% bands cover the "
+            "true magnitude at %.0f %%, the phase at %.0f %%",
             "-" if gain is None else f"{gain:+.3g} {entry['gain_unit']}".rstrip(),
             low,
             high,
-            entry["max_error_db"],
-            entry["max_error_deg"],
+            entry["median_error_db"],
+            entry["median_error_deg"],
+            100 * entry["close"],
+            CLOSE_DECIBELS,
+            CLOSE_DEGREES,
             100 * entry["coverage_magnitude"],
+            100 * entry["coverage_phase"],
         )
 
 
