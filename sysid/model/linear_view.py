@@ -20,6 +20,10 @@ from sysid.units import unit_of_difference
 N_DRAWS = 1000
 #: draws of which the poles are computed
 N_POLE_DRAWS = 200
+#: largest number of poles of a linear view: their computation grows with its cube
+MAX_POLES = 1000
+#: numbers in the matrices whose eigenvalues are the poles of the draws, at most
+MAX_POLE_NUMBERS = 8_000_000
 #: seed of these draws, so that the same model has the same bands
 DRAW_SEED = 0
 #: probabilities at the ends of a 95 % band
@@ -115,7 +119,9 @@ class LinearView:
     @cached_property
     def unstable_fraction(self) -> float:
         """Fraction of the posterior, by its draws, that is unstable."""
-        draws = self.A[1 : 1 + N_POLE_DRAWS]
+        size = max(len(self.poles), 1)
+        n_draws = min(N_POLE_DRAWS, max(MAX_POLE_NUMBERS // size**2, 1))
+        draws = self.A[1 : 1 + n_draws]
         if not len(draws):
             return 0.0 if self.is_stable else 1.0
         poles = np.linalg.eigvals(_companion(draws))
@@ -567,6 +573,12 @@ def view_of_coefficients(
                 n_output_lags = max(n_output_lags, lag)
             else:
                 n_input_lags = max(n_input_lags, lag)
+    if n_output_lags * len(outputs) > MAX_POLES:
+        raise UserError(
+            f"linearize: the largest lag of {len(outputs)} outputs is {n_output_lags}, which makes "
+            f"{n_output_lags * len(outputs)} poles, expected at most {MAX_POLES}: identify a model "
+            "with smaller lags, at a longer sampling time"
+        )
     A = np.zeros((1 + n_draws, n_output_lags, len(outputs), len(outputs)))
     B = np.zeros((1 + n_draws, n_input_lags + 1, len(outputs), len(inputs)))
     rows = []

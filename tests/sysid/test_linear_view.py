@@ -454,3 +454,11 @@ def test_the_joint_posterior_is_that_of_drawn_functions():
     scale = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
     assert np.abs(drawn - expected).max() < 5 * np.sqrt(2 / n_draws) * scale.max()
     np.testing.assert_allclose(drawn / scale, expected / scale, atol=6 / np.sqrt(n_draws))
+
+
+def test_too_many_poles_are_refused():
+    narx = Narx({"y": [1, 1001]}, {"u": 1})
+    gp = OnlineGP(SquaredExponential(1.0, [1.0] * 3), noise_variance=1e-2, budget=5)
+    model = Model(narx, AffineMap(np.zeros(3), np.ones(3)), ConstantMean(0.0), gp)
+    with pytest.raises(UserError, match="1001, which makes 1001 poles, expected at most 1000"):
+        model.linearize({"y": 0.0, "u": 0.0})
