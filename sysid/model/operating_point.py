@@ -12,7 +12,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
-from sysid.arrays import Array, as_number, matrix, real_numbers, vector
+from sysid.arrays import Array, as_number, real_numbers, vector
 from sysid.errors import UserError, UserTypeError, warn_user
 from sysid.model.gradient import (
     Differentiable,
@@ -39,6 +39,8 @@ LEAST_NEWTON_STEP = 1e-4
 MAX_STD_RATIO = 2.0
 #: stored points at which the standard deviation is computed
 MAX_COMPARED_POINTS = 400
+#: names that a message lists
+MAX_NAMES_SHOWN = 6
 #: a signal at the end of its range is not outside of it: a fraction of the range [-]
 RANGE_TOLERANCE = 1e-6
 
@@ -134,6 +136,8 @@ class _Family:
             return [self._steady(self._mean_inputs())], True
         if not np.isnan(as_number(at)):
             return [self._at_time(as_number(at), record)], True
+        if isinstance(at, float | np.floating):
+            raise UserError(f"linearize: expected a finite time, got {at!r}")
         if isinstance(at, bool | str):
             raise UserTypeError(
                 "linearize: at must be a time [s] of a record, values by the name of the signal, "
@@ -158,14 +162,15 @@ class _Family:
                 f"{', '.join(self.inputs) or '(none)'}, and at least one row, got shape "
                 f"{grid.shape}"
             )
-        rows = matrix(grid, n, "linearize: at")
-        return [self._steady(dict(zip(self.inputs, row, strict=True))) for row in rows.tolist()]
+        if not np.isfinite(grid).all():
+            raise UserError(f"linearize: expected a grid of finite values, got {grid.tolist()}")
+        return [self._steady(dict(zip(self.inputs, row, strict=True))) for row in grid.tolist()]
 
     def _points_of_mapping(self, at: Mapping[Any, Any]) -> tuple[list[Point], bool]:
         """Return the points of a mapping of inputs, of inputs and outputs, or of features."""
         signals = (*self.inputs, *self.outputs)
         names = [str(name) for name in at]
-        features = {name for model in self.models for name in _plain_names(model)}
+        features = dict.fromkeys(name for model in self.models for name in _plain_names(model))
         if names and all(name in features for name in names):
             return [self._at_features(at)], True
         unknown = [name for name in names if name not in signals]
@@ -186,7 +191,9 @@ class _Family:
                     f"linearize: expected a number or a list of numbers for {name}, got shape "
                     f"{column.shape}"
                 )
-            values[name] = vector(np.atleast_1d(column), None, f"linearize: {name}").tolist()
+            if not np.isfinite(column).all():
+                raise UserError(f"linearize: expected finite values of {name}, got {at[name]!r}")
+            values[name] = np.atleast_1d(column).astype(np.float64).tolist()
         is_single = all(np.ndim(at[name]) == 0 for name in at)
         points = []
         for combined in product(*values.values()):
@@ -206,10 +213,10 @@ class _Family:
         regressors = []
         for model in self.models:
             names = _plain_names(model)
-            missing = [name for name in names if name not in given]
+            missing = list(dict.fromkeys(name for name in names if name not in given))
             if missing:
                 raise UserError(
-                    f"linearize: expected a value for every feature, {', '.join(missing)} "
+                    f"linearize: expected a value for every feature, {_listed(missing)} "
                     f"{'is' if len(missing) == 1 else 'are'} missing"
                 )
             regressors.append(np.array([given[name] for name in names]))
@@ -227,7 +234,7 @@ class _Family:
         if array.shape != (len(features),):
             raise UserError(
                 f"linearize: expected one value for each of the {len(features)} features, "
-                f"{', '.join(self.models[0].narx.feature_names)}, got shape {array.shape}; for "
+                f"{_listed(self.models[0].narx.feature_names)}, got shape {array.shape}; for "
                 f"steady states expected a grid (n, {len(self.inputs)}) of the inputs"
             )
         x = vector(array, len(features), "linearize: at")
@@ -405,9 +412,8 @@ class _Family:
     def _of_outside(self, inputs: Mapping[str, float]) -> str:
         """Return which inputs lie outside of the data, for the end of a message."""
         unknown = dict.fromkeys(self.outputs, float("nan"))
-        return "".join(
-            f" ({note})" for note in self._notes(self._regressors({**inputs, **unknown}))
-        )
+        notes = self._notes(self._regressors({**inputs, **unknown}))
+        return f" ({'; '.join(notes)})" if notes else ""
 
     def _is_stable(self, values: Mapping[str, float]) -> bool:
         """Return whether the linear view at constant signals is stable, by the mean alone."""
@@ -476,7 +482,8 @@ class _Family:
 
     def view(self, point: Point) -> LinearView:
         """Return the linear view at a point, with notes on where the models know little."""
-        notes = (*self._notes(point.regressors), *self._notes_of_knowledge(point))
+        outside = [f"{note}: the model extrapolates" for note in self._notes(point.regressors)]
+        notes = (*outside, *self._notes_of_knowledge(point))
         return self._view(point, notes, with_posterior=True)
 
     def _view(self, point: Point, notes: tuple[str, ...], *, with_posterior: bool) -> LinearView:
@@ -536,7 +543,7 @@ class _Family:
                 far = f" by {100 * beyond / (high - low):.0f} % of this range"
                 notes[name] = (
                     f"{name} = {value:.4g}{size} lies outside of {title}, {low:.4g} to "
-                    f"{high:.4g}{size}{far if high > low else ''}: the model extrapolates there"
+                    f"{high:.4g}{size}{far if high > low else ''}"
                 )
         return list(notes.values())
 
@@ -577,6 +584,12 @@ def _middle(model: Differentiable, ends: Array) -> float:
     """Return the mean output in the data of a model, or the middle of its range."""
     mean = model.origin.output_mean
     return float(ends.mean()) if mean is None else float(mean)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names in one line, of many only the first."""
+    shown = ", ".join(names[:MAX_NAMES_SHOWN])
+    return shown if len(names) <= MAX_NAMES_SHOWN else f"{shown}, ... ({len(names)} in all)"
 
 
 def _plain_names(model: Differentiable) -> list[str]:
