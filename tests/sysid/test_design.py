@@ -128,6 +128,7 @@ def test_the_reduction_is_that_of_the_variance_over_the_region(model):
 def test_the_distance_is_to_the_nearest_point_or_earlier_sample(joint):
     model = joint.models[0]
     output = planned_output(model)
+    kernel = model.gp.kernel
     expected = 0.0
     visited = list(model.gp.inputs)
     for x in output.planned.features:
