@@ -11,26 +11,27 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from simulators import Controller, Sample, System
+from simulators import Controller, Excitation, Sample, System
 from sysid import DesignCriterion, DesignedInput, Identification, InformationGain, InformativeInput
+from sysid.arrays import Array
 from sysid.design.candidates import InputLimits
 from sysid.errors import UserError
 from sysid.model.description import describe
 
 #: settings of an input alone; the others are those of all designed inputs together
-SETTINGS_OF_INPUT = ("low", "high", "rate", "offset")
+SETTINGS_OF_INPUT = ("offset", "low", "high", "rate")
 
 
 @dataclass(frozen=True)
-class Informative:
+class Informative(Excitation):
     """Excitation of an input that is chosen to learn, stretch by stretch.
 
-    It is the configuration of a `sysid.InformativeInput`, see there.
+    It is the configuration of a `sysid.InformativeInput`, see there. `signal` has the stretches
+    that are applied as long as there is no model.
     """
 
-    low: float  # lowest value about the offset, unit of the input
-    high: float  # highest value about the offset, unit of the input
-    offset: float = 0.0  # operating point, unit of the input
+    low: float = -1.0  # lowest value about the offset, unit of the input
+    high: float = 1.0  # highest value about the offset, unit of the input
     rate: float | None = None  # largest change from one sample to the next; null: any
     horizon: int = 50  # samples of a candidate
     applied: int | None = None  # samples until the next decision; null: the whole stretch
@@ -41,6 +42,7 @@ class Informative:
     probability: float = 0.05  # largest expected fraction of samples beyond these limits
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, values in (self.output_limits or {}).items():
             if len(values) != 2 or not values[0] < values[1]:
                 raise UserError(
@@ -48,6 +50,15 @@ class Informative:
                     f"{list(values)}"
                 )
         self.limits()
+
+    def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
+        """Return stretches that no model has chosen (n,)."""
+        run = InformativeInput(
+            {"u": self.limits()}, horizon=self.horizon, seed=int(generator.integers(2**31))
+        )
+        n_stretches = -(-n_samples // self.horizon)
+        stretches = [run.next(None).inputs["u"] for _ in range(n_stretches)]
+        return np.concatenate(stretches)[:n_samples] - self.offset
 
     @property
     def pairs(self) -> dict[str, tuple[float, float]]:

@@ -23,7 +23,6 @@ import simulators
 import sysid
 from experiments.cli.options import MAX_RUN_SAMPLES, samples_of, seconds, seconds_text
 from experiments.identify.run import read_settings
-from experiments.plant.designed import Informative
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.physics import Physics, ResidualNarx
 from helpers.commands import (
@@ -47,7 +46,7 @@ ROLES = {
     "system": simulators.System,
     "controller": simulators.Controller,
     "weather": simulators.Weather,
-    "excitation": (simulators.Excitation, Informative),
+    "excitation": simulators.Excitation,
     "noise": simulators.MeasurementNoise,
     # function and sampling are parts of data=function, and no groups of their own
     "function": simulators.StaticFunction,

@@ -9,6 +9,7 @@ import pytest
 from experiments.files.cache import Cache, simulate_once
 from experiments.identify.run import _check_targets as check_targets
 from experiments.identify.settings import LagOptions
+from experiments.plant.designed import Informative
 from experiments.plant.live import Simulation
 from experiments.plant.plant import plant_of
 from helpers.commands import (
@@ -149,7 +150,7 @@ def test_inputs_of_one_plant_may_have_limits_of_their_own(tmp_path):
     plant = plant_of(
         compose_configuration(
             "system=heater",
-            "excitation@excitations.heat=informative",
+            "excitation=informative",
             "excitation@excitations.flow=informative",
             *(f"excitations.flow.{name}" for name in ("offset=4", "low=-2", "high=2")),
         )
@@ -163,3 +164,14 @@ def test_one_model_chooses_the_inputs():
     source = SimpleNamespace(design=object())
     with pytest.raises(UserError, match="one model chooses the inputs; name one output"):
         check_targets(LagOptions({}, predicts_residual=False), source, ["a", "b"])
+
+
+def test_the_signal_of_the_excitation_is_that_before_there_is_a_model():
+    excitation = Informative(low=-1.0, high=2.0, offset=3.0, rate=0.5, horizon=20)
+    signal = excitation.signal(50, 4.0, np.random.default_rng(0))
+    assert signal.shape == (50,)
+    assert signal.min() >= 2.0
+    assert signal.max() <= 5.0
+    assert np.ptp(signal) > 0
+    begins_a_stretch = np.arange(1, 50) % 20 == 0
+    assert np.abs(np.diff(signal)[~begins_a_stretch]).max() <= 0.5 + 1e-12
