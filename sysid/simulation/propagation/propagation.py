@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
+from math import ceil, floor
 from typing import Self
 
 import numpy as np
@@ -226,14 +227,24 @@ def summarise_draws(values: Array, coverage: float | None) -> tuple[Array, Array
         if values.shape[1] == 1:
             return mean, np.zeros(mean.shape)
         return mean, values.var(axis=1, ddof=1)
+    last = values.shape[1] - 1
     is_lost = np.isnan(values)
     known = np.where(is_lost, np.inf, values)
-    centre = np.quantile(known, 0.5, axis=1, method="lower")
+    centre = _kth_smallest(known, floor(0.5 * last))
     finite_centre = np.where(np.isfinite(centre), centre, 0.0)
     distance = np.where(is_lost, np.inf, np.abs(known - finite_centre[:, None]))
-    half_width = np.quantile(distance, coverage, axis=1, method="higher")
+    half_width = _kth_smallest(distance, ceil(coverage * last))
     half_width_in_stds = ndtri(0.5 + 0.5 * coverage)
     return centre, np.asarray((half_width / half_width_in_stds) ** 2)
+
+
+def _kth_smallest(values: Array, k: int) -> Array:
+    """Return the value of rank k (b, m), from 0 on, of values (b, P, m) over their second axis.
+
+    It is the quantile ``k / (P - 1)``. This function is called at every step of a simulation, and
+    `numpy.quantile` takes several times as long for so few values.
+    """
+    return np.partition(values, k, axis=1)[:, k]
 
 
 @dataclass(frozen=True)
