@@ -15,10 +15,10 @@ from sysid.arrays import Array, real_numbers
 from sysid.errors import UserError
 from sysid.gp.dictionary import UpdateReport
 from sysid.identification import Identification
-from sysid.model.gradient import gradient_of, weights_of
 from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Narx, OnMissing
 from sysid.narx.window import Estimates, LagWindow
+from sysid.simulation.dynamics import gradient_of, weights_of
 from sysid.simulation.forecast import free_run
 from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly, Propagation

@@ -923,6 +923,12 @@ class JointModel:
     def _repr_html_(self) -> str:
         return "".join(model._repr_html_() for model in self.models)
 
+    def linearize(
+        self, at: Any = None, *, record: xr.Dataset | None = None
+    ) -> LinearView | list[LinearView]:
+        """Return the linear view of all outputs together; see `Model.linearize`."""
+        return linearize(self.models, at, record=record)
+
     @property
     def output_names(self) -> tuple[str, ...]:
         """Names of the outputs, in the order of the models."""
@@ -942,12 +948,6 @@ class JointModel:
     def noise_variance(self) -> np.ndarray:
         """Noise variances (n_outputs,), units of the outputs squared."""
         return np.array([model.gp.noise_variance for model in self.models])
-
-    def linearize(
-        self, at: Any = None, *, record: xr.Dataset | None = None
-    ) -> LinearView | list[LinearView]:
-        """Return the linear view of all outputs together; see `Model.linearize`."""
-        return linearize(self.models, at, record=record)
 
     def save(
         self, path: str | PathLike[str], *, attributes: Mapping[str, Any] | None = None
