@@ -170,8 +170,8 @@ def linearise(
     --------
     >>> from simulators import Heater
     >>> heater = linearise(Heater(), [50.0, 4.0])
-    >>> heater.static_gain().round(3)
-    array([[  2.362, -35.859]])
+    >>> heater.static_gain().round(2)
+    array([[  2.36, -35.86]])
     """
     course = Interpolation(interpolation)
     if course not in DISCRETISATIONS:
