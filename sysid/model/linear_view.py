@@ -40,6 +40,10 @@ LEAST_FREQUENCY_RATIO = 1e-5
 STEP_TIME_CONSTANTS = 5.0
 #: least and largest default number of samples of a step response
 STEP_SAMPLES = (20, 2000)
+#: numbers in the step responses of all draws, at most: of many or long ones there are fewer draws,
+MAX_STEP_NUMBERS = 10_000_000
+#: but at least this many
+LEAST_STEP_DRAWS = 100
 #: fraction of the static gain that defines the response time of an input: 1 - 1/e
 RESPONSE_FRACTION = 0.632
 #: a step response beyond this magnitude has run away; larger numbers would overflow
@@ -164,7 +168,7 @@ class LinearView:
         is no static gain.
         """
         steps = self._steps(self.n_step_samples)
-        gains = self._transfer(np.ones(1))[:, 0].real
+        gains = self._transfer(np.ones(1))[: len(steps), 0].real
         with np.errstate(invalid="ignore"):
             has_risen = steps * np.sign(gains)[..., None] >= RESPONSE_FRACTION * np.abs(
                 gains[..., None]
@@ -302,13 +306,18 @@ class LinearView:
         return int(min(max(n, least), largest))
 
     def _steps(self, n: int) -> Array:
-        """Return the step responses (1 + draws, m, n_u, n) of the mean and of all draws."""
-        n_draws, n_lags, m, _ = self.A.shape
+        """Return the step responses (1 + draws, m, n_u, n) of the mean and of the draws.
+
+        If they would need too much memory, these are the first draws.
+        """
+        _, n_lags, m, _ = self.A.shape
         n_inputs = len(self.inputs)
-        summed = np.cumsum(self.B, axis=1)
+        affordable = MAX_STEP_NUMBERS // max(n * m * n_inputs, 1)
+        n_draws = min(len(self.A), 1 + max(affordable, LEAST_STEP_DRAWS))
+        summed = np.cumsum(self.B[:n_draws], axis=1)
         last = np.zeros((n_draws, n_lags, m, n_inputs))  # newest first
         steps = np.empty((n, n_draws, m, n_inputs))
-        A = np.moveaxis(self.A, 1, 2).reshape(n_draws, m, n_lags * m)
+        A = np.moveaxis(self.A[:n_draws], 1, 2).reshape(n_draws, m, n_lags * m)
         for k in range(n):
             now = summed[:, min(k, summed.shape[1] - 1)]
             if n_lags:

@@ -464,3 +464,14 @@ def test_too_many_poles_are_refused():
     model = Model(narx, AffineMap(np.zeros(3), np.ones(3)), ConstantMean(0.0), gp)
     with pytest.raises(UserError, match="1001, which makes 1001 poles, expected at most 1000"):
         model.linearize({"y": 0.0, "u": 0.0})
+
+
+def test_long_step_responses_use_fewer_draws(monkeypatch):
+    model, _ = model_of()
+    view = model.linearize({"u": 0.4})
+    steps = view.step_response(50)
+    monkeypatch.setattr("sysid.model.linear_view.MAX_STEP_NUMBERS", 50 * 200)
+    fewer = model.linearize({"u": 0.4}).step_response(50)
+    np.testing.assert_array_equal(fewer["response"], steps["response"])
+    assert (fewer["high"] != steps["high"]).any()
+    np.testing.assert_allclose(fewer["high"], steps["high"], rtol=0.05, atol=0.05)
