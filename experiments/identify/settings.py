@@ -7,6 +7,7 @@ from typing import Any
 from experiments.files.outputs import RunFiles
 from experiments.files.stated import AUTOMATIC_LAGS
 from sysid import Propagation, Settings
+from sysid.narx.lags import AUTOMATIC_FIRST_LAG
 
 ALL_OUTPUTS = "all"  # value of narx.target that names every output of the source
 
@@ -26,6 +27,12 @@ class LagOptions:
     def are_automatic(self) -> bool:
         """Whether the lags are chosen by the dynamics or by held-out errors."""
         return str(self.description.get("_target_", "")).endswith(AUTOMATIC_LAGS)
+
+    @property
+    def begin_with_dead_times(self) -> bool:
+        """Whether the lags of any input begin with its dead time (``narx.nk=auto``)."""
+        nk = self.description.get("nk")
+        return AUTOMATIC_FIRST_LAG in (nk if isinstance(nk, list) else [nk])
 
     def targets(self, outputs: Sequence[str]) -> list[str] | None:
         """Return the outputs that get a model each; None if ``narx.target`` is no list."""
