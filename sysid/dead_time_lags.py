@@ -18,8 +18,16 @@ import xarray as xr
 
 from sysid.arrays import Array, check_whole
 from sysid.data.source import make_record
-from sysid.dead_time import MAX_DELAY, N_DELAY_FOLDS, DeadTime, DeadTimes, estimate_dead_times
+from sysid.dead_time import (
+    MAX_DELAY,
+    MAX_EQUAL_DELAY_ERROR_RATIO,
+    N_DELAY_FOLDS,
+    DeadTime,
+    DeadTimes,
+    estimate_dead_times,
+)
 from sysid.errors import UserError
+from sysid.gp.adaptation import MIN_GROWTH_FOR_ESTIMATE
 from sysid.identification import Identification
 from sysid.narx.lags import UNDELAYED_FIRST_LAG, Narx, OnMissing, Target
 from sysid.narx.window import Estimates, LagWindow
@@ -40,6 +48,9 @@ GROWTH_WITHOUT_RESULT = 2
 
 #: Other lags are taken if the present ones have at least this many times their held-out RMSE.
 MIN_ERROR_RATIO_FOR_OTHER_LAGS = 1.01
+
+#: The same where only the samples since the last estimate show it, so that all others are given up.
+MIN_ERROR_RATIO_FOR_A_CHANGE = 1.05
 
 #: number of lags of the output in the linear models that are compared
 N_COMPARED_OUTPUT_LAGS = 10
@@ -132,17 +143,28 @@ def with_dead_times(
     {'y': (1,), 'u': (15, 16)}
     """
     several = [records] if isinstance(records, xr.Dataset) else list(records)
-    moved = list(narx.input_names) if inputs is None else list(inputs)
     if dead_times is None:
         dead_times = estimate_dead_times(several, narx.target, narx.input_names)
+    moved = narx.input_names if inputs is None else inputs
+    return _moved(several, narx, moved, dead_times, MIN_ERROR_RATIO_FOR_OTHER_LAGS)
+
+
+def _moved(
+    records: Sequence[xr.Dataset],
+    narx: Narx,
+    inputs: Sequence[str],
+    dead_times: DeadTimes,
+    min_error_ratio: float,
+) -> Narx:
+    """Return the lags, moved where the present ones have at least so many times the error."""
     candidates = {
         name: _first_lags(dead_times.by_input[name], _first_lag(narx, name))
-        for name in moved
+        for name in inputs
         if name in dead_times.by_input and narx.lags.get(name)
     }
     if all(len(first_lags) == 1 for first_lags in candidates.values()):
         return narx
-    return _choose(several, narx, candidates)
+    return _choose(records, narx, candidates, min_error_ratio)
 
 
 def _first_lag(narx: Narx, name: str) -> int:
@@ -153,18 +175,20 @@ def _first_lag(narx: Narx, name: str) -> int:
 def _first_lags(found: DeadTime, present: int) -> list[int]:
     """Return the lags with which those of an input may begin, the present one first."""
     first_lags = [present]
-    if found.samples is None or not found.shift:
-        if present > UNDELAYED_FIRST_LAG:
-            first_lags.append(UNDELAYED_FIRST_LAG)
-        return first_lags
-    for first_lag in (found.samples, found.shift):
-        if first_lag not in first_lags:
-            first_lags.append(first_lag)
-    return first_lags
+    if found.samples is not None and found.shift:
+        others = [found.samples, found.shift]
+    elif present > UNDELAYED_FIRST_LAG:
+        others = [UNDELAYED_FIRST_LAG]
+    else:
+        others = []
+    return list(dict.fromkeys([*first_lags, *others]))
 
 
 def _choose(
-    records: Sequence[xr.Dataset], narx: Narx, candidates: Mapping[str, Sequence[int]]
+    records: Sequence[xr.Dataset],
+    narx: Narx,
+    candidates: Mapping[str, Sequence[int]],
+    min_error_ratio: float,
 ) -> Narx:
     """Return the lags with the smallest held-out error, input by input in turn."""
     plain = narx.without_linear()
@@ -179,9 +203,10 @@ def _choose(
         others = [first_lag for first_lag in first_lags if first_lag != present]
         if not others:
             continue
-        best = min(others, key=error_by_first_lag.__getitem__)
-        ratio = MIN_ERROR_RATIO_FOR_OTHER_LAGS
-        if ratio * error_by_first_lag[best] <= error_by_first_lag[present]:
+        smallest = min(error_by_first_lag[first_lag] for first_lag in others)
+        largest_equal = MAX_EQUAL_DELAY_ERROR_RATIO * smallest
+        best = next(lag for lag in others if error_by_first_lag[lag] <= largest_equal)
+        if min_error_ratio * error_by_first_lag[best] <= error_by_first_lag[present]:
             shifts[name] = best - present
     return narx.shifted(shifts) if any(shifts.values()) else narx
 
@@ -232,13 +257,15 @@ class DeadTimeFollower:
     """Looks for the dead times of the inputs of a stream, and moves the lags to them.
 
     Pass it to `sysid.learn_from`. Dead times are estimated from the first `n_first` samples, and
-    again after each new estimate of the hyper-parameters (`sysid.Adaptive`), from the last
-    `max_kept` samples. If these give no other lags, the samples since the last estimate are looked
-    at alone, if they are at least `n_first`: the plant may have changed. Lags are moved as by
-    `with_dead_times`. Regressors of other lags are other features, so the model is then trained
-    anew on the samples that the dead times were found in. Until then the stream is predicted with
-    the lags of before. Where no input has a dead time, the stream is learned bit for bit as without
-    this object.
+    again after a new estimate of the hyper-parameters (`sysid.Adaptive`) if a tenth more samples
+    have been seen since, from the last `max_kept` samples. As soon as at least `n_first` samples
+    are new, they are looked at alone first: the plant may have changed.
+
+    Lags are moved as by `with_dead_times`; the new samples alone must show 1.05 times the error of
+    the present lags. Regressors of other lags are other features, so the model is then trained anew
+    on the kept samples, or on the new ones alone if only these agree. Until then the stream is
+    predicted with the lags of before. Where no input has a dead time, the stream is learned bit for
+    bit as without this object.
 
     A follower belongs to one identification and one stream, whose records may be several.
 
@@ -317,6 +344,7 @@ class DeadTimeFollower:
         self._n_kept = 0
         self._n_records = 0
         self._n_looked_at = 0  # samples seen at the last estimate of the dead times
+        self._n_before_newest = 0  # samples before those that are looked at alone next
         self._n_estimates = 0  # of the hyper-parameters that were noticed
 
     def pieces(
@@ -359,22 +387,37 @@ class DeadTimeFollower:
         while self._n_kept - len(self._kept[0][1]) >= self.max_kept:
             self._n_kept -= len(self._kept.popleft()[1])
 
+    def _forget_before(self, n: int) -> None:
+        """Keep the last n samples only."""
+        while self._n_kept > n:
+            number, signals = self._kept.popleft()
+            n_dropped = min(len(signals), self._n_kept - n)
+            self._n_kept -= n_dropped
+            if n_dropped < len(signals):
+                self._kept.appendleft((number, signals[n_dropped:]))
+
     def follow(self, identification: Identification, window: LagWindow) -> DeadTimeChange | None:
         """Look for dead times if it is time to, and change the lags of both where needed."""
         if self.n_seen % CHECK_INTERVAL or not self._is_due(identification):
             return None
-        n_since = self.n_seen - self._n_looked_at
+        n_newest = self.n_seen - self._n_before_newest
+        n_kept = min(self._n_kept, self.max_kept)
+        if not self._n_looked_at:
+            self._n_before_newest = self.n_seen
         self._n_looked_at = self.n_seen
         self._n_estimates = _n_estimates(identification)
-        n_kept = min(self._n_kept, self.max_kept)
-        found = self._find(identification.narx, n_kept)
-        if self.dead_times is None or self._agrees(found, identification.narx):
-            self.dead_times = found
-        change = self._change(identification, window, found, n_kept)
-        if change is None and self.n_first <= n_since < n_kept:
-            found = self._find(identification.narx, n_since)
-            change = self._change(identification, window, found, n_since)
+        change = None
+        if self.n_first <= n_newest < n_kept:
+            self._n_before_newest = self.n_seen
+            change = self._look_at_newest(identification, window, n_newest, n_kept)
+        if change is None:
+            found = self._find(identification.narx, n_kept)
+            if self.dead_times is None or self._agrees(found, identification.narx):
+                self.dead_times = found
+            moved = self._moved(identification.narx, found, n_kept, MIN_ERROR_RATIO_FOR_OTHER_LAGS)
+            change = self._change(identification, window, found, moved, n_kept)
         if change is not None:
+            self._n_before_newest = self.n_seen
             self.dead_times = change.dead_times
             self.changes.append(change)
             self._n_estimates = _n_estimates(identification)
@@ -401,19 +444,20 @@ class DeadTimeFollower:
                 )
             return self.n_seen >= self.n_first
         if _n_estimates(identification) != self._n_estimates:
-            return True
+            return self.n_seen >= MIN_GROWTH_FOR_ESTIMATE * self._n_looked_at
         is_known = self.dead_times is not None and bool(self.dead_times.by_input)
         return not is_known and self.n_seen >= GROWTH_WITHOUT_RESULT * self._n_looked_at
 
-    def _signals(self, n: int) -> list[Array]:
-        """Return the last n samples, an array (n, m) for each record."""
+    def _signals(self, n: int, n_after: int = 0) -> list[Array]:
+        """Return the last n samples before the `n_after` newest, arrays (n, m) of each record."""
         by_record: dict[int, list[Array]] = {}
-        n_missing = n
+        n_later = 0  # samples after the present block
         for number, signals in reversed(self._kept):
-            if n_missing <= 0:
-                break
-            by_record.setdefault(number, []).append(signals[-n_missing:])
-            n_missing -= len(signals)
+            end = len(signals) - max(0, n_after - n_later)
+            begin = max(0, len(signals) - (n + n_after - n_later))
+            n_later += len(signals)
+            if begin < end:
+                by_record.setdefault(number, []).append(signals[begin:end])
         return [np.concatenate(parts[::-1]) for parts in reversed(by_record.values())]
 
     def _find(self, narx: Narx, n: int) -> DeadTimes:
@@ -423,10 +467,10 @@ class DeadTimeFollower:
         )
         return found._replace(sampling_time=self.sampling_time, time_unit="s")
 
-    def _records(self, narx: Narx, n: int) -> list[xr.Dataset]:
-        """Return the last n samples as records, without pieces that are shorter than the lags."""
+    def _records(self, narx: Narx, n: int, n_after: int = 0) -> list[xr.Dataset]:
+        """Return samples as records, without pieces that are shorter than the lags."""
         records = []
-        for signals in self._signals(n):
+        for signals in self._signals(n, n_after):
             columns = dict(zip(narx.signals, signals.T, strict=True))
             records.append(make_record(columns, name="stream", sampling_time=1.0))
         longest = max(records, key=lambda record: record.sizes["time"])
@@ -434,13 +478,46 @@ class DeadTimeFollower:
         long_enough = [record for record in records if record.sizes["time"] > n_needed]
         return long_enough or [longest]
 
-    def _change(
-        self, identification: Identification, window: LagWindow, found: DeadTimes, n: int
+    def _look_at_newest(
+        self, identification: Identification, window: LagWindow, n: int, n_kept: int
     ) -> DeadTimeChange | None:
-        """Move the lags to these dead times if they predict the last n samples better."""
+        """Move the lags to the dead times of the last n samples if these show that they are others.
+
+        All samples before are forgotten, unless they agree.
+        """
         narx = identification.narx
+        found = self._find(narx, n)
+        moved = self._moved(narx, found, n, MIN_ERROR_RATIO_FOR_A_CHANGE)
+        if moved == narx:
+            return None
+        ratio = MIN_ERROR_RATIO_FOR_OTHER_LAGS
+        if self._moved(narx, found, n_kept - n, ratio, n_after=n) == moved:
+            return self._change(identification, window, found, moved, n_kept)
+        change = self._change(identification, window, found, moved, n)
+        if change is not None:
+            self._forget_before(n)
+        return change
+
+    def _moved(
+        self, narx: Narx, found: DeadTimes, n: int, min_error_ratio: float, *, n_after: int = 0
+    ) -> Narx:
+        """Return the lags, moved to these dead times if they predict n samples better.
+
+        These are the last ones before the `n_after` newest.
+        """
         inputs = narx.input_names if self.inputs is None else self.inputs
-        moved = with_dead_times(self._records(narx, n), narx, inputs=inputs, dead_times=found)
+        return _moved(self._records(narx, n, n_after), narx, inputs, found, min_error_ratio)
+
+    def _change(
+        self,
+        identification: Identification,
+        window: LagWindow,
+        found: DeadTimes,
+        moved: Narx,
+        n: int,
+    ) -> DeadTimeChange | None:
+        """Train a model with other lags on the last n samples; None if they are not others."""
+        narx = identification.narx
         if moved == narx:
             return None
         regressors = []

@@ -29,6 +29,11 @@ class LagOptions:
         return str(self.description.get("_target_", "")).endswith(AUTOMATIC_LAGS)
 
     @property
+    def are_orders(self) -> bool:
+        """Whether numbers of lags are given (``narx=orders``), so that ``narx.nk`` is a key."""
+        return "nk" in self.description
+
+    @property
     def begin_with_dead_times(self) -> bool:
         """Whether the lags of any input begin with its dead time (``narx.nk=auto``)."""
         nk = self.description.get("nk")

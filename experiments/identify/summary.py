@@ -355,7 +355,7 @@ def _warnings(run_settings: RunSettings, summary: dict[str, Any], result: Result
         *identification.time_limit.describe("training.seconds"),
         *_warn_of_refused_samples(summary, result),
         *result.source.warnings(),
-        *([] if result.source.dead_times is None else result.source.dead_times.warnings),
+        *([] if result.dead_times is None else result.dead_times.warnings),
         *_warn_without_effect(run_settings, summary, result),
         *_warn_of_unused_physics(result),
     ]
@@ -381,7 +381,7 @@ def _warnings(run_settings: RunSettings, summary: dict[str, Any], result: Result
     warnings += _warn_of_gross_errors(summary, result)
     warnings += _warn_of_bounds(summary)
     warnings += _warn_of_data(summary, identification.model, is_stream=result.learns_a_stream)
-    warnings += note_residuals(result, has_automatic_lags=run_settings.lags.are_automatic)
+    warnings += note_residuals(result, run_settings.lags)
     return warnings
 
 
