@@ -18,7 +18,7 @@ def note_residuals(result: Result, lags: LagOptions) -> list[str]:
     if tests is None:
         return []
     automatic = "narx=auto"
-    finds_dead_times = lags.are_automatic or lags.begin_with_dead_times
+    finds_dead_times = lags.are_automatic or lags.all_begin_with_dead_times
     if result.source.recordings() is None:  # automatic lags of a plant follow from its equations
         automatic = "narx.nk=auto"
         finds_dead_times |= not lags.are_orders

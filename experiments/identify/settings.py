@@ -36,8 +36,18 @@ class LagOptions:
     @property
     def begin_with_dead_times(self) -> bool:
         """Whether the lags of any input begin with its dead time (``narx.nk=auto``)."""
+        return AUTOMATIC_FIRST_LAG in self._first_lags
+
+    @property
+    def all_begin_with_dead_times(self) -> bool:
+        """Whether the lags of every input begin with its dead time."""
+        return set(self._first_lags) == {AUTOMATIC_FIRST_LAG}
+
+    @property
+    def _first_lags(self) -> list[Any]:
+        """First lag of all inputs, or those of each, as ``narx.nk`` states them."""
         nk = self.description.get("nk")
-        return AUTOMATIC_FIRST_LAG in (nk if isinstance(nk, list) else [nk])
+        return nk if isinstance(nk, list) else [nk]
 
     def targets(self, outputs: Sequence[str]) -> list[str] | None:
         """Return the outputs that get a model each; None if ``narx.target`` is no list."""
