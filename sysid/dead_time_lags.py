@@ -211,6 +211,17 @@ def _choose(
     return narx.shifted(shifts) if any(shifts.values()) else narx
 
 
+def _is_no_worse(records: Sequence[xr.Dataset], narx: Narx, moved: Narx) -> bool:
+    """Whether linear models with the moved lags have no larger held-out error."""
+    candidates = {
+        name: [_first_lag(narx, name), _first_lag(moved, name)]
+        for name in narx.input_names
+        if narx.lags[name]
+    }
+    errors = _LagErrors(records, narx.without_linear(), candidates)
+    return errors.rmse(moved.without_linear()) <= errors.rmse(narx.without_linear())
+
+
 class _LagErrors:
     """Held-out errors of linear models with different lags of the same signals."""
 
@@ -263,9 +274,9 @@ class DeadTimeFollower:
 
     Lags are moved as by `with_dead_times`; the new samples alone must show 1.05 times the error of
     the present lags. Regressors of other lags are other features, so the model is then trained anew
-    on the kept samples, or on the new ones alone if only these agree. Until then the stream is
-    predicted with the lags of before. Where no input has a dead time, the stream is learned bit for
-    bit as without this object.
+    on the kept samples, or on the new ones alone if the present lags predict the others better.
+    Until then the stream is predicted with the lags of before. Where no input has a dead time, the
+    stream is learned bit for bit as without this object.
 
     A follower belongs to one identification and one stream, whose records may be several.
 
@@ -483,30 +494,24 @@ class DeadTimeFollower:
     ) -> DeadTimeChange | None:
         """Move the lags to the dead times of the last n samples if these show that they are others.
 
-        All samples before are forgotten, unless they agree.
+        All samples before are forgotten if the present lags predict them better.
         """
         narx = identification.narx
         found = self._find(narx, n)
         moved = self._moved(narx, found, n, MIN_ERROR_RATIO_FOR_A_CHANGE)
         if moved == narx:
             return None
-        ratio = MIN_ERROR_RATIO_FOR_OTHER_LAGS
-        if self._moved(narx, found, n_kept - n, ratio, n_after=n) == moved:
+        if _is_no_worse(self._records(narx, n_kept - n, n), narx, moved):
             return self._change(identification, window, found, moved, n_kept)
         change = self._change(identification, window, found, moved, n)
         if change is not None:
             self._forget_before(n)
         return change
 
-    def _moved(
-        self, narx: Narx, found: DeadTimes, n: int, min_error_ratio: float, *, n_after: int = 0
-    ) -> Narx:
-        """Return the lags, moved to these dead times if they predict n samples better.
-
-        These are the last ones before the `n_after` newest.
-        """
+    def _moved(self, narx: Narx, found: DeadTimes, n: int, min_error_ratio: float) -> Narx:
+        """Return the lags, moved to these dead times if they predict the last n samples better."""
         inputs = narx.input_names if self.inputs is None else self.inputs
-        return _moved(self._records(narx, n, n_after), narx, inputs, found, min_error_ratio)
+        return _moved(self._records(narx, n), narx, inputs, found, min_error_ratio)
 
     def _change(
         self,
