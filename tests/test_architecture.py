@@ -82,6 +82,7 @@ LAYERS = {
         "missing_outputs",
         "identified_views",
         "identified",
+        "design",
         "estimators",
         "export",
     ),

@@ -291,6 +291,11 @@ def _check_targets(lags: LagOptions, source: Source, targets: list[str]) -> None
     They can if the targets are distinct, have the same lags, and are all outputs among the
     regressors.
     """
+    if source.design is not None and len(targets) > 1:
+        raise UserError(
+            f"narx.target={targets}: with excitation=informative one model chooses the inputs; "
+            "name one output"
+        )
     if not targets or len(set(targets)) < len(targets):
         raise UserError(f"narx.target: expected each output once, or all, got {targets}")
     if len(targets) > 1 and lags.begin_with_dead_times:
@@ -341,6 +346,7 @@ def identify(
         identification = prepare(settings, source, cache, seconds)
         window = LagWindow(identification.narx)
         dead_times = _dead_time_follower(settings, source)
+        source.tell(identification)
     first_narx = identification.narx
     records: list[np.ndarray] = []
     if settings.finds_limit and not settings.in_sweep:
