@@ -12,7 +12,7 @@ from experiments.export import run as export
 from experiments.validate import run as validation
 from helpers.commands import compose_configuration
 from helpers.records import make_model, save_models
-from sysid import StoreError
+from sysid import StoreError, UserError
 
 REGRESSORS = np.random.default_rng(0).normal(size=(8, 3))
 TWO_OUTPUTS = {"outputs": {"y": 1, "z": 1}, "inputs": {"u": [1]}}
@@ -50,6 +50,12 @@ def test_one_model_of_two_outputs_predicts_and_cannot_simulate(tmp_path):
 def test_an_export_needs_a_model(tmp_path):
     with pytest.raises(ValueError, match="name the file of the model"):
         run_export(tmp_path)
+
+
+def test_an_unknown_format_is_answered_with_the_known_ones(tmp_path):
+    save_models(tmp_path / "tank.nc")
+    with pytest.raises(UserError, match=r"format must be one of numpy.*got fortran"):
+        run_export(tmp_path, f"model={tmp_path}/tank.nc", "format=fortran")
 
 
 def test_a_file_is_replaced_only_with_overwrite(tmp_path):
