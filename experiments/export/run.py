@@ -14,7 +14,7 @@ from experiments.cli.build import model_of, trusted_names
 from experiments.cli.options import flag
 from experiments.export.standalone_physics import physics_text
 from experiments.plant.physics import FittedPhysics, read_physics
-from sysid import JointModel, Model, export_python
+from sysid import JointModel, Model, export_casadi, export_python
 from sysid.errors import UserError
 from sysid.model.model_file import read_models
 from sysid.store import header
@@ -51,9 +51,24 @@ def write_numpy(
     return f"{written}; next: python {settings.output} checks it"
 
 
+def write_casadi(
+    model: Model | JointModel, physics: FittedPhysics | None, settings: ExportSettings
+) -> str:
+    """Write one Python file that builds functions of CasADi."""
+    if physics is not None:
+        raise UserError(
+            f"format=casadi: the signals {', '.join(physics.physics.signals)} of the physics "
+            "beside the model are no functions of CasADi; take format=numpy, or identify without "
+            "physics"
+        )
+    written = export_casadi(model, settings.output)
+    return f"{written}; next: python {settings.output} checks it"
+
+
 #: Formats by their names in the configuration. A new format is added here.
 FORMATS = {
     "numpy": Format("one Python file that needs NumPy only", (".py",), write_numpy),
+    "casadi": Format("one Python file of functions of CasADi", (".py",), write_casadi),
 }
 
 

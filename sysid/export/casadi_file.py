@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pprint
 import runpy
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from sysid.export.file_text import (
     facts_of,
     name_for_import,
     no_formula,
+    wrap,
 )
 from sysid.gp.kernels import (
     Kernel,
@@ -47,6 +49,8 @@ KERNEL_FORMULAS: dict[type[Kernel], str] = {
 #: Largest relative deviation in a self-check. It allows for rounding on another machine, also by a
 #: badly conditioned model [-].
 SELF_CHECK_TOLERANCE = 1e-6
+
+WIDTH_OF_STRUCTURE = 90  # characters in a line of the structure, without what stands around it
 
 HOW_TO_INSTALL = 'pip install "sysid-online-gp[control]"'
 
@@ -274,10 +278,13 @@ def _structure(models: Sequence[Model]) -> dict[str, Any]:
 
 def _model(models: Sequence[Model], window: int | None) -> list[str]:
     """Return the assignments of the structure, the parameters, the model and its functions."""
+    stated = {"features": "FEATURES", "targets": "TARGETS"}  # by `constants_of`
+    structure = {name: value for name, value in _structure(models).items() if name not in stated}
     lines = [
         "#: what a model that goes on learning has in common with this one",
         "STRUCTURE = {",
-        *[f"    {name!r}: {value!r}," for name, value in _structure(models).items()],
+        *[f'    "{name}": {constant},' for name, constant in stated.items()],
+        f"    **{pprint.pformat(structure, indent=4, width=WIDTH_OF_STRUCTURE, sort_dicts=False)},",
         "}",
         "STRUCTURES = (",
     ]
@@ -286,7 +293,7 @@ def _model(models: Sequence[Model], window: int | None) -> list[str]:
         lowest, highest = model.limits
         lines += [
             "    Structure(",
-            f"        kernel={_kernel_text(gp.point_kernel)},",
+            *wrap(f"        kernel={_kernel_text(gp.point_kernel)},"),
             f"        n_features={model.narx.n_features},",
             f"        n_coordinates={gp.n_features - gp.n_linear},",
             f"        n_points={gp.budget},",

@@ -95,6 +95,7 @@ class ExportedModel:
         is_change: bool,
         feeds_back: bool,
     ) -> None:
+        """Build the functions."""
         self.structures = structures
         self.outputs = outputs
         self.inputs = inputs

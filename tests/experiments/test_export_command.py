@@ -47,6 +47,20 @@ def test_one_model_of_two_outputs_predicts_and_cannot_simulate(tmp_path):
     assert "simulate" not in exported
 
 
+def test_a_model_is_exported_as_functions_of_casadi(tmp_path):
+    pytest.importorskip("casadi", reason='CasADi: pip install -e ".[control]"')
+    save_models(tmp_path / "tank.nc")
+    overrides = (f"model={tmp_path}/tank.nc", f"output={tmp_path}/mine.py", "format=casadi")
+    run_export(tmp_path, *overrides)
+    exported = runpy.run_path(str(tmp_path / "mine.py"))
+    mean, _, _ = exported["predict"](REGRESSORS[0], exported["PARAMETERS"])
+    expected = make_model().predict(REGRESSORS[:1]).mean
+    np.testing.assert_allclose(mean.full()[0], expected)
+    np.testing.assert_array_equal(
+        exported["parameters"](make_model()).full(), exported["PARAMETERS"].full()
+    )
+
+
 def test_an_export_needs_a_model(tmp_path):
     with pytest.raises(ValueError, match="name the file of the model"):
         run_export(tmp_path)
