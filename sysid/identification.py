@@ -55,6 +55,7 @@ from sysid.markup import notes
 from sysid.model.description import refuse_interpolations
 from sysid.model.model import BYTES_PER_POINT_PAIR, NO_OUTPUT_LIMITS, Model, max_points
 from sysid.narx.lags import Narx, added_variance_of, consecutive, own_lags_of
+from sysid.narx.succession import Succession
 from sysid.outliers import (
     NO_VALUES,
     Opening,
@@ -397,6 +398,8 @@ class Collector:
         self._region = Region(own_lags_of(narx)[:1])
         self._far: list[tuple[np.ndarray, np.ndarray]] = []  # the last samples, if they are far
         self._blocks: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._succession = Succession(narx)
+        self._has_skipped = False
 
     @property
     def is_complete(self) -> bool:
@@ -474,10 +477,21 @@ class Collector:
             self._region.extend(far_x, far_y)
         self._far.clear()
 
+    def skip(self) -> None:
+        """Note that the next sample does not come right after the last one."""
+        self._has_skipped = True
+
     def _append(self, x: np.ndarray, y: np.ndarray, follows: np.ndarray) -> None:
-        """Copy samples (n, p), (n,)."""
+        """Copy samples (n, p), (n,); a sample whose lags contradict it follows no other."""
+        if not len(y):
+            return
         is_next = follows.copy()
-        is_next[:1] &= self.n_collected > 0
+        is_next[0] &= self.n_collected > 0 and not self._has_skipped
+        is_next[1:] &= self._succession.of_rows(x, y)
+        self._has_skipped = False
+        if self._blocks:
+            last_x, last_y, _ = self._blocks[-1]
+            is_next[:1] &= self._succession.between(last_x[-1:], last_y[-1:], x[:1])
         self._blocks.append((x.copy(), y.copy(), is_next))
         self.n_collected += len(y)
 
@@ -657,6 +671,17 @@ class Learner:
         self._save_pending()
         return report
 
+    def skip(self, n: int) -> UpdateReport | None:
+        """Pass over n samples of the same record that have no row, as `Identification.skip`.
+
+        Return the new report of a sample that was held back, if it is learned now.
+        """
+        report = None if self.outliers.suspect is None else self._reconsider(None)
+        self.outliers.skip(n)
+        if self._has_gate:
+            self._save_pending()
+        return report
+
     def _reconsider(self, row: int | None) -> UpdateReport | None:
         """Decide about the suspect by the row after it; None: no row follows.
 
@@ -697,7 +722,7 @@ class Learner:
         opening.observe(
             mended.measured_regressors[this],
             mended.measured_targets[this],
-            follows=bool(mended.follows[row]),
+            follows=bool(mended.continues[row]),
         )
         if opening.is_over:
             outliers.opening = None
@@ -1040,6 +1065,28 @@ class Identification(Exclusive):
             self._phase = self._train(self._phase)
         if isinstance(self._phase, Learner):
             self.correction = self._phase.finish()
+
+    @exclusive
+    def skip(self, n_samples: int = 1) -> None:
+        """Pass over samples that have no row, for example because their output is missing.
+
+        The next sample belongs to the same record, but does not come right after the last one. A
+        sample that was held back is decided about, as by `finish`; if it is learned now, its new
+        report is the `correction`. What was taken for wrong stays so: it is replaced among the lags
+        of the next sample. Without this call the next sample comes right after the last one, or,
+        with ``follows=False``, from another record.
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of samples without a row.
+        """
+        check_whole(n_samples, 1, "skip: n_samples")
+        self.correction = None
+        if isinstance(self._phase, Learner):
+            self.correction = self._phase.skip(int(n_samples))
+        else:
+            self._phase.skip()
 
     @classmethod
     @shows_progress("training and learning")

@@ -118,7 +118,8 @@ class LiveLoop:
     def _begin(self) -> None:
         """Forget the samples of the run."""
         n_states = self._n_lags * len(self._outputs)
-        self._follows = dict.fromkeys(self._outputs, False)
+        #: outputs whose models have learned a sample of this run
+        self._has_learned: set[str] = set()
         self._past_outputs = np.full((0, len(self._outputs)), nan)  # measured or estimated
         self._past_inputs = np.full((0, len(self._inputs)), nan)
         self._covariance = np.zeros((n_states, n_states))  # of the errors of the last outputs
@@ -223,9 +224,9 @@ class LiveLoop:
     def _replaced(self, name: str) -> dict[tuple[str, int], float]:
         """Return what the model of an output takes for wrong among the lags of the next sample.
 
-        It forgets that at the beginning of a run, and where a sample does not follow the last one.
+        At the beginning of a run there is nothing: the values are those of the last run.
         """
-        return self._identifications[name].replaced if self._follows.get(name) else {}
+        return self._identifications[name].replaced if name in self._has_learned else {}
 
     def _mended(self, past: Array, names: Sequence[str], target: str) -> Array:
         """Return the past samples (L, m) without what the model of an output takes for wrong."""
@@ -355,12 +356,13 @@ class LiveLoop:
             )
             estimates = Estimates(estimated[None], np.full((1, len(outputs)), is_informative))
         rows = window.observe_many(outputs, _of(values, narx.input_names), estimates)
+        has_learned = name in self._has_learned
         if not len(rows.target):
-            self._follows[name] = False
+            if has_learned:
+                identification.skip()
             return None
-        follows = self._follows[name]
-        self._follows[name] = True
-        return identification.observe(rows.regressor[0], float(rows.target[0]), follows=follows)
+        self._has_learned.add(name)
+        return identification.observe(rows.regressor[0], float(rows.target[0]), follows=has_learned)
 
     def _follow(
         self, measured: Mapping[str, float], predictions: Mapping[str, _Prediction]

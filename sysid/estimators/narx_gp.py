@@ -28,7 +28,7 @@ from sysid.identification import Identification, Settings
 from sysid.lag_choice import choose_linear_part
 from sysid.linear_part import LinearPart
 from sysid.model.model import JointModel, Model, Origin
-from sysid.narx.lags import Lags, Narx, Order, Orders
+from sysid.narx.lags import Lags, Narx, Order, Orders, consecutive
 from sysid.narx.record import TIME_TOLERANCE
 from sysid.progress_display import shows_progress
 from sysid.simulation.forecast import forecast, free_run, warn_of_held
@@ -602,9 +602,7 @@ class NarxGPRegressor(GPRegressor):
             identification = Identification(narx, settings, start=start, time_limit=time_limit)
         else:
             identification = self._identification(narx, n)
-        record = rows["record"].values
-        follows = np.r_[False, record[1:] == record[:-1]]
-        identification.observe_many(x, t, follows=follows)
+        identification.observe_many(x, t, follows=consecutive(rows))
         identification.finish()
         if self.standardise:
             identification.calibrate(rows)

@@ -61,6 +61,8 @@ class LagWindow:
         Number of rows that were left out because of them, as in the batch data set.
     n_with_estimates : int
         Number of rows among whose lags are estimates of missing outputs.
+    n_resets : int
+        Number of times that a new record began (`reset`).
     previous_target_value : float
         Target output y[k-1] that belongs to the last returned regressor. With it,
         ``narx.predict.to_value(predicted_target, window.previous_target_value)`` is the predicted
@@ -83,6 +85,7 @@ class LagWindow:
         self.n_missing = 0
         self.n_skipped = 0
         self.n_with_estimates = 0
+        self.n_resets = 0
         self.previous_target_value = nan
         names = narx.signals
         self._width = len(names)
@@ -104,10 +107,15 @@ class LagWindow:
         self._input_shape = (self._width - self._n_outputs,)
         self._target = names.index(narx.target)
         self._predict = narx.predict
-        self.reset()
+        self._begin()
 
     def reset(self) -> None:
         """Forget all samples, because a new record begins. The counts continue."""
+        self.n_resets += 1
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with no samples."""
         self._now = self._n_history  # row of the present sample in the buffer
         self._buffer[: self._now] = nan
         if self._is_estimate is not None:
