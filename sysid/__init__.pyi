@@ -114,6 +114,7 @@ from .simulation.forecast import Forecast as Forecast
 from .simulation.forecast import RecordForecast as RecordForecast
 from .simulation.forecast import forecast as forecast
 from .simulation.forecast import free_run as free_run
+from .simulation.look_ahead import look_ahead as look_ahead
 from .simulation.propagation.gaussian import MomentMatching as MomentMatching
 from .simulation.propagation.gaussian import Taylor as Taylor
 from .simulation.propagation.monte_carlo import MonteCarlo as MonteCarlo

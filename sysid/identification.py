@@ -13,6 +13,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
 
@@ -56,6 +57,7 @@ from sysid.model.description import refuse_interpolations
 from sysid.model.model import BYTES_PER_POINT_PAIR, NO_OUTPUT_LIMITS, Model, max_points
 from sysid.narx.lags import Narx, added_variance_of, consecutive, own_lags_of
 from sysid.narx.succession import Succession
+from sysid.narx.window import LagWindow
 from sysid.outliers import (
     NO_VALUES,
     Opening,
@@ -67,6 +69,7 @@ from sysid.outliers import (
 )
 from sysid.progress_display import shows_progress
 from sysid.simulation.bands import MIN_ROWS_FOR_BANDS, measure_bands_by_folds
+from sysid.simulation.look_ahead import look_ahead
 from sysid.simulation.segments import numbered_segments, segments_of_records
 from sysid.store import MAX_CONTENT_VARIABLE, max_content_bytes
 from sysid.time_limit import TimeLimit, limit_of, out_of_time
@@ -1087,6 +1090,41 @@ class Identification(Exclusive):
             self.correction = self._phase.skip(int(n_samples))
         else:
             self._phase.skip()
+
+    @exclusive
+    def ahead(self, inputs: ArrayLike | int, window: LagWindow) -> pd.DataFrame:
+        """Predict the coming samples from the last ones of a loop of your own; learn nothing.
+
+        What is taken for wrong among the last samples is replaced (`replaced`).
+
+        Parameters
+        ----------
+        inputs : (n, n_u) or (n,) or int
+            As for `sysid.look_ahead`.
+        window : LagWindow
+            Window that has stored all samples of the run so far, of which the last one was
+            observed.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As of `sysid.look_ahead`.
+
+        Raises
+        ------
+        ValueError
+            As of `sysid.look_ahead`; there is no model yet, or its regressors contain other
+            outputs: simulate these with it, as a `sysid.JointModel`.
+        """
+        model = self.require_model()
+        outputs, before = window.last_samples()
+        past = {name: outputs[:, i] for i, name in enumerate(self.narx.output_names)}
+        past |= {name: before[:, i] for i, name in enumerate(self.narx.input_names)}
+        if isinstance(self._phase, Learner) and self._phase.outliers.mended.ends_with(past):
+            for (name, n_ago), error in self.replaced.items():
+                if n_ago <= len(outputs):
+                    past[name][-n_ago] -= error
+        return look_ahead(model, inputs, outputs, before)
 
     @classmethod
     @shows_progress("training and learning")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sysid.arrays import Array, real_numbers
 from sysid.errors import UserError
@@ -19,7 +19,7 @@ from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Narx, OnMissing
 from sysid.narx.window import Estimates, LagWindow
 from sysid.simulation.dynamics import gradient_of, weights_of
-from sysid.simulation.forecast import free_run
+from sysid.simulation.look_ahead import read_coming_inputs, simulate_ahead, table_of_bands
 from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly, Propagation
 from sysid.simulation.validation import Z_95
@@ -36,7 +36,8 @@ class LiveReport(NamedTuple):
     low: float  # lower end of the 95 % band of a measurement [unit of the output]
     high: float  # upper end of this band [unit of the output]
     #: Decisions of the model about the sample, with its prediction of the target. None: the sample
-    #: was not learned, because its output is missing, or too many among its lags are.
+    #: was not learned, because its output is missing, or too many among its lags are, or lags of
+    #: the linear part reach before the run.
     update: UpdateReport | None
 
     @property
@@ -157,9 +158,9 @@ class LiveLoop:
 
         See `sysid.identified.IdentifiedModel.ahead`.
         """
-        coming = self._coming_inputs(inputs)
+        coming = read_coming_inputs(inputs, self._inputs)
         self._check_past()
-        table = {}
+        moments = {}
         for name, identification in self._identifications.items():
             noise_variance = identification.require_model().gp.noise_variance
             outputs = self._mended(self._past_outputs, self._outputs, name)
@@ -168,12 +169,8 @@ class LiveLoop:
                 higher, _ = self._simulate(name, outputs + root, coming, MeanOnly())
                 lower, _ = self._simulate(name, outputs - root, coming, MeanOnly())
                 variance = variance + (0.5 * (higher - lower)) ** 2
-            half_width = Z_95 * np.sqrt(variance + noise_variance)
-            table[f"{name}_mean"] = mean
-            table[f"{name}_low"] = mean - half_width
-            table[f"{name}_high"] = mean + half_width
-        times = sampling_time * np.arange(1, len(coming) + 1)
-        return pd.DataFrame(table, index=pd.Index(times, name="time"))
+            moments[name] = (mean, variance + noise_variance)
+        return table_of_bands(moments, sampling_time)
 
     def _simulate(
         self, name: str, outputs: Array, coming: Array, propagation: Propagation
@@ -184,15 +181,17 @@ class LiveLoop:
         """
         model = self._identifications[name].require_model()
         narx = model.narx
-        inputs = np.vstack([self._mended(self._past_inputs, self._inputs, name), coming])
-        simulated = free_run(
+        past_inputs = self._mended(self._past_inputs, self._inputs, name)
+        columns = [self._inputs.index(signal) for signal in narx.input_names]
+        mean, variance = simulate_ahead(
             self._simulated(model),
-            inputs[:, [self._inputs.index(signal) for signal in narx.input_names]],
             outputs[:, [self._outputs.index(signal) for signal in narx.output_names]],
-            propagation=propagation,
+            past_inputs[:, columns],
+            coming[:, columns],
+            propagation,
         )
         column = narx.output_names.index(name)
-        return simulated.mean[:, column], simulated.variance[:, column]
+        return mean[:, column], variance[:, column]
 
     def _roots_of_covariance(self) -> list[Array]:
         """Return arrays r (L, m) with ``sum r r' = P``, of the errors of the last outputs."""
@@ -244,24 +243,6 @@ class LiveLoop:
         identified = [name for name in names if name in self._identifications]
         return JointModel(tuple(self._identifications[name].require_model() for name in identified))
 
-    def _coming_inputs(self, inputs: ArrayLike | int) -> Array:
-        """Return the inputs of the coming samples (n, n_u)."""
-        n_inputs = len(self._inputs)
-        if not n_inputs:
-            _check_number_of_samples(inputs)
-            return np.empty((int(inputs), 0))  # type: ignore[arg-type]
-        coming = real_numbers(inputs, "ahead: inputs")
-        if coming.ndim == 1 and n_inputs == 1:
-            coming = coming[:, None]
-        if coming.ndim != 2 or coming.shape[1] != n_inputs or not len(coming):
-            raise UserError(
-                f"ahead: expected the inputs {list(self._inputs)} of the coming samples, an array "
-                f"(n, {n_inputs}), got shape {coming.shape}"
-            )
-        if not np.isfinite(coming).all():
-            raise UserError("ahead: expected finite inputs of the coming samples")
-        return coming
-
     def _read(
         self, y: Any, u: Any, signals: Mapping[str, Any]
     ) -> tuple[dict[str, float], dict[str, float]]:
@@ -287,15 +268,26 @@ class LiveLoop:
         return measured, applied
 
     def _predict(self, applied: Mapping[str, float]) -> dict[str, _Prediction]:
-        """Predict the outputs whose lags are complete, measured or estimated."""
+        """Predict the outputs whose lags are complete, measured or estimated.
+
+        Lags of a linear part may reach before the run, see `LagWindow.early_regressor`.
+        """
         has_estimates = bool(self._covariance.any())
         predictions = {}
         for name, identification in self._identifications.items():
             model = identification.model
             window = self._windows[name]
-            x = window.regressor(_of(applied, window.narx.input_names))
-            if model is None or x is None:
+            if model is None:
                 continue
+            inputs = _of(applied, window.narx.input_names)
+            x = window.regressor(inputs)
+            variance_of_start = 0.0
+            if x is None:
+                early = window.early_regressor(inputs)
+                if early is None or early[1][: window.narx.n_features - model.gp.n_linear].any():
+                    continue
+                x, is_before = early
+                variance_of_start = _variance_of_start(model, x, is_before)
             previous = window.previous_target_value
             for (signal, n_ago), error in self._replaced(name).items():
                 for column, feature in enumerate(window.narx.features):
@@ -306,7 +298,7 @@ class LiveLoop:
             predicted = model.predict(x[None])
             predictions[name] = _Prediction(
                 float(window.narx.predict.to_value(predicted.mean[0], previous)),
-                float(model.calibrated(predicted.variance[0])),
+                float(model.calibrated(predicted.variance[0])) + variance_of_start,
                 model.gp.noise_variance,
                 self._slopes(model, x) if has_estimates else None,
             )
@@ -404,13 +396,17 @@ class LiveLoop:
         self._covariance = after
 
 
-def _check_number_of_samples(n: object) -> None:
-    """Raise UserError unless the number of coming samples of a plant without inputs is one."""
-    is_count = isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 1
-    if not is_count:
-        raise UserError(
-            f"ahead: expected the number of coming samples, as the plant has no inputs, got {n!r}"
-        )
+def _variance_of_start(model: Model, x: Array, is_before: NDArray[np.bool_]) -> float:
+    """Return the variance of a prediction due to lags from before the first sample of a run.
+
+    Each of them has the variance of its signal in the data that scale the features, and they count
+    as independent: ``sum_j (d mean / d x_j)^2 std_j^2``.
+    """
+    slopes = gradient_of(model, weights_of(model), x[None])[0]
+    inverse_stds = np.linalg.norm(model.scaling.linear_part(), axis=0)
+    stds = np.divide(1.0, inverse_stds, out=np.zeros(len(x)), where=inverse_stds > 0)
+    stds[list(model.scaling.constant)] = 0.0
+    return float(np.sum(np.square(slopes * stds)[is_before]))
 
 
 def _of(values: Mapping[str, float], names: Sequence[str]) -> Array:

@@ -7,6 +7,7 @@ measurement that turns out to be wrong is replaced among the lags of later sampl
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -218,6 +219,20 @@ class MendedRows:
     def follow_each_other(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return whether each row but the first of (n, n_features) may follow the one before it."""
         return self._succession.of_rows(x, y)
+
+    def ends_with(self, past: Mapping[str, np.ndarray]) -> bool:
+        """Return whether the last row is that of the newest of the last samples (k,) of a run.
+
+        If not, these samples belong to another run. Samples that were skipped are passed over.
+        """
+        position = -1 - self.n_skipped
+        values = []
+        expected = []
+        for column, (name, lag) in enumerate(self._features):
+            if lag - position <= len(past[name]):
+                values.append(past[name][position - lag])
+                expected.append(self.last[column])
+        return bool(np.array_equal(values, expected))
 
     def row(self, row: int, errors: Errors) -> tuple[np.ndarray, float]:
         """Return a row (n_features,) and its target with these errors subtracted.
