@@ -72,7 +72,7 @@ AREAS = {
             "sysid.gp.marginal_likelihood",
             "sysid.simulation_error",
         ),
-        "Live use": ("sysid.live",),
+        "Live use": ("sysid.live", "sysid.simulation.look_ahead"),
         "Prediction and validation": (
             "sysid.simulation.forecast",
             "sysid.simulation.validation",

@@ -36,8 +36,7 @@ class LiveReport(NamedTuple):
     low: float  # lower end of the 95 % band of a measurement [unit of the output]
     high: float  # upper end of this band [unit of the output]
     #: Decisions of the model about the sample, with its prediction of the target. None: the sample
-    #: was not learned, because its output is missing, or too many among its lags are, or lags of
-    #: the linear part reach before the run.
+    #: was not learned, because its output is missing, or too many among its lags are.
     update: UpdateReport | None
 
     @property
@@ -270,7 +269,7 @@ class LiveLoop:
     def _predict(self, applied: Mapping[str, float]) -> dict[str, _Prediction]:
         """Predict the outputs whose lags are complete, measured or estimated.
 
-        Lags of a linear part may reach before the run, see `LagWindow.early_regressor`.
+        Lags of a linear part may be missing, or reach before the run: their values are filled in.
         """
         has_estimates = bool(self._covariance.any())
         predictions = {}
@@ -281,13 +280,15 @@ class LiveLoop:
                 continue
             inputs = _of(applied, window.narx.input_names)
             x = window.regressor(inputs)
-            variance_of_start = 0.0
+            variance_of_fill = 0.0
             if x is None:
-                early = window.early_regressor(inputs)
-                if early is None or early[1][: window.narx.n_features - model.gp.n_linear].any():
+                x = window.partial_regressor(inputs)
+                if x is None or not model.gp.n_linear:
                     continue
-                x, is_before = early
-                variance_of_start = _variance_of_start(model, x, is_before)
+                is_missing = _fill_linear_part(model, x)
+                if is_missing is None:
+                    continue
+                variance_of_fill = _variance_of_fill(model, x, is_missing)
             previous = window.previous_target_value
             for (signal, n_ago), error in self._replaced(name).items():
                 for column, feature in enumerate(window.narx.features):
@@ -298,7 +299,7 @@ class LiveLoop:
             predicted = model.predict(x[None])
             predictions[name] = _Prediction(
                 float(window.narx.predict.to_value(predicted.mean[0], previous)),
-                float(model.calibrated(predicted.variance[0])) + variance_of_start,
+                float(model.calibrated(predicted.variance[0])) + variance_of_fill,
                 model.gp.noise_variance,
                 self._slopes(model, x) if has_estimates else None,
             )
@@ -396,8 +397,29 @@ class LiveLoop:
         self._covariance = after
 
 
-def _variance_of_start(model: Model, x: Array, is_before: NDArray[np.bool_]) -> float:
-    """Return the variance of a prediction due to lags from before the first sample of a run.
+def _fill_linear_part(model: Model, x: Array) -> NDArray[np.bool_] | None:
+    """Fill the missing lags of the linear part in a regressor x (p,), and return which they are.
+
+    The value of the nearest known lag of the same signal takes their place, as before the first
+    sample of a free run; without any it is the mean of the signal. None: other lags are missing.
+    """
+    is_missing = np.isnan(x)
+    if is_missing[: len(x) - model.gp.n_linear].any():
+        return None
+    features = model.narx.features
+    for column in np.flatnonzero(is_missing):
+        name, lag = features[column]
+        known = [
+            (abs(other_lag - lag), other)
+            for other, (other_name, other_lag) in enumerate(features)
+            if other_name == name and not is_missing[other]
+        ]
+        x[column] = x[min(known)[1]] if known else model.scaling.offset[column]
+    return is_missing
+
+
+def _variance_of_fill(model: Model, x: Array, is_missing: NDArray[np.bool_]) -> float:
+    """Return the variance of a prediction due to missing lags of the linear part.
 
     Each of them has the variance of its signal in the data that scale the features, and they count
     as independent: ``sum_j (d mean / d x_j)^2 std_j^2``.
@@ -406,7 +428,7 @@ def _variance_of_start(model: Model, x: Array, is_before: NDArray[np.bool_]) -> 
     inverse_stds = np.linalg.norm(model.scaling.linear_part(), axis=0)
     stds = np.divide(1.0, inverse_stds, out=np.zeros(len(x)), where=inverse_stds > 0)
     stds[list(model.scaling.constant)] = 0.0
-    return float(np.sum(np.square(slopes * stds)[is_before]))
+    return float(np.sum(np.square(slopes * stds)[is_missing]))
 
 
 def _of(values: Mapping[str, float], names: Sequence[str]) -> Array:

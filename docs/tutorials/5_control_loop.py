@@ -69,7 +69,7 @@ print(narx.feature_names)
 # Export
 # ------
 #
-# The export writes one readable file, which needs CasADi and NumPy. It states lags and units, and it
+# The export writes one readable file, which needs CasADi and NumPy. It states lags and units, and
 # checks itself when it is run. All numbers that change while a model learns are one vector,
 # ``PARAMETERS``, which is the last argument of every function.
 
@@ -129,10 +129,10 @@ print(f"difference quotient {difference_quotient:.6f}, gradient {gradients[0, 0]
 # A force holds the mass at a target if it makes the predicted change zero. A few steps of Newton's
 # method, with the gradient, find this force.
 #
-# The controller plans the forces of the next 30 samples. ``simulation(30)`` is a function of a state
-# and of forces. The state are the last two outputs and the last two forces (``STATE_FEATURES``), of
-# which the newest force is the first of the plan. CasADi puts both together, and differentiates the
-# outputs with respect to the plan. The controller linearises them at the plan of the sample before,
+# The controller plans the forces of the next 30 samples. ``simulation(30)`` is a function of a
+# state and of forces. The state are the last two outputs and the last two forces
+# (``STATE_FEATURES``), of which the newest force is the first of the plan. CasADi puts both
+# together, and differentiates the outputs with respect to the plan. The controller linearises them at the plan of the sample before,
 # solves a least squares problem with bounds, and applies the first force. Here the plant is
 # simulated; replace it with your own.
 
@@ -218,7 +218,9 @@ for position, holding in holding_force.items():
 rows = narx.regressors({"displacement": y, "force": u})  # of the loop
 model.update_many(rows.regressor, rows.target)
 parameters = spring_model.parameters(model)
-print(f"{parameters.shape[0]} parameters; {find_holding_force(0.5):.2f} N/kg hold the mass at 0.5 m")
+print(
+    f"{parameters.shape[0]} parameters; {find_holding_force(0.5):.2f} N/kg hold the mass at 0.5 m"
+)
 
 # %%
 # :doc:`Where a model runs </how_to/deploy>` compares this file with those for NumPy and C. The

@@ -156,10 +156,11 @@ class LagWindow:
         self.previous_target_value = previous
         return row
 
-    def early_regressor(self, input: Array = NO_INPUT) -> tuple[Array, NDArray[np.bool_]] | None:
-        """Return the regressor of the present sample while fewer than `max_lag` samples are stored.
+    def partial_regressor(self, input: Array = NO_INPUT) -> Array | None:
+        """Return the regressor of the present sample, with nan where a value is missing.
 
-        As in a free run, a lag that reaches before the first sample takes the first sample.
+        Values from before the first sample are missing, too. `previous_target_value` is set as by
+        `regressor`.
 
         Parameters
         ----------
@@ -168,24 +169,17 @@ class LagWindow:
 
         Returns
         -------
-        (n_features,) and (n_features,) of bool, or None
-            The regressor, and which of its lags reach before the first sample. None if there are
-            none of these, no sample is stored, or a value of the regressor or y[k-1] is missing.
+        (n_features,) or None
+            None if y[k-1] is missing, and the target has lags.
         """
-        if not 0 < self._n_stored < self._max_lag:
-            return None
         inputs = self._buffer[self._now, self._n_outputs :]
         inputs[:] = _read_samples("input", input, self._input_shape)
-        names = self.narx.signals
-        lags = np.array([lag for _, lag in self.narx.features])
-        columns = [names.index(name) for name, _ in self.narx.features]
-        is_before = lags > self._n_stored
-        row = self._buffer[self._now - np.minimum(lags, self._n_stored), columns]
         previous = float(self._buffer[self._now - 1, self._target])
-        if not np.isfinite(row).all() or (self.narx.needs_previous and not isfinite(previous)):
+        if self.narx.needs_previous and not isfinite(previous):
             return None
         self.previous_target_value = previous
-        return row, is_before
+        window = self._buffer[self._now - self._n_history : self._now + 1]
+        return window.take(self._feature_positions)
 
     def last_samples(self) -> tuple[Array, Array]:
         """Return the outputs (k, n_y) and inputs (k, n_u) of the last samples, the newest last.
