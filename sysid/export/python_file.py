@@ -350,7 +350,7 @@ def _no_formula(kernel_or_mean: object) -> UserError:
 
 def _evidence(models: Sequence[Model], window: int | None) -> list[str]:
     """Return the assignments of the predictions that the self-check compares."""
-    x = _typical_regressors(models[0], N_CHECKED_REGRESSORS)
+    x = typical_regressors(models[0], N_CHECKED_REGRESSORS)
     predictions = [model.predict(x) for model in models]
     mean = np.stack([prediction.mean for prediction in predictions], axis=1)
     variance = np.stack([prediction.variance for prediction in predictions], axis=1)
@@ -372,7 +372,7 @@ def _evidence(models: Sequence[Model], window: int | None) -> list[str]:
 def _free_run_evidence(models: Sequence[Model], window: int) -> dict[str, np.ndarray]:
     """Return a free run with typical inputs, as far as it stays within its bounds."""
     narx = models[0].narx
-    x = _typical_regressors(models[0], narx.max_lag + N_CHECKED_STEPS)
+    x = typical_regressors(models[0], narx.max_lag + N_CHECKED_STEPS)
     first_column: dict[str, int] = {}
     for j, (signal, _) in enumerate(narx.features):
         first_column.setdefault(signal, j)
@@ -407,7 +407,7 @@ def _self_check(window: int | None, checks: str) -> list[str]:
     ]
 
 
-def _typical_regressors(model: Model, n: int) -> np.ndarray:
+def typical_regressors(model: Model, n: int) -> np.ndarray:
     """Return regressors (n, p) near the stored points.
 
     If there are no points, they are near the offset of the features.
