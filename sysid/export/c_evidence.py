@@ -94,7 +94,7 @@ def evidence_of(
 
 
 def _sizes_of_outputs(models: Sequence[Model]) -> np.ndarray:
-    """Return the standard deviation of each predicted output, or of its prior if it is not known."""
+    """Return the standard deviation of each predicted output; if not known, of its prior."""
     sizes = []
     for model in models:
         variance = model.origin.output_variance

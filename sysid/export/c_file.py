@@ -625,8 +625,8 @@ def _indent(text: str) -> str:
 
 PARTIAL_DECLARATION = """
 /* As model_step for a sample with some outputs missing: those whose `measured` is 0. */
-int model_partial(model_state *state, const model_real y[], const unsigned char measured[]{u}{u_next},
-                  model_prediction next[]);
+int model_partial(model_state *state, const model_real y[],
+                  const unsigned char measured[]{u}{u_next}, model_prediction next[]);
 """
 
 LEARNING_DECLARATIONS = """
