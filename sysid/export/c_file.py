@@ -205,7 +205,7 @@ def _compile_and_check(header: str, source: str, name: str, compiler: str) -> fl
         base.with_suffix(".h").write_text(header, encoding="utf-8")
         base.with_suffix(".c").write_text(source, encoding="utf-8")
         program = Path(folder) / "self_test"
-        command = [compiler, "-std=c99", "-O1", f"{name}.c", "-DSYSID_TEST", "-o", str(program)]
+        command = [compiler, "-std=c99", "-O0", f"{name}.c", "-DSYSID_TEST", "-o", str(program)]
         try:
             subprocess.run(
                 [*command, "-lm"],
@@ -356,7 +356,7 @@ class _Exported:
             "n_state_bytes": self.state_bytes,
             "n_past": self._n_past,
             "members": self._members_of_state(),
-            "features": comment(", ".join(narx.feature_names)),
+            "features": paragraph(f"{', '.join(narx.feature_names)}."),
             "target": "the change y[k] - y[k-1]" if self._is_change else "the output y[k]",
             "of_inputs": self._words_about_inputs(),
             "partial": self._declare_partial(),
@@ -574,7 +574,7 @@ class _Exported:
             for i, name in enumerate(names):
                 taken.append(identifier(name, taken))
                 words.append(f"MODEL_{kind}_{taken[-1].upper()} = {i}")
-        return ", ".join(words)
+        return "\n".join(f"    {word}," for word in words).removesuffix(",")
 
     def _words_about_inputs(self) -> str:
         """Return the end of the sentence about the arguments of a step."""

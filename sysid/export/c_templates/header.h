@@ -28,7 +28,9 @@ enum {
 };
 
 /* Positions in arrays of outputs, of inputs, and of predictions. */
-enum { {positions} };
+enum {
+{positions}
+};
 
 /* What the functions return. A negative code means that nothing has changed. */
 enum {
@@ -91,7 +93,7 @@ void model_init(model_state *state);
 void model_reset(model_state *state);
 
 /* Predict the targets of a regressor, whose features are
- * {features}.
+{features}
  * A target is {target}.
  */
 int model_predict(const model_state *state, const model_real regressor[],

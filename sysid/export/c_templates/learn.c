@@ -35,12 +35,36 @@ static void add_multiple(real *restrict out, real factor, const real *restrict r
     }
 }
 
-/* Solve Ux = z in place. */
+/* Solve Ux = z in place, four unknowns at a time. */
 static void substitute_back(const part *v, int n, real *z)
 {
-    for (int j = n - 1; j >= 0; j--) {
+    int n_grouped = n - n % 4; /* rows in complete groups of four */
+    for (int j = n - 1; j >= n_grouped; j--) {
         const real *row = row_of_upper(v, j);
-        z[j] = (z[j] - dot(row + 1, z + j + 1, n - 1 - j)) * v->pivots[j];
+        for (int i = j + 1; i < n; i++) {
+            z[j] -= row[i - j] * z[i];
+        }
+        z[j] *= v->pivots[j];
+    }
+    for (int j = n_grouped - 4; j >= 0; j -= 4) {
+        const real *a = row_of_upper(v, j);
+        const real *b = row_of_upper(v, j + 1);
+        const real *c = row_of_upper(v, j + 2);
+        const real *d = row_of_upper(v, j + 3);
+        real y0 = 0;
+        real y1 = 0;
+        real y2 = 0;
+        real y3 = 0;
+        for (int i = 4; i < n - j; i++) {
+            y0 += a[i] * z[j + i];
+            y1 += b[i - 1] * z[j + i];
+            y2 += c[i - 2] * z[j + i];
+            y3 += d[i - 3] * z[j + i];
+        }
+        z[j + 3] = (z[j + 3] - y3) * v->pivots[j + 3];
+        z[j + 2] = (z[j + 2] - y2 - c[1] * z[j + 3]) * v->pivots[j + 2];
+        z[j + 1] = (z[j + 1] - y1 - b[2] * z[j + 3] - b[1] * z[j + 2]) * v->pivots[j + 1];
+        z[j] = (z[j] - y0 - a[3] * z[j + 3] - a[2] * z[j + 2] - a[1] * z[j + 1]) * v->pivots[j];
     }
 }
 
@@ -178,20 +202,39 @@ static void condition(const part *v, int n, const real *image, real noise, real 
     for (int j = 0; j < n; j++) {
         gain[j] = 0;
     }
-    for (int j = n - 1; j >= 0; j--) {
+    for (int j = n - 1; j >= 0; j -= 2) { /* two rows at a time */
         real *restrict row = row_of_root(v, j);
+        real *restrict next = row_of_root(v, MAX(j - 1, 0));
         real *restrict of_row = gain + j;
         real a = image[j];
-        real before = s;
-        real scale;
-        real fraction;
-        s += a * a;
-        scale = SQRT(before / s);
-        fraction = a / SQRT(before * s);
+        real b = j > 0 ? image[j - 1] : R(0.0);
+        real s_of_row = s + a * a;
+        real s_of_next = s_of_row + b * b;
+        real scale = SQRT(s / s_of_row);
+        real fraction = a / SQRT(s * s_of_row);
+        real scale_of_next = SQRT(s_of_row / s_of_next);
+        real fraction_of_next = b / SQRT(s_of_row * s_of_next);
+        s = s_of_next;
+        if (j == 0) {
+            real entry;
+            for (int i = 0; i < n; i++) {
+                entry = row[i];
+                row[i] = scale * entry - fraction * of_row[i];
+                of_row[i] += a * entry;
+            }
+            break;
+        }
+        gain[j - 1] = b * next[0];
+        next[0] = scale_of_next * next[0];
+        next += 1; /* from column j on, as the row */
         for (int i = 0; i < n - j; i++) {
             real entry = row[i];
-            row[i] = scale * entry - fraction * of_row[i];
-            of_row[i] += a * entry;
+            real entry_of_next = next[i];
+            real g = of_row[i];
+            row[i] = scale * entry - fraction * g;
+            g += a * entry;
+            next[i] = scale_of_next * entry_of_next - fraction_of_next * g;
+            of_row[i] = g + b * entry_of_next;
         }
     }
     add_multiple(v->whitened, error / s, gain, n);
