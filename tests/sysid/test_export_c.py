@@ -215,7 +215,7 @@ def test_rows_are_learned_with_the_same_decisions(plant):
         record = copy.update_many(rows, targets)
         for k, x in enumerate(rows):
             assert plant.update(x, targets[k], i) == CODES["OK"]
-            report = plant._reports[i]
+            report = plant.reports_by_output[i]
             for name in ("outlier", "inserted", "accepted", "slot", "removed", "n_points"):
                 assert getattr(report, name) == record[k][name], (k, name)
             assert_same(report.mean, record[k]["mean"])
@@ -292,7 +292,7 @@ def test_many_points_enter_with_the_same_decisions(i, models_of_rules):
     names = ("outlier", "inserted", "accepted", "slot", "removed")
     for k in range(len(y)):
         plant.update(x[k], y[k], i)
-        report = plant._reports[i]
+        report = plant.reports_by_output[i]
         assert [getattr(report, name) for name in names] == [record[k][name] for name in names], k
     if isinstance(model.gp.acceptance, AcceptAll):
         assert record["accepted"].sum() > 500  # so often that the factors are renewed
@@ -444,7 +444,7 @@ def test_impossible_sizes_and_positions_are_codes(plant):
     assert plant.update(x, 0.1, len(plant.models) - 1) == CODES["OK"]
     before = plant.state.copy()
     for i in (-1, len(plant.models)):
-        assert plant.call("update", i, x, 0.1, plant._reports) == CODES["BAD_SIZE"]
+        assert plant.call("update", i, x, 0.1, plant.reports_by_output) == CODES["BAD_SIZE"]
     if len(plant.models) == len(narx.output_names):
         for n_first in (-1, len(y), len(y) + 1):
             arguments = [u] if narx.input_names else []

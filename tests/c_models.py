@@ -88,7 +88,7 @@ class CModel:
             ]
 
         self._predictions = (Prediction * len(self.models))()
-        self._reports = (Report * len(self.models))()
+        self.reports_by_output = (Report * len(self.models))()
         self.state = np.zeros(self.exported.state_bytes, dtype=np.uint8)
         self.call("init")
 
@@ -116,8 +116,8 @@ class CModel:
 
     def reports(self):
         """Return what became of the last sample, as arrays by the names of the fields."""
-        names = [name for name, _ in self._reports[0]._fields_]
-        return {name: np.array([getattr(r, name) for r in self._reports]) for name in names}
+        names = [name for name, _ in self.reports_by_output[0]._fields_]
+        return {name: np.array([getattr(r, name) for r in self.reports_by_output]) for name in names}
 
     def predict(self, regressor):
         """Predict the targets of a regressor; return the code."""
@@ -130,7 +130,7 @@ class CModel:
     def learn(self, y, u=(), u_next=()):
         """Learn a sample and predict the next one; return the code."""
         inputs = self._inputs(u, u_next)
-        return self.call("learn", np.atleast_1d(y), *inputs, self._predictions, self._reports)
+        return self.call("learn", np.atleast_1d(y), *inputs, self._predictions, self.reports_by_output)
 
     def missing(self, u=(), u_next=()):
         """Take a sample whose outputs are missing; return the code."""
@@ -138,7 +138,7 @@ class CModel:
 
     def update(self, regressor, target, i=0):
         """Learn a regressor with its target; return the code."""
-        report = ctypes.byref(self._reports[i])
+        report = ctypes.byref(self.reports_by_output[i])
         return self.call("update", i, regressor, float(target), report)
 
     def simulate(self, u, y_init, n=None):
