@@ -117,7 +117,9 @@ class CModel:
     def reports(self):
         """Return what became of the last sample, as arrays by the names of the fields."""
         names = [name for name, _ in self.reports_by_output[0]._fields_]
-        return {name: np.array([getattr(r, name) for r in self.reports_by_output]) for name in names}
+        return {
+            name: np.array([getattr(r, name) for r in self.reports_by_output]) for name in names
+        }
 
     def predict(self, regressor):
         """Predict the targets of a regressor; return the code."""
@@ -130,7 +132,9 @@ class CModel:
     def learn(self, y, u=(), u_next=()):
         """Learn a sample and predict the next one; return the code."""
         inputs = self._inputs(u, u_next)
-        return self.call("learn", np.atleast_1d(y), *inputs, self._predictions, self.reports_by_output)
+        return self.call(
+            "learn", np.atleast_1d(y), *inputs, self._predictions, self.reports_by_output
+        )
 
     def missing(self, u=(), u_next=()):
         """Take a sample whose outputs are missing; return the code."""

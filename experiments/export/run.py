@@ -75,7 +75,8 @@ def write_c(
     )
     check = f"cc {written.source} -DSYSID_TEST -lm && ./a.out checks it"
     if written.deviation is None:
-        return f"{written.source}, not checked, as there is no C compiler here; next: {check}"
+        why = "there is no C compiler here" if written.compiler is None else "it takes minutes"
+        return f"{written.source}, not checked, as {why}; next: {check}"
     log.info(
         "%s compiled it: it deviates from the model by %.1e standard deviations of the output",
         written.compiler,

@@ -58,6 +58,9 @@ PRECISIONS = {
 #: Compilers that check an exported file, in the order in which they are tried.
 COMPILERS = ("cc", "gcc", "clang")
 
+#: What a compiler must be able to compile, so that it checks files.
+SMALLEST_PROGRAM = "#include <math.h>\n#include <stdio.h>\nint main(void) { return 0; }\n"
+
 #: Time that a compiler or a self-test may take [s].
 MAX_CHECK_SECONDS = 120
 
@@ -105,9 +108,9 @@ class ExportedC(NamedTuple):
     state_bytes: int  # of the struct with all that changes
     stack_bytes: int  # of the local arrays of the deepest call, about
     #: largest deviation from the model that the compiled file found, in standard deviations of the
-    #: output; None: there is no C compiler here
+    #: output; None: it was not checked, as there is no C compiler here, or it takes minutes
     deviation: float | None
-    compiler: str | None  # that checked the file
+    compiler: str | None  # that checks the file; None: there is none here
 
 
 @on_unchanged_model
@@ -147,7 +150,8 @@ def export_c(
 
     Examples
     --------
-    >>> from sysid import Narx, Settings, Identification
+    >>> import numpy as np
+    >>> from sysid import Identification, Narx, Settings
     >>> narx = Narx({"y": 1}, {"u": 1})
     >>> rows = narx.regressors({"y": np.sin(np.arange(120.0)), "u": np.cos(np.arange(120.0))})
     >>> found = Identification(narx, Settings(budget=20))
@@ -167,12 +171,11 @@ def export_c(
     models = model.models if isinstance(model, JointModel) else (model,)
     exported = _Exported(models, target.stem, learn=learn, precision=precision)
     header, source = exported.header(), exported.source()
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    compiler = _find_compiler()
     deviation = None
     if compiler is not None:
         deviation = _compile_and_check(header, source, target.stem, compiler)
-        tolerance = PRECISIONS[precision].tolerance
-        if not deviation < tolerance:
+        if deviation is not None and not deviation < PRECISIONS[precision].tolerance:
             raise UserError(
                 f"the model cannot be exported as C: the compiled file deviates from it by "
                 f"{deviation:.3g} standard deviations of the output; a likely reason is a badly "
@@ -192,8 +195,39 @@ def export_c(
     )
 
 
-def _compile_and_check(header: str, source: str, name: str, compiler: str) -> float:
-    """Return the largest deviation that the self-test of a file finds.
+def _find_compiler() -> str | None:
+    """Return a C compiler that makes programs for this machine, if there is one."""
+    for name in COMPILERS:
+        compiler = shutil.which(name)
+        if compiler is None:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "works.c").write_text(SMALLEST_PROGRAM, encoding="utf-8")
+            command = [compiler, "-std=c99", "works.c", "-o", "works", "-lm"]
+            try:
+                for line in (command, [str(Path(folder) / "works")]):
+                    _run(line, folder)
+            except (OSError, subprocess.SubprocessError):
+                continue
+        return compiler
+    return None
+
+
+def _run(command: Sequence[str], folder: str, *, check: bool = True) -> str:
+    """Run a command in a folder, and return what it printed."""
+    ran = subprocess.run(
+        command,
+        check=check,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=MAX_CHECK_SECONDS,
+    )
+    return ran.stdout
+
+
+def _compile_and_check(header: str, source: str, name: str, compiler: str) -> float | None:
+    """Return the largest deviation that the self-test of a file finds; None: it takes too long.
 
     Raises
     ------
@@ -201,29 +235,19 @@ def _compile_and_check(header: str, source: str, name: str, compiler: str) -> fl
         The file does not compile, or its self-test does not run.
     """
     with tempfile.TemporaryDirectory() as folder:
-        base = Path(folder) / name
-        base.with_suffix(".h").write_text(header, encoding="utf-8")
-        base.with_suffix(".c").write_text(source, encoding="utf-8")
-        program = Path(folder) / "self_test"
-        command = [compiler, "-std=c99", "-O0", f"{name}.c", "-DSYSID_TEST", "-o", str(program)]
+        (Path(folder) / f"{name}.h").write_text(header, encoding="utf-8")
+        (Path(folder) / f"{name}.c").write_text(source, encoding="utf-8")
+        command = [compiler, "-std=c99", "-O0", "-DSYSID_TEST", f"{name}.c", "-o", "self_test"]
         try:
-            subprocess.run(
-                [*command, "-lm"],
-                check=True,
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                timeout=MAX_CHECK_SECONDS,
-            )
-            ran = subprocess.run(
-                [str(program)], capture_output=True, text=True, timeout=MAX_CHECK_SECONDS
-            )
-            words = ran.stdout.rpartition("largest deviation ")[2]
-            return float(words.partition(":")[0])
+            _run([*command, "-lm"], folder)
+            said = _run([str(Path(folder) / "self_test")], folder, check=False)
+            return float(said.rpartition("largest deviation ")[2].partition(":")[0])
+        except subprocess.TimeoutExpired:
+            return None
         except (OSError, subprocess.SubprocessError, ValueError) as error:
-            said = getattr(error, "stderr", "") or str(error)
+            said = str(getattr(error, "stderr", "") or error).strip()
             raise UserError(
-                f"the exported C could not be checked with {compiler}: {said.strip()[:500]}"
+                f"the exported C could not be checked with {compiler}: {said[:500]}"
             ) from error
 
 

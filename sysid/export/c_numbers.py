@@ -30,7 +30,6 @@ REAL_NUMBERS = (
     ("scale_memory", "samples that the scale remembers"),
     ("error_scale", "scale of the gate, where the variances do not follow the errors"),
     ("outlier_level", "level of outliers; the gate opens at a limit"),
-    ("spare", "unused"),
 )
 COUNTS = (
     ("n_stored", "points"),
@@ -44,7 +43,7 @@ COUNTS = (
     ("n_refactorisations", "times that drifted factors were computed again"),
     ("n_renewals", "times that the factors were computed again on schedule"),
     ("has_last_sample", "whether there is a last sample"),
-    ("spare_count", "unused"),
+    ("spare", "unused: an even number of counts leaves no gap in the struct"),
 )
 
 #: Members of `part` of a model that learns.
@@ -239,7 +238,6 @@ def _initial_numbers(model: Model, state: dict[str, np.ndarray]) -> dict[str, fl
         "scale_memory": errors[dictionary.SCALE_MEMORY],
         "error_scale": errors[dictionary.ERROR_SCALE],
         "outlier_level": errors[dictionary.OUTLIER_LEVEL],
-        "spare": 0.0,
         "n_stored": gp.n_points,
         "n_entries": counts["entries"],
         "n_clipped": counts["clipped"],
@@ -251,7 +249,7 @@ def _initial_numbers(model: Model, state: dict[str, np.ndarray]) -> dict[str, fl
         "n_refactorisations": gp.n_refactorisations,
         "n_renewals": gp.n_renewals,
         "has_last_sample": int("last_sample" in state),
-        "spare_count": 0,
+        "spare": 0,
     }
 
 

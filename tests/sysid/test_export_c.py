@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -561,6 +562,18 @@ def test_names_of_files_and_signals_may_be_anything(tmp_path):
     source = export_c(model, tmp_path / "my model-2.c").source
     run([cc, *STRICT, "-DSYSID_TEST", source.name, "-o", "plant", "-lm"], tmp_path)
     assert "as exported" in run(["./plant"], tmp_path)
+
+
+def test_the_loop_of_the_documentation_compiles(tmp_path):
+    page = Path(__file__).parents[2].joinpath("docs/how_to/deploy.md").read_text(encoding="utf-8")
+    _, _, code = page.partition("```c\n")
+    loop = code.partition("```")[0]
+    model = one_output(lags={"inputs": {"u": [1, 2]}})
+    export_c(model, tmp_path / "plant.c", learn=True)
+    main = "int main(void) { begin(); return sample(1.0, 2.0) != 1.0; }\n"
+    (tmp_path / "loop.c").write_text(loop + main)
+    run([compiler(), *STRICT, "loop.c", "plant.c", "-o", "loop", "-lm"], tmp_path)
+    run(["./loop"], tmp_path)
 
 
 @dataclass(frozen=True)
