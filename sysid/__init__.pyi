@@ -22,6 +22,7 @@ from .dead_time import DeadTimes as DeadTimes
 from .dead_time import estimate_dead_times as estimate_dead_times
 from .errors import UserError as UserError
 from .errors import UserTypeError as UserTypeError
+from .export.c_file import export_c as export_c
 from .export.casadi_file import casadi_parameters as casadi_parameters
 from .export.casadi_file import export_casadi as export_casadi
 from .export.python_file import export_python as export_python

@@ -14,7 +14,7 @@ from experiments.cli.build import model_of, trusted_names
 from experiments.cli.options import flag
 from experiments.export.standalone_physics import physics_text
 from experiments.plant.physics import FittedPhysics, read_physics
-from sysid import JointModel, Model, export_casadi, export_python
+from sysid import JointModel, Model, export_c, export_casadi, export_python
 from sysid.errors import UserError
 from sysid.model.model_file import read_models
 from sysid.store import header
@@ -30,6 +30,8 @@ class ExportSettings:
     output: Path  # file to write
     trusted: tuple[str, ...]  # modules and classes of the user that the file of the model may name
     format: Format
+    learns: bool  # whether an exported C file learns
+    precision: str  # of an exported C file: double or float
 
 
 class Format(NamedTuple):
@@ -65,10 +67,47 @@ def write_casadi(
     return f"{written}; next: python {settings.output} checks it"
 
 
+def write_c(
+    model: Model | JointModel, physics: FittedPhysics | None, settings: ExportSettings
+) -> str:
+    """Write a C file and its header."""
+    if physics is not None:
+        system = type(physics.physics.system).__name__
+        raise UserError(
+            f"format=c: among the inputs of the model are signals of the physics {system}, whose "
+            "drift is compiled Python and has no C source; export it with format=numpy, which "
+            "contains the drift, or identify a model without physics"
+        )
+    written = export_c(model, settings.output, learn=settings.learns, precision=settings.precision)
+    log.info(
+        "It needs %s of read-only memory for its numbers and some %s for its code, %s for its "
+        "state, and some %s of stack",
+        _kilobytes(written.constant_bytes),
+        "15 kB" if settings.learns else "5 kB",
+        _kilobytes(written.state_bytes),
+        _kilobytes(written.stack_bytes),
+    )
+    check = f"cc {written.source} -DSYSID_TEST -lm && ./a.out checks it"
+    if written.deviation is None:
+        why = "there is no C compiler here" if written.compiler is None else "it takes minutes"
+        return f"{written.source}, not checked, as {why}; next: {check}"
+    log.info(
+        "%s compiled it: it deviates from the model by %.1e standard deviations of the output",
+        written.compiler,
+        written.deviation,
+    )
+    return f"{written.source} and {written.header.name}; next: {check}"
+
+
+def _kilobytes(n_bytes: int) -> str:
+    return f"{n_bytes} bytes" if n_bytes < 1000 else f"{n_bytes / 1000:.1f} kB"
+
+
 #: Formats by their names in the configuration. A new format is added here.
 FORMATS = {
     "numpy": Format("one Python file that needs NumPy only", (".py",), write_numpy),
     "casadi": Format("one Python file of functions of CasADi", (".py",), write_casadi),
+    "c": Format("C99 that needs its mathematics only", (".c", ".h"), write_c),
 }
 
 
@@ -115,4 +154,9 @@ def read_settings(config: DictConfig, folder: Path) -> ExportSettings:
     for written in (path, *map(path.with_suffix, form.endings[1:])):
         if written.exists() and not overwrite:
             raise UserError(f"output: {written} exists; name another file, or set overwrite=true")
-    return ExportSettings(source, path, tuple(trusted_names(config)), form)
+    learns = flag("learn", config.learn)
+    if name != "c" and (learns or config.precision != "double"):
+        raise UserError(f"learn and precision belong to format=c, got format={name}")
+    return ExportSettings(
+        source, path, tuple(trusted_names(config)), form, learns, str(config.precision)
+    )

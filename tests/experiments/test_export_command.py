@@ -72,6 +72,33 @@ def test_an_unknown_format_is_answered_with_the_known_ones(tmp_path):
         run_export(tmp_path, f"model={tmp_path}/tank.nc", "format=fortran")
 
 
+@pytest.mark.parametrize("learn", ["true", "false"])
+def test_c_is_a_source_with_a_header(learn, tmp_path, caplog):
+    caplog.set_level("INFO")
+    save_models(tmp_path / "tank.nc")
+    run_export(tmp_path, f"model={tmp_path}/tank.nc", "format=c", f"learn={learn}")
+    source = (tmp_path / "tank.c").read_text()
+    assert "tank_step(" in (tmp_path / "tank.h").read_text()
+    assert ("tank_learn(" in source) == (learn == "true")
+    assert "of stack" in caplog.text
+
+
+def test_a_header_is_replaced_only_with_overwrite(tmp_path):
+    save_models(tmp_path / "tank.nc")
+    (tmp_path / "mine.h").write_text("int mine;\n")
+    overrides = (f"model={tmp_path}/tank.nc", "format=c", f"output={tmp_path}/mine.c")
+    with pytest.raises(UserError, match=r"mine\.h exists.*overwrite=true"):
+        run_export(tmp_path, *overrides)
+    assert not (tmp_path / "mine.c").exists()
+
+
+@pytest.mark.parametrize("option", ["learn=true", "precision=float"])
+def test_options_of_c_belong_to_c(option, tmp_path):
+    save_models(tmp_path / "tank.nc")
+    with pytest.raises(UserError, match="learn and precision belong to format=c"):
+        run_export(tmp_path, f"model={tmp_path}/tank.nc", option)
+
+
 def test_a_file_is_replaced_only_with_overwrite(tmp_path):
     save_models(tmp_path / "tank.nc")
     (tmp_path / "mine.py").write_text("mine = True\n")
