@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 
 from experiments.cli.build import model_of, trusted_names
 from experiments.cli.options import flag
+from experiments.export.c_drift import physics_as_c
 from experiments.export.standalone_physics import physics_text
 from experiments.plant.physics import FittedPhysics, read_physics
 from sysid import JointModel, Model, export_c, export_casadi, export_python
@@ -71,14 +72,17 @@ def write_c(
     model: Model | JointModel, physics: FittedPhysics | None, settings: ExportSettings
 ) -> str:
     """Write a C file and its header."""
+    first = model if isinstance(model, Model) else model.models[0]
+    addition = None
     if physics is not None:
-        system = type(physics.physics.system).__name__
-        raise UserError(
-            f"format=c: among the inputs of the model are signals of the physics {system}, whose "
-            "drift is compiled Python and has no C source; export it with format=numpy, which "
-            "contains the drift, or identify a model without physics"
-        )
-    written = export_c(model, settings.output, learn=settings.learns, precision=settings.precision)
+        addition = physics_as_c(physics, first.narx.input_names, precision=settings.precision)
+    written = export_c(
+        model,
+        settings.output,
+        learn=settings.learns,
+        precision=settings.precision,
+        addition=addition,
+    )
     log.info(
         "It needs %s of read-only memory for its numbers and some %s for its code, %s for its "
         "state, and some %s of stack",

@@ -29,8 +29,17 @@ class Evidence(NamedTuple):
     indices: dict[str, np.ndarray]
     counts: dict[str, int]
 
-    def text(self, arguments: Mapping[str, str], tolerance: float, has_lag_0: bool) -> str:
-        """Return the self-test, with the arguments of functions of this model."""
+    def text(
+        self,
+        arguments: Mapping[str, str],
+        tolerance: float,
+        has_lag_0: bool,
+        further: tuple[str, str, str] | None = None,
+    ) -> str:
+        """Return the self-test, with the arguments of functions of this model.
+
+        A further check is its function, the call of it, and its name.
+        """
         has_inputs = "CHECK_STEP_U" in self.arrays
         definitions = [array(name, values) for name, values in self.arrays.items()]
         definitions += [array(name, values, "int32_t") for name, values in self.indices.items()]
@@ -48,7 +57,12 @@ class Evidence(NamedTuple):
             more_checks += MORE_CHECKS.format(call="check_simulation(&state)", name="simulate")
         if "CHECK_ROWS" in self.arrays:
             more_checks += CHECK_OF_LEARNING
+        check_addition = ""
+        if further is not None:
+            check_addition, call, name = further
+            more_checks += MORE_CHECKS.format(call=call, name=name)
         values = {
+            "check_addition": check_addition,
             "evidence": "\n\n".join(definitions),
             "step_inputs": step_inputs,
             "u_of_step": u_of_step,

@@ -113,6 +113,16 @@ class ExportedC(NamedTuple):
     compiler: str | None  # that checks the file; None: there is none here
 
 
+class CAddition(NamedTuple):
+    """C text that extends a model; ``model_`` at the beginning of names becomes its name."""
+
+    declarations: str  # for the header
+    source: str
+    check: str  # function of the self-test
+    call: str  # of this function, which returns the largest deviation
+    name: str  # of the check
+
+
 @on_unchanged_model
 def export_c(
     model: Model | JointModel,
@@ -120,6 +130,7 @@ def export_c(
     *,
     learn: bool = False,
     precision: str = "double",
+    addition: CAddition | None = None,
 ) -> ExportedC:
     """Write a C file and its header, which predict, simulate and, if wanted, learn as the model.
 
@@ -139,6 +150,8 @@ def export_c(
         Whether the file also learns. Its state then holds the factors of the stored points.
     precision : str, default double
         ``double`` or ``float``, the C type of all numbers.
+    addition : CAddition, optional
+        Further functions, such as the physics beside a model.
 
     Raises
     ------
@@ -169,7 +182,7 @@ def export_c(
         known = ", ".join(PRECISIONS)
         raise UserError(f"precision must be one of {known}, got {precision}")
     models = model.models if isinstance(model, JointModel) else (model,)
-    exported = _Exported(models, target.stem, learn=learn, precision=precision)
+    exported = _Exported(models, target.stem, learn=learn, precision=precision, addition=addition)
     header, source = exported.header(), exported.source()
     compiler = _find_compiler()
     deviation = None
@@ -255,8 +268,15 @@ class _Exported:
     """Text and sizes of the files of a model."""
 
     def __init__(
-        self, models: Sequence[Model], file_name: str, *, learn: bool, precision: str
+        self,
+        models: Sequence[Model],
+        file_name: str,
+        *,
+        learn: bool,
+        precision: str,
+        addition: CAddition | None,
     ) -> None:
+        self._addition = addition
         self._models = models
         self._first = models[0]
         self._narx: Narx = models[0].narx
@@ -386,6 +406,7 @@ class _Exported:
             "partial": self._declare_partial(),
             "learning": LEARNING_DECLARATIONS if self._learns else "",
             "simulation": SIMULATION_DECLARATION if self._can_simulate else "",
+            "addition": self._addition.declarations if self._addition else "",
             "n_first_outputs": self._n_first,
             "of_run": " from the n rows of inputs u" if self._has_inputs else "",
         }
@@ -395,6 +416,7 @@ class _Exported:
     def source(self) -> str:
         """Return the text of the source."""
         precision = self._precision
+        addition = self._addition
         sizes = [part.sizes for part in self._parts]
         own_lags = [lag for name, lag in self._narx.features if name in self._narx.output_names]
         macros = {
@@ -429,7 +451,13 @@ class _Exported:
             self._prediction(),
             template("learn.c").strip() if self._learns else "",
             self._interface(),
-            self._evidence.text(self._arguments(), precision.tolerance, self._has_lag_0),
+            addition.source if addition else "",
+            self._evidence.text(
+                self._arguments(),
+                precision.tolerance,
+                self._has_lag_0,
+                (addition.check, addition.call, addition.name) if addition else None,
+            ),
         ]
         text = "\n\n".join(piece.strip("\n") for piece in pieces if piece) + "\n"
         return prefixed(text, self._prefix)
@@ -640,6 +668,7 @@ class _Exported:
         content = [self._precision_name, str(self._learns), str(self._narx.to_dict()), __version__]
         content += [part.constants + part.view for part in self._parts]
         content += [str(part.initial_numbers) for part in self._parts]
+        content.append(self._addition.source if self._addition else "")
         return zlib.crc32("\n".join(content).encode())
 
 

@@ -110,7 +110,7 @@ int model_step(model_state *state, const model_real y[]{u}{u_next}, model_predic
  * is missing, call model_reset.
  */
 int model_missing(model_state *state{u}{u_next}, model_prediction next[]);
-{partial}{learning}{simulation}
+{partial}{learning}{simulation}{addition}
 /* Write version and checksum into the state, before it is copied to where it is kept. */
 void model_seal(model_state *state);
 

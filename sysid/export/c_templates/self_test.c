@@ -46,7 +46,7 @@ static real check_steps(model_state *state)
     model_reset(state);
     return largest;
 }
-{check_simulation}{check_learning}
+{check_simulation}{check_learning}{check_addition}
 int main(void)
 {
     static model_state state;
