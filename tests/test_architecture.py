@@ -110,7 +110,7 @@ EXTRAS = {
     "sklearn": "sysid/estimators/",
     "nonlinear_benchmarks": "sysid/data/",
     "xlrd": "sysid/data/",
-    "casadi": "sysid/export/",
+    "casadi": ("sysid/export/", "experiments/export/"),
     "joblib": "experiments/sweeps/",
     "dask": "experiments/sweeps/",
     "distributed": "experiments/sweeps/",
@@ -146,6 +146,7 @@ ERRORS_OF_BUGS = {"ValueError", "TypeError", "ArithmeticError"}
 EXPORTED_TEXT = {
     "sysid/export/casadi_formulas.py",
     "sysid/export/standalone.py",
+    "experiments/export/casadi_with_physics.py",
     "experiments/export/standalone_physics.py",
     "experiments/generate/score.py",
 }

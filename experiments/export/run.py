@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from experiments.cli.build import model_of, trusted_names
 from experiments.cli.options import flag
 from experiments.export.c_drift import physics_as_c
+from experiments.export.casadi_physics import casadi_physics_text
 from experiments.export.standalone_physics import physics_text
 from experiments.plant.physics import FittedPhysics, read_physics
 from sysid import JointModel, Model, export_c, export_casadi, export_python
@@ -58,13 +59,8 @@ def write_casadi(
     model: Model | JointModel, physics: FittedPhysics | None, settings: ExportSettings
 ) -> str:
     """Write one Python file that builds functions of CasADi."""
-    if physics is not None:
-        raise UserError(
-            f"format=casadi: the signals {', '.join(physics.physics.signals)} of the physics "
-            "beside the model are no functions of CasADi; take format=numpy, or identify without "
-            "physics"
-        )
-    written = export_casadi(model, settings.output)
+    text = {} if physics is None else casadi_physics_text(physics)
+    written = export_casadi(model, settings.output, **text)
     return f"{written}; next: python {settings.output} checks it"
 
 

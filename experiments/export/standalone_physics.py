@@ -259,27 +259,9 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
         affine; or parameters change over time.
     """
     physics = fitted.physics
-    system = physics.system
-    title = title_of(fitted)
-    constants, imports = names_of_drift(type(system).drift, title)
-    numbers = numbers_of(fitted, title)
-    u, checked = simulate_check(fitted)
-    drift = textwrap.dedent(inspect.getsource(type(system).drift)).replace("@staticmethod\n", "")
-    fields = ", ".join(f"{name}={_literal(value)}" for name, value in numbers.items())
     lines = [
-        "from math import inf  # of a state without a limit",
-        *imports,
-        *(f"{name} = {value!r}" for name, value in constants.items()),
-        "Array = np.ndarray",
-        inspect.getsource(interpolate),
-        inspect.getsource(upsample),
-        inspect.getsource(ExportedPhysics),
-        inspect.getsource(ModelWithPhysics),
+        *physics_lines(fitted),
         inspect.getsource(LoopWithPhysics),
-        drift,
-        f"PHYSICS = ExportedPhysics({type(system).drift.__name__}, {fields})",
-        f"PHYSICS_U = {_literal(u)}",
-        f"PHYSICS_CHECK = {_literal(checked)}",
         "WITH_PHYSICS = ModelWithPhysics(MODEL, PHYSICS)",
         "regressors = WITH_PHYSICS.regressors",
         "simulate = WITH_PHYSICS.simulate",
@@ -294,6 +276,37 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
         "usage": usage,
         "checks": ", (PHYSICS.simulate(PHYSICS_U), PHYSICS_CHECK.ravel())",
     }
+
+
+def physics_lines(fitted: FittedPhysics) -> list[str]:
+    """Return the text of the classes, of `PHYSICS`, and of the values that check it.
+
+    Raises
+    ------
+    ValueError
+        As `physics_text`.
+    """
+    system = fitted.physics.system
+    title = title_of(fitted)
+    constants, imports = names_of_drift(type(system).drift, title)
+    numbers = numbers_of(fitted, title)
+    u, checked = simulate_check(fitted)
+    drift = textwrap.dedent(inspect.getsource(type(system).drift)).replace("@staticmethod\n", "")
+    fields = ", ".join(f"{name}={_literal(value)}" for name, value in numbers.items())
+    return [
+        "from math import inf  # of a state without a limit",
+        *imports,
+        *(f"{name} = {value!r}" for name, value in constants.items()),
+        "Array = np.ndarray",
+        inspect.getsource(interpolate),
+        inspect.getsource(upsample),
+        inspect.getsource(ExportedPhysics),
+        inspect.getsource(ModelWithPhysics),
+        drift,
+        f"PHYSICS = ExportedPhysics({type(system).drift.__name__}, {fields})",
+        f"PHYSICS_U = {_literal(u)}",
+        f"PHYSICS_CHECK = {_literal(checked)}",
+    ]
 
 
 def title_of(fitted: FittedPhysics) -> str:

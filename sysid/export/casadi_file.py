@@ -106,7 +106,7 @@ def self_check():
     pairs = [
         (np.array([mean.full() for mean, _, _ in predicted]), CHECK_MEAN),
         (np.array([variance.full() for _, variance, _ in predicted]), CHECK_VARIANCE),
-    ]
+{further_pairs}    ]
 {check_of_steps}
     deviations = []
     for found, kept in pairs:
@@ -126,14 +126,21 @@ CHECK_OF_STEPS = """\
     n_first = len(CHECK_Y_INIT)
     n_steps = len(CHECK_U) - n_first
     if len(OUTPUTS) * n_first < CHECK_Y.size and n_steps > 0:
-        first = state(CHECK_U[:n_first], CHECK_Y_INIT) if n_first else np.zeros(0)
-        mean, _ = simulation(n_steps)(first, CHECK_U[n_first:].T, PARAMETERS)
+        first = MODEL.state(CHECK_U[:n_first], CHECK_Y_INIT) if n_first else np.zeros(0)
+        mean, _ = MODEL.simulation(n_steps)(first, CHECK_U[n_first:].T, PARAMETERS)
         path = np.concatenate([CHECK_Y_INIT, mean.full().T])
         pairs.append((path, CHECK_Y))"""
 
 
 @on_unchanged_model
-def export_casadi(model: Model | JointModel, path: str | os.PathLike[str]) -> Path:
+def export_casadi(
+    model: Model | JointModel,
+    path: str | os.PathLike[str],
+    *,
+    addition: str = "",
+    usage: str = "",
+    checks: str = "",
+) -> Path:
     """Write a Python file that builds `casadi.Function` objects of the model; return its path.
 
     The functions are ``predict`` (mean and variance of the targets at a regressor),
@@ -150,6 +157,14 @@ def export_casadi(model: Model | JointModel, path: str | os.PathLike[str]) -> Pa
         file has ``predict`` alone.
     path
         Ends in ``.py``; a file of that name is replaced.
+    addition
+        Python text that extends the model, and precedes the self-check of the file. It may use
+        `MODEL`, and may replace ``state``, ``transition``, ``step``, ``simulation`` and
+        ``forecast``.
+    usage
+        Text about the addition for the docstring of the file.
+    checks
+        Further pairs ``(found, kept)`` for the self-check, as text that begins with a comma.
 
     Raises
     ------
@@ -170,17 +185,19 @@ def export_casadi(model: Model | JointModel, path: str | os.PathLike[str]) -> Pa
     _, _, formulas = source.split('"""', 2)  # without its docstring
     text = "\n".join(
         [
-            _docstring(models, Path(path).stem, window),
+            _docstring(models, Path(path).stem, window, usage),
             formulas,
             "",
             *constants_of(models),
             *_model(models, window),
             PARAMETERS_FUNCTION,
             "",
+            addition,
             *evidence_of(models, window),
             f"TOLERANCE = {SELF_CHECK_TOLERANCE!r}",
             SELF_CHECK_TEMPLATE.format(
                 check_of_steps="" if window is None else CHECK_OF_STEPS,
+                further_pairs=f"        {checks.removeprefix(', ')},\n" if checks else "",
             ),
         ]
     )
@@ -248,7 +265,7 @@ def _run_self_check(text: str) -> float:
         return float(runpy.run_path(str(file))["self_check"]())
 
 
-def _docstring(models: Sequence[Model], name: str, window: int | None) -> str:
+def _docstring(models: Sequence[Model], name: str, window: int | None, usage: str) -> str:
     """Return the docstring of the file, which describes its use and its content."""
     name, remark = name_for_import(name)
     return DOCSTRING_TEMPLATE.format(
@@ -256,7 +273,7 @@ def _docstring(models: Sequence[Model], name: str, window: int | None) -> str:
         name=name,
         remark=remark,
         steps="" if window is None else STEPS_TEMPLATE.format(name=name),
-        facts="\n".join(facts_of(models)),
+        facts="\n".join(facts_of(models, usage)),
     )
 
 

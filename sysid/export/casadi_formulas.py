@@ -69,7 +69,80 @@ class Structure(NamedTuple):
         return sum(shape.nnz() for shape in self.shapes().values())
 
 
-class ExportedModel:
+class SampleFunctions:
+    """Functions of one sample, from which those of n samples are made.
+
+    Attributes
+    ----------
+    n_states, n_inputs, n_parameters : int
+    n_output_states : int
+        The first elements of the state, which are outputs: errors of them are passed on.
+    transition : casadi.Function
+        Next state, and outputs (m,), of a state, the inputs of a sample and the parameters.
+    step : casadi.Function
+        The same with the latent variance and the noise variance (m,) of the sample.
+    spread : casadi.Function
+        Next state, outputs, variance (m,) and covariance of the errors of the outputs among the
+        states, of a state, the inputs, the parameters and the covariance before.
+    """
+
+    n_states: int
+    n_inputs: int
+    n_parameters: int
+    n_output_states: int
+    transition: Any
+    step: Any
+    spread: Any
+
+    def symbols(self, n: int) -> tuple[Any, Any, Any]:
+        """Return a state, the inputs of n samples (n_u, n) and the parameters, as symbols."""
+        if n != int(n) or n < 1:
+            raise ValueError(f"expected a whole number of samples, at least 1, got {n!r}")
+        state = casadi.MX.sym("state", self.n_states)
+        u = casadi.MX.sym("u", self.n_inputs, int(n))
+        return state, u, casadi.MX.sym("parameters", self.n_parameters)
+
+    def simulation(self, n: int) -> Any:
+        """Return the function of n samples in free run: outputs (m, n) of inputs u (n_u, n)."""
+        state, u, parameters = self.symbols(n)
+        now = state
+        outputs = []
+        for k in range(n):
+            now, y = self.transition(now, u[:, k], parameters)
+            outputs.append(y)
+        return casadi.Function(
+            f"simulation_{n}",
+            [state, u, parameters],
+            [casadi.horzcat(*outputs), now],
+            ["state", "u", "parameters"],
+            ["mean", "next"],
+        )
+
+    def forecast(self, n: int) -> Any:
+        """Return the function of n samples in free run with the variance, both (m, n).
+
+        The variance grows as the linearised model passes errors on, ``A P A' + diag(variance)``.
+        The error of the function counts as independent at every sample.
+        """
+        state, u, parameters = self.symbols(n)
+        now = state
+        errors = casadi.MX.zeros(self.n_output_states, self.n_output_states)
+        outputs = []
+        variances = []
+        for k in range(n):
+            now, y, variance, errors = self.spread(now, u[:, k], parameters, errors)
+            outputs.append(y)
+            variances.append(variance)
+        return casadi.Function(
+            f"forecast_{n}",
+            [state, u, parameters],
+            [casadi.horzcat(*outputs), casadi.horzcat(*variances), now],
+            ["state", "u", "parameters"],
+            ["mean", "variance", "next"],
+        )
+
+
+class ExportedModel(SampleFunctions):
     """Functions of the models of one or several outputs over the same regressors.
 
     Parameters
@@ -143,6 +216,8 @@ class ExportedModel:
             for name in [*self.outputs, *self.inputs]
             for lag in range(1, self.longest_lag(name) + 1)
         )
+        self.n_states = len(self.state_features)
+        self.n_inputs = len(self.inputs)
         self.n_output_states = sum(name in self.outputs for name, _ in self.state_features)
         state, u, parameters = self.symbols(1)
         x = self.regressor_of(state, u)
@@ -174,7 +249,7 @@ class ExportedModel:
         spread = casadi.diag(of_outputs @ errors @ of_outputs.T) if n_y else 0.0
         for i, position in enumerate(newest):
             added[position, position] = variance[i]
-        self._spread = casadi.Function(
+        self.spread = casadi.Function(
             "spread",
             [state, u, parameters, errors],
             [next_state, y, variance + spread, by_state @ errors @ by_state.T + added],
@@ -223,53 +298,6 @@ class ExportedModel:
             else:
                 values.append(u[self.inputs.index(name)])
         return casadi.vertcat(*values) if values else casadi.MX(0, 1)
-
-    def symbols(self, n: int) -> tuple[Any, Any, Any]:
-        """Return a state, the inputs of n samples (n_u, n) and the parameters, as symbols."""
-        if n != int(n) or n < 1:
-            raise ValueError(f"expected a whole number of samples, at least 1, got {n!r}")
-        state = casadi.MX.sym("state", len(self.state_features))
-        u = casadi.MX.sym("u", len(self.inputs), int(n))
-        return state, u, casadi.MX.sym("parameters", self.n_parameters)
-
-    def simulation(self, n: int) -> Any:
-        """Return the function of n samples in free run: outputs (m, n) of inputs u (n_u, n)."""
-        state, u, parameters = self.symbols(n)
-        now = state
-        outputs = []
-        for k in range(n):
-            now, y = self.transition(now, u[:, k], parameters)
-            outputs.append(y)
-        return casadi.Function(
-            f"simulation_{n}",
-            [state, u, parameters],
-            [casadi.horzcat(*outputs), now],
-            ["state", "u", "parameters"],
-            ["mean", "next"],
-        )
-
-    def forecast(self, n: int) -> Any:
-        """Return the function of n samples in free run with the variance, both (m, n).
-
-        The variance grows as the linearised model passes errors on, ``A P A' + diag(variance)``.
-        The error of the function counts as independent at every sample.
-        """
-        state, u, parameters = self.symbols(n)
-        now = state
-        errors = casadi.MX.zeros(self.n_output_states, self.n_output_states)
-        outputs = []
-        variances = []
-        for k in range(n):
-            now, y, variance, errors = self._spread(now, u[:, k], parameters, errors)
-            outputs.append(y)
-            variances.append(variance)
-        return casadi.Function(
-            f"forecast_{n}",
-            [state, u, parameters],
-            [casadi.horzcat(*outputs), casadi.horzcat(*variances), now],
-            ["state", "u", "parameters"],
-            ["mean", "variance", "next"],
-        )
 
     def state(self, u: Any, y: Any) -> np.ndarray:
         """Return the state after samples of inputs u (n, n_u) and outputs y (n, m).
