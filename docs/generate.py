@@ -73,7 +73,7 @@ AREAS = {
             "sysid.gp.marginal_likelihood",
             "sysid.simulation_error",
         ),
-        "Live use": ("sysid.live",),
+        "Live use": ("sysid.live", "sysid.simulation.look_ahead"),
         "Inputs that are chosen to learn": ("sysid.design",),
         "Prediction and validation": (
             "sysid.simulation.forecast",

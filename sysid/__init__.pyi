@@ -38,6 +38,9 @@ from .design.informative import DesignedInput as DesignedInput
 from .design.informative import InformativeInput as InformativeInput
 from .errors import UserError as UserError
 from .errors import UserTypeError as UserTypeError
+from .export.c_file import export_c as export_c
+from .export.casadi_file import casadi_parameters as casadi_parameters
+from .export.casadi_file import export_casadi as export_casadi
 from .export.python_file import export_python as export_python
 from .gp.adaptation import Adaptive as Adaptive
 from .gp.adaptation import Estimate as Estimate
@@ -129,6 +132,7 @@ from .simulation.forecast import Forecast as Forecast
 from .simulation.forecast import RecordForecast as RecordForecast
 from .simulation.forecast import forecast as forecast
 from .simulation.forecast import free_run as free_run
+from .simulation.look_ahead import look_ahead as look_ahead
 from .simulation.propagation.gaussian import MomentMatching as MomentMatching
 from .simulation.propagation.gaussian import Taylor as Taylor
 from .simulation.propagation.monte_carlo import MonteCarlo as MonteCarlo

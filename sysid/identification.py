@@ -13,6 +13,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
 
@@ -56,6 +57,8 @@ from sysid.model.description import refuse_interpolations
 from sysid.model.linear_view import LinearView
 from sysid.model.model import BYTES_PER_POINT_PAIR, NO_OUTPUT_LIMITS, Model, max_points
 from sysid.narx.lags import Narx, added_variance_of, consecutive, own_lags_of
+from sysid.narx.succession import Succession
+from sysid.narx.window import LagWindow
 from sysid.outliers import (
     NO_VALUES,
     Opening,
@@ -67,6 +70,7 @@ from sysid.outliers import (
 )
 from sysid.progress_display import shows_progress
 from sysid.simulation.bands import MIN_ROWS_FOR_BANDS, measure_bands_by_folds
+from sysid.simulation.look_ahead import look_ahead
 from sysid.simulation.segments import numbered_segments, segments_of_records
 from sysid.store import MAX_CONTENT_VARIABLE, max_content_bytes
 from sysid.time_limit import TimeLimit, limit_of, out_of_time
@@ -398,6 +402,8 @@ class Collector:
         self._region = Region(own_lags_of(narx)[:1])
         self._far: list[tuple[np.ndarray, np.ndarray]] = []  # the last samples, if they are far
         self._blocks: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._succession = Succession(narx)
+        self._has_skipped = False
 
     @property
     def is_complete(self) -> bool:
@@ -475,10 +481,21 @@ class Collector:
             self._region.extend(far_x, far_y)
         self._far.clear()
 
+    def skip(self) -> None:
+        """Note that the next sample does not come right after the last one."""
+        self._has_skipped = True
+
     def _append(self, x: np.ndarray, y: np.ndarray, follows: np.ndarray) -> None:
-        """Copy samples (n, p), (n,)."""
+        """Copy samples (n, p), (n,); a sample whose lags contradict it follows no other."""
+        if not len(y):
+            return
         is_next = follows.copy()
-        is_next[:1] &= self.n_collected > 0
+        is_next[0] &= self.n_collected > 0 and not self._has_skipped
+        is_next[1:] &= self._succession.of_rows(x, y)
+        self._has_skipped = False
+        if self._blocks:
+            last_x, last_y, _ = self._blocks[-1]
+            is_next[:1] &= self._succession.between(last_x[-1:], last_y[-1:], x[:1])
         self._blocks.append((x.copy(), y.copy(), is_next))
         self.n_collected += len(y)
 
@@ -658,6 +675,17 @@ class Learner:
         self._save_pending()
         return report
 
+    def skip(self, n: int) -> UpdateReport | None:
+        """Pass over n samples of the same record that have no row, as `Identification.skip`.
+
+        Return the new report of a sample that was held back, if it is learned now.
+        """
+        report = None if self.outliers.suspect is None else self._reconsider(None)
+        self.outliers.skip(n)
+        if self._has_gate:
+            self._save_pending()
+        return report
+
     def _reconsider(self, row: int | None) -> UpdateReport | None:
         """Decide about the suspect by the row after it; None: no row follows.
 
@@ -698,7 +726,7 @@ class Learner:
         opening.observe(
             mended.measured_regressors[this],
             mended.measured_targets[this],
-            follows=bool(mended.follows[row]),
+            follows=bool(mended.continues[row]),
         )
         if opening.is_over:
             outliers.opening = None
@@ -1125,6 +1153,63 @@ class Identification(Exclusive):
             self._phase = self._train(self._phase)
         if isinstance(self._phase, Learner):
             self.correction = self._phase.finish()
+
+    @exclusive
+    def skip(self, n_samples: int = 1) -> None:
+        """Pass over samples that have no row, for example because their output is missing.
+
+        The next sample belongs to the same record, but does not come right after the last one. A
+        sample that was held back is decided about, as by `finish`; if it is learned now, its new
+        report is the `correction`. What was taken for wrong stays so: it is replaced among the lags
+        of the next sample. Without this call the next sample comes right after the last one, or,
+        with ``follows=False``, from another record.
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of samples without a row.
+        """
+        check_whole(n_samples, 1, "skip: n_samples")
+        self.correction = None
+        if isinstance(self._phase, Learner):
+            self.correction = self._phase.skip(int(n_samples))
+        else:
+            self._phase.skip()
+
+    @exclusive
+    def ahead(self, inputs: ArrayLike | int, window: LagWindow) -> pd.DataFrame:
+        """Predict the coming samples from the last ones of a loop of your own; learn nothing.
+
+        What is taken for wrong among the last samples is replaced (`replaced`).
+
+        Parameters
+        ----------
+        inputs : (n, n_u) or (n,) or int
+            As for `sysid.look_ahead`.
+        window : LagWindow
+            Window that has stored all samples of the run so far, of which the last one was
+            observed.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As of `sysid.look_ahead`.
+
+        Raises
+        ------
+        ValueError
+            As of `sysid.look_ahead`; there is no model yet, or its regressors contain other
+            outputs: simulate these with it, as a `sysid.JointModel`.
+        """
+        model = self.require_model()
+        outputs, before = window.last_samples()
+        past = {name: outputs[:, i] for i, name in enumerate(self.narx.output_names)}
+        past |= {name: before[:, i] for i, name in enumerate(self.narx.input_names)}
+        if isinstance(self._phase, Learner) and self._phase.outliers.mended.ends_with(past):
+            for (name, n_ago), error in self.replaced.items():
+                if n_ago <= len(outputs):
+                    past[name][-n_ago] -= error
+        return look_ahead(model, inputs, outputs, before)
 
     @classmethod
     @shows_progress("training and learning")

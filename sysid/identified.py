@@ -1199,7 +1199,9 @@ class IdentifiedModel:
             `recordings`, or a mapping by name. nan is a missing value. Among the lags a missing
             output is replaced by its prediction, and the bands contain the variance of that. A
             sample is learned if such lags add at most the noise variance to its prediction. Where
-            an input is missing, nothing is predicted as long as it is among the lags.
+            an input is missing, nothing is predicted as long as it is among the lags of the
+            Gaussian process. Where only lags of the linear part are missing, as at the beginning of
+            a run, the nearest known values take their place, and the bands contain the variance.
         **signals
             Values of single signals by name, instead of `y` and `u`.
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sysid.arrays import Array, real_numbers
 from sysid.errors import UserError
@@ -19,7 +19,7 @@ from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Narx, OnMissing
 from sysid.narx.window import Estimates, LagWindow
 from sysid.simulation.dynamics import gradient_of, weights_of
-from sysid.simulation.forecast import free_run
+from sysid.simulation.look_ahead import read_coming_inputs, simulate_ahead, table_of_bands
 from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly, Propagation
 from sysid.simulation.validation import Z_95
@@ -118,7 +118,8 @@ class LiveLoop:
     def _begin(self) -> None:
         """Forget the samples of the run."""
         n_states = self._n_lags * len(self._outputs)
-        self._follows = dict.fromkeys(self._outputs, False)
+        #: outputs whose models have learned a sample of this run
+        self._has_learned: set[str] = set()
         self._past_outputs = np.full((0, len(self._outputs)), nan)  # measured or estimated
         self._past_inputs = np.full((0, len(self._inputs)), nan)
         self._covariance = np.zeros((n_states, n_states))  # of the errors of the last outputs
@@ -156,9 +157,9 @@ class LiveLoop:
 
         See `sysid.identified.IdentifiedModel.ahead`.
         """
-        coming = self._coming_inputs(inputs)
+        coming = read_coming_inputs(inputs, self._inputs)
         self._check_past()
-        table = {}
+        moments = {}
         for name, identification in self._identifications.items():
             noise_variance = identification.require_model().gp.noise_variance
             outputs = self._mended(self._past_outputs, self._outputs, name)
@@ -167,12 +168,8 @@ class LiveLoop:
                 higher, _ = self._simulate(name, outputs + root, coming, MeanOnly())
                 lower, _ = self._simulate(name, outputs - root, coming, MeanOnly())
                 variance = variance + (0.5 * (higher - lower)) ** 2
-            half_width = Z_95 * np.sqrt(variance + noise_variance)
-            table[f"{name}_mean"] = mean
-            table[f"{name}_low"] = mean - half_width
-            table[f"{name}_high"] = mean + half_width
-        times = sampling_time * np.arange(1, len(coming) + 1)
-        return pd.DataFrame(table, index=pd.Index(times, name="time"))
+            moments[name] = (mean, variance + noise_variance)
+        return table_of_bands(moments, sampling_time)
 
     def last_samples(self, narx: Narx) -> tuple[Array, Array]:
         """Return the last L outputs (L, m) and inputs (L, n_u) of the run, in the order of `narx`.
@@ -198,15 +195,17 @@ class LiveLoop:
         """
         model = self._identifications[name].require_model()
         narx = model.narx
-        inputs = np.vstack([self._mended(self._past_inputs, self._inputs, name), coming])
-        simulated = free_run(
+        past_inputs = self._mended(self._past_inputs, self._inputs, name)
+        columns = [self._inputs.index(signal) for signal in narx.input_names]
+        mean, variance = simulate_ahead(
             self._simulated(model),
-            inputs[:, [self._inputs.index(signal) for signal in narx.input_names]],
             outputs[:, [self._outputs.index(signal) for signal in narx.output_names]],
-            propagation=propagation,
+            past_inputs[:, columns],
+            coming[:, columns],
+            propagation,
         )
         column = narx.output_names.index(name)
-        return simulated.mean[:, column], simulated.variance[:, column]
+        return mean[:, column], variance[:, column]
 
     def _roots_of_covariance(self) -> list[Array]:
         """Return arrays r (L, m) with ``sum r r' = P``, of the errors of the last outputs."""
@@ -238,9 +237,9 @@ class LiveLoop:
     def _replaced(self, name: str) -> dict[tuple[str, int], float]:
         """Return what the model of an output takes for wrong among the lags of the next sample.
 
-        It forgets that at the beginning of a run, and where a sample does not follow the last one.
+        At the beginning of a run there is nothing: the values are those of the last run.
         """
-        return self._identifications[name].replaced if self._follows.get(name) else {}
+        return self._identifications[name].replaced if name in self._has_learned else {}
 
     def _mended(self, past: Array, names: Sequence[str], target: str) -> Array:
         """Return the past samples (L, m) without what the model of an output takes for wrong."""
@@ -257,24 +256,6 @@ class LiveLoop:
             return model
         identified = [name for name in names if name in self._identifications]
         return JointModel(tuple(self._identifications[name].require_model() for name in identified))
-
-    def _coming_inputs(self, inputs: ArrayLike | int) -> Array:
-        """Return the inputs of the coming samples (n, n_u)."""
-        n_inputs = len(self._inputs)
-        if not n_inputs:
-            _check_number_of_samples(inputs)
-            return np.empty((int(inputs), 0))  # type: ignore[arg-type]
-        coming = real_numbers(inputs, "ahead: inputs")
-        if coming.ndim == 1 and n_inputs == 1:
-            coming = coming[:, None]
-        if coming.ndim != 2 or coming.shape[1] != n_inputs or not len(coming):
-            raise UserError(
-                f"ahead: expected the inputs {list(self._inputs)} of the coming samples, an array "
-                f"(n, {n_inputs}), got shape {coming.shape}"
-            )
-        if not np.isfinite(coming).all():
-            raise UserError("ahead: expected finite inputs of the coming samples")
-        return coming
 
     def _read(
         self, y: Any, u: Any, signals: Mapping[str, Any]
@@ -301,15 +282,28 @@ class LiveLoop:
         return measured, applied
 
     def _predict(self, applied: Mapping[str, float]) -> dict[str, _Prediction]:
-        """Predict the outputs whose lags are complete, measured or estimated."""
+        """Predict the outputs whose lags are complete, measured or estimated.
+
+        Lags of a linear part may be missing, or reach before the run: their values are filled in.
+        """
         has_estimates = bool(self._covariance.any())
         predictions = {}
         for name, identification in self._identifications.items():
             model = identification.model
             window = self._windows[name]
-            x = window.regressor(_of(applied, window.narx.input_names))
-            if model is None or x is None:
+            if model is None:
                 continue
+            inputs = _of(applied, window.narx.input_names)
+            x = window.regressor(inputs)
+            variance_of_fill = 0.0
+            if x is None:
+                x = window.partial_regressor(inputs)
+                if x is None or not model.gp.n_linear:
+                    continue
+                is_missing = _fill_linear_part(model, x)
+                if is_missing is None:
+                    continue
+                variance_of_fill = _variance_of_fill(model, x, is_missing)
             previous = window.previous_target_value
             for (signal, n_ago), error in self._replaced(name).items():
                 for column, feature in enumerate(window.narx.features):
@@ -320,7 +314,7 @@ class LiveLoop:
             predicted = model.predict(x[None])
             predictions[name] = _Prediction(
                 float(window.narx.predict.to_value(predicted.mean[0], previous)),
-                float(model.calibrated(predicted.variance[0])),
+                float(model.calibrated(predicted.variance[0])) + variance_of_fill,
                 model.gp.noise_variance,
                 self._slopes(model, x) if has_estimates else None,
             )
@@ -370,12 +364,13 @@ class LiveLoop:
             )
             estimates = Estimates(estimated[None], np.full((1, len(outputs)), is_informative))
         rows = window.observe_many(outputs, _of(values, narx.input_names), estimates)
+        has_learned = name in self._has_learned
         if not len(rows.target):
-            self._follows[name] = False
+            if has_learned:
+                identification.skip()
             return None
-        follows = self._follows[name]
-        self._follows[name] = True
-        return identification.observe(rows.regressor[0], float(rows.target[0]), follows=follows)
+        self._has_learned.add(name)
+        return identification.observe(rows.regressor[0], float(rows.target[0]), follows=has_learned)
 
     def _follow(
         self, measured: Mapping[str, float], predictions: Mapping[str, _Prediction]
@@ -417,13 +412,38 @@ class LiveLoop:
         self._covariance = after
 
 
-def _check_number_of_samples(n: object) -> None:
-    """Raise UserError unless the number of coming samples of a plant without inputs is one."""
-    is_count = isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 1
-    if not is_count:
-        raise UserError(
-            f"ahead: expected the number of coming samples, as the plant has no inputs, got {n!r}"
-        )
+def _fill_linear_part(model: Model, x: Array) -> NDArray[np.bool_] | None:
+    """Fill the missing lags of the linear part in a regressor x (p,), and return which they are.
+
+    The value of the nearest known lag of the same signal takes their place, as before the first
+    sample of a free run; without any it is the mean of the signal. None: other lags are missing.
+    """
+    is_missing = np.isnan(x)
+    if is_missing[: len(x) - model.gp.n_linear].any():
+        return None
+    features = model.narx.features
+    for column in np.flatnonzero(is_missing):
+        name, lag = features[column]
+        known = [
+            (abs(other_lag - lag), other)
+            for other, (other_name, other_lag) in enumerate(features)
+            if other_name == name and not is_missing[other]
+        ]
+        x[column] = x[min(known)[1]] if known else model.scaling.offset[column]
+    return is_missing
+
+
+def _variance_of_fill(model: Model, x: Array, is_missing: NDArray[np.bool_]) -> float:
+    """Return the variance of a prediction due to missing lags of the linear part.
+
+    Each of them has the variance of its signal in the data that scale the features, and they count
+    as independent: ``sum_j (d mean / d x_j)^2 std_j^2``.
+    """
+    slopes = gradient_of(model, weights_of(model), x[None])[0]
+    inverse_stds = np.linalg.norm(model.scaling.linear_part(), axis=0)
+    stds = np.divide(1.0, inverse_stds, out=np.zeros(len(x)), where=inverse_stds > 0)
+    stds[list(model.scaling.constant)] = 0.0
+    return float(np.sum(np.square(slopes * stds)[is_missing]))
 
 
 def _of(values: Mapping[str, float], names: Sequence[str]) -> Array:

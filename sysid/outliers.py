@@ -7,6 +7,7 @@ measurement that turns out to be wrong is replaced among the lags of later sampl
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,6 +19,7 @@ from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import NOT_PREDICTED, RECORD_DTYPE, UpdateReport
 from sysid.model.model import Model
 from sysid.narx.lags import Narx, Target, reach_of
+from sysid.narx.succession import Succession
 
 #: Blame another signal only if replacing its value raises twice the log density of the suspect and
 #: of the next sample by more than this.
@@ -141,16 +143,8 @@ class MendedRows:
             for name, lags in narx.lags.items()
             if name != narx.target
         }
-        #: columns of lags whose lag one sample smaller is a feature, too, and columns of that lag
-        self._older = [
-            column
-            for column, (name, lag) in enumerate(narx.features)
-            if (name, lag - 1) in self.columns
-        ]
-        self._newer = [
-            self.columns[name, lag - 1][0]
-            for name, lag in map(narx.features.__getitem__, self._older)
-        ]
+        self._narx = narx
+        self._succession = Succession(narx)
         self.errors: Errors = {}  # times are counted from the first row of `begin`
         self.learned = NO_VALUES
         self.n_clipped = 0
@@ -158,6 +152,8 @@ class MendedRows:
         self._previous = self.columns.get((narx.target, 1), [None])[0]
         self._has_values = not self._is_change or self._previous is not None
         self.last = np.zeros(narx.n_features)  # measured regressor one sample before that row
+        self.last_target = np.nan  # its measured target; nan: not known
+        self.n_skipped = 0  # samples without a row since then, in the same record
 
     def columns_of_newest(self, name: str) -> list[int]:
         """Return all columns of the newest value of a signal: two if it is in the linear part."""
@@ -186,27 +182,57 @@ class MendedRows:
         self.x = x
         self.y = y
         self._measured = (x, y)
-        if follows is None:
-            self.follows = np.ones(len(y), dtype=bool)
-        else:
-            self.follows = np.asarray(follows, dtype=bool)
+        self.follows = np.ones(len(y), dtype=bool)
+        if follows is not None:
+            self.follows[:] = follows
+        #: whether each row belongs to the same record as the one before: measurements that are
+        #: replaced are replaced among its lags
+        self.continues = self.follows.copy()
+        if self.n_skipped and len(y):
+            self.follows[0] = False
+            self.n_skipped = 0
         if self.errors:
-            if self.follows[:1].all():
+            if self.continues[:1].all():
                 self._mend(0)
             else:
                 self.errors = {}
 
+    def skip(self, n: int) -> None:
+        """Pass over n samples of the same record that have no row."""
+        self.n_skipped += n
+        self.errors = {
+            (name, time - n): error
+            for (name, time), error in self.errors.items()
+            if n - time <= self._max_lag + 1
+        }
+
     def follows_last(self, x: np.ndarray) -> bool:
-        """Return whether a row (n_features,) may come right after the last one.
+        """Return whether a row (n_features,) may come after the last one.
 
-        Then its lags are those of the last row one sample later. Without two lags in a row of any
-        signal every row may.
+        Then its lags are those of the last row one sample later, or as many more as were skipped.
         """
-        return bool((x[self._older] == self.last[self._newer]).all())
+        succession = self._succession
+        if self.n_skipped:
+            succession = Succession(self._narx, 1 + self.n_skipped)
+        return bool(succession.between(self.last[None], np.array([self.last_target]), x[None])[0])
 
-    def follow_each_other(self, x: np.ndarray) -> np.ndarray:
+    def follow_each_other(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return whether each row but the first of (n, n_features) may follow the one before it."""
-        return np.asarray((x[1:, self._older] == x[:-1, self._newer]).all(axis=1))
+        return self._succession.of_rows(x, y)
+
+    def ends_with(self, past: Mapping[str, np.ndarray]) -> bool:
+        """Return whether the last row is that of the newest of the last samples (k,) of a run.
+
+        If not, these samples belong to another run. Samples that were skipped are passed over.
+        """
+        position = -1 - self.n_skipped
+        values = []
+        expected = []
+        for column, (name, lag) in enumerate(self._features):
+            if lag - position <= len(past[name]):
+                values.append(past[name][position - lag])
+                expected.append(self.last[column])
+        return bool(np.array_equal(values, expected))
 
     def row(self, row: int, errors: Errors) -> tuple[np.ndarray, float]:
         """Return a row (n_features,) and its target with these errors subtracted.
@@ -293,6 +319,7 @@ class MendedRows:
         n = len(self.y)
         if n:
             self.last = self._measured[0][-1].copy()
+            self.last_target = float(self._measured[1][-1])
             self._forget(n)
             self.errors = {(name, time - n): error for (name, time), error in self.errors.items()}
 
@@ -301,7 +328,7 @@ class MendedRows:
         self.errors = {
             (name, time): error
             for (name, time), error in self.errors.items()
-            if row - time <= self._max_lag + 1 and self.follows[max(0, time + 1) : row + 1].all()
+            if row - time <= self._max_lag + 1 and self.continues[max(0, time + 1) : row + 1].all()
         }
 
     def _mend(self, begin: int) -> None:
@@ -311,7 +338,7 @@ class MendedRows:
             self.x = x.copy()
             self.y = y.copy()
         for row in range(begin, min(begin + self._max_lag, len(y))):
-            if not self.follows[row]:
+            if not self.continues[row]:
                 return
             self.x[row], self.y[row] = self.row(row, self.errors)
 
@@ -383,6 +410,11 @@ class Opening:
     def n_clipped(self) -> int:
         """Number of predictions that went beyond it, in place of the measurements of the burst."""
         return self._rows.n_clipped
+
+    def skip(self, n: int) -> None:
+        """Pass over n samples of the same record that have no row."""
+        self._rows.skip(n)
+        self._rows.n_skipped = 0  # the next row is compared with its own lags alone
 
     def observe(self, x: np.ndarray, y: np.ndarray, *, follows: bool) -> None:
         """Compare the next measured row (1, n_features) and target (1,) with both predictions.
@@ -538,7 +570,7 @@ class OutlierHandling:
         if is_pending and len(y) and not self.mended.follows_last(x[0]):
             follows[0] = False
         if len(y) > 1:
-            follows[1:] &= self.mended.follow_each_other(x)
+            follows[1:] &= self.mended.follow_each_other(x, y)
         self.mended.begin(x, y, follows)
         self._jumps = self.mended.find_jumps(self._jump_limits)
         self._jumps.append(len(y))  # the end of the block ends the last piece
@@ -595,6 +627,15 @@ class OutlierHandling:
     def end(self) -> None:
         """End the block."""
         self.mended.end()
+
+    def skip(self, n: int) -> None:
+        """Pass over n samples of the same record that have no row; nothing is held back then.
+
+        What was replaced among the lags stays replaced.
+        """
+        self.mended.skip(n)
+        if self.opening is not None:
+            self.opening.skip(n)
 
     def reconsider(self, model: Model, row: int | None) -> Accepted | None:
         """Decide about the suspect, now that the row after it is known.
@@ -752,6 +793,8 @@ class OutlierHandling:
             }
         return {
             "last": mended.last.tolist(),
+            "last_target": None if np.isnan(mended.last_target) else mended.last_target,
+            "skipped": mended.n_skipped,
             "errors": [[name, time, error] for (name, time), error in mended.errors.items()],
             "suspect": held_back,
             "learned": _range_to_store(mended.learned),
@@ -771,6 +814,9 @@ class OutlierHandling:
         """
         n = len(self._features)
         self.mended.last = vector(pending["last"], n, "last")
+        last_target = pending.get("last_target")
+        self.mended.last_target = np.nan if last_target is None else float(last_target)
+        self.mended.n_skipped = int(pending.get("skipped", 0))
         self.mended.errors = {
             (str(name), int(time)): float(error) for name, time, error in pending["errors"]
         }

@@ -86,7 +86,8 @@ def learn_from(
     narx = identification.narx
     y_columns = _columns(narx.output_names, outputs, "outputs")
     u_columns = _columns(narx.input_names, inputs, "inputs")
-    last_sample = -2  # sample number of the previous row; -2: there is none
+    last_sample = None  # sample number of the previous row of this record; None: there is none
+    n_resets = window.n_resets
     for measurement in samples:
         y = measurement.output[..., y_columns]
         u = measurement.input[..., u_columns]
@@ -99,15 +100,52 @@ def learn_from(
         for piece in samples_of_piece:
             rows = window.observe_many(*piece)
             if len(rows.sample):
-                if len(rows.sample) == 1 and rows.sample[0] == last_sample + 1:
-                    follows = None  # a single row that follows the previous one
-                else:
-                    follows = np.diff(rows.sample, prepend=last_sample) == 1
-                record = identification.observe_many(rows.regressor, rows.target, follows=follows)
-                yield Block(rows, record, identification.correction)
-                last_sample = rows.sample[-1]
+                if window.n_resets != n_resets:
+                    n_resets = window.n_resets
+                    last_sample = None
+                record, correction = _observe(identification, rows, last_sample)
+                yield Block(rows, record, correction)
+                last_sample = int(rows.sample[-1])
             if dead_times is not None:
                 dead_times.follow(identification, window)
+
+
+def _observe(
+    identification: Identification, rows: LagRows, last_sample: int | None
+) -> tuple[np.ndarray, UpdateReport | None]:
+    """Learn the rows of a block, and return their record and the correction of the row before.
+
+    `last_sample` is the number of the sample of the last row in the same record; None: the first
+    row begins a record. Samples without a row between two rows are skipped.
+    """
+    if last_sample is not None and len(rows.sample) == 1 and rows.sample[0] == last_sample + 1:
+        record = identification.observe_many(rows.regressor, rows.target)
+        return record, identification.correction
+    before = rows.sample[0] - 1 if last_sample is None else last_sample
+    n_skipped = np.diff(rows.sample, prepend=before) - 1
+    pieces = np.split(np.arange(len(n_skipped)), np.flatnonzero(n_skipped[1:]) + 1)
+    records: list[np.ndarray] = []
+    correction: UpdateReport | None = None
+    for piece in pieces:
+        corrections = []
+        n = int(n_skipped[piece[0]])
+        if n:
+            identification.skip(n)
+            corrections.append(identification.correction)
+        follows = None
+        if last_sample is None and piece[0] == 0:
+            follows = piece > 0
+        # a slice, so that a block without holes is not copied
+        own = slice(piece[0], piece[-1] + 1)
+        record = identification.observe_many(rows.regressor[own], rows.target[own], follows=follows)
+        corrections.append(identification.correction)
+        for corrected in corrections:
+            if corrected is not None and records:
+                records[-1][-1] = corrected
+            elif corrected is not None:
+                correction = corrected
+        records.append(record)
+    return (records[0] if len(records) == 1 else np.concatenate(records)), correction
 
 
 def _columns(needed: Sequence[str], present: Sequence[str], kind: str) -> np.ndarray | slice:

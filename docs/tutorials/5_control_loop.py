@@ -2,9 +2,10 @@
 A model inside your own control loop
 ====================================
 
-A model is identified with the toolbox and used without it: it is exported as one Python file that
-needs NumPy only, and runs inside a predictive controller of your own. You will also compute the
-gradient of its mean, from which every linearisation for control follows.
+A model is identified with the toolbox and used without it: it is exported as functions of `CasADi
+<https://web.casadi.org>`_, which differentiates them exactly, and runs inside a predictive
+controller of your own. You will also compute the gradient of its mean, from which every
+linearisation for control follows.
 """
 
 # %%
@@ -20,11 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import casadi
 import matplotlib.pyplot as plt
 import numpy as np
+from scipy.optimize import lsq_linear
 
 from simulators import FilteredNoise, MeasurementNoise, Signal, System, simulate
-from sysid import Narx, export_python, identify
+from sysid import Narx, export_casadi, identify
 
 
 @dataclass(frozen=True)
@@ -63,22 +66,40 @@ model = identify(trajectory.to_dataset(), narx, identified=1, linear_part="none"
 print(narx.feature_names)
 
 # %%
+# Export
+# ------
+#
+# The export writes one readable file, which needs CasADi and NumPy. It states lags and units, and
+# checks itself when it is run. All numbers that change while a model learns are one vector,
+# ``PARAMETERS``, which is the last argument of every function.
+
+folder = Path(tempfile.mkdtemp())
+path = export_casadi(model, folder / "spring_model.py")
+specification = importlib.util.spec_from_file_location("spring_model", path)
+spring_model = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(spring_model)
+parameters = spring_model.PARAMETERS
+print(spring_model.predict)
+
+# %%
 # The gradient of the mean
 # ------------------------
 #
-# ``Dynamics.gradient`` returns the derivatives of the predicted target with respect to all
+# ``predict`` returns the mean of the target, and CasADi differentiates it with respect to all
 # features, in their own units. The first two features are the lags of the displacement, the last
 # two those of the force. At rest, the stiffness of the spring is minus the sum of the first two
 # derivatives divided by the sum of the last two. This stiffness grows with the distance of the mass
 # from the origin.
 
-from sysid.simulation.dynamics import Dynamics
+x = casadi.MX.sym("x", 4)
+p = casadi.MX.sym("p", parameters.shape[0])
+mean, _, _ = spring_model.predict(x, p)
+gradient = casadi.Function("gradient", [x, p], [mean, casadi.jacobian(mean, x)])
 
-dynamics = Dynamics(model)
 positions = np.linspace(-0.7, 0.7, 57)
 holding_forces = 4.0 * positions + 20.0 * positions**3  # hold the mass at these positions
 regressors = np.stack([positions, positions, holding_forces, holding_forces], axis=1)
-gradients = dynamics.gradient(regressors)[:, 0, :]
+gradients = np.vstack([gradient(row, parameters)[1].full() for row in regressors])
 displacement_slopes = gradients[:, :2].sum(axis=1)
 force_slopes = gradients[:, 2:].sum(axis=1)
 stiffness = -displacement_slopes / force_slopes  # N/kg per m, at rest
@@ -91,7 +112,8 @@ axis.legend(frameon=False)
 plt.show()
 
 # %%
-# A small step of the first feature in both directions shows that its derivative is right:
+# A small step of the first feature in both directions shows that its derivative is right, and that
+# the file predicts as the model does:
 
 first = regressors[:1]
 step = np.array([1e-3, 0.0, 0.0, 0.0])
@@ -101,54 +123,50 @@ difference_quotient = (above - below) / 2e-3
 print(f"difference quotient {difference_quotient:.6f}, gradient {gradients[0, 0]:.6f}")
 
 # %%
-# Export
-# ------
-#
-# The export writes one readable file. The file states lags and units, and it checks itself when it
-# is run. The machine of the controller needs only NumPy.
-
-folder = Path(tempfile.mkdtemp())
-path = export_python(model, folder / "spring_model.py")
-specification = importlib.util.spec_from_file_location("spring_model", path)
-spring_model = importlib.util.module_from_spec(specification)
-specification.loader.exec_module(spring_model)
-print(len(path.read_text().splitlines()), "lines;", spring_model.__doc__.splitlines()[0])
-
-# %%
 # The loop
 # --------
 #
 # A force holds the mass at a target if it makes the predicted change zero. A few steps of Newton's
 # method, with the gradient, find this force.
 #
-# The controller tries several forces. It assumes that each of them acts for three samples, and the
-# holding force after that, and the model simulates the next 30 samples from the last measured ones.
-# The best force is applied for one sample. Here the plant is simulated; replace it with your own.
+# The controller plans the forces of the next 30 samples. ``simulation(30)`` is a function of a
+# state and of forces. The state are the last two outputs and the last two forces
+# (``STATE_FEATURES``), of which the newest force is the first of the plan. CasADi puts both
+# together, and differentiates the outputs with respect to the plan. The controller linearises them
+# at the plan of the sample before, solves a least squares problem with bounds, and applies the
+# first force. Here the plant is simulated; replace it with your own.
 
 HORIZON = 30  # samples
-N_TRIED = 3  # samples for which a force is tried
-FORCES = np.linspace(-15.0, 15.0, 31)  # N/kg
+LARGEST_FORCE = 15.0  # N/kg
+FORCE_WEIGHT = 1e-2  # m per N/kg: cost of a force other than the holding force
+
+known = casadi.MX.sym("known", 3)  # the last two displacements, and the force of the last sample
+plan = casadi.MX.sym("plan", HORIZON)
+p = casadi.MX.sym("p", parameters.shape[0])
+state = casadi.vertcat(known[0], known[1], plan[0], known[2])
+later_forces = casadi.vertcat(plan[1:], plan[-1]).T
+outputs, _ = spring_model.simulation(HORIZON)(state, later_forces, p)
+linearised = casadi.Function(
+    "linearised", [known, plan, p], [outputs.T, casadi.jacobian(outputs, plan)]
+)
 
 
 def find_holding_force(target):
     """Return the force at which the model stays at the target."""
-    x = np.array([[target, target, 0.0, 0.0]])
+    x = np.array([target, target, 0.0, 0.0])
     for _ in range(5):
-        force_slope = dynamics.gradient(x)[0, 0, 2:].sum()
-        x[0, 2:] -= model.predict(x).mean[0] / force_slope
-    return x[0, 2]
+        change, slopes = gradient(x, parameters)
+        x[2:] -= float(change) / float(slopes[2] + slopes[3])
+    return x[2]
 
 
-def find_best_force(past_y, past_u, target, holding_force):
-    """Return the force whose simulation is nearest to the target."""
-    held = np.full(HORIZON - N_TRIED, holding_force)
-    costs = []
-    for force in FORCES:
-        u = np.concatenate([past_u, np.full(N_TRIED, force), held])
-        predicted = spring_model.simulate(u[:, None], past_y[:, None])[len(past_y) :]
-        squared_error = np.sum((predicted - target) ** 2)
-        costs.append(squared_error + 1e-4 * (force - holding_force) ** 2)
-    return FORCES[int(np.argmin(costs))]
+def improve_plan(plan, known, target, holding_force):
+    """Return a better plan of forces (HORIZON,), by one step of Gauss and Newton."""
+    predicted, slopes = (result.full() for result in linearised(known, plan, parameters))
+    matrix = np.vstack([slopes, FORCE_WEIGHT * np.eye(HORIZON)])
+    errors = np.concatenate([target - predicted[:, 0], FORCE_WEIGHT * (holding_force - plan)])
+    bounds = (-LARGEST_FORCE - 1e-9 - plan, LARGEST_FORCE + 1e-9 - plan)
+    return plan + lsq_linear(matrix, errors, bounds).x
 
 
 n = 200
@@ -156,15 +174,17 @@ time = plant.dt * np.arange(n)
 target = np.where(time % 5.0 < 2.5, 0.5, -0.2)
 holding_force = {0.5: find_holding_force(0.5), -0.2: find_holding_force(-0.2)}
 state = np.zeros(2)
+plan = np.zeros(HORIZON)
 y = np.zeros(n)
 u = np.zeros(n)
 for k in range(n):
     # your sensor
     y[k] = state[0]
     if k >= 2:
-        past_y = y[k - 2 : k + 1]
-        past_u = u[k - 2 : k]
-        u[k] = find_best_force(past_y, past_u, target[k], holding_force[target[k]])
+        known = [y[k], y[k - 1], u[k - 1]]
+        plan = np.append(plan[1:], holding_force[target[k]])
+        plan = improve_plan(plan, known, target[k], holding_force[target[k]])
+        u[k] = plan[0]
     # your actuator
     state = simulate(plant, np.full(2, u[k]), initial_state=state).state[-1]
 
@@ -184,11 +204,24 @@ plt.show()
 # The model has learned that the spring hardens: it holds the mass at 0.5 m with more than twice the
 # force of a spring of constant stiffness, which is 2 N/kg.
 
-for position, force in holding_force.items():
-    print(f"{position} m is held with {force:.2f} N/kg")
+for position, holding in holding_force.items():
+    print(f"{position} m is held with {holding:.2f} N/kg")
 
 # %%
-# To compute gradients in a solver of your own, use the exported file: it has all points and weights
-# as plain arrays. ``Dynamics.gradient`` shows the formula.
+# A model that goes on learning
+# -----------------------------
 #
-# The :doc:`glossary </explanation/glossary>` explains our words.
+# The functions stay while the model learns. Only the vector changes: ``parameters`` of the file
+# takes the numbers of a model beside the loop, and a controller without the toolbox gets the vector
+# alone.
+
+rows = narx.regressors({"displacement": y, "force": u})  # of the loop
+model.update_many(rows.regressor, rows.target)
+parameters = spring_model.parameters(model)
+print(
+    f"{parameters.shape[0]} parameters; {find_holding_force(0.5):.2f} N/kg hold the mass at 0.5 m"
+)
+
+# %%
+# :doc:`Where a model runs </how_to/deploy>` compares this file with those for NumPy and C. The
+# :doc:`glossary </explanation/glossary>` explains our words.

@@ -31,6 +31,7 @@ from experiments.benchmark.dictionary import (
     textbook,
     update,
 )
+from experiments.benchmark.exported import exported_c
 from experiments.benchmark.harness import QUICK, Plan, Row, describe, machine, to_frame
 from experiments.benchmark.simulation import limit, monte_carlo, propagation, simulation, store
 from experiments.cli.options import MAX_OPTION, choose, flag, seconds, whole
@@ -50,6 +51,7 @@ MODEL_BENCHMARKS = (
     textbook,
     memory,
     accuracy,
+    exported_c,
 )
 OTHER_BENCHMARKS = (
     simulation,

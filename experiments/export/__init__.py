@@ -1,4 +1,4 @@
-"""`sysid-export`: write a stored model as one Python file that needs NumPy only."""
+"""`sysid-export`: write a stored model in a form that runs without the toolbox."""
 
 from experiments.cli.entry import entry
 

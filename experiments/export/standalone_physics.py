@@ -259,39 +259,9 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
         affine; or parameters change over time.
     """
     physics = fitted.physics
-    system = physics.system
-    title = f"the physics of the model, {type(system).__name__}, cannot be exported"
-    constants, imports = _names_of_drift(type(system).drift, title)
-    if fitted.covariance is not None:
-        raise UserError(
-            f"{title}: a file has no covariance of parameters; "
-            "identify with physics.covariance=false"
-        )
-    if system.changes:
-        raise UserError(f"{title}: its parameters change over time; leave out its changes")
-    if any(delays_of(system)):
-        raise UserError(
-            f"{title}: an input acts late, which a file cannot simulate; shift this input in the "
-            "records instead, and give the system no delay"
-        )
-    numbers = _numbers_of(fitted, title)
-    u, checked = _simulate_check(fitted)
-    drift = textwrap.dedent(inspect.getsource(type(system).drift)).replace("@staticmethod\n", "")
-    fields = ", ".join(f"{name}={_literal(value)}" for name, value in numbers.items())
     lines = [
-        "from math import inf  # of a state without a limit",
-        *imports,
-        *(f"{name} = {value!r}" for name, value in constants.items()),
-        "Array = np.ndarray",
-        inspect.getsource(interpolate),
-        inspect.getsource(upsample),
-        inspect.getsource(ExportedPhysics),
-        inspect.getsource(ModelWithPhysics),
+        *physics_lines(fitted),
         inspect.getsource(LoopWithPhysics),
-        drift,
-        f"PHYSICS = ExportedPhysics({type(system).drift.__name__}, {fields})",
-        f"PHYSICS_U = {_literal(u)}",
-        f"PHYSICS_CHECK = {_literal(checked)}",
         "WITH_PHYSICS = ModelWithPhysics(MODEL, PHYSICS)",
         "regressors = WITH_PHYSICS.regressors",
         "simulate = WITH_PHYSICS.simulate",
@@ -308,7 +278,63 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
     }
 
 
-def _names_of_drift(drift: Callable[..., None], title: str) -> tuple[dict[str, float], list[str]]:
+def physics_lines(fitted: FittedPhysics) -> list[str]:
+    """Return the text of the classes, of `PHYSICS`, and of the values that check it.
+
+    Raises
+    ------
+    ValueError
+        As `physics_text`.
+    """
+    system = fitted.physics.system
+    title = title_of(fitted)
+    constants, imports = names_of_drift(type(system).drift, title)
+    numbers = numbers_of(fitted, title)
+    u, checked = simulate_check(fitted)
+    drift = textwrap.dedent(inspect.getsource(type(system).drift)).replace("@staticmethod\n", "")
+    fields = ", ".join(f"{name}={_literal(value)}" for name, value in numbers.items())
+    return [
+        "from math import inf  # of a state without a limit",
+        *imports,
+        *(f"{name} = {value!r}" for name, value in constants.items()),
+        "Array = np.ndarray",
+        inspect.getsource(interpolate),
+        inspect.getsource(upsample),
+        inspect.getsource(ExportedPhysics),
+        inspect.getsource(ModelWithPhysics),
+        drift,
+        f"PHYSICS = ExportedPhysics({type(system).drift.__name__}, {fields})",
+        f"PHYSICS_U = {_literal(u)}",
+        f"PHYSICS_CHECK = {_literal(checked)}",
+    ]
+
+
+def title_of(fitted: FittedPhysics) -> str:
+    """Return the beginning of the errors about physics that cannot be exported.
+
+    Raises
+    ------
+    ValueError
+        The physics has what no file simulates: a covariance, parameters that change, a delay.
+    """
+    system = fitted.physics.system
+    title = f"the physics of the model, {type(system).__name__}, cannot be exported"
+    if fitted.covariance is not None:
+        raise UserError(
+            f"{title}: a file has no covariance of parameters; "
+            "identify with physics.covariance=false"
+        )
+    if system.changes:
+        raise UserError(f"{title}: its parameters change over time; leave out its changes")
+    if any(delays_of(system)):
+        raise UserError(
+            f"{title}: an input acts late, which a file cannot simulate; shift this input in the "
+            "records instead, and give the system no delay"
+        )
+    return title
+
+
+def names_of_drift(drift: Callable[..., None], title: str) -> tuple[dict[str, float], list[str]]:
     """Return the constants that a drift uses, by name, and imports of everything else it uses.
 
     Raises
@@ -347,7 +373,7 @@ def _module_of_function(value: Any) -> str | None:
     return None
 
 
-def _numbers_of(fitted: FittedPhysics, title: str) -> dict[str, object]:
+def numbers_of(fitted: FittedPhysics, title: str) -> dict[str, object]:
     """Return the fields of `ExportedPhysics` but the drift.
 
     Raises
@@ -411,7 +437,7 @@ def _affine(
     return matrix, offset
 
 
-def _simulate_check(fitted: FittedPhysics) -> tuple[np.ndarray, np.ndarray]:
+def simulate_check(fitted: FittedPhysics) -> tuple[np.ndarray, np.ndarray]:
     """Return random inputs (n, n_u), and the signals (n, n_s) that a file must simulate."""
     physics = fitted.physics
     system = physics.system

@@ -11,6 +11,7 @@ from math import inf
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
@@ -19,19 +20,21 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sysid.arrays import check_unmasked, matrix
 from sysid.beside import one_blas_thread
+from sysid.data.clock import MAX_JITTER
 from sysid.data.nonlinear_benchmarks import InputOutput
 from sysid.data.source import make_record
 from sysid.errors import UserError, warn_user
-from sysid.estimators.online_gp import MIN_BATCH_ROWS, GPRegressor, unused_name
+from sysid.estimators.online_gp import MIN_BATCH_ROWS, GPRegressor, numbered_names, unused_name
 from sysid.gross_errors import screen_records
 from sysid.identification import Identification, Settings
 from sysid.lag_choice import choose_linear_part
 from sysid.linear_part import LinearPart
 from sysid.model.model import JointModel, Model, Origin
-from sysid.narx.lags import Lags, Narx, Order, Orders
+from sysid.narx.lags import Lags, Narx, Order, Orders, consecutive
 from sysid.narx.record import TIME_TOLERANCE
 from sysid.progress_display import shows_progress
 from sysid.simulation.forecast import forecast, free_run, warn_of_held
+from sysid.simulation.look_ahead import look_ahead, read_coming_inputs
 from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly, Propagation
 from sysid.simulation.validation import validate
@@ -105,6 +108,8 @@ def read_signals(u: Any, y: Any = None, groups: ArrayLike | None = None) -> Sign
     if _is_list_of(u, np.ndarray) or (u is None and _is_list_of(y, np.ndarray)):
         return _read_lists(u, y, groups)
     lengths = None if groups is None else _lengths_of_groups(groups)
+    for values, name in ((u, "inputs"), (y, "outputs")):
+        _check_index(values, name, lengths)
     return Signals(u, y, lengths)
 
 
@@ -201,6 +206,33 @@ def _is_list_of(values: Any, kind: type) -> bool:
     if not isinstance(values, list | tuple) or len(values) == 0:
         return False
     return all(isinstance(value, kind) for value in values)
+
+
+def _check_index(values: Any, name: str, lengths: Sequence[int] | None) -> None:
+    """Raise UserError if the index of a table shows that its rows do not follow each other in time.
+
+    Its steps must be equal within each record, whose lengths are given; None: there is one record.
+    """
+    if not isinstance(values, pd.DataFrame | pd.Series) or isinstance(values.index, pd.RangeIndex):
+        return
+    index = values.index
+    if index.dtype.kind not in "iufmM":
+        return
+    steps = np.diff(index.to_numpy().astype(np.float64))
+    is_within = np.ones(len(steps), dtype=bool)
+    if lengths is not None and sum(lengths) == len(index):
+        is_within[np.cumsum(lengths)[:-1] - 1] = False
+    if not is_within.any():
+        return
+    step = float(np.median(steps[is_within]))
+    is_jump = is_within & ~(np.abs(steps - step) <= MAX_JITTER * step)
+    if is_jump.any():
+        row = int(np.argmax(is_jump))
+        raise UserError(
+            f"{name}: expected rows that follow each other in time, the index goes from "
+            f"{index[row]} to {index[row + 1]} at row {row + 1}: give a list with one array for "
+            "each run, or groups; split with TimeSeriesSplit; or give arrays without an index"
+        )
 
 
 def _read_records(u: Any, y: Any, groups: ArrayLike | None) -> Signals:
@@ -434,9 +466,9 @@ class NarxGPRegressor(GPRegressor):
         self._shape = np.asarray(given.outputs).shape[1:]
         if given.inputs is None:
             self.n_features_in_ = 0
-        numbered_inputs = _numbered_names("u", self.n_features_in_)
+        numbered_inputs = numbered_names("u", self.n_features_in_)
         self._inputs = tuple(vars(self).get("feature_names_in_", numbered_inputs))
-        numbered_outputs = _numbered_names("y", signals.outputs.shape[1])
+        numbered_outputs = numbered_names("y", signals.outputs.shape[1])
         outputs = [unused_name(name, self._inputs) for name in numbered_outputs]
         narx = choose_narx(self, outputs, self._inputs)
         self._sampling_time = common_sampling_time(given.sampling_time, self.sampling_time)
@@ -550,6 +582,32 @@ class NarxGPRegressor(GPRegressor):
         runs = [Run(mean=run.mean[1:], std=run.std[1:]) for run in longer_runs]
         return self._shape_results(given, runs, return_std)
 
+    def ahead(self, inputs: Any, u: Any, y: Any = None) -> pd.DataFrame:
+        """Predict the coming samples of a plant from its last ones; see `sysid.look_ahead`.
+
+        Parameters
+        ----------
+        inputs
+            Inputs (n, n_u) of the coming samples; without inputs the number n.
+        u, y
+            Inputs and outputs of the last samples, the newest last, at least as many as the longest
+            lag; or a record, which contains y. Without inputs u is None.
+        """
+        check_is_fitted(self)
+        given = read_signals(u, y)
+        signals = check_signals(self, given, n_inputs=self.n_features_in_, min_samples=1)
+        if given.outputs is None or given.lengths is not None:
+            raise UserError("ahead: expected the last samples of one record, inputs and outputs")
+        common_sampling_time(given.sampling_time, self._sampling_time)
+        (past_inputs,) = self._used_inputs(signals)
+        coming = read_coming_inputs(inputs, self._inputs)
+        used: Any = coming[:, [self._inputs.index(name) for name in self.model_.input_names]]
+        if not self.model_.input_names:
+            used = len(coming)
+        return look_ahead(
+            self.model_, used, signals.outputs, past_inputs, propagation=self.propagation
+        )
+
     @shows_progress("score")
     def score(self, X: Any, y: Any = None) -> float:
         """Return R2 of predictions `scoring_horizon` samples ahead, averaged over the outputs.
@@ -602,9 +660,7 @@ class NarxGPRegressor(GPRegressor):
             identification = Identification(narx, settings, start=start, time_limit=time_limit)
         else:
             identification = self._identification(narx, n)
-        record = rows["record"].values
-        follows = np.r_[False, record[1:] == record[:-1]]
-        identification.observe_many(x, t, follows=follows)
+        identification.observe_many(x, t, follows=consecutive(rows))
         identification.finish()
         if self.standardise:
             identification.calibrate(rows)
@@ -731,12 +787,3 @@ class NarxGPRegressor(GPRegressor):
 def _warn_of_divergence(sample: int, value: object) -> None:
     """Warn that a free run diverged."""
     warn_user(f"the free run diverged at sample {sample} with {value}; from there on it is nan")
-
-
-def _numbered_names(letter: str, n: int) -> list[str]:
-    """Return names of n signals.
-
-    >>> _numbered_names("y", 1), _numbered_names("u", 2)
-    (['y'], ['u1', 'u2'])
-    """
-    return [letter] if n == 1 else [f"{letter}{i + 1}" for i in range(n)]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags, check_random_state
@@ -29,6 +30,7 @@ from sysid.identification import Identification, Settings
 from sysid.model.model import Model
 from sysid.narx.lags import Lags, Narx
 from sysid.progress_display import shows_progress
+from sysid.simulation.look_ahead import table_of_bands
 
 #: A batch must have at least this many rows.
 MIN_BATCH_ROWS = 2
@@ -144,6 +146,15 @@ def unused_name(wanted: str, taken: Sequence[str]) -> str:
     return name
 
 
+def numbered_names(letter: str, n: int) -> list[str]:
+    """Return names of n signals.
+
+    >>> numbered_names("y", 1), numbered_names("u", 2)
+    (['y'], ['u1', 'u2'])
+    """
+    return [letter] if n == 1 else [f"{letter}{i + 1}" for i in range(n)]
+
+
 class OnlineGPRegressor(GPRegressor):
     """Gaussian process regression that learns from a stream and stores at most `budget` points.
 
@@ -234,6 +245,27 @@ class OnlineGPRegressor(GPRegressor):
         mean, std = self._moments(x)
         return (mean, std) if return_std else mean
 
+    def ahead(self, X: ArrayLike) -> pd.DataFrame:
+        """Predict coming rows X (n, p), whose features are known; learn nothing.
+
+        Rows have no memory: this is `predict` with the 95 % band of a measurement.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Over the number of the row from now on, from 1: for each target NAME the columns
+            ``NAME_mean``, ``NAME_low`` and ``NAME_high``. NAME is y, y1, y2, ..., or the name that
+            `learn_one` was given.
+        """
+        mean, std = self.predict(X, return_std=True)
+        names: Sequence[Hashable] = numbered_names("y", self.n_outputs_)
+        if self._target_names is not None:
+            names = self._target_names
+        means = mean.reshape(len(mean), -1)
+        variances = np.square(std).reshape(len(mean), -1)
+        moments = {str(name): (means[:, i], variances[:, i]) for i, name in enumerate(names)}
+        return table_of_bands(moments, 1.0)
+
     def learn_one(self, x: Mapping[Hashable, float], y: Target) -> Self:
         """Learn one sample, as river's regressors do.
 
@@ -309,9 +341,8 @@ class OnlineGPRegressor(GPRegressor):
             features.append(unused_name(str(name), features))
         inputs = {name: [0] for name in features}
         n_outputs = targets[0].size
-        wanted = ["y"] if n_outputs == 1 else [f"y{i + 1}" for i in range(n_outputs)]
         identifications = []
-        for name in wanted:
+        for name in numbered_names("y", n_outputs):
             output_lags: dict[str, Lags] = {unused_name(name, features): []}
             narx = Narx(output_lags, inputs, predict="value")  # type: ignore[arg-type]
             identifications.append(self._identification(narx, n_samples))

@@ -14,6 +14,7 @@ from os import PathLike
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
@@ -423,6 +424,17 @@ class Model:
             return LinearCoefficients(
                 A.T @ self.gp.coefficients, A.T @ self.gp.coefficient_covariance @ A
             )
+
+    def ahead(
+        self,
+        inputs: ArrayLike | int,
+        past_outputs: ArrayLike,
+        past_inputs: ArrayLike | None = None,
+    ) -> pd.DataFrame:
+        """Predict the coming samples of a plant from its last samples; see `sysid.look_ahead`."""
+        from sysid import look_ahead  # simulates the model, from a folder above this one
+
+        return look_ahead(self, inputs, past_outputs, past_inputs)
 
     def calibrated(self, variance: ArrayLike, horizon: ArrayLike = 1) -> np.ndarray:
         """Return the latent variance v' that makes bands as wide as the errors of held-out samples.
@@ -948,6 +960,17 @@ class JointModel:
     def noise_variance(self) -> np.ndarray:
         """Noise variances (n_outputs,), units of the outputs squared."""
         return np.array([model.gp.noise_variance for model in self.models])
+
+    def ahead(
+        self,
+        inputs: ArrayLike | int,
+        past_outputs: ArrayLike,
+        past_inputs: ArrayLike | None = None,
+    ) -> pd.DataFrame:
+        """Predict the coming samples of a plant from its last samples; see `sysid.look_ahead`."""
+        from sysid import look_ahead  # simulates the model, from a folder above this one
+
+        return look_ahead(self, inputs, past_outputs, past_inputs)
 
     def save(
         self, path: str | PathLike[str], *, attributes: Mapping[str, Any] | None = None

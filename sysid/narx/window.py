@@ -61,6 +61,8 @@ class LagWindow:
         Number of rows that were left out because of them, as in the batch data set.
     n_with_estimates : int
         Number of rows among whose lags are estimates of missing outputs.
+    n_resets : int
+        Number of times that a new record began (`reset`).
     previous_target_value : float
         Target output y[k-1] that belongs to the last returned regressor. With it,
         ``narx.predict.to_value(predicted_target, window.previous_target_value)`` is the predicted
@@ -82,6 +84,7 @@ class LagWindow:
         self.n_missing = 0
         self.n_skipped = 0
         self.n_with_estimates = 0
+        self.n_resets = 0
         self.previous_target_value = nan
         self._use(narx)
 
@@ -108,10 +111,15 @@ class LagWindow:
         self._input_shape = (self._width - self._n_outputs,)
         self._target = names.index(narx.target)
         self._predict = narx.predict
-        self.reset()
+        self._begin()
 
     def reset(self) -> None:
         """Forget all samples, because a new record begins. The counts continue."""
+        self.n_resets += 1
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with no samples."""
         self._now = self._n_history  # row of the present sample in the buffer
         self._buffer[: self._now] = nan
         if self._is_estimate is not None:
@@ -177,6 +185,41 @@ class LagWindow:
                 return None
         self.previous_target_value = previous
         return row
+
+    def partial_regressor(self, input: Array = NO_INPUT) -> Array | None:
+        """Return the regressor of the present sample, with nan where a value is missing.
+
+        Values from before the first sample are missing, too. `previous_target_value` is set as by
+        `regressor`.
+
+        Parameters
+        ----------
+        input : (n_u,)
+            Inputs u_k applied from now on.
+
+        Returns
+        -------
+        (n_features,) or None
+            None if y[k-1] is missing, and the target has lags.
+        """
+        inputs = self._buffer[self._now, self._n_outputs :]
+        inputs[:] = _read_samples("input", input, self._input_shape)
+        previous = float(self._buffer[self._now - 1, self._target])
+        if self.narx.needs_previous and not isfinite(previous):
+            return None
+        self.previous_target_value = previous
+        window = self._buffer[self._now - self._n_history : self._now + 1]
+        return window.take(self._feature_positions)
+
+    def last_samples(self) -> tuple[Array, Array]:
+        """Return the outputs (k, n_y) and inputs (k, n_u) of the last samples, the newest last.
+
+        They are as many as the longest lag, at least one, or all samples of the record if these are
+        fewer. Missing values are nan, or what was stored in their place.
+        """
+        n = min(self._n_stored, self._n_history)
+        samples = self._buffer[self._now - n : self._now]
+        return samples[:, : self._n_outputs].copy(), samples[:, self._n_outputs :].copy()
 
     def preview(self, output: Array, input: Array = NO_INPUT) -> LagPair | None:
         """Return what `observe` would return, or raise its error, without storing the sample."""

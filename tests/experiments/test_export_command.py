@@ -12,7 +12,7 @@ from experiments.export import run as export
 from experiments.validate import run as validation
 from helpers.commands import compose_configuration
 from helpers.records import make_model, save_models
-from sysid import StoreError
+from sysid import StoreError, UserError
 
 REGRESSORS = np.random.default_rng(0).normal(size=(8, 3))
 TWO_OUTPUTS = {"outputs": {"y": 1, "z": 1}, "inputs": {"u": [1]}}
@@ -47,9 +47,56 @@ def test_one_model_of_two_outputs_predicts_and_cannot_simulate(tmp_path):
     assert "simulate" not in exported
 
 
+def test_a_model_is_exported_as_functions_of_casadi(tmp_path):
+    pytest.importorskip("casadi", reason='CasADi: pip install -e ".[control]"')
+    save_models(tmp_path / "tank.nc")
+    overrides = (f"model={tmp_path}/tank.nc", f"output={tmp_path}/mine.py", "format=casadi")
+    run_export(tmp_path, *overrides)
+    exported = runpy.run_path(str(tmp_path / "mine.py"))
+    mean, _, _ = exported["predict"](REGRESSORS[0], exported["PARAMETERS"])
+    expected = make_model().predict(REGRESSORS[:1]).mean
+    np.testing.assert_allclose(mean.full()[0], expected)
+    np.testing.assert_array_equal(
+        exported["parameters"](make_model()).full(), exported["PARAMETERS"].full()
+    )
+
+
 def test_an_export_needs_a_model(tmp_path):
     with pytest.raises(ValueError, match="name the file of the model"):
         run_export(tmp_path)
+
+
+def test_an_unknown_format_is_answered_with_the_known_ones(tmp_path):
+    save_models(tmp_path / "tank.nc")
+    with pytest.raises(UserError, match=r"format must be one of numpy.*got fortran"):
+        run_export(tmp_path, f"model={tmp_path}/tank.nc", "format=fortran")
+
+
+@pytest.mark.parametrize("learn", ["true", "false"])
+def test_c_is_a_source_with_a_header(learn, tmp_path, caplog):
+    caplog.set_level("INFO")
+    save_models(tmp_path / "tank.nc")
+    run_export(tmp_path, f"model={tmp_path}/tank.nc", "format=c", f"learn={learn}")
+    source = (tmp_path / "tank.c").read_text()
+    assert "tank_step(" in (tmp_path / "tank.h").read_text()
+    assert ("tank_learn(" in source) == (learn == "true")
+    assert "of stack" in caplog.text
+
+
+def test_a_header_is_replaced_only_with_overwrite(tmp_path):
+    save_models(tmp_path / "tank.nc")
+    (tmp_path / "mine.h").write_text("int mine;\n")
+    overrides = (f"model={tmp_path}/tank.nc", "format=c", f"output={tmp_path}/mine.c")
+    with pytest.raises(UserError, match=r"mine\.h exists.*overwrite=true"):
+        run_export(tmp_path, *overrides)
+    assert not (tmp_path / "mine.c").exists()
+
+
+@pytest.mark.parametrize("option", ["learn=true", "precision=float"])
+def test_options_of_c_belong_to_c(option, tmp_path):
+    save_models(tmp_path / "tank.nc")
+    with pytest.raises(UserError, match="learn and precision belong to format=c"):
+        run_export(tmp_path, f"model={tmp_path}/tank.nc", option)
 
 
 def test_a_file_is_replaced_only_with_overwrite(tmp_path):
