@@ -400,7 +400,7 @@ class Opening:
         rows.begin(x, y, np.array([True]))
         regressors = np.concatenate([x, rows.x])
         targets = np.concatenate([y, rows.y])
-        mean, variance = self.model.predict(regressors)
+        mean, variance = self.model.predict_few(regressors)
         gp = self.model.gp
         # errors from measured and from replaced lags, in gates
         widths = gp.width_of_gate(variance)
@@ -725,7 +725,7 @@ class OutlierHandling:
                 continue
             measured_and_mended = np.stack([x, x])
             measured_and_mended[1, mended.columns_of_newest(name)] = before
-            mean, variance = model.predict(measured_and_mended[1:])
+            mean, variance = model.predict_few(measured_and_mended[1:])
             if model.gp.is_beyond_gate(y[0] - mean[0], variance[0]):
                 continue
             measured_cost, mended_cost = density_costs(
@@ -831,7 +831,7 @@ def _prediction_errors(model: Model, x: np.ndarray, y: np.ndarray) -> tuple[np.n
 
     The targets (m,), or one target (1,), are those at regressors (m, n_features).
     """
-    mean, variance = model.predict(x)
+    mean, variance = model.predict_few(x)
     return y - mean, variance + model.gp.noise_variance
 
 
