@@ -861,6 +861,10 @@ def is_refuted(error: float, next_errors: np.ndarray, next_variances: np.ndarray
     cost_if_wrong, cost_if_right = density_costs(next_errors, next_variances).tolist()
     error_if_wrong, error_if_right = next_errors.tolist()
     expected_square = error_if_wrong**2 + float(next_variances[0])
-    largest_square = max(error**2, error_if_right**2)
-    is_close = expected_square < MAX_NEXT_SQUARE_FRACTION * largest_square
-    return cost_if_wrong < cost_if_right and is_close
+    largest_error = max(abs(error), abs(error_if_right))
+    return cost_if_wrong < cost_if_right and is_close(expected_square, largest_error)
+
+
+def is_close(expected_square: float, error: float) -> bool:
+    """Return whether an expected square of an error is far below the square of another error."""
+    return expected_square < MAX_NEXT_SQUARE_FRACTION * error**2
