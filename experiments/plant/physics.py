@@ -47,6 +47,7 @@ from sysid import (
 from sysid.arrays import Array
 from sysid.errors import UserError
 from sysid.model.description import public_name
+from sysid.units import squared_unit
 
 SIGNAL_PREFIX = "physics."  # start of the names of the signals of the physics
 VARIANCE_SUFFIX = ".variance"  # end of the name of an output's variance due to uncertain parameters
@@ -353,7 +354,7 @@ class FittedPhysics:
             )
             for signal, variance in zip(system.outputs, variances.T, strict=True):
                 attributes = {
-                    "units": f"{signal.unit}2",
+                    "units": squared_unit(signal.unit),
                     "long_name": f"what the parameters leave open of {signal.name}",
                 }
                 added[SIGNAL_PREFIX + signal.name + VARIANCE_SUFFIX] = "time", variance, attributes
