@@ -73,6 +73,7 @@ AREAS = {
             "sysid.simulation_error",
         ),
         "Live use": ("sysid.live",),
+        "Inputs that are chosen to learn": ("sysid.design",),
         "Prediction and validation": (
             "sysid.simulation.forecast",
             "sysid.simulation.validation",

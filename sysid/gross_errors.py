@@ -108,6 +108,13 @@ TUKEY_STDS = 6.0
 MAX_TUKEY_REWEIGHTINGS = 20
 MIN_REWEIGHTED_CHANGE = 1e-3
 
+#: largest number of rows of a robust fit; p coefficients fitted to n rows add p / n of the noise
+#: variance to that of a prediction
+MAX_REWEIGHTED_ROWS = 10_000
+
+#: seed of the choice of these rows of a longer record; no period of a record matters to random rows
+SEED_OF_REWEIGHTED_ROWS = 0
+
 #: quantile of the magnitudes of its residuals beyond which an error, or the rows after it, may lie
 OUTER_QUANTILE_OF_ROBUST_FIT = 0.9
 
@@ -696,11 +703,16 @@ class _Model:
 
         A few errors among the lags spoil least squares, and with them the residuals of all rows.
         The weights are those of Tukey (Beaton and Tukey, The fitting of power series, Technometrics
-        16, 1974), iterated.
+        16, 1974), iterated. Of a long record at most `MAX_REWEIGHTED_ROWS` rows are taken, which
+        suffice for a few dozen coefficients.
         """
         if not self.fit(is_unknown):
             return False
         x, y = self._clean_rows
+        if len(y) > MAX_REWEIGHTED_ROWS:
+            generator = np.random.default_rng(SEED_OF_REWEIGHTED_ROWS)
+            chosen = np.sort(generator.choice(len(y), MAX_REWEIGHTED_ROWS, replace=False))
+            x, y = x[chosen], y[chosen]
         residual: Array = y - x @ self.coefficients
         for _ in range(MAX_TUKEY_REWEIGHTINGS):
             std = max(float(np.median(np.abs(residual))) / MEDIAN_OF_NORMAL, MIN_STD)

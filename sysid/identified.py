@@ -1207,6 +1207,19 @@ class IdentifiedModel:
         with self.lock:
             return self._loop.ahead(inputs, self.recordings.sampling_time)
 
+    def last_samples(self, narx: Narx) -> tuple[np.ndarray, np.ndarray]:
+        """Return the last outputs (L, m) and inputs (L, n_u) that `step` has seen.
+
+        They are as many as the longest lag, in the order of the names of `narx`.
+
+        Raises
+        ------
+        ValueError
+            The run has fewer samples than lags so far, or too many of them are missing.
+        """
+        with self.lock:
+            return self._loop.last_samples(narx)
+
     @cached_property
     def _loop(self) -> LiveLoop:
         """The run of the plant, for `step`, `reset` and `ahead`."""

@@ -174,6 +174,21 @@ class LiveLoop:
         times = sampling_time * np.arange(1, len(coming) + 1)
         return pd.DataFrame(table, index=pd.Index(times, name="time"))
 
+    def last_samples(self, narx: Narx) -> tuple[Array, Array]:
+        """Return the last L outputs (L, m) and inputs (L, n_u) of the run, in the order of `narx`.
+
+        Missing outputs are estimates.
+
+        Raises
+        ------
+        ValueError
+            The run has fewer samples than lags so far, or too many of them are missing.
+        """
+        self._check_past()
+        outputs = [self._outputs.index(signal) for signal in narx.output_names]
+        inputs = [self._inputs.index(signal) for signal in narx.input_names]
+        return self._past_outputs[:, outputs], self._past_inputs[:, inputs]
+
     def _simulate(
         self, name: str, outputs: Array, coming: Array, propagation: Propagation
     ) -> tuple[Array, Array]:

@@ -53,6 +53,7 @@ SCHEMA_TITLES = {
     "trajectory": "Trajectory of a dynamic system: signals over time",
     "narx": "Lag data set: regressors and targets of a NARX model",
     "result": "Result of an online identification, sample by sample",
+    "plan": "Inputs chosen to learn: what was decided, planned and predicted",
     "model": "Identified Gaussian process model",
     "benchmark": (
         "Benchmark of system identification: measured signals for estimation, validation and test"

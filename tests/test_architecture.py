@@ -81,6 +81,7 @@ LAYERS = {
         "missing_outputs",
         "identified_views",
         "identified",
+        "design",
         "estimators",
         "export",
     ),

@@ -477,10 +477,19 @@ class TestPythonExamples:
     def test_these_pages_have_examples(self):
         assert list(EXAMPLES) == [
             "README.md",
+            "docs/how_to/chosen_inputs.md",
             "docs/how_to/coming_from.md",
             "docs/how_to/live.md",
             "docs/how_to/python.md",
         ]
+
+    def test_the_plant_of_ones_own_is_asked_within_its_limits(self):
+        page = run_examples("docs/how_to/chosen_inputs.md")
+        names = page.names
+        with_model = np.ravel(names["outputs"])[3 * 40 :]  # three stretches without a model
+        assert (names["design"].n_decisions, names["design"].n_fallbacks) == (8, 3)
+        assert np.mean((with_model < 0.5) | (with_model > 4.0)) <= 0.05
+        assert page.lines[0] == "8 decisions, 3 without the best plan"
 
     @pytest.mark.slow
     def test_our_lines_for_those_who_come_from_elsewhere_run(self, example_folder):

@@ -19,6 +19,7 @@ from sysid.model.description import public_name
 TOOLBOX_PACKAGES = ("sysid", "simulators", "experiments", "hydra_plugins")
 #: modules of this package whose classes a configuration may name
 NAMEABLE_MODULES = (
+    "experiments.plant.designed",
     "experiments.plant.lags",
     "experiments.plant.functions",
     "experiments.plant.physics",

@@ -350,10 +350,11 @@ class CachedSimulation(Simulation):
 
 def simulate_once(
     configuration: Mapping[str, Any], cache: Cache
-) -> Callable[[Plant, int, int], CachedSimulation]:
+) -> Callable[[Plant, int, int], Simulation]:
     """Return a function that makes the cached simulation of a plant.
 
-    Its arguments are the plant, the number of samples and the seed.
+    Its arguments are the plant, the number of samples and the seed. The simulation of a plant whose
+    inputs a model chooses is not cached, because it depends on the settings of the model.
 
     Parameters
     ----------
@@ -364,7 +365,9 @@ def simulate_once(
         Cache of the trajectories.
     """
 
-    def simulation(plant: Plant, n_samples: int, seed: int) -> CachedSimulation:
+    def simulation(plant: Plant, n_samples: int, seed: int) -> Simulation:
+        if plant.design:
+            return Simulation(plant, n_samples, seed)
         key = trajectory_key(configuration, n_samples)
         return CachedSimulation(plant, n_samples, seed, cache=cache, key=key)
 

@@ -160,6 +160,12 @@ def read_settings(config: DictConfig, folder: Path, trusted: Sequence[str]) -> G
         config = _check_foreign(config, trusted)
     everything = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     plant = plant_of(config)
+    if plant.design:
+        raise UserError(
+            "excitation=informative: the inputs of a benchmark do not depend on a model; identify "
+            "the plant by sysid-identify, and let excitation=recorded play the inputs of its "
+            "trajectory.nc"
+        )
     name = type(plant.system).__name__ if config.name is None else config.name
     check_options(config, name)
     splits = read_splits(config, float(plant.system.dt))

@@ -26,6 +26,7 @@ from sysid.model.result import result_dataset, with_estimates
 FIGURE_NAMES = (
     "signals",
     "temperatures",
+    "plan",
     "prediction",
     "dictionary",
     "error",
@@ -91,6 +92,15 @@ class Result:
         return self.identification.time_limit.was_reached
 
     @property
+    def plan(self) -> xr.Dataset | None:
+        """How inputs were chosen to learn: what was decided, planned and predicted."""
+        design = self.source.design
+        if design is None:
+            return None
+        dt = float(np.diff(self.signals[0]["time"].values[:2])[0])
+        return design.content(self.source.n_identified, dt)
+
+    @property
     def identified(self) -> xr.Dataset | None:
         """Lag data set of the identified part."""
         return None if self.rows is None else self.rows.isel(sample=slice(0, len(self.record)))
@@ -153,6 +163,7 @@ def write(files: RunFiles, folder: Path, result: Result) -> None:
         "trajectory": trajectory,
         "result": content.record,
         "narx": result.rows,
+        "plan": result.plan,
     }
     for kind, dataset in datasets.items():
         if dataset is not None:
@@ -183,6 +194,7 @@ def _draw(
         drawings,
         linear_part,
     )
+    from experiments.identify.plans import draw_plans
 
     model = result.identification.model
     noise_variance = 0.0 if model is None else model.gp.noise_variance
@@ -192,6 +204,8 @@ def _draw(
         before = partial(_predict_before_stream, result)
     words = describe_limit(result.summary)
     makers = drawings(trajectory, record, noise_variance, words, before)
+    if result.plan is not None:
+        makers["plan"] = partial(draw_plans, trajectory, result.plan)
     if model is not None and model.gp.n_linear:
         makers["linear_part"] = partial(linear_part, model, result.summary["target_unit"])
     choice = result.source.lag_choice

@@ -269,6 +269,11 @@ def _check_targets(lags: LagOptions, source: Source, targets: list[str]) -> None
     They can if the targets are distinct, have the same lags, and are all outputs among the
     regressors.
     """
+    if source.design is not None and len(targets) > 1:
+        raise UserError(
+            f"narx.target={targets}: with excitation=informative one model chooses the inputs; "
+            "name one output"
+        )
     if not targets or len(set(targets)) < len(targets):
         raise UserError(f"narx.target: expected each output once, or all, got {targets}")
     narxes = [narx_of(lags.of(target), source, Settings()) for target in targets]
@@ -312,6 +317,7 @@ def identify(
     with timed(seconds, "setup"):
         identification = prepare(settings, source, cache, seconds)
         window = LagWindow(identification.narx)
+        source.tell(identification)
     records: list[np.ndarray] = []
     if settings.finds_limit and not settings.in_sweep:
         source.begin_limit()

@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 from omegaconf import DictConfig
 
+from experiments.plant.designed import DesignRun
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.limit import LIMIT_OF_NOTHING, LIMIT_OF_PART, Limit, find_limit
 from experiments.plant.measured import Measured
@@ -50,12 +51,14 @@ class Simulation:
     """
 
     _limit_beside: Beside[Limit] | None = None  # the limit, while a second process computes it
+    design: DesignRun | None = None  # the inputs that are chosen while the plant is identified
 
     def __init__(self, plant: Plant, n_samples: int, seed: int) -> None:
         self._plant = plant
         self._n_samples = n_samples
         self._seed = seed
-        self.samples = plant.samples(n_samples, seed)
+        self.design = plant.begin_design(seed)
+        self.samples = plant.samples(n_samples, seed, self.design)
         self._simulated: list[Sample] = []
         self.n_seen = 0  # samples delivered so far; 0 delivers the same ones again
         self._collected: Trajectory | None = None
@@ -63,11 +66,18 @@ class Simulation:
     def until(self, n_samples: int) -> Iterator[Measured]:
         """Yield blocks of samples until `n_samples` have been delivered in all.
 
-        An error that ends the simulation is raised after its last sample.
+        An error that ends the simulation is raised after its last sample. Where inputs are
+        designed, a block ends with their stretch: all of its samples are learned before the next
+        decision.
         """
-        for begin in range(self.n_seen, n_samples, SAMPLES_PER_BLOCK):
+        begin = self.n_seen
+        while begin < n_samples:
             reason = None
-            end = min(begin + SAMPLES_PER_BLOCK, n_samples)
+            size = SAMPLES_PER_BLOCK
+            if self.design is not None and begin == len(self._simulated):
+                self.design.plan(self._simulated)
+                size = self.design.n_ready
+            end = min(begin + size, n_samples)
             n_missing = max(0, end - len(self._simulated))
             try:
                 self._simulated.extend(islice(self.samples, n_missing))
@@ -82,6 +92,7 @@ class Simulation:
                 )
             if reason is not None:
                 raise reason
+            begin = end
 
     def record(self) -> Trajectory:
         """Return all samples delivered so far; the result is kept until the next one comes."""
@@ -97,8 +108,11 @@ class Simulation:
         return self._collected
 
     def begin_limit(self) -> None:
-        """Begin to compute the limit of one-step prediction in a second process."""
-        if self._limit_beside is None:
+        """Begin to compute the limit of one-step prediction in a second process.
+
+        It would have to simulate the samples again, which it cannot if a model chooses the inputs.
+        """
+        if self._limit_beside is None and self.design is None:
             self._limit_beside = Beside(self._find_limit)
 
     def drop_limit(self) -> None:
@@ -156,6 +170,11 @@ class LiveSource:
         """Number of samples simulated so far."""
         return self.simulation.n_seen
 
+    @property
+    def design(self) -> DesignRun | None:
+        """The inputs that are chosen while the plant is identified; None if there are none."""
+        return self.simulation.design
+
     def segments(self) -> Iterator[Iterator[Measurement]]:
         """Yield the samples of the identified part, the only record."""
         samples = self.simulation.until(self.n_identified)
@@ -168,8 +187,18 @@ class LiveSource:
         """Begin again with the first sample, without simulating again."""
         self.simulation.n_seen = 0
 
+    def tell(self, identification: Identification) -> None:
+        """Let the model of an identification choose the inputs that are designed, if any are."""
+        if self.design is not None:
+            self.design.tell(identification)
+
     def finish(self) -> Iterator[Measurement]:
-        """Yield the samples after the identified part."""
+        """Yield the samples after the identified part.
+
+        No model chooses their inputs: a design would make the test of the model its own.
+        """
+        if self.design is not None:
+            self.design.tell(None)
         return self.simulation.until(self.n_samples)
 
     def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:

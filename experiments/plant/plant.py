@@ -1,7 +1,7 @@
 """The simulated plant of a configuration: a system, and the source of each of its inputs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from omegaconf import DictConfig, ListConfig
 import simulators
 from experiments.cli.build import build, build_all
 from experiments.cli.options import choice, samples_of
+from experiments.plant.designed import DesignedInputs, DesignRun, Informative, check_design
 from simulators import Interpolation, NoExcitation, OpenLoop, Sample, System, Trajectory
 from sysid.errors import UserError
 from sysid.narx.record import check_name_in_record
@@ -30,6 +31,7 @@ class Plant:
     excitations: Mapping[str, simulators.Excitation]  # by input
     measurement: simulators.MeasurementNoise
     interpolation: Interpolation
+    design: Mapping[str, Informative] = field(default_factory=dict)  # by input
 
     def __post_init__(self) -> None:
         """Check that all signals have names that files can hold, and all inputs at most one source.
@@ -48,7 +50,7 @@ class Plant:
         inputs_by_source = {
             "the controller": self.controller.inputs_driven,
             "weather": self.weather,
-            "excitation": self.excitations,
+            "excitation": {**self.excitations, **self.design},
         }
         for source, names in inputs_by_source.items():
             for name in names:
@@ -61,6 +63,12 @@ class Plant:
                         f"(excited=[...] names inputs); {advice}"
                     )
                 driven_by[name] = source
+        check_design(self.design, self.system, is_driven=bool(self.controller.inputs_driven))
+        if self.design and self.measurement.snr_db is not None:
+            raise UserError(
+                "noise.snr_db: the noise would depend on inputs that depend on the noise "
+                "(excitation=informative); take noise.std"
+            )
 
     @property
     def inputs(self) -> list[str]:
@@ -78,20 +86,20 @@ class Plant:
         excited = {
             name for name, excitation in self.excitations.items() if excitation != NoExcitation()
         }
-        driven = {*self.controller.inputs_driven, *self.weather, *excited}
+        driven = {*self.controller.inputs_driven, *self.weather, *excited, *self.design}
         return [name for name in self.inputs if name not in driven]
 
     @property
     def unused(self) -> frozenset[str]:
         """Keys of the configuration without effect: those of excitations if no input is excited."""
-        if self.excitations:
+        if self.excitations or self.design:
             return frozenset()
         return frozenset({"excitation", "excited", "operating_point"})
 
     @property
     def is_open_loop(self) -> bool:
         """Whether no input depends on an output."""
-        return not self.controller.inputs_driven
+        return not self.controller.inputs_driven and not self.design
 
     def n_samples(self, duration: float | str) -> int:
         """Return the number of samples of a duration, including that at time zero."""
@@ -184,18 +192,38 @@ class Plant:
                     f"{advice}"
                 )
 
-    def samples(self, n_samples: int, seed: int) -> Iterator[Sample]:
-        """Simulate sample by sample."""
-        return self._closed_loop(self.exogenous(n_samples, seed), n_samples=n_samples, seed=seed)
+    def samples(self, n_samples: int, seed: int, run: DesignRun | None = None) -> Iterator[Sample]:
+        """Simulate sample by sample, with the designed inputs of a run if inputs are designed."""
+        signals = self.exogenous(n_samples, seed)
+        return self._closed_loop(signals, run, n_samples=n_samples, seed=seed)
+
+    def begin_design(self, seed: int) -> DesignRun | None:
+        """Return the designed inputs of a new simulation; None if no inputs are designed."""
+        if not self.design:
+            return None
+        return DesignRun(self.design, self.outputs, self.inputs, seed)
 
     def _closed_loop(
-        self, signals: dict[str, NDArray[np.float64]], **settings: Any
+        self,
+        signals: dict[str, NDArray[np.float64]],
+        run: DesignRun | None,
+        *,
+        seed: int,
+        **settings: Any,
     ) -> Iterator[Sample]:
-        """Simulate the system with its controller on exogenous inputs, sample by sample."""
+        """Simulate the system with its controller on exogenous inputs, sample by sample.
+
+        Designed inputs are those of the run. Without a run, no model decides about them.
+        """
+        controller = self.controller
+        run = run or self.begin_design(seed)
+        if run is not None:
+            controller = DesignedInputs(self.system.dt, run)
         return simulators.closed_loop(
             self.system,
-            self.controller,
+            controller,
             signals,
+            seed=seed,
             **settings,
             interpolation=self.interpolation,
             measurement=self.measurement,
@@ -244,7 +272,7 @@ class Plant:
             "initial_state": initial_state,
         }
         if not self.is_open_loop:
-            samples = self._closed_loop(signals, **settings)
+            samples = self._closed_loop(signals, None, **settings)
             return simulators.collect(
                 samples, self.system, seed=seed, interpolation=self.interpolation
             )
@@ -283,11 +311,14 @@ def plant_of(config: DictConfig) -> Plant:
     free = [signal.name for signal in system.inputs if signal.name not in driven]
     excited = _check_excited(config.excited, free)
     common = build(config, "excitation") if excited else None
+    by_input: dict[str, Any] = dict.fromkeys(excited, common) | excitations_by_input
+    design = {name: one for name, one in by_input.items() if isinstance(one, Informative)}
     return Plant(
         system=system,
         controller=controller,
         weather=weather,
-        excitations=dict.fromkeys(excited, common) | excitations_by_input,
+        excitations={name: one for name, one in by_input.items() if name not in design},
+        design=design,
         measurement=build(config, "noise"),
         interpolation=choice("interpolation", Interpolation, config.interpolation),
     )

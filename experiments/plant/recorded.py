@@ -70,6 +70,7 @@ class RecordedSource:
     """
 
     activity = "reading"
+    design: None = None  # the inputs of a record have been applied
 
     def __init__(
         self,
@@ -124,6 +125,9 @@ class RecordedSource:
     def restart(self) -> None:
         """Begin again with the first sample."""
         self.n_seen = 0
+
+    def tell(self, identification: Identification) -> None:
+        """Do nothing: the inputs of a record have been applied."""
 
     def finish(self) -> Iterator[Measurement]:
         """Yield the samples of the records that validate the model."""

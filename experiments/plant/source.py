@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import xarray as xr
 
+from experiments.plant.designed import DesignRun
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.limit import Limit
 from experiments.plant.physics import FittedPhysics
@@ -99,6 +100,16 @@ class Source(Protocol):
 
     def restart(self) -> None:
         """Begin again with the first sample: the same samples are delivered once more."""
+
+    @property
+    def design(self) -> DesignRun | None:
+        """The inputs that are chosen while the plant is identified; None if there are none."""
+
+    def tell(self, identification: Identification) -> None:
+        """Let the model of an identification choose the inputs of a plant, where they are chosen.
+
+        Call it before the first sample.
+        """
 
     def finish(self) -> Iterator[Measurement]:
         """Yield the samples that are not learned, of all records in one iterator."""

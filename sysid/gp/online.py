@@ -117,6 +117,19 @@ class PosteriorDraws(NamedTuple):
     targets: np.ndarray  # (n_points, n_draws) values of the stored points, by slot
 
 
+class Projected(NamedTuple):
+    """Inputs as `OnlineGP.covariance` needs them, projected on what the GP has learned."""
+
+    features: np.ndarray  # (m, d) of the kernel of the points
+    on_points: np.ndarray  # (n_points, m) U'^-1 k
+    #: (n_linear + n_points, m) R phi of a GP that learns from every sample; else (0, m)
+    learned: np.ndarray
+
+    def part(self, rows: slice) -> Projected:
+        """Return some of the inputs."""
+        return Projected(self.features[rows], self.on_points[:, rows], self.learned[:, rows])
+
+
 class _Basis(NamedTuple):
     """What maps samples to the whitened coordinates of the points and of the linear part."""
 
@@ -807,6 +820,32 @@ class OnlineGP(Exclusive):
             self._rules, self._state, x, mean, variance
         )
         return mean, variance
+
+    @exclusive
+    def project(self, inputs: ArrayLike) -> Projected:
+        """Return inputs (m, n_features) in the form from which `covariance` is computed."""
+        x = matrix(inputs, self.n_features, "inputs")
+        n = self.n_linear + self.n_points
+        phi, _ = self._project(x, self._basis())
+        learned = np.zeros((0, len(x)))
+        if self.learns_every_sample:
+            learned = np.triu(self._state.root[:n, :n]) @ phi
+        return Projected(self._point_features(x), phi[self.n_linear :], learned)
+
+    def covariance(self, first: Projected, second: Projected) -> np.ndarray:
+        """Return the posterior covariance (m, n) of the function at two sets of inputs.
+
+        With the projections ``phi_z = (C'phi_l, U'^-1 k)`` of `predict`, of which v is the part of
+        the points, and the root R of what the samples have taught::
+
+            cov(f(x), f(x')) = k(x, x') - v'v' + (R phi)'(R phi')
+
+        The last term is absent if the GP learns from its stored points alone. The diagonal of the
+        covariance of inputs with themselves is the variance of `predict`.
+        """
+        prior = self.point_kernel(first.features, second.features)
+        known = first.on_points.T @ second.on_points
+        return np.asarray(prior - known + first.learned.T @ second.learned)
 
     def _basis(self) -> _Basis:
         """Return what `_project` needs of the stored points and of the linear part."""

@@ -254,6 +254,17 @@ class Dynamics:
         x[:, self.feedback] = last[:, self.row, self.column]
         return x
 
+    def regressors_along(self, path: Array, exogenous: Array) -> Array:
+        """Return the regressors (b, T, p) of the last T samples of paths (b, L + T, m).
+
+        Each contains the L outputs before its sample.
+        """
+        n_steps = exogenous.shape[1]
+        regressors = exogenous.copy()
+        for j, row, column in zip(self.feedback, self.row, self.column, strict=True):
+            regressors[:, :, j] = path[:, row : row + n_steps, column]
+        return regressors
+
     def targets(self, regressors: Array) -> Moments:
         """Return mean and latent variance of all targets at regressors (n, p)."""
         with np.errstate(over="ignore", invalid="ignore"):
@@ -398,16 +409,16 @@ def map_to_points(model: Model) -> AffineMap:
 
 
 def exogenous_rows(narx: Narx, inputs: Array, samples: Indices) -> Array:
-    """Return regressors (n, p) of samples (n,) with all input features.
+    """Return regressors (..., n, p) of samples (n,) with all input features.
 
-    Their output features are zero. Where a lag reaches before the inputs (N, n_u), the first row of
-    the inputs is used.
+    Their output features are zero. Where a lag reaches before the inputs (..., N, n_u), the first
+    row of the inputs is used.
     """
-    rows = np.zeros((len(samples), narx.n_features))
+    rows = np.zeros((*inputs.shape[:-2], len(samples), narx.n_features))
     for j, (name, lag) in enumerate(narx.features):
         if name in narx.input_names:
             column = narx.input_names.index(name)
-            rows[:, j] = inputs[np.maximum(samples - lag, 0), column]
+            rows[..., j] = inputs[..., np.maximum(samples - lag, 0), column]
     return rows
 
 

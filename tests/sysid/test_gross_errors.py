@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sysid import Identification, Narx, Settings, choose_lags, identify, make_record, screen_records
-from sysid.gross_errors import are_rows_untouched, are_untouched
+from sysid.gross_errors import MAX_REWEIGHTED_ROWS, are_rows_untouched, are_untouched
 
 N_SAMPLES = 1000
 
@@ -269,5 +269,17 @@ def test_runs_of_errors_within_the_range_of_the_signal_are_found(seed):
         size = rng.uniform(1.5, 3.0, size=run.stop - run.start) * y.std()
         wrong[run] += size * rng.choice([-1, 1], size=len(size))
         is_wrong[run] = True
+    found = screen_records(record_of(u, wrong), ["y"], ["u"]).marks[0]["y"]
+    np.testing.assert_array_equal(found, is_wrong)
+
+
+def test_errors_of_a_record_that_is_longer_than_the_robust_fit_are_found():
+    rng = np.random.default_rng(3)
+    n = 2 * MAX_REWEIGHTED_ROWS
+    u = np.repeat(rng.uniform(-1, 1, n // 20), 20)
+    y = simulate(u)
+    is_wrong = np.zeros(n, dtype=bool)
+    is_wrong[rng.choice(np.arange(50, n - 50), n // 200, replace=False)] = True
+    wrong = np.where(is_wrong, y + rng.choice([-0.5, 0.5], size=n), y)  # y reaches 4
     found = screen_records(record_of(u, wrong), ["y"], ["u"]).marks[0]["y"]
     np.testing.assert_array_equal(found, is_wrong)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
+from math import ceil, floor
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from sysid.arrays import Array, check_counts
@@ -225,14 +227,24 @@ def summarise_draws(values: Array, coverage: float | None) -> tuple[Array, Array
         if values.shape[1] == 1:
             return mean, np.zeros(mean.shape)
         return mean, values.var(axis=1, ddof=1)
+    last = values.shape[1] - 1
     is_lost = np.isnan(values)
     known = np.where(is_lost, np.inf, values)
-    centre = np.quantile(known, 0.5, axis=1, method="lower")
+    centre = _kth_smallest(known, floor(0.5 * last))
     finite_centre = np.where(np.isfinite(centre), centre, 0.0)
     distance = np.where(is_lost, np.inf, np.abs(known - finite_centre[:, None]))
-    half_width = np.quantile(distance, coverage, axis=1, method="higher")
+    half_width = _kth_smallest(distance, ceil(coverage * last))
     half_width_in_stds = ndtri(0.5 + 0.5 * coverage)
     return centre, np.asarray((half_width / half_width_in_stds) ** 2)
+
+
+def _kth_smallest(values: Array, k: int) -> Array:
+    """Return the value of rank k (b, m), from 0 on, of values (b, P, m) over their second axis.
+
+    It is the quantile ``k / (P - 1)``. This function is called at every step of a simulation, and
+    `numpy.quantile` takes several times as long for so few values.
+    """
+    return np.partition(values, k, axis=1)[:, k]
 
 
 @dataclass(frozen=True)
@@ -280,24 +292,43 @@ class MeanOnly(Propagation):
     ) -> Moments:
         if dynamics.mean_map is None:
             return _follow_mean_interpreted(dynamics, past, exogenous)
+        path, n_inside = follow_mean(dynamics, past, exogenous)
         n_starts, n_steps, _ = exogenous.shape
-        n_lags = dynamics.n_lags
-        n_outputs = dynamics.n_outputs
-        path = np.full((n_starts, n_lags + n_steps, n_outputs), np.nan)
-        path[:, :n_lags] = past
-        n_inside = np.empty(n_starts, dtype=np.int64)
-        low, high = dynamics.bounds(past)
-        simulate_paths(dynamics.mean_map, low, high, exogenous, path, n_inside)
-        regressors = exogenous.copy()
-        for j, row, column in zip(dynamics.feedback, dynamics.row, dynamics.column, strict=True):
-            regressors[:, :, j] = path[:, row : row + n_steps, column]
+        regressors = dynamics.regressors_along(path, exogenous)
         inside = np.arange(n_steps) < n_inside[:, None]
-        variance = np.full((n_starts, n_steps, n_outputs), np.nan)
+        variance = np.full((n_starts, n_steps, dynamics.n_outputs), np.nan)
         variance[inside] = dynamics.targets(regressors[inside]).variance
-        return Moments(path[:, n_lags:], variance)
+        return Moments(path[:, dynamics.n_lags :], variance)
 
     def size(self, dynamics: Dynamics, n_steps: int) -> int:
         return (dynamics.n_lags + n_steps) * (dynamics.n_outputs + dynamics.n_features)
+
+
+def follow_mean(
+    dynamics: Dynamics, past: Array, exogenous: Array
+) -> tuple[Array, NDArray[np.int64]]:
+    """Feed the mean back from the last outputs (b, L, m) over T steps.
+
+    Returns
+    -------
+    (b, L + T, m)
+        The last outputs, and the mean of the steps, nan after a path has left the bounds.
+    (b,)
+        Steps before each path leaves the bounds.
+    """
+    n_starts, n_steps, _ = exogenous.shape
+    n_lags = dynamics.n_lags
+    path = np.full((n_starts, n_lags + n_steps, dynamics.n_outputs), np.nan)
+    path[:, :n_lags] = past
+    if dynamics.mean_map is None:
+        mean = _follow_mean_interpreted(dynamics, past, exogenous)
+        path[:, n_lags:] = mean.mean
+        is_known = np.isfinite(mean.variance).all(axis=2)
+        return path, is_known.sum(axis=1)
+    n_inside = np.empty(n_starts, dtype=np.int64)
+    low, high = dynamics.bounds(past)
+    simulate_paths(dynamics.mean_map, low, high, exogenous, path, n_inside)
+    return path, n_inside
 
 
 def _follow_mean_interpreted(dynamics: Dynamics, past: Array, exogenous: Array) -> Moments:

@@ -1,0 +1,222 @@
+"""Candidates for the next stretch of an input: their limits, and the classes that draw them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any
+
+import numpy as np
+
+from sysid.arrays import Array, Indices, check_whole
+from sysid.errors import UserError
+
+
+@dataclass(frozen=True)
+class InputLimits:
+    """Limits of one input, which hold for every sample.
+
+    Parameters
+    ----------
+    low, high : float
+        Smallest and largest value [unit of the input].
+    rate : float
+        Largest change from one sample to the next [unit of the input].
+
+    Raises
+    ------
+    ValueError
+        The limits contradict each other, or are not finite.
+    """
+
+    low: float
+    high: float
+    rate: float = inf
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.low) and isfinite(self.high) and self.low < self.high):
+            raise UserError(
+                f"InputLimits: expected finite limits low < high, got {self.low!r} and "
+                f"{self.high!r}"
+            )
+        if not self.rate > 0:
+            raise UserError(
+                f"InputLimits: expected a rate above 0 per sample, got {self.rate!r}; leave it out "
+                "if the input may jump"
+            )
+
+    @classmethod
+    def of(cls, name: str, values: Any) -> InputLimits:
+        """Return the limits of an input from ``(low, high)`` or ``(low, high, rate)``."""
+        if isinstance(values, InputLimits):
+            return values
+        is_list = isinstance(values, Sequence) and not isinstance(values, str)
+        if not is_list or len(values) not in (2, 3):
+            raise UserError(
+                f"limits of {name!r}: expected (low, high) or (low, high, rate), got {values!r}"
+            )
+        try:
+            return cls(*(float(value) for value in values))
+        except (TypeError, ValueError) as error:
+            raise UserError(f"limits of {name!r}: {error}") from None
+
+    def clip(self, values: Array, previous: float) -> Array:
+        """Return the values (n,) within the limits, the first one after the input `previous`.
+
+        Where the wanted value is too far away, the input moves towards it as fast as it may.
+        """
+        clipped = np.clip(values, self.low, self.high)
+        if self.rate == inf:
+            return clipped
+        present = previous
+        for k, value in enumerate(clipped):
+            present = float(np.clip(value, present - self.rate, present + self.rate))
+            clipped[k] = present
+        return clipped
+
+
+class StretchClass(ABC):
+    """Class of signals from which candidates for a stretch of one input are drawn."""
+
+    @abstractmethod
+    def draw(self, n_samples: int, generator: np.random.Generator) -> Array:
+        """Return a stretch (n_samples,) between 0, the lower limit, and 1, the upper limit."""
+
+
+@dataclass(frozen=True)
+class RandomSteps(StretchClass):
+    """Random levels, each held for a random number of samples.
+
+    Parameters
+    ----------
+    shortest, longest : int
+        Range of the number of samples for which a level is held.
+    """
+
+    shortest: int = 3
+    longest: int = 25
+
+    def __post_init__(self) -> None:
+        _check_range(self)
+
+    def draw(self, n_samples: int, generator: np.random.Generator) -> Array:
+        lengths = _draw_lengths(n_samples, self.shortest, self.longest, generator)
+        levels = generator.uniform(size=len(lengths))
+        return np.repeat(levels, lengths)[:n_samples]
+
+
+@dataclass(frozen=True)
+class RandomSwitches(StretchClass):
+    """The limits themselves, in turns, each held for a random number of samples.
+
+    Parameters
+    ----------
+    shortest, longest : int
+        Range of the number of samples for which a limit is held.
+    """
+
+    shortest: int = 1
+    longest: int = 15
+
+    def __post_init__(self) -> None:
+        _check_range(self)
+
+    def draw(self, n_samples: int, generator: np.random.Generator) -> Array:
+        lengths = _draw_lengths(n_samples, self.shortest, self.longest, generator)
+        first = generator.integers(2)
+        levels = (first + np.arange(len(lengths))) % 2
+        return np.repeat(levels.astype(np.float64), lengths)[:n_samples]
+
+
+@dataclass(frozen=True)
+class RandomRamps(StretchClass):
+    """Straight lines between random levels, each of a random number of samples.
+
+    Parameters
+    ----------
+    shortest, longest : int
+        Range of the number of samples of a line.
+    """
+
+    shortest: int = 5
+    longest: int = 40
+
+    def __post_init__(self) -> None:
+        _check_range(self)
+
+    def draw(self, n_samples: int, generator: np.random.Generator) -> Array:
+        lengths = _draw_lengths(n_samples, self.shortest, self.longest, generator)
+        levels = generator.uniform(size=len(lengths) + 1)
+        corners = np.concatenate([[0], np.cumsum(lengths)])
+        return np.interp(np.arange(n_samples), corners, levels)
+
+
+@dataclass(frozen=True)
+class RandomWaves(StretchClass):
+    """A sum of cosines with random phases, which spans a random part of the range.
+
+    Their frequencies are random, from one period in the stretch to `highest`, uniform on a
+    logarithmic scale.
+
+    Parameters
+    ----------
+    n_waves : int
+        Number of cosines.
+    highest : float
+        Largest frequency [periods per sample], at most 0.5.
+    """
+
+    n_waves: int = 4
+    highest: float = 0.25
+
+    def __post_init__(self) -> None:
+        check_whole(self.n_waves, 1, "RandomWaves: n_waves")
+        if not 0 < self.highest <= 0.5:
+            raise UserError(
+                "RandomWaves: expected highest above 0 and at most 0.5 periods per sample, got "
+                f"{self.highest!r}"
+            )
+
+    def draw(self, n_samples: int, generator: np.random.Generator) -> Array:
+        lowest = min(1.0 / n_samples, self.highest)
+        exponents = generator.uniform(np.log(lowest), np.log(self.highest), self.n_waves)
+        phases = generator.uniform(0.0, 2 * np.pi, self.n_waves)
+        angles = 2 * np.pi * np.exp(exponents) * np.arange(n_samples)[:, None] + phases
+        wave = np.cos(angles).sum(axis=1)
+        spread = float(np.ptp(wave))
+        unit = (wave - wave.min()) / spread if spread > 0 else np.zeros(n_samples)
+        low, high = np.sort(generator.uniform(size=2))
+        return low + (high - low) * unit
+
+
+def _check_range(stretch_class: RandomSteps | RandomSwitches | RandomRamps) -> None:
+    """Raise UserError unless the numbers of samples are at least 1 and in order."""
+    name = type(stretch_class).__name__
+    check_whole(stretch_class.shortest, 1, f"{name}: shortest")
+    check_whole(stretch_class.longest, 1, f"{name}: longest")
+    if stretch_class.longest < stretch_class.shortest:
+        raise UserError(
+            f"{name}: expected shortest <= longest, got {stretch_class.shortest} and "
+            f"{stretch_class.longest}"
+        )
+
+
+def _draw_lengths(
+    n_samples: int, shortest: int, longest: int, generator: np.random.Generator
+) -> Indices:
+    """Return numbers of samples in the range whose sum is at least `n_samples`."""
+    most = -(-n_samples // shortest)
+    lengths = generator.integers(shortest, longest + 1, size=most)
+    n_needed = int(np.searchsorted(np.cumsum(lengths), n_samples)) + 1
+    return lengths[:n_needed]
+
+
+#: Classes of the candidates by default, in turns.
+STRETCH_CLASSES: tuple[StretchClass, ...] = (
+    RandomSteps(),
+    RandomWaves(),
+    RandomRamps(),
+    RandomSwitches(),
+)
