@@ -102,9 +102,19 @@ class OutputError:
         return columns
 
     @cached_property
+    def _outputs(self) -> Array:
+        """Measured outputs (n, n_y) after the window, one record behind the other."""
+        return np.concatenate([y[self.window :] for _, y in self.records])
+
+    @cached_property
+    def is_counted(self) -> NDArray[np.bool_]:
+        """Which of these outputs (n, n_y) count: those that are not missing."""
+        return np.isfinite(self._outputs)
+
+    @cached_property
     def scale(self) -> Array:
         """Standard deviations (n_y,) of the measured outputs; 1 for a constant one."""
-        spread = np.concatenate([y[self.window :] for _, y in self.records]).std(axis=0)
+        spread = np.std(self._outputs, axis=0, where=self.is_counted)
         return np.where(spread > 0, spread, 1.0)
 
     def values(self, shares: Array) -> Array:
@@ -144,19 +154,24 @@ class OutputError:
         return outputs
 
     def errors(self, shares: Array) -> Array:
-        """Return the scaled errors of all records, one record behind the other.
+        """Return the scaled errors that count of all records, one record behind the other.
 
         If the simulation fails, all errors are `FAILED_RESIDUAL`.
         """
         simulated = self.simulate(shares)
         if simulated is None:
-            n_errors = sum(y[self.window :].size for _, y in self.records)
-            return np.full(n_errors, FAILED_RESIDUAL)
+            return np.full(np.count_nonzero(self.is_counted), FAILED_RESIDUAL)
         errors = []
         for yhat, (_, y) in zip(simulated, self.records, strict=True):
-            scaled = (yhat - y)[self.window :] / self.scale
-            errors.append(scaled.ravel())
-        return np.concatenate(errors)
+            errors.append((yhat - y)[self.window :] / self.scale)
+        return np.concatenate(errors)[self.is_counted]
+
+    def rmse(self, errors: Array) -> Array:
+        """Return the root mean square (n_y,) of scaled errors, in the units of the outputs."""
+        squares = np.zeros(self.is_counted.shape)
+        squares[self.is_counted] = errors
+        squares = (squares * self.scale) ** 2
+        return np.sqrt(np.sum(squares, axis=0) / np.count_nonzero(self.is_counted, axis=0))
 
 
 def output_error(
@@ -165,6 +180,8 @@ def output_error(
     free: Sequence[FreeParameter],
     window: int,
     interpolation: Interpolation,
+    *,
+    skip_missing: bool = False,
 ) -> OutputError:
     """Check the arguments of `simulators.fit_output_error`, and return the problem to solve.
 
@@ -175,17 +192,23 @@ def output_error(
     """
     _check_free(system, free)
     measured = tuple(
-        _read_record(system, *record, f"record {r}") for r, record in enumerate(records)
+        _read_record(system, *record, f"record {r}", skip_missing=skip_missing)
+        for r, record in enumerate(records)
     )
     problem = OutputError(system, measured, tuple(free), window, interpolation)
     lengths = [len(y) for _, y in measured]
-    n_errors = sum(n - window for n in lengths) * len(system.outputs)
     n_free = len(problem.columns)
-    if not 0 <= window < min(lengths, default=0) or n_errors <= n_free:
+    is_within = 0 <= window < min(lengths, default=0)
+    if not is_within or np.count_nonzero(problem.is_counted) <= n_free:
         raise UserError(
             f"fit_output_error(window={window}): expected more errors after the window than the "
             f"{n_free} free parameters, at least one in each record, got records of {lengths} "
             "samples; give longer records"
+        )
+    if not problem.is_counted.any(axis=0).all():
+        raise UserError(
+            f"fit_output_error: expected values of each of the outputs {names_of(system.outputs)}, "
+            "one of them is missing in all samples; leave it out of the system, or record it"
         )
     return problem
 
@@ -213,13 +236,19 @@ def _check_free(system: System, free: Sequence[FreeParameter]) -> None:
             )
 
 
-def _read_record(system: System, input: ArrayLike, output: ArrayLike, title: str) -> Measured:
-    """Return a record as arrays, after a check that the system can be simulated with its input."""
+def _read_record(
+    system: System, input: ArrayLike, output: ArrayLike, title: str, *, skip_missing: bool
+) -> Measured:
+    """Return a record as arrays, after a check that the system can be simulated with its input.
+
+    With `skip_missing` outputs may be missing (nan).
+    """
     y = read_real(output, f"outputs of {title}").astype(np.float64)
     if y.ndim == 1 and len(system.outputs) == 1:
         y = y[:, np.newaxis]
-    if y.ndim != 2 or y.shape[1] != len(system.outputs) or not np.all(np.isfinite(y)):
-        n_bad = np.count_nonzero(~np.isfinite(y))
+    is_bad = np.isinf(y) if skip_missing else ~np.isfinite(y)
+    if y.ndim != 2 or y.shape[1] != len(system.outputs) or is_bad.any():
+        n_bad = np.count_nonzero(is_bad)
         raise UserError(
             f"fit_output_error: expected finite outputs {names_of(system.outputs)} as columns in "
             f"{title}, got shape {y.shape} with {n_bad} values that are not finite; "
@@ -282,6 +311,7 @@ def fit_output_error(
     interpolation: Interpolation = Interpolation.held,
     starts: int = 10,
     seed: int = 0,
+    skip_missing: bool = False,
 ) -> GreyBoxFit:
     """Estimate parameters of a system so that its simulation reproduces measured outputs.
 
@@ -310,6 +340,8 @@ def fit_output_error(
         Number of runs.
     seed : int, optional
         Seed of the random starts; a larger number of starts begins with the same ones.
+    skip_missing : bool, optional
+        Whether outputs may be missing (nan). Their errors do not count. The inputs must be known.
 
     Returns
     -------
@@ -345,7 +377,7 @@ def fit_output_error(
     """
     from scipy.optimize import least_squares
 
-    problem = output_error(system, records, free, window, interpolation)
+    problem = output_error(system, records, free, window, interpolation, skip_missing=skip_missing)
     options = {"bounds": (0.0, 1.0), "x_scale": "jac", "diff_step": FORWARD_DIFFERENCE_STEP}
     runs = []
     for shares in _draw_starts(problem, starts, seed):
@@ -466,13 +498,12 @@ def _summarise(problem: OutputError, best: Any, costs: list[float]) -> GreyBoxFi
     is_inside = np.minimum(best.x, 1.0 - best.x) > BOUND_TOLERANCE
     names = tuple(p.name if r is None else f"{p.name}[{r}]" for p, r in problem.columns)
     at_bounds = tuple(name for name, inside in zip(names, is_inside, strict=True) if not inside)
-    errors = best.fun.reshape(-1, len(problem.scale)) * problem.scale
     return GreyBoxFit(
         systems=problem.systems(best.x),
         names=names,
         values=problem.values(best.x),
         covariance=_estimate_covariance(problem, best, is_inside),
-        rmse=np.sqrt(np.mean(errors**2, axis=0)),
+        rmse=problem.rmse(best.fun),
         scaled_rmse_of_runs=np.sqrt(2.0 * np.array(costs) / len(best.fun)),
         at_bounds=at_bounds,
         n_evaluations=problem.counts["evaluations"],

@@ -93,13 +93,16 @@ def _floats(values: ArrayLike, name: str) -> np.ndarray:
 
     Compiled functions would be compiled once more for arrays that cannot be written to.
     """
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.flags.carray:
+        return values
     return np.require(real_numbers(values, name), np.float64, ["C", "W"])
 
 
 def _check_finite(array: np.ndarray, name: str) -> None:
     """Raise UserError if a value is not finite or beyond `MAX_MAGNITUDE`."""
-    is_bad = ~(np.abs(array) < MAX_MAGNITUDE)
-    if is_bad.any():
+    is_good = np.abs(array) < MAX_MAGNITUDE
+    if not is_good.all():
+        is_bad = ~is_good
         first = tuple(int(i) for i in np.argwhere(is_bad)[0])
         index = first[0] if len(first) == 1 else first
         n_bad = int(is_bad.sum())

@@ -190,6 +190,20 @@ class Screened(NamedTuple):
         """Return the lags that build rows of these records: rows with a gross error are skipped."""
         return replace(narx, on_missing=OnMissing.skip) if self.n_found else narx
 
+    def without(self, signals: Sequence[str], measured: Sequence[xr.Dataset]) -> Screened:
+        """Return the same without what was found in these signals, for the measured records."""
+        if not self.n_values_of(signals):
+            return self
+        marks = tuple(
+            {
+                name: np.zeros_like(is_wrong) if name in signals else is_wrong
+                for name, is_wrong in of_record.items()
+            }
+            for of_record in self.marks
+        )
+        records = without_gross_errors(measured, marks)
+        return Screened(records, _count_by_signal(marks), marks)
+
     @property
     def counts(self) -> str:
         """Number of values that were found in each signal, in words."""

@@ -12,7 +12,7 @@ from sysid.gp.marginal_likelihood import ExactGP, LeaveOneOut
 from sysid.gp.marginal_likelihood import leave_one_out as predict_left_out
 from sysid.gp.training import InitialSamples, Start
 from sysid.narx.lags import reach_of
-from sysid.outliers import OUTLIER_JUMP_STDS, Errors, MendedRows, density_costs
+from sysid.outliers import OUTLIER_JUMP_STDS, Errors, MendedRows, density_costs, is_close
 
 #: largest number of trainings that are repeated without the outliers of the one before
 MAX_SCREENINGS = 3
@@ -162,8 +162,29 @@ def find_wrong(
     nothing of them.
 
     An outlier that no sample follows is wrong, and so is one that the value before of another
-    signal among its lags explains.
+    signal among its lags explains. Outliers that were right are known then: they help to decide
+    about the others, where the plant has moved in the same way.
     """
+    narx, x, y, follows = samples
+    mended = MendedRows(narx)
+    mended.begin(x, y, follows)
+    is_unknown = is_outlier
+    while True:
+        is_wrong = _find_wrong_given(start, samples, mended, is_unknown, gate)
+        is_left = is_unknown & is_wrong
+        if not is_left.any() or np.array_equal(is_left, is_unknown):
+            return is_wrong
+        is_unknown = is_left
+
+
+def _find_wrong_given(
+    start: Start,
+    samples: InitialSamples,
+    mended: MendedRows,
+    is_outlier: np.ndarray,
+    gate: float,
+) -> np.ndarray:
+    """Return which measurements (n,) are wrong if all rows but those of the outliers are right."""
     scaling = start.scaling
     mean = start.mean
     known = start.hyperparameters
@@ -188,23 +209,20 @@ def find_wrong(
         variance = known.kernel.diagonal(scaling.transform(x))
         return mean(x), variance + known.noise_variance
 
-    narx, x, y, follows = samples
-    mended = MendedRows(narx)
-    mended.begin(x, y, follows)
-    is_wrong = np.zeros(len(y), dtype=bool)
+    n = len(samples.targets)
+    usual_std = float(np.std(samples.targets[~is_outlier]))
+    is_wrong = np.zeros(n, dtype=bool)
     errors: Errors = {}
     row = 0
-    while row < len(y):
+    while row < n:
         if not is_outlier[row]:
             row += 1
             continue
-        run = _Run(mended, predict, prior, row, errors)
-        costs = [run.cost(n_wrong, gate) for n_wrong in range(MAX_WRONG_RUN + 1)]
-        is_right = costs[0] <= min(costs[1:]) + MIN_REFUSAL_GAIN
-        if is_right and run.n_rows and not run.has_cause(gate):
+        run = _Run(mended, predict, prior, row, errors, usual_std)
+        n_wrong = run.n_wrong(gate)
+        if n_wrong == 0:
             row += 1
             continue
-        n_wrong = 1 + int(np.argmin(costs[1:]))
         is_wrong[row : row + n_wrong] = True
         errors = run.errors_of(n_wrong)
         row += n_wrong
@@ -215,9 +233,16 @@ class _Run:
     """The samples from an outlier on, of which none or the first ones may be wrong."""
 
     def __init__(
-        self, mended: MendedRows, predict: Predict, prior: Predict, row: int, errors: Errors
+        self,
+        mended: MendedRows,
+        predict: Predict,
+        prior: Predict,
+        row: int,
+        errors: Errors,
+        usual_std: float,
     ) -> None:
         self._mended = mended
+        self._usual_std = usual_std  # standard deviation of the targets that are no outliers
         self._predict = predict
         self._prior = prior
         self._row = row
@@ -237,6 +262,50 @@ class _Run:
             cell = (self._mended.target, row)
             self._errors.append({**errors, cell: float(y - predicted[0])})
         return self._errors[n_wrong]
+
+    @property
+    def error(self) -> float:
+        """Measurement of the outlier minus its prediction."""
+        return self.errors_of(1)[self._mended.target, self._row]
+
+    def n_wrong(self, gate: float) -> int:
+        """Return how many measurements are wrong from the outlier on; 0: it is right.
+
+        If only one of both explanations predicts the sample after it well (`is_explained`), that
+        one is true. Otherwise the one of lower `cost` is.
+        """
+        costs = np.array([self.cost(n, gate) for n in range(MAX_WRONG_RUN + 1)])
+        is_explained = np.array([self.is_explained(n, gate) for n in range(len(costs))])
+        if is_explained[1:].any():
+            costs[1:][~is_explained[1:]] = np.inf
+        if is_explained[0] == is_explained[1:].any():
+            is_right = costs[0] <= costs[1:].min() + MIN_REFUSAL_GAIN
+        else:
+            is_right = is_explained[0]
+        if is_right and self.n_rows and not self.has_cause(gate):
+            return 0
+        return 1 + int(np.argmin(costs[1:]))
+
+    def is_explained(self, n_wrong: int, gate: float) -> bool:
+        """Return whether the sample after so many wrong measurements is predicted well.
+
+        It is the sample after the outlier if none is wrong. It is within the gate, and its expected
+        square error is far below the square of the error of the outlier, and far below the variance
+        of the usual targets. Otherwise the model is wrong here, or nothing is known. Without such a
+        sample nothing speaks against wrong measurements.
+        """
+        if n_wrong > self.n_rows:
+            return n_wrong == self.n_rows + 1
+        if self.n_rows == 0:
+            return False
+        errors = self.errors_of(n_wrong)
+        x, y = self._mended.row(self._row + max(n_wrong, 1), errors)
+        predicted, variance = self._predict(x[None])
+        square = float(y - predicted[0]) ** 2
+        is_within = square <= gate**2 * float(variance[0])
+        return is_within and is_close(
+            square + float(variance[0]), min(abs(self.error), self._usual_std)
+        )
 
     def cost(self, n_wrong: int, gate: float) -> float:
         """Return the cost of the rows after the outlier if so many measurements were wrong.
@@ -269,6 +338,8 @@ class _Run:
         """Return whether the value before of another signal would explain the outlier.
 
         The value in between may be wrong only if the value after it is closer to the one before it.
+        With the value before, the outlier must be within the gate, and its expected square error
+        far below the square of its error.
         """
         mended = self._mended
         row = self._row
@@ -283,7 +354,9 @@ class _Run:
             replaced = x.copy()
             replaced[mended.columns_of_newest(name)] = before[column]
             predicted, variance = self._predict(replaced[None])
-            if (y - predicted[0]) ** 2 <= gate**2 * variance[0]:
+            square = float(y - predicted[0]) ** 2
+            is_within = square <= gate**2 * float(variance[0])
+            if is_within and is_close(square + float(variance[0]), self.error):
                 return True
         return False
 

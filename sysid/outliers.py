@@ -432,7 +432,7 @@ class Opening:
         rows.begin(x, y, np.array([True]))
         regressors = np.concatenate([x, rows.x])
         targets = np.concatenate([y, rows.y])
-        mean, variance = self.model.predict(regressors)
+        mean, variance = self.model.predict_few(regressors)
         gp = self.model.gp
         # errors from measured and from replaced lags, in gates
         widths = gp.width_of_gate(variance)
@@ -766,7 +766,7 @@ class OutlierHandling:
                 continue
             measured_and_mended = np.stack([x, x])
             measured_and_mended[1, mended.columns_of_newest(name)] = before
-            mean, variance = model.predict(measured_and_mended[1:])
+            mean, variance = model.predict_few(measured_and_mended[1:])
             if model.gp.is_beyond_gate(y[0] - mean[0], variance[0]):
                 continue
             measured_cost, mended_cost = density_costs(
@@ -877,7 +877,7 @@ def _prediction_errors(model: Model, x: np.ndarray, y: np.ndarray) -> tuple[np.n
 
     The targets (m,), or one target (1,), are those at regressors (m, n_features).
     """
-    mean, variance = model.predict(x)
+    mean, variance = model.predict_few(x)
     return y - mean, variance + model.gp.noise_variance
 
 
@@ -907,6 +907,10 @@ def is_refuted(error: float, next_errors: np.ndarray, next_variances: np.ndarray
     cost_if_wrong, cost_if_right = density_costs(next_errors, next_variances).tolist()
     error_if_wrong, error_if_right = next_errors.tolist()
     expected_square = error_if_wrong**2 + float(next_variances[0])
-    largest_square = max(error**2, error_if_right**2)
-    is_close = expected_square < MAX_NEXT_SQUARE_FRACTION * largest_square
-    return cost_if_wrong < cost_if_right and is_close
+    largest_error = max(abs(error), abs(error_if_right))
+    return cost_if_wrong < cost_if_right and is_close(expected_square, largest_error)
+
+
+def is_close(expected_square: float, error: float) -> bool:
+    """Return whether an expected square of an error is far below the square of another error."""
+    return expected_square < MAX_NEXT_SQUARE_FRACTION * error**2

@@ -36,7 +36,7 @@ from experiments.sweeps.store import (
 )
 from sysid import StoreError
 from sysid.foreign import check_folder
-from sysid.model.result import squared_unit
+from sysid.units import squared_unit
 
 # The position of a status is its flag in the data set.
 STATUSES = (

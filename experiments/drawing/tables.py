@@ -10,22 +10,10 @@ import pandas as pd
 from tabulate import tabulate
 
 from sysid import Target, markup
+from sysid.units import POWER
 
 SUPERSCRIPTS = str.maketrans(
     "-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
-)
-#: Symbols of units whose digits are powers. H (henry) is none, so that H2O is not one.
-UNITS_WITH_POWERS = (
-    "m|g|s|A|K|mol|cd|rad|sr|Hz|N|Pa|bar|J|W|C|V|F|S|T|Wb|lm|lx|Bq|Gy|Nm|Wh"
-    "|VA|Ohm|ohm|\u2126|\u03a9"
-    "|L|l|t|h|min|d|deg|degC|degF|\u00b0|\u00b0C|\u00b0F|ft|in|lb|psi"
-)
-UNIT_PREFIXES = "da|[YZEPTGMkhdcmnpfazyu\u00b5\u03bc]"  # of units, such as k in km
-#: digits that are the power of what stands before them
-POWER = re.compile(
-    rf"(?:(?<=[\w)\]\u00b0])(?:\^|\*\*)(?P<marked>-?\d+)"
-    rf"|(?<![^\W\d_])(?P<symbol>(?:{UNIT_PREFIXES})?(?:{UNITS_WITH_POWERS}))(?P<plain>-?[1-9]))"
-    rf"(?![\d.])"
 )
 # numbers from the first up to the second are written without a power of ten
 MIN_WITHOUT_POWER = 1e-4
@@ -74,10 +62,10 @@ def shown_unit(unit: str) -> str:
     r"""Return a unit as figures and pages show it: degrees, powers, and 1 where there is none.
 
     A digit is a power after ``^`` or ``**``, and after the symbol of a unit: not in the name of a
-    substance or in a number.
+    substance or in a number (`sysid.units.POWER`).
 
-    >>> print(*map(ascii, map(shown_unit, ("degC", "K2", "V", "", "W/m2K", "m^2", "CO2", "1e3 V"))))
-    '\xb0C' 'K\xb2' 'V' '1' 'W/m\xb2K' 'm\xb2' 'CO2' '1e3 V'
+    >>> print(*map(ascii, map(shown_unit, ("degC", "K2", "V", "", "W/m2K", "m^2", "CO2", "N2"))))
+    '\xb0C' 'K\xb2' 'V' '1' 'W/m\xb2K' 'm\xb2' 'CO2' 'N2'
     """
     return POWER.sub(_raise_digits, markup.shown_unit(unit)) or "1"
 

@@ -12,7 +12,7 @@ import xarray as xr
 from sysid import store
 from sysid.foreign import MAX_JSON_LEVELS, is_deeper
 from sysid.model.model_file import JOB_SCHEMA, MODEL_GROUP
-from sysid.model.result import squared_unit
+from sysid.units import squared_unit
 
 JOB_FILE = "job.nc"  # file name
 # groups of the file; with several outputs each holds a group per output

@@ -435,7 +435,13 @@ def prepare(
     time_limit = TimeLimit.of(learner.training)
     with time_limit.running():
         narx, learner, start = _search(settings, source, cache, {} if seconds is None else seconds)
-    return Identification(narx, learner, start=start, time_limit=time_limit)
+    identification = Identification(narx, learner, start=start, time_limit=time_limit)
+    if source.screened is not None:
+        found = source.screened.n_found
+        identification.n_gross_errors = {
+            name: found[name] for name in narx.signals if found.get(name)
+        }
+    return identification
 
 
 def _search(

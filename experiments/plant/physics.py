@@ -47,6 +47,7 @@ from sysid import (
 from sysid.arrays import Array
 from sysid.errors import UserError
 from sysid.model.description import public_name
+from sysid.units import squared_unit
 
 SIGNAL_PREFIX = "physics."  # start of the names of the signals of the physics
 VARIANCE_SUFFIX = ".variance"  # end of the name of an output's variance due to uncertain parameters
@@ -165,7 +166,7 @@ class Physics:
         covariance = None
         if estimated:
             measured = [_inputs_and_outputs(system, record) for record in records]
-            fit = self.estimate(system, measured, estimated, seed)
+            fit = self.estimate(system, measured, estimated, seed, skip_missing=True)
             systems = list(fit.systems)
             if self.covariance:
                 record_covariances = [
@@ -188,8 +189,13 @@ class Physics:
         records: Sequence[tuple[np.ndarray, np.ndarray]],
         free: Sequence[FreeParameter],
         seed: int = 0,
+        *,
+        skip_missing: bool = False,
     ) -> GreyBoxFit:
-        """Estimate parameters of a system by output error from inputs and outputs of records."""
+        """Estimate parameters of a system by output error from inputs and outputs of records.
+
+        With `skip_missing` outputs may be missing (nan): their errors do not count.
+        """
         return fit_output_error(
             system,
             records,
@@ -197,6 +203,7 @@ class Physics:
             interpolation=Interpolation(self.interpolation),
             starts=self.starts,
             seed=seed,
+            skip_missing=skip_missing,
         )
 
     def check(self, inputs: Sequence[str], outputs: Sequence[str], title: str) -> None:
@@ -267,6 +274,7 @@ class ResidualNarx:
 
     target: str = ""  # output to predict; empty: the first
     predict: str = RESIDUAL  # the only allowed value
+    on_missing: str = "error"  # values that are not finite are an error, or (skip) are skipped
 
     def narx(self, outputs: Sequence[str], inputs: Sequence[str]) -> Narx:
         """Return the lags for these outputs and inputs."""
@@ -274,6 +282,7 @@ class ResidualNarx:
             {self.target or outputs[0]: []},
             {name: [0] for name in inputs},
             predict=Target.value,
+            on_missing=self.on_missing,  # type: ignore[arg-type]
         )
 
 
@@ -345,7 +354,7 @@ class FittedPhysics:
             )
             for signal, variance in zip(system.outputs, variances.T, strict=True):
                 attributes = {
-                    "units": f"{signal.unit}2",
+                    "units": squared_unit(signal.unit),
                     "long_name": f"what the parameters leave open of {signal.name}",
                 }
                 added[SIGNAL_PREFIX + signal.name + VARIANCE_SUFFIX] = "time", variance, attributes
@@ -403,7 +412,7 @@ class FittedPhysics:
             for begin, end in ((0, low), (high, len(u))):
                 if end - begin > len(initial):
                     pieces.append((u[begin:end], y[begin:end]))
-        fit = self.physics.estimate(system, pieces, [*free, *initial], self.seed)
+        fit = self.physics.estimate(system, pieces, [*free, *initial], self.seed, skip_missing=True)
         return {parameter.name: getattr(fit.system, parameter.name) for parameter in free}
 
     def n_first(self, record: xr.Dataset, window: int = 0) -> int:
@@ -648,9 +657,9 @@ def thin(training: Training, recordings: Recordings, target: str) -> Training:
 def _correlation_length(values: Array) -> int:
     """Return the first lag at which the autocorrelation is at most `MAX_AUTOCORRELATION`.
 
-    It is the number of values if there is no such lag.
+    It is the number of values if there is no such lag. A missing value counts as the mean.
     """
-    centred = values - values.mean()
+    centred = np.nan_to_num(values - np.nanmean(values))
     limit = MAX_AUTOCORRELATION * (centred @ centred)
     for lag in range(1, len(centred)):
         if centred[lag:] @ centred[:-lag] <= limit:

@@ -105,7 +105,9 @@ class RecordedSource:
         self.screened = screened
         self.screened_validation: Screened | None = None
         if screened is not None and validating:
-            self.screened_validation = screen_records(validating, self.outputs, self.inputs)
+            simulated = {} if physics is None else physics.physics.signals
+            inputs = [name for name in self.inputs if name not in simulated]
+            self.screened_validation = screen_records(validating, self.outputs, inputs)
         self.n_identified = sum(record.sizes["time"] for record in recordings.estimation)
         self.n_samples = self.n_identified + sum(record.sizes["time"] for record in validating)
         self.n_seen = 0
@@ -292,22 +294,23 @@ def recorded_source(config: DictConfig) -> RecordedSource:
         recordings = split_at_holes(
             recordings, MIN_SEGMENT_SAMPLES
         )  # equations are simulated on complete records
-        fitted, recordings = physics.join(recordings, seed=config.seed)
     screened = None
     notes: list[str] = []
     measured = recordings
     if not recordings.is_static and Settings(gate=config.get("gate")).gate:
-        inputs = list(recordings.inputs)
+        screened = screen_records(recordings.estimation, recordings.outputs, recordings.inputs)
         if physics is not None:
-            inputs = [name for name in inputs if name not in physics.signals]
-        found = screen_records(recordings.estimation, recordings.outputs, inputs)
-        if physics is None:
-            screened = found
-        if found.n_found and physics is None:
-            recordings = replace(recordings, estimation=found.records)
-        elif found.n_found:
-            # Equations are simulated on complete records, which gaps would cut into pieces.
-            notes = [_warn_of_physics(found)]
+            kept = [name for name in recordings.inputs if name in screened.n_found]
+            if kept:
+                notes = [_warn_of_inputs(screened, kept)]
+            screened = screened.without(kept, recordings.estimation)
+        if screened.n_found:
+            recordings = replace(recordings, estimation=screened.records)
+    if physics is not None:
+        fitted, recordings = physics.join(recordings, seed=config.seed)
+        pairs = zip(measured.estimation, recordings.estimation, strict=True)
+        as_measured = [record.assign(joined.drop_vars(list(record))) for record, joined in pairs]
+        measured = replace(recordings, estimation=tuple(as_measured))
     recordings = with_line_estimates(recordings)
     return RecordedSource(
         recordings,
@@ -320,11 +323,12 @@ def recorded_source(config: DictConfig) -> RecordedSource:
     )
 
 
-def _warn_of_physics(screened: Screened) -> str:
-    """Return a sentence on gross errors of records whose physics is simulated."""
+def _warn_of_inputs(screened: Screened, inputs: Sequence[str]) -> str:
+    """Return a sentence on gross errors of inputs on which a physics is simulated."""
+    counts = ", ".join(f"{screened.n_found[name]} of {name}" for name in inputs)
     return (
-        f"gross errors: the records contain {screened.n_values} ({screened.counts}), and are "
-        "learned as they are, because the physics is simulated on complete records; mend them in "
+        f"gross errors: the inputs contain {screened.n_values_of(inputs)} ({counts}), and are "
+        "taken as they are, because the physics is simulated on all of their values; mend them in "
         "the file"
     )
 

@@ -42,6 +42,7 @@ from sysid.errors import UserError
 from sysid.simulation.forecast import RecordForecast
 from sysid.simulation.residual_advice import Choices, advise, find_remedies
 from sysid.simulation.residuals import most_lags
+from sysid.units import squared_unit
 
 MAX_RESIDUAL_LAG = 25  # largest lag of the residual tests [samples]; shorter records have fewer
 #: shorter parts of a record between missing samples are not tested [samples]
@@ -308,7 +309,7 @@ def label_case(assessment: Assessment, case: Case) -> xr.Dataset:
     output_units = [assessment.unit(name) for name in outputs]
     # If the outputs have different units, only the coordinate "unit" states them.
     unit = output_units[0] if len(set(output_units)) == 1 else ""
-    squared_unit = unit if unit in ("", "1") else f"{unit}2"
+    unit_of_square = squared_unit(unit)
     time_unit = assessment.material.records[0]["time"].attrs.get("units", "s")
 
     def join(name: str) -> np.ndarray:
@@ -342,7 +343,7 @@ def label_case(assessment: Assessment, case: Case) -> xr.Dataset:
                 dims,
                 join("variance"),
                 "latent predictive variance; add noise_variance for a measurement",
-                squared_unit,
+                unit_of_square,
             ),
             "residual": variable(
                 dims, measured - mean, "measured minus predicted output", error_unit(unit)
@@ -351,7 +352,7 @@ def label_case(assessment: Assessment, case: Case) -> xr.Dataset:
                 "output",
                 forecast.noise_variance,
                 "noise variance of a measurement",
-                squared_unit,
+                unit_of_square,
             ),
         },
         coords={

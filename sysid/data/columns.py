@@ -9,6 +9,7 @@ from collections.abc import Hashable, Sequence
 import pandas as pd
 
 from sysid.errors import UserError
+from sysid.units import SUBSTANCE
 
 #: units of a column of times, in seconds
 SECONDS_PER_UNIT = {
@@ -132,9 +133,13 @@ def split_name(column: str) -> tuple[str, str]:
 def is_unit(text: str) -> bool:
     """Return whether a text consists of known symbols of units.
 
-    >>> is_unit("m/s^2"), is_unit("mV"), is_unit("t"), is_unit("speed")
-    (True, True, False, False)
+    It does not if it may be the name of a substance, such as N2.
+
+    >>> is_unit("m/s^2"), is_unit("mV"), is_unit("t"), is_unit("speed"), is_unit("N2")
+    (True, True, False, False, False)
     """
+    if SUBSTANCE.search(text):
+        return False
     symbols = [symbol for symbol in re.split(r"[-*/·.^\s\d²³]+", text.strip("[]()")) if symbol]
     return bool(symbols) and all(_is_symbol(symbol) for symbol in symbols)
 

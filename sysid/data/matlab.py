@@ -22,8 +22,9 @@ import pandas as pd
 
 from sysid import store
 from sysid.data.columns import SECONDS_PER_UNIT, split_name
+from sysid.data.source import DataError, optional_package
 from sysid.data.text_table import check_size
-from sysid.errors import UserError
+from sysid.errors import UserError, warn_user
 
 #: first bytes of the two versions that are read
 VERSION_5 = b"MATLAB 5.0 MAT-file"
@@ -31,6 +32,12 @@ VERSION_73 = b"MATLAB 7.3 MAT-file"
 
 #: length of the head of a file of version 5 [byte]
 HEAD_BYTES = 128
+
+#: name of the group of a file of version 7.3 that has the elements of its cells
+CELLS_OF_VERSION_73 = b"#refs#"
+
+#: largest number of structs within each other whose cells are read
+MAX_LEVELS_OF_CELLS = 16
 
 #: length of the head that MATLAB writes before HDF5 [byte]
 USER_BLOCK_BYTES = 512
@@ -560,6 +567,7 @@ def _read_version_73(path: Path) -> dict[str, Any]:
         plain.write_bytes(content)
         try:
             groups = store.from_file_with_groups(plain)
+            cells = _cells_of_version_73(plain, path) if CELLS_OF_VERSION_73 in content else {}
         except (store.StoreError, OSError, ValueError) as error:
             reason = str(error).replace(str(plain), path.name)
             raise UserError(
@@ -571,7 +579,73 @@ def _read_version_73(path: Path) -> dict[str, Any]:
         for part in name.split("/"):
             owner = owner.setdefault(part, {})
         owner |= _values(group)
+    for name, cell in cells.items():
+        owner = variables
+        *parts, last = name.split("/")
+        for part in parts:
+            owner = owner.setdefault(part, {})
+        owner[last] = cell
     return variables
+
+
+def _cells_of_version_73(plain: Path, path: Path) -> dict[str, list[Any]]:
+    """Return the elements of the cells of a file that was checked, by their path in the file.
+
+    A cell contains references to its elements, which NetCDF does not know: they need h5py. Without
+    it a warning says that they are left out. Elements that are neither numbers nor texts are empty.
+
+    Raises
+    ------
+    StoreError, OSError
+        Links to other places, or cells that claim more than a file may contain.
+    """
+    try:
+        h5py = optional_package("h5py", f"reading the cells of {path.name}", extra="tables")
+    except DataError as error:
+        warn_user(f"{error}; they are left out")
+        return {}
+    cells: dict[str, list[Any]] = {}
+    n_bytes_left = store.max_content_bytes()
+
+    def claim(n_bytes: int) -> None:
+        nonlocal n_bytes_left
+        n_bytes_left -= n_bytes
+        if n_bytes_left < 0:
+            raise store.StoreError(f"its cells claim more than {store.max_content_bytes()} bytes")
+
+    def element(item: Any) -> Any:
+        """Return a number array or a text; an empty array for anything else."""
+        if not isinstance(item, h5py.Dataset) or item.dtype.kind not in "fiub":
+            return np.empty((0, 0))
+        if item.external or item.is_virtual:
+            raise store.StoreError("it refers to another file")
+        if "MATLAB_empty" in item.attrs:
+            return np.empty((0, 0))
+        claim(item.size * item.dtype.itemsize)
+        array = np.atleast_2d(item[()]).T
+        is_text = item.attrs.get("MATLAB_class") == b"char"
+        return "".join(chr(code) for code in array.T.ravel()) if is_text else array
+
+    def collect(group: Any, prefix: str, level: int) -> None:
+        if level > MAX_LEVELS_OF_CELLS:
+            raise store.StoreError(f"it has more than {MAX_LEVELS_OF_CELLS} levels of structs")
+        for name in group:
+            link = group.get(name, getlink=True)
+            if name.startswith("#") or not isinstance(link, h5py.HardLink):
+                continue
+            item = group[name]
+            if isinstance(item, h5py.Group):
+                collect(item, f"{prefix}{name}/", level + 1)
+            elif h5py.check_ref_dtype(item.dtype) is h5py.Reference:
+                if item.attrs.get("MATLAB_class") != b"cell" or item.external or item.is_virtual:
+                    continue
+                claim(item.size * item.dtype.itemsize)
+                references = item[()].ravel()
+                cells[prefix + name] = [element(group.file[one]) for one in references if one]
+
+    with h5py.File(plain, "r") as file:
+        collect(file, "", 0)
+    return cells
 
 
 def _values(dataset: Any) -> dict[str, Any]:

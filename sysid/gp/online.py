@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -759,7 +758,11 @@ class OnlineGP(Exclusive):
     @exclusive
     def copy(self) -> OnlineGP:
         """Return an independent online GP with the same settings, points and counts."""
-        return copy(self)
+        content = Exclusive.__getstate__(self)
+        content["_state"] = Dictionary(*map(np.copy, self._state))
+        other = type(self).__new__(type(self))
+        Exclusive.__setstate__(other, content)
+        return other
 
     @exclusive
     def reduce_to(self, n_points: int) -> None:
@@ -786,12 +789,11 @@ class OnlineGP(Exclusive):
         n = self.n_linear + self.n_points
         m = len(x)
         state = self._state
+        if m < 2 or self.n_points == 0:
+            return self.predict_few(x)
         n_padded = math.ceil(m / PREDICTION_BLOCK_ROWS) * PREDICTION_BLOCK_ROWS
         mean = np.empty(n_padded)
         variance = np.empty(n_padded)
-        if m < 2 or self.n_points == 0:
-            self.n_clipped_predictions += dictionary.predict(self._rules, state, x, mean, variance)
-            return mean[:m], variance[:m]
         x = np.pad(x, ((0, n_padded - m), (0, 0)))
         root = np.triu(state.root[:n, :n])
         basis = self._basis()
@@ -804,6 +806,20 @@ class OnlineGP(Exclusive):
             if self.learns_every_sample:
                 variance[block] += np.square(root @ phi).sum(axis=0)
         return mean[:m], variance[:m]
+
+    @exclusive
+    def predict_few(self, inputs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """Return what `predict` returns, up to rounding, one input after the other.
+
+        This takes less time than `predict` for fewer than about ten inputs.
+        """
+        x = matrix(inputs, self.n_features, "inputs")
+        mean = np.empty(len(x))
+        variance = np.empty(len(x))
+        self.n_clipped_predictions += dictionary.predict(
+            self._rules, self._state, x, mean, variance
+        )
+        return mean, variance
 
     @exclusive
     def project(self, inputs: ArrayLike) -> Projected:

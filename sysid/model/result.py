@@ -13,20 +13,12 @@ from sysid.gp.kernels import Kernel, Stationary
 from sysid.gp.linear_part import StableSpline, WithLinearPart
 from sysid.model.model import Model, Prediction
 from sysid.narx.lags import Target
+from sysid.units import squared_unit
 
 #: phases of a run, as the variable `phase` of its record numbers them
 INITIAL = 0
 ONLINE = 1
 VALIDATION = 2
-
-
-def squared_unit(unit: str) -> str:
-    """Return the unit of the square of a quantity that has this unit.
-
-    >>> squared_unit("K"), squared_unit("1")
-    ('K2', '1')
-    """
-    return unit if unit in ("", "1") else f"{unit}2"
 
 
 def result_dataset(

@@ -267,6 +267,36 @@ def run(data, tmp_path_factory):
     return run_identify(folder, *data, *PHYSICS_OVERRIDES, "figures=false")
 
 
+@pytest.mark.parametrize("signal", ["level", "pump_voltage"])
+def test_gross_errors_of_outputs_are_missing_for_the_physics(signal, data, tmp_path):
+    """Those of inputs are counted: the physics is simulated on all of their values."""
+    record, _ = simulate_tanks(0, n=600, distortion=0.3)
+    table = record[["pump_voltage", "level"]].to_dataframe()
+    wrong = [100, 233, 401]
+    table.iloc[wrong, list(table).index(signal)] += [90.0, -80.0, 100.0]
+    table.to_csv(tmp_path / "estimation.csv")
+    overrides = [*data, f"data.estimation={tmp_path}/estimation.csv"]
+    options = [*PHYSICS_OVERRIDES, "figures=false"]
+    config = compose_configuration(*overrides, *options)
+    source = source_of(config)
+    counted = source.screened.n_found
+    notes = " ".join(source.warnings())
+    if signal == "pump_voltage":
+        assert counted == {}
+        assert "the inputs contain 3 (3 of pump_voltage), and are taken as they are" in notes
+        return
+    assert counted == {"level": 3}
+    assert "3 measured values are taken as missing (3 of level)" in notes
+    (learned,) = source.learned()
+    assert np.flatnonzero(np.isnan(learned["level"].values)).tolist() == wrong
+    np.testing.assert_array_equal(source.measured()[0]["level"], table["level"])
+    clean = source_of(compose_configuration(*data, *options))
+    fits = [found.physics.fit for found in (source, clean)]
+    assert fits[0].rmse == pytest.approx(fits[1].rmse, rel=0.05)
+    identification = prepare(read_settings(config), source)
+    assert identification.n_gross_errors == {"level": 3}
+
+
 def rms(errors):
     """Return the root mean square of errors."""
     return np.sqrt(np.mean(errors**2))

@@ -40,6 +40,32 @@ def fit_tanks(system, records, free, starts=1, **options):
     return fit_output_error(system, records, free, starts=starts, **options)
 
 
+# --- missing outputs ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", [[0], [40, 41, 42, 90], range(60, 120)], ids=str)
+def test_missing_outputs_do_not_count(missing):
+    u, y = tank_record()
+    y = y.copy()
+    y[list(missing)] = np.nan
+    fit = fit_tanks(WRONG_COARSE_TANKS, [(u, y)], LOWER_FLOWS, skip_missing=True)
+    whole = fit_tanks(WRONG_COARSE_TANKS, [tank_record()], LOWER_FLOWS)
+    assert (abs(fit.values - whole.values) < 4 * fit.std).all()
+    simulated = simulate(fit.system, u).output
+    assert fit.rmse == pytest.approx(np.sqrt(np.nanmean((simulated - y) ** 2, axis=0)))
+
+
+@pytest.mark.parametrize(
+    ("value", "options"), [(np.nan, {}), (np.inf, {"skip_missing": True})], ids=["nan", "infinite"]
+)
+def test_outputs_that_are_not_finite_are_refused(value, options):
+    u, y = tank_record()
+    y = y.copy()
+    y[5] = value
+    with pytest.raises(ValueError, match="1 values that are not finite"):
+        fit_tanks(WRONG_COARSE_TANKS, [(u, y)], LOWER_FLOWS, **options)
+
+
 # --- several records, and the error ---------------------------------------------------------------
 
 

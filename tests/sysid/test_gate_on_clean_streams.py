@@ -63,6 +63,22 @@ def test_the_gate_costs_little_on_a_clean_stream_of_a_plant_that_jumps(name):
     assert np.median(ratios) < 1.15
 
 
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_real_jumps_among_the_initial_samples_are_learned(seed):
+    rng = np.random.default_rng(seed)
+    n = 160
+    u = rng.uniform(-1, 1, n)
+    y = np.zeros(n)
+    for k in range(1, n):
+        y[k] = reset(y[k - 1], u[k - 1], {})
+    y += 0.003 * y.std() * rng.normal(size=n)
+    narx = Narx({"y": 3}, {"u": 2}, predict="change")
+    rows = narx.regressors({"y": y, "u": u})
+    identification = Identification(narx, Settings(budget=40))
+    identification.observe_many(rows.regressor, rows.target)
+    assert identification.n_initial_outliers == 0
+
+
 @pytest.mark.parametrize(
     ("next_errors", "next_variances", "refuted"),
     [

@@ -2,6 +2,7 @@
 
 import io
 import struct
+import sys
 import zipfile
 import zlib
 
@@ -265,6 +266,74 @@ def write_version_73(path):
 def test_matlab_files_of_version_73_are_read(tmp_path):
     write_version_73(tmp_path / "run.mat")
     assert_read(load(tmp_path / "run.mat"), 0.5)
+
+
+def write_cells_of_version_73(path, cells, *, dt=0.5):
+    """Write a struct z with cells as MATLAB does: references to transposed arrays and texts."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w", userblock_size=512) as file:
+        elements = file.create_group("#refs#")
+        z = file.create_group("z")
+        z.attrs["MATLAB_class"] = np.bytes_("struct")
+        z["Ts"] = np.array([[dt]])
+        z["Ts"].attrs["MATLAB_class"] = np.bytes_("double")
+        for name, values in cells.items():
+            references = []
+            for i, value in enumerate(values):
+                if value is None:  # claims 80 GB, of which nothing is stored
+                    element = elements.create_dataset("claim", (10**10, 1), "f8", chunks=(1000, 1))
+                    references.append([element.ref])
+                    continue
+                is_text = isinstance(value, str)
+                codes = np.array([[ord(character)] for character in value]) if is_text else None
+                stored = codes.astype(np.uint16) if is_text else np.asarray(value).T
+                element = elements.create_dataset(f"{name}{i}", data=stored)
+                element.attrs["MATLAB_class"] = np.bytes_("char" if is_text else "double")
+                references.append([element.ref])
+            z.create_dataset(name, data=np.array(references, dtype=h5py.ref_dtype))
+            z[name].attrs["MATLAB_class"] = np.bytes_("cell")
+    head = b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM"
+    content = path.read_bytes()
+    path.write_bytes(head.ljust(512, b"\0") + content[512:])
+
+
+CELLS_OF_EXPERIMENTS = {
+    "InputData": [U[:100, None], U[100:, None]],
+    "OutputData": [Y[:100, None], Y[100:, None]],
+    "InputName": ["flow"],
+    "OutputName": ["level"],
+    "OutputUnit": ["m"],
+    "ExperimentName": ["cold", "warm"],
+}
+
+
+def test_experiments_of_version_73_are_records(tmp_path):
+    write_cells_of_version_73(tmp_path / "run.mat", CELLS_OF_EXPERIMENTS)
+    loaded = load(tmp_path / "run.mat", inputs=["flow"], outputs=["level"])
+    first, second = loaded.estimation
+    np.testing.assert_allclose(first["flow"], U[:100])
+    np.testing.assert_allclose(second["level"], Y[100:])
+    names = [record.attrs["name"] for record in (first, second)]
+    assert names == ["run.mat, experiment cold", "run.mat, experiment warm"]
+    assert loaded.sampling_time == 0.5
+    assert loaded.units == {"level": "m"}
+
+
+def test_cells_that_cannot_be_read_are_named(tmp_path, monkeypatch):
+    write_cells_of_version_73(tmp_path / "run.mat", CELLS_OF_EXPERIMENTS)
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with (
+        pytest.warns(UserWarning, match=r"cells of run\.mat needs the package h5py"),
+        pytest.raises(ValueError, match="no arrays of numbers"),
+    ):
+        load(tmp_path / "run.mat", inputs=["flow"], outputs=["level"])
+
+
+def test_cells_that_claim_too_much_are_refused(tmp_path):
+    claiming = {**CELLS_OF_EXPERIMENTS, "InputData": [None]}
+    write_cells_of_version_73(tmp_path / "run.mat", claiming)
+    with pytest.raises(ValueError, match="its cells claim more than"):
+        load(tmp_path / "run.mat", inputs=["flow"], outputs=["level"])
 
 
 def test_identify_reads_matlab_files(tmp_path):
