@@ -55,6 +55,9 @@ PRECISIONS = {
     "float": Precision(4, "f", "f", "FLT_EPSILON", "FLT_MAX", 1e15, 2e-2),
 }
 
+#: Rows that loops of the templates take together; local arrays have room for as many.
+N_GROUPED = 4
+
 #: Compilers that check an exported file, in the order in which they are tried.
 COMPILERS = ("cc", "gcc", "clang")
 
@@ -432,8 +435,8 @@ class _Exported:
             "has_lag_0": int(self._has_lag_0),
             "max_output_lag": max([int(self._is_change), *own_lags]),
             "n_first": self._n_first,
-            "max_points": max(1, *(part.capacity for part in sizes)),
-            "max_size": max(1, *(part.size for part in sizes)),
+            "max_points": max(N_GROUPED, *(part.capacity for part in sizes)),
+            "max_size": max(N_GROUPED, *(part.size for part in sizes)),
             "max_coordinates": max(part.n_coordinates for part in sizes),
             "index": "int32_t" if self._learns else "uint16_t",
         }

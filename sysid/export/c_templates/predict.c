@@ -160,29 +160,7 @@ static real project(const part *v, const real *z, real *by_slot, real *phi, real
 /* Compute image = M phi, and return its squared length. */
 static real project_root(const part *v, int n, const real *phi, real *image)
 {
-    int j = 0;
-    for (; j + 4 <= n; j += 4) { /* four rows at a time */
-        const real *a = row_of_root(v, j);
-        const real *b = row_of_root(v, j + 1);
-        const real *c = row_of_root(v, j + 2);
-        const real *d = row_of_root(v, j + 3);
-        const real *x = phi + j;
-        real y0 = a[0] * x[0] + a[1] * x[1] + a[2] * x[2] + a[3] * x[3];
-        real y1 = b[0] * x[1] + b[1] * x[2] + b[2] * x[3];
-        real y2 = c[0] * x[2] + c[1] * x[3];
-        real y3 = d[0] * x[3];
-        for (int i = 4; i < n - j; i++) {
-            y0 += a[i] * x[i];
-            y1 += b[i - 1] * x[i];
-            y2 += c[i - 2] * x[i];
-            y3 += d[i - 3] * x[i];
-        }
-        image[j] = y0;
-        image[j + 1] = y1;
-        image[j + 2] = y2;
-        image[j + 3] = y3;
-    }
-    for (; j < n; j++) {
+    for (int j = 0; j < n; j++) {
         image[j] = dot(row_of_root(v, j), phi + j, n - j);
     }
     return dot(image, image, n);
