@@ -479,9 +479,9 @@ class _Exported:
         texts = []
         for i, part in enumerate(self._parts):
             texts.append(
-                f"/* covariance of two points of target {i} */\n"
-                f"static real covariance_{i}(const real *theta, const real *a, const real *b)\n"
-                f"{{\n    return {part.covariance.expression};\n}}"
+                COVARIANCE.format(
+                    i=i, expression=part.covariance.expression, d=part.sizes.n_point_features
+                )
             )
         return "\n\n".join(texts)
 
@@ -678,6 +678,22 @@ class _Exported:
 def _indent(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
 
+
+COVARIANCE = """\
+/* covariance of two points of target {i} */
+static real covariance_{i}(const real *theta, const real *a, const real *b)
+{{
+    return {expression};
+}}
+
+/* covariances of n points of target {i} with another one */
+static void covariances_{i}(const real *theta, const real *points, int n, const real *b, real *out)
+{{
+    for (int j = 0; j < n; j++) {{
+        const real *a = points + j * {d};
+        out[j] = {expression};
+    }}
+}}"""
 
 PARTIAL_DECLARATION = """
 /* As model_step for a sample with some outputs missing: those whose `measured` is 0. */
