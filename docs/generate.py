@@ -50,6 +50,7 @@ AREAS = {
         "Identification": (
             "sysid.identification",
             "sysid.stream",
+            "sysid.dead_time_lags",
             "sysid.linear_part",
             "sysid.narx",
             "sysid.time_limit",

@@ -20,6 +20,9 @@ from .data.stored import StoredRecordings as StoredRecordings
 from .dead_time import DeadTime as DeadTime
 from .dead_time import DeadTimes as DeadTimes
 from .dead_time import estimate_dead_times as estimate_dead_times
+from .dead_time_lags import DeadTimeChange as DeadTimeChange
+from .dead_time_lags import DeadTimeFollower as DeadTimeFollower
+from .dead_time_lags import with_dead_times as with_dead_times
 from .design.candidates import InputLimits as InputLimits
 from .design.candidates import RandomRamps as RandomRamps
 from .design.candidates import RandomSteps as RandomSteps

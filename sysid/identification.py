@@ -779,6 +779,8 @@ class Identification(Exclusive):
         Number of samples by which the training was later because the stream began at rest.
     n_initial_outliers : int
         Number of initial samples beyond the gate, which were left out of the training.
+    n_forgotten : int
+        Number of samples that were forgotten when the lags changed (`change_lags`).
     n_gross_errors : dict
         Number of gross errors of each signal in whole records, which were taken as missing
         (`sysid.screen_records`); signals without any are left out.
@@ -802,6 +804,8 @@ class Identification(Exclusive):
         self._renew_lock()
         self.narx = narx
         self.time_limit = limit_of(settings.training) if time_limit is None else time_limit
+        #: without the linear part of these lags; None: the training of a resumed model is unknown
+        self._given_settings: Settings | None = settings
         self.settings = settings.for_linear_lags(narx)
         self.start = Start() if start is None else start
         self.hyperparameters: Hyperparameters | None = None
@@ -809,6 +813,7 @@ class Identification(Exclusive):
         self.training_seconds = 0.0
         self.n_waited = 0
         self.n_initial_outliers = 0
+        self.n_forgotten = 0
         self.n_gross_errors: dict[str, int] = {}
         self.correction: UpdateReport | None = None
         training = self.settings.training
@@ -1001,6 +1006,73 @@ class Identification(Exclusive):
             return records[0]
         return np.concatenate([NOT_PREDICTED[:0], *records])
 
+    @property
+    def can_change_lags(self) -> bool:
+        """Whether a model with other lags can be trained: the training of a resumed one is known.
+
+        It is if it is `Adaptive`.
+        """
+        return self._given_settings is not None
+
+    @exclusive
+    def change_lags(
+        self,
+        narx: Narx,
+        regressors: ArrayLike,
+        targets: ArrayLike,
+        *,
+        follows: ArrayLike | None = None,
+        n_forgotten: int = 0,
+    ) -> bool:
+        """Replace the model by one with other lags that has learned these rows, and no others.
+
+        The hyper-parameters are estimated anew, as from the first samples of a stream.
+
+        Parameters
+        ----------
+        narx : Narx
+        regressors, targets, follows
+            Rows of the new lags, as for `observe_many`.
+        n_forgotten : int
+            Number of samples of the stream before these rows, for the numbers of the samples in
+            the estimates of the adaptation.
+
+        Returns
+        -------
+        bool
+            False if the rows are too few to train a model, but there is one: then nothing changes.
+
+        Raises
+        ------
+        ValueError
+            The lags cannot change (`can_change_lags`); as `observe_many`.
+        """
+        if self._given_settings is None:
+            raise UserError(
+                "Identification: the training of this model is not stored with it, so that its "
+                "lags cannot change; begin a new identification"
+            )
+        renewed = Identification(
+            narx, self._given_settings, start=self.start, time_limit=self.time_limit
+        )
+        renewed.n_forgotten = n_forgotten
+        renewed.observe_many(regressors, targets, follows=follows)
+        if renewed.model is None and self.model is not None:
+            return False
+        if renewed.model is not None:
+            renewed.finish()
+        self.narx = narx
+        self.settings = renewed.settings
+        self.hyperparameters = renewed.hyperparameters
+        self.report = renewed.report
+        self.training_seconds += renewed.training_seconds
+        self.n_waited = renewed.n_waited
+        self.n_initial_outliers = renewed.n_initial_outliers
+        self.n_forgotten = n_forgotten
+        self._follower = renewed._follower
+        self._phase = renewed._phase
+        return True
+
     @exclusive
     def check_samples(self, regressors: ArrayLike, targets: ArrayLike) -> None:
         """Raise the ValueError of `observe_many` if it would refuse these samples; do nothing else.
@@ -1153,6 +1225,9 @@ class Identification(Exclusive):
         identification = cls(model.narx, settings)
         learner = Learner(model, identification.gate, n_mended={})
         identification._phase = learner
+        identification._given_settings = None
+        if isinstance(model.follower, Adaptation):
+            identification._given_settings = replace(settings, training=model.follower.settings)
         if isinstance(model.follower, Adaptation) and model.follower.n_seen == gp.n_seen:
             learner.adaptation = model.follower
         mended = learner.outliers.mended
@@ -1261,7 +1336,7 @@ class Identification(Exclusive):
                 x,
                 y,
                 model.gp.learning,
-                n_left_out=collector.n_collected - len(y),
+                n_left_out=collector.n_collected - len(y) + self.n_forgotten,
                 own_lags=own_lags_of(self.narx) if is_estimated else None,
             )
             learner.adaptation = self._follower

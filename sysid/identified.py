@@ -34,6 +34,7 @@ from sysid.data.csv import (
 )
 from sysid.data.holes import has_holes, mark_holes, may_have_holes
 from sysid.data.source import Recordings
+from sysid.dead_time import DeadTimes
 from sysid.errors import UserError, UserTypeError, warn_user
 from sysid.gp.adaptation import Adaptive
 from sysid.gp.kernels import (
@@ -949,14 +950,17 @@ class IdentifiedModel:
     def notes(self) -> list[str]:
         """What a user should know about the models, with what to do: a sentence each.
 
-        The first ones state that a limit of the time has ended the search, and what a training for
-        the free run found: why it took no other estimator than a linear model, which one ran away.
+        The first ones state what makes dead times doubtful (feedback), that a limit of the time has
+        ended the search, and what a training for the free run found: why it took no other estimator
+        than a linear model, which one ran away.
         The others state what the errors on the test records still contain; without test records
         and for static data there are none.
         """
         notes = []
         for name, identification in self.identifications.items():
-            of_identification = identification.time_limit.describe("seconds")
+            dead_times = self._dead_times(name)
+            of_identification = [] if dead_times is None else list(dead_times.warnings)
+            of_identification += identification.time_limit.describe("seconds")
             trained = identification.hyperparameters
             if identification.report is not None and trained is not None:
                 of_identification += [f"training: {warning}" for warning in trained.warnings]
@@ -977,6 +981,11 @@ class IdentifiedModel:
             )
             notes += advise(report, identification.narx, choices, automatic='narx="auto"')
         return notes
+
+    def _dead_times(self, name: str) -> DeadTimes | None:
+        """Return the dead times that the automatic lags of an output begin with, if any."""
+        choice = self.lag_choices.get(name)
+        return None if choice is None else choice.dead_times
 
     @shows_progress("compare")
     def compare(
@@ -1241,6 +1250,9 @@ class IdentifiedModel:
                 numbers = zip(model.gp.kernel.linear_lags, model.linear_signals, strict=True)
                 lags = ", ".join(f"{number} lags of {signal}" for number, signal in numbers)
                 line += f"; linear part: {lags}"
+            dead_times = self._dead_times(name)
+            if dead_times is not None and dead_times.has_any:
+                line += f"; {', '.join(dead_times._replace(warnings=[]).describe())}"
             lines.append(line)
         lines += [f"Note: {note}" for note in self.notes]
         return "\n".join(lines)

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from sysid.dead_time_lags import DeadTimeFollower, Piece
 from sysid.errors import UserError
 from sysid.gp.dictionary import UpdateReport
 from sysid.identification import Identification
@@ -46,6 +47,7 @@ def learn_from(
     *,
     outputs: Sequence[str],
     inputs: Sequence[str],
+    dead_times: DeadTimeFollower | None = None,
 ) -> Iterator[Block]:
     """Feed a stream to an identification, sample by sample or in blocks of a record.
 
@@ -67,6 +69,9 @@ def learn_from(
         between two records.
     outputs, inputs : sequence of str
         Names of the columns of the samples' outputs and inputs.
+    dead_times : DeadTimeFollower, optional
+        Looks for the dead times of the inputs while the stream goes on, and changes the lags of
+        `identification` and `window` where they do not begin with them. None: the lags stay.
 
     Yields
     ------
@@ -88,16 +93,21 @@ def learn_from(
         estimates = getattr(measurement, "estimates", None)
         if estimates is not None:
             estimates = Estimates(*(values[..., y_columns] for values in estimates))
-        rows = window.observe_many(y, u, estimates)
-        if len(rows.sample) == 0:
-            continue
-        if len(rows.sample) == 1 and rows.sample[0] == last_sample + 1:
-            follows = None  # a single row that follows the previous one
-        else:
-            follows = np.diff(rows.sample, prepend=last_sample) == 1
-        record = identification.observe_many(rows.regressor, rows.target, follows=follows)
-        yield Block(rows, record, identification.correction)
-        last_sample = rows.sample[-1]
+        samples_of_piece: Iterable[Piece] = ((y, u, estimates),)
+        if dead_times is not None:
+            samples_of_piece = dead_times.pieces(y, u, estimates, window)
+        for piece in samples_of_piece:
+            rows = window.observe_many(*piece)
+            if len(rows.sample):
+                if len(rows.sample) == 1 and rows.sample[0] == last_sample + 1:
+                    follows = None  # a single row that follows the previous one
+                else:
+                    follows = np.diff(rows.sample, prepend=last_sample) == 1
+                record = identification.observe_many(rows.regressor, rows.target, follows=follows)
+                yield Block(rows, record, identification.correction)
+                last_sample = rows.sample[-1]
+            if dead_times is not None:
+                dead_times.follow(identification, window)
 
 
 def _columns(needed: Sequence[str], present: Sequence[str], kind: str) -> np.ndarray | slice:

@@ -62,7 +62,7 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
                 inputs,
                 predict=narx.predict,
                 on_missing=narx.on_missing,
-                dead_times=None if source.lag_choice is None else source.lag_choice.dead_times,
+                dead_times=result.dead_times,
             )
         except (UserError, np.linalg.LinAlgError) as error:
             result.notes.append(f"no best linear model: {error}")

@@ -181,11 +181,14 @@ def _first_lags(result: Result) -> dict[str, int]:
 
 
 def _shifts_of(result: Result, inputs: Sequence[str]) -> dict[str, int]:
-    """Return how many lags of each input its dead time leaves out; on records only."""
+    """Return how many lags of each input its dead time leaves out.
+
+    Those of a stream are known with ``narx.nk=auto`` only.
+    """
     source = result.source
     recordings = source.recordings()
-    if source.lag_choice is not None and source.lag_choice.dead_times is not None:
-        return source.lag_choice.dead_times.shifts(inputs)
+    if result.dead_times is not None:
+        return result.dead_times.shifts(inputs)
     if recordings is None:
         return {}
     target = result.identification.narx.target

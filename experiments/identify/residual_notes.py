@@ -3,6 +3,7 @@
 import numpy as np
 
 from experiments.identify.result import Result
+from experiments.identify.settings import LagOptions
 from experiments.validate.report import MAX_RESIDUAL_LAG, MIN_TESTED_PART_SAMPLES
 from sysid import ResidualReport, residual_tests
 from sysid.choices import choices_of
@@ -11,15 +12,18 @@ from sysid.simulation.residual_advice import Choices, advise
 from sysid.simulation.residuals import most_lags
 
 
-def note_residuals(result: Result, *, has_automatic_lags: bool) -> list[str]:
+def note_residuals(result: Result, lags: LagOptions) -> list[str]:
     """Return notes on the errors one step ahead of the validation part, with what to do."""
     tests = run_residual_tests(result)
     if tests is None:
         return []
+    automatic = "narx=auto"
+    finds_dead_times = lags.are_automatic or lags.all_begin_with_dead_times
     if result.source.recordings() is None:  # automatic lags of a plant follow from its equations
-        has_automatic_lags = True
-    choices = open_choices(result, has_automatic_lags=has_automatic_lags)
-    return advise(tests, result.identification.narx, choices)
+        automatic = "narx.nk=auto"
+        finds_dead_times |= not lags.are_orders
+    choices = open_choices(result, has_automatic_lags=finds_dead_times)
+    return advise(tests, result.identification.narx, choices, automatic=automatic)
 
 
 def open_choices(result: Result, *, has_automatic_lags: bool) -> Choices:

@@ -18,7 +18,16 @@ from experiments.identify.limit import describe_limit, predict_rows
 from experiments.plant.limit import LIMIT_OF_PART, Limit
 from experiments.plant.source import Source, trajectory_of
 from experiments.validate.report import Report, writers
-from sysid import Estimate, Identification, LagWindow, Model, Prediction, store
+from sysid import (
+    DeadTimeChange,
+    DeadTimes,
+    Estimate,
+    Identification,
+    LagWindow,
+    Model,
+    Prediction,
+    store,
+)
 from sysid.beside import SHARE_TIMEOUT, Beside
 from sysid.model.result import result_dataset, with_estimates
 
@@ -57,6 +66,8 @@ class Result:
     interrupted: BaseException | None = None  # ended the validation of a complete identification
     report: Report | None = None  # of the free run on the test records
     notes: list[str] = field(default_factory=list)  # on the free run, for the user
+    #: changes of the lags of a stream when dead times were found
+    dead_time_changes: list[DeadTimeChange] = field(default_factory=list)
     limit: Limit = LIMIT_OF_PART  # of one-step prediction of the whole simulation
     linear: dict[str, Any] | None = None  # errors of linear models of the same record
     linear_orders: dict[str, Any] = field(default_factory=dict)  # of `compare_orders`
@@ -90,6 +101,12 @@ class Result:
     def is_unfinished(self) -> bool:
         """Whether ``training.seconds`` ended the search, so that the model is the best so far."""
         return self.identification.time_limit.was_reached
+
+    @property
+    def dead_times(self) -> DeadTimes | None:
+        """Dead times that the lags begin with; None if they were not looked for."""
+        choice = self.source.lag_choice
+        return self.source.dead_times if choice is None else choice.dead_times
 
     @property
     def plan(self) -> xr.Dataset | None:
@@ -208,10 +225,10 @@ def _draw(
         makers["plan"] = partial(draw_plans, trajectory, result.plan)
     if model is not None and model.gp.n_linear:
         makers["linear_part"] = partial(linear_part, model, result.summary["target_unit"])
-    choice = result.source.lag_choice
-    if choice is not None and choice.dead_times is not None and choice.dead_times.has_any:
-        by_input = result.summary["lags"]["dead_times"]["by_input"]
-        makers["dead_time"] = partial(dead_times, by_input, choice.dead_times.output_unit)
+    found = result.dead_times
+    if found is not None and found.has_any:
+        by_input = found.to_dict()["by_input"]
+        makers["dead_time"] = partial(dead_times, by_input, found.output_unit)
     if result.linear is not None:
         makers["comparison"] = partial(comparison, result.summary)
     for name, make in list(makers.items())[chosen]:

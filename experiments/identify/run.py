@@ -41,13 +41,14 @@ from experiments.identify.settings import LagOptions, RunSettings
 from experiments.identify.summary import log_result, summarise
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.limit import LIMIT_NOT_WANTED
-from experiments.plant.live import live_source
+from experiments.plant.live import LiveSource, live_source
 from experiments.plant.physics import RESIDUAL, ResidualNarx, thin, variance_at
 from experiments.plant.recorded import recorded_source
 from experiments.plant.source import Source
 from experiments.validate.report import Report, log_free_run, validate_on_test, writers
 from simulators import DivergenceError
 from sysid import (
+    DeadTimeFollower,
     Identification,
     JointModel,
     LagWindow,
@@ -61,7 +62,9 @@ from sysid import (
     Settings,
     Start,
     describe,
+    estimate_dead_times,
     learn_from,
+    with_dead_times,
 )
 from sysid.errors import UserError, UserTypeError
 from sysid.foreign import check_folder
@@ -257,10 +260,29 @@ def narx_of(lags: LagOptions, source: Source, learner: Settings) -> Narx:
         with doing("choosing the lags") as add, on_progress(add):
             narx, report = source.lags(narx, learner)
         log.info("Lags chosen: %s", report)
+    if isinstance(narx, Orders) and narx.has_automatic_delays:
+        return _with_dead_times(narx, source)
     if isinstance(narx, Orders | ResidualNarx):
         narx = narx.narx(source.outputs, source.inputs)
     assert isinstance(narx, Narx)
     return narx
+
+
+def _with_dead_times(orders: Orders, source: Source) -> Narx:
+    """Return the lags of ``narx.nk=auto``: those of records begin with the dead times.
+
+    A stream begins with lags from 1 on, and its dead times are looked for while it is learned.
+    """
+    inputs = orders.delayed_inputs(source.inputs)
+    narx = orders.undelayed(source.inputs).narx(source.outputs, source.inputs)
+    if source.recordings() is None:
+        return narx
+    with doing("estimating dead times"):
+        source.dead_times = estimate_dead_times(source.learned(), narx.target, narx.input_names)
+        moved = with_dead_times(source.learned(), narx, inputs=inputs, dead_times=source.dead_times)
+    for sentence in source.dead_times._replace(warnings=[]).describe():
+        log.info("Dead times: %s", sentence)
+    return moved
 
 
 def _check_targets(lags: LagOptions, source: Source, targets: list[str]) -> None:
@@ -276,6 +298,12 @@ def _check_targets(lags: LagOptions, source: Source, targets: list[str]) -> None
         )
     if not targets or len(set(targets)) < len(targets):
         raise UserError(f"narx.target: expected each output once, or all, got {targets}")
+    if len(targets) > 1 and lags.begin_with_dead_times:
+        raise UserError(
+            f"narx.target={targets}: models that are simulated together need the same lags, but "
+            "narx.nk=auto finds the dead times of each output by itself; give numbers narx.nk, "
+            "or identify one output at a time"
+        )
     narxes = [narx_of(lags.of(target), source, Settings()) for target in targets]
     for narx in narxes:
         if narx.lags != narxes[0].lags or sorted(narx.output_names) != sorted(targets):
@@ -317,13 +345,24 @@ def identify(
     with timed(seconds, "setup"):
         identification = prepare(settings, source, cache, seconds)
         window = LagWindow(identification.narx)
+        dead_times = _dead_time_follower(settings, source)
         source.tell(identification)
+    first_narx = identification.narx
     records: list[np.ndarray] = []
     if settings.finds_limit and not settings.in_sweep:
         source.begin_limit()
     with timed(seconds, "loop"):
         is_watched = not settings.in_sweep
-        stopped = stream(source, identification, window, records, shows_progress=is_watched)
+        stopped = stream(
+            source,
+            identification,
+            window,
+            records,
+            dead_times=dead_times,
+            shows_progress=is_watched,
+        )
+    if dead_times is not None:
+        source.dead_times = dead_times.dead_times
     result: Result | None = None
     try:
         # An interrupt in this block is handled after it, when there is a result to keep.
@@ -332,7 +371,9 @@ def identify(
                 if stopped is None:
                     source.calibrate(identification)
             with timed(seconds, "validation"):
-                result = validate_one_step(source, identification, window, records, stopped)
+                record = _of_final_rows(records, first_narx, identification.narx)
+                result = validate_one_step(source, identification, window, record, stopped)
+                result.dead_time_changes = [] if dead_times is None else dead_times.changes
         if stopped is None and is_alone:
             with timed(seconds, "free_run"):
                 result.report, result.notes = _validate_free_run(
@@ -352,6 +393,29 @@ def identify(
         result.interrupted = reason  # the identification is complete, and is kept
     result.summary = summarise(settings, result, seconds | counts_of(cache))
     return result
+
+
+def _dead_time_follower(settings: RunSettings, source: Source) -> DeadTimeFollower | None:
+    """Return what looks for dead times while a stream is learned; None: nothing does."""
+    if not settings.lags.begin_with_dead_times or not isinstance(source, LiveSource):
+        return None
+    orders = build_one(settings.lags.description, "narx")
+    assert isinstance(orders, Orders)
+    sampling_time = float(source.plant.system.dt)
+    return DeadTimeFollower(orders.delayed_inputs(source.inputs), sampling_time=sampling_time)
+
+
+def _of_final_rows(records: Sequence[np.ndarray], first: Narx, final: Narx) -> np.ndarray:
+    """Return the record of a stream, one row for each row of the final lags.
+
+    The first samples, which only the final lags or only the first ones reach, are added without a
+    prediction, or left out.
+    """
+    record = np.concatenate([NOT_PREDICTED[:0], *records])
+    n_added = first.max_lag - final.max_lag
+    if n_added > 0:
+        return np.concatenate([np.repeat(NOT_PREDICTED, n_added), record])
+    return record[-n_added:]
 
 
 def prepare(
@@ -464,12 +528,13 @@ def stream(
     window: LagWindow,
     records: list[np.ndarray],
     *,
+    dead_times: DeadTimeFollower | None = None,
     shows_progress: bool = True,
 ) -> BaseException | None:
     """Identify all segments, then read the samples of the source that are not learned.
 
     The record of each block is appended to `records`. A correction replaces the last row of the
-    record before it.
+    record before it. What `dead_times` finds is logged at once.
 
     Returns
     -------
@@ -497,13 +562,20 @@ def stream(
             window,
             outputs=source.outputs,
             inputs=source.inputs,
+            dead_times=dead_times,
         )
+        n_told = 0
         for block in blocks:
             if block.correction is not None:
                 records[-1][-1] = block.correction
             records.append(block.record)
             n_points = block.record["n_points"][-1]
             progress_bar.set_postfix_str(f"{n_points} points", refresh=False)
+            changes = [] if dead_times is None else dead_times.changes[n_told:]
+            for change in changes:
+                with progress_bar.external_write_mode():
+                    log.info("Dead times: %s", change.describe())
+            n_told += len(changes)
 
     try:
         with progress_bar:
@@ -526,7 +598,7 @@ def validate_one_step(
     source: Source,
     identification: Identification,
     window: LagWindow,
-    records: list[np.ndarray],
+    record: np.ndarray,
     stopped: BaseException | None,
 ) -> Result:
     """Predict the validation samples one step ahead, and return the result of the identification.
@@ -560,7 +632,7 @@ def validate_one_step(
         identification=identification,
         window=window,
         signals=signals,
-        record=np.concatenate([NOT_PREDICTED[:0], *records]),
+        record=record,
         rows=rows,
         validation=validation,
         predicted=predicted,

@@ -7,6 +7,7 @@ from typing import Any
 from experiments.files.outputs import RunFiles
 from experiments.files.stated import AUTOMATIC_LAGS
 from sysid import Propagation, Settings
+from sysid.narx.lags import AUTOMATIC_FIRST_LAG
 
 ALL_OUTPUTS = "all"  # value of narx.target that names every output of the source
 
@@ -26,6 +27,27 @@ class LagOptions:
     def are_automatic(self) -> bool:
         """Whether the lags are chosen by the dynamics or by held-out errors."""
         return str(self.description.get("_target_", "")).endswith(AUTOMATIC_LAGS)
+
+    @property
+    def are_orders(self) -> bool:
+        """Whether numbers of lags are given (``narx=orders``), so that ``narx.nk`` is a key."""
+        return "nk" in self.description
+
+    @property
+    def begin_with_dead_times(self) -> bool:
+        """Whether the lags of any input begin with its dead time (``narx.nk=auto``)."""
+        return AUTOMATIC_FIRST_LAG in self._first_lags
+
+    @property
+    def all_begin_with_dead_times(self) -> bool:
+        """Whether the lags of every input begin with its dead time."""
+        return set(self._first_lags) == {AUTOMATIC_FIRST_LAG}
+
+    @property
+    def _first_lags(self) -> list[Any]:
+        """First lag of all inputs, or those of each, as ``narx.nk`` states them."""
+        nk = self.description.get("nk")
+        return nk if isinstance(nk, list) else [nk]
 
     def targets(self, outputs: Sequence[str]) -> list[str] | None:
         """Return the outputs that get a model each; None if ``narx.target`` is no list."""

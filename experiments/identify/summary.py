@@ -188,6 +188,7 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         **{key: result.linear_orders.get(key) for key in NO_ORDERS},
         "narx": orders_of(narx),
         "lags": None if choice is None else _describe_choice(choice),
+        "dead_times": _describe_dead_times(result),
         "budget_choice": None if budget_choice is None else _describe_budget(budget_choice),
         "training": identification.report,
         "physics": None if result.source.physics is None else result.source.physics.estimates(),
@@ -242,6 +243,15 @@ def _describe_choice(choice: LagChoice) -> dict[str, Any]:
     if choice.dead_times is not None:
         description["dead_times"] = choice.dead_times.to_dict()
     return description
+
+
+def _describe_dead_times(result: Result) -> dict[str, Any] | None:
+    """Return the dead times that ``narx.nk=auto`` found, and when the lags of a stream changed."""
+    found = result.source.dead_times
+    if found is None:
+        return None
+    changes = [change.to_dict() for change in result.dead_time_changes]
+    return found.to_dict() | {"changes": changes}
 
 
 def _describe_budget(choice: BudgetChoice) -> dict[str, Any]:
@@ -349,6 +359,7 @@ def _warnings(run_settings: RunSettings, summary: dict[str, Any], result: Result
         *identification.time_limit.describe("training.seconds"),
         *_warn_of_refused_samples(summary, result),
         *result.source.warnings(),
+        *([] if result.dead_times is None else result.dead_times.warnings),
         *_warn_without_effect(run_settings, summary, result),
         *_warn_of_unused_physics(result),
     ]
@@ -374,7 +385,7 @@ def _warnings(run_settings: RunSettings, summary: dict[str, Any], result: Result
     warnings += _warn_of_gross_errors(summary, result)
     warnings += _warn_of_bounds(summary)
     warnings += _warn_of_data(summary, identification.model, is_stream=result.learns_a_stream)
-    warnings += note_residuals(result, has_automatic_lags=run_settings.lags.are_automatic)
+    warnings += note_residuals(result, run_settings.lags)
     return warnings
 
 

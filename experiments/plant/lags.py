@@ -99,7 +99,10 @@ class AutomaticNarx:
             if n_lags:
                 inputs[name] = range(1 + delay, 1 + delay + n_lags)
             if n_lags and delay:
-                text += f"; {name} acts {delay} samples late, so its lags begin with {1 + delay}"
+                text += (
+                    f"; {name} acts {delay} samples ({delay * system.dt:.4g} s) late, so its lags "
+                    f"begin with {1 + delay}"
+                )
         return Narx({target: report.n_y}, inputs, target, **settings), text
 
     def of_records(

@@ -19,6 +19,7 @@ from experiments.plant.source import SAMPLES_PER_BLOCK, identified_share
 from simulators import Sample, Trajectory, collect
 from sysid import (
     BudgetChoice,
+    DeadTimes,
     Identification,
     LagChoice,
     Measurement,
@@ -151,6 +152,7 @@ class LiveSource:
     screened_validation: Screened | None = field(default=None, init=False)
     has_holes: bool = field(default=False, init=False)  # missing samples of a record
     budget_choice: BudgetChoice | None = field(default=None, init=False)  # nor of the budget
+    dead_times: DeadTimes | None = field(default=None, init=False)  # of narx.nk=auto
     _limit: Limit | None = field(default=None, init=False)  # the same for the models of all outputs
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ from experiments.plant.physics import FittedPhysics, columns_of, physics_of, var
 from experiments.plant.source import SAMPLES_PER_BLOCK, SIMULATION_KEYS, identified_share
 from sysid import (
     BudgetChoice,
+    DeadTimes,
     Identification,
     LagChoice,
     Measurement,
@@ -92,6 +93,7 @@ class RecordedSource:
         self.split = split
         self.lag_choice: LagChoice | None = None
         self.budget_choice: BudgetChoice | None = None
+        self.dead_times: DeadTimes | None = None
         self.physics = physics
         self.title = recordings.name
         self.outputs = list(recordings.outputs)

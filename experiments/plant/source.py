@@ -17,6 +17,7 @@ from experiments.plant.limit import Limit
 from experiments.plant.physics import FittedPhysics
 from sysid import (
     BudgetChoice,
+    DeadTimes,
     Identification,
     LagChoice,
     Measurement,
@@ -64,6 +65,7 @@ class Source(Protocol):
     inputs: list[str]  # names of the n_u inputs, likewise; signals of the physics are the last
     unused: frozenset[str]  # keys of the configuration without effect on it
     physics: FittedPhysics | None  # simulated beside it
+    dead_times: DeadTimes | None  # found for the lags of ``narx.nk=auto``
     n_samples: int  # of all records together
     n_identified: int  # samples that are learned; the others validate the model
 

@@ -277,6 +277,24 @@ class Narx:
         """Return the same lags without those of the linear part."""
         return replace(self, linear={})
 
+    def shifted(self, shifts: Mapping[str, int]) -> Narx:
+        """Return the same lags, with those of these inputs larger by so many samples each.
+
+        The lags of the inputs in the linear part move with them.
+
+        >>> Narx({"y": 1}, {"u": 2}).shifted({"u": 7}).lags
+        {'y': (1,), 'u': (8, 9)}
+        """
+
+        def moved(lags: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+            return {
+                name: [lag + shifts.get(name, 0) for lag in of_signal]
+                for name, of_signal in lags.items()
+            }
+
+        inputs = moved({name: self.lags[name] for name in self.input_names})
+        return replace(self, inputs=inputs, linear=moved(self.linear_lags))
+
     def largest_lag(self, name: str) -> int:
         """Return the largest lag of a signal, also in the linear part; 0 if it has none."""
         return max((lag for signal, lag in self.features if signal == name), default=0)
@@ -615,6 +633,12 @@ def one_earlier(signal: Array) -> Array:
 
 #: Number of lags, or delay, of all signals, or a list with one for each.
 Order: TypeAlias = int | Sequence[int]
+#: First lag of all inputs, or a list with one for each; "auto": their dead times.
+FirstLag: TypeAlias = int | str | Sequence[int | str]
+#: value of `Orders.nk` for an input whose lags begin with its dead time
+AUTOMATIC_FIRST_LAG = "auto"
+#: first lag of such an input as long as its dead time is not known [samples]
+UNDELAYED_FIRST_LAG = 1
 
 
 @dataclass(frozen=True)
@@ -626,9 +650,12 @@ class Orders:
         y[k] = f(y[k-1], ..., y[k-na], u[k-nk], ..., u[k-nk-nb+1])
 
     A number applies to all signals, a list has one number for each output or input. A signal of
-    order 0 has no lags. The models of all outputs share the regressors. For orders that differ
-    between the predicted outputs, as in MATLAB's matrices of orders, give each output its own
-    `Narx`.
+    order 0 has no lags. The lags of an input with ``nk="auto"`` begin with its dead time:
+    `sysid.with_dead_times` finds it for records, `sysid.DeadTimeFollower` in a stream. Until then
+    (`undelayed`) they begin with 1.
+
+    The models of all outputs share the regressors. For orders that differ between the predicted
+    outputs, as in MATLAB's matrices of orders, give each output its own `Narx`.
 
     Raises
     ------
@@ -643,7 +670,8 @@ class Orders:
 
     na: Order = 2  # number of lags of each output
     nb: Order = 2  # number of lags of each input
-    nk: Order = 1  # first lag of each input, samples; 0: the input acts at once
+    #: first lag of each input, samples; 0: the input acts at once; "auto": its dead time
+    nk: FirstLag = 1
     target: str = ""  # output to predict; empty: the first output
     predict: str = "change"  # change: y[k] - y[k-1]; value: y[k]
     on_missing: str = "error"  # values that are not finite are an error, or (skip) are skipped
@@ -654,6 +682,13 @@ class Orders:
             is_list = isinstance(value, Sequence) and not isinstance(value, str)
             orders = tuple(value) if is_list else (value,)
             for order in orders:
+                if name == "nk" and order == AUTOMATIC_FIRST_LAG:
+                    continue
+                if name == "nk" and isinstance(order, str):
+                    raise UserError(
+                        f"Orders: nk must be {AUTOMATIC_FIRST_LAG} or a whole number of at least "
+                        f"0, or a list of them, got {order!r}"
+                    )
                 check_whole(order, 0, f"Orders: {name}, or every one of a list of them,")
                 if order > MAX_LAG:
                     raise UserError(
@@ -663,14 +698,32 @@ class Orders:
             if is_list:
                 object.__setattr__(self, name, orders)
 
+    @property
+    def has_automatic_delays(self) -> bool:
+        """Whether the lags of any input begin with its dead time."""
+        is_number = isinstance(self.nk, int | str)
+        return AUTOMATIC_FIRST_LAG in ((self.nk,) if is_number else self.nk)  # type: ignore[operator]
+
+    def delayed_inputs(self, inputs: Sequence[str]) -> list[str]:
+        """Return the inputs whose lags begin with their dead times."""
+        nk = _orders_of("nk", self.nk, inputs, "inputs")
+        return [name for name, k in zip(inputs, nk, strict=True) if k == AUTOMATIC_FIRST_LAG]
+
+    def undelayed(self, inputs: Sequence[str]) -> Orders:
+        """Return the orders with which the search for the dead times of these inputs begins."""
+        nk = _orders_of("nk", self.nk, inputs, "inputs")
+        return replace(
+            self, nk=[UNDELAYED_FIRST_LAG if k == AUTOMATIC_FIRST_LAG else k for k in nk]
+        )
+
     def narx(self, outputs: Sequence[str], inputs: Sequence[str]) -> Narx:
         """Return the `Narx` of these outputs and inputs.
 
         Raises
         ------
         ValueError
-            If the length of a list differs from the number of signals, or `Narx` raises it, for
-            example because there are no lags at all.
+            If a delay is "auto", the length of a list differs from the number of signals, or `Narx`
+            raises it, for example because there are no lags at all.
         """
         target = self.target or outputs[0]
         output_lags = {
@@ -693,13 +746,22 @@ class Orders:
     def input_lags(self, inputs: Sequence[str]) -> dict[str, list[int]]:
         """Return the lags of every input, empty for order 0."""
         nb = _orders_of("nb", self.nb, inputs, "inputs")
+        if self.has_automatic_delays:
+            raise UserError(
+                "Orders: nk=auto needs samples, in which dead times are looked for, as those of "
+                "sysid-identify, sysid.with_dead_times or sysid.DeadTimeFollower; give numbers nk "
+                "here"
+            )
         nk = _orders_of("nk", self.nk, inputs, "inputs")
         return {name: list(range(k, k + n)) for name, n, k in zip(inputs, nb, nk, strict=True)}
 
 
-def _orders_of(name: str, order: Order, signals: Sequence[str], kind: str) -> tuple[int, ...]:
+def _orders_of(
+    name: str, order: Order | FirstLag, signals: Sequence[str], kind: str
+) -> tuple[Any, ...]:
     """Return one order for every signal."""
-    orders = tuple(order) if isinstance(order, Sequence) else (int(order),) * len(signals)
+    is_list = isinstance(order, Sequence) and not isinstance(order, str)
+    orders = tuple(order) if is_list else (order,) * len(signals)  # type: ignore[arg-type]
     if len(orders) != len(signals):
         raise UserError(
             f"Orders: expected one number {name} for all {kind}, or one for each of "

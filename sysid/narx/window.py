@@ -79,11 +79,15 @@ class LagWindow:
     """
 
     def __init__(self, narx: Narx) -> None:
-        self.narx = narx
         self.n_missing = 0
         self.n_skipped = 0
         self.n_with_estimates = 0
         self.previous_target_value = nan
+        self._use(narx)
+
+    def _use(self, narx: Narx) -> None:
+        """Build regressors of these lags from now on, and forget all samples."""
+        self.narx = narx
         names = narx.signals
         self._width = len(names)
         self._max_lag = narx.max_lag
@@ -114,6 +118,32 @@ class LagWindow:
             self._is_estimate[:] = False
         self._n_stored = 0  # samples of this record
         self._complete_from = 0  # first sample with no missing value in its history
+
+    @property
+    def n_stored(self) -> int:
+        """Number of samples of this record that were stored."""
+        return self._n_stored
+
+    def change_lags(self, narx: Narx, outputs: Array, inputs: Array) -> None:
+        """Go on with other lags of the same signals. The counts continue.
+
+        Parameters
+        ----------
+        narx : Narx
+        outputs, inputs : (n, n_y), (n, n_u)
+            The last samples of this record, as they were stored: all of them, or at least as many
+            as the largest lag.
+        """
+        n_stored = self._n_stored
+        n_missing = self.n_missing
+        self._use(narx)
+        past_outputs = outputs[-self._n_history :]
+        self._store(past_outputs, inputs[-self._n_history :], len(past_outputs))
+        n_before = n_stored - self._n_stored  # samples of this record that are not known any more
+        if n_before:
+            self._complete_from = n_before + max(self._complete_from, self._n_history)
+        self._n_stored = n_stored
+        self.n_missing = n_missing
 
     def regressor(self, input: Array = NO_INPUT) -> Array | None:
         """Return the regressor of the present sample, before its output is known.

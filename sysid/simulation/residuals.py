@@ -601,6 +601,11 @@ class ResidualReport(NamedTuple):
     n_records: int
     n_lags: int  # largest lag
 
+    def __repr__(self) -> str:
+        n_records = "1 record" if self.n_records == 1 else f"{self.n_records} records"
+        title = f"ResidualReport of {self.n} samples, {n_records}, up to lag {self.n_lags}"
+        return "\n".join([title, *self.verdict()])
+
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the outputs that were tested."""

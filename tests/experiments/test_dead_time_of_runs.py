@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from experiments.identify.settings import LagOptions
 from helpers.commands import load_summary, run_identify
 from helpers.records import csv_overrides, has_warning, run_validate
 from sysid import store
@@ -102,3 +103,67 @@ def test_a_validation_tells_which_lags_are_missing(with_short_lags, data, tmp_pa
     model = f"model={with_short_lags / 'model.nc'}"
     content = run_validate(tmp_path, model, *record, "propagation=mean_only", "figures=false")
     assert has_warning(content, "contain heat at lag 15")
+
+
+def test_given_orders_begin_with_the_dead_times(data, tmp_path):
+    lags = ("narx=orders", "narx.na=1", "narx.nb=1", "narx.nk=auto")
+    summary = load_summary(run_identify(tmp_path, *data, *QUICK, *lags, "figures=false"))
+    assert summary["narx"]["nk"] == [15, 3]
+    found = summary["dead_times"]
+    assert found["by_input"]["heat"]["samples"] == 15
+    assert found["changes"] == []
+    assert not any("finds dead times" in note for note in summary["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("nk", "some", "every"),
+    [(1, False, False), ("auto", True, True), (["auto", 1], True, False), ([0, 1], False, False)],
+    ids=repr,
+)
+def test_options_say_which_lags_begin_with_dead_times(nk, some, every):
+    options = LagOptions({"_target_": "sysid.Orders", "nk": nk}, predicts_residual=False)
+    assert options.are_orders
+    assert options.begin_with_dead_times is some
+    assert options.all_begin_with_dead_times is every
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+HEATER = (
+    "system=heater",
+    "system.heat_delay=30",
+    "noise.std=1e-4",
+    "duration=1200samples",
+    "identified=0.6",
+    "limit=false",
+    "figures=false",
+    "narx=orders",
+    "narx.nb=1",
+)
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory):
+    """Folder of a stream whose heat acts after 31 samples."""
+    folder = tmp_path_factory.mktemp("stream")
+    return run_identify(folder, *HEATER, *QUICK, "narx.nk=auto")
+
+
+def test_lags_of_a_stream_move_to_the_dead_time(stream):
+    summary = load_summary(stream)
+    heat, flow = summary["narx"]["nk"]
+    assert abs(heat - 31) <= 1
+    assert flow == 1
+    (change,) = summary["dead_times"]["changes"]
+    assert change["sample"] == 500
+    assert change["first_lags"] == {"heat": [1, heat]}
+    assert summary["dead_times"]["by_input"]["heat"]["samples"] in (30, 31)
+
+
+def test_the_record_of_a_stream_has_a_row_for_each_row_of_its_last_lags(stream):
+    result = store.read(stream / "result.nc", kind="result")
+    rows = store.read(stream / "narx.nc", kind="narx")
+    n = result.sizes["sample"]
+    assert n == rows.sizes["sample"] == 1200 - load_summary(stream)["narx"]["nk"][0]
+    np.testing.assert_array_equal(result["time"], rows["time"])
+    np.testing.assert_array_equal(result["target"], rows["target"])

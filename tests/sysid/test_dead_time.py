@@ -9,6 +9,7 @@ import simulators
 from sysid import (
     Fixed,
     FreeRun,
+    LagChoice,
     Narx,
     Settings,
     choose_lags,
@@ -370,3 +371,17 @@ def test_a_model_tests_its_errors_on_any_record(without_the_delay):
     assert test.alarm
     assert test.largest_lag == 15
     assert without_the_delay.residual_tests(record.isel(time=slice(0, 60))) == {}
+
+
+def test_an_identified_model_states_dead_times_and_a_closed_loop():
+    record, _ = simulate("tanh", "white", 5)
+    training = Fixed(1.0, 3.0, 1e-3, n_initial=20)
+    narx = Narx({"y": 1}, {"u": [15]})
+    found = identify(record, narx, training=training, budget=15, linear_part="none")
+    assert "acts after" not in repr(found)
+    dead_times = estimate_dead_times(record, "y", ["u"])._replace(warnings=["a closed loop"])
+    settings = Settings(training=training)
+    choice = LagChoice(narx, "one_step", [], [], settings, dead_times)
+    shown = replace(found, lag_choices={"y": choice})
+    assert "u[k-15]; 15 points; u acts after 15 samples, 7.5 s" in repr(shown)
+    assert shown.notes[0] == "a closed loop"

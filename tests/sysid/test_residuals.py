@@ -299,6 +299,7 @@ def test_the_lag_that_is_missing_most_is_named():
     e, u = white_noise()
     report = residual_tests(e + 0.3 * delayed(u, 3), u)
     assert find_test(report, "input").to_dict()["largest_lag"] == 3
+    assert repr(report).splitlines()[1:] == list(report.verdict())
     assert "most at lag 3" in " ".join(report.verdict())
 
 
