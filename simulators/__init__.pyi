@@ -34,6 +34,9 @@ from .grey_box import output_error as output_error
 from .interpolation import Interpolation as Interpolation
 from .limit import OneStepPredictions as OneStepPredictions
 from .limit import predict_one_step as predict_one_step
+from .linearisation import LinearSystem as LinearSystem
+from .linearisation import linearise as linearise
+from .linearisation import steady_state as steady_state
 from .many import Ensemble as Ensemble
 from .many import simulate_many as simulate_many
 from .noise import random_stream as random_stream

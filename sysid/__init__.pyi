@@ -111,6 +111,7 @@ from .linear_part import LinearPart as LinearPart
 from .live import LiveReport as LiveReport
 from .model.description import build as build
 from .model.description import describe as describe
+from .model.linear_view import LinearView as LinearView
 from .model.model import JointModel as JointModel
 from .model.model import LinearCoefficients as LinearCoefficients
 from .model.model import Model as Model

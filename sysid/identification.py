@@ -53,6 +53,7 @@ from sysid.initial_training import Trained, train
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.markup import notes
 from sysid.model.description import refuse_interpolations
+from sysid.model.linear_view import LinearView
 from sysid.model.model import BYTES_PER_POINT_PAIR, NO_OUTPUT_LIMITS, Model, max_points
 from sysid.narx.lags import Narx, added_variance_of, consecutive, own_lags_of
 from sysid.outliers import (
@@ -847,6 +848,18 @@ class Identification(Exclusive):
                 "Identification: there is no model yet that another could replace; see `resume`"
             )
         self._phase.model = model
+
+    def linearize(
+        self, at: Any = None, *, record: xr.Dataset | None = None
+    ) -> LinearView | list[LinearView]:
+        """Return the linear view of the current model; see `Model.linearize`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `Model.linearize` and `require_model`.
+        """
+        return self.require_model().linearize(at, record=record)
 
     def require_model(self) -> Model:
         """Return the current model.

@@ -18,7 +18,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from sysid.arrays import real_numbers
+from sysid.arrays import as_number, real_numbers
 from sysid.beside import one_blas_thread
 from sysid.budget_choice import BudgetChoice, choose_budget
 from sysid.choices import choices_of
@@ -73,7 +73,9 @@ from sysid.lag_choice import (
 from sysid.live import LiveLoop, LiveReport
 from sysid.markup import folded, labelled, notes, table
 from sysid.missing_outputs import with_line_estimates, with_model_estimates
+from sysid.model.linear_view import LinearView
 from sysid.model.model import Model, Origin
+from sysid.model.operating_point import linearize, ranges_of_records
 from sysid.narx.lags import Narx, OnMissing, Target
 from sysid.narx.record import TIME_TOLERANCE, read_records
 from sysid.progress_display import doing, shows_progress
@@ -1130,6 +1132,42 @@ class IdentifiedModel:
     def _time_unit(self) -> str:
         """Unit of the times of the records; "1" if they count samples."""
         return str(self.recordings.estimation[0]["time"].attrs.get("units", "s"))
+
+    @shows_progress("linearize")
+    def linearize(
+        self, at: Any = None, *, data: Signals | Sequence[Signals] | None = None
+    ) -> LinearView | list[LinearView]:
+        """Return the linear view of the models at an operating point: gains, poles, Bode plot.
+
+        Parameters
+        ----------
+        at
+            As for `Model.linearize`, for all outputs together. A time [s] is that of a sample of
+            the first record of `data`.
+        data
+            As for `identify`; None: the test records, or the learned ones if there are none.
+
+        Returns
+        -------
+        LinearView or list of LinearView
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `Model.linearize`.
+
+        Warns
+        -----
+        UserWarning
+            The point lies outside of the learned records, or the models know little there.
+        """
+        record = None
+        if not isnan(as_number(at)):
+            is_without_test = data is None and not self.recordings.test
+            records = self.recordings.estimation if is_without_test else self._records(data)
+            record = records[0]
+        ranges = ranges_of_records(self.recordings.estimation)
+        return linearize(list(self.models.values()), at, record=record, ranges=ranges)
 
     def save(self, path: str | os.PathLike[str]) -> list[Path]:
         """Store the models, and return their paths; `sysid.Model.load` reads them.

@@ -23,12 +23,12 @@ from sysid.errors import UserError
 from sysid.identification import Identification, Settings
 from sysid.lag_choice import MIN_ROWS_PER_COEFFICIENT, best_arx, moves
 from sysid.linear_part import LinearPart, LinearPartKind
+from sysid.model.gradient import gradient_of, weights_of
 from sysid.model.model import Model
 from sysid.narx.lags import Narx, OnMissing, Target
 from sysid.narx.record import Estimate, Record, read_records, with_estimate, without_estimates
 from sysid.normal import STDS_PER_MEDIAN_DEVIATION
 from sysid.simulation.baselines import LinearArx
-from sysid.simulation.dynamics import gradient_of, weights_of
 
 #: Estimates farther from the last measured output than this number of samples add no rows: the
 #: errors of a free run are larger than its linearised variance.

@@ -29,6 +29,7 @@ LAYERS = {
         "units",
         "interpolation",
         "system",
+        "linearisation",
         "runge_kutta",
         "noise",
         "sampling",
@@ -118,6 +119,7 @@ EXTRAS = {
     "dask_jobqueue": "experiments/sweeps/",
     "submitit": "experiments/sweeps/",
     "optuna": "experiments/sweeps/",
+    "control": "sysid/model/",
     "bokeh": ("experiments/drawing/", "experiments/collect/", "experiments/report/"),
     "jinja2": "experiments/drawing/",  # comes with Bokeh, and brings markupsafe
     "markupsafe": "experiments/drawing/",

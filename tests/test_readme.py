@@ -479,6 +479,7 @@ class TestPythonExamples:
             "README.md",
             "docs/how_to/chosen_inputs.md",
             "docs/how_to/coming_from.md",
+            "docs/how_to/linear_view.md",
             "docs/how_to/live.md",
             "docs/how_to/python.md",
         ]
@@ -499,6 +500,15 @@ class TestPythonExamples:
         assert fits["y", "model", "free run"] > fits["y", "ARX, best", "free run"]
         assert page.names["free_run"].shape == page.names["one_step"].shape == (150, 1)
         assert abs(page.names["predicted"] - page.names["value"]) < 0.2
+
+    @pytest.mark.slow
+    def test_the_linear_view_of_the_heater_is_what_its_page_shows(self, example_folder):
+        with contextlib.chdir(example_folder):
+            page = run_examples("docs/how_to/linear_view.md")
+        gains = page.names["view"].static_gain.sel(output="temperature")
+        assert (gains["low"] < [2.36, -35.86]).all()
+        assert (gains["high"] > [2.36, -35.86]).all()
+        assert page.lines[-1] == "truth: [[  2.36 -35.86]]"
 
     def test_the_first_look_has_eight_lines(self):
         (first,) = EXAMPLES["README.md"]

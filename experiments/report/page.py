@@ -1,6 +1,7 @@
 """The page of a run: what its folder holds, in words, figures and tables."""
 
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from experiments.drawing.style import error_unit_of, label_of, unit_of, with_clo
 from experiments.drawing.tables import error_unit, shown_unit
 from experiments.files import job_file
 from experiments.files.job_file import SUMMARY_NUMBERS
-from sysid import StoreError, store
+from sysid import LinearView, Model, StoreError, UserError, UserTypeError, store
 from sysid.foreign import inner_path, read_json
 from sysid.model.result import INITIAL, VALIDATION
 from sysid.simulation.validation import Z_95
@@ -77,6 +78,7 @@ def write_run(folder: Path) -> Path:
     for output in outputs:
         output["is_trained_at_once"] = is_trained_at_once(output["summary"])
         output["numbers"] = choose_numbers(output["summary"])
+        output["linear_view"] = describe_linearly(output["model"], folder)
     return page.write(
         folder / page.PAGE_FILE,
         Path(__file__).with_name("run.html"),
@@ -93,6 +95,32 @@ def write_run(folder: Path) -> Path:
         left_out=left_out,
         origin=page.read_origin(folder, attributes),
     )
+
+
+def describe_linearly(stored: xr.Dataset | None, folder: Path) -> dict[str, Any] | None:
+    """Return where a stored model is linearised, and gains and response times in words.
+
+    None without a model, without inputs, or for a static function. If there is no linear view, the
+    only entry is the reason.
+    """
+    if stored is None:
+        return None
+    try:
+        model = Model.restored(stored, folder)
+        if not model.narx.input_names or not model.narx.max_lag:
+            return None
+        with warnings.catch_warnings():  # the notes of the view, which stand on the page
+            warnings.simplefilter("ignore", UserWarning)
+            view = model.linearize()
+    except (UserError, UserTypeError, StoreError) as error:
+        return {"reason": str(error)}
+    assert isinstance(view, LinearView)
+    return {
+        "where": view.where,
+        "stability": view.stability,
+        "sentences": view.sentences(),
+        "notes": view.notes,
+    }
 
 
 def is_trained_at_once(summary: Mapping[str, Any]) -> bool:

@@ -142,6 +142,7 @@ class Assessment:
     # samples from which on the propagation diverges although the mean does not, by case
     unbounded: dict[Case, tuple[Divergence, ...]]
     loop: xr.Dataset | None = None  # result of `compare_loops`, if a loop was closed
+    linear_views: Any = None  # `LinearViews` of the model at operating points, if asked for
     is_trained_for_free_run: bool = False  # whether the models are known to be
     has_chosen_horizons: bool = False  # whether the user has named the horizons
     screens_records: bool = True  # whether gross errors of the records are looked for

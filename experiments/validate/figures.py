@@ -24,6 +24,7 @@ from experiments.drawing.style import (
 )
 from experiments.drawing.tables import shown_unit, with_unit
 from experiments.validate.assessment import FREE_RUN_LABEL, Assessment, Case
+from experiments.validate.linear_figure import draw_linear_views
 from experiments.validate.loop import LOOP_VARIABLES
 from sysid import ResidualReport, calibration
 from sysid.model.result import INITIAL
@@ -55,6 +56,10 @@ def draw_pages(
         pages[name] = draw_page(assessment, residuals, output)
     if assessment.loop is not None:
         pages["closed_loop"] = draw_loop(assessment, assessment.loop)
+    if assessment.linear_views is not None:
+        for output in assessment.outputs:
+            name = "linear_view" if has_one_output else f"linear_view_{output}"
+            pages[name] = draw_linear_views(assessment.linear_views, output)
     return {name: png(figure) for name, figure in pages.items()}
 
 

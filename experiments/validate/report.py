@@ -23,6 +23,7 @@ from experiments.validate.assessment import (
     assess,
     plan_cases,
 )
+from experiments.validate.linear_view import CLOSE_DECIBELS, CLOSE_DEGREES
 from experiments.validate.loop import LOOP_VARIABLES, score_loop
 from experiments.validate.material import Material, select_records
 from sysid import (
@@ -137,12 +138,17 @@ def make_report(
     if assessment.loop is not None:
         noise_variance = assessment.joint.noise_variance
         content["closed_loop"] = score_loop(assessment.loop, noise_variance)
+    content["linear_view"] = None
+    if assessment.linear_views is not None:
+        content["linear_view"] = assessment.linear_views.content()
     content["divergences"] = [
         {"horizon": case.label, "window": case.window, **divergence._asdict()}
         for case, forecast in assessment.forecasts.items()
         for divergence in forecast.diverged
     ]
     content["warnings"] = [*find_warnings(assessment), *notes]
+    if assessment.linear_views is not None:
+        content["warnings"] += assessment.linear_views.notes
     if has_automatic_lags is not None:
         content["warnings"] += _advise_on_errors(
             assessment,
@@ -378,6 +384,8 @@ def writers(
             groups[f"residual_tests_{kind}"] = tests.to_dataset()
     if assessment.loop is not None:
         groups["closed_loop"] = _with_units(assessment.loop, assessment)
+    if assessment.linear_views is not None:
+        groups |= assessment.linear_views.groups()
     write_netcdf = partial(
         store.write_groups,
         groups,
@@ -479,6 +487,7 @@ def log_report(report: Report, folder: Path) -> None:
         for line in lines:
             log.info("%s", line)
     _log_loop(report)
+    _log_linear_views(report)
     for warning in report.content["warnings"]:
         log.warning("Note: %s", warning)
     log.info(
@@ -517,6 +526,31 @@ def _log_loop(report: Report) -> None:
             error,
             report.assessment.error_unit(name),
             fit,
+        )
+
+
+def _log_linear_views(report: Report) -> None:
+    """Log the gains and response times at the operating points, and the errors of a simulation."""
+    for entry in report.content["linear_view"] or ():
+        log.info("Linear view at %s, %s: %s", entry["where"], entry["output"], entry["words"])
+        if entry.get("max_error_db") is None:
+            continue
+        low, high = entry["excited_band"]
+        gain = entry["true_static_gain"]
+        log.info(
+            "  true gain %s; from %.3g to %.3g Hz the median errors are %.2g dB and %.2g deg, "
+            "%.0f %% of the frequencies are within %g dB and %g deg; the 95 %% bands cover the "
+            "true magnitude at %.0f %%, the phase at %.0f %%",
+            "-" if gain is None else f"{gain:+.3g} {entry['gain_unit']}".rstrip(),
+            low,
+            high,
+            entry["median_error_db"],
+            entry["median_error_deg"],
+            100 * entry["close"],
+            CLOSE_DECIBELS,
+            CLOSE_DEGREES,
+            100 * entry["coverage_magnitude"],
+            100 * entry["coverage_phase"],
         )
 
 

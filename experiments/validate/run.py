@@ -31,6 +31,7 @@ from experiments.validate.assessment import (
     plan_cases,
     read_sample_counts,
 )
+from experiments.validate.linear_view import find_linear_views, refuse_linear_view
 from experiments.validate.loop import compare_loops
 from experiments.validate.material import (
     Material,
@@ -60,6 +61,7 @@ class ValidationSettings:
     windows: tuple[int, ...] | None  # initialisation windows [samples]; None: as in the records
     left_out: tuple[str, ...]  # signals of the records that the model does not have
     seed: int  # seed of all random draws
+    is_linearised: bool  # whether the model is linearised at operating points of the records
     has_figures: bool  # whether figures are drawn
     has_page: bool  # whether report.html is written
     in_sweep: bool  # whether this is a job of a sweep, so that nobody watches its output
@@ -98,6 +100,8 @@ def run(config: DictConfig, folder: Path) -> float:
             material.source.name,
         )
     check_signals(joint, material, settings.left_out)
+    if settings.is_linearised:
+        refuse_linear_view(joint, material)
     configuration = header(settings.model).get("configuration")
     assessment = replace(
         predict(joint, material, settings),
@@ -105,6 +109,9 @@ def run(config: DictConfig, folder: Path) -> float:
         has_chosen_horizons=settings.horizons is not None,
         screens_records=screens_records(configuration),
     )
+    if settings.is_linearised:
+        with doing("linearising the model"):
+            assessment = replace(assessment, linear_views=find_linear_views(assessment))
     notes = find_notes(material, settings)
     with doing("testing the residuals"):
         report = make_report(
@@ -153,6 +160,7 @@ def read_settings(config: DictConfig) -> ValidationSettings:
             f"left_out must be a list of names of signals, such as [u2], got {left_out!r}"
         )
     seed = whole("seed", config.seed, 0)
+    is_linearised = flag("linear", config.linear)
     figures = flag("figures", config.figures)
     page = has_page(config.get("report", False))
     configuration = OmegaConf.to_yaml(config, resolve=True)
@@ -170,6 +178,7 @@ def read_settings(config: DictConfig) -> ValidationSettings:
         windows=windows,
         left_out=tuple(left_out),
         seed=seed,
+        is_linearised=is_linearised,
         has_figures=figures,
         has_page=page,
         in_sweep=is_multirun(),

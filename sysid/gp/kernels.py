@@ -192,6 +192,22 @@ class Kernel(ABC):
         The inputs x have shape (m, p), the points z have shape (n, p).
         """
 
+    def gradient_covariance(self, points: np.ndarray) -> np.ndarray:
+        """Return the prior covariance (n, p, p) of the partial derivatives at points (n, p).
+
+        ``cov(df/dx_a, df/dx_b) = d^2 k(x, x') / (dx_a dx'_b)`` at ``x' = x`` (Rasmussen and
+        Williams, section 9.4), in target unit^2 per product of two feature units.
+
+        Raises
+        ------
+        TypeError
+            The functions of this kernel have no derivative, or the kernel does not state it.
+        """
+        raise UserTypeError(
+            f"{type(self).__name__} states no covariance of derivatives: define "
+            "gradient_covariance(points), or take another kernel, such as Matern52"
+        )
+
     @property
     def is_prototype(self) -> bool:
         """Whether this is a prototype: hyper-parameters and number of features are still open."""
@@ -469,6 +485,13 @@ class Stationary(PerFeatureKernel):
         slope = self.slope(x, z, self(x, z))
         return np.asarray(slope[:, :, None] * difference)
 
+    def gradient_covariance(self, points: np.ndarray) -> np.ndarray:
+        """See `Kernel.gradient_covariance`; it is ``s(0) / length_scale_d^2`` on the diagonal."""
+        x = matrix(points, self.n_features, "points")
+        origin = np.zeros((1, self.n_features))
+        slope = float(self.slope(origin, origin, np.full((1, 1), self.variance))[0, 0])
+        return np.tile(np.diag(slope / np.square(self.length_scales)), (len(x), 1, 1))
+
     def weighted_gradient(
         self,
         inputs: np.ndarray,
@@ -680,6 +703,11 @@ class Linear(PerFeatureKernel):
         z = matrix(points, self.n_features, "points")
         return np.tile(np.asarray(self.weight_variances) * z, (len(x), 1, 1))
 
+    def gradient_covariance(self, points: np.ndarray) -> np.ndarray:
+        """See `Kernel.gradient_covariance`; it is that of the coefficients."""
+        x = matrix(points, self.n_features, "points")
+        return np.tile(np.diag(self.weight_variances), (len(x), 1, 1))
+
 
 @dataclass(frozen=True)
 class CompositeKernel(Kernel):
@@ -856,6 +884,9 @@ class Sum(CompositeKernel):
     def input_gradient(self, inputs: np.ndarray, points: np.ndarray) -> np.ndarray:
         return np.sum([part.input_gradient(inputs, points) for part in self.parts], axis=0)
 
+    def gradient_covariance(self, points: np.ndarray) -> np.ndarray:
+        return np.sum([part.gradient_covariance(points) for part in self.parts], axis=0)
+
 
 @dataclass(frozen=True)
 class Product(CompositeKernel):
@@ -929,6 +960,26 @@ class Product(CompositeKernel):
             other_factors = _multiply_others(covariances, i)[:, :, None]
             terms.append(other_factors * part.input_gradient(inputs, points))
         return np.sum(terms, axis=0)
+
+    def gradient_covariance(self, points: np.ndarray) -> np.ndarray:
+        """See `Kernel.gradient_covariance`; this is the product rule, once for x, once for x'."""
+        variances = [part.diagonal(points) for part in self.parts]
+        slopes = []
+        for part in self.parts:
+            # dk(x, x') / dx at x' = x, which is dk(x, x') / dx' there because k is symmetric
+            of_part = [part.input_gradient(x[None], x[None])[0, 0] for x in points]
+            slopes.append(np.array(of_part))
+        total = np.zeros((len(points), self.n_features, self.n_features))
+        for i, part in enumerate(self.parts):
+            factor = _multiply_others(variances, i)
+            total += factor[:, None, None] * part.gradient_covariance(points)
+            for j in range(len(self.parts)):
+                if j != i:
+                    others = [v for n, v in enumerate(variances) if n not in (i, j)]
+                    factor = np.prod([np.ones(len(points)), *others], axis=0)
+                    product = slopes[i][:, :, None] * slopes[j][:, None, :]
+                    total += factor[:, None, None] * product
+        return total
 
 
 def _multiply_others(factors: list[np.ndarray], i: int) -> np.ndarray:

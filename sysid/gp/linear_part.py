@@ -476,6 +476,10 @@ class StableSpline(Kernel):
         """See `Kernel.input_gradient`; it is ``P phi`` of the point for every input."""
         return np.tile(points @ self.covariance(), (len(inputs), 1, 1))
 
+    def gradient_covariance(self, points: np.ndarray) -> np.ndarray:
+        """See `Kernel.gradient_covariance`; it is the prior covariance P of the coefficients."""
+        return np.tile(self.covariance(), (len(points), 1, 1))
+
 
 @dataclass(frozen=True)
 class WithLinearPart(Kernel):
@@ -653,3 +657,11 @@ class WithLinearPart(Kernel):
             ],
             axis=2,
         )
+
+    def gradient_covariance(self, points: np.ndarray) -> np.ndarray:
+        x, phi = self.split(points)
+        d = x.shape[1]
+        covariance = np.zeros((len(points), points.shape[1], points.shape[1]))
+        covariance[:, :d, :d] = self.kernel.gradient_covariance(x)
+        covariance[:, d:, d:] = self.linear.gradient_covariance(phi)
+        return covariance

@@ -858,6 +858,48 @@ class OnlineGP(Exclusive):
             phi = np.concatenate([basis.linear_root @ lags.T, phi])
         return phi, residual
 
+    @exclusive
+    def gradient_covariance(self, inputs: ArrayLike) -> np.ndarray:
+        """Return the posterior covariance (m, p, p) of ``df/dx`` at inputs (m, p).
+
+        The derivatives of a Gaussian process are jointly Gaussian. With ``D = d phi / dx`` of the
+        functions phi in `_project`, the covariance of f is ``phi'(M'M) phi`` and what the points
+        cannot represent, so that::
+
+            cov(df/dx) = D'M'M D + d^2 k / (dx dx') - D_k'D_k,   D_k = U'^-1 dk(Z, x)/dx
+
+        Without learning of every sample the first term is zero. The coefficients of a linear part
+        are part of it. The mean of the derivatives is `sysid.model.gradient.gradient_of`.
+
+        Raises
+        ------
+        TypeError
+            As `Kernel.gradient_covariance`.
+        """
+        x = matrix(inputs, self.n_features, "inputs")
+        n_linear = self.n_linear
+        d = self.n_features - n_linear
+        basis = self._basis()
+        of_points = self._point_features(x)
+        size = n_linear + self.n_points
+        root = np.triu(self._state.root[:size, :size])
+        covariance = np.zeros((len(x), self.n_features, self.n_features))
+        covariance[:, :d, :d] = self.point_kernel.gradient_covariance(of_points)
+        for row, point in enumerate(of_points):
+            D = np.zeros((size, self.n_features))
+            D[:n_linear, d:] = basis.linear_root
+            if self.n_points:
+                slopes = self.point_kernel.input_gradient(point[None], basis.points)[0]
+                D[n_linear:, :d] = solve_triangular(
+                    basis.upper, slopes, trans="T", check_finite=False
+                )
+            D_k = D[n_linear:, :d]
+            covariance[row, :d, :d] -= D_k.T @ D_k
+            if self.learns_every_sample:
+                scaled = root @ D
+                covariance[row] += scaled.T @ scaled
+        return covariance
+
     def update(self, x: ArrayLike, y: float) -> UpdateReport:
         """Predict one sample x (n_features,) with its target y, in its own units, then learn it.
 

@@ -32,6 +32,7 @@ from sysid.gp.online import OnlineGP
 from sysid.gp.rules import Acceptance, Criterion, Insertion, Learning
 from sysid.markup import chart, labelled, notes, table, with_unit
 from sysid.model.description import OwnClassError, build, describe
+from sysid.model.linear_view import LinearView
 from sysid.model.model_file import (
     MAP_ARRAYS,
     map_from_arrays,
@@ -39,6 +40,7 @@ from sysid.model.model_file import (
     read_models,
     to_variables,
 )
+from sysid.model.operating_point import linearize
 from sysid.narx.lags import Narx, own_lags_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -369,6 +371,41 @@ class Model:
         x = matrix(regressors, self.narx.n_features, "regressors")
         phi = self.scaling.transform(x)[:, self.gp.n_features - self.gp.n_linear :]
         return np.asarray(self.mean(x) + phi @ self.gp.coefficients)
+
+    def linearize(
+        self, at: Any = None, *, record: xr.Dataset | None = None
+    ) -> LinearView | list[LinearView]:
+        """Return the linear view of the model at an operating point: gains, poles, Bode plot.
+
+        Its difference equation has the partial derivatives of the model by its features, with
+        their joint posterior.
+
+        Parameters
+        ----------
+        at
+            - None: the steady state for the mean inputs of the training.
+            - Values of all inputs by name, ``{"heat": 50.0, "flow": 3.0}``: their steady state; the
+              linear view of a list of values is a list, and several lists span a grid. With values
+              of the outputs: constant signals that need not be a steady state.
+            - A grid (n, n_u) of inputs, one row for each steady state: a list of views.
+            - A number: the time of a sample of `record` [s].
+            - A regressor (p,), or the values of all features by name, ``{"y[k-1]": 1.0, ...}``.
+        record : xarray.Dataset, optional
+            Record that a time refers to.
+
+        Raises
+        ------
+        ValueError, TypeError
+            There is no steady state; the record has no such sample; signals, features or shapes are
+            other ones; the function of the model has no derivative.
+
+        Warns
+        -----
+        UserWarning
+            The point lies outside of the stored points, or the model knows little there; see
+            `LinearView.notes`.
+        """
+        return linearize([self], at, record=record)
 
     @property
     def linear_coefficients(self) -> LinearCoefficients:
@@ -885,6 +922,12 @@ class JointModel:
 
     def _repr_html_(self) -> str:
         return "".join(model._repr_html_() for model in self.models)
+
+    def linearize(
+        self, at: Any = None, *, record: xr.Dataset | None = None
+    ) -> LinearView | list[LinearView]:
+        """Return the linear view of all outputs together; see `Model.linearize`."""
+        return linearize(self.models, at, record=record)
 
     @property
     def output_names(self) -> tuple[str, ...]:

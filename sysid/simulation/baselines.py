@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 from sysid.arrays import Array
 from sysid.errors import UserError
 from sysid.gp.mean import linear_fit
-from sysid.narx.lags import Narx
+from sysid.model.linear_view import LinearView, view_of_coefficients
+from sysid.narx.lags import Narx, Target
 from sysid.narx.record import Record, read_records, read_signals
 from sysid.narx.window import LagWindow
 
@@ -276,3 +277,43 @@ class LinearArx(Baseline):
 
     def predict(self, regressors: Array, previous: Array) -> Array:
         return self.intercept + regressors @ self.coefficients
+
+    def linearize(
+        self, *, units: Mapping[str, str] | None = None, sampling_time: float | None = None
+    ) -> LinearView:
+        """Return the linear view of this model, which is the same at every operating point.
+
+        The coefficients count as certain, so that there are no bands. Outputs other than the target
+        count as inputs.
+
+        Parameters
+        ----------
+        units
+            Units by signal.
+        sampling_time
+            None: times are in samples [s].
+        """
+        narx = self.narx
+        target = narx.target
+        others = [name for name in narx.output_names if name != target]
+        features = dict.fromkeys(narx.features)
+        if narx.predict is Target.change:
+            features |= {(target, 1): None}
+        means = np.zeros(len(features))
+        names = tuple(features)
+        for feature, coefficient in zip(narx.features, self.coefficients, strict=True):
+            means[names.index(feature)] += coefficient
+        if narx.predict is Target.change:
+            means[names.index((target, 1))] += 1.0
+        return view_of_coefficients(
+            (target,),
+            (*narx.input_names, *others),
+            {target: names},
+            {target: means},
+            {target: np.zeros((len(names), 0))},
+            units=dict(units or {}),
+            sampling_time=1.0 if sampling_time is None else sampling_time,
+            time_unit="samples" if sampling_time is None else "s",
+            where="every operating point",
+            point={},
+        )

@@ -15,6 +15,7 @@ from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import covariances
 from sysid.gp.kernels import Kernel
 from sysid.gp.mean import ConstantMean, LinearMean, MeanFunction, ZeroMean
+from sysid.model.gradient import gradient_of, weights_of
 from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Narx, Target
 
@@ -356,29 +357,6 @@ class Dynamics:
             scaling = map_to_points(model)
             functions.append((mean, scaling, gp.point_kernel, gp.point_inputs, weights))
         return MeanMap.of(functions, self.narx, self.feedback, self.row, self.column, self.limits)
-
-
-def weights_of(model: Model) -> Array:
-    """Return the weights ``Ky^-1 y`` (N,) of the points of a model, in the order of ``gp.inputs``.
-
-    Compute them once for many regressors.
-    """
-    state = model.gp.state()
-    return np.asarray(state["weights"][np.argsort(state["order"])])
-
-
-def gradient_of(model: Model, weights: Array, regressors: Array) -> Array:
-    """Return ``d mean / dx`` (n, p) of the target of a model with these weights (N,).
-
-    The regressors are (n, p); the unit is that of the target per unit of the feature.
-    """
-    gp = model.gp
-    z = model.scaling.transform(regressors)[:, : gp.point_kernel.n_features]
-    kernel_gradient = gp.point_kernel.input_gradient(z, gp.point_inputs)
-    slopes = np.einsum("njd,j->nd", kernel_gradient, weights)
-    if gp.n_linear:
-        slopes = np.hstack([slopes, np.tile(gp.coefficients, (len(z), 1))])
-    return np.asarray(model.mean.gradient(regressors) + slopes @ model.scaling.linear_part())
 
 
 def mean_with_linear_part(model: Model) -> MeanFunction:

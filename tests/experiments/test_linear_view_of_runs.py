@@ -1,0 +1,144 @@
+"""`sysid-validate linear=true`: numbers, figure, the truth of a simulated plant, the page."""
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from experiments.report.page import describe_linearly
+from helpers.records import (
+    ONE_STEP_ONLY,
+    make_model,
+    read_validation,
+    run_validate,
+    save_models,
+    validation_overrides,
+    write_record,
+)
+from simulators import Silverbox, simulate
+from sysid import Model, Narx, OnlineGP, Origin, Scaling, SquaredExponential, make_record
+from sysid.gp.mean import LinearMean
+
+SYSTEM = ("system=silverbox", "noise.snr_db=60", "duration=400samples")
+
+
+@pytest.fixture(scope="module")
+def silverbox(tmp_path_factory):
+    """Return the file of a model of the Silverbox, learned from 800 samples of little noise."""
+    system = Silverbox()
+    rng = np.random.default_rng(0)
+    u = 0.03 * rng.normal(size=(800, 1))
+    output = simulate(system, u, n_samples=800, noise=False).noise_free_output[:, 0]
+    record = make_record(
+        {"output_voltage": output, "input_voltage": u[:, 0]},
+        name="e",
+        sampling_time=system.dt,
+        units={"output_voltage": "V", "input_voltage": "V"},
+    )
+    narx = Narx({"output_voltage": 2}, {"input_voltage": [1, 2]}, predict="value")
+    rows = narx.dataset(record)
+    x = rows["regressor"].values
+    y = rows["target"].values
+    scaling = Scaling.fit(x)
+    mean = LinearMean().fitted(x, y)
+    gp = OnlineGP(SquaredExponential(1e-3, (4.0,) * 4), noise_variance=1e-9, budget=60)
+    model = Model(narx, scaling, mean, gp, Origin.of(rows))
+    model.update_many(x, y)
+    path = tmp_path_factory.mktemp("models") / "model.nc"
+    model.save(path)
+    return path
+
+
+def test_linear_view_of_a_simulated_plant_is_close_to_the_truth(silverbox, tmp_path):
+    content = run_validate(
+        tmp_path,
+        f"model={silverbox}",
+        *SYSTEM,
+        "linear=true",
+        "horizons=[1]",
+        "propagation=mean_only",
+    )
+    views = content["linear_view"]
+    assert [view["quantile"] for view in views] == [0.1, 0.5, 0.9]
+    middle = views[1]
+    assert middle["static_gain"] == pytest.approx(middle["true_static_gain"], rel=0.03)
+    assert middle["max_error_db"] < 1.0
+    assert middle["max_error_deg"] < 5.0
+    assert middle["gain_unit"] == "V per V"
+    assert middle["words"].startswith("input_voltage: +1")
+    groups = read_validation(tmp_path)
+    response = groups["linear_view_1_frequency"]
+    assert {"magnitude", "magnitude_low", "phase_high", "true_magnitude"} <= set(response)
+    assert groups["linear_view_1_step"].sizes["time"] > 20
+    assert min(imread(tmp_path / "linear_view.png").shape[:2]) > 800
+
+
+def test_linear_view_of_records_has_no_truth(tmp_path):
+    model = save_models(tmp_path / "model.nc")
+    record = write_record(tmp_path / "test.csv", n=200)
+    content = run_validate(
+        tmp_path / "run", *validation_overrides(model, record), *ONE_STEP_ONLY, "linear=true"
+    )
+    views = content["linear_view"]
+    assert len(views) == 3
+    assert all(view["true_static_gain"] is None for view in views)
+    assert all("max_error_db" not in view or view["max_error_db"] is None for view in views)
+    assert "A" in views[0]["gain_unit"]
+    assert not (tmp_path / "run" / "linear_view.png").exists()  # figures=false
+
+
+def test_without_the_option_there_is_no_linear_view(tmp_path):
+    model = save_models(tmp_path / "model.nc")
+    record = write_record(tmp_path / "test.csv", n=60)
+    content = run_validate(tmp_path / "run", *validation_overrides(model, record), *ONE_STEP_ONLY)
+    assert content["linear_view"] is None
+
+
+def test_a_model_without_inputs_has_no_linear_view(tmp_path):
+    lags = {"outputs": {"y": 2}, "inputs": {}}
+    model = save_models(tmp_path / "model.nc", make_model(lags=lags))
+    record = write_record(tmp_path / "test.csv", n=60)
+    with pytest.raises(ValueError, match="linear=true: the model has no inputs"):
+        run_validate(
+            tmp_path / "run",
+            *validation_overrides(model, record),
+            *ONE_STEP_ONLY,
+            "left_out=[u]",
+            "linear=true",
+        )
+
+
+def test_a_flag_is_expected(tmp_path):
+    model = save_models(tmp_path / "model.nc")
+    record = write_record(tmp_path / "test.csv", n=60)
+    with pytest.raises(ValueError, match="linear must be true or false"):
+        run_validate(tmp_path / "run", *validation_overrides(model, record), "linear=yes please")
+
+
+def test_a_point_without_steady_state_is_a_sample_of_the_record(tmp_path):
+    """A model that integrates has no steady state: the nearest samples take its place."""
+    record = write_record(tmp_path / "test.csv", n=120)
+    model = make_model()
+    integrator = Model(
+        model.narx,
+        model.scaling,
+        LinearMean([0.0, 0.0, 1.0], 5.0),
+        OnlineGP(SquaredExponential(1e-9, (2.0,) * 3), noise_variance=2e-4, budget=5),
+        model.origin,
+        (-10.0, 10.0),
+    )
+    path = save_models(tmp_path / "model.nc", integrator)
+    content = run_validate(
+        tmp_path / "run", *validation_overrides(path, record), *ONE_STEP_ONLY, "linear=true"
+    )
+    assert all("of the record" in view["where"] for view in content["linear_view"])
+    assert any("no steady state" in warning for warning in content["warnings"])
+
+
+def test_the_page_describes_a_stored_model_in_words(tmp_path):
+    described = describe_linearly(make_model().to_dataset(), tmp_path)
+    (sentence,) = described["sentences"]
+    assert sentence.startswith("u: +")
+    assert "V per A" in sentence
+    assert describe_linearly(None, tmp_path) is None
+    damaged = make_model().to_dataset().assign_attrs(noise_variance=3.0)
+    assert "not a complete model" in describe_linearly(damaged, tmp_path)["reason"]
