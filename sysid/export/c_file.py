@@ -55,6 +55,9 @@ PRECISIONS = {
     "float": Precision(4, "f", "f", "FLT_EPSILON", "FLT_MAX", 1e15, 2e-2),
 }
 
+#: Rows that loops of the templates take together; local arrays have room for as many.
+N_GROUPED = 4
+
 #: Compilers that check an exported file, in the order in which they are tried.
 COMPILERS = ("cc", "gcc", "clang")
 
@@ -432,8 +435,8 @@ class _Exported:
             "has_lag_0": int(self._has_lag_0),
             "max_output_lag": max([int(self._is_change), *own_lags]),
             "n_first": self._n_first,
-            "max_points": max(1, *(part.capacity for part in sizes)),
-            "max_size": max(1, *(part.size for part in sizes)),
+            "max_points": max(N_GROUPED, *(part.capacity for part in sizes)),
+            "max_size": max(N_GROUPED, *(part.size for part in sizes)),
             "max_coordinates": max(part.n_coordinates for part in sizes),
             "index": "int32_t" if self._learns else "uint16_t",
         }
@@ -476,9 +479,9 @@ class _Exported:
         texts = []
         for i, part in enumerate(self._parts):
             texts.append(
-                f"/* covariance of two points of target {i} */\n"
-                f"static real covariance_{i}(const real *theta, const real *a, const real *b)\n"
-                f"{{\n    return {part.covariance.expression};\n}}"
+                COVARIANCE.format(
+                    i=i, expression=part.covariance.expression, d=part.sizes.n_point_features
+                )
             )
         return "\n\n".join(texts)
 
@@ -675,6 +678,22 @@ class _Exported:
 def _indent(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
 
+
+COVARIANCE = """\
+/* covariance of two points of target {i} */
+static real covariance_{i}(const real *theta, const real *a, const real *b)
+{{
+    return {expression};
+}}
+
+/* covariances of n points of target {i} with another one */
+static void covariances_{i}(const real *theta, const real *points, int n, const real *b, real *out)
+{{
+    for (int j = 0; j < n; j++) {{
+        const real *a = points + j * {d};
+        out[j] = {expression};
+    }}
+}}"""
 
 PARTIAL_DECLARATION = """
 /* As model_step for a sample with some outputs missing: those whose `measured` is 0. */

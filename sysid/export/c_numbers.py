@@ -298,6 +298,7 @@ def _view(
         "highest": number(highest),
         "band_factor": number(factor),
         "covariance": f"covariance_{i}",
+        "covariances": f"covariances_{i}",
     }
     assert noise > 0
     changing = ("theta", "linear_root", "points", "order", "upper", "pivots", "whitened", "root")

@@ -502,6 +502,20 @@ def test_the_file_is_clean_for_compilers_and_sanitizers(name, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["gcc", "clang"])
+@pytest.mark.parametrize("learn", [False, True], ids=["fixed", "learns"])
+def test_a_file_with_few_points_is_clean_too(name, learn, tmp_path):
+    cc = compiler(name)
+    x, y = samples(5)
+    for n in (0, 2):
+        gp = OnlineGP(SquaredExponential(1.0, [1.0] * 3), noise_variance=0.01, budget=5)
+        if n:
+            gp.fit(x[:n], y[:n])
+        export_c(replace(one_output(), gp=gp), tmp_path / "plant.c", learn=learn)
+        run([cc, *STRICT, "-O2", "-c", "plant.c", "-o", "plant.o"], tmp_path)
+
+
+@pytest.mark.slow
 def test_the_file_runs_on_an_arm_processor_of_32_bits(tmp_path):
     cc = shutil.which("arm-linux-gnueabihf-gcc")
     emulator = shutil.which("qemu-arm")

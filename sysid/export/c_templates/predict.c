@@ -20,6 +20,7 @@ typedef struct {
     real highest;
     real band_factor;     /* calibrated over predicted width of the band of one step */
     real (*covariance)(const real *theta, const real *a, const real *b);
+    void (*covariances)(const real *theta, const real *points, int n, const real *b, real *out);
     STORED model_numbers *now; /* numbers that change while the model learns */
     STORED real *theta;        /* parameters of the kernel */
     STORED real *linear_root;  /* (p_l, p_l) C', upper triangular, without its zeros */
@@ -142,9 +143,7 @@ static real project(const part *v, const real *z, real *by_slot, real *phi, real
     const real *row = v->linear_root;
     real *of_points = phi + v->n_linear;
     *prior = v->covariance(v->theta, z, z);
-    for (int j = 0; j < n; j++) {
-        by_slot[j] = v->covariance(v->theta, v->points + j * d, z);
-    }
+    v->covariances(v->theta, v->points, n, z, by_slot);
     for (int j = 0; j < n; j++) {
         of_points[j] = by_slot[v->order[j]];
     }
@@ -161,6 +160,7 @@ static real project(const part *v, const real *z, real *by_slot, real *phi, real
 static real project_root(const part *v, int n, const real *phi, real *image)
 {
     int j = 0;
+#if MODEL_MAX_SIZE > 8
     for (; j + 4 <= n; j += 4) { /* four rows at a time */
         const real *a = row_of_root(v, j);
         const real *b = row_of_root(v, j + 1);
@@ -182,6 +182,7 @@ static real project_root(const part *v, int n, const real *phi, real *image)
         image[j + 2] = y2;
         image[j + 3] = y3;
     }
+#endif
     for (; j < n; j++) {
         image[j] = dot(row_of_root(v, j), phi + j, n - j);
     }
