@@ -14,6 +14,9 @@ from sysid.gp.training import InitialSamples, Start
 from sysid.narx.lags import reach_of
 from sysid.outliers import OUTLIER_JUMP_STDS, Errors, MendedRows, density_costs, is_close
 
+#: smallest number of samples, without outliers also among their lags, that outliers are judged by
+MIN_LEFT_SAMPLES = 2
+
 #: largest number of trainings that are repeated without the outliers of the one before
 MAX_SCREENINGS = 3
 
@@ -72,9 +75,10 @@ def train(samples: InitialSamples, known: Start, prepare: Prepare, gate: float |
         start, samples, n_mended = _replace_spikes(start, samples, known, prepare)
         for _ in range(MAX_SCREENINGS):
             outliers = find_outliers(start, samples, gate)
-            if not outliers.any():
+            left = without_outliers(samples, outliers)
+            if not outliers.any() or len(left.targets) < MIN_LEFT_SAMPLES:
                 break
-            start_without = prepare(without_outliers(samples, outliers), known)
+            start_without = prepare(left, known)
             is_wrong = find_wrong(start_without, samples, outliers, gate)
             if not is_wrong.any():
                 break
@@ -218,7 +222,8 @@ def _find_wrong_given(
         if not is_outlier[row]:
             row += 1
             continue
-        run = _Run(mended, predict, prior, row, errors, usual_std)
+        n_outliers = int(np.argmin(np.append(is_outlier[row:], False)))
+        run = _Run(mended, predict, prior, row, errors, usual_std, n_outliers)
         n_wrong = run.n_wrong(gate)
         if n_wrong == 0:
             row += 1
@@ -240,7 +245,9 @@ class _Run:
         row: int,
         errors: Errors,
         usual_std: float,
+        n_outliers: int,
     ) -> None:
+        self._n_outliers = n_outliers  # in a row
         self._mended = mended
         self._usual_std = usual_std  # standard deviation of the targets that are no outliers
         self._predict = predict
@@ -272,10 +279,13 @@ class _Run:
         """Return how many measurements are wrong from the outlier on; 0: it is right.
 
         If only one of both explanations predicts the sample after it well (`is_explained`), that
-        one is true. Otherwise the one of lower `cost` is.
+        one is true. Otherwise the one of lower `cost` is. A run of wrong measurements explains
+        something only if all of them are outliers: where the plant forgets soon, the sample after
+        any run is predicted well.
         """
         costs = np.array([self.cost(n, gate) for n in range(MAX_WRONG_RUN + 1)])
         is_explained = np.array([self.is_explained(n, gate) for n in range(len(costs))])
+        is_explained[self._n_outliers + 1 :] = False
         if is_explained[1:].any():
             costs[1:][~is_explained[1:]] = np.inf
         if is_explained[0] == is_explained[1:].any():

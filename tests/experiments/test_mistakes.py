@@ -100,6 +100,7 @@ def compare_with_linear_models(monkeypatch, folder):
         source=SOURCE,
         validation=SimpleNamespace(sizes={"sample": 1}),
         notes=[],
+        dead_times=None,
     )
     experiments.identify.linear.compare_linear(result, simulates=False)
 
