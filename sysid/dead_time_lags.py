@@ -38,7 +38,7 @@ from sysid.simulation.linear_models import HeldOutErrors
 N_FIRST_SAMPLES = 500
 
 #: number of last samples of a stream that are kept to estimate from
-MAX_KEPT_SAMPLES = 5000
+MAX_KEPT_FOR_DEAD_TIMES = 5000
 
 #: number of samples after which a new estimate of the hyper-parameters is noticed
 CHECK_INTERVAL = 50
@@ -340,7 +340,7 @@ class DeadTimeFollower:
         *,
         sampling_time: float = nan,
         n_first: int = N_FIRST_SAMPLES,
-        max_kept: int = MAX_KEPT_SAMPLES,
+        max_kept: int = MAX_KEPT_FOR_DEAD_TIMES,
     ) -> None:
         check_whole(n_first, 1, "DeadTimeFollower: n_first")
         check_whole(max_kept, n_first, "DeadTimeFollower: max_kept")

@@ -12,7 +12,7 @@ from experiments.validate.linear_view import LinearViews, ViewOfInput
 
 #: colours of the operating points, from the lowest to the highest quantile of the input
 POINT_COLORS = (BLUE, GREEN, ORANGE)
-MAX_INPUTS_DRAWN = 4  # inputs that have a column
+MAX_INPUT_COLUMNS = 4  # inputs that have a column
 EMPIRICAL_STDS = 1.96  # half length of the bars of the empirical response, in its deviations
 #: magnitudes below the largest by more than this are not shown [dB]
 SHOWN_DECIBELS = 80.0
@@ -28,7 +28,7 @@ def draw_linear_views(views: LinearViews, output: str) -> Figure:
     colour the true linearisation of a simulated plant. The grey dashed line is the best linear
     model of the records, the dots are their empirical frequency response with 95 % bars.
     """
-    inputs = views.inputs[:MAX_INPUTS_DRAWN]
+    inputs = views.inputs[:MAX_INPUT_COLUMNS]
     width = max(6.5, 4.8 * len(inputs))
     figure = Figure(figsize=(width, 10.0), layout="constrained")
     axes = figure.subplots(3, len(inputs), squeeze=False, height_ratios=[2.4, 2.0, 2.2])

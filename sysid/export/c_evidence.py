@@ -8,15 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sysid.export.c_text import array, fill, template
-from sysid.export.file_text import typical_regressors
+from sysid.export.file_text import (
+    CHECK_SEED,
+    N_CHECKED_REGRESSORS,
+    N_CHECKED_STEPS,
+    typical_regressors,
+)
 from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Target
 from sysid.simulation.forecast import free_run
 
-N_CHECKED_REGRESSORS = 8  # regressors whose predictions a self-test compares
-N_CHECKED_STEPS = 20  # samples that it steps through, and steps of its free run
-N_LEARNED_ROWS = 40  # regressors that it learns
-CHECK_SEED = 0  # seed of the values of a self-test
+N_LEARNED_ROWS = 40  # regressors that a self-test learns
 
 #: Errors of the targets that a self-test learns, in standard deviations of the noise.
 LEARNED_NOISE_STDS = 1.0

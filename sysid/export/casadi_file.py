@@ -16,6 +16,7 @@ from scipy.linalg import solve_triangular
 from sysid import __version__, store
 from sysid.errors import UserError
 from sysid.export.file_text import (
+    SELF_CHECK_TOLERANCE,
     array_text,
     constants_of,
     evidence_of,
@@ -45,10 +46,6 @@ KERNEL_FORMULAS: dict[type[Kernel], str] = {
     Sum: "total",
     Product: "product",
 }
-
-#: Largest relative deviation in a self-check. It allows for rounding on another machine, also by a
-#: badly conditioned model [-].
-SELF_CHECK_TOLERANCE = 1e-6
 
 WIDTH_OF_STRUCTURE = 90  # characters in a line of the structure, without what stands around it
 

@@ -16,8 +16,12 @@ from sysid.simulation.forecast import free_run
 
 EXPORTED_LINE_WIDTH = 100  # largest number of characters in a line of the exported file
 N_CHECKED_REGRESSORS = 8  # regressors whose predictions the self-check compares
-N_CHECKED_STEPS = 20  # samples of the free run that the self-check compares
-CHECK_SEED = 0  # seed of the regressors of the self-check
+N_CHECKED_STEPS = 20  # samples of the free run, or of a loop, that the self-check compares
+CHECK_SEED = 0  # seed of the values of the self-check
+
+#: Largest relative deviation in the self-check of a Python file. It allows for rounding on another
+#: machine, also by a badly conditioned model [-].
+SELF_CHECK_TOLERANCE = 1e-6
 
 #: Standard deviation of the regressors of the self-check around stored points [coordinates].
 CHECK_SPREAD = 0.1

@@ -17,6 +17,7 @@ from sysid import __version__, store
 from sysid.errors import UserError
 from sysid.export import standalone
 from sysid.export.file_text import (
+    SELF_CHECK_TOLERANCE,
     array_text,
     block_of_numbers,
     constants_of,
@@ -49,10 +50,6 @@ KERNEL_FORMULAS: dict[type[Kernel], Callable[..., Any]] = {
     Product: standalone.product,
     WithLinearPart: standalone.with_linear_part,
 }
-
-#: Largest relative deviation in a self-check. It allows for rounding on another machine, also by a
-#: badly conditioned model [-].
-SELF_CHECK_TOLERANCE = 1e-6
 
 DOCSTRING_TEMPLATE = '''\
 """Identified Gaussian process model, exported from sysid {version}.
