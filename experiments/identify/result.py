@@ -211,7 +211,7 @@ def _draw(
         drawings,
         linear_part,
     )
-    from experiments.identify.plans import draw_plans
+    from experiments.identify.plan_figure import draw_plans
 
     model = result.identification.model
     noise_variance = 0.0 if model is None else model.gp.noise_variance
