@@ -659,3 +659,12 @@ def test_the_front_page_of_the_site_shows_the_parts_of_the_readme():
 
 def test_the_readme_is_short():
     assert len(PAGES[ROOT / "README.md"].splitlines()) <= 200
+
+
+def test_every_generated_page_of_names_is_in_the_reference():
+    spec = spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    generate = module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    index = PAGES[ROOT / "docs" / "reference" / "index.md"]
+    for page in generate._api():
+        assert f"../generated/{page.removesuffix('.rst')}\n" in index
