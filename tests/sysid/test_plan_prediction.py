@@ -1,10 +1,12 @@
 """Predicted outputs of a plan, and their derivatives by the driven inputs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from coupled_models import joint_model, signals, unstable
-from linear_part_models import joint_model_with_linear_parts, model_with_linear_part
+from coupled_models import LENGTH_SCALES, joint_model, signals, unstable
+from linear_part_models import joint_model_with_linear_parts
 from sysid import (
     AboutPath,
     Identification,
@@ -14,6 +16,7 @@ from sysid import (
     Pathwise,
     Settings,
     Situation,
+    SquaredExponential,
     look_ahead,
 )
 from sysid.errors import UserError, UserTypeError
@@ -21,11 +24,17 @@ from sysid.errors import UserError, UserTypeError
 N_KNOWN = 20  # measured samples before the plan
 N_STEPS = 9  # of the plan
 
+#: lags without the present input, which a plan cannot know
+LAGS = {"outputs": {"a": [1, 2], "b": [2]}, "inputs": {"u": [1, 3]}}
+LONG_LAGS = {"outputs": {"a": 5, "b": [1, 2, 4]}, "inputs": {"u": [1, 2, 3]}}
+
 MODELS = {
-    "value": lambda: joint_model("value"),
-    "change": lambda: joint_model("change"),
-    "linear part": joint_model_with_linear_parts,
-    "linear part of a change": lambda: joint_model_with_linear_parts(predict="change"),
+    "value": lambda: joint_model("value", LAGS),
+    "change": lambda: joint_model("change", LAGS),
+    "linear part": lambda: joint_model_with_linear_parts(lags=LONG_LAGS),
+    "linear part of a change": lambda: joint_model_with_linear_parts(
+        lags=LONG_LAGS, predict="change"
+    ),
 }
 
 
@@ -77,7 +86,10 @@ def test_the_sensitivity_is_that_of_finite_differences(predictor):
     assert abs(found).max() > 0.05
 
 
-def test_the_band_is_that_of_drawn_functions_to_first_order(model):
+@pytest.mark.parametrize("predict", ["value", "change"])
+def test_the_band_of_a_small_error_is_that_of_drawn_functions(predict):
+    kernel = SquaredExponential(1e-4, LENGTH_SCALES)
+    model = joint_model(predict, LAGS, kernel=kernel, noise_variance=1e-7)
     predictor = ModelPredictor(model, situation(), {}, ["u"], feeds_noise_back=False)
     known = situation()
     driven = plan()
@@ -88,7 +100,8 @@ def test_the_band_is_that_of_drawn_functions_to_first_order(model):
     std = predictor.standard_deviation(driven)
     for o, name in enumerate(predictor.output_names):
         width = (drawn[f"{name}_high"] - drawn[f"{name}_mean"]) / 1.96
-        np.testing.assert_allclose(std[:, o], width, rtol=0.1)
+        np.testing.assert_allclose(std[:, o], width, rtol=0.06)
+    assert std[-1, 0] > 3.0 * np.sqrt(1e-7)
 
 
 def test_noise_that_is_fed_back_accumulates():
@@ -98,24 +111,17 @@ def test_noise_that_is_fed_back_accumulates():
     without = ModelPredictor(model, known, {}, ["u"], feeds_noise_back=False)
     fed_back = ModelPredictor(model, known, {}, ["u"])
     driven = np.zeros((4, 1))
-    slopes = model.mean.gradient(np.zeros((1, 2)))[0]
-    assert slopes[0] == 0.9
     found = fed_back.standard_deviation(driven)[:, 0] ** 2
     found -= without.standard_deviation(driven)[:, 0] ** 2
-    gain = ModelPredictor(model, known, {}, ["u"]).linearise(driven).mean[1:, 0]
-    slope = gain[0] / gain[-1]
-    assert slope > 1.0
     powers = 0.9 ** (2 * np.arange(4))
     expected = noise * (np.cumsum(powers) - 1.0)
     np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-14)
 
 
 def test_an_output_at_its_limit_does_not_answer():
-    joint = joint_model()
+    joint = joint_model(lags=LAGS)
     free = ModelPredictor(joint, situation(), {}, ["u"])
     driven = plan()
-    from dataclasses import replace
-
     limit = float(np.sort(free.linearise(driven).mean[:, 0])[N_STEPS // 2])
     models = [replace(joint.models[0], limits=(-np.inf, limit)), joint.models[1]]
     bounded = ModelPredictor(JointModel(tuple(models)), situation(), {}, ["u"])
@@ -147,8 +153,10 @@ def test_forecasts_are_the_inputs_that_are_not_driven():
 
 
 def test_bad_input_is_refused():
-    model = model_with_linear_part()
+    model = joint_model(lags=LAGS)
     known = situation()
+    with pytest.raises(UserError, match="contain the present u, which is decided after"):
+        ModelPredictor(joint_model(), known, {}, ["u"])
     with pytest.raises(UserError, match="'v' is to be planned"):
         ModelPredictor(model, known, {}, ["v"])
     with pytest.raises(UserTypeError, match="one without a model yet"):
@@ -163,7 +171,7 @@ def test_bad_input_is_refused():
 
 
 def test_a_forecast_that_ends_too_early_is_refused():
-    joint = joint_model()
+    joint = joint_model(lags=LAGS)
     predictor = ModelPredictor(joint, situation(), {"u": np.zeros(3)}, [])
     with pytest.raises(UserError, match="forecast of 'u': a plan of 9 samples needs 10 values"):
         predictor.linearise(np.zeros((9, 0)))
