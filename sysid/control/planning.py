@@ -153,8 +153,8 @@ class QuadraticProgram:
             ) from None
         if not casadi.has_conic(plugin):
             raise UserError(
-                f"PredictiveControl: CasADi {casadi.__version__} has no solver {plugin!r} for "
-                "quadratic programs; take daqp, piqp, highs or qpoases"
+                f"PredictiveControl: this CasADi has no solver {plugin!r} for quadratic programs; "
+                "take daqp, piqp, highs or qpoases"
             )
         self._casadi = casadi
         self._plugin = plugin

@@ -42,7 +42,7 @@ PredictorSource: TypeAlias = Callable[
 STEP_SHARES = (1.0, 0.5, 0.25, 0.1)
 
 
-class Decision(NamedTuple):
+class ControlDecision(NamedTuple):
     """What a policy has decided at a sample, and what it expects.
 
     The plan has T samples of the m outputs, the first of which is the next sample.
@@ -80,7 +80,7 @@ class Policy(Protocol):
 
     def decide(
         self, identification: Any, situation: Situation, forecast: Mapping[str, ArrayLike]
-    ) -> Decision:
+    ) -> ControlDecision:
         """Return the inputs from the present sample on."""
 
 
@@ -317,7 +317,7 @@ class PredictiveControl:
 
     def decide(
         self, identification: Any, situation: Situation, forecast: Mapping[str, ArrayLike]
-    ) -> Decision:
+    ) -> ControlDecision:
         """Return the inputs from the present sample on.
 
         Parameters
@@ -351,7 +351,7 @@ class PredictiveControl:
         situation: Situation,
         forecast: Mapping[str, ArrayLike],
         began: float,
-    ) -> Decision:
+    ) -> ControlDecision:
         """Return the inputs from the present sample on."""
         previous = self._previous(situation)
         predictor = self.predictors(identification, situation, forecast, self.driven)
@@ -503,7 +503,7 @@ class PredictiveControl:
 
     def _optimise(
         self, predictor: Predictor, problem: Problem, levels: Array, std: Array, began: float
-    ) -> Decision:
+    ) -> ControlDecision:
         """Improve the levels until they are final, and return the decision."""
         program = self._quadratic_program()
         prediction = predictor.linearise(problem.inputs_of(levels))
@@ -562,12 +562,12 @@ class PredictiveControl:
 
     def _planned(
         self, names: Sequence[str], problem: Problem, plan: Plan, std: Array, n_iterations: int
-    ) -> Decision:
+    ) -> ControlDecision:
         """Return the decision to apply a plan."""
         driven = problem.inputs_of(plan.levels)
         self._last_plan = driven
         mean = plan.prediction.mean
-        return Decision(
+        return ControlDecision(
             {name: driven[:, c] for c, name in enumerate(self.inputs)},
             mean,
             mean - Z_95 * std,
@@ -580,11 +580,11 @@ class PredictiveControl:
             "",
         )
 
-    def _without_plan(self, previous: Array, why: str, n_iterations: int = 0) -> Decision:
+    def _without_plan(self, previous: Array, why: str, n_iterations: int = 0) -> ControlDecision:
         """Return the decision to hold the last inputs."""
         held = {name: np.full(self.horizon, previous[c]) for c, name in enumerate(self.inputs)}
         nothing = np.zeros((0, 0))
-        return Decision(
+        return ControlDecision(
             held, nothing, nothing, nothing, nothing, nothing, (), np.nan, n_iterations, why
         )
 
