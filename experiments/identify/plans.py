@@ -54,8 +54,8 @@ def say_design(design: dict[str, Any]) -> str:
 def describe_control(plan: xr.Dataset, trajectory: xr.Dataset) -> dict[str, Any]:
     """Return how inputs were planned by a predictive controller, in numbers.
 
-    ``outside`` is, for each planned output, the fraction of the samples beyond the tightened limits
-    of the plan that was applied, of all samples for which one was. ``error`` is the root mean
+    ``outside`` is, for each planned output, the fraction of the samples beyond its limits, of all
+    samples for which a plan was applied. ``error`` is the root mean
     square error of these plans one sample ahead, and of the last sample before the next decision.
     """
     reasons, counts = np.unique(
@@ -101,11 +101,12 @@ def _root_mean_square(values: np.ndarray) -> float | None:
 
 def say_control(control: dict[str, Any]) -> str:
     """Return in words how the inputs were planned."""
-    words = f"Predictive control: {control['planned']} of {control['decisions']} decisions follow a plan"
+    n_decisions = control["decisions"]
+    words = f"Predictive control: {control['planned']} of {n_decisions} decisions follow a plan"
     reasons = [f"{reason} ({count})" for reason, count in control["fallbacks"].items()]
     if reasons:
         words += f", the fallback made the others: {'; '.join(reasons)}"
     for name, share in control["outside"].items():
         if share is not None:
-            words += f"; {name} beyond its tightened limits in {100 * share:.1f} % of the samples"
+            words += f"; {name} beyond its limits in {100 * share:.1f} % of these samples"
     return words

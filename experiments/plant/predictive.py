@@ -332,7 +332,7 @@ class ControlRun:
         planned = [one for _, one in self.decisions if not one.reason]
         names = list(planned[-1].output_names) if planned else []
         shape = (len(self.decisions), n_steps, len(names))
-        kinds = ("mean", "low", "high", "lower", "upper")
+        kinds = ("mean", "low", "high", "lower", "upper", "margin")
         of_kind = {kind: np.full(shape, np.nan, dtype=np.float32) for kind in kinds}
         inputs = np.full((len(self.decisions), n_steps, len(self.policy.driven)), np.nan)
         for i, (_, one) in enumerate(self.decisions):
@@ -348,12 +348,17 @@ class ControlRun:
         variables["planned_lower"] = (
             dimensions,
             of_kind["lower"],
-            {"long_name": "tightened lower limit"},
+            {"long_name": "lower limit of the output"},
         )
         variables["planned_upper"] = (
             dimensions,
             of_kind["upper"],
-            {"long_name": "tightened upper limit"},
+            {"long_name": "upper limit of the output"},
+        )
+        variables["planned_margin"] = (
+            dimensions,
+            of_kind["margin"],
+            {"long_name": "by which the limits were tightened"},
         )
         variables["input"] = (("decision", "applied", "driven"), inputs)
         for name, attributes in DECISION_ATTRIBUTES.items():
