@@ -139,9 +139,11 @@ class ControlRun:
     ----------
     controller : Predictive
     system : System
-    signals : mapping of str to (n + T + 1,) array
+    signals : mapping of str to (n,) array
         The inputs that the policy does not plan, over the simulation and a horizon more. The
         coming ones are the forecast.
+    n_samples : int
+        Number of samples n.
     uncertain : sequence of str
         Names of the signals whose forecast has errors.
     seed : int
@@ -155,6 +157,8 @@ class ControlRun:
         controller: Predictive,
         system: System,
         signals: Mapping[str, Array],
+        n_samples: int,
+        *,
         uncertain: Sequence[str],
         seed: int,
     ) -> None:
@@ -166,10 +170,9 @@ class ControlRun:
         self._uncertain = [name for name in uncertain if name in signals]
         self._seed = seed
         self._dt = float(system.dt)
-        n = min((len(values) for values in signals.values()), default=0)
-        times = np.asarray(self._dt * np.arange(n), dtype=np.float64)
+        times = np.asarray(self._dt * np.arange(n_samples), dtype=np.float64)
         self._references = {
-            name: np.broadcast_to(np.asarray(reference.values, dtype=np.float64), (n,))
+            name: np.broadcast_to(np.asarray(reference.values, dtype=np.float64), times.shape)
             for name, reference in controller.references(times).items()
         }
         self._check_names(system)
