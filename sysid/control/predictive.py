@@ -587,7 +587,8 @@ class PredictiveControl:
             if not is_final:
                 better, share = self._shorten(predictor, problem, plan, step)
                 if better is None:
-                    is_final = True  # no share of the step lowers the cost: the plan stays
+                    is_final = size <= self.tolerance
+                    damping *= DAMPING_FACTOR**2
                 else:
                     gained = plan.cost - better.cost
                     is_final = size * share <= self.tolerance
