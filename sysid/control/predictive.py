@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -179,10 +180,10 @@ class PredictiveControl:
     tracking : mapping of str to (reference, weight)
         Outputs that follow a reference, a number or the name of a signal of the forecast [cost per
         squared unit of the output].
-    cost : callable, optional
-        A term of your own: ``cost(outputs, inputs, forecast)`` returns a scalar CasADi expression.
-        Each argument maps names to vectors of CasADi symbols: outputs (T,), inputs (T,) and
-        signals of the forecast (T + 1,).
+    cost : callable or str, optional
+        A term of your own, or the dotted name of its function. ``cost(outputs, inputs, forecast)``
+        returns a scalar CasADi expression. Each argument maps names to vectors of CasADi symbols:
+        outputs (T,), inputs (T,) and signals of the forecast (T + 1,).
     start : float
         Time before which no plan is applied [s].
     iterations : int
@@ -227,7 +228,7 @@ class PredictiveControl:
     quadratic_price: Mapping[str, Signal] = field(default_factory=dict)
     change_price: Mapping[str, float] = field(default_factory=dict)
     tracking: Mapping[str, Sequence[Signal]] = field(default_factory=dict)
-    cost: Callable[..., Any] | None = None
+    cost: Callable[..., Any] | str | None = None
     start: float = 0.0  # s
     iterations: int = 10
     tolerance: float = 0.01
@@ -268,6 +269,7 @@ class PredictiveControl:
                     f"PredictiveControl: {kind} names {unknown}, the planned inputs are "
                     f"{list(self.inputs)}"
                 )
+        self._own_function = _function_of(self.cost)
         self._squares = np.ones((self.n_applied, 0))
         self._n_squares = CALIBRATION_START
         self._tightening = self._read_tightening()
@@ -501,11 +503,11 @@ class PredictiveControl:
 
     def _own_cost(self, names: Sequence[str], forecast: Mapping[str, ArrayLike]) -> Any:
         """Return the cost of the user with the present forecast, or None."""
-        if self.cost is None:
+        if self._own_function is None:
             return None
         signals = {name: read_forecast(forecast, name, self.horizon) for name in forecast}
         program = self._quadratic_program()
-        return program.own_cost(self.cost, names, self.driven, signals, self.horizon)
+        return program.own_cost(self._own_function, names, self.driven, signals, self.horizon)
 
     def _quadratic_program(self) -> QuadraticProgram:
         """Return what solves the quadratic programs; it is made at the first decision."""
@@ -658,6 +660,20 @@ class PredictiveControl:
             n_iterations=n_iterations,
             reason=why,
         )
+
+
+def _function_of(cost: Callable[..., Any] | str | None) -> Callable[..., Any] | None:
+    """Return the function of a cost that may be given by its dotted name."""
+    if not isinstance(cost, str):
+        return cost
+    module, _, name = cost.rpartition(".")
+    try:
+        function = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"PredictiveControl: cost: there is no function {cost}: {error}") from None
+    if not callable(function):
+        raise UserError(f"PredictiveControl: cost: {cost} is no function")
+    return function
 
 
 def _check_pair(kind: str, name: str, values: Any) -> None:
