@@ -31,6 +31,7 @@ from experiments.benchmark.dictionary import (
     textbook,
     update,
 )
+from experiments.benchmark.control import predictive_control
 from experiments.benchmark.exported import exported_c
 from experiments.benchmark.harness import QUICK, Plan, Row, describe, machine, to_frame
 from experiments.benchmark.simulation import limit, monte_carlo, propagation, simulation, store
@@ -52,6 +53,7 @@ MODEL_BENCHMARKS = (
     memory,
     accuracy,
     exported_c,
+    predictive_control,
 )
 OTHER_BENCHMARKS = (
     simulation,
