@@ -8,6 +8,7 @@ import numpy as np
 import sysid
 from experiments.benchmark.dictionary import narx_samples
 from experiments.benchmark.harness import Plan, Row, row
+from sysid.narx.lags import Target
 
 HORIZON = 96  # samples of a plan: a day of a building
 MOVES = 4  # samples for which the planned input is held
@@ -32,7 +33,7 @@ def predictive_control(plan: Plan) -> Iterator[Row]:
         import casadi  # noqa: F401
     except ImportError:
         return
-    narx, signals, model = _learned(plan)
+    signals, model = _learned(plan)
     policy = sysid.PredictiveControl(
         {"u1": (-2.0, 2.0)},
         horizon=HORIZON,
@@ -66,13 +67,13 @@ def predictive_control(plan: Plan) -> Iterator[Row]:
     yield row(f"{name}: largest decision", float(measured.max()), "ms", target="<= 500")
 
 
-def _learned(plan: Plan) -> tuple[sysid.Narx, dict[str, np.ndarray], sysid.Model]:
-    """Return lags, samples, and the model that has learned them."""
+def _learned(plan: Plan) -> tuple[dict[str, np.ndarray], sysid.Model]:
+    """Return samples, and the model that has learned them."""
     samples = narx_samples(N_LEARNED, noise_variance=NOISE_VARIANCE, seed=plan.seed)
     signals = {
         name: np.ascontiguousarray(samples.inputs[:, column]) for name, column in COLUMNS.items()
     }
-    narx = sysid.Narx({"y": N_LAGS}, {"u1": N_LAGS, "u2": N_LAGS}, predict="value")
+    narx = sysid.Narx({"y": N_LAGS}, {"u1": N_LAGS, "u2": N_LAGS}, predict=Target.value)
     narx = narx.with_linear(dict.fromkeys(COLUMNS, N_LINEAR_LAGS))
     rows = narx.regressors(signals)
     kernel = sysid.WithLinearPart(
@@ -92,4 +93,4 @@ def _learned(plan: Plan) -> tuple[sysid.Narx, dict[str, np.ndarray], sysid.Model
     )
     gp.update_many(rows.regressor, rows.target)
     scaling = sysid.AffineMap.identity(narx.n_features)
-    return narx, signals, sysid.Model(narx, scaling, sysid.ZeroMean(), gp)
+    return signals, sysid.Model(narx, scaling, sysid.ZeroMean(), gp)

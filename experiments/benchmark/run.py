@@ -22,6 +22,7 @@ from experiments.benchmark.command import (
     sweep,
     thresholds,
 )
+from experiments.benchmark.control import predictive_control
 from experiments.benchmark.dictionary import (
     accuracy,
     memory,
@@ -31,7 +32,6 @@ from experiments.benchmark.dictionary import (
     textbook,
     update,
 )
-from experiments.benchmark.control import predictive_control
 from experiments.benchmark.exported import exported_c
 from experiments.benchmark.harness import QUICK, Plan, Row, describe, machine, to_frame
 from experiments.benchmark.simulation import limit, monte_carlo, propagation, simulation, store

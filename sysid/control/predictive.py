@@ -17,7 +17,6 @@ from sysid.arrays import Array, check_whole
 from sysid.control.planning import Plan, Problem, QuadraticProgram
 from sysid.control.prediction import (
     ModelPredictor,
-    PlanPrediction,
     Predictor,
     Situation,
     check_driven,
@@ -41,6 +40,17 @@ PredictorSource: TypeAlias = Callable[
 
 #: Shares of a step that are tried, one after the other, until the cost does not rise.
 STEP_SHARES = (1.0, 0.5, 0.25, 0.1)
+
+#: Settings that map names of signals to values.
+SETTINGS_BY_SIGNAL = (
+    "output_limits",
+    "price",
+    "quadratic_price",
+    "change_price",
+    "tracking",
+    "max_standard_deviation",
+    "max_error",
+)
 
 #: After a step that was shortened the next ones are damped so much more.
 DAMPING_FACTOR = 10.0
@@ -190,7 +200,8 @@ class PredictiveControl:
         Quadratic programs of a decision, at most. With more the plan is not applied.
     tolerance : float
         A plan is final if no input changes by more than this fraction of its range, or if the cost
-        falls, or is expected to fall, by less than this fraction.
+        falls, or is expected to fall, by less than this fraction of it. (The cost counts with a
+        tenth of the price of full inputs at least.)
     seconds : float, optional
         Time after which a decision is not continued [s], for live plants. With it the same samples
         may lead to other inputs.
@@ -244,6 +255,9 @@ class PredictiveControl:
     _program: QuadraticProgram | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        for name in SETTINGS_BY_SIGNAL:
+            if getattr(self, name) is None:  # as a configuration says that there are none
+                setattr(self, name, {})
         if not isinstance(self.inputs, Mapping) or not self.inputs:
             raise UserError(
                 "PredictiveControl: expected the limits of at least one input, such as "
@@ -535,7 +549,7 @@ class PredictiveControl:
         if isinstance(predictor, str):
             return "the model cannot be judged yet"
         driven = np.column_stack([applied[name] for name in self.driven])
-        mean = predictor.linearise(driven).mean
+        mean = _mean_of(predictor, driven)
         for name, largest in self.max_error.items():
             measured = np.asarray(situation.outputs[name])[-n_steps:]
             error = mean[:, predictor.output_names.index(name)] - measured
@@ -562,8 +576,7 @@ class PredictiveControl:
     ) -> ControlDecision:
         """Improve the levels until they are final, and return the decision."""
         program = self._quadratic_program()
-        prediction = predictor.linearise(problem.inputs_of(levels))
-        plan = problem.evaluate(levels, prediction)
+        plan = problem.evaluate(levels, _mean_of(predictor, problem.inputs_of(levels)))
         if not np.isfinite(plan.cost):
             self._refuse_cost(plan)
             return self._without_plan(problem.previous, "the model diverges on the first plan")
@@ -577,7 +590,8 @@ class PredictiveControl:
             if is_late:
                 why = "the plan needs more seconds"
                 return self._without_plan(problem.previous, why, n_iterations)
-            solved = program.solve(problem, plan, damping)
+            derivatives = predictor.linearise(problem.inputs_of(plan.levels)).sensitivity
+            solved = program.solve(problem, plan, derivatives, damping)
             n_iterations += 1
             if solved is None:
                 why = "the quadratic program was not solved"
@@ -585,7 +599,8 @@ class PredictiveControl:
             step = solved.levels - plan.levels
             size = float((np.abs(step) / (problem.high - problem.low)).max())
             expected = plan.cost - solved.cost
-            is_final = expected <= self.tolerance * abs(plan.cost)
+            small = self.tolerance * (abs(plan.cost) + problem.scale)
+            is_final = expected <= small
             if not is_final:
                 better, share = self._shorten(predictor, problem, plan, step)
                 if better is None:
@@ -594,7 +609,7 @@ class PredictiveControl:
                 else:
                     gained = plan.cost - better.cost
                     is_final = size * share <= self.tolerance
-                    is_final |= gained <= self.tolerance * abs(plan.cost)
+                    is_final |= gained <= small
                     damping *= DAMPING_FACTOR if share < 1 else 1 / DAMPING_FACTOR
                     damping = max(damping, 1.0)
                     plan = better
@@ -607,8 +622,7 @@ class PredictiveControl:
         """Return the plan after the largest share of the step that lowers the cost, and it."""
         for share in STEP_SHARES:
             levels = problem.clip(plan.levels + share * step)
-            prediction: PlanPrediction = predictor.linearise(problem.inputs_of(levels))
-            tried = problem.evaluate(levels, prediction)
+            tried = problem.evaluate(levels, _mean_of(predictor, problem.inputs_of(levels)))
             self._refuse_cost(tried)
             if tried.cost < plan.cost:
                 return tried, share
@@ -616,7 +630,7 @@ class PredictiveControl:
 
     def _refuse_cost(self, plan: Plan) -> None:
         """Raise UserError if the cost of the user is not finite at finite outputs."""
-        if np.isfinite(plan.prediction.mean).all() and not np.isfinite(plan.cost):
+        if np.isfinite(plan.mean).all() and not np.isfinite(plan.cost):
             raise UserError(
                 f"PredictiveControl: the cost is {plan.cost} at a plan within the limits; expected "
                 "a finite number"
@@ -628,7 +642,7 @@ class PredictiveControl:
         """Return the decision to apply a plan."""
         driven = problem.inputs_of(plan.levels)
         self._last_plan = driven
-        mean = plan.prediction.mean
+        mean = plan.mean
         return ControlDecision(
             {name: driven[:, c] for c, name in enumerate(self.inputs)},
             mean,
@@ -660,6 +674,13 @@ class PredictiveControl:
             n_iterations=n_iterations,
             reason=why,
         )
+
+
+def _mean_of(predictor: Predictor, driven: Array) -> Array:
+    """Return the outputs (T, m) of a plan (T, q), without derivatives if they can be spared."""
+    if isinstance(predictor, ModelPredictor):
+        return predictor.mean(driven)
+    return predictor.linearise(driven).mean
 
 
 def _function_of(cost: Callable[..., Any] | str | None) -> Callable[..., Any] | None:
