@@ -398,7 +398,8 @@ class Model:
             - A number: the time of a sample of `record` [s].
             - A regressor (p,), or the values of all features by name, ``{"y[k-1]": 1.0, ...}``.
         record : xarray.Dataset, optional
-            Record that a time refers to.
+            Record that a time refers to. It is also simulated, so that the bands contain what the
+            errors of the simulation show (`LinearView.by_simulation`); this takes seconds.
 
         Raises
         ------
