@@ -537,24 +537,18 @@ def _log_linear_views(report: Report) -> None:
     for output, input in pairs:
         of_pair = [e for e in entries if (e["output"], e["input"]) == (output, input)]
         unit = of_pair[0]["gain_unit"]
-        log.info(
-            "Linear view from %s to %s; gain%s with its 95 %% band, time to 63 %% of it",
-            input,
-            output,
-            f" in {unit}" if unit else "",
-        )
+        log.info("Linear view of %s by %s%s", output, input, f", gain in {unit}" if unit else "")
         has_truth = any(entry.get("max_error_db") is not None for entry in of_pair)
         if has_truth:
             low, high = of_pair[0]["excited_band"]
             log.info(
-                "Medians of the errors from %.3g to %.3g Hz; frequencies [%%] within %g dB and %g "
-                "deg,",
+                "Median errors from %.3g to %.3g Hz; frequencies [%%] close (%g dB, %g deg), and "
+                "in the bands",
                 low,
                 high,
                 CLOSE_DECIBELS,
                 CLOSE_DEGREES,
             )
-            log.info("and those where the bands cover the true magnitude (in |G|) and phase")
         for line in tabulate_linear_views(of_pair, has_truth=has_truth).splitlines():
             log.info("%s", line)
 
@@ -562,25 +556,26 @@ def _log_linear_views(report: Report) -> None:
 def tabulate_linear_views(entries: Sequence[Mapping[str, Any]], *, has_truth: bool) -> str:
     """Return the table of one output and one input: a row for each operating point.
 
-    With a truth there are columns of the true gain, of the errors, and of the covered frequencies.
+    The columns are the input there, the gain and its 95 % band, and the time to 63 % of the gain.
+    With a truth there are columns of the true gain, of the errors, of the frequencies [%] at which
+    these are small, and of those where the bands of magnitude |G| and phase cover the truth.
     """
     rows = []
     for entry in entries:
-        input = entry["input"]
-        at = entry["operating_point"].get(input)
-        row = {input: f"{100 * entry['quantile']:.0f} %" if at is None else f"{at:.4g}"}
+        at = entry["operating_point"].get(entry["input"])
+        row = {"at": f"{100 * entry['quantile']:.0f} %" if at is None else f"{at:.4g}"}
         row["gain"] = _signed(entry["static_gain"])
         row["from"] = _signed(entry["static_gain_low"])
         row["to"] = _signed(entry["static_gain_high"])
         time = entry["response_time"]
         row[f"time [{entry['time_unit']}]"] = "-" if time is None else f"{time:.3g}"
         if has_truth:
-            row["true gain"] = _signed(entry["true_static_gain"])
+            row["truth"] = _signed(entry["true_static_gain"])
             row["dB"] = _two_digits(entry["median_error_db"])
             row["deg"] = _two_digits(entry["median_error_deg"])
             row["close"] = _percent(entry["close"])
-            row["in |G|"] = _percent(entry["coverage_magnitude"])
-            row["in phase"] = _percent(entry["coverage_phase"])
+            row["|G|"] = _percent(entry["coverage_magnitude"])
+            row["phase"] = _percent(entry["coverage_phase"])
         rows.append(row)
     return to_text(pd.DataFrame(rows))
 

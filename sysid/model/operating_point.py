@@ -626,10 +626,10 @@ def notes_of_disagreement(view: LinearView, by_simulation: LinearView) -> list[s
             degrees = float(np.median(np.abs(np.degrees(np.angle(ratio)))))
             if decibels > MAX_DISAGREEMENT_DB or degrees > MAX_DISAGREEMENT_DEG:
                 notes.append(
-                    f"the response of {output} to {input} is uncertain: errors of one step and of "
-                    f"the simulation show responses that differ by {decibels:.1f} dB and "
-                    f"{degrees:.0f} deg (medians); noise among the lags biases the former, "
-                    "compare by_simulation, or train for the free run"
+                    f"the transfer from {input} to {output} is uncertain: errors of one step and "
+                    f"of the simulation show responses that differ by {decibels:.1f} dB and "
+                    f"{degrees:.0f} deg (medians); noise among the lags biases the former: "
+                    "compare by_simulation"
                 )
     return notes
 
