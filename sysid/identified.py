@@ -1161,7 +1161,8 @@ class IdentifiedModel:
         Warns
         -----
         UserWarning
-            The point lies outside of the learned records, or the models know little there.
+            The point lies outside of the learned records, the models know little there, or errors
+            of one step and of the simulation show different responses.
         """
         learned = self.recordings.estimation
         record = None

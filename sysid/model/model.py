@@ -410,8 +410,8 @@ class Model:
         Warns
         -----
         UserWarning
-            The point lies outside of the stored points, or the model knows little there; see
-            `LinearView.notes`.
+            The point lies outside of the stored points, the model knows little there, or errors of
+            one step and of the simulation show different responses; see `LinearView.notes`.
         """
         return linearize([self], at, record=record)
 

@@ -1,6 +1,7 @@
 """The estimate of a model's weights from its simulation, and the bands of linear views by it."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from sysid import (
     SquaredExponential,
 )
 from sysid.model import simulation_estimate
+from sysid.model.gradient import gradient_covariance_of
+from sysid.model.operating_point import linearize
 from sysid.model.simulation_estimate import N_SCORE_BLOCKS, estimate_by_simulation
 
 DT = 0.5
@@ -216,3 +219,24 @@ def test_identified_models_simulate_the_learned_record():
     np.testing.assert_array_equal(view.A, of_model.A)
     np.testing.assert_array_equal(joint.A, of_model.A)
     assert view.by_simulation is not None
+
+
+def test_an_output_without_an_estimate_keeps_the_factor_of_its_bands():
+    record = record_of(noise=0.3)
+    model = replace(model_of(record), bands=((1, 1.0), (10, 3.0)))
+    other = replace(model, narx=Narx({"b": 1}, {"u": 1}, target="b", predict="value"))
+    estimates = {"y": estimate_by_simulation(model, record), "b": None}
+    values = {"u": 0.3, "y": 0.0, "b": 0.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        view = linearize([model, other], values, estimates=estimates)
+        alone = other.linearize({"u": 0.3, "b": 0.0})
+    std = view.coefficients["std"]
+    assert std["b", "b", 1] == pytest.approx(alone.coefficients["std"]["b", "b", 1])
+    posterior = gradient_covariance_of(other, np.array([[0.0, 0.3]]))[0]
+    assert std["b", "b", 1] == pytest.approx(3.0 * np.sqrt(posterior[0, 0]))
+    both = view.by_simulation
+    assert both.coefficients["value"]["b", "b", 1] == view.coefficients["value"]["b", "b", 1]
+    assert both.coefficients["value"]["y", "y", 1] != view.coefficients["value"]["y", "y", 1]
+    of_other = view.A[1:, 0, 1, 1]
+    assert of_other.std() == pytest.approx(std["b", "b", 1], rel=0.1)
