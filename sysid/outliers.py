@@ -27,7 +27,8 @@ MIN_BLAME_GAIN = 2.0
 
 #: A measurement beyond the gate is wrong only if, with its replacement, the expected square of the
 #: next error is at most this fraction of the square of its own error, or of the next error without
-#: the replacement: a model that is wrong here misses all of them.
+#: the replacement: a model that is wrong here misses all of them. The same holds for another signal
+#: that is blamed for an outlier, whose own error must be this small with the replacement, too.
 MAX_NEXT_SQUARE_FRACTION = 0.25
 
 #: Hold back a sample if an input or another output jumps by more than this, in its initial standard
@@ -108,6 +109,8 @@ class Cause(NamedTuple):
 
     error: float  # measured value minus the value one sample earlier
     gain: float  # rise of twice the log density of the suspect if that value replaces it
+    measured_error: float  # error of the suspect as it was measured
+    expected_square: float  # expected square of its error if that value replaces it
 
 
 class MendedRows:
@@ -712,9 +715,15 @@ class OutlierHandling:
         explanations += [mended.errors, other_errors]
         errors, variances = self._predict_row(model, row, explanations)
         costs = density_costs(errors, variances)
-        # A cause counts only if it explains both samples clearly better than "nothing was wrong".
+        # A cause counts only if it explains both samples clearly better than "nothing was wrong",
+        # and far better than a model that is wrong here.
         for i, cause in enumerate(causes.values()):
-            if costs[-1] - costs[i] + cause.gain > MIN_BLAME_GAIN:
+            next_square = float(errors[i] ** 2 + variances[i])
+            is_explained = not suspect.was_outlier or (
+                is_close(cause.expected_square, cause.measured_error)
+                and is_close(next_square, cause.measured_error)
+            )
+            if is_explained and costs[-1] - costs[i] + cause.gain > MIN_BLAME_GAIN:
                 costs[i] -= cause.gain
             else:
                 costs[i] = np.inf
@@ -769,11 +778,15 @@ class OutlierHandling:
             mean, variance = model.predict_few(measured_and_mended[1:])
             if model.gp.is_beyond_gate(y[0] - mean[0], variance[0]):
                 continue
-            measured_cost, mended_cost = density_costs(
-                *_prediction_errors(model, measured_and_mended, y)
-            )
+            errors, variances = _prediction_errors(model, measured_and_mended, y)
+            measured_cost, mended_cost = density_costs(errors, variances)
             time = row - 1 - self._features[column][1]
-            causes[name, time] = Cause(value - before, measured_cost - mended_cost)
+            causes[name, time] = Cause(
+                error=value - before,
+                gain=measured_cost - mended_cost,
+                measured_error=float(errors[0]),
+                expected_square=float(errors[1] ** 2 + variances[1]),
+            )
         return causes
 
     def pending(self) -> dict[str, Any]:
