@@ -41,7 +41,9 @@ MAX_BURST_SAMPLES = 10
 
 #: The plant of before has returned if a sample is within this many gates of its prediction from the
 #: values that replace the burst, beyond as many (of the same width) from that from the measured
-#: values, and if the first error is at most this fraction of the second one.
+#: values, and if the first error is at most this fraction of the second one. The gates widen with
+#: the square root of the number of values that were replaced in a row: each of them follows from
+#: the replacements before it, so that their errors add up.
 RETURN_GATES = 2.0
 RETURN_ERROR_FRACTION = 0.2
 
@@ -390,6 +392,7 @@ class Opening:
         self.follower = follower
         self.n_samples = 0  # since the opening
         self._n_confirmed = 0  # samples in a row that the measured lags predict
+        self._n_replaced = len(errors)  # values in a row that were replaced
         self.is_over = False
         self.has_returned = False
         #: rows (1, n_features) and targets (1,) since the plant seemed to return
@@ -441,7 +444,7 @@ class Opening:
         widths = gp.width_of_gate(variance)
         in_gates = np.abs(targets - mean) / widths
         largest_width = MAX_CONFIRMING_STDS * gp.width_of_gate(np.zeros(1))[0]
-        is_informed, is_known = (widths <= largest_width).tolist()
+        is_informed = bool(widths[0] <= largest_width)
         measured, replaced = in_gates.tolist()
         # Far from all samples before, the model allows everything: that is no explanation.
         measured_in_same_gates = measured * widths[0] / widths[1]
@@ -450,7 +453,9 @@ class Opening:
             self.is_over = not self.has_returned
             self.returned = []
             return
-        if self.returned and replaced <= RETURN_GATES:
+        n_added_up = self._n_replaced if rows.errors else 1
+        return_gates = RETURN_GATES * np.sqrt(max(n_added_up, 1))
+        if self.returned and replaced <= return_gates:
             if len(self.returned) == N_RETURNED_SAMPLES:
                 self.has_returned = True
                 rows.errors = before
@@ -466,13 +471,15 @@ class Opening:
             return
         if (
             not is_confirmed
-            and is_known
-            and replaced <= RETURN_GATES < measured_in_same_gates
+            and replaced <= return_gates < measured_in_same_gates
             and replaced <= RETURN_ERROR_FRACTION * measured_in_same_gates
         ):
             self.returned = [(rows.x.copy(), rows.y.copy())]
         if replaced > 1.0 and not self.returned:
             rows.replace_target(0, float(mean[1]))
+            self._n_replaced += 1
+        elif not self.returned:
+            self._n_replaced = 0
         rows.end()
 
 
