@@ -397,6 +397,8 @@ class Opening:
         self.has_returned = False
         #: rows (1, n_features) and targets (1,) since the plant seemed to return
         self.returned: list[tuple[np.ndarray, np.ndarray]] = []
+        #: largest width of the gate at which a prediction confirms its lags
+        self._largest_width = MAX_CONFIRMING_STDS * model.gp.width_of_gate(np.zeros(1))[0]
         self._rows = MendedRows(model.narx)
         self._rows.errors = {(name, time - row): error for (name, time), error in errors.items()}
         self._rows.learned = learned
@@ -443,8 +445,7 @@ class Opening:
         # errors from measured and from replaced lags, in gates
         widths = gp.width_of_gate(variance)
         in_gates = np.abs(targets - mean) / widths
-        largest_width = MAX_CONFIRMING_STDS * gp.width_of_gate(np.zeros(1))[0]
-        is_informed = bool(widths[0] <= largest_width)
+        is_informed = bool(widths[0] <= self._largest_width)
         measured, replaced = in_gates.tolist()
         # Far from all samples before, the model allows everything: that is no explanation.
         measured_in_same_gates = measured * widths[0] / widths[1]
@@ -782,10 +783,9 @@ class OutlierHandling:
                 continue
             measured_and_mended = np.stack([x, x])
             measured_and_mended[1, mended.columns_of_newest(name)] = before
-            mean, variance = model.predict_few(measured_and_mended[1:])
-            if model.gp.is_beyond_gate(y[0] - mean[0], variance[0]):
-                continue
             errors, variances = _prediction_errors(model, measured_and_mended, y)
+            if model.gp.is_beyond_gate(errors[1], variances[1] - model.gp.noise_variance):
+                continue
             measured_cost, mended_cost = density_costs(errors, variances)
             time = row - 1 - self._features[column][1]
             causes[name, time] = Cause(
