@@ -74,6 +74,11 @@ N_LONG_RUNS = 5
 MIN_GAIN_PER_FEATURE = 1e-3
 # A fold extrapolates if a signal goes beyond the range of the other samples by this fraction of it.
 MAX_INTERPOLATED_EXCESS = 0.1
+# Lags, spread over all, with which every route is tried before the others, if there are many.
+N_PROBED_LAGS = 6
+# A route whose error on the first fold is more than this factor above that of the best route with
+# each of these lags is not tried with the others [-].
+MAX_PROBED_FACTOR = 3.0
 # Pairs of lags and estimator that are compared in full, not only by quick versions.
 N_FINALISTS = 4
 # Fraction of the time limit, if there is one, that quick versions of the estimators may use [-].
@@ -343,6 +348,42 @@ def _race(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> li
     return sorted(trials, key=lambda trial: (trial is not best, -len(trial.fits), trial.total))
 
 
+def _drop_hopeless_routes(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> None:
+    """Refuse the trials of routes that are far behind with a few lags, spread over all.
+
+    The routes are compared on the first fold. Linear models stay, as they cost little.
+    """
+    narxes = list(dict.fromkeys(trial.narx for trial in trials))
+    if len(narxes) <= 2 * N_PROBED_LAGS:
+        return
+    narxes.sort(key=lambda narx: narx.n_features)
+    positions = np.linspace(0, len(narxes) - 1, N_PROBED_LAGS).round().astype(int)
+    probed = {narxes[position] for position in positions}
+    begun = [trial for trial in trials if trial.narx in probed]
+    probes = [replace(trial, folds=trial.folds[:1]) for trial in begun]
+    find_best(probes, budget, seed, limits)
+    smallest = dict.fromkeys(probed, inf)  # sum of squares of the best route with these lags
+    for trial, probe in zip(begun, probes, strict=True):
+        trial.refusal = probe.refusal
+        if trial.fits:
+            smallest[trial.narx] = min(smallest[trial.narx], trial.total)
+    ratios: dict[Estimator, list[float]] = {}
+    for trial in begun:
+        if trial.fits and 0.0 < smallest[trial.narx] < inf:
+            ratio = float(np.sqrt(trial.total / smallest[trial.narx]))
+            ratios.setdefault(trial.estimator, []).append(ratio)
+    for trial in trials:
+        smallest_ratio = min(ratios.get(trial.estimator, [0.0]))
+        is_linear = isinstance(trial.estimator, LinearModel)
+        if smallest_ratio > MAX_PROBED_FACTOR and not is_linear and not trial.refusal:
+            how = f"its error is at least {smallest_ratio:.2g} times that of another route"
+            if smallest_ratio == inf:
+                how = "it runs away"
+            trial.refusal = (
+                f"{trial.estimator.name}: {how} with each of the {N_PROBED_LAGS} lags tried first"
+            )
+
+
 class _Choice(NamedTuple):
     """Trial whose estimator is taken, and its fit to all samples."""
 
@@ -504,9 +545,11 @@ class FreeRun(Training):
         """Cross-validate the estimators, and the linear model, with several lags at once.
 
         Quick versions of the estimators go first; the best `N_FINALISTS` of them are compared in
-        full. The samples of all lags must be those of the same records. Every estimator is fitted
-        to all samples with its lags; only samples that all lags have are scored. A feature must
-        lower the mean square by `MIN_GAIN_PER_FEATURE` of it.
+        full. Of many lags, the quick versions begin with `N_PROBED_LAGS`; a route that is far
+        behind with each of them (`MAX_PROBED_FACTOR`) is not tried with the other lags. The samples
+        of all lags must be those of the same records. Every estimator is fitted to all samples with
+        its lags; only samples that all lags have are scored. A feature must lower the mean square
+        by `MIN_GAIN_PER_FEATURE` of it.
 
         Parameters
         ----------
@@ -548,6 +591,7 @@ class FreeRun(Training):
         if self.find_limits:
             limits, _ = find_saturation(compared)  # the same samples with all lags
         quick_trials = [_quick_version(trial) for trial in full_trials]
+        _drop_hopeless_routes(quick_trials, budget, seed, limits)
         ranked = _race(quick_trials, budget, seed, limits)
         if ranked[0].refusal:
             raise UserError(

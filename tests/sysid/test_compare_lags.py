@@ -170,6 +170,37 @@ def test_lags_that_the_quick_search_ranks_best_are_compared_in_full(no_linear_mo
     assert len(trials[0].fits) == 2
 
 
+@pytest.mark.parametrize(
+    ("errors", "words"),
+    [
+        pytest.param((2.0, 2.0, 2.0, 2.0, 2.0), "times that of another route", id="far behind"),
+        pytest.param((9.0, 9.0, 9.0, 9.0, 9.0), "it runs away", id="runs away"),
+        pytest.param((2.0, 2.0, 2.0, 2.0, 0.1), "", id="near with the last lags"),
+        pytest.param((2.0, 0.1, 0.1, 0.1, 9.0), "times that", id="near with lags not tried"),
+    ],
+)
+def test_route_that_is_far_behind_with_a_few_lags_is_not_tried_with_others(
+    errors, words, no_linear_models, monkeypatch
+):
+    """Of five lags, the first and the last are tried first."""
+    monkeypatch.setattr(training_module, "N_PROBED_LAGS", 2)
+    monkeypatch.setattr(training_module, "MAX_PROBED_FACTOR", 1.5)
+    signals = random_signals(SIMPLE_LAGS, 90)
+    samples = [samples_of(Narx({"y": 1}, {"u": n}), signals) for n in range(1, 6)]
+    good = ErrorByLags(errors=5 * (0.0,), quick_errors=5 * (0.0,))
+    other = ErrorByLags(errors=errors, quick_errors=errors)
+    training = FreeRun(routes=[good, other], folds=2)
+
+    trials = training.compare_lags(samples, list("12345"), budget=10, seed=0)
+
+    quick = [trial for trial in trials if trial.estimator == other]
+    labels_fitted = {trial.label for trial in quick if trial.fits}
+    assert labels_fitted == set("15" if words else "12345")
+    assert all(words in trial.refusal for trial in quick)
+    assert all(bool(trial.refusal) == bool(words) for trial in quick)
+    assert not any(trial.refusal for trial in trials if trial.estimator == good)
+
+
 @pytest.fixture
 def choice_of_one_finalist(no_linear_models, monkeypatch):
     """Choose lags with one finalist: fewer lags tie with it in the quick search, not in full."""
