@@ -81,6 +81,8 @@ N_PROBED_LAGS = 6
 MAX_PROBED_FACTOR = 3.0
 # Pairs of lags and estimator that are compared in full, not only by quick versions.
 N_FINALISTS = 4
+# Quick versions that go on to the next fold, at least.
+MIN_RACING_TRIALS = 16
 # Fraction of the time limit, if there is one, that quick versions of the estimators may use [-].
 QUICK_TIME_SHARE = 0.6
 # Fits that are kept for a training after a comparison of lags: those of all finalists, and more.
@@ -170,7 +172,13 @@ class Trial:
         return report
 
 
-def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> Trial:
+def find_best(
+    trials: Sequence[Trial],
+    budget: int,
+    seed: int,
+    limits: Limits,
+    n_folds: int | None = None,
+) -> Trial:
     """Fit estimators without each fold, and simulate the fold from the outputs measured before it.
 
     The trial with the smallest sum of squares so far does its next fold, so that a trial that can
@@ -182,10 +190,18 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
     Further processes begin fits that are likely to be needed next. Those that turn out not to be
     needed are dropped, so that the result is the same as with one core.
 
+    Parameters
+    ----------
+    trials : sequence of Trial
+    budget, seed, limits
+        As for `Estimator.fit`.
+    n_folds : int, optional
+        Number of folds that decide, the first ones; None: all.
+
     Returns
     -------
     Trial
-        The best trial, with all folds unless the time was up.
+        The best trial, with these folds unless the time was up.
 
     Raises
     ------
@@ -193,15 +209,17 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
         The time was up before any fold was done.
     """
     # every trial does one fold, the best one all of them
+    if n_folds is None:
+        n_folds = max(len(trial.folds) for trial in trials)
     n_begun = sum(not trial.fits for trial in trials)
-    steps = Steps(n_begun + max(len(trial.folds) for trial in trials) - 1)
+    steps = Steps(max(1, n_begun + n_folds - 1))
     logged = set[str]()
-    fits = _FitsInAdvance(budget, seed, limits)
+    fits = _FitsInAdvance(budget, seed, limits, n_folds)
     try:
         while True:
             best = min(trials, key=_rank)
             fold = len(best.fits)
-            if best.refusal or fold == len(best.folds):
+            if best.refusal or fold == min(n_folds, len(best.folds)):
                 return best
             name = best.label or best.estimator.name
             line = f"{name}, fold {fold + 1} of {len(best.folds)}"
@@ -282,8 +300,9 @@ last_fits = _LastFits(MAX_LAST_FITS)
 class _FitsInAdvance:
     """Fits without a fold, some of which other processes begin before they are needed."""
 
-    def __init__(self, budget: int, seed: int, limits: Limits) -> None:
+    def __init__(self, budget: int, seed: int, limits: Limits, n_folds: int) -> None:
         self._settings = (budget, seed, limits)
+        self._n_folds = n_folds  # that are needed of a trial at most
         self._begun = dict[tuple[Trial, int], Beside[Fitted]]()
 
     def result(self, trial: Trial, fold: int, trials: Sequence[Trial]) -> Fitted:
@@ -302,7 +321,7 @@ class _FitsInAdvance:
     def _compute(self, trial: Trial, fold: int, trials: Sequence[Trial]) -> Fitted:
         """Return the fit of a trial, from a process of its own."""
         needed = (trial, fold)
-        tasks = _open_tasks(trials)
+        tasks = _open_tasks(trials, self._n_folds)
         tasks.sort(key=lambda task: (task != needed, task[0].expect(task[1])))
         while needed not in self._begun or not self._begun[needed].is_over:
             running = [fit for fit in self._begun.values() if not fit.is_over]
@@ -323,12 +342,13 @@ class _FitsInAdvance:
             fit.drop()
 
 
-def _open_tasks(trials: Sequence[Trial]) -> list[tuple[Trial, int]]:
-    """Return the folds that are not done, with their trials."""
+def _open_tasks(trials: Sequence[Trial], n_folds: int) -> list[tuple[Trial, int]]:
+    """Return those of the first folds that are not done, with their trials."""
     tasks = []
     for trial in trials:
         if not trial.refusal:
-            tasks += [(trial, fold) for fold in range(len(trial.fits), len(trial.folds))]
+            last = min(n_folds, len(trial.folds))
+            tasks += [(trial, fold) for fold in range(len(trial.fits), last)]
     return tasks
 
 
@@ -348,6 +368,26 @@ def _race(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> li
     return sorted(trials, key=lambda trial: (trial is not best, -len(trial.fits), trial.total))
 
 
+def _race_in_rounds(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> list[Trial]:
+    """Return the trials by folds and error, the best first, after rounds of `find_best`.
+
+    In each round one more fold decides, and the better half of the trials goes on, so that many
+    trials of nearly equal errors cost no more than twice their first folds. (Successive halving,
+    Jamieson and Talwalkar 2016.) At least `MIN_RACING_TRIALS` go on.
+    """
+    kept = list(trials)
+    for n_folds in range(1, max(len(trial.folds) for trial in trials) + 1):
+        find_best(kept, budget, seed, limits, n_folds)
+        kept.sort(key=_standing)
+        kept = kept[: max(MIN_RACING_TRIALS, len(kept) // 2)]
+    return sorted(trials, key=_standing)
+
+
+def _standing(trial: Trial) -> tuple[bool, int, float, bool]:
+    """Return a key by which the best of trials with different numbers of folds is the smallest."""
+    return bool(trial.refusal), -len(trial.fits), trial.total, trial.estimator in LINEAR_MODELS
+
+
 def _drop_hopeless_routes(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> None:
     """Refuse the trials of routes that are far behind with a few lags, spread over all.
 
@@ -360,11 +400,9 @@ def _drop_hopeless_routes(trials: Sequence[Trial], budget: int, seed: int, limit
     positions = np.linspace(0, len(narxes) - 1, N_PROBED_LAGS).round().astype(int)
     probed = {narxes[position] for position in positions}
     begun = [trial for trial in trials if trial.narx in probed]
-    probes = [replace(trial, folds=trial.folds[:1]) for trial in begun]
-    find_best(probes, budget, seed, limits)
+    find_best(begun, budget, seed, limits, n_folds=1)
     smallest = dict.fromkeys(probed, inf)  # sum of squares of the best route with these lags
-    for trial, probe in zip(begun, probes, strict=True):
-        trial.refusal = probe.refusal
+    for trial in begun:
         if trial.fits:
             smallest[trial.narx] = min(smallest[trial.narx], trial.total)
     ratios: dict[Estimator, list[float]] = {}
@@ -592,7 +630,7 @@ class FreeRun(Training):
             limits, _ = find_saturation(compared)  # the same samples with all lags
         quick_trials = [_quick_version(trial) for trial in full_trials]
         _drop_hopeless_routes(quick_trials, budget, seed, limits)
-        ranked = _race(quick_trials, budget, seed, limits)
+        ranked = _race_in_rounds(quick_trials, budget, seed, limits)
         if ranked[0].refusal:
             raise UserError(
                 "FreeRun: no estimator of routes serves these samples with any lags: "

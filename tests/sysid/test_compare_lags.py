@@ -201,6 +201,22 @@ def test_route_that_is_far_behind_with_a_few_lags_is_not_tried_with_others(
     assert not any(trial.refusal for trial in trials if trial.estimator == good)
 
 
+def test_the_better_half_of_many_trials_goes_on_to_the_next_fold(no_linear_models, monkeypatch):
+    """All errors are nearly equal, so that each trial would do almost all folds."""
+    monkeypatch.setattr(training_module, "MIN_RACING_TRIALS", 2)
+    signals = random_signals(SIMPLE_LAGS, 90)
+    samples = [samples_of(Narx({"y": 1}, {"u": n}), signals) for n in range(1, 9)]
+    equal = ErrorByLags(errors=8 * (0.0,), quick_errors=8 * (0.1,))
+    training = FreeRun(routes=[equal], folds=4)
+
+    trials = training.compare_lags(samples, list("12345678"), budget=10, seed=0)
+
+    n_folds = [len(trial.fits) for trial in trials if trial.is_quick]
+    assert n_folds[0] == 4
+    assert n_folds == sorted(n_folds, reverse=True)
+    assert [sum(n >= k for n in n_folds) for k in (1, 2, 3)] == [8, 4, 2]
+
+
 @pytest.fixture
 def choice_of_one_finalist(no_linear_models, monkeypatch):
     """Choose lags with one finalist: fewer lags tie with it in the quick search, not in full."""
