@@ -383,6 +383,16 @@ def _race_in_rounds(trials: Sequence[Trial], budget: int, seed: int, limits: Lim
     return sorted(trials, key=_standing)
 
 
+def _finalists(ranked: Sequence[Trial]) -> list[Trial]:
+    """Return the best `N_FINALISTS` of ranked trials, of which at most half are linear models.
+
+    A linear model is as good in its quick version; another estimator may gain by the full search.
+    """
+    linear = [trial for trial in ranked if trial.estimator in LINEAR_MODELS]
+    left_out = linear[N_FINALISTS // 2 :]
+    return [trial for trial in ranked if trial not in left_out][:N_FINALISTS]
+
+
 def _standing(trial: Trial) -> tuple[bool, int, float, bool]:
     """Return a key by which the best of trials with different numbers of folds is the smallest."""
     return bool(trial.refusal), -len(trial.fits), trial.total, trial.estimator in LINEAR_MODELS
@@ -580,14 +590,14 @@ class FreeRun(Training):
         seed: int,
         segments: Sequence[Sequence[Segment]] | None = None,
     ) -> list[Trial]:
-        """Cross-validate the estimators, and the linear model, with several lags at once.
+        """Cross-validate the estimators, and the linear models, with several lags at once.
 
-        Quick versions of the estimators go first; the best `N_FINALISTS` of them are compared in
-        full. Of many lags, the quick versions begin with `N_PROBED_LAGS`; a route that is far
-        behind with each of them (`MAX_PROBED_FACTOR`) is not tried with the other lags. The samples
-        of all lags must be those of the same records. Every estimator is fitted to all samples with
-        its lags; only samples that all lags have are scored. A feature must lower the mean square
-        by `MIN_GAIN_PER_FEATURE` of it.
+        Quick versions of the estimators go first; the best `N_FINALISTS` of them, at most half of
+        them linear models, are compared in full. Of many lags, the quick versions begin with
+        `N_PROBED_LAGS`; a route that is far behind with each of them (`MAX_PROBED_FACTOR`) is not
+        tried with the other lags. The samples of all lags must be those of the same records. Every
+        estimator is fitted to all samples with its lags; only samples that all lags have are
+        scored. A feature must lower the mean square by `MIN_GAIN_PER_FEATURE` of it.
 
         Parameters
         ----------
@@ -637,7 +647,7 @@ class FreeRun(Training):
                 f"{ranked[0].refusal}"
             )
         full_version = dict(zip(quick_trials, full_trials, strict=True))
-        finalists = [full_version[trial] for trial in ranked[:N_FINALISTS]]
+        finalists = [full_version[trial] for trial in _finalists(ranked)]
         log.info("free run: the best %d of these once more, with the full search", N_FINALISTS)
         try:
             final = _race(finalists, budget, seed, limits)
@@ -646,10 +656,10 @@ class FreeRun(Training):
         return sorted([*final, *ranked], key=lambda trial: bool(trial.refusal))
 
     def _trials_of_lags(self, narx: Narx, label: str, segments: Sequence[Segment]) -> list[Trial]:
-        """Return trials of the linear model of the free run and of all routes."""
+        """Return trials of the linear models and of all routes."""
         folds = self._folds(segments)
         handicap = 1.0 + MIN_GAIN_PER_FEATURE * narx.n_features
-        estimators = (*LINEAR_MODELS[-1:], *self.routes)
+        estimators = (*LINEAR_MODELS, *self.routes)
         return [Trial(estimator, narx, folds, handicap, label) for estimator in estimators]
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:

@@ -217,6 +217,23 @@ def test_the_better_half_of_many_trials_goes_on_to_the_next_fold(no_linear_model
     assert [sum(n >= k for n in n_folds) for k in (1, 2, 3)] == [8, 4, 2]
 
 
+def test_at_most_half_of_the_finalists_are_linear_models(monkeypatch):
+    """The linear model is the better one with all lags, but the route wins in full."""
+    linear = ErrorByLags(errors=3 * (0.5,), quick_errors=3 * (0.5,))
+    route = ErrorByLags(errors=(0.0, 0.4, 0.8), quick_errors=3 * (1.0,))
+    monkeypatch.setattr(training_module, "LINEAR_MODELS", (linear,))
+    monkeypatch.setattr(training_module, "N_FINALISTS", 2)
+    signals = random_signals(SIMPLE_LAGS, 90)
+    samples = [samples_of(Narx({"y": 1}, {"u": n}), signals) for n in (1, 2, 3)]
+
+    trials = FreeRun(routes=[route], folds=2).compare_lags(samples, list("123"), budget=10, seed=0)
+
+    assert trials[0].estimator == route
+    assert trials[0].narx.n_features == 2
+    n_in_full = sum(trial.estimator == route and not trial.is_quick for trial in trials)
+    assert n_in_full == 1
+
+
 @pytest.fixture
 def choice_of_one_finalist(no_linear_models, monkeypatch):
     """Choose lags with one finalist: fewer lags tie with it in the quick search, not in full."""
