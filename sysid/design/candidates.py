@@ -24,6 +24,9 @@ class InputLimits:
         Smallest and largest value [unit of the input].
     rate : float
         Largest change from one sample to the next [unit of the input].
+    rms : float
+        Largest root mean square of a stretch about the middle of the range [unit of the input]. A
+        stretch of more power is shrunk towards the middle.
 
     Raises
     ------
@@ -34,6 +37,7 @@ class InputLimits:
     low: float
     high: float
     rate: float = inf
+    rms: float = inf
 
     def __post_init__(self) -> None:
         if not (isfinite(self.low) and isfinite(self.high) and self.low < self.high):
@@ -45,6 +49,11 @@ class InputLimits:
             raise UserError(
                 f"InputLimits: expected a rate above 0 per sample, got {self.rate!r}; leave it out "
                 "if the input may jump"
+            )
+        if not self.rms > 0:
+            raise UserError(
+                f"InputLimits: expected a root mean square above 0, got {self.rms!r}; leave it out "
+                "if the power has no limit"
             )
 
     @classmethod
@@ -61,6 +70,26 @@ class InputLimits:
             return cls(*(float(value) for value in values))
         except (TypeError, ValueError) as error:
             raise UserError(f"limits of {name!r}: {error}") from None
+
+    @property
+    def middle(self) -> float:
+        """Middle of the range [unit of the input]."""
+        return 0.5 * (self.low + self.high)
+
+    def stretch(self, unit: Array, previous: float) -> Array:
+        """Return a stretch (n,) that keeps all limits, from one (n,) between 0 and 1.
+
+        The input before its first sample is `previous`.
+        """
+        return self.keep(self.low + (self.high - self.low) * unit, previous)
+
+    def keep(self, values: Array, previous: float) -> Array:
+        """Return the values (n,) within all limits, the first one after the input `previous`."""
+        deviation = values - self.middle
+        rms = float(np.sqrt(np.mean(np.square(deviation))))
+        if rms > self.rms:
+            values = self.middle + (self.rms / rms) * deviation
+        return self.clip(values, previous)
 
     def clip(self, values: Array, previous: float) -> Array:
         """Return the values (n,) within the limits, the first one after the input `previous`.
