@@ -125,6 +125,9 @@ def check_design(design: Mapping[str, Informative], system: System, *, is_driven
         )
 
 
+#: why nothing is planned at the beginning of another record of a plant whose model is known
+TOO_FEW_SAMPLES = "the record has fewer samples than the longest lag"
+
 #: Attributes of what is stored of each decision.
 DECISION_ATTRIBUTES = {
     "gain": {"long_name": "gain of the plan"},
@@ -200,11 +203,13 @@ class DesignRun:
         if self._queue:
             return
         found = self.identification
+        n_known = 1 if found is None else max(found.narx.max_lag, 1)
         if found is None or found.model is None:
             designed = self._informative.next(None)
+        elif len(simulated) < n_known:
+            designed = self._informative.next(None)._replace(fallback=TOO_FEW_SAMPLES)
         else:
             narx = found.narx
-            n_known = max(narx.max_lag, 1)
             last = simulated[-n_known:]
             designed = self._informative.next(
                 found,

@@ -191,8 +191,8 @@ class InformativeInput:
         Parameters
         ----------
         model
-            What is known about the plant. None, or an identification that is not trained yet: the
-            first candidate is taken.
+            What is known about the plant. None, or an identification that is not trained yet: one
+            candidate is drawn and taken; the classes take turns from one decision to the next.
         outputs : (n, m), optional
             Last measured outputs of the model, in the order of ``narx.output_names``, the newest
             last. Not needed if `model` is what `identify` returns and follows the plant by `step`.
@@ -211,7 +211,7 @@ class InformativeInput:
         generator = np.random.default_rng([self.seed, self.n_decisions])
         identified, known = self._read(model, outputs, inputs)
         if identified is None:
-            stretch = self._draw(1, self._centres(), generator)[0]
+            stretch = self.draw(1, self._centres(), generator, self.n_decisions)[0]
             designed = self._without_plan(stretch, "there is no model yet")
         else:
             dynamics = Dynamics(identified)
@@ -287,11 +287,23 @@ class InformativeInput:
         """Return the middle of the range of every designed input."""
         return np.array([limits.middle for limits in self.limits.values()])
 
-    def _draw(self, n_drawn: int, previous: Array, generator: np.random.Generator) -> Array:
-        """Draw stretches (n, H, number of designed inputs) that follow the inputs `previous`."""
+    def draw(
+        self, n_drawn: int, previous: Array, generator: np.random.Generator, first_class: int = 0
+    ) -> Array:
+        """Draw candidates (n, H, number of designed inputs) within the limits of the inputs.
+
+        Parameters
+        ----------
+        n_drawn : int
+        previous : (number of designed inputs,)
+            Inputs before the first sample.
+        generator : numpy.random.Generator
+        first_class : int
+            The classes take turns, from the class of this number on.
+        """
         drawn = np.empty((n_drawn, self.horizon, len(self.limits)))
         for i, stretch in enumerate(drawn):
-            kind = self.classes[i % len(self.classes)]
+            kind = self.classes[(first_class + i) % len(self.classes)]
             for j, limits in enumerate(self.limits.values()):
                 unit = kind.draw(self.horizon, generator)
                 stretch[:, j] = limits.stretch(unit, previous[j])
@@ -299,7 +311,7 @@ class InformativeInput:
 
     def _vary(self, best: Array, previous: Array, generator: np.random.Generator) -> Array:
         """Return variants of a stretch (H, ...), which follow others in a part of their samples."""
-        variants = self._draw(self.n_candidates, previous, generator)
+        variants = self.draw(self.n_candidates, previous, generator)
         for variant in variants:
             first, last = np.sort(generator.integers(0, self.horizon + 1, size=2))
             variant[:first] = best[:first]
@@ -349,7 +361,7 @@ class InformativeInput:
         columns = [dynamics.narx.input_names.index(name) for name in self.limits]
         previous = inputs[-1, columns] if len(inputs) else self._centres()
         others = self._coming_others(dynamics.narx, inputs, forecast)
-        stretches = self._draw(self.n_candidates, previous, generator)
+        stretches = self.draw(self.n_candidates, previous, generator)
         candidates = self._simulate(dynamics, outputs, inputs, others, stretches)
         region = self._region(dynamics, candidates)
         gains = self._gains(dynamics, candidates, region)

@@ -16,6 +16,7 @@ from sysid import (
     InputLimits,
     Narx,
     PlannedOutput,
+    RandomNoise,
     RandomRamps,
     RandomSteps,
     RandomSwitches,
@@ -33,7 +34,7 @@ from sysid.simulation.dynamics import Dynamics, exogenous_rows
 from sysid.simulation.forecast import past_outputs
 from sysid.simulation.propagation.propagation import follow_mean
 
-CLASSES = (RandomSteps(), RandomWaves(), RandomRamps(), RandomSwitches())
+CLASSES = (RandomSteps(), RandomWaves(), RandomRamps(), RandomNoise(), RandomSwitches())
 LIMITS = {"u": (-1.0, 2.0)}
 N_KNOWN = 12  # measured samples before a decision
 
@@ -167,7 +168,7 @@ def test_candidates_lie_between_the_limits(kind, n_samples):
         assert (np.ptp(drawn, axis=1) > 0).mean() > 0.9
 
 
-@pytest.mark.parametrize("kind", CLASSES[:1] + CLASSES[3:], ids=lambda kind: type(kind).__name__)
+@pytest.mark.parametrize("kind", CLASSES[:1] + CLASSES[4:], ids=lambda kind: type(kind).__name__)
 def test_levels_are_held_as_long_as_they_shall_be(kind):
     kind = replace(kind, shortest=4, longest=7)
     values = kind.draw(400, np.random.default_rng(0))
@@ -294,7 +295,7 @@ def test_what_excludes_a_candidate_is_a_bound(joint, known):
     limits = {"a": (-0.2, 0.25), "b": (-0.3, 0.3)}
     design = InformativeInput(LIMITS, horizon=15, output_limits=limits)
     dynamics = Dynamics(joint)
-    stretches = design._draw(12, inputs[-1], np.random.default_rng(0))
+    stretches = design.draw(12, inputs[-1], np.random.default_rng(0))
     others = np.zeros((15, 1))
     candidates = design._simulate(dynamics, outputs, inputs, others, stretches)
     bound = design._least_outside(dynamics, candidates)
@@ -309,7 +310,7 @@ def test_the_region_is_what_the_candidates_of_all_decisions_visit(joint, known):
     visited = []
     regions = []
     for seed in range(2):
-        stretches = design._draw(5, known[1][-1], np.random.default_rng(seed))
+        stretches = design.draw(5, known[1][-1], np.random.default_rng(seed))
         candidates = design._simulate(dynamics, *known, np.zeros((15, 1)), stretches)
         along = dynamics.regressors_along(candidates.path, candidates.exogenous)
         visited.append({tuple(x) for x in along.reshape(-1, dynamics.n_features)})
@@ -457,6 +458,28 @@ def test_errors_of_the_function_move_a_plan_as_in_a_simulation(model):
 def test_settings_that_cannot_be_used_are_refused(changes, message):
     with pytest.raises((UserError, UserTypeError), match=message):
         InformativeInput(**({"limits": LIMITS} | changes))
+
+
+@pytest.mark.parametrize("n_samples", [40, 400])
+def test_noise_has_its_spread_and_no_higher_frequency_than_it_may(n_samples):
+    kind = RandomNoise(std=0.1, highest=0.1)
+    drawn = np.array([kind.draw(n_samples, np.random.default_rng(seed)) for seed in range(300)])
+    assert np.sqrt(np.mean((drawn - 0.5) ** 2)) == pytest.approx(0.1, rel=0.1)
+    change = np.diff(drawn, axis=1)
+    assert np.sqrt(np.mean(change**2)) < 2 * np.pi * 0.1 * 0.1
+
+
+@pytest.mark.parametrize("changes", [{"std": 0.0}, {"std": 0.6}, {"highest": 0.0}])
+def test_noise_that_cannot_be_drawn_is_refused(changes):
+    with pytest.raises(UserError, match=f"RandomNoise: expected {next(iter(changes))} above 0"):
+        RandomNoise(**changes)
+
+
+def test_without_a_model_the_classes_take_turns():
+    design = InformativeInput(LIMITS, horizon=30, classes=[RandomSwitches(), RandomSteps()])
+    stretches = [design.next(None).inputs["u"] for _ in range(4)]
+    at_limits = [set(stretch) <= {-1.0, 2.0} for stretch in stretches]
+    assert at_limits == [True, False, True, False]
 
 
 def test_no_power_is_refused():
