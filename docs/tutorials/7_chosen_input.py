@@ -275,8 +275,8 @@ plt.show()
 # %%
 # The design learns about as much as steps, which leave the limits in every seventh sample. Every
 # fixed excitation that keeps them better leaves out a part of the plane. This plant has what a
-# design needs: the lags are right, and few samples are enough. It is not always so. The study ``sysid-reproduce
-# study=excitation`` compares excitations on seven plants, beside a choice that knows the true
-# plant: see the :doc:`results </explanation/results>`. :doc:`Inputs that are chosen to learn
-# </how_to/chosen_inputs>` has all options. The :doc:`glossary </explanation/glossary>` explains our
-# words.
+# design needs: the lags are right, and few samples are enough. It is not always so. The study
+# ``sysid-reproduce study=excitation`` compares excitations on seven plants, beside a choice that
+# knows the true plant: see the :doc:`results </explanation/results>`. :doc:`Inputs that are chosen
+# to learn </how_to/chosen_inputs>` has all options. The :doc:`glossary </explanation/glossary>`
+# explains our words.
