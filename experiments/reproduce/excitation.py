@@ -392,10 +392,17 @@ def median_errors(store: xr.Dataset, name: str) -> xr.DataArray:
     return store[name].median("seed")
 
 
+def to_frame(values: xr.DataArray) -> pd.DataFrame:
+    """Return values over plants and excitations as a table; plants without any are left out."""
+    frame = values.transpose("dataset", "excitation").to_pandas()
+    assert isinstance(frame, pd.DataFrame)
+    return frame.dropna(how="all")
+
+
 def best_fixed(store: xr.Dataset, name: str) -> pd.DataFrame:
     """Return the fixed ``excitation`` with the smallest ``error`` at the end, for each plant."""
     ends = median_errors(store, name).sel(samples=last_check(store), excitation=[*FIXED])
-    frame = ends.transpose("dataset", "excitation").to_pandas().dropna(how="all")
+    frame = to_frame(ends)
     return pd.DataFrame({"excitation": frame.idxmin(axis=1), "error": frame.min(axis=1)})
 
 
@@ -437,7 +444,7 @@ def tabulate_needed(store: xr.Dataset, name: str, needed: pd.DataFrame) -> pd.Da
 def tabulate_end(store: xr.Dataset, name: str) -> pd.DataFrame:
     """Return the table of the errors at the end, over that of the best fixed one, as texts."""
     errors = median_errors(store, name).sel(samples=last_check(store))
-    frame = errors.transpose("dataset", "excitation").to_pandas()
+    frame = to_frame(errors)
     best = best_fixed(store, name)["error"]
     ratios = frame.loc[best.index].div(best, axis=0)
     texts = ratios.map(lambda ratio: "" if np.isnan(ratio) else fixed(ratio, 2))
@@ -447,8 +454,8 @@ def tabulate_end(store: xr.Dataset, name: str) -> pd.DataFrame:
 def tabulate_excursions(store: xr.Dataset) -> pd.DataFrame:
     """Return the table of the samples beyond the limits, and of the power, as texts."""
     end = store.sel(samples=last_check(store)).median("seed")
-    outside = end["outside"].transpose("dataset", "excitation").to_pandas().dropna(how="all")
-    power = end["power"].transpose("dataset", "excitation").to_pandas().loc[outside.index]
+    outside = to_frame(end["outside"])
+    power = to_frame(end["power"]).loc[outside.index]
     table = outside.map(lambda share: "" if np.isnan(share) else f"{100 * share:.1f} %")
     table += power.map(lambda rms: "" if np.isnan(rms) else f" ({rms:.2f})")
     return table.rename_axis(index="plant", columns=None).reset_index()
