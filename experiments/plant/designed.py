@@ -35,7 +35,7 @@ class Informative(Excitation):
     rate: float | None = None  # largest change from one sample to the next; null: any
     #: largest root mean square of a stretch about the middle of the range; null: any
     rms: float | None = None
-    horizon: int = 50  # samples of a candidate
+    horizon: int = 100  # samples of a candidate
     applied: int | None = None  # samples until the next decision; null: the whole stretch
     candidates: int = 30  # stretches that are compared
     refinements: int = 0  # rounds in which variants of the best one compete

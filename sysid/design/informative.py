@@ -85,7 +85,7 @@ class InformativeInput:
     limits : mapping of str to InputLimits or (low, high) or (low, high, rate)
         Inputs that are designed, with their limits [unit of the input; rate per sample].
     horizon : int
-        Samples H of a candidate.
+        Samples H of a candidate. No plan leads farther than the plant moves in this time.
     n_applied : int, optional
         Samples that are applied before the next decision; None: the whole stretch.
     n_candidates : int
@@ -127,7 +127,7 @@ class InformativeInput:
     """
 
     limits: Mapping[str, Any]
-    horizon: int = 50
+    horizon: int = 100
     n_applied: int | None = None
     n_candidates: int = 30
     n_refinements: int = 0

@@ -447,7 +447,7 @@ def test_errors_of_the_function_move_a_plan_as_in_a_simulation(model):
         ({"limits": {"u": "01"}}, r"expected \(low, high\)"),
         ({"limits": {"u": ("a", "b")}}, "limits of 'u'"),
         ({"horizon": 0}, "horizon"),
-        ({"n_applied": 51}, "n_applied"),
+        ({"n_applied": 101}, "n_applied"),
         ({"n_candidates": 2.5}, "n_candidates"),
         ({"probability": 1.0}, "probability"),
         ({"output_limits": {"y": (2.0, 1.0)}}, "output_limits of 'y'"),
