@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
+from experiments.plant.designed import DesignRun
 from experiments.plant.live import Simulation
 from experiments.plant.plant import Plant
 from simulators import Trajectory
@@ -57,8 +58,8 @@ class Designer:
         simulation = Simulation(
             plant, n_samples, seed, transient=transient, initial_state=initial_state
         )
-        design = simulation.design
-        if design is None:
+        design = simulation.decisions
+        if not isinstance(design, DesignRun):
             raise UserError("Designer: expected a plant with designed inputs, got one without")
         identification = self._identification
         design.tell(identification)
