@@ -87,3 +87,10 @@ def test_a_designer_needs_designed_inputs():
     designer = Designer(Narx({"level": 2}, {"pump_voltage": 2}), Settings())
     with pytest.raises(UserError, match="a plant with designed inputs"):
         designer.simulate(plant, 10, 0, transient=0, initial_state=None)
+
+
+def test_a_controller_that_asks_a_model_makes_no_benchmark(monkeypatch, tmp_path):
+    monkeypatch.setattr("experiments.generate.run.starts_from_package", lambda: True)
+    config = compose_benchmark("system=cascaded_tanks", "controller=mpc", "excitation=none")
+    with pytest.raises(UserError, match="controller=mpc: .* a controller that asks a model"):
+        run(config, tmp_path)
