@@ -16,6 +16,7 @@ import xarray as xr
 import simulators
 import sysid
 from experiments.plant.plant import Plant
+from experiments.reproduce.excited_plants import EXCITED_PLANTS
 from experiments.reproduce.small_records import SMALL_RECORDS
 from sysid.store import digest
 
@@ -454,8 +455,17 @@ LITERATURE_TASKS: dict[str, Task] = {
         ("gas_furnace", "Gas furnace", "%"),
     )
 }
+#: Plants whose inputs are chosen, or excited.
+EXCITED_TASKS: dict[str, Task] = {
+    name: Task(title=plant.title, unit=plant.unit) for name, plant in EXCITED_PLANTS.items()
+}
 #: All tasks by their name in the configuration.
-STUDY_TASKS: dict[str, Task] = {**PAPER_TASKS, **STREAMS, **LITERATURE_TASKS}
+STUDY_TASKS: dict[str, Task] = {
+    **PAPER_TASKS,
+    **STREAMS,
+    **LITERATURE_TASKS,
+    **EXCITED_TASKS,
+}
 
 
 def draw_records(task: str, seed: int, building_samples: int = YEAR_SAMPLES) -> Records:
