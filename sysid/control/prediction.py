@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import solve_triangular
 
 from sysid.arrays import Array, Indices, vector
 from sysid.errors import UserError, UserTypeError
@@ -17,6 +16,11 @@ from sysid.narx.lags import Narx
 from sysid.simulation.dynamics import Dynamics
 from sysid.simulation.forecast import past_outputs
 from sysid.simulation.propagation.propagation import follow_mean
+from sysid.simulation.spread import (
+    error_sensitivities,
+    is_within_limits,
+    variance_of_errors,
+)
 
 
 class Situation(NamedTuple):
@@ -75,7 +79,7 @@ class _LinearPath(NamedTuple):
 
     path: _Path
     gradient: Array  # (T, m, p) of the targets by their features
-    feedback: Array  # (T m, T m) F, derivative of an output by earlier ones
+    to_outputs: Array  # (T, m, T, m) derivatives of the outputs by errors of the targets
 
     @property
     def mean(self) -> Array:
@@ -86,11 +90,6 @@ class _LinearPath(NamedTuple):
     def regressors(self) -> Array:
         """Regressors (T, p)."""
         return self.path.regressors
-
-    @property
-    def is_free(self) -> NDArray[np.bool_]:
-        """Whether an output (T, m) is not at a limit of the model."""
-        return self.path.is_free
 
 
 class _Lags(NamedTuple):
@@ -205,7 +204,6 @@ class ModelPredictor:
         self._inputs = inputs
         self._forecast = forecast
         self._columns = [self._narx.input_names.index(name) for name in self.driven]
-        self._output_lags = _Lags.of(self._narx, self.output_names)
         self._driven_lags = _Lags.of(self._narx, self.driven)
         self._input_features = _input_features(self._narx)
         self._start = past_outputs(self._outputs, n_known - 1, self._dynamics)
@@ -222,10 +220,9 @@ class ModelPredictor:
         n_steps, n_driven = driven.shape
         n_outputs = len(self.output_names)
         B = np.zeros((n_steps, n_outputs, n_steps, n_driven))
-        self._add(B, path.gradient, self._driven_lags, 1)
-        B *= path.is_free[:, :, None, None]
-        flat = B.reshape(n_steps * n_outputs, n_steps * n_driven)
-        solved = self._to_outputs(path) @ flat
+        self._add(B, path.gradient, self._driven_lags)
+        size = n_steps * n_outputs
+        solved = path.to_outputs.reshape(size, size) @ B.reshape(size, n_steps * n_driven)
         return PlanPrediction(path.mean, solved.reshape(B.shape))
 
     def standard_deviation(self, driven: Array) -> Array:
@@ -246,19 +243,13 @@ class ModelPredictor:
         n_outputs = len(self.output_names)
         if not np.isfinite(path.mean).all():
             return np.full((n_steps, n_outputs), np.inf)
-        to_outputs = self._to_outputs(path).reshape(-1, n_steps, n_outputs)
-        variance = np.zeros(n_steps * n_outputs)
-        for o, model in enumerate(self._dynamics.models):
-            projected = model.gp.project(model.scaling.transform(path.regressors))
-            covariance = model.gp.covariance(projected, projected)
-            of_output = to_outputs[:, :, o] * path.is_free[:, o]
-            variance += np.sum((of_output @ covariance) * of_output, axis=1)
-            if self._feeds_noise_back:
-                of_earlier = np.square(of_output).sum(axis=1)
-                of_earlier[o::n_outputs] -= path.is_free[:, o]
-                variance += of_earlier * self._dynamics.noise_variance[o]
-        latent = np.maximum(variance, 0.0).reshape(n_steps, n_outputs)
-        latent = self._dynamics.calibrated(latent[None], n_steps=n_steps)[0]
+        latent = variance_of_errors(
+            self._dynamics,
+            path.regressors[None],
+            path.to_outputs[None],
+            feeds_noise_back=self._feeds_noise_back,
+        )
+        latent = self._dynamics.calibrated(latent, n_steps=n_steps)[0]
         return np.asarray(np.sqrt(latent + self._dynamics.noise_variance))
 
     def _follow(self, driven: Array) -> _Path:
@@ -274,8 +265,7 @@ class ModelPredictor:
         whole, _ = follow_mean(dynamics, self._start, exogenous)
         mean = whole[0, dynamics.n_lags :]
         regressors = dynamics.regressors_along(whole, exogenous)[0]
-        lowest, highest = dynamics.limits
-        is_free = (mean > lowest) & (mean < highest)
+        is_free = is_within_limits(dynamics, mean)
         self._path = _Path(driven.copy(), mean, regressors, is_free)
         return self._path
 
@@ -297,43 +287,22 @@ class ModelPredictor:
         is_known = np.isfinite(path.regressors).all(axis=1)
         gradient = np.zeros((n_steps, dynamics.n_outputs, dynamics.n_features))
         gradient[is_known] = dynamics.gradient(path.regressors[is_known])
-        F = np.zeros((n_steps, dynamics.n_outputs, n_steps, dynamics.n_outputs))
-        self._add(F, gradient, self._output_lags, 0)
-        if dynamics.is_change:
-            t = np.arange(1, n_steps)
-            for o in range(dynamics.n_outputs):
-                F[t, o, t - 1, o] += 1.0
-        F *= path.is_free[:, :, None, None]
-        size = n_steps * dynamics.n_outputs
-        self._linear_path = _LinearPath(path, gradient, F.reshape(size, size))
+        to_outputs = error_sensitivities(dynamics, gradient[None], path.is_free[None])[0]
+        self._linear_path = _LinearPath(path, gradient, to_outputs)
         return self._linear_path
 
     @staticmethod
-    def _add(matrix: Array, gradient: Array, lags: _Lags, shift: int) -> None:
-        """Add the derivatives by lagged signals to a matrix (T, m, T, number of signals).
+    def _add(matrix: Array, gradient: Array, lags: _Lags) -> None:
+        """Add the derivatives by lagged inputs to a matrix (T, m, T, number of inputs).
 
-        The derivative at step t by a signal with the lag l belongs to column ``t - l + shift``.
+        The derivative at step t by an input with the lag l belongs to column ``t - l + 1``.
         """
         n_steps = len(matrix)
         by_pair = gradient @ lags.sums  # (T, m, number of pairs)
         for i, (column, lag) in enumerate(lags.pairs):
-            first = max(lag - shift, 0)
+            first = lag - 1
             t = np.arange(first, n_steps)
-            matrix[t, :, t - lag + shift, column] = by_pair[first:, :, i]
-
-    @staticmethod
-    def _to_outputs(path: _LinearPath) -> Array:
-        """Return ``(I - F)^-1`` (T m, T m)."""
-        size = len(path.feedback)
-        return np.asarray(
-            solve_triangular(
-                np.eye(size) - path.feedback,
-                np.eye(size),
-                lower=True,
-                unit_diagonal=True,
-                check_finite=False,
-            )
-        )
+            matrix[t, :, t - lag + 1, column] = by_pair[first:, :, i]
 
     def _coming(self, n_steps: int) -> Array:
         """Return the inputs (T + 1, n_u) of the samples k ... k + T; driven ones do not matter."""
