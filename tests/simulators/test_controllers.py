@@ -77,11 +77,48 @@ def test_comfort_is_narrow_by_day_from_monday_to_friday(day, quarter, first_week
     assert schedule.set_point(time) == schedule.lower(time) + 0.5
 
 
+@pytest.mark.parametrize(
+    ("day", "hour", "expected"),
+    [
+        (0, 2.75, 17.5),  # Monday
+        (0, 3.0, 21.5),
+        (0, 21.75, 21.5),
+        (0, 22.0, 17.5),
+        (4, 22.0, 17.5),  # Friday evening, before a weekend without heating
+        (5, 3.0, 17.5),
+        (6, 23.0, 17.5),
+        (7, 2.75, 17.5),
+        (7, 3.0, 21.5),
+    ],
+)
+def test_set_point_rises_before_the_day_and_the_band_does_not(day, hour, expected):
+    schedule = ComfortSchedule(preheat=3.0)
+    time = day * DAY + hour * HOUR
+    assert schedule.set_point(time) == expected
+    assert schedule.lower(time) == ComfortSchedule().lower(time)
+    assert schedule.upper(time) == ComfortSchedule().upper(time)
+
+
+def test_preheating_longer_than_the_night_heats_through_it():
+    schedule = ComfortSchedule(preheat=8.0)
+    night = DAY + HOUR * np.arange(22.0, 30.0, 0.25)
+    np.testing.assert_array_equal(schedule.set_point(night), 21.5)
+
+
+def test_negative_offset_lies_below_the_band():
+    schedule = ComfortSchedule(offset=-0.25)
+    assert schedule.set_point(12 * HOUR) == 20.75
+    assert schedule.lower(12 * HOUR) == 21.0
+
+
 @given(st.lists(st.floats(0, 4e7), min_size=1, max_size=20))
 def test_times_may_be_arrays(times):
     schedule = ComfortSchedule(day_lower=20.1, relaxed_lower=16.3)
     limits = schedule.lower(np.array(times))
     np.testing.assert_array_equal(limits, [schedule.lower(time) for time in times])
+    early = ComfortSchedule(preheat=2.5)
+    set_points = [early.set_point(time) for time in times]
+    np.testing.assert_array_equal(early.set_point(np.array(times)), set_points)
     assert set(limits) <= {20.1, 16.3}
 
 
@@ -99,7 +136,9 @@ def test_times_may_be_arrays(times):
         (ComfortSchedule, "relaxed_lower", 30.0),
         (ComfortSchedule, "day_start", 23.0),
         (ComfortSchedule, "day_end", 25.0),
-        (ComfortSchedule, "offset", -1.0),
+        (ComfortSchedule, "offset", np.inf),
+        (ComfortSchedule, "preheat", -1.0),
+        (ComfortSchedule, "preheat", 16.5),
         (ComfortSchedule, "first_weekday", 7),
     ],
 )
