@@ -75,6 +75,7 @@ AREAS = {
         ),
         "Live use": ("sysid.live", "sysid.simulation.look_ahead"),
         "Inputs that are chosen to learn": ("sysid.design",),
+        "Predictive control": ("sysid.control",),
         "Prediction and validation": (
             "sysid.simulation.forecast",
             "sysid.simulation.validation",

@@ -23,6 +23,10 @@ from .dead_time import estimate_dead_times as estimate_dead_times
 from .dead_time_lags import DeadTimeChange as DeadTimeChange
 from .dead_time_lags import DeadTimeFollower as DeadTimeFollower
 from .dead_time_lags import with_dead_times as with_dead_times
+from .control.prediction import ModelPredictor as ModelPredictor
+from .control.prediction import PlanPrediction as PlanPrediction
+from .control.prediction import Predictor as Predictor
+from .control.prediction import Situation as Situation
 from .design.candidates import InputLimits as InputLimits
 from .design.candidates import RandomRamps as RandomRamps
 from .design.candidates import RandomSteps as RandomSteps

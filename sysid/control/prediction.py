@@ -1,0 +1,323 @@
+"""Predicted outputs of a plan of inputs, and their derivatives by these inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve_triangular
+
+from sysid.arrays import Array, vector
+from sysid.errors import UserError, UserTypeError
+from sysid.identification import Identification
+from sysid.model.model import JointModel, Model
+from sysid.narx.lags import Narx
+from sysid.simulation.dynamics import Dynamics, exogenous_rows
+from sysid.simulation.forecast import past_outputs
+from sysid.simulation.propagation.propagation import follow_mean
+
+
+class Situation(NamedTuple):
+    """What is known of a plant at sample k, when its next input is to be decided.
+
+    The measurement at sample k is known. The input from sample k on is what is decided.
+    """
+
+    time: float  # of sample k [s]
+    outputs: Mapping[str, Array]  # (n,) measured values by output, y[k] last
+    inputs: Mapping[str, Array]  # (n - 1,) values by input that were held until sample k
+    state: Any = None  # true state of a simulated plant at sample k; None: not known
+
+
+class PlanPrediction(NamedTuple):
+    """Predicted outputs of a plan over T samples, and how they depend on the driven inputs."""
+
+    mean: Array  # (T, m) outputs at the samples k + 1 ... k + T [unit of the output]
+    #: (T, m, T, q) ``d mean[i, o] / d driven[j, c]``; zero where j > i
+    sensitivity: Array
+
+
+class Predictor(Protocol):
+    """A model as a plan uses it, at the present state of the plant."""
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the m predicted outputs."""
+
+    @property
+    def driven(self) -> tuple[str, ...]:
+        """Names of the q inputs that are planned."""
+
+    def linearise(self, driven: Array) -> PlanPrediction:
+        """Return the outputs of a plan and their derivatives.
+
+        Row j of `driven` (T, q) is held from sample k + j to k + j + 1. The mean is nan from the
+        step on at which the prediction diverges.
+        """
+
+    def standard_deviation(self, driven: Array) -> Array:
+        """Return the standard deviations (T, m) of measurements along a plan (T, q)."""
+
+
+class _Path(NamedTuple):
+    """The mean path of a plan, linearised."""
+
+    driven: Array  # (T, q)
+    mean: Array  # (T, m)
+    regressors: Array  # (T, p)
+    #: (T, m) one minus the derivative of the limits of an output: 0 where the output is at a limit
+    is_free: NDArray[np.bool_]
+    gradient: Array  # (T, m, p) of the targets
+    feedback: Array  # (T m, T m) F, derivative of an output by earlier ones
+
+
+class ModelPredictor:
+    """Predicts the outputs of a plan by an identified model, as its free run does.
+
+    The mean is fed back. With the derivatives G of the targets by their features, the deviation of
+    the outputs from the mean path is, to first order::
+
+        dy = F dy + B du + df
+
+    F (T m, T m) contains the derivatives by earlier outputs, one more on y[k-1] where the model
+    predicts the change, B (T m, T q) those by the driven inputs, and df is the error of the
+    function at the regressors of the path. The sensitivity is therefore ``(I - F)^-1 B``. Where an
+    output is at a limit at which it saturates, its row is zero.
+
+    Parameters
+    ----------
+    model : Identification or Model or JointModel
+        An identification must have been trained.
+    situation : Situation
+        At least as many outputs as the longest lag.
+    forecast : mapping of str to (T + 1,) array_like
+        Values at the samples k ... k + T of the inputs that are not driven. The last one matters
+        only to a model with a present input among its regressors. Signals that the model does not
+        have are ignored. Inputs without a forecast keep their last value.
+    driven : sequence of str
+        Inputs that are planned.
+    feeds_noise_back : bool, optional
+        Whether the noise of every sample is fed back with the output, so that its effect
+        accumulates. None: if the bands of the model are not calibrated over the horizon
+        (`sysid.Model.bands`).
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the model is not trained or has the present value of a driven input among its
+        regressors, a signal is missing, or a forecast ends before the plan.
+
+    Examples
+    --------
+    >>> from sysid import Identification, Narx, Settings
+    >>> rng = np.random.default_rng(0)
+    >>> u = rng.normal(size=200)
+    >>> y = np.zeros(200)
+    >>> for k in range(199):
+    ...     y[k + 1] = 0.5 * y[k] + u[k]
+    >>> narx = Narx({"y": 1}, {"u": 1}, predict="value")
+    >>> rows = narx.regressors({"y": y, "u": u})
+    >>> identification = Identification(narx, Settings(budget=20))
+    >>> _ = identification.observe_many(rows.regressor, rows.target)
+    >>> situation = Situation(0.0, {"y": y[-5:]}, {"u": u[-5:-1]})
+    >>> predictor = ModelPredictor(identification, situation, {}, driven=["u"])
+    >>> prediction = predictor.linearise(np.zeros((3, 1)))
+    >>> prediction.sensitivity[:, 0, 0, 0].round(1)
+    array([1. , 0.5, 0.2])
+    """
+
+    def __init__(
+        self,
+        model: Identification | Model | JointModel,
+        situation: Situation,
+        forecast: Mapping[str, ArrayLike],
+        driven: Sequence[str],
+        *,
+        feeds_noise_back: bool | None = None,
+    ) -> None:
+        found = model.model if isinstance(model, Identification) else model
+        if not isinstance(found, Model | JointModel):
+            raise UserTypeError(
+                "ModelPredictor: expected a trained Identification, a Model or a JointModel, got "
+                f"{'one without a model yet' if found is None else type(found).__name__}"
+            )
+        self.driven = tuple(driven)
+        self._dynamics = Dynamics(found)
+        self._narx = self._dynamics.narx
+        self.output_names = tuple(self._narx.output_names)
+        check_driven(self._narx, self.driven)
+        if feeds_noise_back is None:
+            feeds_noise_back = not any(one.bands for one in self._dynamics.models)
+        self._feeds_noise_back = feeds_noise_back
+        self._outputs = _past(situation.outputs, self.output_names, "outputs")
+        n_known = len(self._outputs)
+        n_needed = max(self._narx.max_lag, 1)
+        if n_known < n_needed:
+            raise UserError(
+                f"ModelPredictor: expected at least {n_needed} outputs, as many as the longest "
+                f"lag, got {n_known}"
+            )
+        inputs = _past(situation.inputs, self._narx.input_names, "inputs")
+        if len(inputs) != n_known - 1:
+            raise UserError(
+                "ModelPredictor: expected one input less than outputs, as that of the last output "
+                f"is to be decided, got {len(inputs)} inputs and {n_known} outputs"
+            )
+        self._inputs = inputs
+        self._forecast = forecast
+        self._columns = [self._narx.input_names.index(name) for name in self.driven]
+        self._path: _Path | None = None
+
+    def linearise(self, driven: Array) -> PlanPrediction:
+        """Return the outputs of a plan (T, q) and their derivatives; see `Predictor`."""
+        path = self._follow(driven)
+        n_steps, n_driven = driven.shape
+        n_outputs = len(self.output_names)
+        B = np.zeros((n_steps, n_outputs, n_steps, n_driven))
+        for j, (name, lag) in enumerate(self._narx.features):
+            if name in self.driven and lag <= n_steps:
+                t = np.arange(lag - 1, n_steps)
+                B[t, :, t - lag + 1, self.driven.index(name)] += path.gradient[t, :, j]
+        B *= path.is_free[:, :, None, None]
+        flat = B.reshape(n_steps * n_outputs, n_steps * n_driven)
+        solved = solve_triangular(
+            np.eye(len(flat)) - path.feedback,
+            flat,
+            lower=True,
+            unit_diagonal=True,
+            check_finite=False,
+        )
+        return PlanPrediction(path.mean, solved.reshape(B.shape))
+
+    def standard_deviation(self, driven: Array) -> Array:
+        """Return the standard deviations (T, m) of measurements along a plan (T, q).
+
+        With the covariance C of the function at the regressors of the path, and the noise
+        variance s, the covariance of the outputs is, to first order in both::
+
+            (I - F)^-1 (C + s I) (I - F)^-T
+
+        The error of the function is thus the same wherever the path visits the same regressor
+        (`sysid.Pathwise` follows drawn functions instead). If noise is not fed back, s is added
+        after the product, and the variance is calibrated by the bands of the model
+        (`sysid.Model.calibrated`).
+        """
+        path = self._follow(driven)
+        n_steps = len(driven)
+        n_outputs = len(self.output_names)
+        if not np.isfinite(path.mean).all():
+            return np.full((n_steps, n_outputs), np.inf)
+        to_outputs = solve_triangular(
+            np.eye(n_steps * n_outputs) - path.feedback,
+            np.eye(n_steps * n_outputs),
+            lower=True,
+            unit_diagonal=True,
+            check_finite=False,
+        ).reshape(n_steps * n_outputs, n_steps, n_outputs)
+        variance = np.zeros(n_steps * n_outputs)
+        for o, model in enumerate(self._dynamics.models):
+            projected = model.gp.project(model.scaling.transform(path.regressors))
+            covariance = model.gp.covariance(projected, projected)
+            of_output = to_outputs[:, :, o] * path.is_free[:, o]
+            variance += np.einsum("is,st,it->i", of_output, covariance, of_output, optimize=True)
+            if self._feeds_noise_back:
+                of_earlier = np.square(of_output).sum(axis=1)
+                of_earlier[o::n_outputs] -= path.is_free[:, o]
+                variance += of_earlier * self._dynamics.noise_variance[o]
+        latent = np.maximum(variance, 0.0).reshape(n_steps, n_outputs)
+        latent = self._dynamics.calibrated(latent[None], n_steps=n_steps)[0]
+        return np.asarray(np.sqrt(latent + self._dynamics.noise_variance))
+
+    def _follow(self, driven: Array) -> _Path:
+        """Return the mean path of a plan (T, q), linearised; the last one is kept."""
+        if self._path is not None and np.array_equal(self._path.driven, driven):
+            return self._path
+        dynamics = self._dynamics
+        n_steps = len(driven)
+        coming = self._coming(n_steps)
+        coming[:n_steps, self._columns] = driven
+        inputs = np.concatenate([self._inputs, coming])
+        n_known = len(self._outputs)
+        exogenous = exogenous_rows(self._narx, inputs, n_known + np.arange(n_steps))[None]
+        start = past_outputs(self._outputs, n_known - 1, dynamics)
+        whole, _ = follow_mean(dynamics, start, exogenous)
+        mean = whole[0, dynamics.n_lags :]
+        regressors = dynamics.regressors_along(whole, exogenous)[0]
+        known = np.where(np.isfinite(regressors), regressors, 0.0)
+        gradient = dynamics.gradient(known)
+        gradient[~np.isfinite(regressors).all(axis=1)] = 0.0
+        lowest, highest = dynamics.limits
+        is_free = (mean > lowest) & (mean < highest)
+        F = np.zeros((n_steps, dynamics.n_outputs, n_steps, dynamics.n_outputs))
+        for j, row, column in zip(dynamics.feedback, dynamics.row, dynamics.column, strict=True):
+            lag = dynamics.n_lags - row
+            t = np.arange(lag, n_steps)
+            F[t, :, t - lag, column] += gradient[t, :, j]
+        if dynamics.is_change:
+            t = np.arange(1, n_steps)
+            for o in range(dynamics.n_outputs):
+                F[t, o, t - 1, o] += 1.0
+        F *= is_free[:, :, None, None]
+        size = n_steps * dynamics.n_outputs
+        path = _Path(driven.copy(), mean, regressors, is_free, gradient, F.reshape(size, size))
+        self._path = path
+        return path
+
+    def _coming(self, n_steps: int) -> Array:
+        """Return the inputs (T + 1, n_u) of the samples k ... k + T; driven ones do not matter."""
+        coming = np.zeros((n_steps + 1, len(self._narx.input_names)))
+        for i, name in enumerate(self._narx.input_names):
+            if name in self._forecast:
+                coming[:, i] = read_forecast(self._forecast, name, n_steps)
+            elif len(self._inputs):
+                coming[:, i] = self._inputs[-1, i]
+        return coming
+
+
+def read_forecast(forecast: Mapping[str, ArrayLike], name: str, n_steps: int) -> Array:
+    """Return the values (T + 1,) of a signal at the samples k ... k + T.
+
+    Raises
+    ------
+    ValueError
+        If there are none, they end too early, or one of them is not finite.
+    """
+    if name not in forecast:
+        raise UserError(f"forecast: expected the coming values of {name!r}, got {list(forecast)}")
+    values = vector(forecast[name], None, f"forecast of {name!r}")
+    if len(values) < n_steps + 1:
+        raise UserError(
+            f"forecast of {name!r}: a plan of {n_steps} samples needs {n_steps + 1} values, from "
+            f"the present one on, got {len(values)}"
+        )
+    return values[: n_steps + 1]
+
+
+def check_driven(narx: Narx, driven: Sequence[str]) -> None:
+    """Raise UserError unless a model with these lags can plan the driven inputs."""
+    for name in driven:
+        if name not in narx.input_names:
+            raise UserError(
+                f"predictive control: {name!r} is to be planned, but the model has the inputs "
+                f"{list(narx.input_names)}"
+            )
+        if 0 in narx.lags[name]:
+            raise UserError(
+                f"predictive control: the regressors contain the present {name}, which is decided "
+                "after the output is measured; take lags from 1 on"
+            )
+
+
+def _past(signals: Mapping[str, ArrayLike], names: Sequence[str], what: str) -> Array:
+    """Return the past values (n, number of names) of signals."""
+    missing = [name for name in names if name not in signals]
+    if missing:
+        raise UserError(f"Situation: {what} lack {missing}, which the model needs")
+    columns = [vector(signals[name], None, f"{what} {name!r}") for name in names]
+    if len({len(column) for column in columns}) > 1:
+        raise UserError(f"Situation: expected {what} of one length, got {list(map(len, columns))}")
+    if not columns:
+        return np.zeros((0, 0))
+    return np.column_stack(columns)
