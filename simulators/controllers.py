@@ -61,6 +61,15 @@ class Controller(ABC):
         """Names of the system outputs that `control` receives, in this order."""
 
     @property
+    def states_read(self) -> tuple[str, ...]:
+        """Names of the system states that `control` receives after the outputs.
+
+        They are true states, which no sensor measures: for controllers that show what could be
+        reached. By default there are none.
+        """
+        return ()
+
+    @property
     @abstractmethod
     def inputs_driven(self) -> tuple[str, ...]:
         """Names of the system inputs that `control` returns, in this order."""
@@ -86,7 +95,7 @@ class Controller(ABC):
         time : float
             Time of the measurement [s].
         output : sequence of float
-            Values of `outputs_read`.
+            Values of `outputs_read`, and of `states_read`.
         state : tuple of float
             State of the controller.
 

@@ -1,12 +1,23 @@
 """Controllers and set-points: the PI law with its anti-windup, levels, comfort, open loop."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from plants import DAY, HOUR
-from simulators import PI, ComfortSchedule, Levels, OpenLoop
+from simulators import (
+    PI,
+    Building,
+    ComfortSchedule,
+    Controller,
+    Levels,
+    MeasurementNoise,
+    OpenLoop,
+    closed_loop,
+)
 
 NOON = 12 * HOUR  # when the set-point of the comfort schedule is 21.5 degC
 
@@ -145,3 +156,33 @@ def test_times_may_be_arrays(times):
 def test_impossible_settings_are_refused(cls, name, value):
     with pytest.raises(ValueError, match=rf"{cls.__name__}\({name}=.*expected"):
         cls(**{name: value})
+
+
+@dataclass(frozen=True)
+class Thermostat(Controller):
+    """Heats by the true temperature of the wall, and writes down what it has read."""
+
+    states_read: tuple[str, ...] = ("wall", "radiator")
+    outputs_read = ("zone_temperature",)
+    inputs_driven = ("mass_flow",)
+
+    def initial_state(self):
+        return ()
+
+    def control(self, time, output, state):
+        _, wall, radiator = output
+        return (0.001 * wall + 0.0001 * radiator,), ()
+
+
+def test_a_controller_may_read_true_states_which_are_not_measured():
+    noise = MeasurementNoise(std=1.0)
+    outside = {"ambient_temperature": np.zeros(20)}
+    samples = list(closed_loop(Building(), Thermostat(900.0), outside, measurement=noise, seed=4))
+    states = np.array([sample.state for sample in samples])
+    flows = np.array([sample.input[1] for sample in samples])
+    np.testing.assert_allclose(flows, 0.001 * states[:, 1] + 0.0001 * states[:, 2], rtol=1e-14)
+
+
+def test_states_that_do_not_exist_are_not_read():
+    with pytest.raises(ValueError, match=r"expected states among .* got \['roof'\]"):
+        closed_loop(Building(), Thermostat(900.0, ("roof",)), {"ambient_temperature": np.zeros(20)})
