@@ -58,13 +58,13 @@ class TruePlant:
         """Return the outputs (T, m) of a plan (T, q), and their derivatives (T, m, T, q)."""
         path = self._follow(driven, noise=False)
         n_steps, n_states, n_driven = path.B.shape
-        sensitivity = np.zeros((n_steps, len(self.output_names), n_steps, n_driven))
-        states = np.zeros((n_states, n_steps, n_driven))  # derivatives by all inputs so far
-        for i in range(n_steps):
-            known = states[:, :i].reshape(n_states, -1)
-            states[:, :i] = (path.A[i] @ known).reshape(n_states, i, n_driven)
-            states[:, i] = path.B[i]
-            sensitivity[i] = np.tensordot(path.C[i + 1], states, 1)
+        states = np.zeros((n_steps, n_states, n_steps * n_driven))  # derivatives by all inputs
+        states[0, :, :n_driven] = path.B[0]
+        for i in range(1, n_steps):
+            np.matmul(path.A[i], states[i - 1], out=states[i])
+            states[i, :, i * n_driven : (i + 1) * n_driven] = path.B[i]
+        shape = (n_steps, len(self.output_names), n_steps, n_driven)
+        sensitivity = np.matmul(path.C[1:], states).reshape(shape)
         return PlanPrediction(path.outputs[1:], sensitivity)
 
     def standard_deviation(self, driven: Array) -> Array:
